@@ -1,0 +1,45 @@
+"""Array types and the ragged layout used everywhere: flat arrays plus query offsets.
+
+Documents of query q are rows ``offsets[q]:offsets[q + 1]`` of every flat array; a *document id* is such a row number, so
+``zeta[document]`` needs no query. A table of rankings is an ``(n, k)`` array of document ids, ``NO_DOCUMENT`` where a
+list is shorter than k.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+DocumentArray = NDArray[np.int32]
+BoolArray = NDArray[np.bool_]
+
+NO_DOCUMENT = -1
+
+
+def offsets_of(lengths: ArrayLike) -> IntArray:
+    """Offsets of consecutive groups of the given lengths.
+
+    >>> offsets_of([2, 0, 3])
+    array([0, 2, 2, 5])
+    """
+    lengths = np.asarray(lengths, np.int64)
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def sum_by_group(values: FloatArray, offsets: IntArray) -> FloatArray:
+    """Sum of a flat array over each group; empty groups give 0.
+
+    >>> sum_by_group(np.array([1., 2., 3.]), np.array([0, 2, 2, 3]))
+    array([3., 0., 3.])
+    """
+    groups = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return weighted_counts(groups, values, len(offsets) - 1)
+
+
+def weighted_counts(cells: NDArray[np.integer], weights: FloatArray, n: int) -> FloatArray:
+    """Sum of the weights that fall into each of n cells."""
+    return np.bincount(cells, weights, n).astype(np.float64, copy=False)

@@ -1,0 +1,25 @@
+"""How to compare two rankers: one file per method, each a distribution over displays plus a value for click patterns."""
+
+from ranktrial.methods.ab import AB
+from ranktrial.methods.balanced import Balanced
+from ranktrial.methods.base import Method, parse_method
+from ranktrial.methods.displays import Display, Displays, Linear, Majority
+from ranktrial.methods.optimized import Optimized
+from ranktrial.methods.probabilistic import Probabilistic
+from ranktrial.methods.team_draft import TeamDraft
+from ranktrial.methods.trajectory import Trajectory
+
+__all__ = [
+    "AB",
+    "Balanced",
+    "Display",
+    "Displays",
+    "Linear",
+    "Majority",
+    "Method",
+    "Optimized",
+    "Probabilistic",
+    "TeamDraft",
+    "Trajectory",
+    "parse_method",
+]

@@ -1,0 +1,131 @@
+"""A method on a pair of rankers: a distribution over displays, plus a value for each click pattern on a display.
+
+Two kinds of value cover every method of the paper:
+
+* ``Linear``: x = sum over clicked ranks of a number per (display, rank): A/B, optimized interleaving, every counterfactual
+  estimate. It is unbiased or not according to the numbers.
+* ``Majority``: x = E[sign(clicks credited to A - clicks credited to B)], the expectation over who is credited:
+  team-draft (credit is certain), probabilistic (it is not), balanced (it depends on the deepest click).
+
+``Displays`` holds both halves and gives exact moments, exact placement and simulation for any user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ranktrial._kernels import alias_tables
+from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray
+from ranktrial.methods._kernels import click_thresholds, majority_value, simulate_linear, simulate_majority
+from ranktrial.methods.trajectory import Trajectory
+from ranktrial.rankings import Mixture, Moments, expected_clicks
+from ranktrial.rankings._kernels import majority_moments
+from ranktrial.rankings.lists import check_user, user_arrays
+from ranktrial.seeds import Seed, kernel_state
+from ranktrial.users import User
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """x = sum over clicked ranks of ``values[display, rank]``."""
+
+    values: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Majority:
+    """x = E[sign of (clicks for A - clicks for B)].
+
+    ``to_a[display, row, rank]`` is the probability that a click there counts for A, ``to_b`` for B; what is missing to 1
+    counts for nobody. One row: fixed credit. k rows: the row of the deepest click counts, and credit must be certain.
+    """
+
+    to_a: FloatArray
+    to_b: FloatArray
+
+    @classmethod
+    def certain(cls, credits: NDArray[np.int8]) -> Majority:
+        """From credits of 1 (A), -1 (B) and 0 (nobody)."""
+        return cls((credits > 0).astype(float)[:, None, :], (credits < 0).astype(float)[:, None, :])
+
+
+@dataclass(frozen=True)
+class Display:
+    """One display of one query, for people to look at."""
+
+    documents: tuple[int, ...]
+    probability: float
+    credits: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Displays:
+    """What a method shows for every query, how often, and what clicks on it are worth."""
+
+    mixture: Mixture
+    value: Linear | Majority
+    note: str = ""
+
+    def moments(self, user: User) -> Moments:
+        """Exact mean and variance of x under a user, queries drawn uniformly."""
+        mixture = self.mixture
+        if isinstance(self.value, Linear):
+            return mixture.moments(self.value.values, user)
+        check_user(user, mixture.k)
+        per_display = majority_moments(mixture.rankings, self.value.to_a, self.value.to_b, *user_arrays(user))
+        clicks = expected_clicks(mixture.rankings, user).sum(1)
+        return Moments.of_queries(
+            mixture.mean(per_display[:, 0]), mixture.mean(per_display[:, 1]), mixture.mean(clicks)
+        )
+
+    def value_of(self, display: int, clicks: Sequence[bool]) -> float:
+        """The value x of one click pattern (a flag per rank) on one display (a row of ``mixture.rankings``)."""
+        flags = np.zeros(self.mixture.k, bool)
+        flags[: len(clicks)] = clicks
+        hollow = np.flatnonzero(flags & (self.mixture.rankings[display] == NO_DOCUMENT))
+        if len(hollow):
+            raise ValueError(f"display {display} shows nothing at rank {hollow[0] + 1}, so it cannot be clicked")
+        if isinstance(self.value, Linear):
+            return float(self.value.values[display][flags].sum())
+        mask = np.uint64(sum(1 << int(r) for r in np.flatnonzero(flags)))
+        return float(majority_value(mask, self.value.to_a[display], self.value.to_b[display]))
+
+    def simulate(self, user: User, checkpoints: ArrayLike, *, seed: Seed) -> Trajectory:
+        """Impression by impression: draw a query, a display, clicks; report at every checkpoint."""
+        mixture = self.mixture
+        check_user(user, mixture.k)
+        stay, other = alias_tables(mixture.weights, mixture.offsets)
+        thresholds = click_thresholds(mixture.rankings, user.zeta, user.slope, user.intercept)
+        leaving = (user.reads_on, user.stay_after_click[: mixture.k], user.stay_after_skip[: mixture.k])
+
+        def run(points: IntArray, totals: FloatArray) -> None:
+            drawn = (mixture.offsets, stay, other, thresholds)
+            if isinstance(self.value, Linear):
+                simulate_linear(*drawn, self.value.values, *leaving, kernel_state(seed), points, totals)
+            else:
+                simulate_majority(
+                    *drawn, self.value.to_a, self.value.to_b, *leaving, kernel_state(seed), points, totals
+                )
+
+        return Trajectory.from_totals(checkpoints, run)
+
+    def of_query(self, query: int) -> Iterator[Display]:
+        """The displays of one query with their credits; equal ones are merged."""
+        merged: dict[tuple[tuple[int, ...], tuple[float, ...]], float] = {}
+        for display in range(self.mixture.offsets[query], self.mixture.offsets[query + 1]):
+            row = self.mixture.rankings[display]
+            documents = tuple(int(d) for d in row[row != NO_DOCUMENT])
+            if isinstance(self.value, Linear):
+                credits = self.value.values[display]
+            else:  # a single expected credit per rank; for balanced, of a click at that rank alone
+                rows = np.arange(len(row)) if self.value.to_a.shape[1] > 1 else np.zeros(len(row), int)
+                ranks = np.arange(len(row))
+                credits = self.value.to_a[display, rows, ranks] - self.value.to_b[display, rows, ranks]
+            key = documents, tuple(float(c) for c in credits[: len(documents)])
+            merged[key] = merged.get(key, 0.0) + float(self.mixture.weights[display])
+        for (documents, credit), probability in merged.items():
+            yield Display(documents, probability, credit)

@@ -1,0 +1,121 @@
+"""Probabilistic interleaving (Hofmann, Whiteson and de Rijke 2011).
+
+Each ranker is a softmax over ranks, P(d) proportional to rank(d)^-tau. At each rank a fair coin picks the ranker and a document
+is drawn from it without replacement. Given the list, A placed the document at a rank with probability p_A / (p_A + p_B),
+independently of the other ranks; x is the expected sign of the clicks so assigned. When a list is used up the other fills
+the page; clicks count only within the length of the shorter list, so a random clicker favours neither ranker on any input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ranktrial import checks
+from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, offsets_of
+from ranktrial.methods._kernels import draw_probabilistic, positions_of, simulate_probabilistic
+from ranktrial.methods.base import Method, spelled
+from ranktrial.methods.displays import Displays, Majority
+from ranktrial.methods.trajectory import Trajectory
+from ranktrial.rankings import Mixture, Pair
+from ranktrial.rankings.lists import check_user
+from ranktrial.seeds import Seed, kernel_state
+from ranktrial.users import User
+
+MOST_DISPLAYS = 200_000
+
+Step = tuple[int, float, float, float]  # document, probability, P(A placed it), P(B placed it)
+
+
+@dataclass(frozen=True, repr=False)
+class Probabilistic(Method):
+    """Probabilistic interleaving.
+
+    Attributes:
+        tau: How fast a ranker's distribution falls with rank; the paper uses 4, Hofmann et al. 3.
+    """
+
+    tau: float = spelled(4)
+
+    def __post_init__(self) -> None:
+        checks.between("tau", self.tau, 0, 30)
+
+    def displays(self, pair: Pair) -> Displays:
+        """All displays, where there are few enough to list; otherwise see ``sampled_displays``."""
+        rows: list[list[Step]] = []
+        sizes = []
+        for query in range(pair.n_queries):
+            before = len(rows)
+            for row in self._displays_of(tuple(pair.a[query].tolist()), tuple(pair.b[query].tolist()), pair.k):
+                rows.append(row)
+                if len(rows) > MOST_DISPLAYS:
+                    raise ValueError(
+                        f"probabilistic interleaving has more than {MOST_DISPLAYS:,} displays on these queries "
+                        f"(reached query {query}); use sampled_displays(pair, draws, seed=...) instead"
+                    )
+            sizes.append(len(rows) - before)
+        rankings = np.full((len(rows), pair.k), NO_DOCUMENT, np.int32)
+        to_a, to_b = np.zeros(rankings.shape), np.zeros(rankings.shape)
+        weights = np.ones(len(rows))
+        for i, row in enumerate(rows):
+            for r, (document, probability, by_a, by_b) in enumerate(row):
+                rankings[i, r], to_a[i, r], to_b[i, r] = document, by_a, by_b
+                weights[i] *= probability
+        mixture = Mixture(rankings, weights, offsets_of(sizes), pair.n_documents)
+        return Displays(mixture, Majority(to_a[:, None, :], to_b[:, None, :]))
+
+    def _displays_of(self, a: tuple[int, ...], b: tuple[int, ...], k: int) -> Iterator[list[Step]]:
+        """Every display of one query, grown rank by rank."""
+        softmax = [{d: (r + 1.0) ** -self.tau for r, d in enumerate(ranked)} for ranked in (a, b)]
+
+        def grow(row: list[Step]) -> Iterator[list[Step]]:
+            placed = {step[0] for step in row}
+            left = [{d: w for d, w in ranker.items() if d not in placed} for ranker in softmax]
+            if len(row) == k or not (left[0] or left[1]):
+                yield row
+                return
+            credited = len(row) < min(len(a), len(b))
+            share = 0.5 if left[0] and left[1] else 1.0
+            totals = [sum(sorted(ranker.values())) for ranker in left]
+            for d in {**left[0], **left[1]}:
+                p_a, p_b = (ranker.get(d, 0.0) / total if total else 0.0 for ranker, total in zip(left, totals))
+                by_a, by_b = (p_a / (p_a + p_b), p_b / (p_a + p_b)) if credited else (0.0, 0.0)
+                yield from grow([*row, (d, share * (p_a + p_b), by_a, by_b)])
+
+        return grow([])
+
+    def sampled_displays(self, pair: Pair, draws: int, *, seed: Seed) -> Displays:
+        """``draws`` displays of every query, drawn by the method: its moments and placement with sampling error only in
+        what is shown, none in clicks."""
+        checks.at_least("draws", draws, 1)
+        rankings, to_a, to_b = draw_probabilistic(draws, pair.k, *self._tables(pair), kernel_state(seed))
+        weights = np.full(len(rankings), 1 / draws)
+        mixture = Mixture(rankings, weights, offsets_of([draws] * pair.n_queries), pair.n_documents)
+        return Displays(mixture, Majority(to_a[:, None, :], to_b[:, None, :]), note=f"{draws} draws a query")
+
+    def simulate(
+        self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
+    ) -> Trajectory:
+        check_user(user, pair.k)
+
+        def run(points: IntArray, totals: FloatArray) -> None:
+            simulate_probabilistic(
+                pair.k, *self._tables(pair), user.zeta, user.slope, user.intercept,
+                user.reads_on, user.stay_after_click, user.stay_after_skip, kernel_state(seed), points, totals,
+            )  # fmt: skip
+
+        return Trajectory.from_totals(checkpoints, run)
+
+    def _tables(self, pair: Pair) -> tuple[NDArray[Any], ...]:
+        """Both rankers' lists, where their documents stand in the other, weights by position and their tail sums."""
+        a, b = pair.a, pair.b
+        longest = int(max(np.diff(a.offsets).max(initial=1), np.diff(b.offsets).max(initial=1)))
+        weight = np.arange(1, longest + 1, dtype=float) ** -self.tau
+        tail = np.concatenate([weight[::-1].cumsum()[::-1], [0.0]])
+        a_in_b = positions_of(b.documents, b.offsets, pair.n_documents)[a.documents]
+        b_in_a = positions_of(a.documents, a.offsets, pair.n_documents)[b.documents]
+        return a.documents, a.offsets, b.documents, b.offsets, a_in_b, b_in_a, weight, tail

@@ -1,0 +1,95 @@
+"""Team-draft interleaving (Radlinski, Kurup and Joachims 2008).
+
+While both rankers agree on the next document it is placed and credited to nobody. Then rounds of two: a fair coin decides who
+picks first, each ranker picks its best document not placed yet, and clicks count for the ranker that picked. When a list is
+used up the other fills the page. Clicks count only in rounds within the length of the shorter list, which both rankers are
+sure to complete: so a random clicker favours neither ranker on any input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ranktrial import checks
+from ranktrial.arrays import DocumentArray, FloatArray, IntArray
+from ranktrial.methods._kernels import (
+    list_lengths,
+    page_lengths,
+    positions_in,
+    simulate_team_draft,
+    team_draft_displays,
+    team_draft_distribution,
+)
+from ranktrial.methods.base import Method
+from ranktrial.methods.displays import Displays, Linear, Majority
+from ranktrial.methods.trajectory import Trajectory
+from ranktrial.rankings import Mixture, Pair
+from ranktrial.rankings.lists import check_user, user_arrays
+from ranktrial.seeds import Seed, generator, kernel_state
+from ranktrial.users import User
+
+
+def list_tables(a: DocumentArray, b: DocumentArray) -> tuple[NDArray[np.integer], ...]:
+    """Two tables of lists, where each list's documents stand in the other, and the lists' lengths."""
+    return a, b, positions_in(a, b), positions_in(b, a), list_lengths(a), list_lengths(b)
+
+
+def _draft_tables(pair: Pair) -> tuple[NDArray[np.integer], ...]:
+    tables = list_tables(pair.top_a, pair.top_b)
+    return *tables, page_lengths(tables[2], tables[4], tables[5], pair.k)
+
+
+@dataclass(frozen=True, repr=False)
+class TeamDraft(Method):
+    """Team-draft interleaving.
+
+    Attributes:
+        outcome: "sign" gives x = sign(clicks on A's picks - clicks on B's picks), "sum" the difference itself.
+    """
+
+    outcome: str = "sign"
+
+    def __post_init__(self) -> None:
+        checks.one_of("outcome", self.outcome, ("sign", "sum"))
+
+    def displays(self, pair: Pair) -> Displays:
+        rankings, credits, offsets = team_draft_displays(*_draft_tables(pair))
+        counts = np.diff(offsets)
+        mixture = Mixture(rankings, np.repeat(1 / counts, counts), offsets, pair.n_documents)
+        value = Majority.certain(credits) if self.outcome == "sign" else Linear(credits.astype(float))
+        return Displays(mixture, value)
+
+    def simulate(
+        self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
+    ) -> Trajectory:
+        """The shortcut draws, per checkpoint, how many impressions had which outcome: the same law."""
+        check_user(user, pair.k)
+        tables = _draft_tables(pair)
+        if shortcut:
+            return self._draw_outcomes(team_draft_distribution(*tables, *user_arrays(user)), checkpoints, seed)
+
+        def run(points: IntArray, totals: FloatArray) -> None:
+            simulate_team_draft(
+                *tables, self.outcome == "sign", user.zeta, user.slope, user.intercept,
+                user.reads_on, user.stay_after_click, user.stay_after_skip, kernel_state(seed), points, totals,
+            )  # fmt: skip
+
+        return Trajectory.from_totals(checkpoints, run)
+
+    def _draw_outcomes(self, law: FloatArray, checkpoints: ArrayLike, seed: Seed) -> Trajectory:
+        """``law[s + k, c]`` is the probability of a credit balance s with c clicks."""
+        balance = np.arange(len(law)) - len(law) // 2
+        x = np.sign(balance) if self.outcome == "sign" else balance
+
+        def run(points: IntArray, totals: FloatArray) -> None:
+            pmf = law.ravel() / law.sum()
+            drawn = generator(seed).multinomial(np.diff(points, prepend=0), pmf).cumsum(axis=0)
+            seen = drawn.reshape(len(points), *law.shape)
+            totals[:, 0] = seen.sum(2) @ x
+            totals[:, 1] = seen.sum(2) @ x**2
+            totals[:, 2] = seen.sum(1) @ np.arange(law.shape[1])
+
+        return Trajectory.from_totals(checkpoints, run)

@@ -1,0 +1,49 @@
+"""An estimate as impressions come in: the estimate, and the squared error of single impressions, at each checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import checks
+from ranktrial.arrays import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """A simulated run at increasing numbers of impressions.
+
+    Attributes:
+        impressions: The checkpoints.
+        estimate: Mean of x over the impressions so far.
+        mean_square: Mean of x^2.
+        ctr: Clicks per impression on what was shown.
+    """
+
+    impressions: IntArray
+    estimate: FloatArray
+    mean_square: FloatArray
+    ctr: FloatArray
+
+    @classmethod
+    def from_totals(cls, checkpoints: ArrayLike, run: Callable[[IntArray, FloatArray], None]) -> Trajectory:
+        """``run(checkpoints, totals)`` fills in the running sums of x, x^2 and clicks at each checkpoint."""
+        points = checks.checkpoints(checkpoints)
+        totals = np.zeros((len(points), 3))
+        run(points, totals)
+        means = totals / points[:, None]
+        return cls(points, means[:, 0], means[:, 1], means[:, 2])
+
+    def squared_error(self, delta: float) -> FloatArray:
+        """The paper's mean squared error: the mean of (delta - x)^2 over single impressions, at each checkpoint."""
+        return delta**2 - 2 * delta * self.estimate + self.mean_square
+
+    def absolute_error(self, delta: float) -> FloatArray:
+        return np.asarray(np.abs(self.estimate - delta))
+
+    def binary_error(self, delta: float) -> FloatArray:
+        """1 where the estimate points the wrong way; an estimate of exactly 0 counts as wrong."""
+        return np.asarray(np.sign(self.estimate) * np.sign(delta) <= 0, float)

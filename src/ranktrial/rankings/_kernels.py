@@ -1,0 +1,276 @@
+"""Compiled loops over tables of rankings: sorting, exact click moments, exact distributions of outcomes.
+
+A user is passed as its five arrays (see ``ranktrial.users``): zeta, slope, intercept, stay_after_click, stay_after_skip.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+from ranktrial._kernels import below
+
+
+@nb.njit(cache=True)
+def sort_by_score(scores: Any, offsets: Any, state: Any, documents: Any) -> None:
+    """Per query, documents by falling score; equal scores in random order."""
+    for q in range(offsets.shape[0] - 1):
+        start = offsets[q]
+        n = offsets[q + 1] - start
+        order = np.argsort(-scores[start : start + n], kind="mergesort")
+        i = 0
+        while i < n:
+            j = i + 1
+            while j < n and scores[start + order[j]] == scores[start + order[i]]:
+                j += 1
+            for a in range(j - 1, i, -1):
+                b = i + below(state, a - i + 1)
+                order[a], order[b] = order[b], order[a]
+            i = j
+        for r in range(n):
+            documents[start + r] = start + order[r]
+
+
+@nb.njit(cache=True)
+def click_probabilities(rankings: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any) -> Any:
+    """P(click) at each rank of each ranking, whatever happened above."""
+    n, k = rankings.shape
+    result = np.zeros((n, k))
+    for c in range(n):
+        reading = 1.0
+        for r in range(k):
+            d = rankings[c, r]
+            if d < 0:
+                break
+            p = slope[r] * zeta[d] + intercept[r]
+            result[c, r] = reading * p
+            reading *= p * stay_click[r] + (1.0 - p) * stay_skip[r]
+    return result
+
+
+@nb.njit(cache=True)
+def linear_moments(
+    rankings: Any, values: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any
+) -> Any:
+    """E[x] and E[x^2] of x = sum of values over clicked ranks, for each ranking.
+
+    Carries probability, first and second moment of the sum so far on the paths where the user still reads.
+    """
+    n, k = rankings.shape
+    result = np.zeros((n, 2))
+    for c in range(n):
+        p0, p1, p2 = 1.0, 0.0, 0.0
+        done1, done2 = 0.0, 0.0
+        for r in range(k):
+            d = rankings[c, r]
+            if d < 0:
+                break
+            v = values[c, r]
+            p = slope[r] * zeta[d] + intercept[r]
+            c0 = p * p0
+            c1 = p * (p1 + v * p0)
+            c2 = p * (p2 + 2.0 * v * p1 + v * v * p0)
+            s0, s1, s2 = (1.0 - p) * p0, (1.0 - p) * p1, (1.0 - p) * p2
+            done1 += (1.0 - stay_click[r]) * c1 + (1.0 - stay_skip[r]) * s1
+            done2 += (1.0 - stay_click[r]) * c2 + (1.0 - stay_skip[r]) * s2
+            p0 = stay_click[r] * c0 + stay_skip[r] * s0
+            p1 = stay_click[r] * c1 + stay_skip[r] * s1
+            p2 = stay_click[r] * c2 + stay_skip[r] * s2
+        result[c, 0] = p1 + done1
+        result[c, 1] = p2 + done2
+    return result
+
+
+@nb.njit(cache=True)
+def expected_sign(to_a: Any, to_b: Any, n: Any, sums: Any) -> Any:
+    """E[sign of the sum] when term i is +1 with probability to_a[i], -1 with to_b[i], else 0 (Poisson-binomial recursion).
+
+    ``sums`` is scratch space of at least 2n + 1 numbers.
+    """
+    for j in range(2 * n + 1):
+        sums[j] = 0.0
+    sums[n] = 1.0
+    for i in range(n):
+        a, b = to_a[i], to_b[i]
+        rest = 1.0 - a - b
+        previous = 0.0  # the old value left of j
+        for j in range(n - i - 1, n + i + 2):
+            here = sums[j]
+            right = sums[j + 1] if j + 1 <= 2 * n else 0.0
+            sums[j] = here * rest + previous * a + right * b
+            previous = here
+    result = 0.0
+    for j in range(n):
+        result += sums[2 * n - j] - sums[j]
+    return result
+
+
+@nb.njit(cache=True)
+def _shift_sums(sums: Any, reach: Any, middle: Any, a: Any, b: Any, result: Any) -> None:
+    """Distribution of a sum after one more term: +1 with probability a, -1 with b, else 0."""
+    for j in range(middle - reach - 1, middle + reach + 2):
+        result[j] = 0.0
+    for j in range(middle - reach, middle + reach + 1):
+        result[j - 1] += sums[j] * b
+        result[j] += sums[j] * (1.0 - a - b)
+        result[j + 1] += sums[j] * a
+
+
+@nb.njit(cache=True)
+def majority_moments(
+    rankings: Any, to_a: Any, to_b: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any
+) -> Any:
+    """E[x] and E[x^2] of x = E[sign(clicks credited to A - clicks credited to B)], for each ranking.
+
+    ``to_a`` and ``to_b`` are (rankings, rows, ranks): the probability that a click at that rank counts for A or for B. With
+    one row the credit is fixed; with k rows the row of the deepest click counts (and credits must be 0 or 1).
+    """
+    n, k = rankings.shape
+    rows = to_a.shape[1]
+    result = np.zeros((n, 2))
+    middle = k + 1
+    width = 2 * k + 3
+    reading = np.zeros(width)
+    clicked = np.zeros(width)
+    done = np.zeros(width)
+    probability = np.zeros(k)
+    quiet = np.ones(k + 1)
+    for c in range(n):
+        length = 0
+        while length < k and rankings[c, length] >= 0:
+            probability[length] = slope[length] * zeta[rankings[c, length]] + intercept[length]
+            length += 1
+        if rows == 1:
+            fixed = True
+            for r in range(length):
+                a, b = to_a[c, 0, r], to_b[c, 0, r]
+                fixed &= (a == 0.0 or a == 1.0) and (b == 0.0 or b == 1.0)
+            reading[:] = 0.0
+            done[:] = 0.0
+            reading[middle] = 1.0
+            for r in range(length):
+                p = probability[r]
+                _shift_sums(reading, r, middle, to_a[c, 0, r], to_b[c, 0, r], clicked)
+                for j in range(middle - r - 1, middle + r + 2):
+                    hit, miss = p * clicked[j], (1.0 - p) * reading[j]
+                    done[j] += (1.0 - stay_click[r]) * hit + (1.0 - stay_skip[r]) * miss
+                    reading[j] = stay_click[r] * hit + stay_skip[r] * miss
+            for j in range(width):
+                total = reading[j] + done[j]
+                if j != middle:
+                    result[c, 0] += total if j > middle else -total
+                    result[c, 1] += total
+            if not fixed:
+                result[c, 1] = _mean_square_of_expected_sign(
+                    probability, to_a[c, 0], to_b[c, 0], length, stay_click, stay_skip
+                )
+        else:
+            quiet[length] = 1.0
+            for r in range(length - 1, -1, -1):  # no click from rank r on, for a user who reads rank r
+                quiet[r] = (1.0 - probability[r]) * (stay_skip[r] * quiet[r + 1] + 1.0 - stay_skip[r])
+            for deepest in range(length):
+                reading[:] = 0.0
+                reading[middle] = 1.0
+                for r in range(deepest + 1):
+                    p = probability[r]
+                    _shift_sums(reading, r, middle, to_a[c, deepest, r], to_b[c, deepest, r], clicked)
+                    for j in range(middle - r - 1, middle + r + 2):
+                        if r < deepest:
+                            reading[j] = stay_click[r] * p * clicked[j] + stay_skip[r] * (1.0 - p) * reading[j]
+                        else:
+                            end = stay_click[r] * quiet[r + 1] + 1.0 - stay_click[r]
+                            reading[j] = end * p * clicked[j]
+                for j in range(width):
+                    if j != middle:
+                        result[c, 0] += reading[j] if j > middle else -reading[j]
+                        result[c, 1] += reading[j]
+    return result
+
+
+@nb.njit(cache=True)
+def _mean_square_of_expected_sign(p: Any, to_a: Any, to_b: Any, length: Any, stay_click: Any, stay_skip: Any) -> Any:
+    """E[E[sign | clicks]^2] = E[sign * sign'] for two assignments drawn independently on the same clicks."""
+    width = 2 * length + 3
+    middle = length + 1
+    reading = np.zeros((width, width))
+    half = np.zeros((width, width))
+    both = np.zeros((width, width))
+    done = np.zeros((width, width))
+    reading[middle, middle] = 1.0
+    for r in range(length):
+        a, b = to_a[r], to_b[r]
+        low, high = middle - r - 1, middle + r + 2
+        for i in range(low, high):
+            _shift_sums(reading[i], r, middle, a, b, half[i])
+        for j in range(low, high):
+            _shift_sums(half[:, j], r, middle, a, b, both[:, j])
+        for i in range(low, high):
+            for j in range(low, high):
+                hit, miss = p[r] * both[i, j], (1.0 - p[r]) * reading[i, j]
+                done[i, j] += (1.0 - stay_click[r]) * hit + (1.0 - stay_skip[r]) * miss
+                reading[i, j] = stay_click[r] * hit + stay_skip[r] * miss
+    result = 0.0
+    for i in range(width):
+        for j in range(width):
+            if i != middle and j != middle:
+                total = reading[i, j] + done[i, j]
+                result += total if (i > middle) == (j > middle) else -total
+    return result
+
+
+@nb.njit(cache=True)
+def add_credit_distribution(
+    ranking: Any,
+    credit: Any,
+    weight: Any,
+    zeta: Any,
+    slope: Any,
+    intercept: Any,
+    stay_click: Any,
+    stay_skip: Any,
+    reading: Any,
+    result: Any,
+) -> None:
+    """Add ``weight`` times the joint distribution of (sum of credits, number of clicks) on one ranking.
+
+    Credits are -1, 0 or 1. ``result[s + k, c]`` gains P(sum = s, clicks = c); ``reading`` is scratch of the same shape.
+    """
+    k = ranking.shape[0]
+    reading[:] = 0.0
+    reading[k, 0] = weight
+    length = 0
+    for r in range(k):
+        d = ranking[r]
+        if d < 0:
+            break
+        length += 1
+        p = slope[r] * zeta[d] + intercept[r]
+        v = credit[r]
+        for c in range(r, -1, -1):  # falling c: the cell (s + v, c + 1) is final before it is read again
+            for s in range(k - c, k + c + 1):
+                here = reading[s, c]
+                hit, miss = here * p, here * (1.0 - p)
+                result[s + v, c + 1] += (1.0 - stay_click[r]) * hit
+                result[s, c] += (1.0 - stay_skip[r]) * miss
+                reading[s + v, c + 1] += stay_click[r] * hit
+                reading[s, c] = stay_skip[r] * miss
+    for c in range(length + 1):
+        for s in range(k - c, k + c + 1):
+            result[s, c] += reading[s, c]
+
+
+@nb.njit(cache=True)
+def credit_distribution(
+    rankings: Any, credits: Any, weights: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any
+) -> Any:
+    """Weighted joint distribution of (sum of credits, number of clicks) over many rankings."""
+    n, k = rankings.shape
+    result = np.zeros((2 * k + 1, k + 1))
+    reading = np.zeros((2 * k + 1, k + 1))
+    for i in range(n):
+        add_credit_distribution(
+            rankings[i], credits[i], weights[i], zeta, slope, intercept, stay_click, stay_skip, reading, result
+        )
+    return result

@@ -1,0 +1,178 @@
+"""What do two rankers put where? Ragged ranked lists, and the pair of rankers under comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import checks
+from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of, weighted_counts
+from ranktrial.rankings._kernels import click_probabilities, sort_by_score
+from ranktrial.seeds import Seed, kernel_state
+from ranktrial.users import User
+
+MOST_RANKS = 64  # click patterns are 64-bit masks in the simulation kernels
+
+
+@dataclass(frozen=True, eq=False)
+class Rankings:
+    """One ranked list of document ids per query: list q is ``documents[offsets[q]:offsets[q + 1]]``, best first."""
+
+    offsets: IntArray
+    documents: DocumentArray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, query: int) -> DocumentArray:
+        return self.documents[self.offsets[query] : self.offsets[query + 1]]
+
+    def top(self, k: int) -> DocumentArray:
+        """The first k documents of every list as a (queries, k) table, NO_DOCUMENT where a list is shorter."""
+        ranks = np.arange(k)
+        filled = ranks < np.diff(self.offsets)[:, None]
+        table = np.full((len(self), k), NO_DOCUMENT, np.int32)
+        table[filled] = self.documents[(self.offsets[:-1, None] + ranks)[filled]]
+        return table
+
+
+def rank_by_score(scores: ArrayLike, offsets: IntArray, *, seed: Seed = 0) -> Rankings:
+    """Rank every query's documents by falling score; ties are broken at random with the seed.
+
+    >>> rank_by_score([.1, .9, .5, .7], np.array([0, 3, 4]))[0]
+    array([1, 2, 0], dtype=int32)
+    """
+    scores = np.ascontiguousarray(scores, np.float64)
+    if len(scores) != offsets[-1]:
+        raise ValueError(f"{len(scores)} scores for {offsets[-1]} documents, there must be one each")
+    if not np.all(np.isfinite(scores)):
+        bad = int(np.argmin(np.isfinite(scores)))
+        raise ValueError(f"score of document {bad} is {scores[bad]}, must be finite")
+    documents = np.empty(len(scores), np.int32)
+    sort_by_score(scores, offsets, kernel_state(seed), documents)
+    return Rankings(offsets, documents)
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two rankers over the same queries, shown k results at a time.
+
+    ``offsets`` are the document offsets: query q owns document ids ``offsets[q]:offsets[q + 1]``. The lists of A and B may
+    be shorter than that, of unequal length, or hold different documents.
+    """
+
+    a: Rankings
+    b: Rankings
+    offsets: IntArray
+    k: int
+
+    def __post_init__(self) -> None:
+        checks.between("k", self.k, 1, MOST_RANKS)
+        if not len(self.a) == len(self.b) == len(self.offsets) - 1:
+            raise ValueError(
+                f"A ranks {len(self.a)} queries, B {len(self.b)}, the data set has {len(self.offsets) - 1}"
+            )
+
+    @classmethod
+    def from_scores(cls, a: ArrayLike, b: ArrayLike, offsets: IntArray, k: int, *, seed: Seed = 0) -> Pair:
+        """The pair of rankers given by two score columns over the documents of a data set."""
+        return cls(rank_by_score(a, offsets, seed=seed), rank_by_score(b, offsets, seed=seed), offsets, k)
+
+    @classmethod
+    def from_lists(
+        cls, a: Sequence[Sequence[Hashable]], b: Sequence[Sequence[Hashable]], k: int
+    ) -> tuple[Pair, list[Any]]:
+        """The pair given by two lists of ids per query, and the id of each document (in A's order, then B's).
+
+        >>> pair, ids = Pair.from_lists([["x", "y"]], [["z", "x"]], k=2)
+        >>> ids, pair.top_b.tolist()
+        (['x', 'y', 'z'], [[2, 0]])
+        """
+        if len(a) != len(b):
+            raise ValueError(f"A ranks {len(a)} queries, B {len(b)}, must be the same queries")
+        ids: list[Any] = []
+        flat: tuple[list[int], list[int]] = ([], [])
+        sizes = []
+        for query, lists in enumerate(zip(a, b)):
+            known: dict[Hashable, int] = {}
+            for name, ranked, out in zip("AB", lists, flat):
+                if len(set(ranked)) < len(ranked):
+                    twice = next(d for i, d in enumerate(ranked) if d in ranked[:i])
+                    raise ValueError(f"query {query}: ranker {name} lists document {twice!r} twice")
+                out.extend(known.setdefault(d, len(ids) + len(known)) for d in ranked)
+            ids.extend(known)
+            sizes.append(len(known))
+        rankers = [
+            Rankings(offsets_of([len(ranked) for ranked in lists]), np.array(out, np.int32))
+            for lists, out in zip((a, b), flat)
+        ]
+        return cls(rankers[0], rankers[1], offsets_of(sizes), k), ids
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def n_documents(self) -> int:
+        return int(self.offsets[-1])
+
+    @cached_property
+    def top_a(self) -> DocumentArray:
+        """What ranker A would show: a (queries, k) table."""
+        return self.a.top(self.k)
+
+    @cached_property
+    def top_b(self) -> DocumentArray:
+        return self.b.top(self.k)
+
+    def swapped(self) -> Pair:
+        """The same comparison with A and B exchanged."""
+        return Pair(self.b, self.a, self.offsets, self.k)
+
+    def lam(self, theta: FloatArray) -> FloatArray:
+        """lambda_d: examination probability of d under A minus under B (the paper's Eq. lambda), for every document."""
+        return exposure_of(self.top_a, theta, self.n_documents) - exposure_of(self.top_b, theta, self.n_documents)
+
+    def ctr(self, user: User) -> tuple[float, float]:
+        """Expected clicks per impression of A and of B, exactly."""
+        return true_ctr(self.top_a, user), true_ctr(self.top_b, user)
+
+    def delta(self, user: User) -> float:
+        """The true CTR(A) - CTR(B)."""
+        a, b = self.ctr(user)
+        return a - b
+
+    def delta_by_query(self, user: User) -> FloatArray:
+        return np.asarray(expected_clicks(self.top_a, user).sum(1) - expected_clicks(self.top_b, user).sum(1))
+
+
+def exposure_of(table: DocumentArray, theta: FloatArray, n_documents: int) -> FloatArray:
+    """Examination probability of every document when each row of the table is shown."""
+    shown = table != NO_DOCUMENT
+    return weighted_counts(table[shown], np.broadcast_to(theta, table.shape)[shown], n_documents)
+
+
+def expected_clicks(table: DocumentArray, user: User) -> FloatArray:
+    """P(click) at each rank of each ranking under a user, exactly."""
+    check_user(user, table.shape[1])
+    return np.asarray(click_probabilities(table, *user_arrays(user)))
+
+
+def true_ctr(table: DocumentArray, user: User) -> float:
+    """Expected clicks per impression when queries come uniformly and each is shown its row."""
+    return float(expected_clicks(table, user).sum(1).mean())
+
+
+def user_arrays(user: User) -> tuple[FloatArray, ...]:
+    """A user in the form the kernels take."""
+    return user.zeta, user.slope, user.intercept, user.stay_after_click, user.stay_after_skip
+
+
+def check_user(user: User, k: int) -> None:
+    if user.k < k:
+        raise ValueError(f"the user knows {user.k} ranks, must know all k = {k}")

@@ -1,0 +1,124 @@
+"""What may be shown? An explicit distribution over rankings for each query, with its exact moments.
+
+For one query the mixture shows ranking R with probability w_R. From it follow, exactly,
+
+* placement: P(d, r) = sum_R w_R 1[R_r = d],
+* exposure: rho_d = sum_r P(d, r) theta_r (the paper's propensity), and
+* mean and variance of any linear value x = sum over clicked ranks of a number per (ranking, rank).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of, sum_by_group, weighted_counts
+from ranktrial.rankings._kernels import linear_moments
+from ranktrial.rankings.lists import check_user, expected_clicks, user_arrays
+from ranktrial.users import User
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Exact mean and variance of the value of one impression, and the clicks it is expected to get.
+
+    Attributes:
+        mean: E[x], what the estimate converges to.
+        variance: Var(x) of one impression, queries drawn uniformly; the estimate from N has variance / N.
+        ctr: Expected clicks per impression on what is shown.
+    """
+
+    mean: float
+    variance: float
+    ctr: float
+
+    @classmethod
+    def of_queries(cls, mean: FloatArray, mean_square: FloatArray, clicks: FloatArray) -> Moments:
+        """From per-query E[x], E[x^2] and expected clicks."""
+        overall = float(mean.mean())
+        # Centred per query, so that a variance far below the squared mean does not cancel away.
+        within = mean_square - mean**2
+        return cls(overall, float(np.maximum(within, 0).mean() + ((mean - overall) ** 2).mean()), float(clicks.mean()))
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """For each of many queries, rankings and the probability of showing each.
+
+    Rankings of query q are rows ``offsets[q]:offsets[q + 1]`` of ``rankings`` (document ids, NO_DOCUMENT padding) and
+    ``weights`` (summing to 1 within a query).
+    """
+
+    rankings: DocumentArray
+    weights: FloatArray
+    offsets: IntArray
+    n_documents: int
+
+    def __post_init__(self) -> None:
+        if not len(self.rankings) == len(self.weights) == self.offsets[-1]:
+            raise ValueError(
+                f"{len(self.rankings)} rankings and {len(self.weights)} weights, the offsets say {self.offsets[-1]}"
+            )
+        empty = np.flatnonzero(np.diff(self.offsets) < 1)
+        if len(empty):
+            raise ValueError(f"query {empty[0]} has no ranking to show")
+        totals = sum_by_group(self.weights, self.offsets)
+        if np.any(self.weights < 0) or np.any(np.abs(totals - 1) > 1e-9):
+            query = int(np.argmax(np.abs(totals - 1)))
+            raise ValueError(
+                f"weights must not be negative and sum to 1; those of query {query} sum to {totals[query]:g}"
+            )
+
+    @classmethod
+    def always(cls, table: DocumentArray, n_documents: int) -> Mixture:
+        """Show each query its row of the table, every time."""
+        n = len(table)
+        return cls(table, np.ones(n), np.arange(n + 1, dtype=np.int64), n_documents)
+
+    @classmethod
+    def of_tables(cls, tables: list[DocumentArray], weights: ArrayLike, n_documents: int) -> Mixture:
+        """Show each query its row of one of the tables, drawn with the given weights."""
+        n, k = tables[0].shape
+        stacked = np.stack(tables, axis=1).reshape(n * len(tables), k)
+        return cls(stacked, np.tile(np.asarray(weights, float), n), offsets_of([len(tables)] * n), n_documents)
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def k(self) -> int:
+        return int(self.rankings.shape[1])
+
+    def placement(self) -> FloatArray:
+        """P(document at rank) as a (documents, k) matrix, exactly."""
+        shown = self.rankings != NO_DOCUMENT
+        cells = (self.rankings.astype(np.int64) * self.k + np.arange(self.k))[shown]
+        weights = np.broadcast_to(self.weights[:, None], shown.shape)[shown]
+        return weighted_counts(cells, weights, self.n_documents * self.k).reshape(self.n_documents, self.k)
+
+    def exposure(self, theta: FloatArray) -> FloatArray:
+        """rho_d: the probability that each document is examined, exactly."""
+        if len(theta) < self.k:
+            raise ValueError(f"theta has {len(theta)} ranks, must have k = {self.k}")
+        shown = self.rankings != NO_DOCUMENT
+        return weighted_counts(self.rankings[shown], (self.weights[:, None] * theta[: self.k])[shown], self.n_documents)
+
+    def mean(self, per_ranking: FloatArray) -> FloatArray:
+        """Per query, the expectation of a number per ranking."""
+        return sum_by_group(self.weights * per_ranking, self.offsets)
+
+    def ctr(self, user: User) -> float:
+        """Expected clicks per impression on what the mixture shows."""
+        return float(self.mean(expected_clicks(self.rankings, user).sum(1)).mean())
+
+    def moments(self, values: FloatArray, user: User) -> Moments:
+        """Exact moments of x = sum over clicked ranks of ``values[ranking, rank]``."""
+        check_user(user, self.k)
+        if values.shape != self.rankings.shape:
+            raise ValueError(f"values have shape {values.shape}, must have that of the rankings, {self.rankings.shape}")
+        per_ranking = linear_moments(self.rankings, values, *user_arrays(user))
+        clicks = expected_clicks(self.rankings, user).sum(1)
+        return Moments.of_queries(self.mean(per_ranking[:, 0]), self.mean(per_ranking[:, 1]), self.mean(clicks))

@@ -1,0 +1,30 @@
+"""Where randomness comes from: a seed or a SeedSequence per task, so results do not depend on the number of workers."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Seed = int | np.random.SeedSequence
+
+
+def sequence(seed: Seed) -> np.random.SeedSequence:
+    return seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+
+
+def children(seed: Seed, count: int) -> list[np.random.SeedSequence]:
+    """The same children however often it is asked (``SeedSequence.spawn`` counts its calls)."""
+    parent = sequence(seed)
+    return [
+        np.random.SeedSequence(parent.entropy, spawn_key=(*parent.spawn_key, i), pool_size=parent.pool_size)
+        for i in range(count)
+    ]
+
+
+def kernel_state(seed: Seed) -> NDArray[np.uint64]:
+    """State of the generator that compiled loops use (xoshiro256++, see ``ranktrial._kernels``)."""
+    return sequence(seed).generate_state(4, np.uint64).astype(np.uint64, copy=False)
+
+
+def generator(seed: Seed) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(sequence(seed)))

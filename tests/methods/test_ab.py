@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from oracles import fixed_world
+from ranktrial.methods import AB
+from ranktrial.rankings import true_ctr
+
+
+@pytest.mark.parametrize("split", [0.5, 0.8])
+def test_the_shortcut_and_the_kernel_draw_the_same_law(split: float) -> None:
+    pair, user = fixed_world(seed=1, k=3, n_queries=6)
+    method = AB(split=split)
+    exact = method.moments(pair, user)
+    points = [200, 50_000]
+    runs = 400
+    for shortcut in (True, False):
+        finals = np.array(
+            [method.simulate(pair, user, points, seed=s, shortcut=shortcut).estimate for s in range(runs)]
+        )
+        errors = (finals - exact.mean) / np.sqrt(exact.variance / np.array(points))
+        assert np.all(np.abs(errors.mean(0)) < 4.5 / np.sqrt(runs))
+        assert np.all(np.abs((errors**2).mean(0) - 1) < 4.5 * np.sqrt(2 / runs))
+
+
+@pytest.mark.parametrize("split", [0.5, 0.25])
+def test_the_variance_of_the_difference_in_means(split: float) -> None:
+    """Its large-sample variance, against the spread of 2,000 runs and the run's own squared error."""
+    pair, user = fixed_world(seed=2, k=3, n_queries=6)
+    method = AB(split=split, estimate="means")
+    exact = method.moments(pair, user)
+    n, runs = 4000, 2000
+    trials = [method.simulate(pair, user, [n], seed=s) for s in range(runs)]
+    finals = np.array([t.estimate[0] for t in trials])
+    assert abs(finals.mean() - pair.delta(user)) < 4.5 * np.sqrt(exact.variance / n / runs)
+    assert n * finals.var() == pytest.approx(exact.variance, rel=4.5 * np.sqrt(2 / runs))
+    own = np.mean([t.squared_error(pair.delta(user))[0] for t in trials])
+    assert own == pytest.approx(exact.variance, rel=0.03)
+
+
+def test_the_difference_in_means_varies_less_than_the_papers_value() -> None:
+    pair, user = fixed_world(seed=3, k=3, n_queries=8)
+    weighted, means = AB().moments(pair, user), AB(estimate="means").moments(pair, user)
+    assert means.mean == weighted.mean
+    assert means.variance < weighted.variance
+
+
+def test_an_arm_without_impressions_counts_as_zero() -> None:
+    pair, user = fixed_world(seed=4)
+    run = AB(split=1e-9, estimate="means").simulate(pair, user, [100], seed=1)
+    assert run.estimate[0] == pytest.approx(-run.ctr[0])
+
+
+def test_what_is_shown_is_the_mixture_of_both_rankers() -> None:
+    pair, user = fixed_world(seed=5)
+    moments = AB(split=0.3).moments(pair, user)
+    assert moments.ctr == pytest.approx(0.3 * true_ctr(pair.top_a, user) + 0.7 * true_ctr(pair.top_b, user))
+
+
+@pytest.mark.parametrize("options", [{"split": 0.0}, {"split": 1.0}, {"estimate": "median"}])
+def test_impossible_tests_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        AB(**options)  # type: ignore[arg-type]

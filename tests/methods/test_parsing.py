@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from ranktrial.methods import AB, Optimized, Probabilistic, TeamDraft, parse_method
+
+
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        (AB(), "AB()"),
+        (AB(split=0.3, estimate="means"), 'AB(split=0.3, estimate="means")'),
+        (TeamDraft(), "TeamDraft()"),
+        (Probabilistic(), "Probabilistic(tau=4)"),
+        (Probabilistic(tau=2.5), "Probabilistic(tau=2.5)"),
+        (Optimized(), 'Optimized(credit="inverse")'),
+    ],
+)
+def test_one_spelling_everywhere(method: object, text: str) -> None:
+    assert str(method) == text
+    assert parse_method(text) == method
+
+
+def test_a_bare_name_will_do() -> None:
+    assert parse_method(" TeamDraft ") == TeamDraft()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Teamdraft()", "no method 'Teamdraft'; known: AB, Balanced"),
+        ("AB(ratio=2)", "AB has no option 'ratio'; options: split, estimate"),
+        ("AB(0.5)", "is not a method"),
+        ("AB(split=", "is not a method"),
+        ("__import__('os').system('true')", "is not a method"),
+        ("AB(split=open('x'))", "is not a method"),
+        ("AB(split=2)", "split is 2, must be strictly between 0 and 1"),
+    ],
+)
+def test_other_texts_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_method(text)

@@ -1,0 +1,173 @@
+"""Plain, slow, obvious versions of what the kernels compute, for a few documents: enumerated truths."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ranktrial.rankings import Pair
+from ranktrial.users import User, cascade, position_based, trust_bias
+
+Ranking = tuple[int, ...]
+Credits = tuple[int, ...]
+Clicks = tuple[bool, ...]
+
+
+def sign(number: float) -> int:
+    return (number > 0) - (number < 0)
+
+
+def click_patterns(user: User, ranking: Sequence[int]) -> Iterator[tuple[Clicks, float]]:
+    """Every click pattern on a ranking with its probability, by walking down the list."""
+
+    def walk(rank: int, clicks: Clicks, probability: float, reading: bool) -> Iterator[tuple[Clicks, float]]:
+        if rank == len(ranking):
+            yield clicks, probability
+            return
+        if not reading:
+            yield from walk(rank + 1, (*clicks, False), probability, False)
+            return
+        p = user.slope[rank] * user.zeta[ranking[rank]] + user.intercept[rank]
+        for clicked, chance, stay in (
+            (True, p, user.stay_after_click[rank]),
+            (False, 1 - p, user.stay_after_skip[rank]),
+        ):
+            yield from walk(rank + 1, (*clicks, clicked), probability * chance * stay, True)
+            yield from walk(rank + 1, (*clicks, clicked), probability * chance * (1 - stay), False)
+
+    totals: dict[Clicks, float] = defaultdict(float)
+    for clicks, probability in walk(0, (), 1.0, True):
+        totals[clicks] += probability
+    yield from totals.items()
+
+
+def team_draft(a: Sequence[int], b: Sequence[int], k: int) -> dict[tuple[Ranking, Credits], float]:
+    """Every draft with its probability; credit 1 for A, -1 for B, 0 for nobody."""
+    a, b = list(a[:k]), list(b[:k])
+    prefix = 0
+    while prefix < min(len(a), len(b)) and a[prefix] == b[prefix]:
+        prefix += 1
+    result: dict[tuple[Ranking, Credits], float] = defaultdict(float)
+
+    def left(ranked: list[int], placed: list[int]) -> list[int]:
+        return [d for d in ranked if d not in placed]
+
+    page, shorter = min(k, len({*a, *b})), min(len(a), len(b))
+
+    def play(placed: list[int], credits: list[int], probability: float) -> None:
+        if len(placed) == page:
+            result[tuple(placed), tuple(credits)] += probability
+            return
+        last = len(placed) + (1 if len(placed) + 1 == page else 2)  # where this round ends, if all goes well
+        fair = last <= shorter
+        for order in (((a, 1), (b, -1)), ((b, -1), (a, 1))):
+            now, points = list(placed), list(credits)
+            for ranked, credit in order:
+                if len(now) < k and left(ranked, now):
+                    now.append(left(ranked, now)[0])
+                    points.append(credit if fair else 0)
+            play(now, points, probability / 2)
+
+    play(a[:prefix], [0] * prefix, 1.0)
+    return result
+
+
+def assigned_sign(clicks: Clicks, to_a: Sequence[float], to_b: Sequence[float]) -> float:
+    """E[sign] by enumerating who every click is assigned to."""
+    terms = [((1, a), (-1, b), (0, 1 - a - b)) for clicked, a, b in zip(clicks, to_a, to_b) if clicked]
+    total = 0.0
+    for assignment in itertools.product(*terms):
+        total += sign(sum(v for v, _ in assignment)) * float(np.prod([p for _, p in assignment]))
+    return total
+
+
+def balanced(a: Sequence[int], b: Sequence[int], k: int, a_first: bool) -> Ranking:
+    """Joachims' merge, as his paper prints it."""
+    a, b = list(a[:k]), list(b[:k])
+    merged: list[int] = []
+    ka = kb = 0
+    while len(merged) < k and (ka < len(a) or kb < len(b)):
+        a_turn = ka < kb or (ka == kb and a_first)
+        if (a_turn and ka < len(a)) or kb >= len(b):
+            if a[ka] not in merged:
+                merged.append(a[ka])
+            ka += 1
+        else:
+            if b[kb] not in merged:
+                merged.append(b[kb])
+            kb += 1
+    return tuple(merged)
+
+
+def balanced_value(a: Sequence[int], b: Sequence[int], k: int, ranking: Ranking, clicks: Clicks) -> int:
+    clicked = [d for d, c in zip(ranking, clicks) if c]
+    if not clicked:
+        return 0
+    depth = min(ranked.index(clicked[-1]) for ranked in (list(a[:k]), list(b[:k])) if clicked[-1] in ranked) + 1
+    return sign(sum(d in a[:k][:depth] for d in clicked) - sum(d in b[:k][:depth] for d in clicked))
+
+
+def allowed_rankings(a: Sequence[int], b: Sequence[int], k: int) -> set[Ranking]:
+    """Rankings whose every prefix is the union of a prefix of A and a prefix of B."""
+    a, b = list(a[:k]), list(b[:k])
+    unions = {frozenset(a[:i]) | frozenset(b[:j]) for i in range(len(a) + 1) for j in range(len(b) + 1)}
+    documents = set(a) | set(b)
+    length = min(k, len(documents))
+    return {
+        ranking
+        for ranking in itertools.permutations(documents, length)
+        if all(frozenset(ranking[:i]) in unions for i in range(length + 1))
+    }
+
+
+# --- small worlds ---------------------------------------------------------------------------------------------------------
+
+N_DOCUMENTS = 5
+
+
+@st.composite
+def small_pairs(draw: st.DrawFn, queries: int = 1, max_k: int = 5) -> Pair:
+    """Pairs of lists over up to five documents: any lengths, overlap and cutoff; empty lists too, but never both."""
+    lists: tuple[list[list[int]], list[list[int]]] = ([], [])
+    for _ in range(queries):
+        lengths = draw(st.tuples(st.integers(0, N_DOCUMENTS), st.integers(0, N_DOCUMENTS)).filter(any))
+        for out, length in zip(lists, lengths):
+            out.append(draw(st.permutations(range(N_DOCUMENTS)))[:length])
+    pair, _ = Pair.from_lists(lists[0], lists[1], draw(st.integers(1, max_k)))
+    return pair
+
+
+@st.composite
+def small_users(draw: st.DrawFn, n_documents: int, k: int) -> User:
+    def numbers(n: int) -> list[float]:
+        return [x / 20 for x in draw(st.lists(st.integers(0, 20), min_size=n, max_size=n))]
+
+    zeta, theta = numbers(n_documents), numbers(k)
+    kind = draw(st.sampled_from(["position", "trust", "cascade"]))
+    if kind == "position":
+        return position_based(zeta, theta)
+    if kind == "trust":
+        high, low = np.array(numbers(k)), np.array(numbers(k))
+        return trust_bias(zeta, theta, relevant=np.maximum(high, low), irrelevant=np.minimum(high, low))
+    leave_click, leave_skip = numbers(2)
+    return cascade(zeta, k, leave_after_click=leave_click, leave_after_skip=leave_skip, theta=theta)
+
+
+@st.composite
+def small_worlds(draw: st.DrawFn, queries: int = 1, max_k: int = 5) -> tuple[Pair, User]:
+    pair = draw(small_pairs(queries, max_k))
+    return pair, draw(small_users(pair.n_documents, pair.k))
+
+
+def fixed_world(seed: int = 0, k: int = 3, n_queries: int = 4) -> tuple[Pair, User]:
+    """Queries of 1 to 5 documents (some shorter than k), every ranking a permutation, one position-based user."""
+    rng = np.random.default_rng(seed)
+    sizes = [1 + i % N_DOCUMENTS for i in range(1, n_queries + 1)]
+    a = [rng.permutation(n).tolist() for n in sizes]
+    b = [rng.permutation(n).tolist() for n in sizes]
+    pair, _ = Pair.from_lists(a, b, k)
+    return pair, position_based(rng.uniform(0, 1, pair.n_documents), np.sort(rng.uniform(0, 1, k))[::-1])

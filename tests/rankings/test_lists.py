@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oracles import click_patterns, small_worlds
+from ranktrial.arrays import NO_DOCUMENT, offsets_of
+from ranktrial.rankings import Pair, expected_clicks, exposure_of, rank_by_score, true_ctr
+from ranktrial.users import User, position_based, position_bias
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=6), min_size=1, max_size=4), st.integers(0, 5))
+def test_ranking_by_score_sorts_every_query_on_its_own(scores: list[list[int]], seed: int) -> None:
+    offsets = offsets_of([len(s) for s in scores])
+    flat = np.array([x for query in scores for x in query], float)
+    rankings = rank_by_score(flat, offsets, seed=seed)
+    for query in range(len(scores)):
+        ranked = rankings[query]
+        assert sorted(ranked) == list(range(offsets[query], offsets[query + 1]))
+        assert np.all(np.diff(flat[ranked]) <= 0)
+
+
+def test_ties_are_broken_at_random_and_reproducibly() -> None:
+    offsets = offsets_of([3] * 6000)
+    first = rank_by_score(np.zeros(18000), offsets, seed=1)
+    again = rank_by_score(np.zeros(18000), offsets, seed=1)
+    assert np.array_equal(first.documents, again.documents)
+    orders = (first.documents.reshape(-1, 3) % 3) @ [9, 3, 1]
+    counts = np.unique(orders, return_counts=True)[1]
+    assert len(counts) == 6
+    assert np.all(np.abs(counts - 1000) < 5 * np.sqrt(6000 * 1 / 6 * 5 / 6))
+
+
+def test_top_pads_short_lists() -> None:
+    rankings = rank_by_score([0.1, 0.9, 0.5], offsets_of([2, 1]))
+    assert rankings.top(3).tolist() == [[1, 0, NO_DOCUMENT], [2, NO_DOCUMENT, NO_DOCUMENT]]
+
+
+@pytest.mark.parametrize("scores", [[0.0], [0.0, np.nan]])
+def test_bad_scores_are_refused(scores: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"score"):
+        rank_by_score(scores, offsets_of([2]))
+
+
+def test_pair_from_lists_names_the_ranker_the_query_and_the_duplicate() -> None:
+    with pytest.raises(ValueError, match=r"query 1: ranker B lists document 'x' twice"):
+        Pair.from_lists([["a"], ["x"]], [["a"], ["x", "y", "x"]], k=2)
+
+
+def test_pair_refuses_different_numbers_of_queries() -> None:
+    with pytest.raises(ValueError, match="A ranks 2 queries, B 1"):
+        Pair.from_lists([["a"], ["x"]], [["a"]], k=2)
+
+
+@pytest.mark.parametrize("k", [0, 65])
+def test_pair_refuses_cutoffs_out_of_range(k: int) -> None:
+    with pytest.raises(ValueError, match=f"k is {k}"):
+        Pair.from_lists([["a"]], [["a"]], k=k)
+
+
+def test_lambda_of_the_papers_example() -> None:
+    pair, ids = Pair.from_lists(["ABC"], ["BCA"], k=3)
+    assert ids == ["A", "B", "C"]
+    np.testing.assert_allclose(pair.lam(np.array([1, 0.9, 0.8])), [0.2, -0.1, -0.1])
+
+
+@given(small_worlds(queries=2))
+def test_clicks_and_ctr_agree_with_enumeration(world: tuple[Pair, User]) -> None:
+    pair, user = world
+    expected = np.zeros(pair.top_a.shape)
+    for row, ranking in zip(expected, pair.top_a):
+        shown = ranking[ranking != NO_DOCUMENT]
+        for clicks, probability in click_patterns(user, shown):
+            row[: len(shown)] += probability * np.array(clicks, float)
+    np.testing.assert_allclose(expected_clicks(pair.top_a, user), expected, atol=1e-12)
+    assert true_ctr(pair.top_a, user) == pytest.approx(expected.sum() / 2, abs=1e-12)
+    assert pair.delta(user) == pytest.approx(pair.delta_by_query(user).mean(), abs=1e-12)
+
+
+@given(small_worlds(queries=2))
+def test_delta_is_lambda_times_zeta_for_position_based_users(world: tuple[Pair, User]) -> None:
+    pair, other = world
+    user = position_based(other.zeta, other.slope)
+    assert pair.delta(user) == pytest.approx(pair.lam(user.slope) @ user.zeta / 2, abs=1e-12)
+    assert pair.swapped().delta(user) == pytest.approx(-pair.delta(user), abs=1e-15)
+
+
+def test_exposure_of_a_table() -> None:
+    table = np.array([[0, 1], [2, NO_DOCUMENT]], np.int32)
+    assert exposure_of(table, position_bias(2), 4).tolist() == [1, 0.5, 1, 0]
+
+
+def test_a_user_with_too_few_ranks_is_refused() -> None:
+    pair, _ = Pair.from_lists(["ABC"], ["BCA"], k=3)
+    with pytest.raises(ValueError, match="knows 2 ranks, must know all k = 3"):
+        pair.delta(position_based([0.1, 0.2, 0.3], [1, 0.5]))
