@@ -15,11 +15,11 @@ from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray, IntArray
 from ranktrial.methods.base import Method
 from ranktrial.methods.displays import Displays, Linear
-from ranktrial.methods.trajectory import Trajectory
+from ranktrial.methods.trajectory import Trajectory, draw_counts
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings._kernels import credit_distribution, linear_moments
 from ranktrial.rankings.lists import check_user, user_arrays
-from ranktrial.seeds import Seed, generator
+from ranktrial.seeds import Seed
 from ranktrial.users import User
 
 
@@ -60,16 +60,19 @@ class AB(Method):
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
-        """The shortcut draws, per checkpoint, how many impressions had which arm and how many clicks: the same law."""
-        if not shortcut and self.estimate == "weighted":
-            return super().simulate(pair, user, checkpoints, seed=seed)
+        if shortcut or self.estimate == "means":
+            return self.draw(self.outcome_law(pair, user), checkpoints, seed=seed)
+        return super().simulate(pair, user, checkpoints, seed=seed)
+
+    def outcome_law(self, pair: Pair, user: User) -> FloatArray:
+        """P(arm, number of clicks) of one impression, exactly: the (2, k + 1) law that any number of runs draw from."""
         check_user(user, pair.k)
+        return np.stack([self.split * _clicks_law(pair.top_a, user), (1 - self.split) * _clicks_law(pair.top_b, user)])
+
+    def draw(self, law: FloatArray, checkpoints: ArrayLike, *, seed: Seed) -> Trajectory:
+        """A whole run at once: how many impressions up to each checkpoint had which arm and how many clicks."""
         points = checks.checkpoints(checkpoints)
-        law = np.concatenate(
-            [self.split * _clicks_law(pair.top_a, user), (1 - self.split) * _clicks_law(pair.top_b, user)]
-        )
-        drawn = generator(seed).multinomial(np.diff(points, prepend=0), law / law.sum()).cumsum(axis=0)
-        return self._trajectory(points, drawn.reshape(len(points), 2, pair.k + 1))
+        return self._trajectory(points, draw_counts(law, points, seed))
 
     def _trajectory(self, points: IntArray, seen: IntArray) -> Trajectory:
         """From counts of impressions per (checkpoint, arm, number of clicks)."""

@@ -13,7 +13,7 @@ Two kinds of value cover every method of the paper:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,11 +55,19 @@ class Majority:
 
 @dataclass(frozen=True)
 class Display:
-    """One display of one query, for people to look at."""
+    """One display of one query, for people to look at.
+
+    Attributes:
+        documents: From the top.
+        probability: How often it is shown with these credits.
+        credits: What a click at each rank alone is worth.
+        added_by_a: The probability that a click at each rank alone counts for A; None where values are linear.
+    """
 
     documents: tuple[int, ...]
     probability: float
     credits: tuple[float, ...]
+    added_by_a: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,17 +123,19 @@ class Displays:
 
     def of_query(self, query: int) -> Iterator[Display]:
         """The displays of one query with their credits; equal ones are merged."""
-        merged: dict[tuple[tuple[int, ...], tuple[float, ...]], float] = {}
+        merged: dict[Display, float] = {}
         for display in range(self.mixture.offsets[query], self.mixture.offsets[query + 1]):
             row = self.mixture.rankings[display]
-            documents = tuple(int(d) for d in row[row != NO_DOCUMENT])
+            shown = row[row != NO_DOCUMENT]
+            ranks = np.arange(len(shown))
+            added_by_a = None
             if isinstance(self.value, Linear):
-                credits = self.value.values[display]
-            else:  # a single expected credit per rank; for balanced, of a click at that rank alone
-                rows = np.arange(len(row)) if self.value.to_a.shape[1] > 1 else np.zeros(len(row), int)
-                ranks = np.arange(len(row))
-                credits = self.value.to_a[display, rows, ranks] - self.value.to_b[display, rows, ranks]
-            key = documents, tuple(float(c) for c in credits[: len(documents)])
+                credits = self.value.values[display, ranks]
+            else:  # for balanced, a click at rank r alone makes r the deepest
+                rows = ranks if self.value.to_a.shape[1] > 1 else np.zeros(len(shown), int)
+                for_a, for_b = self.value.to_a[display, rows, ranks], self.value.to_b[display, rows, ranks]
+                credits, added_by_a = for_a - for_b, tuple(for_a.tolist())
+            key = Display(tuple(shown.tolist()), 0.0, tuple(credits.tolist()), added_by_a)
             merged[key] = merged.get(key, 0.0) + float(self.mixture.weights[display])
-        for (documents, credit), probability in merged.items():
-            yield Display(documents, probability, credit)
+        for key, probability in merged.items():
+            yield replace(key, probability=probability)

@@ -25,10 +25,10 @@ from ranktrial.methods._kernels import (
 )
 from ranktrial.methods.base import Method
 from ranktrial.methods.displays import Displays, Linear, Majority
-from ranktrial.methods.trajectory import Trajectory
+from ranktrial.methods.trajectory import Trajectory, draw_counts
 from ranktrial.rankings import Mixture, Pair
 from ranktrial.rankings.lists import check_user, user_arrays
-from ranktrial.seeds import Seed, generator, kernel_state
+from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
 
 
@@ -65,11 +65,10 @@ class TeamDraft(Method):
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
-        """The shortcut draws, per checkpoint, how many impressions had which outcome: the same law."""
+        if shortcut:
+            return self.draw(self.outcome_law(pair, user), checkpoints, seed=seed)
         check_user(user, pair.k)
         tables = _draft_tables(pair)
-        if shortcut:
-            return self._draw_outcomes(team_draft_distribution(*tables, *user_arrays(user)), checkpoints, seed)
 
         def run(points: IntArray, totals: FloatArray) -> None:
             simulate_team_draft(
@@ -79,15 +78,20 @@ class TeamDraft(Method):
 
         return Trajectory.from_totals(checkpoints, run)
 
-    def _draw_outcomes(self, law: FloatArray, checkpoints: ArrayLike, seed: Seed) -> Trajectory:
-        """``law[s + k, c]`` is the probability of a credit balance s with c clicks."""
-        balance = np.arange(len(law)) - len(law) // 2
-        x = np.sign(balance) if self.outcome == "sign" else balance
+    def outcome_law(self, pair: Pair, user: User) -> FloatArray:
+        """P(value, number of clicks) of one impression, exactly: rows are values -1, 0, 1 (or -k to k for "sum")."""
+        check_user(user, pair.k)
+        law = np.asarray(team_draft_distribution(*_draft_tables(pair), *user_arrays(user)))
+        if self.outcome == "sum":
+            return law
+        return np.stack([law[: pair.k].sum(0), law[pair.k], law[pair.k + 1 :].sum(0)])
+
+    def draw(self, law: FloatArray, checkpoints: ArrayLike, *, seed: Seed) -> Trajectory:
+        """A whole run at once: how many impressions up to each checkpoint had which value and how many clicks."""
+        x = np.arange(len(law)) - len(law) // 2
 
         def run(points: IntArray, totals: FloatArray) -> None:
-            pmf = law.ravel() / law.sum()
-            drawn = generator(seed).multinomial(np.diff(points, prepend=0), pmf).cumsum(axis=0)
-            seen = drawn.reshape(len(points), *law.shape)
+            seen = draw_counts(law, points, seed)
             totals[:, 0] = seen.sum(2) @ x
             totals[:, 1] = seen.sum(2) @ x**2
             totals[:, 2] = seen.sum(1) @ np.arange(law.shape[1])

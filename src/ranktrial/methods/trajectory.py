@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.seeds import Seed, generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,3 +48,9 @@ class Trajectory:
     def binary_error(self, delta: float) -> FloatArray:
         """1 where the estimate points the wrong way; an estimate of exactly 0 counts as wrong."""
         return np.asarray(np.sign(self.estimate) * np.sign(delta) <= 0, float)
+
+
+def draw_counts(law: FloatArray, points: IntArray, seed: Seed) -> IntArray:
+    """How many of the first ``points[i]`` impressions had each outcome, for outcomes of the given probabilities."""
+    drawn = generator(seed).multinomial(np.diff(points, prepend=0), law.ravel() / law.sum())
+    return drawn.cumsum(axis=0).reshape(len(points), *law.shape)
