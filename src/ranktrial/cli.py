@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 import ranktrial
+from ranktrial import demo as demonstration
+from ranktrial.data import (
+    Dataset,
+    mslr_like,
+    read_letor,
+    read_splits,
+    train_rankers,
+    write_rankers,
+    yahoo_like,
+)
 from ranktrial.methods import Method, parse_method
 from ranktrial.methods.proof import Case, appendix_a, compared_methods, work_out
 
@@ -40,6 +54,21 @@ def plain_errors() -> Iterator[None]:
     except (ValueError, OSError) as error:
         err.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
+
+
+@contextmanager
+def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, with the time left; the function it gives is called with (done, total)."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(text, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @app.callback(invoke_without_command=True)
@@ -139,3 +168,165 @@ def print_case(number: int, case: Case) -> None:
     if case.note:
         out.print(Padding(f"[italic]{case.note}[/]", (0, 0, 0, 3)), highlight=False)
     out.print()
+
+
+SYNTHETIC = {"yahoo-like": yahoo_like, "mslr-like": mslr_like}
+DataOption = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        help="A LETOR/SVMlight file (plain or .gz), a folder with train/vali/test files (train is used), or a synthetic "
+        "set: yahoo-like (24 documents a query), mslr-like (120).",
+    ),
+]
+
+
+def open_data(source: str, queries: int) -> Dataset:
+    """The data set an option names; ``queries`` is the size of a synthetic one."""
+    if source in SYNTHETIC:
+        with progress_bar(f"generating {queries:,} {source} queries") as progress:
+            return SYNTHETIC[source](queries, 0, progress=progress)
+    path = Path(source)
+    if not path.exists():
+        raise ValueError(f"--data: no file or folder {source!r}, and not one of {', '.join(SYNTHETIC)}")
+    with progress_bar(f"reading {path.name}") as progress:
+        return read_splits(path, progress=progress)["train"] if path.is_dir() else read_letor(path, progress=progress)
+
+
+@app.command()
+def demo(
+    as_json: Json = False,
+    data: DataOption = "yahoo-like",
+    queries: Annotated[int, typer.Option(min=200, help="Queries of a synthetic set.")] = 2000,
+    impressions: Annotated[int, typer.Option(min=1000, help="Impressions each method gets.")] = 1_000_000,
+    k: Annotated[int, typer.Option("--k", min=1, max=12, help="Results on a page.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, another pair of rankers.")] = 1,
+) -> None:
+    """Compare two rankers with every method on simulated users, and see how far off each is.
+
+    Trains two linear rankers, works out the true difference in clicks, then lets every method collect clicks from
+    position-based users.
+    """
+    with plain_errors():
+        dataset = open_data(data, queries)
+        with progress_bar("training two rankers") as progress:
+            world = demonstration.build_world(dataset, k=k, seed=seed, progress=progress)
+        points = demonstration.checkpoints_to(impressions)
+        methods = demonstration.demo_methods()
+        rows = []
+        with progress_bar("simulating users") as progress:
+            for done, method in enumerate(methods):
+                progress(done, len(methods))
+                rows.append(demonstration.run_method(method, world, points, seed=seed))
+    if as_json:
+        truth = {"ctr_a": world.ctr_a, "ctr_b": world.ctr_b, "delta": world.delta}
+        print(json.dumps({**truth, "checkpoints": points, "methods": [row.to_dict() for row in rows]}, indent=2))
+        return
+    out.print(
+        f"[bold]{dataset.name}[/]: {dataset.n_queries:,} queries, {dataset.n_documents:,} documents. "
+        f"True clicks per search: A {world.ctr_a:.4f}, B {world.ctr_b:.4f}, difference {world.delta:+.4f}.\n",
+        highlight=False,
+    )
+    table = Table(title="estimate of the difference after that many searches", title_justify="left")
+    table.add_column("method")
+    for point in points:
+        table.add_column(f"{point:,}", justify="right")
+    table.add_column("error", justify="right")
+    table.add_column("prefers", justify="center")
+    table.add_column("clicks/search", justify="right")
+    table.add_column("searches/s", justify="right")
+    better = "A" if world.delta > 0 else "B"
+    for row in rows:
+        colour = "green" if row.prefers == better else "red"
+        table.add_row(
+            row.method,
+            *(f"{estimate:+.4f}" for estimate in row.estimates),
+            f"{row.errors[-1]:.4f}" if row.comparable else f"({row.errors[-1]:.4f})",
+            f"[{colour}]{row.prefers}[/]",
+            f"{row.ctr:.4f}",
+            f"{row.impressions_per_second / 1e6:.1f} M" if row.method != str(methods[1]) else "at once",
+        )
+    out.print(table)
+    out.print(
+        "Errors in brackets: an interleaving outcome is not a difference in clicks, so it does not tend to the true "
+        "difference; `ranktrial proof` shows cases where even its sign is wrong.",
+        highlight=False,
+    )
+
+
+@app.command()
+def rankers(
+    output: Annotated[Path, typer.Argument(help="File to write; .gz compresses.")],
+    data: DataOption = "mslr-like",
+    queries: Annotated[int, typer.Option(min=200, help="Queries of a synthetic set.")] = 2000,
+    count: Annotated[int, typer.Option(min=1, help="How many rankers.")] = 1000,
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="paper: weights only on a random half of the features; code: as the paper's authors' code does it, "
+            "random weights on the other half."
+        ),
+    ] = "paper",
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same file.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Cores to use; the file does not depend on it.")] = 1,
+) -> None:
+    """Train linear rankers with LambdaLoss on 100 queries each, and write them in the paper's file format."""
+    with plain_errors():
+        if kind not in ("paper", "code"):
+            raise ValueError(f"--kind is {kind!r}, must be paper or code")
+        if not output.absolute().parent.is_dir():
+            raise ValueError(f"cannot write {output}: its folder does not exist")
+        dataset = open_data(data, queries)
+        start = time.perf_counter()
+        with progress_bar("training rankers") as progress:
+            trained = train_rankers(dataset, count, seed=seed, rankers=kind, workers=workers, progress=progress)  # type: ignore[arg-type]
+        write_rankers(output, trained)
+    out.print(
+        f"wrote {count:,} rankers with {dataset.n_features} features to {output} "
+        f"({time.perf_counter() - start:.1f} s on {dataset.name})",
+        highlight=False,
+    )
+
+
+@app.command()
+def data(
+    path: Annotated[
+        Path, typer.Argument(help="A LETOR/SVMlight file (plain or .gz), or a folder with train/vali/test.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Read a learning-to-rank data set and say what is in it; errors name file and line."""
+    rows = []
+    with plain_errors():
+        if not path.exists():
+            raise ValueError(f"no file or folder {str(path)!r}")
+        start = time.perf_counter()
+        with progress_bar(f"reading {path.name}") as progress:
+            splits = (
+                read_splits(path, progress=progress) if path.is_dir() else {"all": read_letor(path, progress=progress)}
+            )
+        elapsed = time.perf_counter() - start
+        for split, dataset in splits.items():
+            grades, counts = np.unique(dataset.labels, return_counts=True)
+            rows.append(
+                {
+                    "split": split,
+                    "queries": dataset.n_queries,
+                    "documents": dataset.n_documents,
+                    "features": dataset.n_features,
+                    "labels": {int(grade): int(count) for grade, count in zip(grades, counts)},
+                }
+            )
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table("split", "queries", "documents", "features", "documents per label")
+    for row in rows:
+        labels = row["labels"]
+        assert isinstance(labels, dict)
+        table.add_row(
+            *(f"{row[c]:,}" if c != "split" else str(row[c]) for c in ("split", "queries", "documents", "features")),
+            "  ".join(f"{grade}: {count:,}" for grade, count in labels.items()),
+        )
+    out.print(table)
+    out.print(f"read in {elapsed:.2f} s; a second time it comes from the cache", style="dim", highlight=False)

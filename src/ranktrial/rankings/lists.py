@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of, weighted_counts
@@ -62,20 +62,36 @@ def rank_by_score(scores: ArrayLike, offsets: IntArray, *, seed: Seed = 0) -> Ra
 class Pair:
     """Two rankers over the same queries, shown k results at a time.
 
-    ``offsets`` are the document offsets: query q owns document ids ``offsets[q]:offsets[q + 1]``. The lists of A and B may
-    be shorter than that, of unequal length, or hold different documents.
+    The lists of A and B may be of unequal length, shorter than k, or hold different documents.
+
+    Attributes:
+        a: Ranker A's list for every query.
+        b: Ranker B's.
+        offsets: Query q owns document ids ``offsets[q]:offsets[q + 1]``.
+        k: Results on a page.
+        theta: What is known or assumed of position bias, P(rank is examined); counterfactual methods need it.
+        features: A row per document, for methods that learn from features.
     """
 
     a: Rankings
     b: Rankings
     offsets: IntArray
     k: int
+    theta: FloatArray | None = None
+    features: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         checks.between("k", self.k, 1, MOST_RANKS)
         if not len(self.a) == len(self.b) == len(self.offsets) - 1:
             raise ValueError(
                 f"A ranks {len(self.a)} queries, B {len(self.b)}, the data set has {len(self.offsets) - 1}"
+            )
+
+        if self.theta is not None and len(checks.probabilities("theta", self.theta)) != self.k:
+            raise ValueError(f"theta has {len(self.theta)} ranks, must have k = {self.k}")
+        if self.features is not None and len(self.features) != self.n_documents:
+            raise ValueError(
+                f"{len(self.features)} rows of features for {self.n_documents} documents, must be one each"
             )
 
     @classmethod
@@ -132,7 +148,18 @@ class Pair:
 
     def swapped(self) -> Pair:
         """The same comparison with A and B exchanged."""
-        return Pair(self.b, self.a, self.offsets, self.k)
+        return replace(self, a=self.b, b=self.a)
+
+    def knowing(self, *, theta: ArrayLike | None = None, features: NDArray[np.float32] | None = None) -> Pair:
+        """The same pair with position bias or features known."""
+        bias = self.theta if theta is None else np.asarray(theta, np.float64)
+        return replace(self, theta=bias, features=self.features if features is None else features)
+
+    @property
+    def known_theta(self) -> FloatArray:
+        if self.theta is None:
+            raise ValueError("this method needs the position bias: give it as pair.knowing(theta=...)")
+        return self.theta
 
     def lam(self, theta: FloatArray) -> FloatArray:
         """lambda_d: examination probability of d under A minus under B (the paper's Eq. lambda), for every document."""

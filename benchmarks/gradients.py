@@ -1,0 +1,101 @@
+"""What does one gradient of the variance cost, and how noisy is it? The paper's against the low-noise one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from ranktrial.arrays import FloatArray
+from ranktrial.design import gradients
+from ranktrial.design.network import Adam, Network
+from ranktrial.users import position_bias
+
+K = 10
+SAMPLES = 1000
+# Marginal frequencies of relevance labels 0..4, and documents per query, as in Yahoo Set 1 and MSLR-WEB30k.
+SETS = {"Yahoo-like": (24, [0.26, 0.36, 0.285, 0.075, 0.02]), "MSLR-like": (120, [0.514, 0.325, 0.134, 0.019, 0.008])}
+
+
+def run() -> list[dict[str, object]]:
+    return [*_gradients(), *_network()]
+
+
+def _row(name: str, measured: float, target: str, unit: str) -> dict[str, object]:
+    return {"name": name, "measured": float(f"{measured:.3g}"), "target": target, "unit": unit}
+
+
+def _best_time(work: Callable[[], object], repeats: int, rounds: int = 7) -> float:
+    """Processor seconds per call in the best round: what one core can do when nothing else runs."""
+    work()
+    times = []
+    for _ in range(rounds):
+        start = time.process_time()
+        for _ in range(repeats):
+            work()
+        times.append((time.process_time() - start) / repeats)
+    return min(times)
+
+
+def _query(n: int, labels: list[float], seed: int) -> tuple[FloatArray, FloatArray]:
+    """zeta, and lambda of two random rankings, of one query."""
+    random = np.random.default_rng(seed)
+    lam = np.zeros(n)
+    lam[random.permutation(n)[:K]] += position_bias(K)
+    lam[random.permutation(n)[:K]] -= position_bias(K)
+    return 0.1 + 0.225 * random.choice(5, n, p=labels).astype(np.float64), lam
+
+
+def _scores(policy: str, lam: FloatArray) -> FloatArray:
+    if policy == "uniform":
+        return np.zeros(len(lam))
+    if policy == "scores N(0, 1)":
+        return np.random.default_rng(0).standard_normal(len(lam))
+    return 8 * np.abs(lam)
+
+
+def _noise(gradient: Callable[[int], FloatArray], repeats: int = 60) -> float:
+    """Variance of the gradient over seeds, summed over documents."""
+    return float(np.array([gradient(seed) for seed in range(repeats)]).var(0, ddof=1).sum())
+
+
+def _gradients() -> list[dict[str, object]]:
+    rows = []
+    for name, (n, labels) in SETS.items():
+        target = "<= 3" if n == 120 else ""
+        for policy in ("uniform", "scores N(0, 1)", "scores 8 |lambda|"):
+            where = f"{name}, {n} documents, {policy}"
+            ratios = []
+            for seed in range(5):
+                zeta, lam = _query(n, labels, seed)
+                problem = (_scores(policy, lam), position_bias(K), zeta, lam)
+                paper = partial(gradients.paper_gradient, *problem, float(zeta @ lam), SAMPLES)
+                low_noise = partial(gradients.low_noise_gradient, *problem, SAMPLES)
+                ratios.append(_noise(paper) / _noise(low_noise))
+            for kind, gradient in (("paper's", paper), ("low-noise", low_noise)):
+                seconds = _best_time(partial(gradient, 0), 20)
+                rows.append(_row(f"{kind} gradient, M = {SAMPLES}, {where}", seconds * 1e3, target, "ms"))
+            rows.append(
+                _row(
+                    f"noise variance, paper's / low-noise, median of 5 queries, {where}",
+                    float(np.median(ratios)),
+                    ">= 60",
+                    "times",
+                )
+            )
+    return rows
+
+
+def _network() -> list[dict[str, object]]:
+    random = np.random.default_rng(3)
+    network, optimiser = Network.initialise(143, seed=1), Adam()
+    inputs, by_score = random.random((120, 143)).astype(np.float32), random.standard_normal(120)
+    passes = _best_time(lambda: network.backward(network.forward(inputs), by_score), 100)
+    gradient = network.backward(network.forward(inputs), by_score)
+    step = _best_time(lambda: optimiser.step(network.parameters, gradient), 100)
+    return [
+        _row("network forward and backward, 120 x 143 inputs", passes * 1e3, "<= 0.3", "ms"),
+        _row("Adam step of that network", step * 1e3, "", "ms"),
+    ]

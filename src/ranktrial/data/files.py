@@ -1,0 +1,121 @@
+"""How are text files read, plain or gzipped, so that every complaint names the file and the line?
+
+Everything here streams: memory does not grow with the file, and a gzip file that unpacks to far more than its size is
+handed out in blocks too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+Progress = Callable[[int, int], None]
+
+BLOCK_BYTES = 4 << 20
+MAX_LINE_BYTES = 64 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_WINDOW = 31
+_GZIP_BYTES = 64 << 10
+
+
+class FormatError(ValueError):
+    """A file that cannot be used: where, what is wrong and what would be right."""
+
+    def __init__(self, path: str | os.PathLike[str], line: int | None, problem: str) -> None:
+        super().__init__(str(path), line, problem)
+        self.path = Path(path)
+        self.line = line
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}" if self.line is None else f"{self.path}:{self.line}: {self.problem}"
+
+
+class DamagedGzipError(Exception):
+    """The compressed stream breaks off; the reader knows the line reached and adds it."""
+
+
+def existing_file(path: str | os.PathLike[str], error: type[FormatError] = FormatError) -> Path:
+    file = Path(path).expanduser()
+    if file.is_dir():
+        raise error(file, None, "is a directory, must be a text file, plain or gzipped")
+    if not file.exists():
+        raise error(file, None, "no such file")
+    return file
+
+
+def blocks(path: Path, *, size: int = BLOCK_BYTES, progress: Progress | None = None) -> Iterator[bytes]:
+    """The text of a file in blocks of at most ``size`` bytes; progress counts bytes on disk."""
+    total = path.stat().st_size
+    with path.open("rb") as file:
+        zipped = file.read(2) == _GZIP_MAGIC
+        file.seek(0)
+        if path.suffix == ".gz" and not zipped and total > 0:
+            raise DamagedGzipError("is named .gz but does not start like a gzip file; rename it or compress it")
+        for block in _unzipped(file, size) if zipped else iter(lambda: file.read(size), b""):
+            yield block
+            if progress is not None:
+                progress(min(file.tell(), total), total)
+
+
+def _unzipped(file: IO[bytes], size: int) -> Iterator[bytes]:
+    # zlib itself rather than the gzip module: on damage all text before the break can still be handed out, so that the
+    # error names the line reached.
+    member = zlib.decompressobj(_GZIP_WINDOW)
+    data = file.read(_GZIP_BYTES)
+    while data:
+        before = member.copy()
+        try:
+            text = member.decompress(data, size)
+        except zlib.error as damage:
+            yield from _up_to_damage(before, data)
+            raise DamagedGzipError(f"the gzip data is corrupt ({damage}); fetch the file again") from None
+        if text:
+            yield text
+        data = member.unconsumed_tail
+        if member.eof:
+            # Several members may follow each other; zero bytes after the last are padding.
+            data = member.unused_data.lstrip(b"\0")
+            while not data and (more := file.read(_GZIP_BYTES)):
+                data = more.lstrip(b"\0")
+            if not data:
+                return
+            member = zlib.decompressobj(_GZIP_WINDOW)
+        elif not data:
+            data = file.read(_GZIP_BYTES)
+    raise DamagedGzipError("the gzip file ends too early; it was cut off, fetch it again")
+
+
+def _up_to_damage(member: zlib._Decompress, data: bytes) -> Iterator[bytes]:
+    with contextlib.suppress(zlib.error):
+        for at in range(len(data)):
+            yield member.decompress(data[at : at + 1])
+
+
+def lines(path: Path, error: type[FormatError] = FormatError) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers from 1, without line ends; the last may lack its newline."""
+    number = 0
+    rest = b""
+    try:
+        for block in blocks(path):
+            *whole, rest = (rest + block).split(b"\n")
+            if len(rest) > MAX_LINE_BYTES:
+                raise error(path, number + len(whole) + 1, f"line longer than {MAX_LINE_BYTES >> 20} MB")
+            for line in whole:
+                number += 1
+                yield number, _text(path, number, line, error)
+    except DamagedGzipError as damage:
+        raise error(path, number + 1, str(damage)) from None
+    if rest:
+        yield number + 1, _text(path, number + 1, rest, error)
+
+
+def _text(path: Path, number: int, line: bytes, error: type[FormatError]) -> str:
+    try:
+        return line.rstrip(b"\r").decode()
+    except UnicodeDecodeError as problem:
+        raise error(path, number, f"not UTF-8 text ({problem.reason} at byte {problem.start + 1})") from None

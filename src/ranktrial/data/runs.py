@@ -1,0 +1,134 @@
+"""Which rankers come from outside? A TREC run file, or a column of scores beside a data set.
+
+Both give scores; ``ranktrial.rankings`` turns scores into rankings.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ranktrial.arrays import FloatArray, IntArray, offsets_of
+from ranktrial.data.dataset import Dataset
+from ranktrial.data.files import FormatError, existing_file, lines
+
+_RUN_EXAMPLE = "'301 Q0 FR940202-2-00150 1 2.73 my-run'"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """The lists of one ranker, best document first.
+
+    Attributes:
+        query_ids: in the order in which the file first names them.
+        offsets: the list of query q is ``document_ids[offsets[q]:offsets[q + 1]]``; int64.
+        document_ids: all lists one after another.
+        scores: of the documents, decreasing within a query; float64.
+        tag: the name of the run in the last column of the first line.
+    """
+
+    query_ids: tuple[str, ...]
+    offsets: IntArray
+    document_ids: tuple[str, ...]
+    scores: FloatArray
+    tag: str
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.query_ids)
+
+    @property
+    def n_documents(self) -> int:
+        return len(self.document_ids)
+
+    def ranking(self, query: int) -> tuple[str, ...]:
+        """Document ids of the query at this position (from 0), best first."""
+        return self.document_ids[self.offsets[query] : self.offsets[query + 1]]
+
+    def __repr__(self) -> str:
+        return f"Run {self.tag}: {self.n_queries:,} queries, {self.n_documents:,} documents"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    document: str
+    score: float
+    rank: int
+    line: int
+
+
+def read_run(path: str | os.PathLike[str]) -> Run:
+    """Read a TREC run, plain or gzipped: ``query Q0 document rank score tag`` a line, in any order.
+
+    As trec_eval does, documents are ranked by decreasing score and not by the rank column, which only breaks ties (the
+    lower rank first). A document that appears twice for a query is an error.
+    """
+    file = existing_file(path)
+    queries: dict[str, dict[str, _Entry]] = {}
+    tag = ""
+    for number, line in lines(file):
+        if not line.strip():
+            continue
+        query, entry, line_tag = _parse_run_line(file, number, line)
+        tag = tag or line_tag
+        entries = queries.setdefault(query, {})
+        if entry.document in entries:
+            first = entries[entry.document].line
+            raise FormatError(
+                file, number, f"document {entry.document!r} of query {query!r} is already on line {first}"
+            )
+        entries[entry.document] = entry
+    if not queries:
+        raise FormatError(file, 1, f"no result in the file; expected lines like {_RUN_EXAMPLE}")
+    ranked = [e for found in queries.values() for e in sorted(found.values(), key=lambda e: (-e.score, e.rank, e.line))]
+    return Run(
+        query_ids=tuple(queries),
+        offsets=offsets_of([len(found) for found in queries.values()]),
+        document_ids=tuple(e.document for e in ranked),
+        scores=np.array([e.score for e in ranked], np.float64),
+        tag=tag,
+    )
+
+
+def _parse_run_line(file: Path, number: int, line: str) -> tuple[str, _Entry, str]:
+    fields = line.split()
+    if len(fields) != 6:
+        raise FormatError(
+            file, number, f"{len(fields)} columns, must be 6: query Q0 document rank score tag, {_RUN_EXAMPLE}"
+        )
+    query, _, document, rank_text, score_text, tag = fields
+    try:
+        rank = int(rank_text)
+    except ValueError:
+        raise FormatError(file, number, f"rank {rank_text[:40]!r} is not an integer") from None
+    return query, _Entry(document, _score(file, number, score_text), rank, number), tag
+
+
+def _score(file: Path, number: int, text: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        raise FormatError(file, number, f"score {text[:40]!r} is not a number") from None
+    if not math.isfinite(score):
+        raise FormatError(file, number, f"score {text[:40]!r} is not a finite number")
+    return score
+
+
+def read_scores(path: str | os.PathLike[str], dataset: Dataset) -> FloatArray:
+    """Read one score per line, plain or gzipped: line i scores document i of the data set."""
+    file = existing_file(path)
+    scores = np.empty(dataset.n_documents)
+    number = 0
+    for number, line in lines(file):
+        text = line.strip()
+        if not text:
+            raise FormatError(file, number, "an empty line; each line is the score of one document")
+        if number <= dataset.n_documents:
+            scores[number - 1] = _score(file, number, text)
+    if number != dataset.n_documents:
+        raise FormatError(file, None, f"{number:,} scores, but {dataset.name} has {dataset.n_documents:,} documents")
+    return scores

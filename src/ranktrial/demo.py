@@ -1,0 +1,92 @@
+"""What does it look like? One pair of rankers on simulated users, compared by every method."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ranktrial.data import Dataset, train_rankers
+from ranktrial.methods import AB, Balanced, Method, Optimized, Probabilistic, TeamDraft
+from ranktrial.rankings import Pair
+from ranktrial.seeds import children
+from ranktrial.users import User, position_based, position_bias
+
+
+@dataclass(frozen=True)
+class World:
+    """Two rankers and the users who click on them; the truth is known exactly."""
+
+    dataset: Dataset
+    pair: Pair
+    user: User
+    ctr_a: float
+    ctr_b: float
+
+    @property
+    def delta(self) -> float:
+        return self.ctr_a - self.ctr_b
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one method fared.
+
+    Attributes:
+        method: As it is written.
+        estimates: The estimate at each checkpoint.
+        errors: Its distance from the true difference.
+        prefers: "A" or "B" at the last checkpoint.
+        ctr: Clicks per impression that users gave while the method ran.
+        impressions_per_second: Of the simulation, one impression after the other, on one core.
+        comparable: The estimate is a difference in clicks, so its error goes to zero; False for interleaving.
+    """
+
+    method: str
+    estimates: tuple[float, ...]
+    errors: tuple[float, ...]
+    prefers: str
+    ctr: float
+    impressions_per_second: float
+    comparable: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def build_world(dataset: Dataset, *, k: int, seed: int, progress: Callable[[int, int], None] | None = None) -> World:
+    """Train two linear rankers on 100 queries each and let position-based users (theta = 1/rank) click."""
+    training, ties = children(seed, 2)
+    rankers = train_rankers(dataset, 2, seed=training, rankers="code", progress=progress)
+    scores = [rankers.scores(dataset, i) for i in range(2)]
+    pair = Pair.from_scores(scores[0], scores[1], dataset.offsets, k, seed=ties)
+    user = position_based(dataset.zeta(), position_bias(k))
+    return World(dataset, pair, user, *pair.ctr(user))
+
+
+def demo_methods() -> list[Method]:
+    return [AB(), AB(estimate="means"), TeamDraft(), Probabilistic(), Optimized(), Balanced()]
+
+
+def run_method(method: Method, world: World, checkpoints: list[int], *, seed: int) -> Row:
+    # A first call compiles; it must not count as the method's own time.
+    method.simulate(world.pair, world.user, [1], seed=seed, shortcut=False)
+    start = time.perf_counter()
+    run = method.simulate(world.pair, world.user, checkpoints, seed=seed, shortcut=False)
+    elapsed = time.perf_counter() - start
+    return Row(
+        str(method),
+        tuple(run.estimate.tolist()),
+        tuple(run.absolute_error(world.delta).tolist()),
+        "A" if run.estimate[-1] > 0 else "B",
+        float(run.ctr[-1]),
+        checkpoints[-1] / elapsed,
+        isinstance(method, AB),
+    )
+
+
+def checkpoints_to(impressions: int) -> list[int]:
+    """Powers of ten from 1,000, ending with the number asked for."""
+    powers = [10**e for e in range(3, 10) if 10**e < impressions]
+    return sorted({*powers, impressions})

@@ -1,0 +1,1 @@
+"""What should be shown: logging policies of least variance."""

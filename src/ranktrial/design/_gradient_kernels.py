@@ -1,0 +1,249 @@
+"""Compiled gradients of the variance of one query's IPS value by its Plackett-Luce scores.
+
+Everything sampled is a sum over rankings and ranks of  f_x (1[R_x = d] - pi_x(d)),  pi_x(d) = w_d / W_x while d is
+unplaced, W_x the weight left before rank x. Its second half is w_d times the sum of f_x / W_x over the ranks up to
+that of d: one running sum per ranking, the same for all unplaced documents, so a ranking costs O(n + k) and not O(n
+k).
+
+Documents are numbered by decreasing score. What is left is then the sum from the first unplaced document on less a few
+smaller terms, so it keeps its precision when nearly all the weight has been placed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+from ranktrial._kernels import uniform
+from ranktrial.rankings._plackett_luce_kernels import (
+    PLACE,
+    draw_by_inversion,
+    draw_by_rejection,
+    exposure_into,
+    exposure_vjp_into,
+    fill_places,
+)
+
+
+@nb.njit(cache=True)
+def _suffix_sums(terms: Any) -> Any:
+    n = terms.shape[0]
+    sums = np.zeros(n + 1)
+    for i in range(n - 1, -1, -1):
+        sums[i] = terms[i] + sums[i + 1]
+    return sums
+
+
+@nb.njit(cache=True)
+def _left_before_ranks(ranking: Any, terms: Any, suffix: Any, taken: Any, left: Any) -> None:
+    """left[x] = sum of terms over the documents not in ranking[:x]; ``taken`` is all False before and after."""
+    first = 0
+    for x in range(ranking.shape[0]):
+        total = suffix[first]
+        for y in range(x):
+            if ranking[y] > first:
+                total -= terms[ranking[y]]
+        left[x] = total
+        taken[ranking[x]] = True
+        while first < terms.shape[0] and taken[first]:
+            first += 1
+    for x in range(ranking.shape[0]):
+        taken[ranking[x]] = False
+
+
+@nb.njit(cache=True)
+def _add_running_sums(ranking: Any, running: Any, keep: Any, sums: Any) -> None:
+    """Add running[x] to the document at rank x, and the last of them to every document not in the ranking."""
+    k = ranking.shape[0]
+    for x in range(k):
+        keep[x] = sums[ranking[x]] + running[x]
+    for d in range(sums.shape[0]):
+        sums[d] += running[k - 1]
+    for x in range(k):
+        sums[ranking[x]] = keep[x]
+
+
+@nb.njit(cache=True)
+def _draw(scores: Any, zeta: Any, k: Any, samples: Any, state: Any) -> Any:
+    """Rankings of places, the weight left before each of their ranks, and the document and the weight at each place."""
+    n = scores.shape[0]
+    places = np.empty(n, PLACE)
+    s, tail, share, order = fill_places(scores, np.array([0, n]), zeta, places)
+    w = np.exp(s)
+    suffix = _suffix_sums(w)
+    rankings = np.empty((samples, k), np.int64)
+    left = np.empty((samples, k))
+    seen = np.zeros(n, np.int64)
+    taken = np.zeros(n, np.bool_)
+    for m in range(samples):
+        count = draw_by_rejection(state, 0, n, k, places, seen, m + 1, rankings[m])
+        if count < k:
+            draw_by_inversion(state, 0, n, k, s, tail, share, seen, m + 1, rankings[m], count)
+        _left_before_ranks(rankings[m], w, suffix, taken, left[m])
+    return rankings, left, order, w
+
+
+@nb.njit(cache=True)
+def paper_gradient(
+    scores: Any,
+    theta: Any,
+    zeta: Any,
+    lam: Any,
+    delta: Any,
+    samples: Any,
+    frequency_scale: Any,
+    error_scale: Any,
+    state: Any,
+) -> Any:
+    """The paper's Eq. approxgrad; each of its two terms times a scale.
+
+    With c_d = mean over rankings of 2 (Delta - x) [d clicked] lambda_d / rho_d^2, the error term is the gradient of
+    sum_d c_d rho_d at fixed c, where rho_d = mean of sum_x theta_x pi_x(d): by pi_x itself it is c_d rho_d - w_d sum_x
+    theta_x b_x / W_x, b_x = sum_d c_d pi_x(d); by the placements before rank x it is the general form of the module
+    docstring with f_x = sum_{y > x} theta_y b_y.
+    """
+    n = scores.shape[0]
+    k = min(theta.shape[0], n)
+    rankings, left, order, w = _draw(scores, zeta, k, samples, state)
+    running = np.empty(k)
+    keep = np.empty(k)
+    rho = np.zeros(n)
+    for m in range(samples):
+        total = 0.0
+        for x in range(k):
+            total += theta[x] / left[m, x]
+            running[x] = total
+        _add_running_sums(rankings[m], running, keep, rho)
+    value = np.zeros(n)
+    per_rho = np.zeros(n)
+    for d in range(n):
+        rho[d] *= w[d] / samples
+        if lam[order[d]] != 0.0 and rho[d] > 0.0:
+            value[d] = lam[order[d]] / rho[d]
+            per_rho[d] = value[d] / rho[d]
+
+    error = np.empty(samples)
+    c = np.zeros(n)
+    clicked = np.empty(k, np.int64)
+    for m in range(samples):
+        clicks = 0
+        x_value = 0.0
+        for x in range(k):
+            d = rankings[m, x]
+            if uniform(state) < theta[x] * zeta[order[d]]:
+                clicked[clicks] = d
+                clicks += 1
+                x_value += value[d]
+        error[m] = (delta - x_value) ** 2
+        for i in range(clicks):
+            c[clicked[i]] += 2.0 * (delta - x_value) * per_rho[clicked[i]] / samples
+
+    cw = c * w
+    suffix = _suffix_sums(cw)
+    taken = np.zeros(n, np.bool_)
+    expected = np.empty(k)
+    placed_part = np.zeros(n)
+    share_part = np.zeros(n)
+    for m in range(samples):
+        _left_before_ranks(rankings[m], cw, suffix, taken, expected)
+        to_come = 0.0
+        for x in range(k - 1, -1, -1):
+            placed_part[rankings[m, x]] += frequency_scale * error[m] + error_scale * to_come
+            to_come += theta[x] * expected[x] / left[m, x]
+            running[x] = (frequency_scale * error[m] + error_scale * to_come) / left[m, x]
+        for x in range(1, k):
+            running[x] += running[x - 1]
+        _add_running_sums(rankings[m], running, keep, share_part)
+    gradient = np.empty(n)
+    for d in range(n):
+        gradient[order[d]] = (placed_part[d] - w[d] * share_part[d]) / samples + error_scale * c[d] * rho[d]
+    return gradient
+
+
+@nb.njit(cache=True)
+def _examined_clicks(scores: Any, theta: Any, zeta: Any, lam: Any) -> Any:
+    """rho, and zeta lambda / rho: what d adds to E[x | ranking] per unit of examination."""
+    n = scores.shape[0]
+    rho = np.empty(n)
+    exposure_into(scores, theta, rho)
+    g = np.zeros(n)
+    for d in range(n):
+        if lam[d] != 0.0 and rho[d] > 0.0:
+            g[d] = zeta[d] * lam[d] / rho[d]
+    return rho, g
+
+
+@nb.njit(cache=True)
+def low_noise_gradient(scores: Any, theta: Any, zeta: Any, lam: Any, samples: Any, state: Any) -> Any:
+    """Exact where it can be: E[x^2] = sum_d zeta_d lambda_d^2 / rho_d + E[2 sum_{y<x} a_y a_x], a_x = theta_x g_{R_x}.
+
+    Only the second expectation is sampled. Its part f_x, the pairs that end at rank x or below (earlier placements
+    cannot change the others), is compared with its mean over the other rankings.
+    """
+    n = scores.shape[0]
+    k = min(theta.shape[0], n)
+    rho, g = _examined_clicks(scores, theta, zeta, lam)
+    rankings, left, order, w = _draw(scores, zeta, k, samples, state)
+    f = np.empty((samples, k))
+    mean = np.zeros(k)
+    c = np.zeros(n)
+    a = np.empty(k)
+    for m in range(samples):
+        total = 0.0
+        for x in range(k):
+            a[x] = theta[x] * g[order[rankings[m, x]]]
+            f[m, x] = 2.0 * a[x] * total
+            total += a[x]
+        for x in range(k):
+            c[order[rankings[m, x]]] -= 2.0 * a[x] * (total - a[x])
+        to_come = 0.0
+        for x in range(k - 1, -1, -1):
+            to_come += f[m, x]
+            f[m, x] = to_come
+            mean[x] += to_come
+    for d in range(n):
+        if rho[d] > 0.0:
+            c[d] = (c[d] / samples - g[d] * lam[d]) / rho[d]
+    gradient = np.empty(n)
+    exposure_vjp_into(scores, theta, c, gradient)
+
+    running = np.empty(k)
+    keep = np.empty(k)
+    placed_part = np.zeros(n)
+    share_part = np.zeros(n)
+    for m in range(samples):
+        total = 0.0
+        for x in range(k):
+            above_mean = f[m, x] - mean[x] / samples
+            placed_part[rankings[m, x]] += above_mean
+            total += above_mean / left[m, x]
+            running[x] = total
+        _add_running_sums(rankings[m], running, keep, share_part)
+    for d in range(n):
+        # Dividing by samples - 1 makes the mean above one over the other rankings.
+        gradient[order[d]] += (placed_part[d] - w[d] * share_part[d]) / (samples - 1)
+    return gradient
+
+
+@nb.njit(cache=True)
+def second_moment(scores: Any, theta: Any, zeta: Any, lam: Any, samples: Any, state: Any) -> Any:
+    """The exact part of E[x^2], and the rest on each of the sampled rankings."""
+    n = scores.shape[0]
+    k = min(theta.shape[0], n)
+    _, g = _examined_clicks(scores, theta, zeta, lam)
+    rankings, _, order, _ = _draw(scores, zeta, k, samples, state)
+    diagonal = 0.0
+    for d in range(n):
+        diagonal += g[d] * lam[d]
+    cross = np.empty(samples)
+    for m in range(samples):
+        total = 0.0
+        squares = 0.0
+        for x in range(k):
+            a = theta[x] * g[order[rankings[m, x]]]
+            total += a
+            squares += a * a
+        cross[m] = total * total - squares
+    return diagonal, cross

@@ -1,0 +1,266 @@
+"""What does a Plackett-Luce policy show, and how likely is each document to be examined?
+
+A policy scores the documents of a query; a ranking is drawn from the top, each time one of the documents left with
+probability proportional to exp(score). Functions here take one query's scores (local document numbers 0..n-1) or, in
+the plural, the flat scores of many queries and their offsets. Only ``sample`` and the simulations are random:
+placement, exposure (the paper's rho) and its gradient come from a quadrature over the arrival times of exponential
+clocks.
+
+Accuracy of the quadrature: placement probabilities, and so exposures, have an absolute error of at most about 1e-9
+for k up to 300 (1e-11 with few documents), whatever the scores. Where theta does not increase with the rank, the error
+of exposure is relative as well, however unlikely the document. Adding a constant to all scores changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import checks
+from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray
+from ranktrial.rankings import _plackett_luce_kernels as kernels
+from ranktrial.seeds import Seed, kernel_state
+from ranktrial.users import User
+
+
+def _finite(name: str, values: ArrayLike) -> FloatArray:
+    array = np.ascontiguousarray(values, np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has {array.ndim} dimensions, must be a flat list of numbers")
+    if not np.all(np.isfinite(array)):
+        bad = int(np.argmin(np.isfinite(array)))
+        raise ValueError(f"{name}[{bad}] is {array[bad]}, must be finite")
+    return array
+
+
+def _flat(scores: ArrayLike, offsets: ArrayLike) -> tuple[FloatArray, IntArray]:
+    scores, offsets = _finite("scores", scores), np.ascontiguousarray(offsets, np.int64)
+    if offsets.ndim != 1 or len(offsets) == 0 or offsets[0] != 0 or np.any(np.diff(offsets) < 0):
+        raise ValueError("offsets must be a flat list that starts at 0 and never falls")
+    if len(scores) != offsets[-1]:
+        raise ValueError(f"{len(scores)} scores for {offsets[-1]} documents, there must be one each")
+    return scores, offsets
+
+
+def _ranking(scores: FloatArray, ranking: ArrayLike) -> IntArray:
+    places = np.asarray(ranking, np.int64)
+    if len(np.unique(places)) < len(places) or np.any((places < 0) | (places >= len(scores))):
+        raise ValueError(f"ranking is {places.tolist()}, must hold different documents from 0 to {len(scores) - 1}")
+    return places
+
+
+def sample(scores: ArrayLike, k: int, count: int, seed: Seed) -> IntArray:
+    """Draw ``count`` rankings of min(k, n) documents, as a (count, min(k, n)) array.
+
+    >>> sample([0.0, 100.0, 50.0], k=2, count=2, seed=1)
+    array([[1, 2],
+           [1, 2]])
+    """
+    scores = _finite("scores", scores)
+    checks.at_least("k", k, 1)
+    checks.at_least("count", count, 0)
+    rankings = np.empty((count, min(k, len(scores))), np.int64)
+    if rankings.size:
+        kernels.race(scores, kernel_state(seed), rankings)
+    return rankings
+
+
+def log_probability(scores: ArrayLike, ranking: ArrayLike) -> float:
+    """Logarithm of the probability that the top of the ranking is ``ranking``, which may stop anywhere.
+
+    >>> round(log_probability([0.0, 0.0, 0.0], [2, 0]), 6) == round(float(np.log(1 / 6)), 6)
+    True
+    """
+    scores = _finite("scores", scores)
+    places = _ranking(scores, ranking)
+    return float(np.sum(scores[places] - _log_remaining(scores, places)))
+
+
+def log_probability_gradient(scores: ArrayLike, ranking: ArrayLike) -> FloatArray:
+    """Gradient of ``log_probability`` by the scores: sum over ranks of 1[d chosen] - P(d chosen | those above)."""
+    scores = _finite("scores", scores)
+    places = _ranking(scores, ranking)
+    rank = np.full(len(scores), len(places))
+    rank[places] = np.arange(len(places))
+    still_there = np.arange(len(places))[:, None] <= rank
+    share = np.exp(np.where(still_there, scores - _log_remaining(scores, places)[:, None], -np.inf))
+    gradient: FloatArray = (rank < len(places)) - share.sum(0)
+    return gradient
+
+
+def _log_remaining(scores: FloatArray, places: IntArray) -> FloatArray:
+    """log sum exp(score) of the documents left before each rank, added from the end: no subtraction, no overflow."""
+    unplaced = np.delete(scores, places)
+    left = float(np.logaddexp.reduce(unplaced)) if len(unplaced) else -np.inf
+    return np.logaddexp.accumulate(np.append(left, scores[places[::-1]]))[:0:-1]
+
+
+def exposure(scores: ArrayLike, theta: ArrayLike) -> FloatArray:
+    """rho_d: the probability that each document is examined, theta_r being that of rank r (0 beyond theta's end).
+
+    >>> exposure([0.0, 0.0], theta=[1.0, 0.5]).round(9)
+    array([0.75, 0.75])
+    """
+    scores, theta = _finite("scores", scores), checks.probabilities("theta", theta)
+    rho = np.empty(len(scores))
+    kernels.exposure_into(scores, theta, rho)
+    return rho
+
+
+def exposure_vjp(scores: ArrayLike, theta: ArrayLike, weights: ArrayLike) -> FloatArray:
+    """The gradient of sum_d weights_d rho_d by the scores, without ever building the n x n Jacobian of rho."""
+    scores, theta, weights = (
+        _finite("scores", scores),
+        checks.probabilities("theta", theta),
+        _finite("weights", weights),
+    )
+    if len(weights) != len(scores):
+        raise ValueError(f"{len(weights)} weights for {len(scores)} documents, there must be one each")
+    gradient = np.empty(len(scores))
+    kernels.exposure_vjp_into(scores, theta, weights, gradient)
+    return gradient
+
+
+def placement(scores: ArrayLike, k: int) -> FloatArray:
+    """P(document at rank) as an (n, k) matrix; ranks beyond n are 0.
+
+    >>> placement([0.0, 0.0], k=3).round(9)
+    array([[0.5, 0.5, 0. ],
+           [0.5, 0.5, 0. ]])
+    """
+    scores = _finite("scores", scores)
+    checks.at_least("k", k, 1)
+    result = np.empty((len(scores), k))
+    kernels.placement_into(scores, k, result)
+    return result
+
+
+def exposures(scores: ArrayLike, offsets: ArrayLike, theta: ArrayLike) -> FloatArray:
+    """``exposure`` of every query: a flat array over all documents."""
+    scores, offsets = _flat(scores, offsets)
+    rho = np.empty(len(scores))
+    kernels.exposures_into(scores, offsets, checks.probabilities("theta", theta), rho)
+    return rho
+
+
+def placements(scores: ArrayLike, offsets: ArrayLike, k: int) -> FloatArray:
+    """``placement`` of every query: a (documents, k) matrix."""
+    scores, offsets = _flat(scores, offsets)
+    checks.at_least("k", k, 1)
+    result = np.empty((len(scores), k))
+    kernels.placements_into(scores, offsets, k, result)
+    return result
+
+
+def simulate_ips(
+    scores: ArrayLike, offsets: ArrayLike, user: User, values: ArrayLike, checkpoints: ArrayLike, seed: Seed
+) -> FloatArray:
+    """Show uniformly drawn queries to a user; x = sum over clicks of ``values[document]``, lambda / rho for IPS.
+
+    Returns an (m, 3) array: sum of x, sum of x^2 and number of clicks up to each checkpoint. The user sees ``user.k`` ranks.
+    """
+    return _simulate(scores, offsets, user, values, checkpoints, seed, counting=False)[0]
+
+
+def simulate_counts(
+    scores: ArrayLike, offsets: ArrayLike, user: User, values: ArrayLike, checkpoints: ArrayLike, seed: Seed
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The same impressions as ``simulate_ips`` with that seed, and what click models need of them.
+
+    Returns the sums, then how often each document was shown and clicked at each rank: two (documents, ``user.k``) tables.
+    """
+    return _simulate(scores, offsets, user, values, checkpoints, seed, counting=True)
+
+
+def _simulate(
+    scores: ArrayLike,
+    offsets: ArrayLike,
+    user: User,
+    values: ArrayLike,
+    checkpoints: ArrayLike,
+    seed: Seed,
+    *,
+    counting: bool,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    scores, offsets = _flat(scores, offsets)
+    values, counts = _finite("values", values), checks.checkpoints(checkpoints)
+    if len(offsets) == 1:
+        raise ValueError("there is no query to show")
+    if not len(scores) == len(user.zeta) == len(values):
+        raise ValueError(
+            f"{len(scores)} scores, {len(user.zeta)} zeta and {len(values)} values, there must be one each"
+        )
+    places = np.empty(len(scores), kernels.PLACE)
+    sorted_scores, tail, share, documents = kernels.fill_places(scores, offsets, user.zeta, places)
+    sums = np.empty((len(counts), 3))
+    shown, clicked = np.zeros((2, len(scores) if counting else 0, user.k))
+    kernels.simulate(
+        offsets,
+        sorted_scores,
+        tail,
+        share,
+        places,
+        values[documents],
+        user.slope,
+        user.intercept,
+        user.stay_after_click,
+        user.stay_after_skip,
+        user.reads_on,
+        counts,
+        kernel_state(seed),
+        sums,
+        shown,
+        clicked,
+    )
+    if counting:
+        place = np.argsort(documents)
+        shown, clicked = shown[place], clicked[place]
+    return sums, shown, clicked
+
+
+@dataclass(frozen=True, eq=False)
+class PlackettLuce:
+    """A logging policy over many queries: flat scores, document offsets, and how many documents are shown."""
+
+    scores: FloatArray
+    offsets: IntArray
+    k: int
+
+    def __post_init__(self) -> None:
+        checks.at_least("k", self.k, 1)
+        scores, offsets = _flat(self.scores, self.offsets)
+        object.__setattr__(self, "scores", scores)
+        object.__setattr__(self, "offsets", offsets)
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def n_documents(self) -> int:
+        return len(self.scores)
+
+    def placement(self) -> FloatArray:
+        """P(document at rank) as a (documents, k) matrix, exactly."""
+        return placements(self.scores, self.offsets, self.k)
+
+    def exposure(self, theta: ArrayLike) -> FloatArray:
+        """rho_d: the probability that each document is examined, exactly; ranks of theta beyond k are not shown."""
+        theta = checks.probabilities("theta", theta)
+        if len(theta) < self.k:
+            raise ValueError(f"theta has {len(theta)} ranks, must have k = {self.k}")
+        return exposures(self.scores, self.offsets, theta[: self.k])
+
+    def sample(self, query: int, count: int, seed: Seed) -> DocumentArray:
+        """Draw rankings of one query: a (count, k) table of document ids, NO_DOCUMENT where it has fewer than k."""
+        checks.between("query", query, 0, self.n_queries - 1)
+        start, end = self.offsets[query], self.offsets[query + 1]
+        drawn = sample(self.scores[start:end], self.k, count, seed)
+        table = np.full((count, self.k), NO_DOCUMENT, np.int32)
+        table[:, : drawn.shape[1]] = start + drawn
+        return table
+
+    def __repr__(self) -> str:
+        return f"PlackettLuce(queries={self.n_queries}, documents={self.n_documents}, k={self.k})"
