@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.arrays import FloatArray, IntArray, Numbers
 from ranktrial.users.auto import Auto
 from ranktrial.users.conditional import Conditional
 from ranktrial.users.counts import Counts
@@ -104,10 +104,10 @@ class Logistic:
     def __init__(self, features: int) -> None:
         self.weights = np.zeros(features)
 
-    def predict(self, features: FloatArray) -> FloatArray:
+    def predict(self, features: Numbers) -> FloatArray:
         return np.asarray(1 / (1 + np.exp(-features @ self.weights)))
 
-    def fit(self, features: FloatArray, targets: FloatArray, weights: FloatArray, rng: np.random.Generator) -> None:
+    def fit(self, features: Numbers, targets: FloatArray, weights: FloatArray, rng: np.random.Generator) -> None:
         cumulative = np.cumsum(weights)
         drawn = np.searchsorted(cumulative, rng.random((25, 512)) * cumulative[-1])
         for batch in drawn:

@@ -159,8 +159,10 @@ def small_users(draw: st.DrawFn, n_documents: int, k: int) -> User:
 
 @st.composite
 def small_worlds(draw: st.DrawFn, queries: int = 1, max_k: int = 5) -> tuple[Pair, User]:
+    """A pair and a user; the pair's position bias is known where the user has one (and assumed where not)."""
     pair = draw(small_pairs(queries, max_k))
-    return pair, draw(small_users(pair.n_documents, pair.k))
+    user = draw(small_users(pair.n_documents, pair.k))
+    return pair.knowing(theta=user.slope), user
 
 
 def fixed_world(seed: int = 0, k: int = 3, n_queries: int = 4) -> tuple[Pair, User]:
@@ -170,4 +172,5 @@ def fixed_world(seed: int = 0, k: int = 3, n_queries: int = 4) -> tuple[Pair, Us
     a = [rng.permutation(n).tolist() for n in sizes]
     b = [rng.permutation(n).tolist() for n in sizes]
     pair, _ = Pair.from_lists(a, b, k)
-    return pair, position_based(rng.uniform(0, 1, pair.n_documents), np.sort(rng.uniform(0, 1, k))[::-1])
+    theta = np.sort(rng.uniform(0, 1, k))[::-1]
+    return pair.knowing(theta=theta), position_based(rng.uniform(0, 1, pair.n_documents), theta)

@@ -7,6 +7,8 @@ list is shorter than k.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -14,6 +16,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 DocumentArray = NDArray[np.int32]
 BoolArray = NDArray[np.bool_]
+Numbers = NDArray[np.floating[Any]]  # of either precision
 
 NO_DOCUMENT = -1
 

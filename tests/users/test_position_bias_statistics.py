@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.arrays import FloatArray, IntArray, Numbers
 from ranktrial.users.auto import Auto
 from ranktrial.users.conditional import Conditional
 from ranktrial.users.counts import Counts
@@ -158,10 +158,10 @@ class Logistic:
         self.weights = np.zeros(features)
         self.rounds = 0
 
-    def predict(self, features: FloatArray) -> FloatArray:
+    def predict(self, features: Numbers) -> FloatArray:
         return np.asarray(1 / (1 + np.exp(-features @ self.weights)))
 
-    def fit(self, features: FloatArray, targets: FloatArray, weights: FloatArray, rng: np.random.Generator) -> None:
+    def fit(self, features: Numbers, targets: FloatArray, weights: FloatArray, rng: np.random.Generator) -> None:
         self.rounds += 1
         for _ in range(30):
             drawn = rng.choice(len(features), 512, p=weights / weights.sum())

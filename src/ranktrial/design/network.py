@@ -11,19 +11,17 @@ float64 from whatever scores come out, so the estimate has no rounding error fro
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import FloatArray, Numbers
 from ranktrial.seeds import Seed, generator
 
 HIDDEN = 32
 MOST_MULTIPLICATIONS = 2**18  # OpenBLAS uses one thread up to here
-
-Numbers = NDArray[np.floating[Any]]
 
 
 class Activations(NamedTuple):
@@ -167,11 +165,11 @@ class NetworkRegression:
     steps: int = 75
     batch: int = 512
 
-    def predict(self, features: FloatArray) -> FloatArray:
+    def predict(self, features: Numbers) -> FloatArray:
         """Relevance of each row, between 0 and 1."""
         return self.network.probabilities(features).astype(np.float64)
 
-    def fit(self, features: FloatArray, targets: FloatArray, weights: FloatArray, rng: np.random.Generator) -> None:
+    def fit(self, features: Numbers, targets: FloatArray, weights: FloatArray, rng: np.random.Generator) -> None:
         """One round towards ``targets``; rows are drawn in proportion to ``weights``."""
         cumulated = np.cumsum(weights)
         rows = np.searchsorted(cumulated, rng.random((self.steps, self.batch)) * cumulated[-1], side="right")

@@ -3,7 +3,9 @@
 from ranktrial.methods.ab import AB
 from ranktrial.methods.balanced import Balanced
 from ranktrial.methods.base import Method, parse_method
+from ranktrial.methods.counterfactual import Counterfactual
 from ranktrial.methods.displays import Display, Displays, Linear, Majority
+from ranktrial.methods.logopt import LogOpt, LogOptRun
 from ranktrial.methods.optimized import Optimized
 from ranktrial.methods.probabilistic import Probabilistic
 from ranktrial.methods.team_draft import TeamDraft
@@ -12,9 +14,12 @@ from ranktrial.methods.trajectory import Trajectory
 __all__ = [
     "AB",
     "Balanced",
+    "Counterfactual",
     "Display",
     "Displays",
     "Linear",
+    "LogOpt",
+    "LogOptRun",
     "Majority",
     "Method",
     "Optimized",

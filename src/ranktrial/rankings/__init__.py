@@ -1,6 +1,24 @@
-"""What may be shown: ranked lists, pairs of rankers, and distributions over rankings with exact placement and exposure."""
+"""What may be shown: ranked lists, pairs of rankers, distributions over rankings with exact placement and exposure."""
 
 from ranktrial.rankings.lists import Pair, Rankings, expected_clicks, exposure_of, rank_by_score, true_ctr
 from ranktrial.rankings.mixture import Mixture, Moments
+from ranktrial.rankings.plackett_luce import PlackettLuce
+from ranktrial.rankings.propensity import IPSWeights, LoggingPolicy, RequirementError, ips_weights
+from ranktrial.rankings.traffic import show_counts
 
-__all__ = ["Mixture", "Moments", "Pair", "Rankings", "expected_clicks", "exposure_of", "rank_by_score", "true_ctr"]
+__all__ = [
+    "IPSWeights",
+    "LoggingPolicy",
+    "Mixture",
+    "Moments",
+    "Pair",
+    "PlackettLuce",
+    "Rankings",
+    "RequirementError",
+    "expected_clicks",
+    "exposure_of",
+    "ips_weights",
+    "rank_by_score",
+    "show_counts",
+    "true_ctr",
+]

@@ -14,13 +14,16 @@ of exposure is relative as well, however unlikely the document. Adding a constan
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
+from math import perm
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray
+from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of
 from ranktrial.rankings import _plackett_luce_kernels as kernels
+from ranktrial.rankings.mixture import Mixture
 from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
 
@@ -261,6 +264,27 @@ class PlackettLuce:
         table = np.full((count, self.k), NO_DOCUMENT, np.int32)
         table[:, : drawn.shape[1]] = start + drawn
         return table
+
+    def listed(self, most: int = 200_000) -> Mixture:
+        """The same policy as an explicit mixture of all its rankings, where they are few enough to list."""
+        tables, weights, sizes = [], [], []
+        total = 0
+        for query in range(self.n_queries):
+            start, end = self.offsets[query], self.offsets[query + 1]
+            depth = min(self.k, int(end - start))
+            total += perm(int(end - start), depth)
+            if total > most:
+                raise ValueError(
+                    f"the policy has more than {most:,} rankings (reached query {query}), too many to list"
+                )
+            rankings = np.array(list(permutations(range(end - start), depth)), np.int64).reshape(-1, depth)
+            table = np.full((len(rankings), self.k), NO_DOCUMENT, np.int32)
+            table[:, :depth] = start + rankings
+            tables.append(table)
+            chance = np.exp([log_probability(self.scores[start:end], ranking) for ranking in rankings])
+            weights.append(chance / chance.sum())
+            sizes.append(len(rankings))
+        return Mixture(np.concatenate(tables), np.concatenate(weights), offsets_of(sizes), self.n_documents)
 
     def __repr__(self) -> str:
         return f"PlackettLuce(queries={self.n_queries}, documents={self.n_documents}, k={self.k})"

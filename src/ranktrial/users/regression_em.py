@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import FloatArray, Numbers
 from ranktrial.seeds import Seed, generator
 from ranktrial.users import _kernels
 from ranktrial.users.counts import Counts
@@ -26,11 +26,11 @@ from ranktrial.users.position_model import PositionBias, start_theta
 class Regression(Protocol):
     """A model of zeta on features that keeps learning: one call of ``fit`` is one round of EM."""
 
-    def predict(self, features: FloatArray) -> FloatArray:
+    def predict(self, features: Numbers) -> FloatArray:
         """Relevance of each row, between 0 and 1."""
         ...
 
-    def fit(self, features: FloatArray, targets: FloatArray, weights: FloatArray, rng: np.random.Generator) -> None:
+    def fit(self, features: Numbers, targets: FloatArray, weights: FloatArray, rng: np.random.Generator) -> None:
         """Move towards ``targets`` (expected relevances); ``weights`` are display counts."""
         ...
 
@@ -51,7 +51,7 @@ class RegressionEM:
     """
 
     model: Regression
-    features: FloatArray
+    features: Numbers
     theta: FloatArray | None = None
     floor: float = 0.01
     tolerance: float = 1e-5
@@ -105,7 +105,7 @@ class RegressionEM:
             note="standard errors by jackknife only; theta leans on the regression being right",
         )
 
-    def _checked_features(self, counts: Counts) -> FloatArray:
+    def _checked_features(self, counts: Counts) -> Numbers:
         features = np.asarray(self.features)
         if features.ndim != 2 or len(features) != counts.n_documents:
             raise ValueError(

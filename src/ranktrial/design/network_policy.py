@@ -1,0 +1,157 @@
+"""How does the paper find its logging policy? A network scores documents, gradient steps lower the estimate's variance.
+
+Algorithm 1 of the paper, lines 5 to 12: draw a query, sample rankings from the Plackett-Luce policy over the network's scores,
+estimate the gradient of the variance by the scores, pass it back through the network, step. Inputs are the document's
+features, or what the two lists say of it (lambda, ranks), or both; the lists are what makes it work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranktrial import checks
+from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.design.gradients import VarianceEstimate, low_noise_gradient, objective_estimate, paper_gradient
+from ranktrial.design.network import Adam, Network
+from ranktrial.rankings import Mixture, Pair, PlackettLuce
+from ranktrial.rankings.propensity import ips_weights
+from ranktrial.seeds import Seed, children, generator
+from ranktrial.users import position_based
+
+INPUTS = ("lists", "features", "both")
+GRADIENTS = ("low-noise", "paper", "authors")
+
+
+def scaled_by_query(columns: FloatArray, offsets: IntArray) -> NDArray[np.float32]:
+    """Each column min-max scaled to [0, 1] within each query; 0 where it is constant."""
+    filled = np.diff(offsets) > 0
+    starts = offsets[:-1][filled]
+    query = np.repeat(np.arange(len(starts)), np.diff(offsets)[filled])
+    low, high = (reduce.reduceat(columns, starts, axis=0)[query] for reduce in (np.minimum, np.maximum))
+    span = high - low
+    return np.asarray(np.divide(columns - low, span, out=np.zeros_like(columns), where=span > 0), np.float32)
+
+
+def list_inputs(pair: Pair, lam: FloatArray) -> NDArray[np.float32]:
+    """What two ranked lists say of a document: lambda, its size, square and sign, and its rank in A and in B."""
+    ranks = []
+    for ranker in (pair.a, pair.b):
+        lengths = np.diff(ranker.offsets)
+        rank = np.repeat(lengths.astype(np.float64), np.diff(pair.offsets))  # below the end where it is not listed
+        rank[ranker.documents] = np.arange(len(ranker.documents)) - np.repeat(ranker.offsets[:-1], lengths)
+        ranks.append(rank)
+    columns = [lam, np.abs(lam), lam**2, lam == 0, lam > 0, *ranks]
+    return scaled_by_query(np.stack([np.asarray(c, np.float64) for c in columns], axis=1), pair.offsets)
+
+
+def policy_inputs(pair: Pair, lam: FloatArray, which: str) -> NDArray[np.float32]:
+    """The network's inputs, a row per document."""
+    checks.one_of("inputs", which, INPUTS)
+    parts = []
+    if which != "lists":
+        if pair.features is None:
+            raise ValueError(
+                f'inputs is "{which}", which needs document features: give them as pair.knowing(features=...)'
+            )
+        parts.append(pair.features)
+    if which != "features":
+        parts.append(list_inputs(pair, lam))
+    return np.concatenate(parts, axis=1) if len(parts) > 1 else np.ascontiguousarray(parts[0], np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """What the policy is optimised for: the variance of the IPS estimate under a (fitted or true) click model."""
+
+    pair: Pair
+    theta: FloatArray
+    zeta: FloatArray
+    lam: FloatArray
+    delta: float
+
+
+def optimise(
+    network: Network,
+    optimiser: Adam,
+    inputs: NDArray[np.float32],
+    objective: Objective,
+    *,
+    steps: int,
+    samples: int,
+    seed: Seed,
+    gradient: str = "low-noise",
+    query_weights: FloatArray | None = None,
+    watch: Callable[[int], None] | None = None,
+) -> None:
+    """Train the network in place, one query a step.
+
+    Args:
+        gradient: "low-noise"; "paper" as published; "authors" with the scaling of the authors' code.
+        query_weights: How often each query is drawn (the log's frequencies); by default all alike. Queries on which the
+            rankers do not differ are never drawn: they contribute nothing.
+        watch: Called with the number of steps done, before each step and at the end.
+    """
+    checks.one_of("gradient", gradient, GRADIENTS)
+    offsets, lam = objective.pair.offsets, objective.lam
+    differs = np.add.reduceat(np.append(lam != 0, False), np.minimum(offsets[:-1], len(lam))) > 0
+    weights = differs * (np.ones(len(differs)) if query_weights is None else query_weights)
+    if not weights.any():
+        weights = differs.astype(float)  # a log without a query that matters
+    if not weights.any():
+        return
+    drawing, *seeds = children(seed, steps + 1)
+    cumulated = np.cumsum(weights)
+    queries = np.searchsorted(cumulated, generator(drawing).random(steps) * cumulated[-1], side="right")
+    for step, query in enumerate(queries):
+        if watch is not None:
+            watch(step)
+        rows = slice(offsets[query], offsets[query + 1])
+        activations = network.forward(inputs[rows])
+        problem = activations.scores, objective.theta, objective.zeta[rows], lam[rows]
+        if gradient == "low-noise":
+            by_score = low_noise_gradient(*problem, samples, seeds[step])
+        else:
+            scaling = gradient == "authors"
+            by_score = paper_gradient(*problem, objective.delta, samples, seeds[step], authors_scaling=scaling)
+        optimiser.step(network.parameters, network.backward(activations, by_score))
+    if watch is not None:
+        watch(steps)
+
+
+def network_policy(network: Network, inputs: NDArray[np.float32], pair: Pair) -> PlackettLuce:
+    """The Plackett-Luce policy over the network's scores."""
+    return PlackettLuce(network.scores(inputs).astype(np.float64), pair.offsets, pair.k)
+
+
+def ips_variance(
+    policy: Mixture | PlackettLuce,
+    objective: Objective,
+    *,
+    queries: IntArray | None = None,
+    samples: int = 1000,
+    seed: Seed = 0,
+) -> VarianceEstimate:
+    """Var(x) of one impression under a policy, over all queries or some; exact for mixtures, else with a standard error."""
+    pair, lam = objective.pair, objective.lam
+    if isinstance(policy, Mixture):
+        weights = ips_weights(lam, policy.exposure(objective.theta), pair.offsets)
+        values = np.where(policy.rankings >= 0, weights.values[policy.rankings], 0.0)
+        user = position_based(objective.zeta, objective.theta)
+        return VarianceEstimate(policy.moments(values, user).variance, 0.0)
+    chosen = np.arange(pair.n_queries) if queries is None else queries
+    parts = []
+    for query, child in zip(chosen, children(seed, len(chosen))):
+        rows = slice(pair.offsets[query], pair.offsets[query + 1])
+        if np.any(lam[rows]):
+            problem = policy.scores[rows], objective.theta, objective.zeta[rows], lam[rows]
+            parts.append(objective_estimate(*problem, objective.delta, samples, child))
+        else:
+            parts.append(VarianceEstimate(objective.delta**2, 0.0))
+    errors = np.array([part.standard_error for part in parts])
+    return VarianceEstimate(
+        float(np.mean([part.value for part in parts])), float(np.sqrt((errors**2).sum()) / len(parts))
+    )

@@ -1,0 +1,120 @@
+"""Counterfactual evaluation (policy-aware IPS; Oosterhuis and de Rijke 2020) with a fixed logging policy.
+
+Rankings are drawn from a logging policy; a click on d counts lambda_d / rho_d. Unbiased for Delta whatever the policy, as long
+as position bias is known and every document on which the rankers differ can be seen; how fast it converges depends on the
+policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import checks
+from ranktrial.arrays import FloatArray, sum_by_group
+from ranktrial.methods.base import Method, spelled
+from ranktrial.methods.displays import Displays, Linear
+from ranktrial.methods.trajectory import Trajectory
+from ranktrial.rankings import Mixture, Pair, PlackettLuce, ips_weights, show_counts
+from ranktrial.rankings.plackett_luce import simulate_counts, simulate_ips
+from ranktrial.seeds import Seed, children
+from ranktrial.users import User
+
+LOGGING = ("uniform", "ab", "lambda")
+PROPENSITIES = ("policy", "observed")
+LAMBDA_SHARPNESS = 16.0
+
+
+@dataclass(frozen=True, repr=False)
+class Counterfactual(Method):
+    """IPS with a logging policy that does not change.
+
+    Attributes:
+        logging: "uniform" shows any ranking of all documents alike, "ab" A's or B's with equal chance, "lambda" draws
+            documents by exp(16 |lambda|): no learning, and close to the best that learning finds.
+        propensities: "policy" takes rho from the policy, exactly. "observed" takes it from how often each document was
+            shown so far, as the authors' code does: less variance with many impressions of a query, biased with few.
+        clip: Largest weight of a click; None for no limit. Clipping costs bias (see ``ips_weights``).
+    """
+
+    logging: str = spelled("uniform")
+    propensities: str = "policy"
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.one_of("logging", self.logging, LOGGING)
+        checks.one_of("propensities", self.propensities, PROPENSITIES)
+        if self.clip is not None:
+            checks.at_least("clip", self.clip, 0)
+        if self.clip is not None and self.propensities == "observed":
+            raise ValueError("clip applies to weights from the policy, not to observed propensities")
+
+    def policy(self, pair: Pair) -> Mixture | PlackettLuce:
+        """What decides which ranking is shown."""
+        if self.logging == "ab":
+            return Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents)
+        sharpness = LAMBDA_SHARPNESS if self.logging == "lambda" else 0.0
+        return PlackettLuce(sharpness * np.abs(pair.lam(pair.known_theta)), pair.offsets, pair.k)
+
+    def displays(self, pair: Pair) -> Displays:
+        """All displays, where there are few enough to list (always for "ab"). Values are those of policy propensities."""
+        policy = self.policy(pair)
+        mixture = policy if isinstance(policy, Mixture) else policy.listed()
+        values = self._weights(pair, mixture.exposure(pair.known_theta))
+        return Displays(mixture, Linear(np.where(mixture.rankings >= 0, values[mixture.rankings], 0.0)))
+
+    def placement(self, pair: Pair) -> FloatArray:
+        return self.policy(pair).placement()
+
+    def _weights(self, pair: Pair, rho: FloatArray) -> FloatArray:
+        return ips_weights(pair.lam(pair.known_theta), rho, pair.offsets, clip=self.clip).values
+
+    def simulate(
+        self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
+    ) -> Trajectory:
+        policy = self.policy(pair)
+        if self.propensities == "observed":
+            return self._simulate_observed(policy, pair, user, checkpoints, seed)
+        if isinstance(policy, Mixture):
+            return self.displays(pair).simulate(user, checkpoints, seed=seed)
+        weights = self._weights(pair, policy.exposure(pair.known_theta))
+        return Trajectory.from_totals(
+            checkpoints,
+            lambda points, totals: np.copyto(
+                totals, simulate_ips(policy.scores, policy.offsets, user, weights, points, seed)
+            ),
+        )
+
+    def _simulate_observed(
+        self, policy: Mixture | PlackettLuce, pair: Pair, user: User, checkpoints: ArrayLike, seed: Seed
+    ) -> Trajectory:
+        """From counts alone. Single impressions have no value of their own then: the mean square is not known."""
+        points = checks.checkpoints(checkpoints)
+        shown, clicked = np.zeros((2, pair.n_documents, pair.k))
+        estimate, ctr = np.empty((2, len(points)))
+        nothing = np.zeros(pair.n_documents)
+        for i, (more, child) in enumerate(zip(np.diff(points, prepend=0), children(seed, len(points)))):
+            if isinstance(policy, Mixture):
+                more_shown, more_clicked = show_counts(policy, user, int(more), seed=child)
+            else:
+                _, more_shown, more_clicked = simulate_counts(
+                    policy.scores, policy.offsets, user, nothing, [more], child
+                )
+            shown += more_shown
+            clicked += more_clicked
+            estimate[i] = observed_estimate(pair, pair.known_theta, shown, clicked)
+            ctr[i] = clicked.sum() / points[i]
+        return Trajectory(points, estimate, np.full(len(points), np.nan), ctr)
+
+
+def observed_estimate(pair: Pair, theta: FloatArray, shown: FloatArray, clicked: FloatArray) -> float:
+    """The authors' estimate, (1/N) sum_q n_q sum_d lambda_d clicks_d / sum_r shown_dr theta_r: a ratio, so biased where a
+    query is seen a few times only. Documents never examined count as never clicked."""
+    examined = shown @ theta
+    per_document = np.divide(
+        clicked.sum(1) * pair.lam(theta), examined, out=np.zeros(len(examined)), where=examined > 0
+    )
+    impressions = sum_by_group(shown[:, 0], pair.offsets)
+    return float(impressions @ sum_by_group(per_document, pair.offsets) / impressions.sum())
