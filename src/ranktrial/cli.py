@@ -244,7 +244,7 @@ def demo(
             f"{row.errors[-1]:.4f}" if row.comparable else f"({row.errors[-1]:.4f})",
             f"[{colour}]{row.prefers}[/]",
             f"{row.ctr:.4f}",
-            f"{row.impressions_per_second / 1e6:.1f} M" if row.method != str(methods[1]) else "at once",
+            "at once" if row.method == str(methods[1]) else f"{row.impressions_per_second / 1e6:.2g} M",
         )
     out.print(table)
     out.print(

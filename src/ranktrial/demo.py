@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ranktrial.data import Dataset, train_rankers
-from ranktrial.methods import AB, Balanced, Method, Optimized, Probabilistic, TeamDraft
+from ranktrial.methods import AB, Balanced, Counterfactual, LogOpt, Method, Optimized, Probabilistic, TeamDraft
 from ranktrial.rankings import Pair
 from ranktrial.seeds import children
 from ranktrial.users import User, position_based, position_bias
@@ -39,7 +39,8 @@ class Row:
         errors: Its distance from the true difference.
         prefers: "A" or "B" at the last checkpoint.
         ctr: Clicks per impression that users gave while the method ran.
-        impressions_per_second: Of the simulation, one impression after the other, on one core.
+        impressions_per_second: Of the simulation, one impression after the other, on one core; for LogOpt with the
+            optimisation of its policy.
         comparable: The estimate is a difference in clicks, so its error goes to zero; False for interleaving.
     """
 
@@ -60,18 +61,21 @@ def build_world(dataset: Dataset, *, k: int, seed: int, progress: Callable[[int,
     training, ties = children(seed, 2)
     rankers = train_rankers(dataset, 2, seed=training, rankers="code", progress=progress)
     scores = [rankers.scores(dataset, i) for i in range(2)]
-    pair = Pair.from_scores(scores[0], scores[1], dataset.offsets, k, seed=ties)
-    user = position_based(dataset.zeta(), position_bias(k))
+    theta = position_bias(k)
+    pair = Pair.from_scores(scores[0], scores[1], dataset.offsets, k, seed=ties).knowing(theta=theta)
+    user = position_based(dataset.zeta(), theta)
     return World(dataset, pair, user, *pair.ctr(user))
 
 
 def demo_methods() -> list[Method]:
-    return [AB(), AB(estimate="means"), TeamDraft(), Probabilistic(), Optimized(), Balanced()]
+    interleaving: list[Method] = [TeamDraft(), Probabilistic(), Optimized(), Balanced()]
+    counterfactual = [Counterfactual(logging=logging) for logging in ("uniform", "ab")]
+    return [AB(), AB(estimate="means"), *interleaving, *counterfactual, LogOpt(), LogOpt(bias="estimated")]
 
 
 def run_method(method: Method, world: World, checkpoints: list[int], *, seed: int) -> Row:
-    # A first call compiles; it must not count as the method's own time.
-    method.simulate(world.pair, world.user, [1], seed=seed, shortcut=False)
+    if not isinstance(method, LogOpt):  # a first call compiles, which is not the method's own time
+        method.simulate(world.pair, world.user, [1], seed=seed, shortcut=False)
     start = time.perf_counter()
     run = method.simulate(world.pair, world.user, checkpoints, seed=seed, shortcut=False)
     elapsed = time.perf_counter() - start
@@ -82,7 +86,7 @@ def run_method(method: Method, world: World, checkpoints: list[int], *, seed: in
         "A" if run.estimate[-1] > 0 else "B",
         float(run.ctr[-1]),
         checkpoints[-1] / elapsed,
-        isinstance(method, AB),
+        isinstance(method, (AB, Counterfactual, LogOpt)),
     )
 
 

@@ -19,7 +19,9 @@ def test_demo_compares_every_method() -> None:
     assert report["checkpoints"] == [1000, 10000, 20000]
     assert report["delta"] == pytest.approx(report["ctr_a"] - report["ctr_b"])
     names = [row["method"].split("(")[0] for row in report["methods"]]
-    assert names == ["AB", "AB", "TeamDraft", "Probabilistic", "Optimized", "Balanced"]
+    interleaving = ["TeamDraft", "Probabilistic", "Optimized", "Balanced"]
+    assert names == ["AB", "AB", *interleaving, "Counterfactual", "Counterfactual", "LogOpt", "LogOpt"]
+    assert [row["comparable"] for row in report["methods"]] == [name not in interleaving for name in names]
     means = report["methods"][1]
     assert means["errors"][-1] < 0.15
     assert runner.invoke(app, ["demo", "--queries", "200", "--impressions", "1000"]).exit_code == 0

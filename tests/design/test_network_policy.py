@@ -30,7 +30,7 @@ def objective(n_queries: int = 40, n_documents: int = 10, k: int = 4, seed: int 
 
 def test_inputs_are_scaled_within_each_query() -> None:
     columns = np.array([[1.0, 5], [3, 5], [2, 5], [7, 1], [7, 3]])
-    expected = [[0, 0], [1, 0], [0.5, 0], [0, 0], [0, 1]]
+    expected = np.array([[0, 0], [1, 0], [0.5, 0], [0, 0], [0, 1]])
     np.testing.assert_allclose(scaled_by_query(columns, np.array([0, 3, 3, 5])), expected)
 
 
