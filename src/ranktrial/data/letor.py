@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -115,7 +115,8 @@ def read_splits(
     for split, file in found.items():
         report = None if progress is None else _shifted(progress, done, sum(sizes.values()))
         columns = splits["train"].feature_ids if splits else None
-        splits[split] = read_letor(file, feature_ids=columns, progress=report, **options)
+        dataset = read_letor(file, feature_ids=columns, progress=report, **options)
+        splits[split] = replace(dataset, name=f"{Path(folder).resolve().name}/{split}")
         done += sizes[split]
         if progress is not None:
             progress(done, sum(sizes.values()))
