@@ -11,6 +11,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -227,31 +228,42 @@ def demo(
         f"True clicks per search: A {world.ctr_a:.4f}, B {world.ctr_b:.4f}, difference {world.delta:+.4f}.\n",
         highlight=False,
     )
-    table = Table(title="estimate of the difference after that many searches", title_justify="left")
-    table.add_column("method")
-    for point in points:
-        table.add_column(f"{point:,}", justify="right")
-    table.add_column("error", justify="right")
-    table.add_column("prefers", justify="center")
-    table.add_column("clicks/search", justify="right")
-    table.add_column("searches/s", justify="right")
-    better = "A" if world.delta > 0 else "B"
-    for row in rows:
-        colour = "green" if row.prefers == better else "red"
-        table.add_row(
-            row.method,
-            *(f"{estimate:+.4f}" for estimate in row.estimates),
-            f"{row.errors[-1]:.4f}" if row.comparable else f"({row.errors[-1]:.4f})",
-            f"[{colour}]{row.prefers}[/]",
-            f"{row.ctr:.4f}",
-            "at once" if row.method == str(methods[1]) else f"{row.impressions_per_second / 1e6:.2g} M",
-        )
-    out.print(table)
+    print_comparison(world, points, rows)
     out.print(
         "Errors in brackets: an interleaving outcome is not a difference in clicks, so it does not tend to the true "
         "difference; `ranktrial proof` shows cases where even its sign is wrong.",
         highlight=False,
     )
+
+
+def print_comparison(world: demonstration.World, points: Sequence[int], rows: Sequence[demonstration.Row]) -> None:
+    wide = out.width >= 120
+    shown = range(len(points)) if wide else range(len(points))[-1:]
+    table = Table(
+        title="estimate of the difference after that many searches",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column("method", overflow="fold", ratio=1)
+    for i in shown:
+        table.add_column(f"{points[i]:,}", justify="right", no_wrap=True)
+    for heading in ("error", "prefers", *(["clicks/search"] if wide else []), "searches/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    better = "A" if world.delta > 0 else "B"
+    for row in rows:
+        colour = "green" if row.prefers == better else "red"
+        speed = row.impressions_per_second
+        cells = [
+            row.method,
+            *(f"{row.estimates[i]:+.4f}" for i in shown),
+            f"{row.errors[-1]:.4f}" if row.comparable else f"({row.errors[-1]:.4f})",
+            f"[{colour}]{row.prefers}[/]",
+        ]
+        if wide:
+            cells.append(f"{row.ctr:.4f}")
+        table.add_row(*cells, f"{speed / 1e6:.1f} M" if speed > 1e6 else f"{speed / 1e3:.0f} k")
+    out.print(table)
 
 
 @app.command()
