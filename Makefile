@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Numba does not notice that a kernel called from another file has changed, so its cache is kept per state of all kernels.
+KERNELS := $(shell find src -name '*_kernels.py' | sort | xargs cat | cksum | cut -d ' ' -f 1)
+export NUMBA_CACHE_DIR := $(CURDIR)/.numba_cache/$(KERNELS)
+
 .PHONY: test demo lint types unit bench format clean
 
 test: lint types unit
@@ -30,7 +34,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -1,6 +1,6 @@
 """How many impressions a second does each simulation kernel run on one core? Set-up is measured apart.
 
-Targets are those of the project's plan for a 2020s server core; two sizes: Yahoo-like (24 documents a query) and MSLR-like
+Targets are what a research prototype reached; two sizes: Yahoo-like (24 documents a query) and MSLR-like
 (120), theta = 1/r, k = 10.
 """
 

@@ -166,11 +166,11 @@ def small_worlds(draw: st.DrawFn, queries: int = 1, max_k: int = 5) -> tuple[Pai
 
 
 def fixed_world(seed: int = 0, k: int = 3, n_queries: int = 4) -> tuple[Pair, User]:
-    """Queries of 1 to 5 documents (some shorter than k), every ranking a permutation, one position-based user."""
+    """Queries of 1 to 5 documents (some shorter than k), lists of unequal length, two disjoint lists; position-based user."""
     rng = np.random.default_rng(seed)
     sizes = [1 + i % N_DOCUMENTS for i in range(1, n_queries + 1)]
     a = [rng.permutation(n).tolist() for n in sizes]
-    b = [rng.permutation(n).tolist() for n in sizes]
-    pair, _ = Pair.from_lists(a, b, k)
+    b = [rng.permutation(n).tolist()[: max(1, n - i % 2)] for i, n in enumerate(sizes)]
+    pair, _ = Pair.from_lists([*a, ["x", "y"]], [*b, ["z", "w"]], k)
     theta = np.sort(rng.uniform(0, 1, k))[::-1]
     return pair.knowing(theta=theta), position_based(rng.uniform(0, 1, pair.n_documents), theta)

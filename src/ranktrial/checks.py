@@ -17,7 +17,20 @@ def one_of(name: str, value: Any, allowed: Collection[Any]) -> Any:
     return value
 
 
+def number(name: str, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        raise ValueError(f"{name} is {value!r}, must be a number")
+    return value
+
+
+def whole(name: str, value: Any, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ValueError(f"{name} is {value!r}, must be a whole number")
+    return int(between(name, int(value), low, high))
+
+
 def between(name: str, value: float, low: float, high: float, *, open_ends: bool = False) -> float:
+    number(name, value)
     inside = low < value < high if open_ends else low <= value <= high
     if not inside:
         ends = "strictly between" if open_ends else "between"
@@ -26,6 +39,7 @@ def between(name: str, value: float, low: float, high: float, *, open_ends: bool
 
 
 def at_least(name: str, value: float, low: float) -> float:
+    number(name, value)
     if not value >= low:
         raise ValueError(f"{name} is {value!r}, must be at least {low:g}")
     return value
@@ -44,7 +58,10 @@ def probabilities(name: str, values: ArrayLike) -> FloatArray:
 
 def checkpoints(values: ArrayLike) -> IntArray:
     """Increasing counts of impressions at which a simulation reports."""
-    array = np.asarray(values, np.int64)
+    given = np.asarray(values)
+    array = given.astype(np.int64)
+    if np.any(array != given):
+        raise ValueError(f"checkpoints must be whole numbers, got {given.tolist()[:10]}")
     if array.ndim != 1 or len(array) == 0:
         raise ValueError("checkpoints must be a non-empty flat list of impression counts")
     if array[0] < 1 or np.any(np.diff(array) <= 0):

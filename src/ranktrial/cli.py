@@ -13,6 +13,7 @@ import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -28,7 +29,7 @@ from ranktrial.data import (
     write_rankers,
     yahoo_like,
 )
-from ranktrial.methods import Method, parse_method
+from ranktrial.methods import Method, TooManyDisplaysError, parse_method
 from ranktrial.methods.proof import Case, appendix_a, compared_methods, work_out
 
 app = typer.Typer(
@@ -53,7 +54,7 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        err.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
 
 
@@ -67,8 +68,8 @@ def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True) as progress:
-        task = progress.add_task(text, total=None)
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task(escape(text), total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
@@ -104,22 +105,25 @@ def proof(
     own = {"--ranker-a": ranker_a, "--ranker-b": ranker_b, "--theta": theta, "--zeta": zeta}
     with plain_errors():
         given = {name: text for name, text in own.items() if text is not None}
+        skipped: list[str] = []
         if not given and not method:
             cases = appendix_a()
         elif len(given) < len(own):
             missing = ", ".join(name for name in own if name not in given)
             raise ValueError(f"a case of your own needs all of {', '.join(own)}; missing: {missing}")
         else:
-            methods = [parse_method(text) for text in method] if method else compared_methods()
-            cases = own_cases(methods, given)
+            cases, skipped = own_cases([parse_method(text) for text in method or []], given)
     if as_json:
         print(json.dumps([case.to_dict() for case in cases], indent=2))
     else:
         for number, case in enumerate(cases, 1):
             print_case(number, case)
+    for line in skipped:
+        err.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
-def own_cases(methods: Sequence[Method], given: dict[str, str]) -> list[Case]:
+def own_cases(methods: Sequence[Method], given: dict[str, str]) -> tuple[list[Case], list[str]]:
+    """The case for each method asked for; or for all that can work it out, and a line for each that cannot."""
     lists = [_documents(given["--ranker-a"]), _documents(given["--ranker-b"])]
     theta = [_number(text, "--theta") for text in given["--theta"].split(",")]
     zeta = {}
@@ -130,7 +134,15 @@ def own_cases(methods: Sequence[Method], given: dict[str, str]) -> list[Case]:
         if name.strip() in zeta:
             raise ValueError(f"--zeta: document {name.strip()!r} is given twice")
         zeta[name.strip()] = _number(value, "--zeta")
-    return [work_out(method, lists[0], lists[1], theta, zeta) for method in methods]
+    cases, skipped = [], []
+    for method in methods or compared_methods():
+        try:
+            cases.append(work_out(method, lists[0], lists[1], theta, zeta))
+        except TooManyDisplaysError as problem:
+            if methods:
+                raise
+            skipped.append(f"left out {method}: {problem}")
+    return cases, skipped
 
 
 def _documents(text: str) -> list[str]:
@@ -147,21 +159,20 @@ def _number(text: str, option: str) -> float:
 def print_case(number: int, case: Case) -> None:
     zeta = ", ".join(f"{name}={value:g}" for name, value in case.zeta.items())
     lists = " against ".join(" ".join(ranker) for ranker in (case.ranker_a, case.ranker_b))
-    out.print(f"[bold]{number}. {case.method}[/]  {lists}", highlight=False)
-    out.print(f"   theta {', '.join(f'{t:g}' for t in case.theta)}   zeta {zeta}", highlight=False)
+    out.print(f"[bold]{number}. {escape(str(case.method))}[/]  {escape(lists)}", highlight=False)
+    out.print(f"   theta {', '.join(f'{t:g}' for t in case.theta)}   zeta {escape(zeta)}", highlight=False)
     table = Table("display", "probability", box=None, padding=(0, 2), pad_edge=True)
     signs = case.displays[0].added_by_a is not None
     table.add_column("P(a click counts for ranker A), by rank" if signs else "credit of a click, by rank")
     for display in case.displays:
         credit = display.added_by_a if display.added_by_a is not None else display.credit
-        table.add_row(
-            "   " + " ".join(display.ranking), f"{display.probability:.4f}", " ".join(f"{c:7.4f}" for c in credit)
-        )
+        ranking = "   " + escape(" ".join(display.ranking))
+        table.add_row(ranking, f"{display.probability:.4f}", " ".join(f"{c:7.4f}" for c in credit))
     out.print(table)
     verdict = "[bold red]WRONG SIGN[/]" if case.wrong_sign else "[green]right sign[/]"
-    if abs(case.delta) < 1e-12:
+    if not case.has_difference:
         verdict = "[yellow]no difference to find[/]"
-    elif abs(case.expected_outcome) < 1e-12:
+    elif not case.sees_difference:
         verdict = "[yellow]sees no difference[/]"
     out.print(
         f"   Delta {case.delta:+.4f}   expected outcome {case.expected_outcome:+.4f}   {verdict}", highlight=False
@@ -182,7 +193,12 @@ DataOption = Annotated[
 ]
 
 
-def open_data(source: str, queries: int) -> Dataset:
+PrefixOption = Annotated[
+    str | None, typer.Option(help="Which set of a folder that holds several, e.g. set1 of Yahoo's set1 and set2.")
+]
+
+
+def open_data(source: str, queries: int, prefix: str | None) -> Dataset:
     """The data set an option names; ``queries`` is the size of a synthetic one."""
     if source in SYNTHETIC:
         with progress_bar(f"generating {queries:,} {source} queries") as progress:
@@ -191,13 +207,15 @@ def open_data(source: str, queries: int) -> Dataset:
     if not path.exists():
         raise ValueError(f"--data: no file or folder {source!r}, and not one of {', '.join(SYNTHETIC)}")
     with progress_bar(f"reading {path.name}") as progress:
-        return read_splits(path, progress=progress)["train"] if path.is_dir() else read_letor(path, progress=progress)
+        splits = _read(path, prefix, progress)
+    return splits["train"] if path.is_dir() else splits["all"]
 
 
 @app.command()
 def demo(
     as_json: Json = False,
     data: DataOption = "yahoo-like",
+    prefix: PrefixOption = None,
     queries: Annotated[int, typer.Option(min=200, help="Queries of a synthetic set.")] = 2000,
     impressions: Annotated[int, typer.Option(min=1000, help="Impressions each method gets.")] = 1_000_000,
     k: Annotated[int, typer.Option("--k", min=1, max=12, help="Results on a page.")] = 10,
@@ -209,7 +227,7 @@ def demo(
     position-based users.
     """
     with plain_errors():
-        dataset = open_data(data, queries)
+        dataset = open_data(data, queries, prefix)
         with progress_bar("training two rankers") as progress:
             world = demonstration.build_world(dataset, k=k, seed=seed, progress=progress)
         points = demonstration.checkpoints_to(impressions)
@@ -253,23 +271,29 @@ def print_comparison(world: demonstration.World, points: Sequence[int], rows: Se
     better = "A" if world.delta > 0 else "B"
     for row in rows:
         colour = "green" if row.prefers == better else "red"
-        speed = row.impressions_per_second
         cells = [
-            row.method,
+            escape(row.method),
             *(f"{row.estimates[i]:+.4f}" for i in shown),
             f"{row.errors[-1]:.4f}" if row.comparable else f"({row.errors[-1]:.4f})",
             f"[{colour}]{row.prefers}[/]",
         ]
         if wide:
             cells.append(f"{row.ctr:.4f}")
-        table.add_row(*cells, f"{speed / 1e6:.1f} M" if speed > 1e6 else f"{speed / 1e3:.0f} k")
+        table.add_row(*cells, _speed(row.impressions_per_second))
     out.print(table)
+
+
+def _speed(per_second: float | None) -> str:
+    if per_second is None:
+        return "at once"
+    return f"{per_second / 1e6:.1f} M" if per_second > 1e6 else f"{per_second / 1e3:.0f} k"
 
 
 @app.command()
 def rankers(
     output: Annotated[Path, typer.Argument(help="File to write; .gz compresses.")],
     data: DataOption = "mslr-like",
+    prefix: PrefixOption = None,
     queries: Annotated[int, typer.Option(min=200, help="Queries of a synthetic set.")] = 2000,
     count: Annotated[int, typer.Option(min=1, help="How many rankers.")] = 1000,
     kind: Annotated[
@@ -286,9 +310,11 @@ def rankers(
     with plain_errors():
         if kind not in ("paper", "code"):
             raise ValueError(f"--kind is {kind!r}, must be paper or code")
+        if output.is_dir():
+            raise ValueError(f"cannot write {output}: it is a folder")
         if not output.absolute().parent.is_dir():
             raise ValueError(f"cannot write {output}: its folder does not exist")
-        dataset = open_data(data, queries)
+        dataset = open_data(data, queries, prefix)
         start = time.perf_counter()
         with progress_bar("training rankers") as progress:
             trained = train_rankers(dataset, count, seed=seed, rankers=kind, workers=workers, progress=progress)  # type: ignore[arg-type]
@@ -300,12 +326,19 @@ def rankers(
     )
 
 
+def _read(path: Path, prefix: str | None, progress: Callable[[int, int], None]) -> dict[str, Dataset]:
+    if path.is_dir():
+        return read_splits(path, prefix=prefix, progress=progress)
+    return {"all": read_letor(path, progress=progress)}
+
+
 @app.command()
 def data(
     path: Annotated[
         Path, typer.Argument(help="A LETOR/SVMlight file (plain or .gz), or a folder with train/vali/test.")
     ],
     as_json: Json = False,
+    prefix: PrefixOption = None,
 ) -> None:
     """Read a learning-to-rank data set and say what is in it; errors name file and line."""
     rows = []
@@ -314,9 +347,7 @@ def data(
             raise ValueError(f"no file or folder {str(path)!r}")
         start = time.perf_counter()
         with progress_bar(f"reading {path.name}") as progress:
-            splits = (
-                read_splits(path, progress=progress) if path.is_dir() else {"all": read_letor(path, progress=progress)}
-            )
+            splits = _read(path, prefix, progress)
         elapsed = time.perf_counter() - start
         for split, dataset in splits.items():
             grades, counts = np.unique(dataset.labels, return_counts=True)
@@ -341,4 +372,4 @@ def data(
             "  ".join(f"{grade}: {count:,}" for grade, count in labels.items()),
         )
     out.print(table)
-    out.print(f"read in {elapsed:.2f} s; a second time it comes from the cache", style="dim", highlight=False)
+    out.print(f"read in {elapsed:.2f} s; later reads come from the cache", style="dim", highlight=False)

@@ -8,7 +8,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ranktrial.data import Dataset, train_rankers
-from ranktrial.methods import AB, Balanced, Counterfactual, LogOpt, Method, Optimized, Probabilistic, TeamDraft
+from ranktrial.methods import (
+    AB,
+    Balanced,
+    Counterfactual,
+    LogOpt,
+    Method,
+    Optimized,
+    Probabilistic,
+    TeamDraft,
+    Trajectory,
+)
 from ranktrial.rankings import Pair
 from ranktrial.seeds import children
 from ranktrial.users import User, position_based, position_bias
@@ -37,10 +47,10 @@ class Row:
         method: As it is written.
         estimates: The estimate at each checkpoint.
         errors: Its distance from the true difference.
-        prefers: "A" or "B" at the last checkpoint.
+        prefers: "A", "B" or "neither" at the last checkpoint.
         ctr: Clicks per impression that users gave while the method ran.
-        impressions_per_second: Of the simulation, one impression after the other, on one core; for LogOpt with the
-            optimisation of its policy.
+        impressions_per_second: Of the simulation on one core, without set-up (for LogOpt with the optimisation of its
+            policy); None where a whole run is drawn at once.
         comparable: The estimate is a difference in clicks, so its error goes to zero; False for interleaving.
     """
 
@@ -49,7 +59,7 @@ class Row:
     errors: tuple[float, ...]
     prefers: str
     ctr: float
-    impressions_per_second: float
+    impressions_per_second: float | None
     comparable: bool
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,23 +79,34 @@ def build_world(dataset: Dataset, *, k: int, seed: int, progress: Callable[[int,
 
 def demo_methods() -> list[Method]:
     interleaving: list[Method] = [TeamDraft(), Probabilistic(), Optimized(), Balanced()]
-    counterfactual = [Counterfactual(logging=logging) for logging in ("uniform", "ab")]
+    counterfactual = [Counterfactual(logging=logging) for logging in ("uniform", "ab", "optimal")]
     return [AB(), AB(estimate="means"), *interleaving, *counterfactual, LogOpt(), LogOpt(bias="estimated")]
 
 
 def run_method(method: Method, world: World, checkpoints: list[int], *, seed: int) -> Row:
-    if not isinstance(method, LogOpt):  # a first call compiles, which is not the method's own time
-        method.simulate(world.pair, world.user, [1], seed=seed, shortcut=False)
+    pair, user = world.pair, world.user
+    # Displays that are listed beforehand are set-up, and so is compiling: neither counts as the simulation's time.
+    listed = method.displays(pair) if isinstance(method, (AB, Optimized, Balanced)) else None
+    at_once = method == AB(estimate="means")
+
+    def simulate(points: list[int]) -> Trajectory:
+        if listed is not None and not at_once:
+            return listed.simulate(user, points, seed=seed)
+        return method.simulate(pair, user, points, seed=seed, shortcut=False)
+
+    if not isinstance(method, LogOpt):
+        simulate([1])
     start = time.perf_counter()
-    run = method.simulate(world.pair, world.user, checkpoints, seed=seed, shortcut=False)
+    run = simulate(checkpoints)
     elapsed = time.perf_counter() - start
+    final = run.estimate[-1]
     return Row(
         str(method),
         tuple(run.estimate.tolist()),
         tuple(run.absolute_error(world.delta).tolist()),
-        "A" if run.estimate[-1] > 0 else "B",
+        "A" if final > 0 else "B" if final < 0 else "neither",
         float(run.ctr[-1]),
-        checkpoints[-1] / elapsed,
+        None if at_once else checkpoints[-1] / elapsed,
         isinstance(method, (AB, Counterfactual, LogOpt)),
     )
 

@@ -20,7 +20,7 @@ def test_demo_compares_every_method() -> None:
     assert report["delta"] == pytest.approx(report["ctr_a"] - report["ctr_b"])
     names = [row["method"].split("(")[0] for row in report["methods"]]
     interleaving = ["TeamDraft", "Probabilistic", "Optimized", "Balanced"]
-    assert names == ["AB", "AB", *interleaving, "Counterfactual", "Counterfactual", "LogOpt", "LogOpt"]
+    assert names == ["AB", "AB", *interleaving, *["Counterfactual"] * 3, "LogOpt", "LogOpt"]
     assert [row["comparable"] for row in report["methods"]] == [name not in interleaving for name in names]
     means = report["methods"][1]
     assert means["errors"][-1] < 0.15
@@ -54,12 +54,32 @@ def test_data_says_what_is_in_a_file(tmp_path: Path) -> None:
         (["demo", "--data", "nowhere"], "not one of yahoo-like, mslr-like"),
         (["rankers", "nowhere/x.txt"], "its folder does not exist"),
         (["rankers", "x.txt", "--kind", "best"], "--kind is 'best'"),
+        (["rankers", "."], "it is a folder"),
     ],
 )
 def test_bad_arguments_are_refused(args: list[str], message: str) -> None:
     result = runner.invoke(app, args)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
+
+
+def test_one_of_two_sets_in_a_folder_is_chosen_by_prefix(tmp_path: Path) -> None:
+    for name, queries in (("set1", 1), ("set2", 2)):
+        lines = [f"{d} qid:{q} 1:{d} 2:{d * q}\n" for q in range(1, queries + 1) for d in range(2)]
+        (tmp_path / f"{name}.train.txt").write_text("".join(lines))
+    assert runner.invoke(app, ["data", str(tmp_path)]).exit_code == 2
+    result = runner.invoke(app, ["data", str(tmp_path), "--prefix", "set2", "--json"])
+    assert json.loads(result.stdout)[0]["queries"] == 2
+
+
+def test_an_unusable_cache_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "train.txt"
+    file.write_text("1 qid:1 1:0.5\n0 qid:1 1:0.7\n")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RANKTRIAL_CACHE", str(tmp_path / "file" / "cache"))
+    result = runner.invoke(app, ["data", str(file)])
+    assert result.exit_code == 2
+    assert "set RANKTRIAL_CACHE to another" in " ".join(result.stderr.split())
 
 
 def test_a_bad_line_is_named(tmp_path: Path) -> None:

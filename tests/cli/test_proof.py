@@ -64,6 +64,36 @@ def test_a_case_of_ones_own() -> None:
     assert runner.invoke(app, ["proof", *args]).exit_code == 0
 
 
+def test_a_difference_of_a_rounding_error_is_none() -> None:
+    args = ["--ranker-a", "DCBA", "--ranker-b", "ADCB", "--theta", "1,.9,.7,.2", "--zeta", "A=.9,B=.2,C=.6,D=.9"]
+    (case,) = json.loads(runner.invoke(app, ["proof", "--json", *args, "--method", "TeamDraft()"]).stdout)
+    assert abs(case["expected_outcome"]) < 1e-12
+    assert case["wrong_sign"] is False
+
+
+def test_a_method_that_cannot_list_its_displays_is_left_out_with_a_line() -> None:
+    letters = "ABCDEFGHIJ"
+    zeta = ",".join(f"{d}=.5" for d in letters)
+    theta = ",".join(["1"] + [".5"] * 9)
+    args = ["proof", "--ranker-a", letters, "--ranker-b", letters[::-1], "--theta", theta, "--zeta", zeta]
+    result = runner.invoke(app, args)
+    assert result.exit_code == 0
+    assert "left out Probabilistic(tau=4)" in result.stderr
+    assert "TeamDraft()" in result.stdout
+    asked = runner.invoke(app, [*args, "--method", "Probabilistic()"])
+    assert asked.exit_code == 2
+
+
+def test_brackets_in_names_are_not_markup() -> None:
+    args = ["--ranker-a", "[red],b", "--ranker-b", "b,[red]", "--theta", "1,.5", "--zeta", "[red]=.5,b=.1"]
+    result = runner.invoke(app, ["proof", *args])
+    assert result.exit_code == 0
+    assert "[red] b" in result.stdout
+    broken = runner.invoke(app, ["data", "[/x].txt"])
+    assert broken.exit_code == 2
+    assert "[/x].txt" in broken.stderr
+
+
 GOOD = {"--ranker-a": "AB", "--ranker-b": "BA", "--theta": "1,.5", "--zeta": "A=.5,B=0"}
 
 

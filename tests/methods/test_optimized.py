@@ -13,6 +13,7 @@ from ranktrial.methods import Linear, Optimized
 from ranktrial.methods._kernels import allowed_rankings, balanced_distribution
 from ranktrial.methods.team_draft import list_tables
 from ranktrial.rankings import Pair
+from ranktrial.users import position_based
 
 ORDERS = st.permutations(range(10))
 
@@ -54,7 +55,8 @@ def test_the_programme_is_solved_as_a_general_solver_does(
     in_b = np.append(np.where(tables[2][0] >= 0, tables[2][0] + 1, length_b + 1)[:length_a], np.arange(1, length_b + 1))
     in_a = np.append(np.arange(1, length_a + 1), np.full(length_b, length_a + 1))
     by_code = 1 / in_a - 1 / in_b if inverse else (in_b - in_a).astype(float)
-    credits = np.where(codes >= 0, by_code[np.maximum(codes, 0)], 0)
+    counts = (codes >= 0) & (np.arange(10) < min(length_a, length_b))
+    credits = np.where(counts, by_code[np.maximum(codes, 0)], 0)
     gain = sensitivity(credits, codes >= 0)
     best, least = solve(credits, gain)
     p, violation = balanced_distribution(credits, gain)
@@ -104,10 +106,24 @@ def test_it_never_fails(a: str, b: str, credit: str) -> None:
     pair, _ = Pair.from_lists([a], [b], k=10)
     displays = Optimized(credit=credit).displays(pair)
     assert displays.mixture.weights.sum() == pytest.approx(1)
-    if len(a) == len(b):
-        assert displays.note == ""
-        assert isinstance(displays.value, Linear)
-        np.testing.assert_allclose(displays.mixture.weights @ displays.value.values, 0, atol=1e-12)
+    assert displays.note == ""
+    assert isinstance(displays.value, Linear)
+    np.testing.assert_allclose(displays.mixture.weights @ displays.value.values, 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("credit", ["inverse", "linear"])
+def test_a_document_is_never_credited_to_the_ranker_that_does_not_list_it(credit: str) -> None:
+    pair, _ = Pair.from_lists(["ab"], ["abcde"], k=5)
+    displays = Optimized(credit=credit).displays(pair)
+    assert isinstance(displays.value, Linear)
+    assert np.all(displays.value.values == 0)
+
+
+def test_the_authors_constraints_give_another_distribution() -> None:
+    pair, ids = Pair.from_lists(["ABCD"], ["DCAB"], k=4)
+    blind = position_based(np.full(len(ids), 0.5), [1.0, 0.5, 0.3, 0.2])
+    assert abs(Optimized().moments(pair, blind).mean) < 1e-12
+    assert abs(Optimized(constraints="linear").moments(pair, blind).mean) > 1e-3
 
 
 def test_many_random_queries_at_full_size_are_all_balanced() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ranktrial.methods import AB, Optimized, Probabilistic, TeamDraft, parse_method
@@ -13,6 +14,7 @@ from ranktrial.methods import AB, Optimized, Probabilistic, TeamDraft, parse_met
         (TeamDraft(), "TeamDraft()"),
         (Probabilistic(), "Probabilistic(tau=4)"),
         (Probabilistic(tau=2.5), "Probabilistic(tau=2.5)"),
+        (Probabilistic(tau=np.int64(3)), "Probabilistic(tau=3)"),  # type: ignore[arg-type]
         (Optimized(), 'Optimized(credit="inverse")'),
     ],
 )
@@ -35,6 +37,11 @@ def test_a_bare_name_will_do() -> None:
         ("__import__('os').system('true')", "is not a method"),
         ("AB(split=open('x'))", "is not a method"),
         ("AB(split=2)", "split is 2, must be strictly between 0 and 1"),
+        ("AB(split=None)", "split is None, must be a number"),
+        ("Probabilistic(tau=True)", "tau is True, must be a number"),
+        ('Probabilistic(tau="x")', "tau is 'x', must be a number"),
+        ("AB(split=.3, split=.4)", "is not a method"),
+        ("AB(**{})", "is not a method"),
     ],
 )
 def test_other_texts_are_refused(text: str, message: str) -> None:

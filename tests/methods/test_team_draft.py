@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from oracles import sign, team_draft
 from ranktrial.arrays import NO_DOCUMENT
-from ranktrial.methods import Linear, Majority, TeamDraft
-from ranktrial.rankings import Pair
+from ranktrial.methods import Displays, Linear, Majority, TeamDraft, TooManyDisplaysError
+from ranktrial.rankings import Mixture, Pair
 from ranktrial.users import position_based
 
 
@@ -92,3 +92,22 @@ def test_the_shortcut_draws_the_law_of_the_kernel_at_full_size() -> None:
         assert abs(run.estimate[0] - exact.mean) < 4.5 * np.sqrt(exact.variance / n)
         assert abs(run.mean_square[0] - square) < 4.5 * np.sqrt(square * (1 - square) / n)
         assert abs(run.ctr[0] - exact.ctr) < 4.5 * np.sqrt(exact.ctr * 2 / n)
+
+
+def test_too_many_drafts_are_refused_but_still_simulated() -> None:
+    """At k = 40 a query has 2^20 drafts: they are not listed, and a run goes impression by impression."""
+    pair, ids = Pair.from_lists([list(range(40))], [list(range(40))[::-1]], k=40)
+    user = position_based(np.full(len(ids), 0.1), 1 / np.arange(1, 41))
+    with pytest.raises(TooManyDisplaysError, match=r"query 0 has 2\^20 drafts at k = 40"):
+        TeamDraft().moments(pair, user)
+    run = TeamDraft().simulate(pair, user, [20_000], seed=1)
+    assert run.ctr[0] == pytest.approx(0.1 * user.slope.sum(), rel=0.05)
+
+
+def test_equal_displays_are_shown_once() -> None:
+    """Where both coins lead to the same page with the same credits a person sees it once, with its full probability."""
+    pair, _ = Pair.from_lists(["a"], ["bcd"], k=3)
+    displays = TeamDraft().displays(pair)
+    doubled = Displays(Mixture.of_tables([displays.mixture.rankings[:1]] * 2, (0.5, 0.5), 4), Linear(np.zeros((2, 3))))
+    assert [d.probability for d in doubled.of_query(0)] == [1.0]
+    assert sum(d.probability for d in displays.of_query(0)) == 1.0

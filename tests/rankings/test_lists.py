@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from oracles import click_patterns, small_worlds
 from ranktrial.arrays import NO_DOCUMENT, offsets_of
-from ranktrial.rankings import Pair, expected_clicks, exposure_of, rank_by_score, true_ctr
+from ranktrial.data import Run
+from ranktrial.methods import AB, Balanced, Counterfactual, LogOpt, Method, Optimized, Probabilistic, TeamDraft
+from ranktrial.rankings import Pair, Rankings, expected_clicks, exposure_of, rank_by_score, true_ctr
 from ranktrial.users import User, position_based, position_bias
 
 
@@ -54,10 +56,39 @@ def test_pair_refuses_different_numbers_of_queries() -> None:
         Pair.from_lists([["a"], ["x"]], [["a"]], k=2)
 
 
-@pytest.mark.parametrize("k", [0, 65])
+@pytest.mark.parametrize("k", [0, 65, 2.5, True])
 def test_pair_refuses_cutoffs_out_of_range(k: int) -> None:
     with pytest.raises(ValueError, match=f"k is {k}"):
         Pair.from_lists([["a"]], [["a"]], k=k)
+
+
+def test_a_pair_needs_a_query() -> None:
+    with pytest.raises(ValueError, match="number of queries is 0, must be at least 1"):
+        Pair.from_lists([], [], k=3)
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ([0, 1, 1], "query 1: ranker A lists document 1, but the query owns documents 2 to 2"),
+        ([0, -1, 2], "query 0: ranker A lists document -1"),
+        ([0, 0, 2], "query 0: ranker A lists document 0 twice"),
+    ],
+)
+def test_lists_of_another_query_or_with_repeats_are_refused(documents: list[int], message: str) -> None:
+    offsets = offsets_of([2, 1])
+    good = rank_by_score([1.0, 0, 0], offsets)
+    with pytest.raises(ValueError, match=message):
+        Pair(Rankings(offsets, np.array(documents, np.int32)), good, offsets, 2)
+
+
+def test_runs_are_joined_on_their_queries() -> None:
+    a = Run(("q1", "q2"), np.array([0, 2, 3]), ("x", "y", "z"), np.array([2.0, 1, 1]), "a")
+    b = Run(("q3", "q1"), np.array([0, 1, 3]), ("u", "y", "w"), np.array([1.0, 2, 1]), "b")
+    pair, queries, documents = Pair.from_runs(a, b, k=2)
+    assert queries == ["q1", "q2", "q3"]
+    named = [[[documents[d] for d in row if d >= 0] for row in table] for table in (pair.top_a, pair.top_b)]
+    assert named == [[["x", "y"], ["z"], []], [["y", "w"], [], ["u"]]]
 
 
 def test_lambda_of_the_papers_example() -> None:
@@ -96,3 +127,20 @@ def test_a_user_with_too_few_ranks_is_refused() -> None:
     pair, _ = Pair.from_lists(["ABC"], ["BCA"], k=3)
     with pytest.raises(ValueError, match="knows 2 ranks, must know all k = 3"):
         pair.delta(position_based([0.1, 0.2, 0.3], [1, 0.5]))
+
+
+def test_a_user_with_too_few_documents_is_refused_everywhere() -> None:
+    """Kernels index zeta unchecked, so every way in must look first."""
+    pair, _ = Pair.from_lists(["ABC"], ["BCA"], k=3)
+    pair = pair.knowing(theta=[1, 0.5, 0.3])
+    short = position_based([0.1], [1, 0.5, 0.3])
+    with pytest.raises(ValueError, match="zeta for 1 documents, must have it for all 3"):
+        pair.delta(short)
+    methods: list[Method] = [AB(), TeamDraft(), Probabilistic(), Optimized(), Balanced(), Counterfactual()]
+    for method in [*methods, Counterfactual(logging="ab"), LogOpt()]:
+        for shortcut in (True, False):
+            with pytest.raises(ValueError, match="zeta"):
+                method.simulate(pair, short, [10], seed=1, shortcut=shortcut)
+    for method in methods:
+        with pytest.raises(ValueError, match="zeta for 1 documents"):
+            method.moments(pair, short)

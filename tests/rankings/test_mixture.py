@@ -48,7 +48,9 @@ def test_moments_agree_with_enumeration(data: st.DataObject) -> None:
     ("weights", "offsets", "message"),
     [
         ([0.5, 0.4, 1.0], [0, 2, 3], "query 0 sum to 0.9"),
-        ([1.5, -0.5, 1.0], [0, 2, 3], "must not be negative"),
+        ([1.5, -0.5, 1.0], [0, 2, 3], "weight 1 is -0.5, must not be negative"),
+        ([0.5, float("nan"), 1.0], [0, 2, 3], "weight 1 is nan"),
+        ([0.5, 0.5001, 1.0], [0, 2, 3], "query 0 sum to 1.0001"),
         ([0.5, 0.5, 1.0], [0, 3, 3], "query 1 has no ranking"),
         ([0.5, 0.5], [0, 2, 3], "3 rankings and 2 weights"),
     ],
@@ -56,6 +58,17 @@ def test_moments_agree_with_enumeration(data: st.DataObject) -> None:
 def test_malformed_mixtures_are_refused(weights: list[float], offsets: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Mixture(two_queries().rankings, np.array(weights), np.array(offsets), 5)
+
+
+def test_documents_out_of_range_are_refused() -> None:
+    for document in (7, -2):
+        with pytest.raises(ValueError, match=r"must be -1 \(nothing\) to 1"):
+            Mixture.always(np.array([[0, document]], np.int32), 2)
+
+
+def test_a_mixture_needs_a_query() -> None:
+    with pytest.raises(ValueError, match="at least 1 query"):
+        Mixture.always(np.empty((0, 3), np.int32), 2)
 
 
 def test_values_of_another_shape_are_refused() -> None:

@@ -31,6 +31,13 @@ def test_cascade_readers_leave() -> None:
     assert not user.reads_on
 
 
+def test_cascade_readers_may_also_overlook() -> None:
+    user = cascade(ZETA, 3, leave_after_click=0.5, leave_after_skip=0.1, theta=[0.8, 0.5, 0.5])
+    second = 0.4 * 0.5 + 0.6 * 0.9
+    third = second * (0.1 * 0.5 + 0.9 * 0.9)
+    np.testing.assert_allclose(expected_clicks(TABLE, user), [[0.4, second * 0.1, third * 0.5]])
+
+
 def test_position_bias_exponent() -> None:
     np.testing.assert_allclose(position_bias(3, 2), [1, 1 / 4, 1 / 9])
 
@@ -45,6 +52,7 @@ def test_position_bias_exponent() -> None:
         (lambda: cascade([0.5], 2, leave_after_click=2), "leave_after_click is 2"),
         (lambda: cascade([0.5], 2, theta=[1]), "theta has 1 ranks, must have k = 2"),
         (lambda: position_bias(0), "k is 0, must be at least 1"),
+        (lambda: position_bias(3, float("nan")), "eta is nan"),
     ],
 )
 def test_impossible_users_are_refused(make: object, message: str) -> None:

@@ -53,9 +53,15 @@ def cached(source: Path, name: str, options: Mapping[str, Any], build: Callable[
     with contextlib.suppress(_UnusableEntryError):
         return load(entry, origin)
 
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(entry.parent)
-    building = Path(tempfile.mkdtemp(prefix=".building-", dir=entry.parent))
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(entry.parent)
+        building = Path(tempfile.mkdtemp(prefix=".building-", dir=entry.parent))
+    except OSError as problem:
+        raise OSError(
+            f"cannot write to the cache folder {cache_folder()} ({problem.strerror}); "
+            "set RANKTRIAL_CACHE to another, or read with cache=False"
+        ) from None
     try:
         build(building)
         seal(building, origin)

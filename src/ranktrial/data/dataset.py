@@ -86,6 +86,11 @@ class Dataset:
         """Probability that each document is clicked once examined: ``low + step * label``, as in the paper."""
         # Rounding may pass 1 by one unit in the last place (0.1 + 4 * 0.225); anything more is an error.
         zeta = low + step * self.labels.astype(np.float64)
+        if np.any(zeta > 1 + 1e-12):
+            top = int(self.labels.max())
+            raise ValueError(
+                f"label {top} would be clicked with probability {low + step * top:g}; choose a smaller step"
+            )
         return probabilities("zeta", np.where(np.abs(zeta - 1) < 1e-12, 1.0, zeta))
 
     def __repr__(self) -> str:

@@ -197,7 +197,13 @@ def _parse_weights(file: Path, number: int, line: str) -> dict[int, float]:
     ranker: dict[int, float] = {}
     for token in line.split():
         name, colon, text = token.partition(":")
-        if not (colon and name.isascii() and name.isdigit() and 1 <= int(name[:9]) <= _kernels.MAX_FEATURE_ID):
+        if not (
+            colon
+            and len(name) <= 20
+            and name.isascii()
+            and name.isdigit()
+            and 1 <= int(name) <= _kernels.MAX_FEATURE_ID
+        ):
             raise FormatError(
                 file,
                 number,
@@ -220,7 +226,9 @@ def _parse_weights(file: Path, number: int, line: str) -> dict[int, float]:
 def write_rankers(path: str | os.PathLike[str], rankers: LinearRankers, *, decimals: int = 6) -> None:
     """Write the paper's ranker file, gzipped if the name ends in .gz; weights of zero are left out."""
     file = Path(path)
-    with gzip.open(file, "wt") if file.suffix == ".gz" else file.open("w") as out:
+    at_least("number of features", len(rankers.feature_ids), 1)
+    part = file.with_name(f".{file.name}.part")  # a file of that name is complete or as it was
+    with gzip.open(part, "wt") if file.suffix == ".gz" else part.open("w") as out:
         for weights in rankers.weights:
             used = np.flatnonzero(weights)
             if len(used) == 0:
@@ -228,3 +236,4 @@ def write_rankers(path: str | os.PathLike[str], rankers: LinearRankers, *, decim
                 used = np.array([0])
             pairs = zip(rankers.feature_ids[used].tolist(), weights[used].tolist())
             out.write("".join(f" {feature}:{weight:.{decimals}f}" for feature, weight in pairs) + "\n")
+    part.replace(file)

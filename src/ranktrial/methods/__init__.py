@@ -4,7 +4,7 @@ from ranktrial.methods.ab import AB
 from ranktrial.methods.balanced import Balanced
 from ranktrial.methods.base import Method, parse_method
 from ranktrial.methods.counterfactual import Counterfactual
-from ranktrial.methods.displays import Display, Displays, Linear, Majority
+from ranktrial.methods.displays import Display, Displays, Linear, Majority, TooManyDisplaysError
 from ranktrial.methods.logopt import LogOpt, LogOptRun
 from ranktrial.methods.optimized import Optimized
 from ranktrial.methods.probabilistic import Probabilistic
@@ -25,6 +25,7 @@ __all__ = [
     "Optimized",
     "Probabilistic",
     "TeamDraft",
+    "TooManyDisplaysError",
     "Trajectory",
     "parse_method",
 ]

@@ -315,6 +315,17 @@ def _coins_needed(q: Any, top_a: Any, top_b: Any, length_a: Any, length_b: Any, 
 
 
 @nb.njit(cache=True)
+def most_coins(top_a: Any, top_b: Any, a_in_b: Any, b_in_a: Any, length_a: Any, length_b: Any, page: Any) -> Any:
+    """The most coins any query's drafts take, and that query."""
+    most, where = 0, 0
+    for q in range(top_a.shape[0]):
+        coins = _coins_needed(q, top_a, top_b, length_a, length_b, page)
+        if coins > most:
+            most, where = coins, q
+    return most, where
+
+
+@nb.njit(cache=True)
 def team_draft_displays(
     top_a: Any, top_b: Any, a_in_b: Any, b_in_a: Any, length_a: Any, length_b: Any, page: Any
 ) -> Any:
@@ -854,14 +865,17 @@ def optimized_displays(
             document[code] = top_b[q, i]
             by_code[code] = _credit(length_a[q] + 1, i + 1, inverse_credit)
             limit_by_code[code] = _credit(length_a[q] + 1, i + 1, inverse_constraint)
+        # Beyond the shorter list only one ranker has documents to place: credit there could never be balanced.
+        shorter = min(length_a[q], length_b[q])
         table = np.zeros((codes.shape[0], k))
         gain = np.zeros(codes.shape[0])
         for j in range(codes.shape[0]):
             for_a, for_b, all_ranks = 0.0, 0.0, 0.0
             for r in range(k):
                 if codes[j, r] >= 0:
-                    table[j, r] = limit_by_code[codes[j, r]]
                     all_ranks += 1.0 / (r + 1)
+                if codes[j, r] >= 0 and r < shorter:
+                    table[j, r] = limit_by_code[codes[j, r]]
                     if by_code[codes[j, r]] > 0:
                         for_a += 1.0 / (r + 1)
                     elif by_code[codes[j, r]] < 0:
@@ -877,7 +891,7 @@ def optimized_displays(
                 for r in range(k):
                     if codes[j, r] >= 0:
                         rankings[cell, r] = document[codes[j, r]]
-                        credits[cell, r] = by_code[codes[j, r]]
+                        credits[cell, r] = by_code[codes[j, r]] if r < shorter else 0.0
                 cell += 1
         offsets[q + 1] = cell
     return rankings[:cell].copy(), weights[:cell].copy(), credits[:cell].copy(), offsets, violations

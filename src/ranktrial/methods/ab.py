@@ -66,7 +66,7 @@ class AB(Method):
 
     def outcome_law(self, pair: Pair, user: User) -> FloatArray:
         """P(arm, number of clicks) of one impression, exactly: the (2, k + 1) law that any number of runs draw from."""
-        check_user(user, pair.k)
+        check_user(user, pair.k, pair.n_documents)
         return np.stack([self.split * _clicks_law(pair.top_a, user), (1 - self.split) * _clicks_law(pair.top_b, user)])
 
     def draw(self, law: FloatArray, checkpoints: ArrayLike, *, seed: Seed) -> Trajectory:

@@ -10,6 +10,7 @@ import ast
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import FloatArray
@@ -65,6 +66,7 @@ class Method:
 
 
 def _text(value: Any) -> str:
+    value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, str):
         return f'"{value}"'
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
@@ -84,6 +86,9 @@ def parse_method(text: str) -> Method:
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             raise ValueError
         name = call.func.id
+        keywords = [keyword.arg for keyword in call.keywords]
+        if None in keywords or len(set(keywords)) < len(keywords):
+            raise ValueError
         options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError):
         raise ValueError(f"{text!r} is not a method; write one like Probabilistic(tau=4). Known: {known}") from None

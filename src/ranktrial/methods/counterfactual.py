@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, sum_by_group
+from ranktrial.design.closed_form import closed_form
 from ranktrial.methods.base import Method, spelled
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.trajectory import Trajectory
@@ -22,7 +23,7 @@ from ranktrial.rankings.plackett_luce import simulate_counts, simulate_ips
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
 
-LOGGING = ("uniform", "ab", "lambda")
+LOGGING = ("uniform", "ab", "lambda", "optimal")
 PROPENSITIES = ("policy", "observed")
 LAMBDA_SHARPNESS = 16.0
 
@@ -33,7 +34,10 @@ class Counterfactual(Method):
 
     Attributes:
         logging: "uniform" shows any ranking of all documents alike, "ab" A's or B's with equal chance, "lambda" draws
-            documents by exp(16 |lambda|): no learning, and close to the best that learning finds.
+            documents by exp(16 |lambda|): no learning. "optimal" is the closed form: of all distributions over rankings
+            the one of least variance when documents are equally relevant; no learning either.
+        floor: For "optimal", the share of its lesser exposure under A and B that every document keeps: 0.5 and more take
+            back clicks that the optimum costs users, for some variance.
         propensities: "policy" takes rho from the policy, exactly. "observed" takes it from how often each document was
             shown so far, as the authors' code does: less variance with many impressions of a query, biased with few.
         clip: Largest weight of a click; None for no limit. Clipping costs bias (see ``ips_weights``).
@@ -42,8 +46,12 @@ class Counterfactual(Method):
     logging: str = spelled("uniform")
     propensities: str = "policy"
     clip: float | None = None
+    floor: float = 0.0
 
     def __post_init__(self) -> None:
+        checks.between("floor", self.floor, 0, 1)
+        if self.floor and self.logging != "optimal":
+            raise ValueError(f'floor belongs to logging="optimal", not to "{self.logging}"')
         checks.one_of("logging", self.logging, LOGGING)
         checks.one_of("propensities", self.propensities, PROPENSITIES)
         if self.clip is not None:
@@ -55,11 +63,13 @@ class Counterfactual(Method):
         """What decides which ranking is shown."""
         if self.logging == "ab":
             return Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents)
+        if self.logging == "optimal":
+            return closed_form(pair, pair.known_theta, floor=self.floor)
         sharpness = LAMBDA_SHARPNESS if self.logging == "lambda" else 0.0
         return PlackettLuce(sharpness * np.abs(pair.lam(pair.known_theta)), pair.offsets, pair.k)
 
     def displays(self, pair: Pair) -> Displays:
-        """All displays, where there are few enough to list (always for "ab"). Values are those of policy propensities."""
+        """All displays, where there are few enough to list (always for "ab" and "optimal"). Values are those of policy propensities."""
         policy = self.policy(pair)
         mixture = policy if isinstance(policy, Mixture) else policy.listed()
         values = self._weights(pair, mixture.exposure(pair.known_theta))

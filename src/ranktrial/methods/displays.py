@@ -29,6 +29,10 @@ from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
 
 
+class TooManyDisplaysError(ValueError):
+    """A method has more displays on these queries than can be listed."""
+
+
 @dataclass(frozen=True, eq=False)
 class Linear:
     """x = sum over clicked ranks of ``values[display, rank]``."""
@@ -83,7 +87,7 @@ class Displays:
         mixture = self.mixture
         if isinstance(self.value, Linear):
             return mixture.moments(self.value.values, user)
-        check_user(user, mixture.k)
+        check_user(user, mixture.k, mixture.n_documents)
         per_display = majority_moments(mixture.rankings, self.value.to_a, self.value.to_b, *user_arrays(user))
         clicks = expected_clicks(mixture.rankings, user).sum(1)
         return Moments.of_queries(
@@ -105,7 +109,7 @@ class Displays:
     def simulate(self, user: User, checkpoints: ArrayLike, *, seed: Seed) -> Trajectory:
         """Impression by impression: draw a query, a display, clicks; report at every checkpoint."""
         mixture = self.mixture
-        check_user(user, mixture.k)
+        check_user(user, mixture.k, mixture.n_documents)
         stay, other = alias_tables(mixture.weights, mixture.offsets)
         thresholds = click_thresholds(mixture.rankings, user.zeta, user.slope, user.intercept)
         leaving = (user.reads_on, user.stay_after_click[: mixture.k], user.stay_after_skip[: mixture.k])

@@ -111,7 +111,7 @@ class LogOpt(Method):
     ) -> LogOptRun:
         """Simulate, keeping what was fitted and shown at each version of the policy."""
         points = checks.checkpoints(checkpoints)
-        check_user(user, pair.k)
+        check_user(user, pair.k, pair.n_documents)
         state = _State(self, pair, user, seed)
         turns = [n for n in self.schedule if n < points[-1]]
         rows: list[tuple[float, float, float]] = []

@@ -6,6 +6,8 @@ expected credit is zero: where all documents are equally relevant, neither ranke
 of greatest sensitivity is taken: with a click at rank r having probability proportional to 1/r, the chance that it is credited
 at all times the entropy of whom it favours.
 
+Clicks count within the length of the shorter list only: beyond it one ranker alone has documents to place.
+
 All allowed rankings are enumerated (at most 2^k) and the linear programme is solved exactly. Where the constraints cannot
 be met the total violation is minimised and such queries are counted.
 """
@@ -20,7 +22,7 @@ from ranktrial import checks
 from ranktrial.arrays import BoolArray, DocumentArray
 from ranktrial.methods._kernels import optimized_displays
 from ranktrial.methods.base import Method, spelled
-from ranktrial.methods.displays import Displays, Linear
+from ranktrial.methods.displays import Displays, Linear, TooManyDisplaysError
 from ranktrial.methods.team_draft import list_tables
 from ranktrial.rankings import Mixture, Pair
 
@@ -57,7 +59,7 @@ class Optimized(Method):
         credits *= np.repeat(np.where(flip, -1.0, 1.0), np.diff(offsets))[:, None]
         if np.any(violations < 0):
             query = int(np.argmin(violations))
-            raise ValueError(
+            raise TooManyDisplaysError(
                 f"query {query} has more than {MOST_RANKINGS:,} allowed rankings at k = {pair.k}; "
                 "optimized interleaving enumerates them all, so use a smaller k"
             )

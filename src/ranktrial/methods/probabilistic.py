@@ -19,7 +19,7 @@ from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, offsets_of
 from ranktrial.methods._kernels import draw_probabilistic, positions_of, simulate_probabilistic
 from ranktrial.methods.base import Method, spelled
-from ranktrial.methods.displays import Displays, Majority
+from ranktrial.methods.displays import Displays, Majority, TooManyDisplaysError
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Pair
 from ranktrial.rankings.lists import check_user
@@ -53,7 +53,7 @@ class Probabilistic(Method):
             for row in self._displays_of(tuple(pair.a[query].tolist()), tuple(pair.b[query].tolist()), pair.k):
                 rows.append(row)
                 if len(rows) > MOST_DISPLAYS:
-                    raise ValueError(
+                    raise TooManyDisplaysError(
                         f"probabilistic interleaving has more than {MOST_DISPLAYS:,} displays on these queries "
                         f"(reached query {query}); use sampled_displays(pair, draws, seed=...) instead"
                     )
@@ -100,7 +100,7 @@ class Probabilistic(Method):
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
-        check_user(user, pair.k)
+        check_user(user, pair.k, pair.n_documents)
 
         def run(points: IntArray, totals: FloatArray) -> None:
             simulate_probabilistic(

@@ -20,6 +20,8 @@ from ranktrial.methods.team_draft import TeamDraft
 from ranktrial.rankings import Pair
 from ranktrial.users import position_based
 
+ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class ShownRanking:
@@ -54,8 +56,18 @@ class Case:
 
     @property
     def wrong_sign(self) -> bool:
-        """The method prefers the ranker that gets fewer clicks."""
-        return self.delta * self.expected_outcome < 0
+        """The method prefers the ranker that gets fewer clicks; differences of a rounding error are none."""
+        return self.sees_difference and self.delta * self.expected_outcome < 0
+
+    @property
+    def has_difference(self) -> bool:
+        """One ranker gets more clicks."""
+        return abs(self.delta) > ROUNDING
+
+    @property
+    def sees_difference(self) -> bool:
+        """There is a difference, and the method's expected outcome is not zero."""
+        return self.has_difference and abs(self.expected_outcome) > ROUNDING
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "method": str(self.method), "zeta": dict(self.zeta), "wrong_sign": self.wrong_sign}

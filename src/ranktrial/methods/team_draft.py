@@ -17,6 +17,7 @@ from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray, IntArray
 from ranktrial.methods._kernels import (
     list_lengths,
+    most_coins,
     page_lengths,
     positions_in,
     simulate_team_draft,
@@ -24,12 +25,15 @@ from ranktrial.methods._kernels import (
     team_draft_distribution,
 )
 from ranktrial.methods.base import Method
-from ranktrial.methods.displays import Displays, Linear, Majority
+from ranktrial.methods.displays import Displays, Linear, Majority, TooManyDisplaysError
 from ranktrial.methods.trajectory import Trajectory, draw_counts
 from ranktrial.rankings import Mixture, Pair
 from ranktrial.rankings.lists import check_user, user_arrays
 from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
+
+MOST_COINS = 16  # drafts of a query that are listed: 2^16
+SHORTCUT_COINS = 10  # beyond, the exact law takes longer than going impression by impression
 
 
 def list_tables(a: DocumentArray, b: DocumentArray) -> tuple[NDArray[np.integer], ...]:
@@ -56,7 +60,14 @@ class TeamDraft(Method):
         checks.one_of("outcome", self.outcome, ("sign", "sum"))
 
     def displays(self, pair: Pair) -> Displays:
-        rankings, credits, offsets = team_draft_displays(*_draft_tables(pair))
+        tables = _draft_tables(pair)
+        coins, query = most_coins(*tables)
+        if coins > MOST_COINS:
+            raise TooManyDisplaysError(
+                f"query {query} has 2^{coins} drafts at k = {pair.k}, too many to list (at most 2^{MOST_COINS}); "
+                "simulate() has no such limit"
+            )
+        rankings, credits, offsets = team_draft_displays(*tables)
         counts = np.diff(offsets)
         mixture = Mixture(rankings, np.repeat(1 / counts, counts), offsets, pair.n_documents)
         value = Majority.certain(credits) if self.outcome == "sign" else Linear(credits.astype(float))
@@ -65,9 +76,9 @@ class TeamDraft(Method):
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
-        if shortcut:
+        if shortcut and most_coins(*_draft_tables(pair))[0] <= SHORTCUT_COINS:
             return self.draw(self.outcome_law(pair, user), checkpoints, seed=seed)
-        check_user(user, pair.k)
+        check_user(user, pair.k, pair.n_documents)
         tables = _draft_tables(pair)
 
         def run(points: IntArray, totals: FloatArray) -> None:
@@ -80,7 +91,7 @@ class TeamDraft(Method):
 
     def outcome_law(self, pair: Pair, user: User) -> FloatArray:
         """P(value, number of clicks) of one impression, exactly: rows are values -1, 0, 1 (or -k to k for "sum")."""
-        check_user(user, pair.k)
+        check_user(user, pair.k, pair.n_documents)
         law = np.asarray(team_draft_distribution(*_draft_tables(pair), *user_arrays(user)))
         if self.outcome == "sum":
             return law

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of, weighted_counts
+from ranktrial.data.runs import Run
 from ranktrial.rankings._kernels import click_probabilities, sort_by_score
 from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
@@ -47,7 +48,7 @@ def rank_by_score(scores: ArrayLike, offsets: IntArray, *, seed: Seed = 0) -> Ra
     >>> rank_by_score([.1, .9, .5, .7], np.array([0, 3, 4]))[0]
     array([1, 2, 0], dtype=int32)
     """
-    scores = np.ascontiguousarray(scores, np.float64)
+    scores, offsets = np.ascontiguousarray(scores, np.float64), np.asarray(offsets, np.int64)
     if len(scores) != offsets[-1]:
         raise ValueError(f"{len(scores)} scores for {offsets[-1]} documents, there must be one each")
     if not np.all(np.isfinite(scores)):
@@ -81,12 +82,17 @@ class Pair:
     features: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
-        checks.between("k", self.k, 1, MOST_RANKS)
+        checks.whole("k", self.k, 1, MOST_RANKS)
+        checks.at_least("number of queries", len(self.offsets) - 1, 1)
         if not len(self.a) == len(self.b) == len(self.offsets) - 1:
             raise ValueError(
                 f"A ranks {len(self.a)} queries, B {len(self.b)}, the data set has {len(self.offsets) - 1}"
             )
 
+        for name, ranker in (("A", self.a), ("B", self.b)):
+            _check_lists(name, ranker, self.offsets)
+        if self.theta is not None:
+            object.__setattr__(self, "theta", np.asarray(self.theta, np.float64))
         if self.theta is not None and len(checks.probabilities("theta", self.theta)) != self.k:
             raise ValueError(f"theta has {len(self.theta)} ranks, must have k = {self.k}")
         if self.features is not None and len(self.features) != self.n_documents:
@@ -128,6 +134,20 @@ class Pair:
             for lists, out in zip((a, b), flat)
         ]
         return cls(rankers[0], rankers[1], offsets_of(sizes), k), ids
+
+    @classmethod
+    def from_runs(cls, a: Run, b: Run, k: int) -> tuple[Pair, list[str], list[str]]:
+        """The pair given by two TREC runs, joined on their query ids; also the id of each query and of each document.
+
+        Queries come in the order of A, then those that B alone has; a ranker without a list for a query shows nothing.
+        """
+        queries = list(dict.fromkeys([*a.query_ids, *b.query_ids]))
+        at = [{query: i for i, query in enumerate(run.query_ids)} for run in (a, b)]
+        lists = [
+            [run.ranking(where[query]) if query in where else () for query in queries] for run, where in zip((a, b), at)
+        ]
+        pair, documents = cls.from_lists(lists[0], lists[1], k)
+        return pair, queries, documents
 
     @property
     def n_queries(self) -> int:
@@ -178,6 +198,22 @@ class Pair:
         return np.asarray(expected_clicks(self.top_a, user).sum(1) - expected_clicks(self.top_b, user).sum(1))
 
 
+def _check_lists(name: str, ranker: Rankings, offsets: IntArray) -> None:
+    """Every listed document belongs to its query and is listed once."""
+    query = np.repeat(np.arange(len(ranker)), np.diff(ranker.offsets))
+    foreign = np.flatnonzero((ranker.documents < offsets[query]) | (ranker.documents >= offsets[query + 1]))
+    if len(foreign):
+        at = foreign[0]
+        raise ValueError(
+            f"query {query[at]}: ranker {name} lists document {ranker.documents[at]}, "
+            f"but the query owns documents {offsets[query[at]]} to {offsets[query[at] + 1] - 1}"
+        )
+    twice = np.flatnonzero(np.bincount(ranker.documents, minlength=1) > 1)
+    if len(twice):
+        at = int(np.searchsorted(offsets, twice[0], side="right")) - 1
+        raise ValueError(f"query {at}: ranker {name} lists document {twice[0]} twice")
+
+
 def exposure_of(table: DocumentArray, theta: FloatArray, n_documents: int) -> FloatArray:
     """Examination probability of every document when each row of the table is shown."""
     shown = table != NO_DOCUMENT
@@ -186,7 +222,7 @@ def exposure_of(table: DocumentArray, theta: FloatArray, n_documents: int) -> Fl
 
 def expected_clicks(table: DocumentArray, user: User) -> FloatArray:
     """P(click) at each rank of each ranking under a user, exactly."""
-    check_user(user, table.shape[1])
+    check_user(user, table.shape[1], int(table.max(initial=NO_DOCUMENT)) + 1)
     return np.asarray(click_probabilities(table, *user_arrays(user)))
 
 
@@ -200,6 +236,8 @@ def user_arrays(user: User) -> tuple[FloatArray, ...]:
     return user.zeta, user.slope, user.intercept, user.stay_after_click, user.stay_after_skip
 
 
-def check_user(user: User, k: int) -> None:
+def check_user(user: User, k: int, n_documents: int) -> None:
     if user.k < k:
         raise ValueError(f"the user knows {user.k} ranks, must know all k = {k}")
+    if len(user.zeta) < n_documents:
+        raise ValueError(f"the user has zeta for {len(user.zeta)} documents, must have it for all {n_documents}")

@@ -61,15 +61,21 @@ class Mixture:
             raise ValueError(
                 f"{len(self.rankings)} rankings and {len(self.weights)} weights, the offsets say {self.offsets[-1]}"
             )
+        if len(self.offsets) < 2:
+            raise ValueError("a mixture needs at least 1 query")
+        low, high = self.rankings.min(initial=NO_DOCUMENT), self.rankings.max(initial=NO_DOCUMENT)
+        if low < NO_DOCUMENT or high >= self.n_documents:
+            raise ValueError(f"rankings hold documents {low} to {high}, must be -1 (nothing) to {self.n_documents - 1}")
         empty = np.flatnonzero(np.diff(self.offsets) < 1)
         if len(empty):
             raise ValueError(f"query {empty[0]} has no ranking to show")
+        bad = np.flatnonzero(~(self.weights >= 0))
+        if len(bad):
+            raise ValueError(f"weight {bad[0]} is {self.weights[bad[0]]:g}, must not be negative")
         totals = sum_by_group(self.weights, self.offsets)
-        if np.any(self.weights < 0) or np.any(np.abs(totals - 1) > 1e-9):
+        if np.any(np.abs(totals - 1) > 1e-9):
             query = int(np.argmax(np.abs(totals - 1)))
-            raise ValueError(
-                f"weights must not be negative and sum to 1; those of query {query} sum to {totals[query]:g}"
-            )
+            raise ValueError(f"weights must sum to 1; those of query {query} sum to {totals[query]:g}")
 
     @classmethod
     def always(cls, table: DocumentArray, n_documents: int) -> Mixture:
@@ -116,7 +122,7 @@ class Mixture:
 
     def moments(self, values: FloatArray, user: User) -> Moments:
         """Exact moments of x = sum over clicked ranks of ``values[ranking, rank]``."""
-        check_user(user, self.k)
+        check_user(user, self.k, self.n_documents)
         if values.shape != self.rankings.shape:
             raise ValueError(f"values have shape {values.shape}, must have that of the rankings, {self.rankings.shape}")
         per_ranking = linear_moments(self.rankings, values, *user_arrays(user))

@@ -17,7 +17,7 @@ from ranktrial.users import User
 
 def show_counts(mixture: Mixture, user: User, impressions: int, *, seed: Seed) -> tuple[FloatArray, FloatArray]:
     """Shown and clicked per (document, rank) after that many impressions, drawn at once."""
-    check_user(user, mixture.k)
+    check_user(user, mixture.k, mixture.n_documents)
     if not user.reads_on:
         raise ValueError(
             f"clicks of a {user.name} user on one ranking are not independent, so their counts are not binomial"

@@ -29,6 +29,7 @@ def position_bias(k: int, eta: float = 1.0) -> FloatArray:
     array([1.        , 0.5       , 0.33333333, 0.25      ])
     """
     checks.at_least("k", k, 1)
+    checks.between("eta", eta, 0, 100)
     return np.arange(1, k + 1, dtype=np.float64) ** -eta
 
 
@@ -60,11 +61,7 @@ class User:
 def _user(
     name: str, zeta: ArrayLike, slope: FloatArray, intercept: FloatArray, click: FloatArray, skip: FloatArray
 ) -> User:
-    zeta = checks.probabilities("zeta", zeta)
-    highest = np.max(np.maximum(slope, 0) + intercept, initial=0.0)
-    if highest > 1 + 1e-12:
-        raise ValueError(f"a click would have probability {highest:g} at some rank, must be at most 1")
-    return User(name, zeta, slope, intercept, click, skip)
+    return User(name, checks.probabilities("zeta", zeta), slope, intercept, click, skip)
 
 
 def position_based(zeta: ArrayLike, theta: ArrayLike) -> User:

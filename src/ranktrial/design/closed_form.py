@@ -1,0 +1,299 @@
+"""Which distribution over rankings tells two rankers apart from the fewest impressions? The answer in closed form.
+
+The IPS estimate's variance is governed by sum_d zeta_d lambda_d^2 / rho_d. With need a_d = |lambda_d| sqrt(zeta_d), its least
+value over all distributions over rankings is found without iteration: with documents by falling need and ranks by falling
+theta, the exposures rho of the best one are need times the slopes of the greatest convex minorant of the points (sum of
+the j largest needs, sum of the j largest theta). At most as many rankings as documents, each with its weight, give exactly
+that exposure. With zeta the same for all documents |lambda / rho| is at most 2, the weight of a click in an A/B test.
+
+No training, features or clicks are needed: two ranked lists and the position bias are enough. What was shown, how often,
+is recomputed from the rankings and weights that come out (``Mixture.placement``, ``Mixture.exposure``), never assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import checks
+from ranktrial.arrays import DocumentArray, FloatArray, IntArray
+from ranktrial.design import _closed_form_kernels as kernels
+from ranktrial.rankings import Mixture, Pair, Rankings, RequirementError, exposure_of, ips_weights
+
+NO_FLOOR = np.empty(0)
+
+
+def closed_form(
+    pair: Pair, theta: ArrayLike, *, zeta: ArrayLike | None = None, floor: float = 0.0, zeta0: float | None = None
+) -> Mixture:
+    """The mixture of rankings of least sum_d zeta_d lambda_d^2 / rho_d, for every query of a pair.
+
+    Documents that either ranker shows are candidates. Those on which the rankers agree (lambda = 0) fill the ranks that are
+    left, in the order of their mean exposure and mean rank; where the rankers agree on all of them, every document has
+    the exposure it has in A's list (which is what is shown if B's is the same).
+
+    Args:
+        theta: Position bias.
+        zeta: P(click) once examined, per document, where something is known of it; by default the same for all. A document
+            of zeta = 0 is taken to be of no consequence and may never be shown: give it a little unless that is certain.
+        floor: Agreement floor from 0 to 1: rho_d is at least floor * min(theta at A's rank, theta at B's rank), so that what
+            both rankers show is not demoted too far. ``price`` tells what it costs and what it gives back.
+        zeta0: Click rate for which the design is made when the estimate will be rank-aware: exposure then counts as
+            theta / (1 - zeta0 theta), and so does the floor.
+
+    >>> pair, ids = Pair.from_lists([["x", "y", "z"]], [["x", "z", "y"]], k=3)
+    >>> mixture = closed_form(pair, [1, 0.5, 0.25])
+    >>> ["".join(ids[d] for d in ranking) for ranking in mixture.rankings], mixture.weights.round(9)
+    (['yzx', 'zyx'], array([0.5, 0.5]))
+    >>> mixture.exposure(np.array([1, 0.5, 0.25]))
+    array([0.25, 0.75, 0.75])
+    """
+    tables = np.stack([pair.top_a, pair.top_b])
+    return _of_tables(tables, pair.n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0)
+
+
+def closed_form_many(
+    rankers: Sequence[Rankings],
+    offsets: IntArray,
+    k: int,
+    theta: ArrayLike,
+    *,
+    zeta: ArrayLike | None = None,
+    floor: float = 0.0,
+    zeta0: float | None = None,
+) -> Mixture:
+    """One mixture for the comparison of all pairs of rankers from the same impressions.
+
+    Least sum over pairs of what ``closed_form`` minimises for one; the floor is that share of the least exposure that any
+    ranker gives a document.
+    """
+    checks.at_least("number of rankers", len(rankers), 2)
+    checks.at_least("k", k, 1)
+    for number, ranker in enumerate(rankers):
+        if len(ranker) != len(offsets) - 1:
+            raise ValueError(
+                f"ranker {number} ranks {len(ranker)} queries, must rank the {len(offsets) - 1} of the data set"
+            )
+    tables = np.stack([ranker.top(k) for ranker in rankers])
+    return _of_tables(tables, int(offsets[-1]), theta, zeta=zeta, floor=floor, zeta0=zeta0)
+
+
+def least_variance_mixture(
+    candidates: Rankings,
+    need: ArrayLike,
+    theta: ArrayLike,
+    *,
+    least: ArrayLike | None = None,
+    zeta0: float | None = None,
+) -> Mixture:
+    """The mixture of least sum_d need_d^2 / exposure_d for any needs, such as those of stochastic rankers.
+
+    Args:
+        candidates: The documents that may be shown for each query, in the order in which those of need 0 fill the page.
+        need: Of each document of the data set, |lambda_d| sqrt(zeta_d) with lambda the difference in exposure.
+        theta: Position bias of each rank of a page.
+        least: The exposure that each document must have, if any.
+        zeta0: As in ``closed_form``.
+
+    >>> candidates = Rankings(np.array([0, 3]), np.array([0, 1, 2], np.int32))
+    >>> least_variance_mixture(candidates, [0.1, 0.3, 0.0], theta=[1.0, 0.2]).exposure(np.array([1.0, 0.2]))
+    array([0.3, 0.9, 0. ])
+    """
+    bias = _design_bias(checks.probabilities("theta", theta), zeta0)
+    checks.at_least("number of ranks in theta", len(bias), 1)
+    amounts = _amounts("need", need)
+    if len(candidates.documents) and not 0 <= candidates.documents.min() <= candidates.documents.max() < len(amounts):
+        raise ValueError(f"candidates must be documents from 0 to {len(amounts) - 1}, the ones that have a need")
+    floors = NO_FLOOR
+    if least is not None:
+        floors = _amounts("least", least)
+        if len(floors) != len(amounts):
+            raise ValueError(f"{len(floors)} least exposures for {len(amounts)} documents, there must be one each")
+        floors = _design_bias(floors[candidates.documents], zeta0)
+        _check_floors(floors, candidates.offsets, bias)
+    rankings, weights, offsets = kernels.least_variance(
+        candidates.offsets, candidates.documents, amounts[candidates.documents], floors, bias
+    )
+    return Mixture(rankings, weights, offsets, len(amounts))
+
+
+def closed_form_query(
+    a: DocumentArray, b: DocumentArray, theta: FloatArray, *, floor: float = 0.0, zeta0: float | None = None
+) -> tuple[DocumentArray, FloatArray]:
+    """``closed_form`` of one query from two lists of small document numbers, as rankings and weights; quick, checks little.
+
+    >>> closed_form_query(np.array([0, 1]), np.array([1, 0]), np.array([1.0, 0.5]))
+    (array([[0, 1],
+           [1, 0]], dtype=int32), array([0.5, 0.5]))
+    """
+    tables = np.full((2, 1, len(theta)), -1, np.int32)
+    highest = -1
+    for table, ranked in zip(tables, (a, b)):
+        top = ranked[: len(theta)]
+        table[0, : len(top)] = top
+        highest = max(highest, int(top.max(initial=-1)))
+    rankings, weights, _ = _design(tables, highest + 1, theta, None, floor, zeta0)
+    return rankings, weights
+
+
+def _of_tables(
+    tables: DocumentArray,
+    n_documents: int,
+    theta: ArrayLike,
+    *,
+    zeta: ArrayLike | None,
+    floor: float,
+    zeta0: float | None,
+) -> Mixture:
+    bias = checks.probabilities("theta", theta)
+    k = tables.shape[2]
+    if len(bias) != k:
+        raise ValueError(f"theta has {len(bias)} ranks, must have k = {k}")
+    relevance = None if zeta is None else _relevance(zeta, n_documents)
+    return Mixture(*_design(tables, n_documents, bias, relevance, floor, zeta0), n_documents)
+
+
+def _design(
+    tables: DocumentArray,
+    n_documents: int,
+    theta: FloatArray,
+    zeta: FloatArray | None,
+    floor: float,
+    zeta0: float | None,
+) -> tuple[DocumentArray, FloatArray, IntArray]:
+    """Rankings, their weights and each query's offsets."""
+    checks.between("floor", floor, 0, 1)
+    offsets, documents, need, least = kernels.unite(tables, theta, n_documents)
+    if zeta is not None:
+        need *= np.sqrt(zeta[documents])
+    floors = floor * _design_bias(least, zeta0) if floor else NO_FLOOR
+    rankings, weights, rows = kernels.least_variance(offsets, documents, need, floors, _design_bias(theta, zeta0))
+    return rankings, weights, rows
+
+
+def _design_bias(theta: FloatArray, zeta0: float | None) -> FloatArray:
+    if zeta0 is None:
+        return theta
+    checks.between("zeta0", zeta0, 0, 0.99)
+    return theta / (1 - zeta0 * theta)
+
+
+def _relevance(zeta: ArrayLike, n_documents: int) -> FloatArray:
+    values = checks.probabilities("zeta", zeta)
+    if len(values) != n_documents:
+        raise ValueError(f"{len(values)} zeta for {n_documents} documents, there must be one each")
+    return values
+
+
+def _amounts(name: str, values: ArrayLike) -> FloatArray:
+    array = np.ascontiguousarray(values, np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has {array.ndim} dimensions, must be a flat list of numbers")
+    bad = np.flatnonzero(~((array >= 0) & np.isfinite(array)))
+    if len(bad):
+        raise ValueError(f"{name}[{bad[0]}] is {array[bad[0]]:g}, must be finite and not negative")
+    return array
+
+
+def _check_floors(floors: FloatArray, offsets: IntArray, bias: FloatArray) -> None:
+    """The j largest floors of a query must fit on the j best ranks of its page."""
+    for query, (start, end) in enumerate(pairwise(offsets)):
+        best = np.zeros(end - start)
+        page = min(len(bias), end - start)
+        best[:page] = np.sort(bias[:page])[::-1]
+        asked = np.cumsum(np.sort(floors[start:end])[::-1])
+        if np.any(asked > np.cumsum(best) * (1 + 1e-9)):
+            raise ValueError(f"query {query}: the least exposures of its documents do not fit on one page")
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a design costs users and what it gains, per impression, queries drawn uniformly.
+
+    Attributes:
+        ctr: Expected clicks on what is shown.
+        ctr_a: On A's list.
+        ctr_b: On B's.
+        spread: Sum of zeta lambda^2 / rho, which governs the variance of the estimate.
+        spread_without_floor: The same for the design that this one is compared with.
+        agreement: The least rho / min(theta at A's rank, theta at B's rank) of a document that both show; the floor that
+            holds. Infinite where they never show the same.
+        largest_weight: Largest |lambda / rho|.
+    """
+
+    ctr: float
+    ctr_a: float
+    ctr_b: float
+    spread: float
+    spread_without_floor: float
+    agreement: float
+    largest_weight: float
+
+    @property
+    def ctr_mean(self) -> float:
+        """Clicks that an A/B test would get."""
+        return (self.ctr_a + self.ctr_b) / 2
+
+    @property
+    def loss(self) -> float:
+        """Share of an A/B test's clicks that is lost; negative if there are more."""
+        return 1 - self.ctr / self.ctr_mean if self.ctr_mean else 0.0
+
+    @property
+    def extra_spread(self) -> float:
+        """How much larger the spread is for the floor, as a share."""
+        return self.spread / self.spread_without_floor - 1 if self.spread_without_floor else 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        return {**asdict(self), "ctr_mean": self.ctr_mean, "loss": self.loss, "extra_spread": self.extra_spread}
+
+
+def price(
+    pair: Pair,
+    theta: ArrayLike,
+    shown: Mixture,
+    *,
+    zeta: ArrayLike | float = 1.0,
+    without_floor: Mixture | None = None,
+) -> Price:
+    """What showing a mixture costs, against A, B and the design without a floor.
+
+    Args:
+        zeta: Relevance to reckon with, one for all documents or one each. One for all sees no difference in clicks between
+            full pages.
+        without_floor: The design to compare with; by default ``closed_form(pair, theta)``.
+    """
+    theta = checks.probabilities("theta", theta)
+    relevance = np.full(pair.n_documents, zeta) if isinstance(zeta, float | int) else _relevance(zeta, pair.n_documents)
+    by_a, by_b = (exposure_of(table, theta, pair.n_documents) for table in (pair.top_a, pair.top_b))
+    lam, rho = by_a - by_b, shown.exposure(theta)
+    other = (without_floor or closed_form(pair, theta)).exposure(theta)
+    both = np.minimum(by_a, by_b)
+    per_query = relevance / pair.n_queries
+    return Price(
+        ctr=float(rho @ per_query),
+        ctr_a=float(by_a @ per_query),
+        ctr_b=float(by_b @ per_query),
+        spread=_spread(lam, rho, per_query),
+        spread_without_floor=_spread(lam, other, per_query),
+        agreement=float(np.min(rho[both > 0] / both[both > 0], initial=np.inf)),
+        largest_weight=_largest_weight(lam, rho, pair.offsets),
+    )
+
+
+def _spread(lam: FloatArray, rho: FloatArray, zeta: FloatArray) -> float:
+    matters = (lam != 0) & (zeta != 0)
+    if np.any(rho[matters] == 0):
+        return float("inf")
+    return float((zeta[matters] * lam[matters] ** 2 / rho[matters]).sum())
+
+
+def _largest_weight(lam: FloatArray, rho: FloatArray, offsets: IntArray) -> float:
+    try:
+        return ips_weights(lam, rho, offsets).largest
+    except RequirementError:
+        return float("inf")

@@ -1,0 +1,20 @@
+"""The Python in README.md and docs/ runs as printed, block after block of a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ["README.md", "docs/methods.md", "docs/logopt.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_snippets_run(page: str) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+    assert blocks
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
