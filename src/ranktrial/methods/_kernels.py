@@ -12,7 +12,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from ranktrial._kernels import U64, alias_draw, below, high_half, low_half, random_word, threshold, uniform
+from ranktrial._kernels import U64, alias_draw, below, high_half, low_half, random_word, threshold
 from ranktrial.rankings._kernels import add_credit_distribution, expected_sign
 
 _ONE = U64(1)
@@ -383,9 +383,15 @@ def simulate_team_draft(
                 q, random_word(state), top_a, top_b, a_in_b, b_in_a, length_a, length_b, page[q], ranking, credit
             )
             balance = 0
+            word = U64(0)
             for r in range(length):
-                word = random_word(state)
-                hit = high_half(word) * 2.0**-32 < slope[r] * zeta[ranking[r]] + intercept[r]
+                # Readers of the whole list need half a word a rank; the others' second half decides whether they go on.
+                if r & 1 == 0 or not reads_on:
+                    word = random_word(state)
+                    draw = high_half(word)
+                else:
+                    draw = low_half(word)
+                hit = draw * 2.0**-32 < slope[r] * zeta[ranking[r]] + intercept[r]
                 if hit:
                     balance += credit[r]
                     sum_clicks += 1
@@ -440,9 +446,8 @@ def team_draft_distribution(
 
 
 @nb.njit(inline="always")
-def _draw_position(state: Any, placed: Any, stamp: Any, head: Any, weight: Any, total: Any, length: Any) -> Any:
-    """A position of a list, drawn by weight from those not placed yet; ``head`` is the first of them."""
-    u = uniform(state) * total
+def _position_at(u: Any, placed: Any, stamp: Any, head: Any, weight: Any, length: Any) -> Any:
+    """The position of a list at which the weights of what is not placed yet, added from ``head`` on, pass u."""
     position = head
     for j in range(head, length):
         if placed[j] != stamp:
@@ -513,15 +518,17 @@ def _probabilistic(
         weight_a = tail[head_a] - tail[length_a] - beyond_a
         weight_b = tail[head_b] - tail[length_b] - beyond_b
         credited = r < length_a and r < length_b
-        a_draws = random_word(state) >> U64(63) == _ONE
+        word = random_word(state)  # the lowest bit is the coin, the upper 53 the document
+        u = (word >> U64(11)) * 2.0**-53
+        a_draws = word & _ONE == _ONE
         if left_a == 0 or left_b == 0:
             a_draws = left_a > 0
         if a_draws:
-            at_a = _draw_position(state, placed_a, stamp, head_a, weight, weight_a, length_a)
+            at_a = _position_at(u * weight_a, placed_a, stamp, head_a, weight, length_a)
             at_b = a_in_b[offsets_a[q] + at_a]
             ranking[r] = lists_a[offsets_a[q] + at_a]
         else:
-            at_b = _draw_position(state, placed_b, stamp, head_b, weight, weight_b, length_b)
+            at_b = _position_at(u * weight_b, placed_b, stamp, head_b, weight, length_b)
             at_a = b_in_a[offsets_b[q] + at_b]
             ranking[r] = lists_b[offsets_b[q] + at_b]
         odds_a[r], odds_b[r] = 0.0, 0.0
@@ -622,9 +629,15 @@ def simulate_probabilistic(
                 placed_a, placed_b, impression, state, ranking, odds_a, odds_b,
             )  # fmt: skip
             n = 0
+            word = U64(0)
             for r in range(length):
-                word = random_word(state)
-                hit = high_half(word) * 2.0**-32 < slope[r] * zeta[ranking[r]] + intercept[r]
+                # Readers of the whole list need half a word a rank; the others' second half decides whether they go on.
+                if r & 1 == 0 or not reads_on:
+                    word = random_word(state)
+                    draw = high_half(word)
+                else:
+                    draw = low_half(word)
+                hit = draw * 2.0**-32 < slope[r] * zeta[ranking[r]] + intercept[r]
                 if hit:
                     odds = odds_a[r] + odds_b[r]
                     clicked_a[n] = odds_a[r] / odds if odds > 0.0 else 0.0

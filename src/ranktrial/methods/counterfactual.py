@@ -69,7 +69,7 @@ class Counterfactual(Method):
         return PlackettLuce(sharpness * np.abs(pair.lam(pair.known_theta)), pair.offsets, pair.k)
 
     def displays(self, pair: Pair) -> Displays:
-        """All displays, where there are few enough to list (always for "ab" and "optimal"). Values are those of policy propensities."""
+        """All displays, where few enough to list (always for "ab" and "optimal"), valued with policy propensities."""
         policy = self.policy(pair)
         mixture = policy if isinstance(policy, Mixture) else policy.listed()
         values = self._weights(pair, mixture.exposure(pair.known_theta))
