@@ -17,7 +17,13 @@ from ranktrial.rankings import Pair
 from ranktrial.users import User, position_based, position_bias
 
 IMPRESSIONS = 2_000_000
-TARGETS = {"AB": "9-21", "TeamDraft": "4-6", "Probabilistic": "1-1.6", "Optimized": "9-21, set-up 2 ms", "Balanced": "-"}
+TARGETS = {
+    "AB": "9-21",
+    "TeamDraft": "4-6",
+    "Probabilistic": "1-1.6",
+    "Optimized": "9-21, set-up 2 ms",
+    "Balanced": "-",
+}
 
 
 def world(n_queries: int, n_documents: int, seed: int = 0) -> tuple[Pair, User]:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 import ranktrial
 from ranktrial import demo as demonstration
+from ranktrial.console import err, out, plain_errors, progress_bar
 from ranktrial.data import (
     Dataset,
     mslr_like,
@@ -31,6 +29,7 @@ from ranktrial.data import (
 )
 from ranktrial.methods import Method, TooManyDisplaysError, parse_method
 from ranktrial.methods.proof import Case, appendix_a, compared_methods, work_out
+from ranktrial.study.commands import study_app
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,39 +37,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Which of two rankers gets more clicks, by how much and how surely.",
 )
-out = Console()
-err = Console(stderr=True)
+
+app.add_typer(study_app, name="study")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")]
 
 
 def main() -> None:
     app()
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Bad input ends with one sentence and status 2, not a traceback."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        raise typer.Exit(2) from None
-
-
-@contextmanager
-def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, with the time left; the function it gives is called with (done, total)."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task(escape(text), total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @app.callback(invoke_without_command=True)

@@ -172,6 +172,7 @@ class _State:
         self.placements: list[FloatArray] = []
         self.shown, self.clicked = np.zeros((2, pair.n_documents, pair.k))
         self.expected = np.zeros((pair.n_documents, pair.k))
+        self.weights: dict[int, FloatArray] = {}  # of each version at the current position bias
         self.mean_square_total = 0.0
         self.network: Network | None = None
         self.optimiser = Adam()
@@ -220,6 +221,8 @@ class _State:
         known = self.theta if method.bias == "known" else None
         try:
             self.theta, self.zeta, self.note = self._click_model(counts, known)
+            if known is None:
+                self.weights.clear()
         except NotIdentifiable as refusal:
             self.note = f"kept the position bias: {refusal}"
 
@@ -251,9 +254,11 @@ class _State:
         return float(sum(v.clicks @ self._weights(i) for i, v in enumerate(self.versions) if v.clicks.any()))
 
     def _weights(self, version: int) -> FloatArray:
-        placement, policy = self.placements[version], self.versions[version].policy
-        rho = placement @ self.theta if len(placement) else policy.exposure(self.theta)
-        return ips_weights(self.lam, rho, self.pair.offsets).values
+        if version not in self.weights:
+            placement, policy = self.placements[version], self.versions[version].policy
+            rho = placement @ self.theta if len(placement) else policy.exposure(self.theta)
+            self.weights[version] = ips_weights(self.lam, rho, self.pair.offsets).values
+        return self.weights[version]
 
     def show(self, begin: int, end: int, points: IntArray) -> list[tuple[float, float, float]]:
         """Show impressions begin..end with the current policy; estimate, mean square and CTR at each point."""

@@ -1,0 +1,39 @@
+"""How commands speak: results on standard output, progress and errors on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+out = Console()
+err = Console(stderr=True)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Bad input ends with one sentence and status 2, not a traceback."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+
+
+@contextmanager
+def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, with the time left; the function it gives is called with (done, total)."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task(escape(text), total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,19 @@
+"""The paper's experiments: plan, run, results; resumable, on one machine or a Dask cluster."""
+
+from ranktrial.study.plan import DataPlan, PlanError, StudyPlan, Task, UserPlan, read_plan
+from ranktrial.study.run import Progress, StudyRun, run_study
+from ranktrial.study.summary import StudySummary, summarise
+
+__all__ = [
+    "DataPlan",
+    "PlanError",
+    "Progress",
+    "StudyPlan",
+    "StudyRun",
+    "StudySummary",
+    "Task",
+    "UserPlan",
+    "read_plan",
+    "run_study",
+    "summarise",
+]

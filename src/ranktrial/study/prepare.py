@@ -1,0 +1,100 @@
+"""What must be there before the first task? Data sets and rankers, written once into the study's folder.
+
+A data set is built beside its place and renamed into it, so one that is there is complete.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from ranktrial.data import Dataset, LinearRankers, read_letor, read_rankers, read_splits, train_rankers
+from ranktrial.study.plan import SYNTHETIC, TRAINED, DataPlan, StudyPlan
+from ranktrial.study.tasks import DATASET_ARRAYS, click_probability, seed_of
+
+Report = Callable[[str, int, int], None]  # what is being done, done, total
+
+
+def prepare(plan: StudyPlan, folder: Path, *, workers: int, report: Report) -> None:
+    """Make every data set of the plan that is not there yet."""
+    missing = [data for data in plan.data if not (folder / "data" / data.name).exists()]
+    for data in missing:
+        for file in data.files():
+            if not file.exists():
+                raise ValueError(f"data set {data.name}: no file or folder {str(file)!r}")
+    (folder / "data").mkdir(exist_ok=True)
+    for left_over in (folder / "data").glob(".building-*"):
+        shutil.rmtree(left_over)
+    for data in missing:
+        building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder / "data"))
+        try:
+            _build(plan, data, building, workers, report)
+            building.rename(folder / "data" / data.name)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+
+
+def _build(plan: StudyPlan, data: DataPlan, building: Path, workers: int, report: Report) -> None:
+    dataset, validation = _load(data, building, report)
+    click_probability(plan, dataset)
+    rankers = _rankers(plan, data, dataset, validation, workers, report)
+    np.save(building / "rankers.npy", rankers.weights[: 2 * plan.pairs])
+    for name in DATASET_ARRAYS:
+        if not (building / f"{name}.npy").exists():
+            np.save(building / f"{name}.npy", getattr(dataset, name))
+
+
+def _load(data: DataPlan, building: Path, report: Report) -> tuple[Dataset, Dataset | None]:
+    """The data set and, where there is one, the set for the early stopping of rankers."""
+    if data.synthetic:
+        assert data.queries is not None
+        features = building / "features.npy"
+        dataset = SYNTHETIC[data.source](
+            data.queries,
+            data.seed,
+            features_file=features,
+            progress=lambda done, total: report(f"generating {data.name}", done, total),
+        )
+        return dataset, None
+
+    def progress(done: int, total: int) -> None:
+        report(f"reading {data.name}", done, total)
+
+    path = Path(data.source)
+    if path.is_dir():
+        splits = read_splits(path, prefix=data.prefix, progress=progress)
+        dataset, validation = splits["train"], splits.get("vali")
+    else:
+        dataset, validation = read_letor(path, progress=progress), None
+    if data.queries is not None and data.queries < dataset.n_queries:
+        dataset = dataset.take(np.arange(data.queries))
+    return dataset, validation
+
+
+def _rankers(
+    plan: StudyPlan, data: DataPlan, dataset: Dataset, validation: Dataset | None, workers: int, report: Report
+) -> LinearRankers:
+    needed = 2 * plan.pairs
+    if data.rankers in TRAINED:
+        return train_rankers(
+            dataset,
+            needed,
+            seed=seed_of(plan.seed, data.name, "rankers"),
+            validation=validation,
+            rankers="code" if data.rankers == "code" else "paper",
+            workers=workers,
+            progress=lambda done, total: report(f"training rankers for {data.name}", done, total),
+        )
+    read = read_rankers(data.rankers)
+    if len(read) < needed:
+        raise ValueError(f"{data.rankers}: {len(read)} rankers, {plan.pairs} pairs need {needed}")
+    used = read.feature_ids[np.any(read.weights != 0, axis=0)]
+    known = np.isin(used, dataset.feature_ids)
+    # The reader drops features that never differ within a query; where most are unknown, the file is for other data.
+    if 2 * known.sum() < len(used):
+        raise ValueError(f"{data.rankers}: only {known.sum()} of the {len(used)} features it uses are in {data.name}")
+    return read.align(dataset, allow_dropped=True)

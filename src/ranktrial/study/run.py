@@ -1,0 +1,325 @@
+"""Run a study: every task of the plan, on the processes of this machine or on a Dask cluster, to the same bytes.
+
+The seam is ``concurrent.futures.Executor``. Workers compute and answer; this process alone writes results. Killed at any
+moment and started again, a study continues with the tasks that have no part yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from ranktrial import checks
+from ranktrial.study.folder import FailedTask, StudyFolder
+from ranktrial.study.plan import StudyPlan, Task
+from ranktrial.study.prepare import prepare
+from ranktrial.study.tasks import Failure, Outcome, rankings_file, run_task
+
+# Workers share the cores already; more threads inside each only get in each other's way.
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a study is.
+
+    Attributes:
+        stage: What is being done.
+        done: Of ``total``; while tasks run, those of earlier runs included.
+        total: How many there are.
+        failed: Tasks that failed in this run.
+        seconds_left: From what tasks of each method took so far; None before the first has ended.
+        speed: Seconds a task, by method, over this run.
+        failure: The task that has just failed.
+    """
+
+    stage: str
+    done: int
+    total: int
+    failed: int = 0
+    seconds_left: float | None = None
+    speed: Mapping[str, float] = field(default_factory=dict)
+    failure: FailedTask | None = None
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """What a run came to.
+
+    Attributes:
+        folder: Where everything is.
+        results: The table of results.
+        ran: Tasks run this time, failed ones included.
+        failures: Tasks without a result; the next run tries them again.
+        seconds: Wall time of this run.
+    """
+
+    folder: Path
+    results: Path
+    ran: int
+    failures: tuple[FailedTask, ...]
+    seconds: float
+
+
+Report = Callable[[Progress], None]
+
+
+def run_study(
+    plan: StudyPlan,
+    folder: str | os.PathLike[str],
+    *,
+    workers: int = 1,
+    cluster: str | None = None,
+    progress: Report | None = None,
+) -> StudyRun:
+    """Run what is not done yet of a plan and make the tables of results.
+
+    Args:
+        folder: Made if it does not exist. On a cluster, every worker must see it under the same path.
+        workers: Processes of this machine; with ``cluster``, only the threads that train rankers.
+        cluster: Address of a Dask scheduler, such as tcp://10.0.0.1:8786.
+        progress: Called after each step and each task.
+
+    Results do not depend on workers or cluster. A task that fails is recorded and does not stop the others.
+    """
+    checks.at_least("workers", workers, 1)
+    report = progress or (lambda _: None)
+    start = time.perf_counter()
+    path = Path(folder).absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    with contextlib.closing(StudyFolder(path)) as study, study.locked():
+        study.adopt(plan)
+        study.sweep()
+        prepare(plan, path, workers=workers, report=lambda what, done, of: report(Progress(what, done, of)))
+        waiting = _in_running_order([task for task in plan.tasks() if not study.done(task)])
+        if waiting:
+            study.forget_tables()
+            with _cluster(cluster, path) if cluster else _processes(workers) as pool:
+                _Run(plan, study, pool, waiting, report).execute()
+        shutil.rmtree(path / "rankings", ignore_errors=True)
+        if waiting or not study.has_tables():
+            report(Progress("writing results", 0, 1))
+            study.merge(plan)
+        return StudyRun(path, study.results, len(waiting), tuple(study.failures()), time.perf_counter() - start)
+
+
+def _in_running_order(tasks: Sequence[Task]) -> list[Task]:
+    """Pair by pair, so that what is there halfway covers all data sets and methods alike."""
+    return sorted(tasks, key=lambda task: task.pair)
+
+
+class _Run:
+    """The tasks of one run, from the first submitted to the last recorded."""
+
+    def __init__(self, plan: StudyPlan, study: StudyFolder, pool: _Pool, waiting: list[Task], report: Report) -> None:
+        self.plan, self.study, self.pool, self.report = plan, study, pool, report
+        self.waiting = deque(waiting)
+        self.total = len(plan.data) * plan.pairs * len(plan.methods)
+        self.left = Counter((task.data, task.method) for task in waiting)
+        self.left_of_pair = Counter((task.data, task.pair) for task in waiting)
+        self.times: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        self.failed = 0
+
+    def execute(self) -> None:
+        self._say()
+        flying: dict[Future[Outcome | Failure], Task] = {}
+        landed: SimpleQueue[Future[Outcome | Failure]] = SimpleQueue()
+        while self.waiting or flying:
+            suspects: list[Task] = []
+            while self.waiting and len(flying) < 2 * self.pool.slots() and not suspects:
+                task = self.waiting.popleft()
+                try:
+                    future = self._submit(self.pool.executor, task)
+                except BrokenExecutor:
+                    suspects.append(task)
+                else:
+                    flying[future] = task
+                    future.add_done_callback(landed.put)
+            if not suspects:
+                future = landed.get()
+                task = flying.pop(future)
+                try:
+                    self._record(task, self.pool.answer(future))
+                except BrokenExecutor:
+                    suspects.append(task)
+            if suspects:
+                # A dead process takes all tasks in flight with it. Which of them killed it shows when each runs alone.
+                suspects += flying.values()
+                flying.clear()
+                landed = SimpleQueue()
+                self.pool.restart()
+                self._one_by_one(suspects)
+
+    def _submit(self, executor: Executor, task: Task) -> Future[Outcome | Failure]:
+        return executor.submit(run_task, str(self.study.path), self.plan.digest, task)
+
+    def _one_by_one(self, tasks: Sequence[Task]) -> None:
+        with _processes(1) as pool:
+            for task in tasks:
+                try:
+                    outcome = pool.answer(self._submit(pool.executor, task))
+                except BrokenExecutor:
+                    outcome = Failure("the worker process died (killed, or out of memory)")
+                    pool.restart()
+                self._record(task, outcome)
+
+    def _record(self, task: Task, outcome: Outcome | Failure) -> None:
+        self.study.record(task, outcome)
+        self.left[task.data, task.method] -= 1
+        self.left_of_pair[task.data, task.pair] -= 1
+        if self.left_of_pair[task.data, task.pair] == 0:
+            rankings_file(self.study.path, task.data, task.pair).unlink(missing_ok=True)
+        if isinstance(outcome, Failure):
+            self.failed += 1
+            self._say(FailedTask(task, outcome.error))
+        else:
+            self.times[task.data, task.method].append(outcome.seconds)
+            self._say()
+
+    def _say(self, failure: FailedTask | None = None) -> None:
+        left = sum(self.left.values())
+        speed = {
+            method: _mean([t for (_, m), times in self.times.items() if m == method for t in times])
+            for method in self.plan.methods
+            if any(m == method for _, m in self.times)
+        }
+        self.report(
+            Progress("running", self.total - left, self.total, self.failed, self._seconds_left(speed), speed, failure)
+        )
+
+    def _seconds_left(self, speed: Mapping[str, float]) -> float | None:
+        if not speed:
+            return None
+        overall = _mean(list(speed.values()))
+        work = 0.0
+        for (data, method), count in self.left.items():
+            here = self.times.get((data, method))
+            work += count * (_mean(here) if here else speed.get(method, overall))
+        return work / max(self.pool.slots(), 1)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+class _Pool:
+    """Where tasks run: an executor, and how many tasks it runs at a time."""
+
+    executor: Executor
+
+    def slots(self) -> int:
+        raise NotImplementedError
+
+    def answer(self, future: Future[Outcome | Failure]) -> Outcome | Failure:
+        return future.result()
+
+    def restart(self) -> None:
+        """After a BrokenExecutor."""
+
+
+class _LocalPool(_Pool):
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.restart()
+
+    def slots(self) -> int:
+        return self.workers
+
+    def restart(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.executor = ProcessPoolExecutor(self.workers, context, initializer=_begin_worker)
+
+
+def _begin_worker() -> None:
+    """A worker leaves Ctrl-C to its parent and does not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def follow() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=follow, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _processes(workers: int) -> Iterator[_Pool]:
+    others = set(multiprocessing.active_children())
+    with _environment(dict.fromkeys(ONE_THREAD, "1")):
+        pool = _LocalPool(workers)
+        try:
+            yield pool
+        except BaseException:
+            # Do not wait for minutes of work that nobody will record.
+            pool.executor.shutdown(wait=False, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            raise
+        pool.executor.shutdown()
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for processes started meanwhile; those that are set already stay."""
+    ours = [name for name in values if name not in os.environ]
+    os.environ.update({name: values[name] for name in ours})
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
+
+
+class _ClusterPool(_Pool):
+    def __init__(self, client: Any, address: str) -> None:
+        self.client, self.address = client, address
+        self.executor = client.get_executor(pure=False)
+
+    def slots(self) -> int:
+        try:
+            return max(1, int(sum(self.client.nthreads().values())))
+        except OSError as problem:
+            raise self._lost() from problem
+
+    def answer(self, future: Future[Outcome | Failure]) -> Outcome | Failure:
+        try:
+            return future.result()
+        except CancelledError as problem:
+            raise self._lost() from problem
+        except Exception as problem:  # such as a task that has killed several workers
+            return Failure(f"{type(problem).__name__}: {' '.join(str(problem).split())}")
+
+    def _lost(self) -> ConnectionError:
+        return ConnectionError(f"lost the cluster at {self.address}; start again to continue")
+
+
+@contextlib.contextmanager
+def _cluster(address: str, folder: Path) -> Iterator[_Pool]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ValueError("a cluster needs Dask: pip install 'ranktrial[cluster]'") from None
+    with Client(address, set_as_default=False) as client:
+        for worker, sees in client.run(_sees, str(folder)).items():
+            if not sees:
+                raise ValueError(
+                    f"worker {worker} does not see {folder}; all workers must share it under the same path"
+                )
+        yield _ClusterPool(client, address)
+
+
+def _sees(folder: str) -> bool:
+    return (Path(folder) / "plan.json").exists()

@@ -1,0 +1,176 @@
+"""What does one task do, and on what? Prepared data sets and rankings on disk, and the run of one method on one pair.
+
+Everything a worker needs is in the study's folder: ``plan.json`` and memory-mapped arrays, so that workers of one machine
+share the pages of a large data set. A task's randomness depends on the study's seed and on what the task is, never on when
+or where it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ranktrial.arrays import FloatArray
+from ranktrial.data import Dataset, LinearRankers
+from ranktrial.methods import Trajectory, parse_method
+from ranktrial.rankings import Pair, Rankings
+from ranktrial.rankings.lists import rank_by_score
+from ranktrial.study.plan import StudyPlan, Task
+from ranktrial.users import User
+
+DATASET_ARRAYS = ("offsets", "labels", "features", "query_ids", "feature_ids")
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a task found.
+
+    Attributes:
+        ctr_a: True clicks per impression of ranker A.
+        ctr_b: Of ranker B.
+        run: What the method made of its impressions.
+        seconds: Of the method alone, without opening data; the first task of a process also loads compiled code.
+    """
+
+    ctr_a: float
+    ctr_b: float
+    run: Trajectory
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a task has no result.
+
+    Attributes:
+        error: In one line.
+        details: The traceback.
+    """
+
+    error: str
+    details: str = ""
+
+
+def seed_of(study_seed: int, *key: str | int) -> np.random.SeedSequence:
+    """The seed of one thing in a study, the same whatever else is in it."""
+    words = np.frombuffer(hashlib.sha256(json.dumps(key).encode()).digest(), "<u4")
+    return np.random.SeedSequence([study_seed, *words.tolist()])
+
+
+@contextlib.contextmanager
+def written_whole(file: Path) -> Iterator[Path]:
+    """A path to write to, put in place of ``file`` when all of it is on disk: nobody ever sees half a file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".writing-", suffix=file.suffix, dir=file.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+        with open(name, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(name, file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def mapped(file: Path) -> Any:
+    """An array shared with every process that maps the file. Copy-on-write rather than read-only, so that kernels see the
+    same type as for an array in memory and are not compiled twice."""
+    try:
+        return np.asarray(np.load(file, mmap_mode="c"))
+    except ValueError:
+        return np.load(file)  # no operating system maps an empty array
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """One prepared data set with its rankers and the users who click."""
+
+    plan: StudyPlan
+    folder: Path
+    dataset: Dataset
+    rankers: LinearRankers
+    user: User
+
+    def pair(self, index: int) -> Pair:
+        """A pair of rankers; the first that asks ranks all documents, others map what it wrote."""
+        file = rankings_file(self.folder, self.dataset.name, index)
+        try:
+            both = mapped(file)
+        except FileNotFoundError:
+            both = self._rank(index)
+            with written_whole(file) as path, path.open("wb") as out:
+                np.save(out, both)
+        offsets, plan = self.dataset.offsets, self.plan
+        pair = Pair(Rankings(offsets, both[0]), Rankings(offsets, both[1]), offsets, plan.k)
+        return pair.knowing(theta=plan.user.theta(plan.k), features=self.dataset.features)
+
+    def _rank(self, index: int) -> Any:
+        ties = seed_of(self.plan.seed, self.dataset.name, index, "ties")
+        scores = (self.rankers.scores(self.dataset, 2 * index + i) for i in range(2))
+        return np.stack([rank_by_score(s, self.dataset.offsets, seed=ties).documents for s in scores])
+
+
+def rankings_file(folder: Path, data: str, pair: int) -> Path:
+    return folder / "rankings" / data / f"{pair:05}.npy"
+
+
+def click_probability(plan: StudyPlan, dataset: Dataset) -> FloatArray:
+    """zeta of every document, from its label."""
+    highest = int(dataset.labels.max(initial=0))
+    if highest >= len(plan.user.zeta):
+        raise ValueError(
+            f"{dataset.name} has label {highest}, but [user] zeta has probabilities for labels 0 to "
+            f"{len(plan.user.zeta) - 1} only"
+        )
+    return np.asarray(plan.user.zeta)[dataset.labels]
+
+
+def open_dataset(folder: Path, name: str) -> Dataset:
+    return Dataset(**{array: mapped(folder / "data" / name / f"{array}.npy") for array in DATASET_ARRAYS}, name=name)
+
+
+# The digest tells plans apart where a worker outlives a folder that is deleted and used again.
+@lru_cache(maxsize=4)
+def open_world(folder: str, digest: str, name: str) -> World:
+    root = Path(folder)
+    try:
+        record = json.loads((root / "plan.json").read_text())
+        plan = StudyPlan.from_dict(record["plan"], f"{root / 'plan.json'}", root)
+        dataset = open_dataset(root, name)
+        rankers = LinearRankers(mapped(root / "data" / name / "rankers.npy"), dataset.feature_ids)
+    except FileNotFoundError as missing:
+        raise FileNotFoundError(
+            f"{missing.filename} is not there on this machine; every worker must see the study's folder under the same path"
+        ) from None
+    if plan.digest != digest:
+        raise ValueError(f"{root / 'plan.json'} holds another plan than the one that is running")
+    return World(plan, root, dataset, rankers, plan.user.build(click_probability(plan, dataset), plan.k))
+
+
+def run_task(folder: str, digest: str, task: Task) -> Outcome | Failure:
+    """Run one task. Whatever goes wrong is an answer too: exceptions may not survive the way between processes."""
+    try:
+        world = open_world(folder, digest, task.data)
+        pair = world.pair(task.pair)
+        ctr_a, ctr_b = pair.ctr(world.user)
+        method = parse_method(task.method)
+        seed = seed_of(world.plan.seed, *task)
+        start = time.perf_counter()
+        run = method.simulate(pair, world.user, world.plan.points, seed=seed)
+        return Outcome(ctr_a, ctr_b, run, time.perf_counter() - start)
+    except Exception as problem:
+        said = " ".join(str(problem).split())
+        return Failure(f"{type(problem).__name__}: {said}" if said else type(problem).__name__, traceback.format_exc())

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from ranktrial.methods import Optimized
+from ranktrial.rankings import Pair
+from ranktrial.study import DataPlan, Progress, StudyPlan, Task, run_study, summarise
+from ranktrial.study.folder import COLUMNS, StudyFolder
+from ranktrial.study.run import _Run
+from ranktrial.study.tasks import Failure, Outcome, open_world, run_task
+
+
+def rows_of(file: Path, where: str = "true") -> list[tuple[Any, ...]]:
+    return duckdb.execute(f"select * from read_parquet($file) where {where}", {"file": str(file)}).fetchall()
+
+
+def test_one_row_for_every_data_set_pair_method_and_checkpoint(reference: Path, tiny_plan: StudyPlan) -> None:
+    table = duckdb.execute("select * from read_parquet($file)", {"file": str(reference / "results.parquet")})
+    assert tuple(column[0] for column in table.description or ()) == COLUMNS
+    rows = [dict(zip(COLUMNS, row)) for row in table.fetchall()]
+    keys = [(row["data"], row["pair"], row["method"], row["impressions"]) for row in rows]
+    assert keys == [(*task, n) for task in tiny_plan.tasks() for n in tiny_plan.points.tolist()]
+    for row in rows:
+        error = row["estimate"] - row["delta"]
+        assert row["delta"] == row["ctr_a"] - row["ctr_b"]
+        assert row["absolute_error"] == abs(error)
+        assert row["binary_error"] == float(row["estimate"] * row["delta"] <= 0)
+        assert row["mean_squared_error"] >= error**2 - 1e-12
+        assert 0 < row["ctr"] < tiny_plan.k
+
+
+def test_timings_are_apart_because_they_are_not_reproducible(reference: Path, tiny_plan: StudyPlan) -> None:
+    rows = rows_of(reference / "timings.parquet")
+    assert [row[:3] for row in rows] == list(tiny_plan.tasks())
+    assert all(row[4] > 0 for row in rows)
+
+
+def test_a_task_is_the_method_on_the_pair_with_the_tasks_own_seed(reference: Path, tiny_plan: StudyPlan) -> None:
+    task = Task("second", 1, "AB()")
+    outcome = run_task(str(reference), tiny_plan.digest, task)
+    assert isinstance(outcome, Outcome)
+    where = f"data = '{task.data}' and pair = {task.pair} and method = '{task.method}'"
+    recorded = rows_of(reference / "results.parquet", where)
+    assert [row[COLUMNS.index("estimate")] for row in recorded] == outcome.run.estimate.tolist()
+
+    world = open_world(str(reference), tiny_plan.digest, "second")
+    a, b = (world.rankers.scores(world.dataset, ranker) for ranker in (2, 3))
+    pair = Pair.from_scores(a, b, world.dataset.offsets, tiny_plan.k)
+    assert outcome.ctr_a - outcome.ctr_b == pytest.approx(pair.delta(world.user), abs=1e-12)
+
+
+def test_two_workers_write_the_same_bytes(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    run_study(tiny_plan, tmp_path, workers=2, progress=seen.append)
+    assert (tmp_path / "results.parquet").read_bytes() == (reference / "results.parquet").read_bytes()
+    assert {step.stage for step in seen} >= {"generating first", "training rankers for second", "running"}
+    running = [step for step in seen if step.stage == "running"]
+    assert [step.done for step in running] == list(range(13))
+    assert {step.total for step in running} == {12}
+    assert running[0].seconds_left is None
+    assert running[-1].seconds_left == 0
+    assert set(running[-1].speed) == set(tiny_plan.methods)
+    assert not (tmp_path / "rankings").exists()
+
+
+def test_results_do_not_depend_on_the_rest_of_the_plan(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:
+    less = replace(tiny_plan, data=tiny_plan.data[1:], methods=tiny_plan.methods[1:2], pairs=1)
+    run_study(less, tmp_path)
+    where = f"data = 'second' and pair = 0 and method = '{less.methods[0]}'"
+    assert rows_of(tmp_path / "results.parquet") == rows_of(reference / "results.parquet", where)
+
+
+def test_a_finished_study_has_nothing_left_to_do(reference: Path, tiny_plan: StudyPlan) -> None:
+    before = (reference / "results.parquet").stat().st_mtime_ns
+    assert run_study(tiny_plan, reference).ran == 0
+    assert (reference / "results.parquet").stat().st_mtime_ns == before
+
+
+def test_another_plan_in_the_same_folder_is_refused_with_the_difference(reference: Path, tiny_plan: StudyPlan) -> None:
+    other = replace(tiny_plan, pairs=3, data=(replace(tiny_plan.data[0], queries=21), tiny_plan.data[1]))
+    with pytest.raises(ValueError, match="holds another study") as caught:
+        run_study(other, reference)
+    assert "pairs is 2 there and 3 now" in str(caught.value)
+    assert "data.first.queries is 20 there and 21 now" in str(caught.value)
+
+
+def test_two_runs_at_once_in_one_folder_are_refused(reference: Path, tiny_plan: StudyPlan) -> None:
+    with StudyFolder(reference).locked(), pytest.raises(ValueError, match="another run is at work"):
+        run_study(tiny_plan, reference)
+
+
+def test_a_failed_task_is_tried_again_and_forgotten_when_it_works(
+    reference: Path, tiny_plan: StudyPlan, tmp_path: Path
+) -> None:
+    folder = tmp_path / "study"
+    shutil.copytree(reference, folder)
+    task = Task("first", 1, "AB()")
+    study = StudyFolder(folder)
+    study.part(task).unlink()
+    study.record(task, Failure("OSError: no space left"))
+    (failed,) = summarise(folder).failures
+    assert str(failed) == "first, pair 1, AB(): OSError: no space left"
+    again = run_study(tiny_plan, folder)
+    assert (again.ran, again.failures) == (1, ())
+    assert summarise(folder).failures == ()
+    (folder / "timings.parquet").unlink()  # killed between the two tables
+    assert run_study(tiny_plan, folder).ran == 0
+    assert (folder / "timings.parquet").exists()
+    assert (folder / "results.parquet").read_bytes() == (reference / "results.parquet").read_bytes()
+
+
+@pytest.fixture
+def opposed(tmp_path: Path) -> StudyPlan:
+    """Two sets ranked by opposite rankers at k = 17. Where a query has 40 documents, optimized interleaving has more
+    rankings than it can list; on the set of short queries it works."""
+    for name, documents in (("long", 40), ("short", 4)):
+        lines = [f"{d % 3} qid:{q} 1:{d} 2:{d * d % 7}\n" for q in (1, 2) for d in range(documents)]
+        (tmp_path / f"{name}.txt").write_text("".join(lines))
+    rankers = tmp_path / "rankers.txt"
+    rankers.write_text("1:1 2:0.001\n1:-1 2:-0.001\n")
+    data = tuple(DataPlan(name, str(tmp_path / f"{name}.txt"), rankers=str(rankers)) for name in ("long", "short"))
+    return StudyPlan(data, ("AB()", "Optimized()"), pairs=1, impressions=200, checkpoints=2, k=17)
+
+
+def test_a_failing_task_does_not_stop_the_rest(opposed: StudyPlan, tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    done = run_study(opposed, tmp_path / "study", progress=seen.append)
+    (failed,) = done.failures
+    assert failed.task == Task("long", 0, str(Optimized()))
+    assert "Error: query 0 has more than 65,536 allowed rankings at k = 17" in str(failed)
+    assert "\n" not in str(failed)
+    assert [step.failure for step in seen if step.failure] == [failed]
+    assert seen[-2].failed == 1
+    assert {row[:3] for row in rows_of(done.results)} == set(opposed.tasks()) - {failed.task}
+
+    (note,) = (tmp_path / "study" / "failed").rglob("*.json")
+    assert "Traceback" in json.loads(note.read_text())["details"]
+    assert run_study(opposed, tmp_path / "study").ran == 1
+
+    summary = summarise(tmp_path / "study")
+    assert (summary.done, summary.total, summary.failures) == (3, 4, (failed,))
+    assert [[one.method for one in data.methods] for data in summary.data] == [["AB()"], ["AB()", str(Optimized())]]
+
+
+def test_files_that_cannot_be_used_are_refused_before_any_work(opposed: StudyPlan, tmp_path: Path) -> None:
+    long, short = opposed.data
+    missing = replace(opposed, data=(long, replace(short, source=str(tmp_path / "none.txt"))))
+    with pytest.raises(ValueError, match=r"data set short: no file or folder '.*none.txt'"):
+        run_study(missing, tmp_path / "missing")
+    assert not (tmp_path / "missing" / "data").exists()
+    with pytest.raises(ValueError, match=r"rankers.txt: 2 rankers, 2 pairs need 4"):
+        run_study(replace(opposed, pairs=2), tmp_path / "few")
+    few_labels = replace(opposed, user=replace(opposed.user, zeta=(0.1, 0.2)))
+    with pytest.raises(ValueError, match=r"has label 2, but \[user\] zeta has probabilities for labels 0 to 1 only"):
+        run_study(few_labels, tmp_path / "labels")
+    (tmp_path / "other.txt").write_text("7:1 8:1 9:1\n7:2 8:1\n")
+    others = replace(opposed, data=(replace(long, rankers=str(tmp_path / "other.txt")),))
+    with pytest.raises(ValueError, match="only 0 of the 3 features it uses are in long"):
+        run_study(others, tmp_path / "features")
+
+
+def test_a_worker_that_dies_costs_nothing(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:
+    def kill_one(step: Progress) -> None:
+        if step.stage == "running" and step.done == 8:
+            victim = multiprocessing.active_children()[0]
+            assert victim.pid is not None
+            os.kill(victim.pid, signal.SIGKILL)
+
+    done = run_study(tiny_plan, tmp_path, workers=2, progress=kill_one)
+    assert done.failures == ()
+    assert done.results.read_bytes() == (reference / "results.parquet").read_bytes()
+
+
+def test_a_task_that_kills_its_worker_fails_alone(
+    tiny_plan: StudyPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadly = Task("second", 1, "AB()")
+    submit = _Run._submit
+
+    def submit_or_die(run: _Run, executor: Executor, task: Task) -> Future[Outcome | Failure]:
+        return executor.submit(os._exit, 1) if task == deadly else submit(run, executor, task)
+
+    monkeypatch.setattr(_Run, "_submit", submit_or_die)
+    done = run_study(replace(tiny_plan, methods=("AB()",)), tmp_path)
+    assert [str(failed) for failed in done.failures] == [
+        "second, pair 1, AB(): the worker process died (killed, or out of memory)"
+    ]
+    assert len(rows_of(done.results)) == 3 * len(np.unique(tiny_plan.points))
