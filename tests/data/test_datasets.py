@@ -51,7 +51,7 @@ def test_take_keeps_the_order_asked_for() -> None:
 def test_zeta_is_the_papers_click_probability() -> None:
     np.testing.assert_allclose(small().zeta(), [0.1, 1.0, 0.325, 0.55, 0.775])
     assert small().zeta().max() <= 1
-    with pytest.raises(ValueError, match=r"zeta\[1\] is 1.2, must be between 0 and 1"):
+    with pytest.raises(ValueError, match=r"label 4 would be clicked with probability 1.2"):
         small().zeta(low=0.0, step=0.3)
 
 

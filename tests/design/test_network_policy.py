@@ -118,3 +118,13 @@ def test_the_log_decides_which_queries_are_drawn() -> None:
         ends.append(network.parameters)
     assert not np.array_equal(ends[0], ends[1])
     assert not np.array_equal(ends[2], Network.initialise(inputs.shape[1], 1).parameters)  # an empty log: all alike
+
+
+def test_features_of_any_scale_are_brought_to_the_unit_interval() -> None:
+    pair = objective(n_queries=3).pair
+    lam = pair.lam(pair.known_theta)
+    raw = np.random.default_rng(0).normal(size=(pair.n_documents, 2)).astype(np.float32) * 1e6
+    inputs = policy_inputs(pair.knowing(features=raw), lam, "features")
+    np.testing.assert_allclose(inputs, scaled_by_query(raw.astype(np.float64), pair.offsets))
+    unit = np.random.default_rng(1).random((pair.n_documents, 2)).astype(np.float32)
+    assert np.array_equal(policy_inputs(pair.knowing(features=unit), lam, "features"), unit)

@@ -49,6 +49,20 @@ def test_a_sequence_covers_at_all_looks_at_once(kind: str) -> None:
     assert peeked / runs > 0.15
 
 
+def test_looking_from_the_first_click_on_rules_nothing_out_too_early() -> None:
+    """3 % of impressions have a click; a look at every impression from the first. An early spread of 0 must not count."""
+    rng = np.random.default_rng(7)
+    runs, missed = 200, 0
+    points = np.arange(1, 1501)
+    for _ in range(runs):
+        x = np.where(rng.random(1500) < 0.03, rng.choice([2.0, -1.0], 1500, p=[0.7, 0.3]), 0.0)
+        band = asymptotic_sequence(x, points)
+        assert np.all(band.low <= band.high)
+        assert np.all(np.isinf(band.low[:99]))
+        missed += bool(np.any((band.low > 0.033) | (band.high < 0.033)))
+    assert missed / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+
+
 def test_the_betting_sequence_is_about_as_tight_as_the_asymptotic() -> None:
     x = values(np.random.default_rng(2), 10_000)
     betting = betting_sequence(x, [10_000], bound=BOUND)

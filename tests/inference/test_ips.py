@@ -129,6 +129,10 @@ def test_the_requirement_is_checked_by_name() -> None:
         ([[0, 1]], [[True, False]], [3], "versions 3 to 3, but 1 policies"),
         ([[0, 9]], [[True, False]], None, "shows document 9, the pair has 3"),
         ([[0, 1, 2]], [[True, False, False]], None, "the log shows 3 ranks"),
+        ([[0, -2]], [[True, False]], None, "document -2, must be at least -1"),
+        ([[1, 1]], [[True, False]], None, "impression 0: document 1 is shown twice"),
+        ([[0.9, 1.7]], [[True, False]], None, "must hold document ids"),
+        ([[-1, -1]], [[False, False]], None, "impression 0 shows nothing"),
     ],
 )
 def test_malformed_logs_are_refused(
@@ -137,6 +141,44 @@ def test_malformed_logs_are_refused(
     pair, _ = small()
     with pytest.raises(ValueError, match=message):
         estimate_ips(ClickLog.of(rankings, clicks, versions), pair, [explicit(pair, "A/B")])
+
+
+def test_a_log_that_mixes_queries_is_refused() -> None:
+    pair, _ = Pair.from_lists(["ab", "cd"], ["ba", "dc"], k=2)
+    pair = pair.knowing(theta=[1, 0.5])
+    policy = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), 4)
+    with pytest.raises(ValueError, match="impression 1 of query 0 shows document 3 of another query"):
+        estimate_ips(ClickLog.of([[0, 1], [0, 3]], [[True, False]] * 2), pair, [policy])
+
+
+def test_a_policy_of_another_shape_is_refused() -> None:
+    pair, _ = small()
+    log = ClickLog.of([[0, 1]], [[True, False]])
+    with pytest.raises(ValueError, match="policy 0 shows 1 of 3 documents, the pair 2 of 3"):
+        estimate_ips(log, pair, [PlackettLuce(np.zeros(3), pair.offsets, 1)])
+    with pytest.raises(ValueError, match="divides the documents among queries otherwise"):
+        estimate_ips(log, pair, [PlackettLuce(np.zeros(3), np.array([0, 1, 3]), 2)])
+
+
+def test_observed_propensities_cannot_be_clipped() -> None:
+    pair, _ = small()
+    with pytest.raises(ValueError, match="clip applies to weights from the policy"):
+        estimate_ips(
+            ClickLog.of([[0, 1]], [[True, False]]), pair, [explicit(pair, "A/B")], clip=1, propensities="observed"
+        )
+
+
+def test_the_clipping_bound_follows_the_logs_own_queries_and_versions() -> None:
+    """All impressions of one query, by two policies: the bound is that query's, weighted by version."""
+    pair, _ = Pair.from_lists(["ab", "cc"[:1]], ["ba", "c"], k=2)
+    pair = pair.knowing(theta=[1, 0.5])
+    even = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), 3)
+    uneven = Mixture.of_tables([pair.top_a, pair.top_b], (0.9, 0.1), 3)
+    log = ClickLog.of([[0, 1]] * 4, [[True, False]] * 4, [0, 0, 0, 1])
+    # lambda = .5, -.5; rho = .75, .75 and .95, .55; clip .5 loses .125 twice, and .025 + .225
+    estimate = estimate_ips(log, pair, [even, uneven], clip=0.5)
+    assert estimate.bias_bound == pytest.approx(0.75 * 0.25 + 0.25 * 0.25)
+    assert estimate_ips(log, pair, [even, uneven]).largest_weight == pytest.approx(0.5 / 0.55)
 
 
 @given(st.permutations(range(6)))

@@ -8,7 +8,7 @@ import pytest
 from ranktrial.arrays import offsets_of
 from ranktrial.methods import Counterfactual, LogOpt, parse_method
 from ranktrial.methods.counterfactual import observed_estimate
-from ranktrial.methods.logopt import first_theta, shrunken_relevance
+from ranktrial.methods.logopt import _State, first_theta, shrunken_relevance
 from ranktrial.rankings import Pair
 from ranktrial.users import User, position_based, position_bias
 
@@ -106,7 +106,7 @@ def test_checkpoints_do_not_change_the_run() -> None:
 
 
 def test_the_authors_estimate_needs_many_impressions_of_a_query() -> None:
-    """Observed propensities: far too small when queries are seen about once, fine when seen often."""
+    """Observed propensities: near the truth when queries are seen often, and steadier than when seen about once."""
     pair, user = world(n_queries=400, seed=4)
     method = Counterfactual(logging="uniform", propensities="observed")
     runs = np.array([method.simulate(pair, user, [100, 20_000], seed=s).estimate for s in range(60)])
@@ -121,7 +121,8 @@ def test_observed_estimate_by_hand() -> None:
     clicked = np.array([[1.0, 0], [0, 1], [2, 0]])
     theta = np.array([1, 0.5])
     # lambda = .5, -.5, 0; examined 3.5, 2.5, 2; query 0 has 4 of 6 impressions
-    assert observed_estimate(pair, theta, shown, clicked) == pytest.approx(4 / 6 * (0.5 / 3.5 - 0.5 / 2.5))
+    found = observed_estimate(pair, pair.lam(theta), theta, shown, clicked)
+    assert found == pytest.approx(4 / 6 * (0.5 / 3.5 - 0.5 / 2.5))
 
 
 def test_relevance_is_shrunk_towards_the_mean() -> None:
@@ -138,6 +139,12 @@ def test_relevance_is_shrunk_towards_the_mean() -> None:
         ({"schedule": (1000, 100)}, "checkpoints must increase"),
         ({"samples": 1}, "samples is 1"),
         ({"gradient": "exact"}, "gradient is 'exact'"),
+        ({"schedule": (10.7,)}, "whole numbers"),
+        ({"steps": 10.5}, "steps is 10.5, must be a whole number"),
+        ({"true_lambda": True}, "true_lambda changes nothing"),
+        ({"authors_rows": True}, "authors_rows needs"),
+        ({"relevance": "true", "bias": "estimated"}, "the Oracle, which knows the bias"),
+        ({"relevance": "true", "start": "rank-2"}, "the Oracle, which assumes nothing"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, object], message: str) -> None:
@@ -153,3 +160,115 @@ def test_what_a_variant_needs_is_asked_for() -> None:
     with pytest.raises(ValueError, match=r"knowing\(features"):
         quick(bias="estimated", inputs="features").simulate(bare, user, [10], seed=1)
     assert quick(bias="estimated").simulate(bare, user, [10], seed=1).impressions[0] == 10
+
+
+class Optimisations:
+    """Records what each optimisation of a run is asked to do, instead of doing it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[dict[str, Any]] = []
+        monkeypatch.setattr("ranktrial.methods.logopt.optimise", self)
+
+    def __call__(self, network: Any, optimiser: Any, inputs: Any, objective: Any, **options: Any) -> None:
+        self.calls.append({"network": network, "inputs": inputs, "objective": objective, **options})
+
+    def of(self, method: LogOpt, *, pair: Pair | None = None, user: User | None = None) -> list[dict[str, Any]]:
+        self.calls = []
+        default_pair, default_user = world()
+        method.run(pair or default_pair, user or default_user, [4000], seed=1)
+        return self.calls
+
+
+def test_what_is_optimised_at_each_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Algorithm 1: before any click equal relevance; then the fitted model, the estimate so far, the log's queries."""
+    pair, user = world()
+    first, second = Optimisations(monkeypatch).of(quick(schedule=(2000,)))
+    assert np.ptp(first["objective"].zeta) == 0
+    assert first["objective"].delta == 0
+    assert first["query_weights"] is None
+    assert np.array_equal(first["objective"].lam, pair.lam(pair.known_theta))
+    assert np.ptp(second["objective"].zeta) > 0.05
+    assert np.corrcoef(second["objective"].zeta, user.zeta)[0, 1] > 0.3
+    assert second["objective"].delta != 0
+    assert abs(second["objective"].delta - pair.delta(user)) < 0.3
+    assert second["query_weights"].sum() == 2000
+    assert np.all(second["query_weights"] > 50)
+    assert second["network"] is not first["network"]
+    assert (first["gradient"], first["steps"], first["samples"]) == ("low-noise", 30, 20)
+    assert first["inputs"].shape[1] == 7
+
+
+def test_each_switch_changes_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, user = world()
+    spy = Optimisations(monkeypatch)
+    for gradient in ("paper", "authors"):
+        assert spy.of(quick(gradient=gradient))[0]["gradient"] == gradient
+    assert spy.of(quick(inputs="features"))[0]["inputs"].shape[1] == 3
+    assert spy.of(quick(inputs="both"))[0]["inputs"].shape[1] == 10
+    warm = spy.of(quick(schedule=(2000,), warm_start=True))
+    assert warm[1]["network"] is warm[0]["network"]
+    assert spy.of(quick(schedule=(2000,), queries="data"))[1]["query_weights"] is None
+    start = spy.of(quick(start="rank-2"))[0]["objective"]
+    assert start.theta.tolist() == [0, 1, 0, 0]
+    assert np.array_equal(start.lam, pair.lam(np.array([0.0, 1, 0, 0])))
+    oracle = spy.of(quick(relevance="true", schedule=()))[0]["objective"]
+    assert np.array_equal(oracle.zeta, user.zeta)
+    assert np.array_equal(oracle.theta, user.slope)
+
+
+def test_lambda_follows_the_estimated_position_bias_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, _ = world()
+    spy = Optimisations(monkeypatch)
+    fitted = spy.of(quick(bias="estimated", schedule=(2000,)))[1]["objective"]
+    assert not np.allclose(fitted.theta, pair.known_theta)
+    assert np.array_equal(fitted.lam, pair.lam(fitted.theta))
+    true = spy.of(quick(bias="estimated", schedule=(2000,), true_lambda=True))[1]["objective"]
+    assert np.array_equal(true.lam, pair.lam(pair.known_theta))
+    assert not np.allclose(true.theta, pair.known_theta)
+
+
+def test_the_authors_rows_reach_the_click_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    spy = Optimisations(monkeypatch)
+    zeta = [
+        spy.of(quick(bias="estimated", click_model="regression-em", schedule=(30,), authors_rows=rows))[1][
+            "objective"
+        ].zeta
+        for rows in (False, True)
+    ]
+    assert not np.array_equal(zeta[0], zeta[1])
+
+
+def test_the_designs_expected_counts_add_up_over_versions() -> None:
+    """What position-bias estimation is told: impressions of each query times the placement of the version showing them."""
+    pair, user = world()
+    state = _State(quick(bias="estimated", schedule=(500,)), pair, user, 1)
+    expected = np.zeros((pair.n_documents, pair.k))
+    for begin, end in ((0, 500), (500, 2000)):
+        state.next_version()
+        before = state.shown.copy()
+        state.show(begin, end, np.array([end]))
+        impressions = (state.shown - before)[:, 0].reshape(pair.n_queries, -1).sum(1)
+        expected += np.repeat(impressions, 8)[:, None] * state.versions[-1].policy.placement()
+    np.testing.assert_allclose(state.expected, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("logging", ["uniform", "lambda", "ab", "optimal"])
+@pytest.mark.parametrize("propensities", ["policy", "observed"])
+def test_a_user_who_could_see_more_sees_the_page_only(logging: str, propensities: str) -> None:
+    pair, user = world()
+    deep = position_based(user.zeta, np.append(user.slope, [0.9, 0.9, 0.9]))
+    method = Counterfactual(logging=logging, propensities=propensities)
+    runs = [method.simulate(pair, u, [300], seed=1).estimate[0] for u in (user, deep)]
+    assert runs[0] == runs[1]
+    short = position_based(user.zeta, user.slope[:2])
+    with pytest.raises(ValueError, match="knows 2 ranks"):
+        method.simulate(pair, short, [300], seed=1)
+
+
+def test_queries_without_documents_are_skipped() -> None:
+    rng = np.random.default_rng(0)
+    offsets = offsets_of([8, 0, 8, 0, 0, 8, 0])
+    theta = position_bias(4)
+    pair = Pair.from_scores(rng.normal(size=24), rng.normal(size=24), offsets, 4).knowing(theta=theta)
+    run = quick(schedule=()).simulate(pair, position_based(np.full(24, 0.5), theta), [200], seed=1)
+    assert np.isfinite(run.estimate[0])

@@ -38,7 +38,7 @@ def test_a_document_that_is_never_clicked_may_stay_unseen() -> None:
     np.testing.assert_allclose(weights.values, [0.5, 0, 0, 0, 0])
 
 
-@given(st.lists(st.floats(0.05, 1), min_size=4, max_size=4), st.floats(0, 3))
+@given(st.lists(st.floats(0.05, 1), min_size=4, max_size=4), st.floats(0.01, 3))
 def test_clipping_moves_the_mean_by_no_more_than_it_says(zeta: list[float], clip: float) -> None:
     """Exact, over an enumerated Plackett-Luce policy: |E[x clipped] - Delta| <= bias_bound."""
     pair, _ = Pair.from_lists(["abcd"], ["dcba"], k=2)
@@ -105,3 +105,15 @@ def test_pair_knowledge_is_checked() -> None:
         pair.knowing(features=np.ones((1, 3), np.float32))
     with pytest.raises(ValueError, match=r"pair.knowing\(theta=...\)"):
         _ = pair.known_theta
+
+
+@pytest.mark.parametrize("clip", [0, -1, float("inf")])
+def test_clips_without_sense_are_refused(clip: float) -> None:
+    with pytest.raises(ValueError, match="must be positive and finite"):
+        ips_weights(np.array([0.5, -0.5]), np.ones(2), np.array([0, 2]), clip=clip)
+
+
+def test_features_must_be_a_table() -> None:
+    pair, _ = Pair.from_lists(["ab"], ["ba"], k=2)
+    with pytest.raises(ValueError, match="features have 1 dimensions"):
+        pair.knowing(features=np.ones(2, np.float32))

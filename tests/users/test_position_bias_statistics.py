@@ -216,11 +216,13 @@ def test_regression_em_stops_by_likelihood_or_after_a_fixed_count() -> None:
     counts = world.log(20_000, np.random.default_rng(9))
     model = Logistic(5)
     fixed = RegressionEM(model, features, tolerance=0, limit=7).fit(counts)
-    assert (fixed.iterations, model.rounds, fixed.converged) == (7, 7, True)
+    assert (fixed.iterations, fixed.converged) == (7, True)
+    assert model.rounds == 0  # a copy was trained, so another fit gives the same
+    np.testing.assert_array_equal(RegressionEM(model, features, tolerance=0, limit=7).fit(counts).theta, fixed.theta)
     model = Logistic(5)
     free = RegressionEM(model, features, tolerance=1e-4, limit=500).fit(counts)
     assert free.converged
-    assert free.iterations == model.rounds < 500
+    assert free.iterations < 500
     known = RegressionEM(Logistic(5), features, theta=world.slope).fit(counts)
     np.testing.assert_array_equal(known.theta, world.slope)
     with pytest.raises(ValueError, match="must have one row for each of 6000 documents"):

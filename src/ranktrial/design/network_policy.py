@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.arrays import FloatArray, IntArray, sum_by_group
 from ranktrial.design.gradients import VarianceEstimate, low_noise_gradient, objective_estimate, paper_gradient
 from ranktrial.design.network import Adam, Network
 from ranktrial.rankings import Mixture, Pair, PlackettLuce
@@ -57,7 +57,9 @@ def policy_inputs(pair: Pair, lam: FloatArray, which: str) -> NDArray[np.float32
             raise ValueError(
                 f'inputs is "{which}", which needs document features: give them as pair.knowing(features=...)'
             )
-        parts.append(pair.features)
+        low, high = pair.features.min(initial=0), pair.features.max(initial=1)
+        as_they_are = low >= 0 and high <= 1  # like those of a data set, which are scaled per query already
+        parts.append(pair.features if as_they_are else scaled_by_query(pair.features.astype(np.float64), pair.offsets))
     if which != "features":
         parts.append(list_inputs(pair, lam))
     return np.concatenate(parts, axis=1) if len(parts) > 1 else np.ascontiguousarray(parts[0], np.float32)
@@ -97,7 +99,7 @@ def optimise(
     """
     checks.one_of("gradient", gradient, GRADIENTS)
     offsets, lam = objective.pair.offsets, objective.lam
-    differs = np.add.reduceat(np.append(lam != 0, False), np.minimum(offsets[:-1], len(lam))) > 0
+    differs = sum_by_group((lam != 0).astype(np.float64), offsets) > 0
     weights = differs * (np.ones(len(differs)) if query_weights is None else query_weights)
     if not weights.any():
         weights = differs.astype(float)  # a log without a query that matters

@@ -21,6 +21,8 @@ from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.inference._kernels import betting_interval, predictable_bets
 
+ENOUGH_TO_TELL = 20  # values that differ from the first, before a spread is believed
+
 
 @dataclass(frozen=True, eq=False)
 class Band:
@@ -66,9 +68,18 @@ def asymptotic_radius(
 
 
 def asymptotic_sequence(
-    values: ArrayLike, checkpoints: ArrayLike, *, level: float = 0.95, tightest_at: float = 10_000
+    values: ArrayLike,
+    checkpoints: ArrayLike,
+    *,
+    level: float = 0.95,
+    tightest_at: float = 10_000,
+    first_look: int = 100,
 ) -> Band:
-    """The asymptotic confidence sequence at increasing numbers of units."""
+    """The asymptotic confidence sequence at increasing numbers of units.
+
+    It holds for large numbers only, so nothing is said (the ends are infinite) before ``first_look`` units, nor before 20 of
+    them differed from the first: with rare clicks an early spread of zero would rule out the truth for good.
+    """
     x = _values(values)
     points = _points(checkpoints, len(x))
     mean = np.cumsum(x)[points - 1] / points
@@ -76,6 +87,8 @@ def asymptotic_sequence(
     first, second = np.cumsum(centred)[points - 1] / points, np.cumsum(centred**2)[points - 1] / points
     variance = np.maximum(second - first**2, 0) * points / np.maximum(points - 1, 1)
     reach = asymptotic_radius(points, np.sqrt(variance), level=level, tightest_at=tightest_at)
+    told = (points >= first_look) & (np.cumsum(x != x[0])[points - 1] >= ENOUGH_TO_TELL)
+    reach = np.where(told, reach, np.inf)
     return _running(points, mean - reach, mean + reach, level)
 
 
@@ -103,8 +116,13 @@ def betting_sequence(
 
 
 def _running(points: IntArray, low: FloatArray, high: FloatArray, level: float) -> Band:
-    """Both sequences hold at all times at once, so each end may keep its best value so far."""
-    return Band(points, np.maximum.accumulate(low), np.minimum.accumulate(high), level)
+    """Both sequences hold at all times at once, so each end may keep its best value so far.
+
+    Should the ends cross, an assumption does not hold; then what the latest values say is shown, not an empty set.
+    """
+    best_low, best_high = np.maximum.accumulate(low), np.minimum.accumulate(high)
+    crossed = best_low > best_high
+    return Band(points, np.where(crossed, low, best_low), np.where(crossed, high, best_high), level)
 
 
 def _values(values: ArrayLike) -> FloatArray:

@@ -17,7 +17,7 @@ from scipy import stats
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray
 from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
-from ranktrial.rankings import LoggingPolicy, Pair, ips_weights
+from ranktrial.rankings import LoggingPolicy, Pair, PlackettLuce, ips_weights
 from ranktrial.users import Counts
 
 
@@ -38,12 +38,22 @@ class ClickLog:
     @classmethod
     def of(cls, rankings: ArrayLike, clicks: ArrayLike, versions: ArrayLike | None = None) -> ClickLog:
         """Checked: shapes agree, nothing is clicked where nothing is shown."""
-        table, flags = np.asarray(rankings, np.int32), np.asarray(clicks, bool)
+        given = np.asarray(rankings)
+        if given.size and not np.issubdtype(given.dtype, np.integer):
+            raise ValueError(f"rankings hold {given.dtype}, must hold document ids (whole numbers)")
+        table, flags = given.astype(np.int32), np.asarray(clicks, bool)
         if table.ndim != 2 or table.shape != flags.shape:
             raise ValueError(f"rankings are {table.shape}, clicks {flags.shape}: must be the same (impressions, k)")
         hollow = np.argwhere(flags & (table == NO_DOCUMENT))
         if len(hollow):
             raise ValueError(f"impression {hollow[0][0]}: a click at rank {hollow[0][1] + 1}, where nothing was shown")
+        strange = np.argwhere(table < NO_DOCUMENT)
+        if len(strange):
+            raise ValueError(f"impression {strange[0][0]}: document {table[tuple(strange[0])]}, must be at least -1")
+        ordered = np.sort(table, axis=1)
+        twice = np.argwhere((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NO_DOCUMENT))
+        if len(twice):
+            raise ValueError(f"impression {twice[0][0]}: document {ordered[twice[0][0], twice[0][1]]} is shown twice")
         which = np.zeros(len(table), np.int64) if versions is None else np.asarray(versions, np.int64)
         if which.shape != (len(table),):
             raise ValueError(f"{len(which)} versions for {len(table)} impressions, must be one each")
@@ -105,6 +115,8 @@ def estimate_ips(
     and widens the interval by the bias that can cost; ``propensities="observed"`` is the authors' variant.
     """
     checks.one_of("propensities", propensities, PROPENSITIES)
+    if clip is not None and propensities == "observed":
+        raise ValueError("clip applies to weights from the policy, not to observed propensities")
     theta = pair.known_theta
     if len(log) == 0:
         raise ValueError("the log is empty")
@@ -116,6 +128,14 @@ def estimate_ips(
         )
     if log.rankings.max() >= pair.n_documents:
         raise ValueError(f"the log shows document {log.rankings.max()}, the pair has {pair.n_documents}")
+    queries = _queries_of(log, pair)
+    for version, policy in enumerate(policies):
+        if (policy.n_documents, policy.k) != (pair.n_documents, pair.k):
+            raise ValueError(
+                f"policy {version} shows {policy.k} of {policy.n_documents} documents, the pair {pair.k} of {pair.n_documents}"
+            )
+        if isinstance(policy, PlackettLuce) and not np.array_equal(policy.offsets, pair.offsets):
+            raise ValueError(f"policy {version} divides the documents among queries otherwise than the pair")
     lam = pair.lam(theta)
     weights = [ips_weights(lam, policy.exposure(theta), pair.offsets, clip=clip) for policy in policies]
     per_click = click_weights(log, [w.values for w in weights])
@@ -123,15 +143,33 @@ def estimate_ips(
     mass = np.abs(per_click).sum()
     effective = float(mass**2 / max((per_click**2).sum(), 1e-300))
     largest = max(w.largest for w in weights)
-    shares = np.bincount(log.versions, minlength=len(policies)) / len(log)
-    bound = float(shares @ [w.bias_bound for w in weights])
+    lost = np.stack([w.lost_by_query for w in weights])
+    bound = float(lost[log.versions, queries].mean())  # with the log's own frequencies of queries
     if propensities == "observed":
         counts = Counts.from_impressions(log.rankings, log.clicks, n_documents=pair.n_documents)
         shown, clicked = np.zeros((2, pair.n_documents, pair.k))
         shown[counts.documents], clicked[counts.documents] = counts.shown, counts.clicked
-        return Estimate(observed_estimate(pair, theta, shown, clicked), float("nan"), len(log), effective, largest, 0.0)
+        return Estimate(
+            observed_estimate(pair, lam, theta, shown, clicked), float("nan"), len(log), effective, largest, 0.0
+        )
     error = float(x.std(ddof=1) / np.sqrt(len(log))) if len(log) > 1 else float("nan")
     return Estimate(float(x.mean()), error, len(log), effective, largest, bound)
+
+
+def _queries_of(log: ClickLog, pair: Pair) -> IntArray:
+    """The query of each impression, from its documents, which must all belong to it."""
+    first = log.rankings[:, 0]
+    if np.any(first == NO_DOCUMENT):
+        raise ValueError(f"impression {int(np.argmax(first == NO_DOCUMENT))} shows nothing")
+    queries = np.searchsorted(pair.offsets, first, side="right") - 1
+    inside = (log.rankings >= pair.offsets[queries][:, None]) & (log.rankings < pair.offsets[queries + 1][:, None])
+    foreign = np.argwhere(~inside & (log.rankings != NO_DOCUMENT))
+    if len(foreign):
+        at, rank = foreign[0]
+        raise ValueError(
+            f"impression {at} of query {queries[at]} shows document {log.rankings[at, rank]} of another query"
+        )
+    return np.asarray(queries, np.int64)
 
 
 def click_weights(log: ClickLog, values: Sequence[FloatArray]) -> NDArray[np.float64]:

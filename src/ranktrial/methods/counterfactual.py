@@ -19,6 +19,7 @@ from ranktrial.methods.base import Method, spelled
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, ips_weights, show_counts
+from ranktrial.rankings.lists import check_user
 from ranktrial.rankings.plackett_luce import simulate_counts, simulate_ips
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
@@ -55,7 +56,7 @@ class Counterfactual(Method):
         checks.one_of("logging", self.logging, LOGGING)
         checks.one_of("propensities", self.propensities, PROPENSITIES)
         if self.clip is not None:
-            checks.at_least("clip", self.clip, 0)
+            checks.between("clip", self.clip, 0, np.inf, open_ends=True)
         if self.clip is not None and self.propensities == "observed":
             raise ValueError("clip applies to weights from the policy, not to observed propensities")
 
@@ -84,7 +85,8 @@ class Counterfactual(Method):
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
-        policy = self.policy(pair)
+        check_user(user, pair.k, pair.n_documents)
+        policy, user = self.policy(pair), user.cut(pair.k)
         if self.propensities == "observed":
             return self._simulate_observed(policy, pair, user, checkpoints, seed)
         if isinstance(policy, Mixture):
@@ -104,7 +106,7 @@ class Counterfactual(Method):
         points = checks.checkpoints(checkpoints)
         shown, clicked = np.zeros((2, pair.n_documents, pair.k))
         estimate, ctr = np.empty((2, len(points)))
-        nothing = np.zeros(pair.n_documents)
+        nothing, lam = np.zeros(pair.n_documents), pair.lam(pair.known_theta)
         for i, (more, child) in enumerate(zip(np.diff(points, prepend=0), children(seed, len(points)))):
             if isinstance(policy, Mixture):
                 more_shown, more_clicked = show_counts(policy, user, int(more), seed=child)
@@ -114,17 +116,15 @@ class Counterfactual(Method):
                 )
             shown += more_shown
             clicked += more_clicked
-            estimate[i] = observed_estimate(pair, pair.known_theta, shown, clicked)
+            estimate[i] = observed_estimate(pair, lam, pair.known_theta, shown, clicked)
             ctr[i] = clicked.sum() / points[i]
         return Trajectory(points, estimate, np.full(len(points), np.nan), ctr)
 
 
-def observed_estimate(pair: Pair, theta: FloatArray, shown: FloatArray, clicked: FloatArray) -> float:
+def observed_estimate(pair: Pair, lam: FloatArray, theta: FloatArray, shown: FloatArray, clicked: FloatArray) -> float:
     """The authors' estimate, (1/N) sum_q n_q sum_d lambda_d clicks_d / sum_r shown_dr theta_r: a ratio, so biased where a
     query is seen a few times only. Documents never examined count as never clicked."""
     examined = shown @ theta
-    per_document = np.divide(
-        clicked.sum(1) * pair.lam(theta), examined, out=np.zeros(len(examined)), where=examined > 0
-    )
+    per_document = np.divide(clicked.sum(1) * lam, examined, out=np.zeros(len(examined)), where=examined > 0)
     impressions = sum_by_group(shown[:, 0], pair.offsets)
     return float(impressions @ sum_by_group(per_document, pair.offsets) / impressions.sum())

@@ -89,11 +89,28 @@ class LogOpt(Method):
             ("queries", QUERY_SOURCES),
         ):
             checks.one_of(name, getattr(self, name), allowed)
-        object.__setattr__(self, "schedule", tuple(int(n) for n in self.schedule))
         if self.schedule:
             checks.checkpoints(self.schedule)
-        checks.at_least("steps", self.steps, 0)
-        checks.at_least("samples", self.samples, 2)
+        object.__setattr__(self, "schedule", tuple(int(n) for n in self.schedule))
+        checks.whole("steps", self.steps, 0, 10**9)
+        checks.whole("samples", self.samples, 2, 10**9)
+        for idle, why in (
+            (self.true_lambda and self.bias == "known", 'true_lambda changes nothing with bias="known"'),
+            (
+                self.authors_rows and self.click_model != "regression-em",
+                'authors_rows needs click_model="regression-em"',
+            ),
+            (
+                self.relevance == "true" and self.bias == "estimated",
+                'relevance="true" is the Oracle, which knows the bias',
+            ),
+            (
+                self.relevance == "true" and self.start == "rank-2",
+                'relevance="true" is the Oracle, which assumes nothing',
+            ),
+        ):
+            if idle:
+                raise ValueError(why)
 
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
@@ -162,7 +179,7 @@ class _State:
     """The log of a run so far, and the method's current idea of its users."""
 
     def __init__(self, method: LogOpt, pair: Pair, user: User, seed: Seed) -> None:
-        self.method, self.pair, self.user = method, pair, user
+        self.method, self.pair, self.user = method, pair, user.cut(pair.k)
         known = method.bias == "known" or method.relevance == "true"
         self.theta = pair.known_theta if known else first_theta(pair.k)
         self.zeta = user.zeta if method.relevance == "true" else np.full(pair.n_documents, 0.5)
@@ -199,7 +216,7 @@ class _State:
             self.network,
             self.optimiser,
             inputs,
-            Objective(pair, theta, self.zeta, lam, self._past() / max(impressions.sum(), 1)),
+            Objective(pair, theta, self.zeta, lam, self._estimate(impressions.sum())),
             steps=method.steps,
             samples=method.samples,
             seed=next(self.seeds),
@@ -249,6 +266,15 @@ class _State:
         assert fitted.zeta is not None
         return np.clip(fitted.theta, 0, 1), fitted.zeta, fitted.note
 
+    def _estimate(self, impressions: float) -> float:
+        """The method's own estimate of Delta so far; 0 before the first impression."""
+        if not impressions:
+            return 0.0
+        return self._observed() if self.method.propensities == "observed" else self._past() / impressions
+
+    def _observed(self) -> float:
+        return observed_estimate(self.pair, self.lam, self.theta, self.shown, self.clicked)
+
     def _past(self) -> float:
         """Sum of x over the impressions of all versions so far, at the current position bias."""
         return float(sum(v.clicks @ self._weights(i) for i, v in enumerate(self.versions) if v.clicks.any()))
@@ -276,14 +302,14 @@ class _State:
             inside = points[(points > done) & (points <= part)]
             marks = np.unique([*(inside - done), part - done])
             sums, shown, clicked = simulate_counts(
-                version.policy.scores, version.policy.offsets, self._reader, weights, marks, child
+                version.policy.scores, version.policy.offsets, self.user, weights, marks, child
             )
             self._remember(shown, clicked)
             for point in inside:
                 row = sums[np.searchsorted(marks, point - done)]
                 value = (past_x + row[0]) / point
                 if observed:
-                    value = observed_estimate(self.pair, self.theta, self.shown, self.clicked)
+                    value = self._observed()
                 square = (self.mean_square_total + squares + row[1]) / point
                 rows.append((value, np.nan if observed else square, (past_clicks + row[2]) / point))
             past_x += sums[-1, 0]
@@ -292,15 +318,6 @@ class _State:
             done = part
         self.mean_square_total += squares
         return rows
-
-    @property
-    def _reader(self) -> User:
-        """The user, seeing no more than the page shows."""
-        user, k = self.user, self.pair.k
-        if user.k == k:
-            return user
-        cut = (user.slope[:k], user.intercept[:k], user.stay_after_click[:k], user.stay_after_skip[:k])
-        return User(user.name, user.zeta, *cut)
 
     def _remember(self, shown: FloatArray, clicked: FloatArray) -> None:
         self.shown += shown

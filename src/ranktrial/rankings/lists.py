@@ -95,6 +95,8 @@ class Pair:
             object.__setattr__(self, "theta", np.asarray(self.theta, np.float64))
         if self.theta is not None and len(checks.probabilities("theta", self.theta)) != self.k:
             raise ValueError(f"theta has {len(self.theta)} ranks, must have k = {self.k}")
+        if self.features is not None and self.features.ndim != 2:
+            raise ValueError(f"features have {self.features.ndim} dimensions, must be a table with a row per document")
         if self.features is not None and len(self.features) != self.n_documents:
             raise ValueError(
                 f"{len(self.features)} rows of features for {self.n_documents} documents, must be one each"

@@ -12,8 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ranktrial import checks
-from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.arrays import FloatArray, IntArray, sum_by_group
 
 
 class LoggingPolicy(Protocol):
@@ -21,6 +20,9 @@ class LoggingPolicy(Protocol):
 
     @property
     def n_documents(self) -> int: ...
+
+    @property
+    def k(self) -> int: ...
 
     def placement(self) -> FloatArray:
         """P(document at rank), exactly."""
@@ -42,12 +44,17 @@ class IPSWeights:
     Attributes:
         values: lambda / rho per document, clipped if asked; 0 where lambda is 0.
         largest: Largest absolute value.
-        bias_bound: How far clipping can move the estimate from Delta at most (0 without clipping).
+        lost_by_query: How far clipping can move the mean of x of each query at most (0 without clipping).
     """
 
     values: FloatArray
     largest: float
-    bias_bound: float
+    lost_by_query: FloatArray
+
+    @property
+    def bias_bound(self) -> float:
+        """How far clipping can move the estimate from Delta at most, all queries being equally frequent."""
+        return float(self.lost_by_query.mean())
 
 
 def ips_weights(
@@ -56,7 +63,7 @@ def ips_weights(
     """Weights for every document, or an error naming the query and document that could not be seen.
 
     ``zeta``, where known, spares documents that are never clicked. ``clip`` caps the absolute weights: less variance for
-    some bias, at most the mean over queries of sum_d (abs(lambda_d) - clip * rho_d) where positive, as zeta is at most 1.
+    some bias, for a query at most sum_d (abs(lambda_d) - clip * rho_d) where positive, as zeta is at most 1.
 
     >>> ips_weights(np.array([.5, -.5, 0.]), np.array([1., .25, 0.]), np.array([0, 3])).values
     array([ 0.5, -2. ,  0. ])
@@ -75,7 +82,8 @@ def ips_weights(
     values = np.divide(lam, rho, out=np.zeros_like(lam), where=matters)
     largest = float(np.abs(values).max(initial=0.0))
     if clip is None:
-        return IPSWeights(values, largest, 0.0)
-    checks.at_least("clip", clip, 0)
-    lost = np.maximum(np.abs(lam) - clip * rho, 0)[matters].sum()
-    return IPSWeights(np.clip(values, -clip, clip), min(largest, clip), float(lost / (len(offsets) - 1)))
+        return IPSWeights(values, largest, np.zeros(len(offsets) - 1))
+    if not 0 < clip < np.inf:
+        raise ValueError(f"clip is {clip!r}, must be positive and finite (None for no limit)")
+    lost = np.where(matters, np.maximum(np.abs(lam) - clip * rho, 0), 0.0)
+    return IPSWeights(np.clip(values, -clip, clip), min(largest, clip), sum_by_group(lost, offsets))

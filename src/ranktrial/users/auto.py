@@ -41,7 +41,8 @@ class Auto:
 
 def _error(estimate: PositionBias) -> float:
     """Root mean squared standard error over the ranks that are estimated."""
-    return float(np.sqrt(np.mean(estimate.standard_error[1:] ** 2))) if estimate.k > 1 else 0.0
+    error = float(np.sqrt(np.mean(estimate.standard_error[1:] ** 2))) if estimate.k > 1 else 0.0
+    return np.inf if np.isnan(error) else error
 
 
 def _why(counts: Counts, best: PositionBias, fitted: list[PositionBias], refusals: list[NotIdentifiable]) -> str:

@@ -54,6 +54,13 @@ class User:
         """True when clicks on one ranking are independent: the user never leaves early."""
         return bool(np.all(self.stay_after_click == 1) and np.all(self.stay_after_skip == 1))
 
+    def cut(self, k: int) -> User:
+        """The same user seeing no more than k ranks, as many as the page shows."""
+        if k == self.k:
+            return self
+        ranks = (self.slope, self.intercept, self.stay_after_click, self.stay_after_skip)
+        return User(self.name, self.zeta, *(per_rank[:k] for per_rank in ranks))
+
     def __repr__(self) -> str:
         return f"User({self.name!r}, k={self.k}, documents={len(self.zeta)})"
 

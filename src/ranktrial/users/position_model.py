@@ -126,15 +126,19 @@ def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def sandwich(information: FloatArray, scores: FloatArray, units: IntArray | None, free: BoolArray) -> FloatArray:
-    """Covariance of log theta from one score per document and rank, summed within units; zero where theta is fixed."""
+    """Covariance of log theta from one score per document and rank, summed within units; zero where theta is fixed.
+
+    Scores add up to zero at the estimate, so few units make it too small: corrected by G / (G - 1), and nan for one unit.
+    """
     if units is not None:
         _, unit = np.unique(units, return_inverse=True)
         grouped = np.zeros((unit.max(initial=-1) + 1, scores.shape[1]))
         np.add.at(grouped, unit, scores)
         scores = grouped
+    correction = len(scores) / (len(scores) - 1) if len(scores) > 1 else np.nan
     bread = np.linalg.pinv(information[np.ix_(free, free)])
     covariance = np.zeros_like(information)
-    covariance[np.ix_(free, free)] = bread @ (scores[:, free].T @ scores[:, free]) @ bread.T
+    covariance[np.ix_(free, free)] = correction * bread @ (scores[:, free].T @ scores[:, free]) @ bread.T
     return covariance
 
 

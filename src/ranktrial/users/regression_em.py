@@ -9,6 +9,7 @@ features, tolerance=0)``.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,7 +41,7 @@ class RegressionEM:
     """EM with zeta from a regression on ``features``, one row per document of the data set.
 
     Args:
-        model: the regression; it is trained in place.
+        model: the regression as it is before training; each fit trains a copy, so that it depends on the counts only.
         features: ``(documents, features)``.
         theta: known examination probabilities; None estimates them.
         floor: smallest theta, applied after each normalisation by theta_1.
@@ -62,6 +63,7 @@ class RegressionEM:
 
     def fit(self, counts: Counts) -> PositionBias:
         features = self._checked_features(counts)
+        model = copy.deepcopy(self.model)
         problem = shows_problem(counts)
         if self.theta is None and problem is not None:
             raise NotIdentifiable(problem)
@@ -78,14 +80,14 @@ class RegressionEM:
         examined, relevant = np.empty(counts.k), np.empty(len(rows))
         path: list[float] = []
         while True:
-            zeta = np.clip(self.model.predict(rows), 1e-6, 1 - 1e-6).astype(np.float64)
+            zeta = np.clip(model.predict(rows), 1e-6, 1 - 1e-6).astype(np.float64)
             path.append(float(_kernels.em_sweep(shown, clicked, theta, zeta, examined, relevant)))
             if self._settled(path) or len(path) > self.limit:
                 break
             if self.theta is None:
                 theta = examined / shows_of_rank
                 theta = np.maximum(theta / theta[0], self.floor)
-            self.model.fit(training_rows, relevant / shows, shows, rng)
+            model.fit(training_rows, relevant / shows, shows, rng)
 
         guessed = np.ones(counts.n_documents, bool)
         guessed[documents] = False
@@ -100,7 +102,7 @@ class RegressionEM:
             self._settled(path),
             identifiability(counts),
             log_likelihood=path[-1],
-            zeta=np.asarray(self.model.predict(features), np.float64),
+            zeta=np.asarray(model.predict(features), np.float64),
             guessed=guessed,
             note="standard errors by jackknife only; theta leans on the regression being right",
         )
@@ -111,6 +113,9 @@ class RegressionEM:
             raise ValueError(
                 f"features is {features.shape}, must have one row for each of {counts.n_documents} documents"
             )
+        if not np.all(np.isfinite(features)):
+            row, column = np.argwhere(~np.isfinite(features))[0]
+            raise ValueError(f"feature {column} of document {row} is {features[row, column]}, must be finite")
         return features
 
     def _settled(self, path: list[float]) -> bool:
