@@ -235,7 +235,7 @@ def print_comparison(world: demonstration.World, points: Sequence[int], rows: Se
         title="estimate of the difference after that many searches",
         title_justify="left",
         box=SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
+        padding=(0, 1, 0, 0),
     )
     table.add_column("method", overflow="fold", ratio=1)
     for i in shown:

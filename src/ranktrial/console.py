@@ -26,7 +26,12 @@ def plain_errors() -> Iterator[None]:
 
 @contextmanager
 def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, with the time left; the function it gives is called with (done, total)."""
+    """A bar on standard error, with the time left; the function it gives is called with (done, total).
+
+    Where standard error is a file, one line says what has begun.
+    """
+    if not err.is_terminal:
+        err.print(f"{text} ...", markup=False, highlight=False, soft_wrap=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
