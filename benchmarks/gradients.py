@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
+from benchmarks._timing import best_time, row
 from ranktrial.arrays import FloatArray
 from ranktrial.design import gradients
 from ranktrial.design.network import Adam, Network
@@ -21,22 +21,6 @@ SETS = {"Yahoo-like": (24, [0.26, 0.36, 0.285, 0.075, 0.02]), "MSLR-like": (120,
 
 def run() -> list[dict[str, object]]:
     return [*_gradients(), *_network()]
-
-
-def _row(name: str, measured: float, target: str, unit: str) -> dict[str, object]:
-    return {"name": name, "measured": float(f"{measured:.3g}"), "target": target, "unit": unit}
-
-
-def _best_time(work: Callable[[], object], repeats: int, rounds: int = 7) -> float:
-    """Processor seconds per call in the best round: what one core can do when nothing else runs."""
-    work()
-    times = []
-    for _ in range(rounds):
-        start = time.process_time()
-        for _ in range(repeats):
-            work()
-        times.append((time.process_time() - start) / repeats)
-    return min(times)
 
 
 def _query(n: int, labels: list[float], seed: int) -> tuple[FloatArray, FloatArray]:
@@ -75,10 +59,10 @@ def _gradients() -> list[dict[str, object]]:
                 low_noise = partial(gradients.low_noise_gradient, *problem, SAMPLES)
                 ratios.append(_noise(paper) / _noise(low_noise))
             for kind, gradient in (("paper's", paper), ("low-noise", low_noise)):
-                seconds = _best_time(partial(gradient, 0), 20)
-                rows.append(_row(f"{kind} gradient, M = {SAMPLES}, {where}", seconds * 1e3, target, "ms"))
+                seconds = best_time(partial(gradient, 0), 20)
+                rows.append(row(f"{kind} gradient, M = {SAMPLES}, {where}", seconds * 1e3, target, "ms"))
             rows.append(
-                _row(
+                row(
                     f"noise variance, paper's / low-noise, median of 5 queries, {where}",
                     float(np.median(ratios)),
                     ">= 60",
@@ -92,10 +76,10 @@ def _network() -> list[dict[str, object]]:
     random = np.random.default_rng(3)
     network, optimiser = Network.initialise(143, seed=1), Adam()
     inputs, by_score = random.random((120, 143)).astype(np.float32), random.standard_normal(120)
-    passes = _best_time(lambda: network.backward(network.forward(inputs), by_score), 100)
+    passes = best_time(lambda: network.backward(network.forward(inputs), by_score), 100)
     gradient = network.backward(network.forward(inputs), by_score)
-    step = _best_time(lambda: optimiser.step(network.parameters, gradient), 100)
+    step = best_time(lambda: optimiser.step(network.parameters, gradient), 100)
     return [
-        _row("network forward and backward, 120 x 143 inputs", passes * 1e3, "<= 0.3", "ms"),
-        _row("Adam step of that network", step * 1e3, "", "ms"),
+        row("network forward and backward, 120 x 143 inputs", passes * 1e3, "<= 0.3", "ms"),
+        row("Adam step of that network", step * 1e3, "", "ms"),
     ]

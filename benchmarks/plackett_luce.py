@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
+from benchmarks._timing import best_time, row
 from ranktrial.arrays import FloatArray, offsets_of
 from ranktrial.rankings import plackett_luce as pl
 from ranktrial.users import position_based, position_bias
@@ -18,22 +17,6 @@ K = 10
 
 def run() -> list[dict[str, object]]:
     return [*_accuracy(), *_single_queries(), *_simulation()]
-
-
-def _row(name: str, measured: float, target: str, unit: str) -> dict[str, object]:
-    return {"name": name, "measured": float(f"{measured:.3g}"), "target": target, "unit": unit}
-
-
-def _best_time(work: Callable[[], object], repeats: int, rounds: int = 7) -> float:
-    """Processor seconds per call in the best round: what one core can do when nothing else runs."""
-    work()
-    times = []
-    for _ in range(rounds):
-        start = time.process_time()
-        for _ in range(repeats):
-            work()
-        times.append((time.process_time() - start) / repeats)
-    return min(times)
 
 
 def _enumerated_exposure(scores: FloatArray, theta: FloatArray) -> FloatArray:
@@ -53,10 +36,10 @@ def _accuracy() -> list[dict[str, object]]:
             truth = _enumerated_exposure(scores, theta)
             possible = truth > 1e-300
             worst = max(worst, float(np.max(np.abs(pl.exposure(scores, theta) / truth - 1)[possible])))
-        rows.append(_row(f"exposure, 6 documents, scores within {spread:g}", worst, "<= 1e-7", "relative error"))
+        rows.append(row(f"exposure, 6 documents, scores within {spread:g}", worst, "<= 1e-7", "relative error"))
     for n in (24, 120):
         missing = abs(pl.exposure(random.standard_normal(n), position_bias(K)).sum() - position_bias(K).sum())
-        rows.append(_row(f"sum of exposure less sum of theta, {n} documents", missing, "<= 1e-9", "clicks"))
+        rows.append(row(f"sum of exposure less sum of theta, {n} documents", missing, "<= 1e-9", "clicks"))
     return rows
 
 
@@ -68,14 +51,14 @@ def _single_queries() -> list[dict[str, object]]:
         weights = random.standard_normal(n)
         for name, scores in (("", random.standard_normal(n)), (", scores 16 apart", 16 * random.random(n) ** 2)):
             what = f"{n} documents, k = {K}{name}"
-            seconds = _best_time(partial(pl.exposure, scores, theta), 100)
-            rows.append(_row(f"exposure, {what}", seconds * 1e3, "<= 0.25" if n == 120 else "", "ms"))
-            seconds = _best_time(partial(pl.exposure_vjp, scores, theta, weights), 100)
-            rows.append(_row(f"gradient of exposure, {what}", seconds * 1e3, "", "ms"))
-            seconds = _best_time(partial(pl.placement, scores, K), 50)
-            rows.append(_row(f"placement matrix, {what}", seconds * 1e3, "", "ms"))
-            seconds = _best_time(partial(pl.sample, scores, K, 1000, 1), 20)
-            rows.append(_row(f"1000 sampled rankings, {what}", seconds * 1e3, "", "ms"))
+            seconds = best_time(partial(pl.exposure, scores, theta), 100)
+            rows.append(row(f"exposure, {what}", seconds * 1e3, "<= 0.25" if n == 120 else "", "ms"))
+            seconds = best_time(partial(pl.exposure_vjp, scores, theta, weights), 100)
+            rows.append(row(f"gradient of exposure, {what}", seconds * 1e3, "", "ms"))
+            seconds = best_time(partial(pl.placement, scores, K), 50)
+            rows.append(row(f"placement matrix, {what}", seconds * 1e3, "", "ms"))
+            seconds = best_time(partial(pl.sample, scores, K, 1000, 1), 20)
+            rows.append(row(f"1000 sampled rankings, {what}", seconds * 1e3, "", "ms"))
     return rows
 
 
@@ -87,7 +70,7 @@ def _simulation() -> list[dict[str, object]]:
         scores, values = spread * random.standard_normal(documents), random.standard_normal(documents)
         user = position_based(random.random(documents), position_bias(K))
         simulate = partial(pl.simulate_ips, scores, offsets_of([n] * queries), user, values, [count], 1)
-        seconds = _best_time(simulate, 1, rounds=3)
+        seconds = best_time(simulate, 1, rounds=3)
         name = f"simulated impressions, {queries} queries of {n} documents, sd of scores {spread:g}"
-        rows.append(_row(name, count / seconds / 1e6, ">= 1.7", "million/s"))
+        rows.append(row(name, count / seconds / 1e6, ">= 1.7", "million/s"))
     return rows

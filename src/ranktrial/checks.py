@@ -45,6 +45,17 @@ def at_least(name: str, value: float, low: float) -> float:
     return value
 
 
+def finite(name: str, values: ArrayLike) -> FloatArray:
+    """A one-dimensional array of finite numbers."""
+    array = np.ascontiguousarray(values, np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has {array.ndim} dimensions, must be a flat list of numbers")
+    if not np.all(np.isfinite(array)):
+        bad = int(np.argmin(np.isfinite(array)))
+        raise ValueError(f"{name}[{bad}] is {array[bad]}, must be finite")
+    return array
+
+
 def probabilities(name: str, values: ArrayLike) -> FloatArray:
     """A one-dimensional array of numbers from 0 to 1."""
     array = np.asarray(values, np.float64)

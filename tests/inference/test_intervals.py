@@ -129,7 +129,7 @@ def test_a_large_mean_does_not_spoil_the_spread(shift: float) -> None:
     ("call", "message"),
     [
         (lambda: fixed_interval([1.0]), "needs at least 2"),
-        (lambda: fixed_interval([1.0, float("nan")]), "value 1 is nan"),
+        (lambda: fixed_interval([1.0, float("nan")]), r"values\[1\] is nan"),
         (lambda: fixed_interval([[1.0]]), "2 dimensions"),
         (lambda: asymptotic_sequence([1.0, 2.0], [3]), "the last checkpoint is 3, but there are 2 values"),
         (lambda: betting_sequence([1.0, 3.0], [2], bound=2), "value 1 is 3, beyond the bound 2"),

@@ -43,7 +43,7 @@ class Band:
 
 def fixed_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     """mean +- z sd / sqrt(n), for a number of units fixed before looking."""
-    x = _values(values)
+    x = checks.finite("values", values)
     checks.between("level", level, 0, 1, open_ends=True)
     if len(x) < 2:
         raise ValueError(f"{len(x)} values, an interval needs at least 2")
@@ -80,7 +80,7 @@ def asymptotic_sequence(
     It holds for large numbers only, so nothing is said (the ends are infinite) before ``first_look`` units, nor before 20 of
     them differed from the first: with rare clicks an early spread of zero would rule out the truth for good.
     """
-    x = _values(values)
+    x = checks.finite("values", values)
     points = _points(checkpoints, len(x))
     mean = np.cumsum(x)[points - 1] / points
     centred = x - x.mean()  # shifting by a constant changes no spread, and keeps the sums small
@@ -99,7 +99,7 @@ def betting_sequence(
 
     ``tolerance`` is how finely the ends are found, relative to the bound; ends are rounded outwards.
     """
-    x = _values(values)
+    x = checks.finite("values", values)
     checks.between("level", level, 0, 1, open_ends=True)
     if not bound > 0:
         raise ValueError(f"bound is {bound!r}, must be positive")
@@ -123,16 +123,6 @@ def _running(points: IntArray, low: FloatArray, high: FloatArray, level: float) 
     best_low, best_high = np.maximum.accumulate(low), np.minimum.accumulate(high)
     crossed = best_low > best_high
     return Band(points, np.where(crossed, low, best_low), np.where(crossed, high, best_high), level)
-
-
-def _values(values: ArrayLike) -> FloatArray:
-    x = np.ascontiguousarray(values, np.float64)
-    if x.ndim != 1:
-        raise ValueError(f"values have {x.ndim} dimensions, must be a flat list of numbers")
-    if not np.all(np.isfinite(x)):
-        bad = int(np.argmin(np.isfinite(x)))
-        raise ValueError(f"value {bad} is {x[bad]}, must be finite")
-    return x
 
 
 def _points(checkpoints: ArrayLike, n: int) -> IntArray:

@@ -28,18 +28,8 @@ from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
 
 
-def _finite(name: str, values: ArrayLike) -> FloatArray:
-    array = np.ascontiguousarray(values, np.float64)
-    if array.ndim != 1:
-        raise ValueError(f"{name} has {array.ndim} dimensions, must be a flat list of numbers")
-    if not np.all(np.isfinite(array)):
-        bad = int(np.argmin(np.isfinite(array)))
-        raise ValueError(f"{name}[{bad}] is {array[bad]}, must be finite")
-    return array
-
-
 def _flat(scores: ArrayLike, offsets: ArrayLike) -> tuple[FloatArray, IntArray]:
-    scores, offsets = _finite("scores", scores), np.ascontiguousarray(offsets, np.int64)
+    scores, offsets = checks.finite("scores", scores), np.ascontiguousarray(offsets, np.int64)
     if offsets.ndim != 1 or len(offsets) == 0 or offsets[0] != 0 or np.any(np.diff(offsets) < 0):
         raise ValueError("offsets must be a flat list that starts at 0 and never falls")
     if len(scores) != offsets[-1]:
@@ -61,7 +51,7 @@ def sample(scores: ArrayLike, k: int, count: int, seed: Seed) -> IntArray:
     array([[1, 2],
            [1, 2]])
     """
-    scores = _finite("scores", scores)
+    scores = checks.finite("scores", scores)
     checks.at_least("k", k, 1)
     checks.at_least("count", count, 0)
     rankings = np.empty((count, min(k, len(scores))), np.int64)
@@ -76,14 +66,14 @@ def log_probability(scores: ArrayLike, ranking: ArrayLike) -> float:
     >>> round(log_probability([0.0, 0.0, 0.0], [2, 0]), 6) == round(float(np.log(1 / 6)), 6)
     True
     """
-    scores = _finite("scores", scores)
+    scores = checks.finite("scores", scores)
     places = _ranking(scores, ranking)
     return float(np.sum(scores[places] - _log_remaining(scores, places)))
 
 
 def log_probability_gradient(scores: ArrayLike, ranking: ArrayLike) -> FloatArray:
     """Gradient of ``log_probability`` by the scores: sum over ranks of 1[d chosen] - P(d chosen | those above)."""
-    scores = _finite("scores", scores)
+    scores = checks.finite("scores", scores)
     places = _ranking(scores, ranking)
     rank = np.full(len(scores), len(places))
     rank[places] = np.arange(len(places))
@@ -106,7 +96,7 @@ def exposure(scores: ArrayLike, theta: ArrayLike) -> FloatArray:
     >>> exposure([0.0, 0.0], theta=[1.0, 0.5]).round(9)
     array([0.75, 0.75])
     """
-    scores, theta = _finite("scores", scores), checks.probabilities("theta", theta)
+    scores, theta = checks.finite("scores", scores), checks.probabilities("theta", theta)
     rho = np.empty(len(scores))
     kernels.exposure_into(scores, theta, rho)
     return rho
@@ -115,9 +105,9 @@ def exposure(scores: ArrayLike, theta: ArrayLike) -> FloatArray:
 def exposure_vjp(scores: ArrayLike, theta: ArrayLike, weights: ArrayLike) -> FloatArray:
     """The gradient of sum_d weights_d rho_d by the scores, without ever building the n x n Jacobian of rho."""
     scores, theta, weights = (
-        _finite("scores", scores),
+        checks.finite("scores", scores),
         checks.probabilities("theta", theta),
-        _finite("weights", weights),
+        checks.finite("weights", weights),
     )
     if len(weights) != len(scores):
         raise ValueError(f"{len(weights)} weights for {len(scores)} documents, there must be one each")
@@ -133,7 +123,7 @@ def placement(scores: ArrayLike, k: int) -> FloatArray:
     array([[0.5, 0.5, 0. ],
            [0.5, 0.5, 0. ]])
     """
-    scores = _finite("scores", scores)
+    scores = checks.finite("scores", scores)
     checks.at_least("k", k, 1)
     result = np.empty((len(scores), k))
     kernels.placement_into(scores, k, result)
@@ -188,7 +178,7 @@ def _simulate(
     counting: bool,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     scores, offsets = _flat(scores, offsets)
-    values, counts = _finite("values", values), checks.checkpoints(checkpoints)
+    values, counts = checks.finite("values", values), checks.checkpoints(checkpoints)
     if len(offsets) == 1:
         raise ValueError("there is no query to show")
     if not len(scores) == len(user.zeta) == len(values):
