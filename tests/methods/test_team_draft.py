@@ -100,6 +100,8 @@ def test_too_many_drafts_are_refused_but_still_simulated() -> None:
     user = position_based(np.full(len(ids), 0.1), 1 / np.arange(1, 41))
     with pytest.raises(TooManyDisplaysError, match=r"query 0 has 2\^20 drafts at k = 40"):
         TeamDraft().moments(pair, user)
+    with pytest.raises(TooManyDisplaysError, match="too many to list"):
+        TeamDraft().outcome_law(pair, user)
     run = TeamDraft().simulate(pair, user, [20_000], seed=1)
     assert run.ctr[0] == pytest.approx(0.1 * user.slope.sum(), rel=0.05)
 

@@ -459,9 +459,7 @@ def _position_at(u: Any, placed: Any, stamp: Any, head: Any, weight: Any, length
 
 
 @nb.njit(inline="always")
-def _place(
-    position: Any, placed: Any, stamp: Any, head: Any, deepest: Any, beyond: Any, weight: Any, length: Any
-) -> Any:
+def _place(position: Any, placed: Any, stamp: Any, head: Any, deepest: Any, beyond: Any, weight: Any) -> Any:
     """Mark a position as placed. Returns the new head, deepest placed position, and weight placed beyond the head.
 
     The weight left is tail[head] - tail[length] - beyond. It is never far below tail[head], so nothing cancels, as it would
@@ -535,12 +533,12 @@ def _probabilistic(
         if at_a >= 0:
             if credited:
                 odds_a[r] = weight[at_a] * weight_b
-            head_a, deepest_a, beyond_a = _place(at_a, placed_a, stamp, head_a, deepest_a, beyond_a, weight, length_a)
+            head_a, deepest_a, beyond_a = _place(at_a, placed_a, stamp, head_a, deepest_a, beyond_a, weight)
             left_a -= 1
         if at_b >= 0:
             if credited:
                 odds_b[r] = weight[at_b] * weight_a
-            head_b, deepest_b, beyond_b = _place(at_b, placed_b, stamp, head_b, deepest_b, beyond_b, weight, length_b)
+            head_b, deepest_b, beyond_b = _place(at_b, placed_b, stamp, head_b, deepest_b, beyond_b, weight)
             left_b -= 1
         r += 1
     return r

@@ -46,6 +46,18 @@ def _draft_tables(pair: Pair) -> tuple[NDArray[np.integer], ...]:
     return *tables, page_lengths(tables[2], tables[4], tables[5], pair.k)
 
 
+def _listable_tables(pair: Pair) -> tuple[NDArray[np.integer], ...]:
+    """The same, where every query has few enough drafts to go through them all."""
+    tables = _draft_tables(pair)
+    coins, query = most_coins(*tables)
+    if coins > MOST_COINS:
+        raise TooManyDisplaysError(
+            f"query {query} has 2^{coins} drafts at k = {pair.k}, too many to list (at most 2^{MOST_COINS}); "
+            "simulate() has no such limit"
+        )
+    return tables
+
+
 @dataclass(frozen=True, repr=False)
 class TeamDraft(Method):
     """Team-draft interleaving.
@@ -60,14 +72,7 @@ class TeamDraft(Method):
         checks.one_of("outcome", self.outcome, ("sign", "sum"))
 
     def displays(self, pair: Pair) -> Displays:
-        tables = _draft_tables(pair)
-        coins, query = most_coins(*tables)
-        if coins > MOST_COINS:
-            raise TooManyDisplaysError(
-                f"query {query} has 2^{coins} drafts at k = {pair.k}, too many to list (at most 2^{MOST_COINS}); "
-                "simulate() has no such limit"
-            )
-        rankings, credits, offsets = team_draft_displays(*tables)
+        rankings, credits, offsets = team_draft_displays(*_listable_tables(pair))
         counts = np.diff(offsets)
         mixture = Mixture(rankings, np.repeat(1 / counts, counts), offsets, pair.n_documents)
         value = Majority.certain(credits) if self.outcome == "sign" else Linear(credits.astype(float))
@@ -76,10 +81,10 @@ class TeamDraft(Method):
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
-        if shortcut and most_coins(*_draft_tables(pair))[0] <= SHORTCUT_COINS:
+        tables = _draft_tables(pair)
+        if shortcut and most_coins(*tables)[0] <= SHORTCUT_COINS:
             return self.draw(self.outcome_law(pair, user), checkpoints, seed=seed)
         check_user(user, pair.k, pair.n_documents)
-        tables = _draft_tables(pair)
 
         def run(points: IntArray, totals: FloatArray) -> None:
             simulate_team_draft(
@@ -92,7 +97,7 @@ class TeamDraft(Method):
     def outcome_law(self, pair: Pair, user: User) -> FloatArray:
         """P(value, number of clicks) of one impression, exactly: rows are values -1, 0, 1 (or -k to k for "sum")."""
         check_user(user, pair.k, pair.n_documents)
-        law = np.asarray(team_draft_distribution(*_draft_tables(pair), *user_arrays(user)))
+        law = np.asarray(team_draft_distribution(*_listable_tables(pair), *user_arrays(user)))
         if self.outcome == "sum":
             return law
         return np.stack([law[: pair.k].sum(0), law[pair.k], law[pair.k + 1 :].sum(0)])
