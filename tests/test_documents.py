@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "docs/methods.md", "docs/logopt.md"]
+PAGES = ["README.md", "docs/methods.md", "docs/estimators.md", "docs/logopt.md", "docs/intervals.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

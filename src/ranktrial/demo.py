@@ -1,117 +1,244 @@
-"""What does it look like? One pair of rankers on simulated users, compared by every method."""
+"""The command `ranktrial demo`: a whole trial through the real service, on simulated users whose true preference is known."""
 
 from __future__ import annotations
 
+import json
+import socket
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Annotated, Any
 
-from ranktrial.data import Dataset, train_rankers
-from ranktrial.methods import (
-    AB,
-    Balanced,
-    Counterfactual,
-    LogOpt,
-    Method,
-    Optimized,
-    Probabilistic,
-    TeamDraft,
-    Trajectory,
-)
+import numpy as np
+import typer
+
+from ranktrial.arrays import FloatArray
+from ranktrial.console import out, plain_errors, progress_bar
+from ranktrial.data import yahoo_like
+from ranktrial.live import Report
 from ranktrial.rankings import Pair
-from ranktrial.seeds import children
-from ranktrial.users import User, position_based, position_bias
+from ranktrial.report_command import read_report
+from ranktrial.seeds import children, generator
+from ranktrial.users import position_based, position_bias
+
+NAME = "demo"
+HOST = "127.0.0.1"
+VISITORS = 25  # whose clicks are sent together
+CONNECTIONS = 4
+PATIENCE = 120.0  # seconds: the service compiles its kernels when it starts for the first time
 
 
-@dataclass(frozen=True)
+# --- the world ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
 class World:
-    """Two rankers and the users who click on them; the truth is known exactly."""
-
-    dataset: Dataset
-    pair: Pair
-    user: User
-    ctr_a: float
-    ctr_b: float
-
-    @property
-    def delta(self) -> float:
-        return self.ctr_a - self.ctr_b
-
-
-@dataclass(frozen=True)
-class Row:
-    """How one method fared.
+    """What two rankers return for each query, and visitors who click by the position-based model.
 
     Attributes:
-        method: As it is written.
-        estimates: The estimate at each checkpoint.
-        errors: Its distance from the true difference.
-        prefers: "A", "B" or "neither" at the last checkpoint.
-        ctr: Clicks per impression that users gave while the method ran.
-        impressions_per_second: Of the simulation on one core, without set-up (for LogOpt with the optimisation of its
-            policy); None where a whole run is drawn at once.
-        comparable: The estimate is a difference in clicks, so its error goes to zero; False for interleaving.
+        a: Ranker A's list of ids for each query.
+        b: Ranker B's.
+        zeta: Probability that a document is clicked once it is looked at.
+        theta: Probability that each rank is looked at.
+        delta: The true difference in clicks per impression.
     """
 
-    method: str
-    estimates: tuple[float, ...]
-    errors: tuple[float, ...]
-    prefers: str
-    ctr: float
-    impressions_per_second: float | None
-    comparable: bool
+    a: list[list[str]]
+    b: list[list[str]]
+    zeta: dict[str, float]
+    theta: FloatArray
+    delta: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    @classmethod
+    def make(cls, *, queries: int = 100, k: int = 10, seed: int = 1) -> World:
+        """Both rank by relevance and noise, B with more of it."""
+        data, noise, ties = children(seed, 3)
+        dataset = yahoo_like(queries, data)
+        zeta, theta, random = dataset.zeta(), position_bias(k), generator(noise)
+        scores = [zeta + random.normal(0, spread, len(zeta)) for spread in (0.15, 0.3)]
+        pair = Pair.from_scores(scores[0], scores[1], dataset.offsets, k, seed=ties)
+        a, b = ([[f"doc-{d}" for d in ranker[q]] for q in range(queries)] for ranker in (pair.a, pair.b))
+        ids = {f"doc-{d}": float(chance) for d, chance in enumerate(zeta)}
+        return cls(a, b, ids, theta, pair.delta(position_based(zeta, theta)))
 
-
-def build_world(dataset: Dataset, *, k: int, seed: int, progress: Callable[[int, int], None] | None = None) -> World:
-    """Train two linear rankers on 100 queries each and let position-based users (theta = 1/rank) click."""
-    training, ties = children(seed, 2)
-    rankers = train_rankers(dataset, 2, seed=training, rankers="code", progress=progress)
-    scores = [rankers.scores(dataset, i) for i in range(2)]
-    theta = position_bias(k)
-    pair = Pair.from_scores(scores[0], scores[1], dataset.offsets, k, seed=ties).knowing(theta=theta)
-    user = position_based(dataset.zeta(), theta)
-    return World(dataset, pair, user, *pair.ctr(user))
-
-
-def demo_methods() -> list[Method]:
-    interleaving: list[Method] = [TeamDraft(), Probabilistic(), Optimized(), Balanced()]
-    counterfactual = [Counterfactual(logging=logging) for logging in ("uniform", "ab", "optimal")]
-    return [AB(), AB(estimate="means"), *interleaving, *counterfactual, LogOpt(), LogOpt(bias="estimated")]
+    def clicks(self, ranking: list[str], random: np.random.Generator) -> list[str]:
+        luck = random.random(len(self.theta))
+        return [d for d, theta, chance in zip(ranking, self.theta, luck) if chance < theta * self.zeta[d]]
 
 
-def run_method(method: Method, world: World, checkpoints: list[int], *, seed: int) -> Row:
-    pair, user = world.pair, world.user
-    # Displays that are listed beforehand are set-up, and so is compiling: neither counts as the simulation's time.
-    listed = method.displays(pair) if isinstance(method, (AB, Optimized, Balanced)) else None
-    at_once = method == AB(estimate="means")
-
-    def simulate(points: list[int]) -> Trajectory:
-        if listed is not None and not at_once:
-            return listed.simulate(user, points, seed=seed)
-        return method.simulate(pair, user, points, seed=seed, shortcut=False)
-
-    if not isinstance(method, LogOpt):
-        simulate([1])
-    start = time.perf_counter()
-    run = simulate(checkpoints)
-    elapsed = time.perf_counter() - start
-    final = run.estimate[-1]
-    return Row(
-        str(method),
-        tuple(run.estimate.tolist()),
-        tuple(run.absolute_error(world.delta).tolist()),
-        "A" if final > 0 else "B" if final < 0 else "neither",
-        float(run.ctr[-1]),
-        None if at_once else checkpoints[-1] / elapsed,
-        isinstance(method, (AB, Counterfactual, LogOpt)),
-    )
+# --- the service and its visitors -------------------------------------------------------------------------------------------
 
 
-def checkpoints_to(impressions: int) -> list[int]:
-    """Powers of ten from 1,000, ending with the number asked for."""
-    powers = [10**e for e in range(3, 10) if 10**e < impressions]
-    return sorted({*powers, impressions})
+@contextmanager
+def service(store: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The service as a process of its own on a free port, ready for requests; it ends with the block."""
+    with closing(socket.socket()) as free:
+        free.bind((HOST, 0))
+        port = free.getsockname()[1]
+    log = store.with_suffix(".log")
+    command = [sys.executable, "-c", "from ranktrial.cli import main; main()", "serve", str(store)]
+    with log.open("wb") as text:
+        process = subprocess.Popen([*command, "--host", HOST, "--port", str(port)], stdout=text, stderr=text)
+    try:
+        _wait_until_ready(process, port, log)
+        yield process, port
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise OSError(f"the service did not start: {log.read_text(errors='replace').strip()[-500:]}")
+        try:
+            with closing(Line(port)) as line:
+                line.ask("GET", "/readyz")
+            return
+        except (OSError, HTTPException):
+            time.sleep(0.2)
+    raise OSError(f"the service was not ready after {PATIENCE:g} s, see {log}")
+
+
+class Line:
+    """A connection to the service."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = HTTPConnection(HOST, port, timeout=PATIENCE)
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """The service's answer; anything but a success is an OSError."""
+        content = None if body is None else json.dumps(body)
+        self._connection.request(method, path, content, {"Content-Type": "application/json"})
+        answer = self._connection.getresponse()
+        text = answer.read()
+        if answer.status >= 300:
+            raise OSError(f"{method} {path} was answered {answer.status}: {text.decode(errors='replace')[:500]}")
+        return json.loads(text) if text.startswith((b"{", b"[")) else None
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def visit(world: World, port: int, visitors: range, seed: int) -> None:
+    """Each visitor searches once, looks and clicks; all their clicks are sent in the end."""
+    events = []
+    with closing(Line(port)) as line:
+        for visitor in visitors:
+            random = generator(np.random.SeedSequence([seed, visitor]))
+            query = int(random.integers(len(world.a)))
+            lists = {"a": world.a[query], "b": world.b[query]}
+            body = {"query": f"query {query}", "unit": f"visitor-{visitor}", **lists, "size": len(world.theta)}
+            shown = line.ask("POST", f"/v1/trials/{NAME}/rank", body)
+            events += [{"id": shown["id"], "document": d} for d in world.clicks(shown["ranking"], random)]
+        line.ask("POST", "/v1/events", {"events": events})
+
+
+def run(world: World, port: int, impressions: int, seed: int, tell: Callable[[int, Any], None]) -> None:
+    """All visitors, some at a time; ``tell`` gets the number so far and, now and then, the report."""
+    blocks = [range(start, min(start + VISITORS, impressions)) for start in range(0, impressions, VISITORS)]
+    look = max(impressions // 4, VISITORS)
+    with ThreadPoolExecutor(CONNECTIONS) as pool, closing(Line(port)) as line:
+        for block, _ in zip(blocks, pool.map(lambda block: visit(world, port, block, seed), blocks)):
+            due = block.stop // look > block.start // look and block.stop < impressions
+            tell(block.stop, line.ask("GET", f"/v1/trials/{NAME}/report") if due else None)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------
+
+
+def demo_command(
+    impressions: Annotated[int, typer.Option(min=100, help="Simulated searches.")] = 4_000,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, other rankers and visitors.")] = 1,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder for store and report; a temporary one by default.")
+    ] = None,
+    keep: Annotated[bool, typer.Option(help="Leave the service and its page running until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of text.")] = False,
+) -> None:
+    """Run a whole trial: the HTTP service, simulated visitors who search and click, the live page, the report.
+
+    Ranker A is better than ranker B, and by how much is known exactly: see whether the trial finds out.
+    """
+    with plain_errors():
+        place = Path(tempfile.mkdtemp(prefix="ranktrial-demo-")) if folder is None else folder
+        place.mkdir(parents=True, exist_ok=True)
+        store, html = place / "demo.db", place / "report.html"
+        if store.exists():
+            raise ValueError(f"--out: {store} exists already, choose another folder")
+        say = (lambda text: None) if as_json else _say
+        world = World.make(seed=seed)
+        with progress_bar("starting the service"):
+            running = service(store)
+            process, port = running.__enter__()
+        try:
+            report = _trial(world, port, store, impressions, seed, say)
+            report.to_html(html)
+            if as_json:
+                print(json.dumps(_result(world, report, html), indent=2))
+            say(f"\n{_against_truth(world, report)}\nThe report: {html}")
+            if keep:
+                say(f"The live page stays at http://{HOST}:{port}/ until Ctrl-C.")
+                process.wait()
+        except KeyboardInterrupt:
+            say("stopped")
+        finally:
+            running.__exit__(None, None, None)
+
+
+def _trial(
+    world: World, port: int, store: Path, impressions: int, seed: int, say: Callable[[str], None]
+) -> Report:
+    """From the first request to the report."""
+    with closing(Line(port)) as line:
+        line.ask("PUT", f"/v1/trials/{NAME}", {"method": "LogOpt()", "k": len(world.theta), "seed": seed})
+    say(f"{len(world.a)} queries, two rankers; the true difference in clicks per search is {world.delta:+.4f}.")
+    say(f"Live page: http://{HOST}:{port}/\n")
+    with progress_bar(f"{impressions:,} visitors search and click") as progress:
+
+        def tell(done: int, report: Any) -> None:
+            progress(done, impressions)
+            if report is not None:
+                say(f"after {done:>7,} searches: {report['verdict']}")
+
+        run(world, port, impressions, seed, tell)
+    report = read_report(store, NAME)
+    say(f"after {impressions:>7,} searches: {report.verdict}")
+    return report
+
+
+def _say(text: str) -> None:
+    out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _result(world: World, report: Report, html: Path) -> dict[str, Any]:
+    low, high = report.interval
+    return {
+        "truth": world.delta,
+        "delta": report.delta,
+        "interval": [low, high],
+        "verdict": report.verdict,
+        "right": low <= world.delta <= high,
+        "impressions": report.impressions,
+        "clicks": report.clicks,
+        "html": str(html),
+    }
+
+
+def _against_truth(world: World, report: Report) -> str:
+    low, high = report.interval
+    where = "inside" if low <= world.delta <= high else "outside"
+    better = "A" if world.delta > 0 else "B"
+    return f"The truth is {world.delta:+.4f}, {better} is better: {where} the interval {low:+.4f} to {high:+.4f}."

@@ -19,6 +19,7 @@ from ranktrial.design.closed_form import (
     closed_form_query,
     least_variance_mixture,
     price,
+    priced_design,
 )
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, Rankings, exposure_of, ips_weights, rank_by_score
 from ranktrial.users import User, position_based, position_bias
@@ -320,6 +321,31 @@ def test_a_higher_floor_costs_more_spread_and_fewer_clicks() -> None:
     assert (prices[0].ctr_a, prices[0].ctr_b) == pytest.approx(pair.ctr(user))
     assert prices[1].ctr == pytest.approx(closed_form(pair, theta, floor=0.5).ctr(user))
     assert set(prices[1].to_dict()) >= {"ctr", "ctr_mean", "loss", "extra_spread", "agreement"}
+
+
+@given(world=small_worlds(queries=2), beta=st.sampled_from([0.0, 0.5, 1.0]), zeta0=st.sampled_from([None, 0.4]))
+def test_every_design_comes_with_its_price(world: tuple[Pair, User], beta: float, zeta0: float | None) -> None:
+    """Against the same design without a floor: clicks of what is shown and the exact variance of the estimate."""
+    pair, user = world
+    theta = pair.known_theta
+    reader = position_based(user.zeta, theta)
+    shown, told = priced_design(pair, theta, floor=beta, zeta0=zeta0, relevance=user.zeta)
+    assert np.array_equal(shown.rankings, closed_form(pair, theta, floor=beta, zeta0=zeta0).rankings)
+    free = closed_form(pair, theta, zeta0=zeta0)
+    for mixture, variance in ((shown, told.variance), (free, told.variance_without_floor)):
+        values = ips_weights(pair.lam(theta), mixture.exposure(theta), pair.offsets).values
+        moments = mixture.moments(np.where(mixture.rankings >= 0, values[mixture.rankings], 0), reader)
+        assert variance == pytest.approx(moments.variance, abs=1e-12)
+    assert told.ctr == pytest.approx(shown.ctr(reader), abs=1e-12)
+    if not beta:
+        assert told.extra_variance == told.extra_spread == 0
+    assert "clicks an impression" in str(told)
+
+
+def test_the_price_of_what_cannot_be_estimated_is_infinite() -> None:
+    pair, _ = Pair.from_lists(["ab"], ["ba"], k=1)
+    told = price(pair, [1.0], Mixture.always(pair.top_a, 2))
+    assert told.extra_variance == told.extra_spread == told.largest_weight == np.inf
 
 
 def test_the_full_floor_keeps_what_both_show_at_the_same_rank() -> None:

@@ -107,7 +107,7 @@ def test_large_inputs_give_probabilities_without_warnings() -> None:
     network = Network.initialise(2, seed=10)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        p = network.probabilities([[1e6, -1e6], [-1e6, 1e6]])
+        p = network.probabilities(np.array([[1e6, -1e6], [-1e6, 1e6]]))
         network.fit_step([[1e6, -1e6], [-1e6, 1e6]], [0.0, 1.0], Adam())
     assert np.all((p >= 0) & (p <= 1))
 

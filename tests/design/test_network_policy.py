@@ -8,7 +8,7 @@ from ranktrial.design.network import Adam, Network
 from ranktrial.design.network_policy import (
     Objective,
     ips_variance,
-    list_inputs,
+    lambda_inputs,
     network_policy,
     optimise,
     policy_inputs,
@@ -31,13 +31,13 @@ def objective(n_queries: int = 40, n_documents: int = 10, k: int = 4, seed: int 
 def test_inputs_are_scaled_within_each_query() -> None:
     columns = np.array([[1.0, 5], [3, 5], [2, 5], [7, 1], [7, 3]])
     expected = np.array([[0, 0], [1, 0], [0.5, 0], [0, 0], [0, 1]])
-    np.testing.assert_allclose(scaled_by_query(columns, np.array([0, 3, 3, 5])), expected)
+    np.testing.assert_allclose(scaled_by_query(columns.T, np.array([0, 3, 3, 5])), expected)
 
 
-def test_list_inputs_by_hand() -> None:
+def test_lambda_inputs_by_hand() -> None:
     pair, _ = Pair.from_lists([["a", "b"]], [["b", "c"]], k=2)
     lam = pair.lam(np.array([1, 0.5]))  # a: 1, b: .5 - 1, c: -.5
-    found = list_inputs(pair, lam)
+    found = lambda_inputs(pair, lam)
     np.testing.assert_allclose(found[:, 0], [1, 0, 0])
     np.testing.assert_allclose(found[:, 1], [1, 0, 0])
     np.testing.assert_allclose(found[:, 3], [0, 0, 0])  # [lambda = 0] is the same for all
@@ -125,6 +125,6 @@ def test_features_of_any_scale_are_brought_to_the_unit_interval() -> None:
     lam = pair.lam(pair.known_theta)
     raw = np.random.default_rng(0).normal(size=(pair.n_documents, 2)).astype(np.float32) * 1e6
     inputs = policy_inputs(pair.knowing(features=raw), lam, "features")
-    np.testing.assert_allclose(inputs, scaled_by_query(raw.astype(np.float64), pair.offsets))
+    np.testing.assert_allclose(inputs[:], scaled_by_query(raw.T, pair.offsets))
     unit = np.random.default_rng(1).random((pair.n_documents, 2)).astype(np.float32)
-    assert np.array_equal(policy_inputs(pair.knowing(features=unit), lam, "features"), unit)
+    assert np.array_equal(policy_inputs(pair.knowing(features=unit), lam, "features")[:], unit)

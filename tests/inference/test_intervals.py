@@ -6,10 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from ranktrial.arrays import FloatArray
-from ranktrial.inference import asymptotic_radius, asymptotic_sequence, betting_sequence, fixed_interval
-from ranktrial.inference._kernels import greatest_log_wealth, predictable_bets
+from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.inference._kernels import NEVER, predictable_bets, refuted_at
+from ranktrial.inference.intervals import (
+    Band,
+    UnitSums,
+    asymptotic_radius,
+    asymptotic_sequence,
+    betting_sequence,
+    difference_values,
+    fixed_interval,
+    refuted_after,
+)
 
 
 def values(rng: np.random.Generator, n: int) -> FloatArray:
@@ -64,13 +74,20 @@ def test_looking_from_the_first_click_on_rules_nothing_out_too_early() -> None:
 
 
 def test_the_betting_sequence_is_about_as_tight_as_the_asymptotic() -> None:
-    x = values(np.random.default_rng(2), 10_000)
-    betting = betting_sequence(x, [10_000], bound=BOUND)
-    asymptotic = asymptotic_sequence(x, [10_000])
-    low, high = fixed_interval(x)
-    for band in (betting, asymptotic):
-        ratio = (band.high[0] - band.low[0]) / (high - low)
-        assert 1.2 < ratio < 2.2
+    """What was ruled out on the way stays ruled out, so single runs differ: the mean of 20."""
+    rng = np.random.default_rng(2)
+    ratios = []
+    for _ in range(20):
+        x = values(rng, 5000)
+        low, high = fixed_interval(x)
+        bands = (
+            betting_sequence(x, [5000], bound=BOUND, tightest_at=5000, tolerance=1e-4),
+            asymptotic_sequence(x, [5000], tightest_at=5000),
+        )
+        ratios.append([(band.high[0] - band.low[0]) / (high - low) for band in bands])
+    betting, asymptotic = np.mean(ratios, axis=0)
+    assert 1.3 < asymptotic < 1.7
+    assert 1.2 < betting < 1.6
 
 
 def test_the_asymptotic_radius_is_the_published_formula() -> None:
@@ -91,31 +108,160 @@ def test_ends_never_move_back() -> None:
         assert np.all(np.diff(band.high) <= 0)
 
 
-@given(st.lists(st.floats(-2, 2), min_size=2, max_size=30))
-def test_wealth_agrees_with_a_plain_bookkeeper_and_is_monotone(x: list[float]) -> None:
-    y = (np.array(x) + BOUND) / (2 * BOUND)
-    bets = predictable_bets(y, 0.05)
+sizes_and_values = st.lists(
+    st.tuples(st.integers(1, 4), st.floats(-BOUND, BOUND)).map(lambda unit: (unit[0], unit[0] * unit[1])),
+    min_size=2,
+    max_size=30,
+)
+
+
+@given(sizes_and_values)
+def test_wealth_agrees_with_a_plain_bookkeeper_and_is_monotone(units: list[tuple[int, float]]) -> None:
+    """Units of 1 to 4 impressions, at most 4: y = (sum + size * bound) / (2 * bound * 4) of w = size / 4."""
+    w = np.array([size / 4 for size, _ in units])
+    y = np.clip([(total + size * BOUND) / (8 * BOUND) for size, total in units], 0, w)
+    bets = predictable_bets(y, w, 0.05, 10.0)
+    needed = 0.7
     for above in (True, False):
         last = None
         for mean in np.linspace(0.05, 0.95, 10):
-            wealth, best = 1.0, 1.0
-            for value, bet in zip(y, bets):
+            wealth, first = 1.0, NEVER
+            for i, (value, weight, bet) in enumerate(zip(y, w, bets)):
                 stake = min(bet, 0.5 / (mean if above else 1 - mean))
-                wealth *= 1 + stake * ((value - mean) if above else (mean - value))
-                best = max(best, wealth)
-            found = greatest_log_wealth(y, bets, mean, above)
-            assert found == pytest.approx(math.log(best), abs=1e-9)
+                gain = value - mean * weight if above else mean * weight - value
+                assert stake * gain >= -0.5 - 1e-12
+                wealth *= 1 + stake * gain
+                if first == NEVER and wealth > math.exp(needed):
+                    first = i
+            found = refuted_at(y, w, bets, mean, above, needed)
+            assert found == first or abs(math.log(wealth) - needed) < 1e-9
+            time = math.inf if found == NEVER else found
             if last is not None:
-                assert found <= last + 1e-12 if above else found >= last - 1e-12
-            last = found
+                assert time >= last if above else time <= last
+            last = time
 
 
 def test_bets_do_not_look_ahead() -> None:
     x = values(np.random.default_rng(4), 200)
-    y = (x + BOUND) / (2 * BOUND)
+    y, w = (x + BOUND) / (2 * BOUND), np.ones(200)
     changed = y.copy()
     changed[100:] = 1 - changed[100:]
-    assert np.array_equal(predictable_bets(y, 0.05)[:101], predictable_bets(changed, 0.05)[:101])
+    assert np.array_equal(predictable_bets(y, w, 0.05, 10.0)[:101], predictable_bets(changed, w, 0.05, 10.0)[:101])
+
+
+def test_a_mean_is_refuted_when_the_sequence_first_leaves_it_out() -> None:
+    x = values(np.random.default_rng(8), 400)
+    band = betting_sequence(x, np.arange(1, 401), bound=BOUND, tolerance=1e-9)
+    for mean in (-0.5, 0.0, 0.1, 0.15, 0.5, 1.0):
+        outside = np.flatnonzero((band.low > mean) | (band.high < mean))
+        assert refuted_after(x, mean, bound=BOUND) == (outside[0] + 1 if len(outside) else None)
+
+
+# --- units of several impressions -----------------------------------------------------------------------------------------
+
+
+def test_the_error_of_units_is_the_direct_formula() -> None:
+    rng = np.random.default_rng(9)
+    x, units = rng.normal(1, 2, 50), rng.integers(0, 7, 50)
+    mean = x.mean()
+    squares = sum(sum(x[i] - mean for i in range(50) if units[i] == u) ** 2 for u in range(7))
+    error = math.sqrt(7 / 6 * squares) / 50
+    sums = UnitSums.of(x, units)
+    assert (sums.mean, sums.standard_error) == pytest.approx((mean, error))
+    low, high = fixed_interval(x, units=units)
+    assert (low + high) / 2 == pytest.approx(mean)
+    assert (high - low) / 2 == pytest.approx(stats.t.ppf(0.975, 6) * error)
+    assert fixed_interval(sums) == (low, high)
+
+
+def test_impressions_as_units_give_the_textbook_interval() -> None:
+    x = np.random.default_rng(10).normal(size=30)
+    reach = stats.t.ppf(0.95, 29) * x.std(ddof=1) / math.sqrt(30)
+    for units in (None, np.arange(30)):
+        assert fixed_interval(x, 0.9, units=units) == pytest.approx((x.mean() - reach, x.mean() + reach))
+
+
+@given(st.lists(st.tuples(st.floats(-2, 2), st.integers(0, 3)), min_size=1, max_size=30), st.data())
+def test_merged_parts_are_the_whole(rows: list[tuple[float, int]], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(rows)))
+    x, units = [value for value, _ in rows], [f"user {unit}" for _, unit in rows]
+    whole = UnitSums.of(x, units)
+    parts = [UnitSums.of(x[part], units[part]) for part in (slice(0, cut), slice(cut, None)) if x[part]]
+    merged = UnitSums.merged(parts)
+    assert whole.units is not None
+    assert merged.units is not None
+    assert merged.units.tolist() == whole.units.tolist() == list(dict.fromkeys(units))
+    assert np.array_equal(merged.impressions, whole.impressions)
+    assert merged.totals == pytest.approx(whole.totals, abs=1e-12)
+    plain = UnitSums.merged([UnitSums.of(x[:cut]), UnitSums.of(x[cut:])])
+    assert np.array_equal(plain.totals, x)
+
+
+def visits(rng: np.random.Generator, users: int) -> tuple[FloatArray, IntArray]:
+    """Values of users who come 1 to 8 times, alike each time: those who come often click more. Mean 13/27 per visit."""
+    sizes = np.where(rng.random(users) < 0.7, 1, 8)
+    taste = np.where(rng.random(users) < np.where(sizes == 1, 0.2, 0.6), 1.0, 0.0)
+    units = np.repeat(np.arange(users), sizes)
+    return np.where(rng.random(len(units)) < 0.9, taste[units], 0.0), units
+
+
+VISIT_MEAN = 0.9 * (0.7 * 0.2 + 0.3 * 8 * 0.6) / (0.7 + 0.3 * 8)
+
+
+def missed_by(band: Band) -> bool:
+    return bool(np.any((band.low > VISIT_MEAN) | (band.high < VISIT_MEAN)))
+
+
+def test_users_as_units_cover_where_their_impressions_as_units_do_not() -> None:
+    rng = np.random.default_rng(11)
+    runs, points = 400, np.unique(np.geomspace(50, 400, 20).astype(int))
+    inside = {"users": 0, "impressions": 0}
+    missed = {"asymptotic": 0, "betting": 0}
+    for _ in range(runs):
+        x, units = visits(rng, 400)
+        for name, ends in (("users", fixed_interval(x, units=units)), ("impressions", fixed_interval(x))):
+            inside[name] += ends[0] < VISIT_MEAN < ends[1]
+        missed["asymptotic"] += missed_by(asymptotic_sequence(x, points, units=units, tightest_at=200))
+        missed["betting"] += refuted_after(x, VISIT_MEAN, bound=1, units=units, largest_unit=8) is not None
+    assert abs(inside["users"] / runs - 0.95) < 4.5 * np.sqrt(0.95 * 0.05 / runs)
+    assert inside["impressions"] / runs < 0.8
+    for count in missed.values():
+        assert count / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+
+
+def test_sequences_over_units_count_units_and_close_in_on_the_ratio() -> None:
+    x, units = visits(np.random.default_rng(12), 20_000)
+    asymptotic = asymptotic_sequence(x, [20_000], units=units)
+    betting = betting_sequence(x, [20_000], bound=1, units=units, largest_unit=8)
+    low, high = fixed_interval(x, units=units)
+    for band in (asymptotic, betting):
+        assert band.low[0] < x.mean() < band.high[0]
+        assert 1.2 < (band.high[0] - band.low[0]) / (high - low) < 2.5
+
+
+def test_equal_units_are_as_good_as_their_means() -> None:
+    """Twice every value by the same unit: the same sequences, per unit, as of single values."""
+    x = values(np.random.default_rng(13), 500)
+    twice, units = np.repeat(x, 2), np.repeat(np.arange(500), 2)
+    for single, double in (
+        (asymptotic_sequence(x, [200, 500]), asymptotic_sequence(twice, [200, 500], units=units)),
+        (
+            betting_sequence(x, [200, 500], bound=BOUND),
+            betting_sequence(twice, [200, 500], bound=BOUND, units=units, largest_unit=2),
+        ),
+    ):
+        assert double.low == pytest.approx(single.low, abs=1e-6)
+        assert double.high == pytest.approx(single.high, abs=1e-6)
+
+
+def test_the_difference_in_means_is_welchs_in_large_samples() -> None:
+    rng = np.random.default_rng(14)
+    a = rng.random(5000) < 0.3
+    clicks = rng.poisson(np.where(a, 1.2, 1.0)).astype(float)
+    sums = UnitSums.of(difference_values(clicks, a))
+    assert sums.mean == pytest.approx(clicks[a].mean() - clicks[~a].mean())
+    welch = math.sqrt(clicks[a].var() / a.sum() + clicks[~a].var() / (~a).sum())
+    assert sums.standard_error == pytest.approx(welch, rel=1e-3)
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e6])
@@ -135,6 +281,26 @@ def test_a_large_mean_does_not_spoil_the_spread(shift: float) -> None:
         (lambda: betting_sequence([1.0, 3.0], [2], bound=2), "value 1 is 3, beyond the bound 2"),
         (lambda: betting_sequence([1.0, 1.0], [2], bound=0), "bound is 0, must be positive"),
         (lambda: betting_sequence([1.0, 1.0], [2], bound=2, level=1), "level is 1"),
+        (lambda: fixed_interval([0.0] * 9), "all 9 units have the mean 0: without a spread there is no interval"),
+        (lambda: fixed_interval([0.1] * 9, units=[1, 1, 1, 2, 2, 2, 3, 3, 3]), "all 3 units have the mean 0.1"),
+        (lambda: fixed_interval([1.0, 2.0], units=["ann", "ann"]), "1 units, an interval needs at least 2"),
+        (lambda: fixed_interval([1.0, 2.0], units=[1]), r"units have shape \(1,\), values \(2,\)"),
+        (lambda: fixed_interval(UnitSums.of([1.0, 2.0]), units=[1, 2]), "units are given twice"),
+        (lambda: fixed_interval([]), "0 values"),
+        (lambda: UnitSums.merged([]), "nothing to merge"),
+        (lambda: UnitSums.of([1.0]) + UnitSums.of([1.0], ["ann"]), "cannot be merged"),
+        (lambda: UnitSums.of([]).mean, "have no mean"),
+        (lambda: difference_values([1.0, 2.0], [True, True]), "all 2 impressions are of A"),
+        (lambda: difference_values([1.0, 2.0], [True]), "must be one each"),
+        (
+            lambda: betting_sequence([1.0, 1.0], [1], bound=2, units=["ann", "ann"]),
+            "unit ann has 2 impressions, largest_unit is 1",
+        ),
+        (
+            lambda: refuted_after([1.0, 3.0, 5.0], 0, bound=2, units=["ann", "bob", "bob"], largest_unit=2),
+            "mean of unit bob is 4, beyond the bound 2",
+        ),
+        (lambda: refuted_after([1.0], 3, bound=2), "mean is 3, must be between -2 and 2"),
     ],
 )
 def test_bad_input_is_refused(call: object, message: str) -> None:

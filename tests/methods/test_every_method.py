@@ -15,6 +15,7 @@ from ranktrial.methods import (
     Balanced,
     Counterfactual,
     Linear,
+    LogOpt,
     Method,
     Optimized,
     Probabilistic,
@@ -60,6 +61,10 @@ METHODS = [
     Case(Counterfactual(logging="optimal"), unbiased="known bias"),
     Case(Counterfactual(logging="optimal", floor=0.5), unbiased="known bias"),
     Case(Counterfactual(logging="ab", clip=0.5), fair=False),
+    # Designs that change on the way have tests of their own.
+    Case(LogOpt(schedule=()), unbiased="known bias"),
+    Case(LogOpt(schedule=(), estimate="constant", floor=0.5), unbiased="known bias"),
+    Case(LogOpt(schedule=(), estimate="rank-aware"), unbiased="known bias"),
 ]
 every_method = pytest.mark.parametrize("case", METHODS, ids=str)
 

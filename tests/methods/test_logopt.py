@@ -15,7 +15,7 @@ from ranktrial.users import User, position_based, position_bias
 
 # Small and quick: what is tested is the machinery; how well it optimises is tested in tests/design.
 def quick(**options: Any) -> LogOpt:
-    return LogOpt(steps=30, samples=20, **options)
+    return LogOpt(policy="network", steps=30, samples=20, **options)
 
 
 def world(n_queries: int = 20, n_documents: int = 8, k: int = 4, seed: int = 0) -> tuple[Pair, User]:
@@ -145,11 +145,16 @@ def test_relevance_is_shrunk_towards_the_mean() -> None:
         ({"authors_rows": True}, "authors_rows needs"),
         ({"relevance": "true", "bias": "estimated"}, "the Oracle, which knows the bias"),
         ({"relevance": "true", "start": "rank-2"}, "the Oracle, which assumes nothing"),
+        ({"policy": "best"}, "policy is 'best'"),
+        ({"floor": 0.5}, 'floor belongs to policy="closed-form", but policy is "network"'),
+        ({"relevance": "constant"}, 'relevance="constant" belongs to policy="closed-form"'),
+        ({"policy": "closed-form", "steps": 10}, 'steps belongs to policy="network", but policy is "closed-form"'),
+        ({"policy": "closed-form", "estimate": "dr"}, "estimate is 'dr'"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        LogOpt(**options)  # type: ignore[arg-type]
+        LogOpt(**{"policy": "network", **options})  # type: ignore[arg-type]
 
 
 def test_what_a_variant_needs_is_asked_for() -> None:
@@ -241,7 +246,7 @@ def test_the_authors_rows_reach_the_click_model(monkeypatch: pytest.MonkeyPatch)
 def test_the_designs_expected_counts_add_up_over_versions() -> None:
     """What position-bias estimation is told: impressions of each query times the placement of the version showing them."""
     pair, user = world()
-    state = _State(quick(bias="estimated", schedule=(500,)), pair, user, 1)
+    state = _State(quick(bias="estimated", schedule=(500,)), pair, user, first_theta(pair.k), 1)
     expected = np.zeros((pair.n_documents, pair.k))
     for begin, end in ((0, 500), (500, 2000)):
         state.next_version()
@@ -249,7 +254,11 @@ def test_the_designs_expected_counts_add_up_over_versions() -> None:
         state.show(begin, end, np.array([end]))
         impressions = (state.shown - before)[:, 0].reshape(pair.n_queries, -1).sum(1)
         expected += np.repeat(impressions, 8)[:, None] * state.versions[-1].policy.placement()
-    np.testing.assert_allclose(state.expected, expected, atol=1e-9)
+    counts = state._counts(state.listed, design=True)
+    assert counts.expected is not None
+    np.testing.assert_allclose(counts.expected, expected[state.listed], atol=1e-9)
+    assert np.array_equal(counts.shown, state.shown[state.listed])
+    assert set(np.flatnonzero(pair.lam(pair.known_theta))) <= set(counts.documents)
 
 
 @pytest.mark.parametrize("logging", ["uniform", "lambda", "ab", "optimal"])

@@ -9,7 +9,7 @@ from oracles import click_patterns, small_worlds
 from ranktrial.arrays import NO_DOCUMENT, offsets_of
 from ranktrial.data import Run
 from ranktrial.methods import AB, Balanced, Counterfactual, LogOpt, Method, Optimized, Probabilistic, TeamDraft
-from ranktrial.rankings import Pair, Rankings, expected_clicks, exposure_of, rank_by_score, true_ctr
+from ranktrial.rankings import Pair, Rankings, expected_clicks, exposure_of, list_inputs, rank_by_score, true_ctr
 from ranktrial.users import User, position_based, position_bias
 
 
@@ -144,3 +144,13 @@ def test_a_user_with_too_few_documents_is_refused_everywhere() -> None:
     for method in methods:
         with pytest.raises(ValueError, match="zeta for 1 documents"):
             method.moments(pair, short)
+
+
+def test_inputs_from_lists_by_hand() -> None:
+    """1 / rank and -log rank in A and in B, a document not listed standing past the end; then of the better rank."""
+    pair, ids = Pair.from_lists(["abc", "x"], ["ca", "y"], k=2)
+    ranks = {"a": (1, 2), "b": (2, 3), "c": (3, 1), "x": (1, 2), "y": (2, 1)}
+    expected = [
+        [1 / ranks[d][0], 1 / ranks[d][1], *-np.log(ranks[d]), 1 / min(ranks[d]), -np.log(min(ranks[d]))] for d in ids
+    ]
+    np.testing.assert_allclose(list_inputs(pair), expected)

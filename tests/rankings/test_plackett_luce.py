@@ -347,6 +347,21 @@ def test_counts_are_those_of_the_same_impressions(reads_on: bool) -> None:
         assert clicked[:, 2].sum() < 0.9 * count * chance[:, 2].sum()
 
 
+def test_counts_are_added_to_tables_and_queries_are_known_beforehand() -> None:
+    offsets, scores = offsets_of([len(q) for q in QUERIES]), np.concatenate(QUERIES)
+    user, values = position_based(np.full(len(scores), 0.5), [0.9, 0.5, 0.4]), np.ones(len(scores))
+    _, shown, clicked = pl.simulate_counts(scores, offsets, user, values, [400], seed=6)
+    tables = shown.copy(), clicked.copy()
+    pl.simulate_counts(scores, offsets, user, values, [400], seed=6, tables=tables)
+    assert np.array_equal(tables, (2 * shown, 2 * clicked))
+    drawn = pl.queries_drawn(len(QUERIES), 400, seed=6)
+    assert drawn.sum() == 400
+    for query, (start, end) in enumerate(itertools.pairwise(offsets)):
+        assert shown[start:end, 0].sum() == (drawn[query] if end > start else 0)
+    with pytest.raises(ValueError, match=r"must be .* of uint32"):
+        pl.simulate_counts(scores, offsets, user, values, [4], seed=6, tables=(shown[1:], clicked))
+
+
 # --- many queries ---------------------------------------------------------------------------------------------------------
 
 
@@ -357,6 +372,25 @@ def test_batches_are_the_single_queries_side_by_side() -> None:
         pl.exposures(scores, offsets, theta), np.concatenate([pl.exposure(q, theta) for q in queries])
     )
     assert np.array_equal(pl.placements(scores, offsets, 3), np.concatenate([pl.placement(q, 3) for q in queries]))
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0])
+def test_some_documents_alone_are_as_among_all(spread: float) -> None:
+    random = np.random.default_rng(4)
+    offsets, scores = offsets_of([40, 0, 3, 1, 25]), spread * random.standard_normal(69)
+    wanted = random.random(69) < 0.3
+    wanted[offsets[3] : offsets[4]] = False  # nothing of this query
+    for some, everything in (
+        (
+            pl.exposures(scores, offsets, position_bias(6), wanted=wanted),
+            pl.exposures(scores, offsets, position_bias(6)),
+        ),
+        (pl.placements(scores, offsets, 6, wanted=wanted), pl.placements(scores, offsets, 6)),
+    ):
+        np.testing.assert_allclose(some[wanted], everything[wanted], rtol=1e-9, atol=1e-12)
+        assert np.isnan(some[~wanted]).all()
+    with pytest.raises(ValueError, match="5 documents are wanted or not, there are 69"):
+        pl.exposures(scores, offsets, position_bias(6), wanted=wanted[:5])
 
 
 def test_policy_over_many_queries() -> None:

@@ -227,3 +227,19 @@ def test_regression_em_stops_by_likelihood_or_after_a_fixed_count() -> None:
     np.testing.assert_array_equal(known.theta, world.slope)
     with pytest.raises(ValueError, match="must have one row for each of 6000 documents"):
         RegressionEM(Logistic(5), features[:10]).fit(counts)
+
+
+def test_regression_em_learns_the_same_from_some_documents_a_round() -> None:
+    world, features = logistic_world()
+    counts = world.log(20_000, np.random.default_rng(9))
+    everything = RegressionEM(Logistic(5), features, theta=world.slope).fit(counts)
+    at_most = RegressionEM(Logistic(5), features, theta=world.slope, most=6000).fit(counts)
+    some = RegressionEM(Logistic(5), features, theta=world.slope, most=500, limit=60, tolerance=0).fit(counts)
+    assert everything.zeta is not None
+    assert at_most.zeta is not None
+    assert some.zeta is not None
+    np.testing.assert_array_equal(at_most.zeta, everything.zeta)  # all fit into a round
+    assert np.abs(some.zeta - world.zeta.ravel()).mean() < 0.05
+    # Position bias is estimated from all documents, however few a round may look at.
+    one, two = (RegressionEM(Logistic(5), features, most=most, limit=5).fit(counts) for most in (10, None))
+    np.testing.assert_array_equal(one.theta, two.theta)

@@ -164,10 +164,10 @@ def paper_gradient(
 
 @nb.njit(cache=True)
 def _examined_clicks(scores: Any, theta: Any, zeta: Any, lam: Any) -> Any:
-    """rho, and zeta lambda / rho: what d adds to E[x | ranking] per unit of examination."""
+    """rho where lambda is not 0, and zeta lambda / rho: what d adds to E[x | ranking] per unit of examination."""
     n = scores.shape[0]
     rho = np.empty(n)
-    exposure_into(scores, theta, rho)
+    exposure_into(scores, theta, lam != 0.0, rho)
     g = np.zeros(n)
     for d in range(n):
         if lam[d] != 0.0 and rho[d] > 0.0:
@@ -247,3 +247,15 @@ def second_moment(scores: Any, theta: Any, zeta: Any, lam: Any, samples: Any, st
             squares += a * a
         cross[m] = total * total - squares
     return diagonal, cross
+
+
+@nb.njit(cache=True)
+def scale_by_query(column: Any, offsets: Any, scaled: Any) -> None:
+    """Min-max scale a column to [0, 1] within each query; 0 where it is constant."""
+    for query in range(offsets.shape[0] - 1):
+        low, high = np.inf, -np.inf
+        for d in range(offsets[query], offsets[query + 1]):
+            low = min(low, column[d])
+            high = max(high, column[d])
+        for d in range(offsets[query], offsets[query + 1]):
+            scaled[d] = (column[d] - low) / (high - low) if high > low else 0.0

@@ -11,7 +11,7 @@ float64 from whatever scores come out, so the estimate has no rounding error fro
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -22,6 +22,16 @@ from ranktrial.seeds import Seed, generator
 
 HIDDEN = 32
 MOST_MULTIPLICATIONS = 2**18  # OpenBLAS uses one thread up to here
+ROWS_AT_A_TIME = 2048  # whose activations stay in the cache
+
+
+class Rows(Protocol):
+    """A table of inputs that gives some of its rows: an array, or something that puts them together when asked."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, rows: slice, /) -> Numbers: ...
 
 
 class Activations(NamedTuple):
@@ -47,8 +57,10 @@ def _product(a: Numbers, b: Numbers) -> Numbers:
 
 
 def _sigmoid(x: Numbers) -> Numbers:
-    result: Numbers = 0.5 * np.tanh(0.5 * x) + 0.5
-    return result
+    result = np.minimum(-x, x.dtype.type(80))  # exp(80) is the order of what a float32 holds
+    np.exp(result, out=result)
+    result += 1
+    return np.reciprocal(result, out=result)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +99,17 @@ class Network:
         hidden2 = _sigmoid(_product(hidden1, w2) + b2)
         return Activations(rows, hidden1, hidden2, (hidden2 @ w3 + b3)[:, 0])
 
-    def scores(self, inputs: ArrayLike) -> Numbers:
+    def scores(self, inputs: Rows) -> Numbers:
         """One score per row of inputs."""
-        return self.forward(inputs).scores
+        scores = np.empty(inputs.shape[0], self.parameters.dtype)
+        for start in range(0, len(scores), ROWS_AT_A_TIME):
+            rows = slice(start, start + ROWS_AT_A_TIME)
+            scores[rows] = self.forward(inputs[rows]).scores
+        return scores
 
-    def probabilities(self, inputs: ArrayLike) -> Numbers:
+    def probabilities(self, inputs: Rows) -> Numbers:
         """The sigmoid of the scores."""
-        return _sigmoid(self.forward(inputs).scores)
+        return _sigmoid(self.scores(inputs))
 
     def backward(self, activations: Activations, score_gradient: ArrayLike) -> Numbers:
         """From the gradient of an objective by the scores, that by the parameters; flat, as ``parameters`` is."""

@@ -7,16 +7,18 @@ features, or what the two lists say of it (lambda, ranks), or both; the lists ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray, sum_by_group
+from ranktrial.design._gradient_kernels import scale_by_query
 from ranktrial.design.gradients import VarianceEstimate, low_noise_gradient, objective_estimate, paper_gradient
-from ranktrial.design.network import Adam, Network
+from ranktrial.design.network import Adam, Network, Rows
 from ranktrial.rankings import Mixture, Pair, PlackettLuce
 from ranktrial.rankings.propensity import ips_weights
 from ranktrial.seeds import Seed, children, generator
@@ -26,43 +28,61 @@ INPUTS = ("lists", "features", "both")
 GRADIENTS = ("low-noise", "paper", "authors")
 
 
-def scaled_by_query(columns: FloatArray, offsets: IntArray) -> NDArray[np.float32]:
-    """Each column min-max scaled to [0, 1] within each query; 0 where it is constant."""
-    filled = np.diff(offsets) > 0
-    starts = offsets[:-1][filled]
-    query = np.repeat(np.arange(len(starts)), np.diff(offsets)[filled])
-    low, high = (reduce.reduceat(columns, starts, axis=0)[query] for reduce in (np.minimum, np.maximum))
-    span = high - low
-    return np.asarray(np.divide(columns - low, span, out=np.zeros_like(columns), where=span > 0), np.float32)
+def scaled_by_query(columns: Sequence[NDArray[Any]] | NDArray[Any], offsets: IntArray) -> NDArray[np.float32]:
+    """A table of the columns, each min-max scaled to [0, 1] within each query; 0 where it is constant."""
+    scaled = np.empty((int(offsets[-1]), len(columns)), np.float32)
+    for i, column in enumerate(columns):
+        scale_by_query(np.ascontiguousarray(column, np.float64), offsets, scaled[:, i])
+    return scaled
 
 
-def list_inputs(pair: Pair, lam: FloatArray) -> NDArray[np.float32]:
+def lambda_inputs(pair: Pair, lam: FloatArray) -> NDArray[np.float32]:
     """What two ranked lists say of a document: lambda, its size, square and sign, and its rank in A and in B."""
     ranks = []
     for ranker in (pair.a, pair.b):
         lengths = np.diff(ranker.offsets)
-        rank = np.repeat(lengths.astype(np.float64), np.diff(pair.offsets))  # below the end where it is not listed
+        rank = np.repeat(lengths, np.diff(pair.offsets))  # below the end where it is not listed
         rank[ranker.documents] = np.arange(len(ranker.documents)) - np.repeat(ranker.offsets[:-1], lengths)
         ranks.append(rank)
-    columns = [lam, np.abs(lam), lam**2, lam == 0, lam > 0, *ranks]
-    return scaled_by_query(np.stack([np.asarray(c, np.float64) for c in columns], axis=1), pair.offsets)
+    return scaled_by_query([lam, np.abs(lam), lam**2, lam == 0, lam > 0, *ranks], pair.offsets)
 
 
-def policy_inputs(pair: Pair, lam: FloatArray, which: str) -> NDArray[np.float32]:
-    """The network's inputs, a row per document."""
+def feature_inputs(pair: Pair, which: str) -> NDArray[np.float32]:
+    """Document features as inputs: as they are if between 0 and 1, like those of a data set, which are scaled per query
+    already."""
+    if pair.features is None:
+        raise ValueError(f'inputs is "{which}", which needs document features: give them as pair.knowing(features=...)')
+    if pair.features.min(initial=0) >= 0 and pair.features.max(initial=1) <= 1:
+        return np.asarray(pair.features, np.float32)
+    return scaled_by_query(pair.features.T, pair.offsets)
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyInputs:
+    """The network's inputs, a row per document. The parts stand side by side only in the rows that are asked for: features
+    of a large data set stay in the file they are mapped from."""
+
+    parts: tuple[NDArray[np.float32], ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.parts[0]), sum(part.shape[1] for part in self.parts)
+
+    def __getitem__(self, rows: slice, /) -> NDArray[np.float32]:
+        return np.concatenate([part[rows] for part in self.parts], axis=1)
+
+
+def policy_inputs(
+    pair: Pair, lam: FloatArray, which: str, *, features: NDArray[np.float32] | None = None
+) -> PolicyInputs:
+    """The network's inputs; ``features`` are those of ``feature_inputs`` where they are at hand."""
     checks.one_of("inputs", which, INPUTS)
     parts = []
     if which != "lists":
-        if pair.features is None:
-            raise ValueError(
-                f'inputs is "{which}", which needs document features: give them as pair.knowing(features=...)'
-            )
-        low, high = pair.features.min(initial=0), pair.features.max(initial=1)
-        as_they_are = low >= 0 and high <= 1  # like those of a data set, which are scaled per query already
-        parts.append(pair.features if as_they_are else scaled_by_query(pair.features.astype(np.float64), pair.offsets))
+        parts.append(feature_inputs(pair, which) if features is None else features)
     if which != "features":
-        parts.append(list_inputs(pair, lam))
-    return np.concatenate(parts, axis=1) if len(parts) > 1 else np.ascontiguousarray(parts[0], np.float32)
+        parts.append(lambda_inputs(pair, lam))
+    return PolicyInputs(tuple(parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +99,7 @@ class Objective:
 def optimise(
     network: Network,
     optimiser: Adam,
-    inputs: NDArray[np.float32],
+    inputs: Rows,
     objective: Objective,
     *,
     steps: int,
@@ -124,7 +144,7 @@ def optimise(
         watch(steps)
 
 
-def network_policy(network: Network, inputs: NDArray[np.float32], pair: Pair) -> PlackettLuce:
+def network_policy(network: Network, inputs: Rows, pair: Pair) -> PlackettLuce:
     """The Plackett-Luce policy over the network's scores."""
     return PlackettLuce(network.scores(inputs).astype(np.float64), pair.offsets, pair.k)
 

@@ -1,4 +1,8 @@
-"""Compiled loops of confidence sequences."""
+"""Compiled loops of confidence sequences.
+
+Units come with y, what they sum to, and w, their number of impressions, both over the most that a unit can have, so that
+0 <= y <= w <= 1; the mean in question is the ratio E[y] / E[w]. Single impressions have w = 1.
+"""
 
 from __future__ import annotations
 
@@ -9,41 +13,49 @@ import numba as nb
 import numpy as np
 
 MOST_AT_STAKE = 0.5  # of the wealth, on any one observation
+NEVER = -1
 
 
 @nb.njit(cache=True)
-def predictable_bets(y: Any, alpha: Any) -> Any:
-    """How much to bet on each observation, from those before it (predictable plug-in; Waudby-Smith and Ramdas 2024)."""
+def predictable_bets(y: Any, w: Any, alpha: Any, tightest_at: Any) -> Any:
+    """How much to bet on each observation, from those before it (predictable plug-in; Waudby-Smith and Ramdas 2024).
+
+    Their bets fall as 1 / sqrt(t log t) all along; these fall as t^(-1/4) up to ``tightest_at`` observations and as 1 / sqrt(t)
+    from there on, which gives two thirds of the width there.
+    """
     n = y.shape[0]
     bets = np.empty(n)
-    total, spread = 0.0, 0.0
+    total, weight, spread = 0.5, 1.0, 0.25
     variance = 0.25
     for i in range(n):
-        bets[i] = math.sqrt(2.0 * math.log(2.0 / alpha) / (variance * (i + 1) * math.log(i + 2.0)))
+        bets[i] = math.sqrt(math.log(2.0 / alpha) / (variance * math.sqrt((i + 1.0) * max(i + 1.0, tightest_at))))
         total += y[i]
-        mean = (0.5 + total) / (i + 2)
-        spread += (y[i] - mean) ** 2
-        variance = (0.25 + spread) / (i + 2)
+        weight += w[i]
+        spread += (y[i] - total / weight * w[i]) ** 2
+        variance = spread / (i + 2)
     return bets
 
 
 @nb.njit(cache=True)
-def greatest_log_wealth(y: Any, bets: Any, mean: Any, above: Any) -> Any:
-    """Greatest log wealth on the way of a player who bets that the mean is above (or below) the given one.
+def refuted_at(y: Any, w: Any, bets: Any, mean: Any, above: Any, needed: Any) -> Any:
+    """The observation at which a player betting that the mean is above (or below) the given one has multiplied its wealth
+    by exp(needed); NEVER if it does not.
 
-    Falls with ``mean`` when betting above, grows when betting below, so the means not refuted form an interval.
+    The smaller the mean, the richer is who bets above it at any time, and the other way round below, so the means not
+    refuted form an interval.
     """
-    log_wealth, greatest = 0.0, 0.0
+    log_wealth = 0.0
     limit = MOST_AT_STAKE / (mean if above else 1.0 - mean) if 0.0 < mean < 1.0 else MOST_AT_STAKE
     for i in range(y.shape[0]):
-        gain = y[i] - mean if above else mean - y[i]
+        gain = y[i] - mean * w[i] if above else mean * w[i] - y[i]
         log_wealth += math.log1p(min(bets[i], limit) * gain)
-        greatest = max(greatest, log_wealth)
-    return greatest
+        if log_wealth > needed:
+            return i
+    return NEVER
 
 
 @nb.njit(cache=True)
-def betting_interval(y: Any, bets: Any, alpha: Any, tolerance: Any) -> Any:
+def betting_interval(y: Any, w: Any, bets: Any, alpha: Any, tolerance: Any) -> Any:
     """Ends of the set of means in (0, 1) that neither player's wealth ever refuted, by bisection; widened by tolerance."""
     needed = math.log(2.0 / alpha)
     ends = np.empty(2)
@@ -52,7 +64,7 @@ def betting_interval(y: Any, bets: Any, alpha: Any, tolerance: Any) -> Any:
         low, high = 0.0, 1.0
         while high - low > tolerance:
             middle = 0.5 * (low + high)
-            refuted = greatest_log_wealth(y, bets, middle, above) > needed
+            refuted = refuted_at(y, w, bets, middle, above, needed) != NEVER
             if refuted == above:
                 low = middle
             else:

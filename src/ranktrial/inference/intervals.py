@@ -1,27 +1,123 @@
 """How sure is the estimate, when people look at it once, or again and again?
 
-* ``fixed_interval``: right if the number of impressions was fixed beforehand.
+* ``fixed_interval``: right if the number of units was fixed beforehand.
 * ``asymptotic_sequence``: stays right however often one looks, for large numbers (Waudby-Smith et al. 2024, "asymptotic
   confidence sequences"); a formula on mean, spread and count.
 * ``betting_sequence``: stays right however often one looks, at any number, for values with a known bound (Waudby-Smith and
-  Ramdas 2024, "betting"): no approximation.
+  Ramdas 2024, "betting"): no approximation. ``refuted_after`` says when it ruled out one mean, such as 0.
 
-Values x are those of randomisation units in the order they came: impressions, or users when one user gives several.
+Values x are those of impressions. Impressions of one unit (a user, a query) may depend on each other; different units must
+not. The mean is always that of impressions, sum x / number of impressions: with units of unequal size a ratio of two sums,
+whose error follows from the units' own sums (``UnitSums``). Sequences take units in the order in which they first came and
+hold if every unit is complete: all its impressions that count are there when it is counted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.inference._kernels import betting_interval, predictable_bets
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
+from ranktrial.inference._kernels import NEVER, betting_interval, predictable_bets, refuted_at
 
-ENOUGH_TO_TELL = 20  # values that differ from the first, before a spread is believed
+ENOUGH_TO_TELL = 20  # units that differ from the first, before a spread is believed
+
+
+@dataclass(frozen=True, eq=False)
+class UnitSums:
+    """Number of impressions and sum of values per unit: all that intervals need, and what parts of a log add up to.
+
+    ``UnitSums.of(...) + UnitSums.of(...)`` is the same as one of both parts together; in SQL it is
+    ``SELECT unit, count(*), sum(x) FROM log GROUP BY unit ORDER BY min(position)``.
+
+    Attributes:
+        units: Names of the units in the order in which they first came; None when every impression is its own unit.
+        impressions: How many each gave.
+        totals: Sum of their values.
+
+    >>> sums = UnitSums.of([1.0, 0.0], ["ann", "bob"]) + UnitSums.of([2.0], ["ann"])
+    >>> sums.units.tolist(), sums.impressions, sums.totals
+    (['ann', 'bob'], array([2., 1.]), array([3., 0.]))
+    >>> sums.mean, round(sums.standard_error, 4)
+    (1.0, 0.6667)
+    """
+
+    units: NDArray[Any] | None
+    impressions: FloatArray
+    totals: FloatArray
+
+    @classmethod
+    def of(cls, values: ArrayLike, units: ArrayLike | None = None) -> UnitSums:
+        """Of one value per impression and the unit (any names or numbers) that each belongs to."""
+        x = checks.finite("values", values)
+        if units is None:
+            return cls(None, np.ones(len(x)), x)
+        names = np.asarray(units)
+        if names.shape != x.shape:
+            raise ValueError(f"units have shape {names.shape}, values {x.shape}: must be one each")
+        names, unit = first_seen(names)
+        return cls(names, weighted_counts(unit, np.ones(len(x)), len(names)), weighted_counts(unit, x, len(names)))
+
+    @classmethod
+    def merged(cls, parts: Iterable[UnitSums]) -> UnitSums:
+        """The sums of many parts of one log; the same unit may occur in several."""
+        parts = list(parts)
+        if not parts:
+            raise ValueError("there is nothing to merge: no sums given")
+        impressions = np.concatenate([part.impressions for part in parts])
+        totals = np.concatenate([part.totals for part in parts])
+        named = [part.units for part in parts if part.units is not None]
+        if not named:
+            return cls(None, impressions, totals)
+        if len(named) < len(parts):
+            raise ValueError("sums by unit cannot be merged with sums that know no units")
+        names, unit = first_seen(np.concatenate(named))
+        return cls(names, weighted_counts(unit, impressions, len(names)), weighted_counts(unit, totals, len(names)))
+
+    def __add__(self, other: UnitSums) -> UnitSums:
+        return UnitSums.merged([self, other])
+
+    def __len__(self) -> int:
+        """Number of units."""
+        return len(self.totals)
+
+    @property
+    def mean(self) -> float:
+        """Per impression."""
+        if len(self) == 0:
+            raise ValueError("there are no values, so they have no mean")
+        return float(self.totals.sum() / self.impressions.sum())
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean; units are independent, impressions of one unit need not be. nan for a single unit.
+
+        sqrt(G / (G - 1) * sum over units of (sum of (x - mean))^2) / N for G units and N impressions.
+        """
+        n = len(self)
+        if n < 2:
+            return float("nan")
+        away = self.totals - self.mean * self.impressions
+        return float(np.sqrt(n / (n - 1) * (away @ away)) / self.impressions.sum())
+
+
+def first_seen(names: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+    """Distinct names in the order in which they first came, and the place of each given name among them.
+
+    >>> first_seen(np.array([7, 3, 7]))
+    (array([7, 3]), array([0, 1, 0]))
+    """
+    distinct, first, place = np.unique(names, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return distinct[order], rank[place]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +137,44 @@ class Band:
     level: float
 
 
-def fixed_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """mean +- z sd / sqrt(n), for a number of units fixed before looking."""
-    x = checks.finite("values", values)
+def fixed_interval(
+    values: ArrayLike | UnitSums, level: float = 0.95, *, units: ArrayLike | None = None
+) -> tuple[float, float]:
+    """mean +- t standard errors, for a number of units fixed before looking; t has one degree of freedom less than units.
+
+    ``units`` says whose impression each value is; without it impressions are independent. Values without any spread (as
+    before the first click) are refused: they do not say how far the mean may be.
+
+    >>> fixed_interval([0, 1, 0, 3, 0, 2], units=["ann", "ann", "bob", "bob", "eve", "eve"])
+    (-0.24..., 2.24...)
+    """
     checks.between("level", level, 0, 1, open_ends=True)
-    if len(x) < 2:
-        raise ValueError(f"{len(x)} values, an interval needs at least 2")
-    reach = float(stats.norm.ppf(0.5 + level / 2) * x.std(ddof=1) / np.sqrt(len(x)))
-    return float(x.mean()) - reach, float(x.mean()) + reach
+    sums = _sums(values, units)
+    if len(sums) < 2:
+        what = "values" if sums.units is None else "units"
+        raise ValueError(f"{len(sums)} {what}, an interval needs at least 2")
+    error, mean = sums.standard_error, sums.mean
+    if error <= 1e-14 * float(np.abs(sums.totals).max()):
+        raise ValueError(f"all {len(sums)} units have the mean {mean:g}: without a spread there is no interval")
+    reach = float(stats.t.ppf(0.5 + level / 2, len(sums) - 1)) * error
+    return mean - reach, mean + reach
+
+
+def difference_values(clicks: ArrayLike, in_a: ArrayLike) -> FloatArray:
+    """The difference in means of an A/B test as one value per impression, for ``fixed_interval`` of any unit.
+
+    Their mean is mean(clicks in A) - mean(clicks in B), their spread that of the difference in large samples.
+
+    >>> difference_values([3, 1, 1, 1], [True, True, False, False])
+    array([ 3., -1.,  1.,  1.])
+    """
+    y, a = checks.finite("clicks", clicks), np.asarray(in_a, bool)
+    if a.shape != y.shape:
+        raise ValueError(f"in_a has shape {a.shape}, clicks {y.shape}: must be one each")
+    if a.all() or not a.any():
+        raise ValueError(f"all {len(a)} impressions are {'of A' if a.any() else 'of B'}: there is no difference")
+    of_a, of_b = y[a].mean(), y[~a].mean()
+    return np.asarray(of_a - of_b + np.where(a, (y - of_a) / a.mean(), (of_b - y) / (~a).mean()))
 
 
 def asymptotic_radius(
@@ -68,51 +194,121 @@ def asymptotic_radius(
 
 
 def asymptotic_sequence(
-    values: ArrayLike,
+    values: ArrayLike | UnitSums,
     checkpoints: ArrayLike,
     *,
     level: float = 0.95,
     tightest_at: float = 10_000,
     first_look: int = 100,
+    units: ArrayLike | None = None,
 ) -> Band:
     """The asymptotic confidence sequence at increasing numbers of units.
 
     It holds for large numbers only, so nothing is said (the ends are infinite) before ``first_look`` units, nor before 20 of
     them differed from the first: with rare clicks an early spread of zero would rule out the truth for good.
     """
-    x = checks.finite("values", values)
-    points = _points(checkpoints, len(x))
-    mean = np.cumsum(x)[points - 1] / points
-    centred = x - x.mean()  # shifting by a constant changes no spread, and keeps the sums small
-    first, second = np.cumsum(centred)[points - 1] / points, np.cumsum(centred**2)[points - 1] / points
-    variance = np.maximum(second - first**2, 0) * points / np.maximum(points - 1, 1)
-    reach = asymptotic_radius(points, np.sqrt(variance), level=level, tightest_at=tightest_at)
-    told = (points >= first_look) & (np.cumsum(x != x[0])[points - 1] >= ENOUGH_TO_TELL)
-    reach = np.where(told, reach, np.inf)
-    return _running(points, mean - reach, mean + reach, level)
+    sums = _sums(values, units)
+    points = _points(checkpoints, len(sums))
+    n, middle = sums.impressions, sums.mean
+    total = sums.totals - middle * n  # shifting by a constant changes no spread, and keeps the sums small
+
+    def so_far(per_unit: FloatArray | BoolArray) -> FloatArray:
+        return np.asarray(np.cumsum(per_unit)[points - 1], np.float64)
+
+    seen = so_far(n)
+    mean = so_far(total) / seen
+    squares = so_far(total**2) - 2 * mean * so_far(total * n) + mean**2 * so_far(n**2)
+    spread = np.sqrt(np.maximum(squares, 0) / np.maximum(points - 1, 1)) / (seen / points)
+    reach = asymptotic_radius(points, spread, level=level, tightest_at=tightest_at)
+    differ = sums.totals * n[0] != sums.totals[0] * n
+    reach = np.where((points >= first_look) & (so_far(differ) >= ENOUGH_TO_TELL), reach, np.inf)
+    return _running(points, middle + mean - reach, middle + mean + reach, level)
 
 
 def betting_sequence(
-    values: ArrayLike, checkpoints: ArrayLike, *, bound: float, level: float = 0.95, tolerance: float = 1e-7
+    values: ArrayLike | UnitSums,
+    checkpoints: ArrayLike,
+    *,
+    bound: float,
+    level: float = 0.95,
+    tightest_at: float = 10_000,
+    tolerance: float = 1e-7,
+    units: ArrayLike | None = None,
+    largest_unit: int = 1,
 ) -> Band:
     """The betting confidence sequence at increasing numbers of units, for values with abs(x) <= bound.
 
-    ``tolerance`` is how finely the ends are found, relative to the bound; ends are rounded outwards.
+    Args:
+        bound: Known before the first value: the largest abs(x) that any display and clicks can give (``Affine.bound``).
+        tightest_at: The number of units for which the bets are made; valid at any other number too.
+        tolerance: How finely the ends are found, relative to the bound; ends are rounded outwards.
+        units: Whose impression each value is.
+        largest_unit: The most impressions that any unit can give, also known beforehand: count no more of each.
     """
-    x = checks.finite("values", values)
+    sums = _sums(values, units)
+    points = _points(checkpoints, len(sums))
+    y, w, bets = _bets(sums, bound, level, tightest_at, largest_unit)
+    ends = np.array([betting_interval(y[:n], w[:n], bets[:n], 1 - level, tolerance) for n in points])
+    ends = ends * 2 * bound - bound
+    return _running(points, ends[:, 0], ends[:, 1], level)
+
+
+def refuted_after(
+    values: ArrayLike | UnitSums,
+    mean: float,
+    *,
+    bound: float,
+    level: float = 0.95,
+    tightest_at: float = 10_000,
+    units: ArrayLike | None = None,
+    largest_unit: int = 1,
+) -> int | None:
+    """After how many units the betting sequence, looked at after each, first left out this mean; None if it never did.
+
+    >>> refuted_after([1.0] * 40, 0.0, bound=1.0, tightest_at=10), refuted_after([1.0, -1.0] * 40, 0.0, bound=1.0)
+    (10, None)
+    """
+    checks.between("mean", mean, -bound, bound)
+    y, w, bets = _bets(_sums(values, units), bound, level, tightest_at, largest_unit)
+    scaled, needed = (mean + bound) / (2 * bound), np.log(2 / (1 - level))
+    times = [refuted_at(y, w, bets, scaled, above, needed) for above in (True, False)]
+    return min((int(at) + 1 for at in times if at != NEVER), default=None)
+
+
+def _sums(values: ArrayLike | UnitSums, units: ArrayLike | None) -> UnitSums:
+    if not isinstance(values, UnitSums):
+        return UnitSums.of(values, units)
+    if units is not None:
+        raise ValueError("units are given twice: the sums have their own")
+    return values
+
+
+def _bets(
+    sums: UnitSums, bound: float, level: float, tightest_at: float, largest_unit: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Units scaled to 0 <= y <= w <= 1, checked, and the bets on them."""
     checks.between("level", level, 0, 1, open_ends=True)
+    checks.at_least("tightest_at", tightest_at, 1)
+    checks.at_least("largest_unit", largest_unit, 1)
     if not bound > 0:
         raise ValueError(f"bound is {bound!r}, must be positive")
-    outside = np.flatnonzero(np.abs(x) > bound)
-    if len(outside):
+    named = range(len(sums)) if sums.units is None else sums.units
+    big = np.flatnonzero(sums.impressions > largest_unit)
+    if len(big):
         raise ValueError(
-            f"value {outside[0]} is {x[outside[0]]:g}, beyond the bound {bound:g}: the sequence would not be valid"
+            f"unit {named[big[0]]} has {sums.impressions[big[0]]:g} impressions, largest_unit is {largest_unit}: "
+            "the sequence would not be valid"
         )
-    points = _points(checkpoints, len(x))
-    y = (x + bound) / (2 * bound)
-    bets = predictable_bets(y, 1 - level)
-    ends = np.array([betting_interval(y[:n], bets[:n], 1 - level, tolerance) for n in points]) * 2 * bound - bound
-    return _running(points, ends[:, 0], ends[:, 1], level)
+    outside = np.flatnonzero(np.abs(sums.totals) > bound * (1 + 1e-9) * sums.impressions)
+    if len(outside):
+        what, at = "value" if sums.units is None else "mean of unit", outside[0]
+        value = sums.totals[at] / sums.impressions[at]
+        raise ValueError(
+            f"{what} {named[at]} is {value:g}, beyond the bound {bound:g}: the sequence would not be valid"
+        )
+    w = sums.impressions / largest_unit
+    y = np.clip((sums.totals / largest_unit + bound * w) / (2 * bound), 0, w)
+    return y, w, predictable_bets(y, w, 1 - level, float(tightest_at))
 
 
 def _running(points: IntArray, low: FloatArray, high: FloatArray, level: float) -> Band:

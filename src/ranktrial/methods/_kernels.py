@@ -67,24 +67,31 @@ def simulate_linear(
     other: Any,
     thresholds: Any,
     values: Any,
+    base: Any,
     reads_on: Any,
     stay_click: Any,
     stay_skip: Any,
     state: Any,
     checkpoints: Any,
     totals: Any,
+    shown: Any,
+    clicked: Any,
 ) -> None:
-    """x = sum of ``values[display, rank]`` over clicked ranks; displays drawn from alias tables."""
+    """x = ``base[display]`` + sum of ``values[display, rank]`` over clicked ranks; displays drawn from alias tables.
+
+    Counts displays in ``shown`` and their clicks by rank in ``clicked``, unless these are empty.
+    """
     n_queries = offsets.shape[0] - 1
     k = values.shape[1]
+    counting = shown.shape[0] > 0
     sum_x, sum_xx, sum_clicks = 0.0, 0.0, 0
     done = 0
     for i in range(checkpoints.shape[0]):
         for _ in range(checkpoints[i] - done):
             q = below(state, n_queries)
             cell = alias_draw(state, offsets[q], offsets[q + 1] - offsets[q], stay, other)
-            if reads_on:
-                x = 0.0
+            x = base[cell]
+            if reads_on and not counting:
                 for r in range(0, thresholds.shape[1], 2):
                     word = random_word(state)
                     if high_half(word) < thresholds[cell, r]:
@@ -94,12 +101,18 @@ def simulate_linear(
                         x += values[cell, r + 1]
                         sum_clicks += 1
             else:
-                clicks = _draw_clicks_while_reading(state, thresholds, cell, stay_click, stay_skip)
-                x = 0.0
+                if reads_on:
+                    clicks = _draw_clicks(state, thresholds, cell)
+                else:
+                    clicks = _draw_clicks_while_reading(state, thresholds, cell, stay_click, stay_skip)
+                if counting:
+                    shown[cell] += 1
                 for r in range(k):
                     if (clicks >> U64(r)) & _ONE:
                         x += values[cell, r]
                         sum_clicks += 1
+                        if counting:
+                            clicked[cell, r] += 1
             sum_x += x
             sum_xx += x * x
         done = checkpoints[i]
@@ -737,6 +750,8 @@ def balanced_distribution(credits: Any, gain: Any) -> Any:
     basis[k] = first
     inverse[k, k] = 1.0
     x[k] = 1.0
+    by_rank = credits.T.copy()  # so that the costs of all columns, where most of the time goes, are vector operations
+    reduced = np.empty(n + 2 * k)
     dual = np.empty(k + 1)
     direction = np.empty(k + 1)
     violation = 0.0
@@ -750,17 +765,17 @@ def balanced_distribution(credits: Any, gain: Any) -> Any:
                     dual[r] += cost * inverse[i, r]
             entering, best = -1, -1e-10
             careful = stalled > 30  # Bland's rule ends any cycle of pivots that do not move
+            for j in range(n):
+                reduced[j] = (0.0 if phase == 1 else -gain[j]) - dual[k]
+            for r in range(k):
+                for j in range(n):
+                    reduced[j] -= dual[r] * by_rank[r, j]
+            for r in range(k):
+                reduced[n + r] = 1.0 - dual[r]
+                reduced[n + k + r] = 1.0 + dual[r]
             for j in range(n + 2 * k if phase == 1 else n):
-                if j < n:
-                    reduced = (0.0 if phase == 1 else -gain[j]) - dual[k]
-                    for r in range(k):
-                        reduced -= dual[r] * credits[j, r]
-                elif j < n + k:
-                    reduced = 1.0 - dual[j - n]
-                else:
-                    reduced = 1.0 + dual[j - n - k]
-                if reduced < best:
-                    entering, best = j, reduced
+                if reduced[j] < best:
+                    entering, best = j, reduced[j]
                     if careful:
                         break
             if entering < 0:

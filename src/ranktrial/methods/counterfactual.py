@@ -20,7 +20,7 @@ from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, ips_weights, show_counts
 from ranktrial.rankings.lists import check_user
-from ranktrial.rankings.plackett_luce import simulate_counts, simulate_ips
+from ranktrial.rankings.plackett_luce import CountArray, simulate_counts, simulate_ips
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
 
@@ -74,7 +74,7 @@ class Counterfactual(Method):
         policy = self.policy(pair)
         mixture = policy if isinstance(policy, Mixture) else policy.listed()
         values = self._weights(pair, mixture.exposure(pair.known_theta))
-        return Displays(mixture, Linear(np.where(mixture.rankings >= 0, values[mixture.rankings], 0.0)))
+        return Displays(mixture, Linear(np.append(values, 0.0)[mixture.rankings]))
 
     def placement(self, pair: Pair) -> FloatArray:
         return self.policy(pair).placement()
@@ -91,7 +91,8 @@ class Counterfactual(Method):
             return self._simulate_observed(policy, pair, user, checkpoints, seed)
         if isinstance(policy, Mixture):
             return self.displays(pair).simulate(user, checkpoints, seed=seed)
-        weights = self._weights(pair, policy.exposure(pair.known_theta))
+        wanted = pair.lam(pair.known_theta) != 0
+        weights = self._weights(pair, policy.exposure(pair.known_theta, wanted=wanted))
         return Trajectory.from_totals(
             checkpoints,
             lambda points, totals: np.copyto(
@@ -104,27 +105,27 @@ class Counterfactual(Method):
     ) -> Trajectory:
         """From counts alone. Single impressions have no value of their own then: the mean square is not known."""
         points = checks.checkpoints(checkpoints)
-        shown, clicked = np.zeros((2, pair.n_documents, pair.k))
+        shown, clicked = (np.zeros((pair.n_documents, pair.k), np.uint32) for _ in range(2))
         estimate, ctr = np.empty((2, len(points)))
         nothing, lam = np.zeros(pair.n_documents), pair.lam(pair.known_theta)
         for i, (more, child) in enumerate(zip(np.diff(points, prepend=0), children(seed, len(points)))):
             if isinstance(policy, Mixture):
                 more_shown, more_clicked = show_counts(policy, user, int(more), seed=child)
+                shown += more_shown.astype(np.uint32)
+                clicked += more_clicked.astype(np.uint32)
             else:
-                _, more_shown, more_clicked = simulate_counts(
-                    policy.scores, policy.offsets, user, nothing, [more], child
-                )
-            shown += more_shown
-            clicked += more_clicked
+                simulate_counts(policy.scores, policy.offsets, user, nothing, [more], child, tables=(shown, clicked))
             estimate[i] = observed_estimate(pair, lam, pair.known_theta, shown, clicked)
             ctr[i] = clicked.sum() / points[i]
         return Trajectory(points, estimate, np.full(len(points), np.nan), ctr)
 
 
-def observed_estimate(pair: Pair, lam: FloatArray, theta: FloatArray, shown: FloatArray, clicked: FloatArray) -> float:
+def observed_estimate(
+    pair: Pair, lam: FloatArray, theta: FloatArray, shown: FloatArray | CountArray, clicked: FloatArray | CountArray
+) -> float:
     """The authors' estimate, (1/N) sum_q n_q sum_d lambda_d clicks_d / sum_r shown_dr theta_r: a ratio, so biased where a
     query is seen a few times only. Documents never examined count as never clicked."""
     examined = shown @ theta
     per_document = np.divide(clicked.sum(1) * lam, examined, out=np.zeros(len(examined)), where=examined > 0)
-    impressions = sum_by_group(shown[:, 0], pair.offsets)
+    impressions = sum_by_group(np.asarray(shown[:, 0], np.float64), pair.offsets)
     return float(impressions @ sum_by_group(per_document, pair.offsets) / impressions.sum())

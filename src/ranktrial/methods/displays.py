@@ -2,8 +2,8 @@
 
 Two kinds of value cover every method of the paper:
 
-* ``Linear``: x = sum over clicked ranks of a number per (display, rank): A/B, optimized interleaving, every counterfactual
-  estimate. It is unbiased or not according to the numbers.
+* ``Linear``: x = sum over clicked ranks of a number per (display, rank), plus a number per display where there is a base:
+  A/B, optimized interleaving, every counterfactual estimate. It is unbiased or not according to the numbers.
 * ``Majority``: x = E[sign(clicks credited to A - clicks credited to B)], the expectation over who is credited:
   team-draft (credit is certain), probabilistic (it is not), balanced (it depends on the deepest click).
 
@@ -28,6 +28,8 @@ from ranktrial.rankings.lists import check_user, user_arrays
 from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
 
+NOTHING = np.zeros((1, 0), np.int64)
+
 
 class TooManyDisplaysError(ValueError):
     """A method has more displays on these queries than can be listed."""
@@ -35,9 +37,10 @@ class TooManyDisplaysError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """x = sum over clicked ranks of ``values[display, rank]``."""
+    """x = ``base[display]`` + sum over clicked ranks of ``values[display, rank]``; no base is 0."""
 
     values: FloatArray
+    base: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +89,7 @@ class Displays:
         """Exact mean and variance of x under a user, queries drawn uniformly."""
         mixture = self.mixture
         if isinstance(self.value, Linear):
-            return mixture.moments(self.value.values, user)
+            return mixture.moments(self.value.values, user, self.value.base)
         check_user(user, mixture.k, mixture.n_documents)
         per_display = majority_moments(mixture.rankings, self.value.to_a, self.value.to_b, *user_arrays(user))
         clicks = expected_clicks(mixture.rankings, user).sum(1)
@@ -102,28 +105,53 @@ class Displays:
         if len(hollow):
             raise ValueError(f"display {display} shows nothing at rank {hollow[0] + 1}, so it cannot be clicked")
         if isinstance(self.value, Linear):
-            return float(self.value.values[display][flags].sum())
+            base = 0.0 if self.value.base is None else float(self.value.base[display])
+            return base + float(self.value.values[display][flags].sum())
         mask = np.uint64(sum(1 << int(r) for r in np.flatnonzero(flags)))
         return float(majority_value(mask, self.value.to_a[display], self.value.to_b[display]))
 
     def simulate(self, user: User, checkpoints: ArrayLike, *, seed: Seed) -> Trajectory:
         """Impression by impression: draw a query, a display, clicks; report at every checkpoint."""
+        return Trajectory.from_totals(checkpoints, lambda points, totals: self._simulate(user, points, totals, seed))
+
+    def simulate_counts(self, user: User, points: IntArray, *, seed: Seed) -> tuple[FloatArray, IntArray, IntArray]:
+        """Running sums of x, x^2 and clicks at each point; how often each display was shown, and clicked at each rank."""
+        totals = np.zeros((len(points), 3))
+        shown = np.zeros(len(self.mixture.rankings), np.int64)
+        clicked = np.zeros(self.mixture.rankings.shape, np.int64)
+        self._simulate(user, points, totals, seed, shown, clicked)
+        return totals, shown, clicked
+
+    def _simulate(
+        self,
+        user: User,
+        points: IntArray,
+        totals: FloatArray,
+        seed: Seed,
+        shown: IntArray = NOTHING[0],
+        clicked: IntArray = NOTHING,
+    ) -> None:
         mixture = self.mixture
         check_user(user, mixture.k, mixture.n_documents)
-        stay, other = alias_tables(mixture.weights, mixture.offsets)
-        thresholds = click_thresholds(mixture.rankings, user.zeta, user.slope, user.intercept)
+        drawn = (
+            mixture.offsets,
+            *alias_tables(mixture.weights, mixture.offsets),
+            click_thresholds(mixture.rankings, user.zeta, user.slope, user.intercept),
+        )
         leaving = (user.reads_on, user.stay_after_click[: mixture.k], user.stay_after_skip[: mixture.k])
+        rest = (*leaving, kernel_state(seed), points, totals)
+        if isinstance(self.value, Linear):
+            base = np.zeros(len(mixture.rankings)) if self.value.base is None else self.value.base
+            simulate_linear(*drawn, self.value.values, base, *rest, shown, clicked)
+        else:
+            simulate_majority(*drawn, self.value.to_a, self.value.to_b, *rest)
 
-        def run(points: IntArray, totals: FloatArray) -> None:
-            drawn = (mixture.offsets, stay, other, thresholds)
-            if isinstance(self.value, Linear):
-                simulate_linear(*drawn, self.value.values, *leaving, kernel_state(seed), points, totals)
-            else:
-                simulate_majority(
-                    *drawn, self.value.to_a, self.value.to_b, *leaving, kernel_state(seed), points, totals
-                )
-
-        return Trajectory.from_totals(checkpoints, run)
+    def total(self, shown: IntArray, clicked: IntArray) -> float:
+        """The sum of x over impressions, from how often each display was shown, and clicked at each rank."""
+        if not isinstance(self.value, Linear):
+            raise ValueError("counts of clicks by rank do not tell x where it is a sign")
+        base = 0.0 if self.value.base is None else float(self.value.base @ shown)
+        return base + float((self.value.values * clicked).sum())
 
     def of_query(self, query: int) -> Iterator[Display]:
         """The displays of one query with their credits; equal ones are merged."""

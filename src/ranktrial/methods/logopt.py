@@ -1,6 +1,7 @@
 """LogOpt (Oosterhuis and de Rijke 2020): counterfactual evaluation whose logging policy is optimised on the way.
 
-The paper's Algorithm 1. Before the first impression and at each point of a schedule: fit a click model to the log (position
+By default the policy is the closed form (see ``closed_form_run``). With ``policy="network"`` it is the paper's, trained by its
+Algorithm 1. Before the first impression and at each point of a schedule: fit a click model to the log (position
 bias theta-hat, relevance zeta-hat), work out lambda-hat and the current estimate, train a policy network to lower the variance
 of the estimate under that model, and show what the new policy says from then on. Every impression keeps the exposure of the
 policy that showed it; when theta-hat changes, exposures are worked out anew from each version's exact placement.
@@ -9,29 +10,54 @@ policy that showed it; when theta-hat changes, exposures are worked out anew fro
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray, IntArray, sum_by_group
+from ranktrial.arrays import NO_DOCUMENT, BoolArray, FloatArray, IntArray
 from ranktrial.design.network import Adam, Network, NetworkRegression
-from ranktrial.design.network_policy import GRADIENTS, INPUTS, Objective, network_policy, optimise, policy_inputs
-from ranktrial.methods.base import Method, spelled
+from ranktrial.design.network_policy import (
+    GRADIENTS,
+    INPUTS,
+    Objective,
+    feature_inputs,
+    network_policy,
+    optimise,
+    policy_inputs,
+)
+from ranktrial.methods.base import Method
+from ranktrial.methods.closed_form_run import ESTIMATES, ClosedFormState, DesignVersion, design, first_guess, valued
 from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
+from ranktrial.methods.displays import Displays
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Pair, PlackettLuce, ips_weights
 from ranktrial.rankings.lists import check_user
-from ranktrial.rankings.plackett_luce import simulate_counts
+from ranktrial.rankings.plackett_luce import CountArray, queries_drawn, simulate_counts
 from ranktrial.seeds import Seed, children
 from ranktrial.users import EM, Auto, Counts, Estimator, NotIdentifiable, RegressionEM, User
 
+POLICIES = ("closed-form", "network")
 BIAS = ("known", "estimated")
-RELEVANCE = ("estimated", "true")
+RELEVANCE = ("estimated", "constant", "true")
 CLICK_MODELS = ("auto", "em", "regression-em")
 STARTS = ("lists", "rank-2")
 QUERY_SOURCES = ("log", "data")
+NETWORK_OPTIONS = (
+    "steps",
+    "samples",
+    "gradient",
+    "inputs",
+    "click_model",
+    "propensities",
+    "start",
+    "queries",
+    "warm_start",
+    "true_lambda",
+    "authors_rows",
+)
+CLOSED_FORM_OPTIONS = ("estimate", "floor")
 SEEDS_A_VERSION = 5  # fit and its network, network, optimisation, impressions
 
 
@@ -40,10 +66,16 @@ class LogOpt(Method):
     """Counterfactual evaluation with an optimised logging policy.
 
     Attributes:
-        policy: "network", the paper's: a Plackett-Luce policy over the scores of a small network.
+        policy: "closed-form", the mixture of rankings of least variance, without training; or "network", the paper's: a
+            Plackett-Luce policy over the scores of a small network.
         bias: Position bias "known" (the pair's theta) or "estimated" from the clicks on the way.
-        relevance: "estimated" on the way, or "true": the paper's Oracle, for simulations only.
+        relevance: What the policy assumes of relevance: "estimated" on the way (the closed form waits until queries have 50
+            impressions on average), "constant", or "true": the paper's Oracle, for simulations only.
         schedule: After how many impressions the click model is fitted and the policy optimised anew.
+        estimate: What an impression is worth, for the closed form: "ips" as the paper has it; "constant" subtracts the clicks
+            to be expected if all documents were equally relevant; "doubly-robust" those expected from earlier clicks;
+            "rank-aware" also weighs clicks by what their rank tells. All unbiased, each with less variance than the last.
+        floor: For the closed form, the share of its lesser exposure under A and B that every document keeps.
         steps: Gradient steps of each optimisation.
         samples: Rankings sampled a step.
         gradient: "low-noise", "paper" (as published), or "authors" (as their code scales it).
@@ -60,10 +92,12 @@ class LogOpt(Method):
         authors_rows: Fit regression-EM to the wrong rows of features, as the authors' code.
     """
 
-    policy: str = spelled("network")
-    bias: str = spelled("known")
+    policy: str = "closed-form"
+    bias: str = "known"
     relevance: str = "estimated"
     schedule: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    estimate: str = "ips"
+    floor: float = 0.0
     steps: int = 1000
     samples: int = 1000
     gradient: str = "low-noise"
@@ -78,9 +112,10 @@ class LogOpt(Method):
 
     def __post_init__(self) -> None:
         for name, allowed in (
-            ("policy", ("network",)),
+            ("policy", POLICIES),
             ("bias", BIAS),
             ("relevance", RELEVANCE),
+            ("estimate", ESTIMATES),
             ("gradient", GRADIENTS),
             ("inputs", INPUTS),
             ("click_model", CLICK_MODELS),
@@ -92,6 +127,8 @@ class LogOpt(Method):
         if self.schedule:
             checks.checkpoints(self.schedule)
         object.__setattr__(self, "schedule", tuple(int(n) for n in self.schedule))
+        checks.between("floor", self.floor, 0, 1)
+        self._check_options_suit_policy()
         checks.whole("steps", self.steps, 0, 10**9)
         checks.whole("samples", self.samples, 2, 10**9)
         for idle, why in (
@@ -112,6 +149,24 @@ class LogOpt(Method):
             if idle:
                 raise ValueError(why)
 
+    def _check_options_suit_policy(self) -> None:
+        closed = self.policy == "closed-form"
+        other, belong = ("network", NETWORK_OPTIONS) if closed else ("closed-form", CLOSED_FORM_OPTIONS)
+        for option in fields(self):
+            if option.name in belong and getattr(self, option.name) != option.default:
+                raise ValueError(f'{option.name} belongs to policy="{other}", but policy is "{self.policy}"')
+        if not closed and self.relevance == "constant":
+            raise ValueError('relevance="constant" belongs to policy="closed-form", but policy is "network"')
+
+    def displays(self, pair: Pair) -> Displays:
+        """Before any click, as if position bias were known, for the closed form; the network's cannot be listed."""
+        if self.policy == "network":
+            raise NotImplementedError
+        if self.relevance == "true":
+            raise ValueError('relevance="true" needs a user to know it from: use simulate')
+        theta = pair.known_theta
+        return valued(self, pair, design(self, pair, theta), theta, first_guess(self))
+
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
@@ -129,7 +184,10 @@ class LogOpt(Method):
         """Simulate, keeping what was fitted and shown at each version of the policy."""
         points = checks.checkpoints(checkpoints)
         check_user(user, pair.k, pair.n_documents)
-        state = _State(self, pair, user, seed)
+        known = self.bias == "known" or self.relevance == "true"
+        theta = pair.known_theta if known else first_theta(pair.k)
+        kind: type[_State | ClosedFormState] = _State if self.policy == "network" else ClosedFormState
+        state = kind(self, pair, user, theta, seed)
         turns = [n for n in self.schedule if n < points[-1]]
         rows: list[tuple[float, float, float]] = []
         for begin, end in zip([0, *turns], [*turns, int(points[-1])]):
@@ -138,7 +196,10 @@ class LogOpt(Method):
             if progress is not None:
                 progress(end, int(points[-1]))
         estimate, mean_square, ctr = np.array(rows).T
-        return LogOptRun(Trajectory(points, estimate, mean_square, ctr), tuple(state.versions))
+        trajectory = Trajectory(points, estimate, mean_square, ctr)
+        if isinstance(state, ClosedFormState):
+            return LogOptRun(trajectory, designs=tuple(state.versions))
+        return LogOptRun(trajectory, versions=tuple(state.versions))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,10 +225,11 @@ class Version:
 
 @dataclass(frozen=True, eq=False)
 class LogOptRun:
-    """A simulated run and the versions of its policy."""
+    """A simulated run and the versions of its policy: ``versions`` of the network's, ``designs`` of the closed form."""
 
     trajectory: Trajectory
-    versions: tuple[Version, ...]
+    versions: tuple[Version, ...] = ()
+    designs: tuple[DesignVersion, ...] = ()
 
 
 def first_theta(k: int) -> FloatArray:
@@ -178,18 +240,21 @@ def first_theta(k: int) -> FloatArray:
 class _State:
     """The log of a run so far, and the method's current idea of its users."""
 
-    def __init__(self, method: LogOpt, pair: Pair, user: User, seed: Seed) -> None:
-        self.method, self.pair, self.user = method, pair, user.cut(pair.k)
-        known = method.bias == "known" or method.relevance == "true"
-        self.theta = pair.known_theta if known else first_theta(pair.k)
+    def __init__(self, method: LogOpt, pair: Pair, user: User, theta: FloatArray, seed: Seed) -> None:
+        self.method, self.pair, self.user, self.theta = method, pair, user.cut(pair.k), theta
         self.zeta = user.zeta if method.relevance == "true" else np.full(pair.n_documents, 0.5)
         self.note = ""
         self.seeds = iter(children(seed, SEEDS_A_VERSION * (len(method.schedule) + 1)))
         self.versions: list[Version] = []
-        self.placements: list[FloatArray] = []
-        self.shown, self.clicked = np.zeros((2, pair.n_documents, pair.k))
-        self.expected = np.zeros((pair.n_documents, pair.k))
+        self.drawn: list[IntArray] = []  # impressions of each query while each version was shown
+        self.shown, self.clicked = (np.zeros((pair.n_documents, pair.k), np.uint32) for _ in range(2))
+        # Lambda is 0 for all other documents: their exposure is never asked for.
+        tops = np.concatenate([pair.top_a.ravel(), pair.top_b.ravel()])
+        self.listed: IntArray = np.unique(tops[tops != NO_DOCUMENT]).astype(np.int64)
+        self.query = np.repeat(np.arange(pair.n_queries, dtype=np.int32), np.diff(pair.offsets))
+        self.placements: dict[int, FloatArray] = {}  # of the listed documents, by version
         self.weights: dict[int, FloatArray] = {}  # of each version at the current position bias
+        self.features: NDArray[np.float32] | None = None  # as inputs of the network
         self.mean_square_total = 0.0
         self.network: Network | None = None
         self.optimiser = Adam()
@@ -208,10 +273,12 @@ class _State:
         if not self.versions and method.start == "rank-2":
             theta = np.eye(1, pair.k, min(1, pair.k - 1))[0]
         lam = self.lam if self.versions or method.start == "lists" else pair.lam(theta)
-        inputs = policy_inputs(pair, lam, method.inputs)
+        if method.inputs != "lists" and self.features is None:
+            self.features = feature_inputs(pair, method.inputs)
+        inputs = policy_inputs(pair, lam, method.inputs, features=self.features)
         if self.network is None or not method.warm_start:
             self.network, self.optimiser = Network.initialise(inputs.shape[1], next(self.seeds)), Adam()
-        impressions = sum_by_group(self.shown[:, 0], pair.offsets)
+        impressions = sum((drawn.astype(np.float64) for drawn in self.drawn), np.zeros(pair.n_queries))
         optimise(
             self.network,
             self.optimiser,
@@ -226,30 +293,26 @@ class _State:
         policy = network_policy(self.network, inputs, pair)
         begin = int(impressions.sum())
         self.versions.append(Version(begin, policy, self.theta, self.zeta, self.note, np.zeros(pair.n_documents)))
-        # Exact placement is only worth its time where exposure will have to be worked out for another theta.
-        self.placements.append(policy.placement() if method.bias == "estimated" else np.empty((0, 0)))
 
     def _fit(self) -> None:
-        method, pair = self.method, self.pair
+        method = self.method
         if method.relevance == "true":
             return
-        expected = self.expected if method.bias == "estimated" else None
-        counts = Counts.from_dense(self.shown, self.clicked, offsets=pair.offsets, expected=expected)
         known = self.theta if method.bias == "known" else None
         try:
-            self.theta, self.zeta, self.note = self._click_model(counts, known)
+            self.theta, self.zeta, self.note = self._click_model(known)
             if known is None:
                 self.weights.clear()
         except NotIdentifiable as refusal:
             self.note = f"kept the position bias: {refusal}"
 
-    def _click_model(self, counts: Counts, known: FloatArray | None) -> tuple[FloatArray, FloatArray, str]:
+    def _click_model(self, known: FloatArray | None) -> tuple[FloatArray, FloatArray, str]:
         method = self.method
         estimator: Estimator
         if method.click_model == "auto":
             theta, note = known, ""
             if theta is None:
-                fitted = Auto().fit(counts)
+                fitted = Auto().fit(self._counts(self.listed, design=True))
                 theta, note = np.clip(fitted.theta, 0, 1), fitted.note
             return theta, shrunken_relevance(self.shown, self.clicked, theta), note
         if method.click_model == "em":
@@ -257,14 +320,30 @@ class _State:
         else:
             if self.pair.features is None:
                 raise ValueError('click_model is "regression-em", which needs features: pair.knowing(features=...)')
-            network = Network.initialise(self.pair.features.shape[1], next(self.seeds))
-            rows = method.authors_rows
+            model = NetworkRegression(Network.initialise(self.pair.features.shape[1], next(self.seeds)))
             estimator = RegressionEM(
-                NetworkRegression(network), self.pair.features, theta=known, authors_rows=rows, seed=next(self.seeds)
+                model,
+                self.pair.features,
+                theta=known,
+                most=model.steps * model.batch,
+                authors_rows=method.authors_rows,
+                seed=next(self.seeds),
             )
-        fitted = estimator.fit(counts)
+        fitted = estimator.fit(self._counts(np.flatnonzero(self.shown.any(1))))
         assert fitted.zeta is not None
         return np.clip(fitted.theta, 0, 1), fitted.zeta, fitted.note
+
+    def _counts(self, documents: IntArray, *, design: bool = False) -> Counts:
+        """The log of some documents. Any set chosen before the clicks gives an unbiased equation for position bias; the design
+        is only known where it is needed anyway, for the listed ones."""
+        shown, clicked = (table[documents].astype(np.float64) for table in (self.shown, self.clicked))
+        queries = self.query[documents].astype(np.int64)
+        expected = None
+        if design:
+            expected = np.zeros_like(shown)
+            for version, drawn in enumerate(self.drawn):
+                expected += drawn[queries][:, None] * self._placement(version)
+        return Counts(self.pair.n_documents, documents, shown, clicked, queries, expected)
 
     def _estimate(self, impressions: float) -> float:
         """The method's own estimate of Delta so far; 0 before the first impression."""
@@ -280,31 +359,60 @@ class _State:
         return float(sum(v.clicks @ self._weights(i) for i, v in enumerate(self.versions) if v.clicks.any()))
 
     def _weights(self, version: int) -> FloatArray:
+        """What a click is worth, of documents that may have been clicked: of queries that came while it was shown."""
         if version not in self.weights:
-            placement, policy = self.placements[version], self.versions[version].policy
-            rho = placement @ self.theta if len(placement) else policy.exposure(self.theta)
-            self.weights[version] = ips_weights(self.lam, rho, self.pair.offsets).values
+            lam = np.where(self.drawn[version][self.query] > 0, self.lam, 0.0)
+            self.weights[version] = ips_weights(lam, self._exposure(version, lam != 0), self.pair.offsets).values
         return self.weights[version]
+
+    def _exposure(self, version: int, wanted: BoolArray) -> FloatArray:
+        if self.method.bias == "known":
+            return self.versions[version].policy.exposure(self.theta, wanted=wanted)
+        rho = np.full(len(wanted), np.nan)
+        rho[self.listed] = self._placement(version) @ self.theta
+        return rho
+
+    def _placement(self, version: int) -> FloatArray:
+        """Of the listed documents, worked out once for every position bias to come; 0 for queries that did not come."""
+        if version not in self.placements:
+            wanted = np.zeros(self.pair.n_documents, bool)
+            wanted[self.listed] = self.drawn[version][self.query[self.listed]] > 0
+            placement = self.versions[version].policy.placement(wanted=wanted)[self.listed]
+            self.placements[version] = np.where(wanted[self.listed, None], placement, 0.0)
+        return self.placements[version]
 
     def show(self, begin: int, end: int, points: IntArray) -> list[tuple[float, float, float]]:
         """Show impressions begin..end with the current policy; estimate, mean square and CTR at each point."""
         version = self.versions[-1]
-        before = self._past()
-        clicks_before = self.clicked.sum()
-        weights = self._weights(len(self.versions) - 1)
         observed = self.method.propensities == "observed"
-        rows = []
-        squares = 0.0
-        done, past_x, past_clicks = begin, before, float(clicks_before)
         # The authors' estimate needs all counts at every checkpoint, the paper's only sums.
         parts = [*points, *([end] if not len(points) or points[-1] < end else [])] if observed else [end]
-        for part, child in zip(parts, children(next(self.seeds), len(parts))):
+        seeds = children(next(self.seeds), len(parts))
+        sizes = np.diff(parts, prepend=begin)
+        self.drawn.append(
+            sum(
+                (queries_drawn(self.pair.n_queries, int(n), child) for n, child in zip(sizes, seeds)),
+                np.zeros(self.pair.n_queries, np.int64),
+            )
+        )
+        clicks_before = self.clicked.sum(1)
+        past_x = 0.0 if observed else self._past()
+        weights = np.zeros(self.pair.n_documents) if observed else self._weights(len(self.versions) - 1)
+        rows = []
+        squares = 0.0
+        done, past_clicks = begin, float(clicks_before.sum())
+        for part, child in zip(parts, seeds):
             inside = points[(points > done) & (points <= part)]
             marks = np.unique([*(inside - done), part - done])
-            sums, shown, clicked = simulate_counts(
-                version.policy.scores, version.policy.offsets, self.user, weights, marks, child
+            sums, *_ = simulate_counts(
+                version.policy.scores,
+                version.policy.offsets,
+                self.user,
+                weights,
+                marks,
+                child,
+                tables=(self.shown, self.clicked),
             )
-            self._remember(shown, clicked)
             for point in inside:
                 row = sums[np.searchsorted(marks, point - done)]
                 value = (past_x + row[0]) / point
@@ -317,22 +425,18 @@ class _State:
             past_clicks += sums[-1, 2]
             done = part
         self.mean_square_total += squares
+        version.clicks[:] = self.clicked.sum(1) - clicks_before
         return rows
 
-    def _remember(self, shown: FloatArray, clicked: FloatArray) -> None:
-        self.shown += shown
-        self.clicked += clicked
-        self.versions[-1].clicks[:] += clicked.sum(1)
-        if len(self.placements[-1]):
-            impressions = sum_by_group(shown[:, 0], self.pair.offsets)
-            self.expected += self.placements[-1] * np.repeat(impressions, np.diff(self.pair.offsets))[:, None]
 
-
-def shrunken_relevance(shown: FloatArray, clicked: FloatArray, theta: FloatArray, strength: float = 10.0) -> FloatArray:
+def shrunken_relevance(shown: CountArray, clicked: CountArray, theta: FloatArray, strength: float = 10.0) -> FloatArray:
     """Clicks over examinations per document, shrunk towards the mean as if it had been examined ``strength`` times more.
 
     A raw rate per document makes the policy worse than equal relevance when documents were examined a few times only.
     """
-    examined, clicks = shown @ theta, clicked.sum(1)
+    examined = np.zeros(len(shown))
+    for r, share in enumerate(theta):
+        examined += share * shown[:, r]
+    clicks = clicked.sum(1)
     mean = clicks.sum() / max(examined.sum(), 1e-300)
     return np.asarray(np.clip((clicks + strength * mean) / (examined + strength), 0.001, 0.999))

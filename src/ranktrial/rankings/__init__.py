@@ -1,12 +1,14 @@
 """What may be shown: ranked lists, pairs of rankers, distributions over rankings with exact placement and exposure."""
 
-from ranktrial.rankings.lists import Pair, Rankings, expected_clicks, exposure_of, rank_by_score, true_ctr
+from ranktrial.rankings.lists import Pair, Rankings, expected_clicks, exposure_of, list_inputs, rank_by_score, true_ctr
 from ranktrial.rankings.mixture import Mixture, Moments
 from ranktrial.rankings.plackett_luce import PlackettLuce
 from ranktrial.rankings.propensity import IPSWeights, LoggingPolicy, RequirementError, ips_weights
 from ranktrial.rankings.traffic import show_counts
+from ranktrial.rankings.values import Affine, affine_values, rank_weights
 
 __all__ = [
+    "Affine",
     "IPSWeights",
     "LoggingPolicy",
     "Mixture",
@@ -15,10 +17,13 @@ __all__ = [
     "PlackettLuce",
     "Rankings",
     "RequirementError",
+    "affine_values",
     "expected_clicks",
     "exposure_of",
     "ips_weights",
+    "list_inputs",
     "rank_by_score",
+    "rank_weights",
     "show_counts",
     "true_ctr",
 ]

@@ -120,12 +120,21 @@ def _shift_sums(sums: Any, reach: Any, middle: Any, a: Any, b: Any, result: Any)
 
 @nb.njit(cache=True)
 def majority_moments(
-    rankings: Any, to_a: Any, to_b: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any
+    rankings: Any,
+    to_a: Any,
+    to_b: Any,
+    zeta: Any,
+    slope: Any,
+    intercept: Any,
+    stay_click: Any,
+    stay_skip: Any,
+    squares: Any = True,
 ) -> Any:
     """E[x] and E[x^2] of x = E[sign(clicks credited to A - clicks credited to B)], for each ranking.
 
     ``to_a`` and ``to_b`` are (rankings, rows, ranks): the probability that a click at that rank counts for A or for B. With
-    one row the credit is fixed; with k rows the row of the deepest click counts (and credits must be 0 or 1).
+    one row the credit is fixed; with k rows the row of the deepest click counts (and credits must be 0 or 1). Where credit is
+    uncertain, E[x^2] takes most of the time; without ``squares`` it is not worked out there.
     """
     n, k = rankings.shape
     rows = to_a.shape[1]
@@ -162,7 +171,7 @@ def majority_moments(
                 if j != middle:
                     result[c, 0] += total if j > middle else -total
                     result[c, 1] += total
-            if not fixed:
+            if squares and not fixed:
                 result[c, 1] = _mean_square_of_expected_sign(
                     probability, to_a[c, 0], to_b[c, 0], length, stay_click, stay_skip
                 )

@@ -73,7 +73,7 @@ def sorted_scores(scores: Any) -> Any:
 
 
 @nb.njit(cache=True)
-def _move_window(s: Any, tail: Any, y: Any, m: Any, low: Any, high: Any, x: Any, p: Any, q: Any) -> Any:
+def _move_window(s: Any, tail: Any, y: Any, m: Any, growth: Any, low: Any, high: Any, x: Any, p: Any, q: Any) -> Any:
     """Advance the window to the nodes that start at y; x = w t, p = P(arrived), q = 1 - p of every document inside.
 
     Documents already inside are ``LANES / m`` doublings behind. One node block never carries a document past the
@@ -94,9 +94,17 @@ def _move_window(s: Any, tail: Any, y: Any, m: Any, low: Any, high: Any, x: Any,
                 q[d, lane] = q[d, lane] * q[d, lane] if late else 1.0 - p[d, lane]
     y_last = y + (LANES - 1) * h
     while high < s.shape[0] and s[high] + y_last + math.log(tail[high]) > LOG_DORMANT:
+        first = math.exp(s[high] + y)
         for lane in range(LANES):
-            x[high, lane] = math.exp(s[high] + y + lane * h)
-            p[high, lane] = -math.expm1(-x[high, lane])
+            x[high, lane] = first * growth[lane]
+        if x[high, LANES - 1] < 1.0 / 64.0:
+            for lane in range(LANES):
+                z = x[high, lane]
+                p[high, lane] = z * (1 - z / 2 * (1 - z / 3 * (1 - z / 4 * (1 - z / 5 * (1 - z / 6 * (1 - z / 7))))))
+        else:
+            for lane in range(LANES):
+                p[high, lane] = -math.expm1(-x[high, lane])
+        for lane in range(LANES):
             q[high, lane] = 1.0 - p[high, lane]
         high += 1
     return low, high
@@ -134,14 +142,64 @@ def _ranks_that_count(theta: Any, n: Any) -> Any:
 
 
 @nb.njit(cache=True)
-def exposure_into(scores: Any, theta: Any, rho: Any) -> None:
-    """rho[d] = E[theta at the rank of d]."""
+def _ranks_in_reach(arrivals: Any, ranks: Any) -> Any:
+    """Ranks below which some of ``arrivals`` documents, Poisson or less spread, fall with all but 1e-13 of probability."""
+    reach = 1
+    chance = arrivals
+    while reach < ranks and chance > 1e-13:
+        reach += 1
+        chance *= arrivals / reach
+    return reach
+
+
+@nb.njit(cache=True)
+def _arrive(p: Any, q: Any, ranks: Any, counts: Any) -> None:
+    """One more document may have arrived: change the distribution of the number of arrivals in place."""
+    for j in range(ranks - 1, 0, -1):
+        for lane in range(LANES):
+            counts[j, lane] = counts[j, lane] * q[lane] + counts[j - 1, lane] * p[lane]
+    for lane in range(LANES):
+        counts[0, lane] *= q[lane]
+
+
+@nb.njit(cache=True)
+def _arrivals_of(inside: Any, wanted: Any, low: Any, high: Any, ranks: Any, p: Any, q: Any, before: Any) -> Any:
+    """The window's wanted documents, in ``inside``, each with the number of arrivals before it: all others come first.
+
+    Returns how many there are; ``before`` has one entry more, for all documents of the window.
+    """
+    before[0, :ranks] = 0.0
+    before[0, 0] = 1.0
+    count = 0
+    for d in range(low, high):
+        if wanted[d]:
+            inside[count] = d
+            count += 1
+        else:
+            _arrive(p[d], q[d], ranks, before[0])
+    for i in range(count):
+        d = inside[i]
+        for lane in range(LANES):
+            before[i + 1, 0, lane] = before[i, 0, lane] * q[d, lane]
+        for j in range(1, ranks):
+            for lane in range(LANES):
+                before[i + 1, j, lane] = before[i, j, lane] * q[d, lane] + before[i, j - 1, lane] * p[d, lane]
+    return count
+
+
+@nb.njit(cache=True)
+def exposure_into(scores: Any, theta: Any, wanted: Any, rho: Any) -> None:
+    """rho[d] = E[theta at the rank of d] where ``wanted[d]``, nan elsewhere."""
     n = scores.shape[0]
     k = _ranks_that_count(theta, n)
-    rho[:] = 0.0
-    if k == 0:
+    n_wanted = 0
+    for d in range(n):
+        rho[d] = 0.0 if wanted[d] else np.nan
+        n_wanted += wanted[d]
+    if k == 0 or n_wanted == 0:
         return
     order, s, tail = sorted_scores(scores)
+    sought = wanted[order]
     m = steps_per_doubling(k)
     h = math.log(2.0) / m
     second = theta[1] if k > 1 else 0.0
@@ -151,7 +209,8 @@ def exposure_into(scores: Any, theta: Any, rho: Any) -> None:
     x = np.empty((n, LANES))
     p = np.empty((n, LANES))
     q = np.empty((n, LANES))
-    before = np.empty((n + 1, k, LANES))
+    inside = np.empty(n_wanted, np.int64)
+    before = np.empty((n_wanted + 1, k, LANES))
     after = np.empty((k + 1, LANES))
     expected = np.empty(LANES)
 
@@ -162,30 +221,32 @@ def exposure_into(scores: Any, theta: Any, rho: Any) -> None:
     high = 0
     while low < min(k, n):
         entered = high
-        low, high = _move_window(s, tail, y, m, low, high, x, p, q)
+        low, high = _move_window(s, tail, y, m, growth, low, high, x, p, q)
         if low >= k:
             break
         for d in range(entered, high):
-            rho[order[d]] = x[d, 0] * behind
-            if entered == 0:  # where d itself does not count among the others that have arrived
-                others = second * max(START - x[d, 0], 0.0) * second_order
-                rho[order[d]] = x[d, 0] * (theta[0] * (first_order - START * second_order) + others)
-        ranks = k - low
-        _arrivals(low, high, ranks, p, q, before)
+            if sought[d]:
+                rho[order[d]] = x[d, 0] * behind
+                if entered == 0:  # where d itself does not count among the others that have arrived
+                    others = second * max(START - x[d, 0], 0.0) * second_order
+                    rho[order[d]] = x[d, 0] * (theta[0] * (first_order - START * second_order) + others)
+        ranks = _ranks_in_reach(math.exp(y) * growth[LANES - 1] * tail[0], k - low)
+        count = _arrivals_of(inside, sought, low, high, ranks, p, q, before)
         for j in range(ranks):
             after[j, :] = theta[low + j]
         after[ranks, :] = 0.0
         expected[:] = 0.0
         for j in range(ranks):
             for lane in range(LANES):
-                expected[lane] += before[high, j, lane] * after[j, lane]
+                expected[lane] += before[count, j, lane] * after[j, lane]
         for lane in range(LANES):
             behind += h * growth[lane] * expected[lane]
-        for d in range(high - 1, low - 1, -1):
+        for i in range(count - 1, -1, -1):
+            d = inside[i]
             expected[:] = 0.0
             for j in range(ranks):
                 for lane in range(LANES):
-                    expected[lane] += before[d, j, lane] * after[j, lane]
+                    expected[lane] += before[i, j, lane] * after[j, lane]
                     after[j, lane] = after[j, lane] * q[d, lane] + after[j + 1, lane] * p[d, lane]
             total = 0.0
             for lane in range(LANES):
@@ -193,10 +254,11 @@ def exposure_into(scores: Any, theta: Any, rho: Any) -> None:
             rho[order[d]] += h * total
         y += LANES * h
         behind *= math.exp(-LANES * h)
-        if _finished(before[high], ranks):
+        if _finished(before[count], ranks):
             break
     for d in range(high, n):
-        rho[order[d]] = math.exp(s[d] + y) * behind
+        if sought[d]:
+            rho[order[d]] = math.exp(s[d] + y) * behind
 
 
 @nb.njit(cache=True)
@@ -244,7 +306,7 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
     high = 0
     while low < min(k, n):
         entered = high
-        low, high = _move_window(s, tail, y, m, low, high, x, p, q)
+        low, high = _move_window(s, tail, y, m, growth, low, high, x, p, q)
         if low >= k:
             break
         for d in range(entered, high):
@@ -307,14 +369,21 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
 
 
 @nb.njit(cache=True)
-def placement_into(scores: Any, k: Any, placement: Any) -> None:
-    """placement[d, r] = P(d at rank r) for r < min(k, n), 0 beyond: O(n k^2) per node."""
+def placement_into(scores: Any, k: Any, wanted: Any, placement: Any) -> None:
+    """placement[d, r] = P(d at rank r) for r < min(k, n), 0 beyond, where ``wanted[d]``; nan elsewhere.
+
+    O(k^2) per node and wanted document, O(k) per other document.
+    """
     n = scores.shape[0]
     k = min(k, n)
-    placement[:] = 0.0
-    if k == 0:
+    n_wanted = 0
+    for d in range(n):
+        placement[d] = 0.0 if wanted[d] else np.nan
+        n_wanted += wanted[d]
+    if k == 0 or n_wanted == 0:
         return
     order, s, tail = sorted_scores(scores)
+    sought = wanted[order]
     m = steps_per_doubling(k)
     h = math.log(2.0) / m
     first_order = h / math.expm1(h)
@@ -323,7 +392,8 @@ def placement_into(scores: Any, k: Any, placement: Any) -> None:
     x = np.empty((n, LANES))
     p = np.empty((n, LANES))
     q = np.empty((n, LANES))
-    before = np.empty((n + 1, k, LANES))
+    inside = np.empty(n_wanted, np.int64)
+    before = np.empty((n_wanted + 1, k, LANES))
     after = np.empty((k, LANES))
     exactly = np.empty(LANES)
     behind = np.zeros(k)
@@ -336,57 +406,56 @@ def placement_into(scores: Any, k: Any, placement: Any) -> None:
     high = 0
     while low < min(k, n):
         entered = high
-        low, high = _move_window(s, tail, y, m, low, high, x, p, q)
+        low, high = _move_window(s, tail, y, m, growth, low, high, x, p, q)
         if low >= k:
             break
         for d in range(entered, high):
-            for r in range(k):
-                placement[order[d], r] = x[d, 0] * behind[r]
-            if entered == 0 and k > 1:
-                placement[order[d], 1] = x[d, 0] * max(START - x[d, 0], 0.0) * second_order
-        ranks = k - low
-        _arrivals(low, high, ranks, p, q, before)
+            if sought[d]:
+                for r in range(k):
+                    placement[order[d], r] = x[d, 0] * behind[r]
+                if entered == 0 and k > 1:
+                    placement[order[d], 1] = x[d, 0] * max(START - x[d, 0], 0.0) * second_order
+        ranks = _ranks_in_reach(math.exp(y) * growth[LANES - 1] * tail[0], k - low)
+        count = _arrivals_of(inside, sought, low, high, ranks, p, q, before)
         after[:] = 0.0
         after[0, :] = 1.0
         for j in range(ranks):
             for lane in range(LANES):
-                behind[low + j] += h * growth[lane] * before[high, j, lane]
-        for d in range(high - 1, low - 1, -1):
+                behind[low + j] += h * growth[lane] * before[count, j, lane]
+        for i in range(count - 1, -1, -1):
+            d = inside[i]
             for j in range(ranks):
                 exactly[:] = 0.0
-                for i in range(j + 1):
+                for below_d in range(j + 1):
                     for lane in range(LANES):
-                        exactly[lane] += before[d, i, lane] * after[j - i, lane]
+                        exactly[lane] += before[i, below_d, lane] * after[j - below_d, lane]
                 total = 0.0
                 for lane in range(LANES):
                     total += x[d, lane] * q[d, lane] * exactly[lane]
                 placement[order[d], low + j] += h * total
-            for j in range(ranks - 1, 0, -1):
-                for lane in range(LANES):
-                    after[j, lane] = after[j, lane] * q[d, lane] + after[j - 1, lane] * p[d, lane]
-            for lane in range(LANES):
-                after[0, lane] *= q[d, lane]
+            _arrive(p[d], q[d], ranks, after)
         y += LANES * h
         behind *= math.exp(-LANES * h)
-        if _finished(before[high], ranks):
+        if _finished(before[count], ranks):
             break
     for d in range(high, n):
-        for r in range(k):
-            placement[order[d], r] = math.exp(s[d] + y) * behind[r]
+        if sought[d]:
+            for r in range(k):
+                placement[order[d], r] = math.exp(s[d] + y) * behind[r]
 
 
 @nb.njit(cache=True)
-def exposures_into(scores: Any, offsets: Any, theta: Any, rho: Any) -> None:
+def exposures_into(scores: Any, offsets: Any, theta: Any, wanted: Any, rho: Any) -> None:
     for query in range(offsets.shape[0] - 1):
         start, end = offsets[query], offsets[query + 1]
-        exposure_into(scores[start:end], theta, rho[start:end])
+        exposure_into(scores[start:end], theta, wanted[start:end], rho[start:end])
 
 
 @nb.njit(cache=True)
-def placements_into(scores: Any, offsets: Any, k: Any, placement: Any) -> None:
+def placements_into(scores: Any, offsets: Any, k: Any, wanted: Any, placement: Any) -> None:
     for query in range(offsets.shape[0] - 1):
         start, end = offsets[query], offsets[query + 1]
-        placement_into(scores[start:end], k, placement[start:end])
+        placement_into(scores[start:end], k, wanted[start:end], placement[start:end])
 
 
 @nb.njit(cache=True)
@@ -529,15 +598,22 @@ def draw_by_inversion(
 
 
 @nb.njit(cache=True)
+def count_queries(count: Any, state: Any, drawn: Any) -> None:
+    """How often each query will be drawn by ``simulate`` with this state of its queries."""
+    for _ in range(count):
+        drawn[below(state, drawn.shape[0])] += 1
+
+
+@nb.njit(cache=True)
 def simulate(
-    offsets: Any, s: Any, tail: Any, share: Any, places: Any, value: Any, slope: Any, intercept: Any,
-    stay_after_click: Any, stay_after_skip: Any, reads_on: Any, checkpoints: Any, state: Any, out: Any,
+    offsets: Any, s: Any, tail: Any, share: Any, places: Any, document: Any, value: Any, slope: Any, intercept: Any,
+    stay_after_click: Any, stay_after_skip: Any, reads_on: Any, checkpoints: Any, query_state: Any, state: Any, out: Any,
     shown: Any, clicked: Any,
 ) -> None:  # fmt: skip
     """Show one ranking after another to the user; out[i] = sum x, sum x^2, clicks after checkpoints[i] impressions.
 
-    x of an impression is the sum over its clicks of ``value``. Where they have rows, ``shown`` and ``clicked`` count displays
-    and clicks per rank. These three are in the order of places.
+    x of an impression is the sum over its clicks of ``value``. Where they have rows, displays and clicks per document and rank
+    are added to ``shown`` and ``clicked``.
     """
     queries = offsets.shape[0] - 1
     k = slope.shape[0]
@@ -554,7 +630,7 @@ def simulate(
     for checkpoint in range(checkpoints.shape[0]):
         while impression < checkpoints[checkpoint]:
             impression += 1
-            query = below(state, queries)
+            query = below(query_state, queries)
             start = offsets[query]
             n = offsets[query + 1] - start
             depth = min(k, n)
@@ -567,15 +643,15 @@ def simulate(
                 chance = slope[r] * (places[i].zeta * 2.0**-32) + intercept[r]
                 click = high_half(random_word(state)) < threshold(chance)
                 if click:
-                    x += value[i]
+                    x += value[document[i]]
                     clicks += 1
                     if counting:
-                        clicked[i, r] += 1.0
+                        clicked[document[i], r] += 1
                 if not reads_on and uniform(state) >= (stay_after_click[r] if click else stay_after_skip[r]):
                     break
             if counting:
                 for r in range(depth):
-                    shown[start + placed[r], r] += 1.0
+                    shown[document[start + placed[r]], r] += 1
             sum_x += x
             sum_x2 += x * x
         out[checkpoint, 0] = sum_x

@@ -216,6 +216,20 @@ def _check_lists(name: str, ranker: Rankings, offsets: IntArray) -> None:
         raise ValueError(f"query {at}: ranker {name} lists document {twice[0]} twice")
 
 
+def list_inputs(pair: Pair) -> FloatArray:
+    """What two ranked lists say about relevance before any click, a row per document (for ``relevance_guess``).
+
+    For each ranker 1 / rank and -log rank, a document it does not list standing just past its end; the better of both ranks.
+    """
+    ranks = np.empty((2, pair.n_documents))
+    for row, ranker in zip(ranks, (pair.a, pair.b)):
+        lengths = np.diff(ranker.offsets)
+        row[:] = np.repeat(lengths + 1.0, np.diff(pair.offsets))
+        row[ranker.documents] = np.arange(len(ranker.documents)) - np.repeat(ranker.offsets[:-1], lengths) + 1
+    best = ranks.min(0)
+    return np.column_stack([*(1 / ranks), *(-np.log(ranks)), 1 / best, -np.log(best)])
+
+
 def exposure_of(table: DocumentArray, theta: FloatArray, n_documents: int) -> FloatArray:
     """Examination probability of every document when each row of the table is shown."""
     shown = table != NO_DOCUMENT

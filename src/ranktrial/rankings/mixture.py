@@ -4,7 +4,7 @@ For one query the mixture shows ranking R with probability w_R. From it follow, 
 
 * placement: P(d, r) = sum_R w_R 1[R_r = d],
 * exposure: rho_d = sum_r P(d, r) theta_r (the paper's propensity), and
-* mean and variance of any linear value x = sum over clicked ranks of a number per (ranking, rank).
+* mean and variance of any affine value x = a number per ranking + sum over clicked ranks of a number per (ranking, rank).
 """
 
 from __future__ import annotations
@@ -120,11 +120,17 @@ class Mixture:
         """Expected clicks per impression on what the mixture shows."""
         return float(self.mean(expected_clicks(self.rankings, user).sum(1)).mean())
 
-    def moments(self, values: FloatArray, user: User) -> Moments:
-        """Exact moments of x = sum over clicked ranks of ``values[ranking, rank]``."""
+    def moments(self, values: FloatArray, user: User, base: FloatArray | None = None) -> Moments:
+        """Exact moments of x = ``base[ranking]`` + sum over clicked ranks of ``values[ranking, rank]``."""
         check_user(user, self.k, self.n_documents)
         if values.shape != self.rankings.shape:
             raise ValueError(f"values have shape {values.shape}, must have that of the rankings, {self.rankings.shape}")
-        per_ranking = linear_moments(self.rankings, values, *user_arrays(user))
+        if base is not None and base.shape != self.weights.shape:
+            raise ValueError(
+                f"base has shape {base.shape}, must have one number for each of {len(self.weights)} rankings"
+            )
+        first, second = linear_moments(self.rankings, values, *user_arrays(user)).T
+        if base is not None:
+            first, second = first + base, second + base * (2 * first + base)
         clicks = expected_clicks(self.rankings, user).sum(1)
-        return Moments.of_queries(self.mean(per_ranking[:, 0]), self.mean(per_ranking[:, 1]), self.mean(clicks))
+        return Moments.of_queries(self.mean(first), self.mean(second), self.mean(clicks))

@@ -18,14 +18,16 @@ from itertools import permutations
 from math import perm
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
-from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of
+from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, offsets_of
 from ranktrial.rankings import _plackett_luce_kernels as kernels
 from ranktrial.rankings.mixture import Mixture
-from ranktrial.seeds import Seed, kernel_state
+from ranktrial.seeds import Seed, children, kernel_state
 from ranktrial.users import User
+
+CountArray = NDArray[np.uint32]
 
 
 def _flat(scores: ArrayLike, offsets: ArrayLike) -> tuple[FloatArray, IntArray]:
@@ -98,7 +100,7 @@ def exposure(scores: ArrayLike, theta: ArrayLike) -> FloatArray:
     """
     scores, theta = checks.finite("scores", scores), checks.probabilities("theta", theta)
     rho = np.empty(len(scores))
-    kernels.exposure_into(scores, theta, rho)
+    kernels.exposure_into(scores, theta, np.ones(len(scores), bool), rho)
     return rho
 
 
@@ -126,25 +128,34 @@ def placement(scores: ArrayLike, k: int) -> FloatArray:
     scores = checks.finite("scores", scores)
     checks.at_least("k", k, 1)
     result = np.empty((len(scores), k))
-    kernels.placement_into(scores, k, result)
+    kernels.placement_into(scores, k, np.ones(len(scores), bool), result)
     return result
 
 
-def exposures(scores: ArrayLike, offsets: ArrayLike, theta: ArrayLike) -> FloatArray:
-    """``exposure`` of every query: a flat array over all documents."""
+def exposures(
+    scores: ArrayLike, offsets: ArrayLike, theta: ArrayLike, *, wanted: BoolArray | None = None
+) -> FloatArray:
+    """``exposure`` of every query: a flat array over all documents. Others than ``wanted`` get nan, which saves time."""
     scores, offsets = _flat(scores, offsets)
     rho = np.empty(len(scores))
-    kernels.exposures_into(scores, offsets, checks.probabilities("theta", theta), rho)
+    kernels.exposures_into(scores, offsets, checks.probabilities("theta", theta), _mask(wanted, scores), rho)
     return rho
 
 
-def placements(scores: ArrayLike, offsets: ArrayLike, k: int) -> FloatArray:
-    """``placement`` of every query: a (documents, k) matrix."""
+def placements(scores: ArrayLike, offsets: ArrayLike, k: int, *, wanted: BoolArray | None = None) -> FloatArray:
+    """``placement`` of every query: a (documents, k) matrix. Others than ``wanted`` get nan, which saves time."""
     scores, offsets = _flat(scores, offsets)
     checks.at_least("k", k, 1)
     result = np.empty((len(scores), k))
-    kernels.placements_into(scores, offsets, k, result)
+    kernels.placements_into(scores, offsets, k, _mask(wanted, scores), result)
     return result
+
+
+def _mask(wanted: BoolArray | None, scores: FloatArray) -> BoolArray:
+    mask = np.ones(len(scores), bool) if wanted is None else np.ascontiguousarray(wanted, bool)
+    if len(mask) != len(scores):
+        raise ValueError(f"{len(mask)} documents are wanted or not, there are {len(scores)}")
+    return mask
 
 
 def simulate_ips(
@@ -154,17 +165,38 @@ def simulate_ips(
 
     Returns an (m, 3) array: sum of x, sum of x^2 and number of clicks up to each checkpoint. The user sees ``user.k`` ranks.
     """
-    return _simulate(scores, offsets, user, values, checkpoints, seed, counting=False)[0]
+    nothing = np.empty((0, user.k), np.uint32)
+    return _simulate(scores, offsets, user, values, checkpoints, seed, nothing, nothing)
 
 
 def simulate_counts(
-    scores: ArrayLike, offsets: ArrayLike, user: User, values: ArrayLike, checkpoints: ArrayLike, seed: Seed
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+    scores: ArrayLike,
+    offsets: ArrayLike,
+    user: User,
+    values: ArrayLike,
+    checkpoints: ArrayLike,
+    seed: Seed,
+    *,
+    tables: tuple[CountArray, CountArray] | None = None,
+) -> tuple[FloatArray, CountArray, CountArray]:
     """The same impressions as ``simulate_ips`` with that seed, and what click models need of them.
 
-    Returns the sums, then how often each document was shown and clicked at each rank: two (documents, ``user.k``) tables.
+    Returns the sums, then how often each document was shown and clicked at each rank: two (documents, ``user.k``) tables,
+    new or those given, to which the counts are added.
     """
-    return _simulate(scores, offsets, user, values, checkpoints, seed, counting=True)
+    shape = (len(np.asarray(scores)), user.k)
+    shown, clicked = tables or (np.zeros(shape, np.uint32), np.zeros(shape, np.uint32))
+    for table in (shown, clicked):
+        if table.shape != shape or table.dtype != np.uint32:
+            raise ValueError(f"a table of counts is {table.shape} of {table.dtype}, must be {shape} of uint32")
+    return _simulate(scores, offsets, user, values, checkpoints, seed, shown, clicked), shown, clicked
+
+
+def queries_drawn(n_queries: int, impressions: int, seed: Seed) -> IntArray:
+    """How often the simulations with that seed draw each query, before anything else has to be known."""
+    drawn = np.zeros(n_queries, np.int64)
+    kernels.count_queries(impressions, kernel_state(children(seed, 2)[0]), drawn)
+    return drawn
 
 
 def _simulate(
@@ -174,9 +206,9 @@ def _simulate(
     values: ArrayLike,
     checkpoints: ArrayLike,
     seed: Seed,
-    *,
-    counting: bool,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+    shown: CountArray,
+    clicked: CountArray,
+) -> FloatArray:
     scores, offsets = _flat(scores, offsets)
     values, counts = checks.finite("values", values), checks.checkpoints(checkpoints)
     if len(offsets) == 1:
@@ -188,29 +220,26 @@ def _simulate(
     places = np.empty(len(scores), kernels.PLACE)
     sorted_scores, tail, share, documents = kernels.fill_places(scores, offsets, user.zeta, places)
     sums = np.empty((len(counts), 3))
-    shown, clicked = np.zeros((2, len(scores) if counting else 0, user.k))
     kernels.simulate(
         offsets,
         sorted_scores,
         tail,
         share,
         places,
-        values[documents],
+        documents,
+        values,
         user.slope,
         user.intercept,
         user.stay_after_click,
         user.stay_after_skip,
         user.reads_on,
         counts,
-        kernel_state(seed),
+        *(kernel_state(child) for child in children(seed, 2)),
         sums,
         shown,
         clicked,
     )
-    if counting:
-        place = np.argsort(documents)
-        shown, clicked = shown[place], clicked[place]
-    return sums, shown, clicked
+    return sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,16 +264,19 @@ class PlackettLuce:
     def n_documents(self) -> int:
         return len(self.scores)
 
-    def placement(self) -> FloatArray:
-        """P(document at rank) as a (documents, k) matrix, exactly."""
-        return placements(self.scores, self.offsets, self.k)
+    def placement(self, *, wanted: BoolArray | None = None) -> FloatArray:
+        """P(document at rank) as a (documents, k) matrix, exactly; nan for others than ``wanted``."""
+        return placements(self.scores, self.offsets, self.k, wanted=wanted)
 
-    def exposure(self, theta: ArrayLike) -> FloatArray:
-        """rho_d: the probability that each document is examined, exactly; ranks of theta beyond k are not shown."""
+    def exposure(self, theta: ArrayLike, *, wanted: BoolArray | None = None) -> FloatArray:
+        """rho_d: the probability that each document is examined, exactly; ranks of theta beyond k are not shown.
+
+        Others than ``wanted`` get nan.
+        """
         theta = checks.probabilities("theta", theta)
         if len(theta) < self.k:
             raise ValueError(f"theta has {len(theta)} ranks, must have k = {self.k}")
-        return exposures(self.scores, self.offsets, theta[: self.k])
+        return exposures(self.scores, self.offsets, theta[: self.k], wanted=wanted)
 
     def sample(self, query: int, count: int, seed: Seed) -> DocumentArray:
         """Draw rankings of one query: a (count, k) table of document ids, NO_DOCUMENT where it has fewer than k."""

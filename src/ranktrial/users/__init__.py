@@ -10,6 +10,7 @@ from ranktrial.users.identifiability import Identifiability, NotIdentifiable, id
 from ranktrial.users.jackknife import jackknife
 from ranktrial.users.position_model import Estimator, PositionBias
 from ranktrial.users.regression_em import Regression, RegressionEM
+from ranktrial.users.relevance import Examinations, relevance_guess, shrunken_guess
 from ranktrial.users.trust import TrustBias, trust_bias_lines
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Conditional",
     "Counts",
     "Estimator",
+    "Examinations",
     "Harvesting",
     "Identifiability",
     "NotIdentifiable",
@@ -31,6 +33,8 @@ __all__ = [
     "jackknife",
     "position_based",
     "position_bias",
+    "relevance_guess",
+    "shrunken_guess",
     "trust_bias",
     "trust_bias_lines",
 ]

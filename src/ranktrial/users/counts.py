@@ -142,13 +142,17 @@ class Counts:
         if not parts:
             raise ValueError("there is nothing to merge: no counts given")
         first = parts[0]
+        if len(parts) == 1:
+            return first
         for part in parts[1:]:
             first._require_alike(part)
         documents, row = np.unique(np.concatenate([p.documents for p in parts]), return_inverse=True)
 
         def total(tables: list[FloatArray]) -> FloatArray:
             out = np.zeros((len(documents), first.k))
-            np.add.at(out, row, np.concatenate(tables))
+            ends = np.cumsum([len(table) for table in tables])
+            for rows, table in zip(np.split(row, ends[:-1]), tables):  # a part has no row twice
+                out[rows] += table
             return out
 
         queries = None

@@ -31,17 +31,21 @@ def jackknife_variance(values: FloatArray) -> FloatArray:
     return np.asarray((len(values) - 1) / len(values) * centred.T @ centred)
 
 
-def jackknife(estimator: Estimator, groups: Sequence[Counts]) -> PositionBias:
-    """The estimate with delete-a-group standard errors, and intervals from t with one degree less than groups.
-
-    20 groups are customary. Groups must all know the same: their queries, their design.
-    """
-    estimate, theta = replicates(estimator, groups)
+def with_errors(estimate: PositionBias, theta: FloatArray) -> PositionBias:
+    """The estimate with standard errors from its replicates, and intervals from t with one degree less than groups."""
     covariance = jackknife_variance(theta)
     return replace(
         estimate,
         standard_error=np.sqrt(np.diag(covariance)),
         covariance=covariance,
-        degrees_of_freedom=len(groups) - 1,
-        note="; ".join(part for part in (estimate.note, f"jackknife over {len(groups)} groups") if part),
+        degrees_of_freedom=len(theta) - 1,
+        note="; ".join(part for part in (estimate.note, f"jackknife over {len(theta)} groups") if part),
     )
+
+
+def jackknife(estimator: Estimator, groups: Sequence[Counts]) -> PositionBias:
+    """The estimate with delete-a-group standard errors.
+
+    20 groups are customary. Groups must all know the same: their queries, their design.
+    """
+    return with_errors(*replicates(estimator, groups))

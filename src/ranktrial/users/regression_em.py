@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray, Numbers
+from ranktrial.arrays import FloatArray, IntArray, Numbers
 from ranktrial.seeds import Seed, generator
 from ranktrial.users import _kernels
 from ranktrial.users.counts import Counts
@@ -36,6 +36,15 @@ class Regression(Protocol):
         ...
 
 
+class _Chosen(NamedTuple):
+    """Some of the documents shown, their counts and their features."""
+
+    documents: IntArray
+    shown: FloatArray
+    clicked: FloatArray
+    rows: Numbers
+
+
 @dataclass(frozen=True, eq=False)
 class RegressionEM:
     """EM with zeta from a regression on ``features``, one row per document of the data set.
@@ -47,6 +56,9 @@ class RegressionEM:
         floor: smallest theta, applied after each normalisation by theta_1.
         tolerance: stop when the best log-likelihood has grown by less than this fraction over ``patience`` rounds;
             0 runs exactly ``limit`` rounds.
+        most: with theta known, a round works out the relevance of at most so many of the documents shown, drawn anew in
+            proportion to their shows (a round of the authors' regression looks at 75 x 512), and the likelihood is that of as
+            many drawn once; None for all. Theta itself is estimated from all.
         authors_rows: a slip of the authors' code: train on the features of the first documents of the data set
             instead of those of the documents shown (the same once every document has been shown).
     """
@@ -58,6 +70,7 @@ class RegressionEM:
     tolerance: float = 1e-5
     limit: int = 100
     patience: int = 5
+    most: int | None = None
     authors_rows: bool = False
     seed: Seed = 0
 
@@ -70,24 +83,48 @@ class RegressionEM:
         seen = counts.seen
         shown, clicked, documents = counts.shown[seen], counts.clicked[seen], counts.documents[seen]
         shows, shows_of_rank = shown.sum(1), shown.sum(0)
-        rows = features[documents]
-        training_rows = features[: len(documents)] if self.authors_rows else rows
         rng = generator(self.seed)
 
         theta = start_theta(counts, below=0.99) if self.theta is None else checks.probabilities("theta", self.theta)
         if len(theta) != counts.k:
             raise ValueError(f"theta has {len(theta)} ranks, the counts have {counts.k}")
-        examined, relevant = np.empty(counts.k), np.empty(len(rows))
+        some = self.theta is not None and self.most is not None and self.most < len(documents)
+        cumulated = np.cumsum(shows)
+
+        def drawn() -> IntArray:
+            assert self.most is not None
+            at = np.sort(rng.random(self.most)) * cumulated[-1]  # rows are then fetched in the order of the file
+            return np.asarray(np.searchsorted(cumulated, at, side="right"), np.int64)
+
+        def expect(chosen: _Chosen) -> tuple[float, FloatArray, FloatArray]:
+            """Log-likelihood, expected examinations per rank and relevances per document of the chosen ones."""
+            examined, relevant = np.empty(counts.k), np.empty(len(chosen.documents))
+            zeta = np.clip(model.predict(chosen.rows), 1e-6, 1 - 1e-6).astype(np.float64)
+            value = _kernels.em_sweep(chosen.shown, chosen.clicked, theta, zeta, examined, relevant)
+            return float(value), examined, relevant
+
+        def choose(at: IntArray | slice) -> _Chosen:
+            return _Chosen(documents[at], shown[at], clicked[at], features[documents[at]])
+
+        judged = choose(drawn() if some else slice(None))
         path: list[float] = []
         while True:
-            zeta = np.clip(model.predict(rows), 1e-6, 1 - 1e-6).astype(np.float64)
-            path.append(float(_kernels.em_sweep(shown, clicked, theta, zeta, examined, relevant)))
+            value, examined, relevant = expect(judged)
+            path.append(value)
             if self._settled(path) or len(path) > self.limit:
                 break
             if self.theta is None:
                 theta = examined / shows_of_rank
                 theta = np.maximum(theta / theta[0], self.floor)
-            model.fit(training_rows, relevant / shows, shows, rng)
+            if some:
+                at = drawn()
+                learnt = choose(at)
+                relevant = expect(learnt)[2]
+                rows = features[at] if self.authors_rows else learnt.rows
+                model.fit(rows, relevant / shows[at], np.ones(len(at)), rng)
+            else:
+                rows = features[: len(documents)] if self.authors_rows else judged.rows
+                model.fit(rows, relevant / shows, shows, rng)
 
         guessed = np.ones(counts.n_documents, bool)
         guessed[documents] = False
@@ -113,7 +150,7 @@ class RegressionEM:
             raise ValueError(
                 f"features is {features.shape}, must have one row for each of {counts.n_documents} documents"
             )
-        if not np.all(np.isfinite(features)):
+        if not np.isfinite(features.sum(dtype=np.float64)) and not np.all(np.isfinite(features)):
             row, column = np.argwhere(~np.isfinite(features))[0]
             raise ValueError(f"feature {column} of document {row} is {features[row, column]}, must be finite")
         return features

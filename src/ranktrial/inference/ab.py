@@ -1,0 +1,102 @@
+"""What does plain A/B traffic say about Delta? No click model, no position bias: what any other estimate is checked against.
+
+* "weighted": the paper's x = (1[A]/P(A) - 1[B]/P(B)) clicks.
+* "means": the difference of the two arms' mean clicks, 2-3 times less variance.
+* "adjusted": with a prediction m of the clicks of each arm on each query, made from other impressions,
+      x = m_A - m_B + 1[A]/P(A) (clicks - m_A) - 1[B]/P(B) (clicks - m_B).
+  Unbiased whatever the predictions; the better they are the less variance. They are means per query and arm, shrunk towards
+  those of the arms as much as their spread tells.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import checks
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
+from ranktrial.inference.cross_fitting import contributions, groups_of, training_sums
+from ranktrial.inference.estimators import Estimate
+from ranktrial.inference.intervals import difference_values
+from ranktrial.users.relevance import nested_effects
+
+AB_ESTIMATORS = ("weighted", "means", "adjusted")
+
+
+def estimate_ab(
+    in_a: ArrayLike,
+    clicks: ArrayLike,
+    *,
+    queries: ArrayLike | None = None,
+    split: float = 0.5,
+    estimator: str = "adjusted",
+    cross_fit: str = "folds",
+    folds: int = 5,
+    refits: ArrayLike | None = None,
+    units: ArrayLike | None = None,
+) -> Estimate:
+    """Delta from impressions that showed A (``in_a``) or B, and how many clicks each got.
+
+    ``split`` is the probability of A by design, ``queries`` the query of each impression (any names), for "adjusted". The other
+    options are those of ``estimate``.
+    """
+    checks.one_of("estimator", estimator, AB_ESTIMATORS)
+    checks.between("split", split, 0, 1, open_ends=True)
+    a, y = np.asarray(in_a, bool), checks.finite("clicks", clicks)
+    if a.shape != y.shape or len(y) == 0:
+        raise ValueError(f"in_a has shape {a.shape}, clicks {y.shape}: must be one each, and at least one")
+    odd = np.flatnonzero((y < 0) | (y != np.floor(y)))
+    if len(odd):
+        raise ValueError(f"clicks[{odd[0]}] is {y[odd[0]]:g}, must be a number of clicks")
+    shares = np.array([split, 1 - split])
+    if estimator == "means":
+        x = difference_values(y, a)
+        shares = np.array([a.mean(), (~a).mean()])
+    sign_over_share = np.where(a, 1 / shares[0], -1 / shares[1])
+    if estimator == "weighted":
+        x = sign_over_share * y
+    if estimator == "adjusted":
+        groups = groups_of(len(y), cross_fit, folds=folds, refits=refits, units=units)
+        counted = contributions(groups, cross_fit, refits=refits)
+        predicted = _predictions(a, y, _numbered(queries, len(y)), counted, groups, cross_fit)
+        x = predicted[:, 0] - predicted[:, 1] + sign_over_share * (y - np.where(a, predicted[:, 0], predicted[:, 1]))
+    return Estimate.of(x, np.repeat(sign_over_share, y.astype(np.int64)), largest_weight=1 / shares.min(), units=units)
+
+
+def _numbered(queries: ArrayLike | None, n: int) -> IntArray:
+    if queries is None:
+        raise ValueError('estimator="adjusted" needs the query of each impression: queries=...')
+    if np.shape(queries) != (n,):
+        raise ValueError(f"queries have shape {np.shape(queries)}, must be one for each of {n} impressions")
+    return np.unique(np.asarray(queries), return_inverse=True)[1]
+
+
+def _predictions(
+    a: BoolArray, y: FloatArray, queries: IntArray, counted: IntArray, groups: IntArray, cross_fit: str
+) -> FloatArray:
+    """Clicks to be expected of A and of B on each impression's query, from impressions that may be used for its group."""
+    n_cells = 2 * (int(queries.max()) + 1)
+    cells = 2 * queries + ~a
+    parts = []
+    for group in range(counted.max() + 1):
+        rows = counted == group
+        sums = (np.ones(rows.sum()), y[rows], y[rows] ** 2)
+        parts.append(np.stack([weighted_counts(cells[rows], s, n_cells) for s in sums]))
+    by_cell = np.stack([_expected_clicks(sums) for sums in training_sums(parts, cross_fit)])
+    return np.asarray(by_cell.reshape(len(parts), -1, 2)[groups, queries])
+
+
+def _expected_clicks(sums: FloatArray) -> FloatArray:
+    """Per (query, arm), from their impressions, clicks and squared clicks."""
+    impressions, clicks, squares = sums
+    total = impressions.sum()
+    arms = np.array([[part[0::2].sum(), part[1::2].sum()] for part in (impressions, clicks)])
+    overall = clicks.sum() / max(total, 1)
+    means = np.tile(np.where(arms[0] > 0, arms[1] / np.maximum(arms[0], 1), overall), len(clicks) // 2)
+    filled = impressions > 0
+    repeated = total - filled.sum()  # without repetitions the spread around the arms' means has to do
+    centre = clicks[filled] / impressions[filled] if repeated > 0 else means[filled]
+    around = squares[filled] - 2 * centre * clicks[filled] + centre**2 * impressions[filled]
+    noise = around.sum() / max(repeated if repeated > 0 else total, 1)
+    offsets = np.arange(0, len(clicks) + 1, 2)
+    return np.asarray(means + nested_effects(clicks - impressions * means, impressions, noise * impressions, offsets))

@@ -1,0 +1,64 @@
+"""From which impressions may a guess be made that values this one? From any that do not include it.
+
+* "folds": units are dealt out to folds in the order in which they came; each fold is valued with a guess from all the others.
+  Uses the log best. Right where impressions do not depend on each other, so not quite where the policy was changed in the light
+  of earlier clicks.
+* "past": guesses are made at given numbers of impressions, each from all impressions before it. Values minus Delta are then
+  a martingale whatever changed on the way, which is what confidence sequences need. All impressions of a unit are valued with
+  the guess there was at its first: later ones may know what it was shown, which for the same query may be the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import checks
+from ranktrial.arrays import IntArray
+from ranktrial.inference.intervals import first_seen
+
+CROSS_FITS = ("folds", "past")
+FIRST_REFIT = 100
+
+
+def groups_of(n: int, cross_fit: str, *, folds: int, refits: ArrayLike | None, units: ArrayLike | None) -> IntArray:
+    """The fold, or the stretch between refits, whose guess each of n impressions is valued with, counted from 0."""
+    checks.one_of("cross_fit", cross_fit, CROSS_FITS)
+    if units is not None and np.shape(units) != (n,):
+        raise ValueError(f"units have shape {np.shape(units)}, the log {n} impressions: must be one each")
+    if cross_fit == "past":
+        points = FIRST_REFIT * 2 ** np.arange(64 - 8) if refits is None else checks.checkpoints(refits)
+        return np.searchsorted(points, np.arange(n) if units is None else _first_of_unit(units), side="right")
+    if refits is not None:
+        raise ValueError('refits belong to cross_fit="past", not to "folds"')
+    place = np.arange(n) if units is None else first_seen(np.asarray(units))[1]
+    return np.asarray(place % checks.whole("folds", folds, 2, 1000))
+
+
+def contributions(groups: IntArray, cross_fit: str, *, refits: ArrayLike | None) -> IntArray:
+    """The group that each impression is counted in when sums are made for guesses: in time, for "past"."""
+    if cross_fit == "folds":
+        return groups
+    return groups_of(len(groups), cross_fit, folds=2, refits=refits, units=None)
+
+
+def _first_of_unit(units: ArrayLike) -> IntArray:
+    """The number of the first impression of each impression's unit."""
+    _, first, place = np.unique(np.asarray(units), return_index=True, return_inverse=True)
+    return np.asarray(first[place])
+
+
+def training_sums(parts: Sequence[Any], cross_fit: str) -> list[Any]:
+    """For each group what may be used to value it, given what each group adds up to (anything with + and -)."""
+    if cross_fit == "folds":
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return [total - part for part in parts]
+    sums = [parts[0] - parts[0]]
+    for part in parts[:-1]:
+        sums.append(sums[-1] + part)
+    return sums

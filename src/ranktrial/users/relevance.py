@@ -1,0 +1,158 @@
+"""How relevant is each document, roughly? For estimators that are right with any guess: steady, not unbiased.
+
+Over a log document d was examined E_d = sum_r shown_dr theta_r times in expectation and clicked C_d times, about zeta_d E_d;
+a raw rate C_d / E_d is noise where E_d is small. Instead
+
+    zeta_d = mean + inputs_d . b + a_query + e_d,
+
+each term shrunk towards 0 as much as its own spread over the log tells: what cannot be told from click noise adds nothing.
+Spreads come from the method of moments: documents of one query that deviate together tell the spread of a_query, what single
+documents deviate beyond click noise that of e_d. All of it is sums over documents and one small linear system.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray, sum_by_group, weighted_counts
+
+GUESSES = (0.01, 0.99)
+PRIOR_RELEVANCE, PRIOR_EXAMINATIONS = 0.3, 1.0  # what is believed before any click
+
+
+@dataclass(frozen=True, eq=False)
+class Examinations:
+    """What a log says of every document; ``a + b`` merges two logs, ``total - part`` takes one out again.
+
+    Attributes:
+        clicks: C_d.
+        examined: E_d, the sum of theta at the ranks where it was shown.
+        squared: The sum of theta^2 there; C_d has variance zeta_d E_d - zeta_d^2 squared_d.
+    """
+
+    clicks: FloatArray
+    examined: FloatArray
+    squared: FloatArray
+
+    @classmethod
+    def from_counts(cls, shown: FloatArray, clicked: FloatArray, theta: FloatArray) -> Examinations:
+        """From counts per (document, rank)."""
+        return cls(clicked.sum(1), shown @ theta, shown @ theta**2)
+
+    @classmethod
+    def from_impressions(
+        cls, rankings: DocumentArray, clicks: BoolArray, theta: FloatArray, n_documents: int
+    ) -> Examinations:
+        """From displayed documents ``(impressions, k)``, negative past the end, and clicks of the same shape."""
+        shown = rankings >= 0
+        documents, bias = rankings[shown], np.broadcast_to(theta, rankings.shape)[shown]
+        flags = clicks[shown].astype(np.float64)
+        clicked, examined, squared = (weighted_counts(documents, w, n_documents) for w in (flags, bias, bias**2))
+        return cls(clicked, examined, squared)
+
+    def of(self, documents: BoolArray | IntArray) -> Examinations:
+        """The same of some documents only."""
+        return Examinations(self.clicks[documents], self.examined[documents], self.squared[documents])
+
+    def __add__(self, other: Examinations) -> Examinations:
+        return Examinations(self.clicks + other.clicks, self.examined + other.examined, self.squared + other.squared)
+
+    def __sub__(self, part: Examinations) -> Examinations:
+        clicks, examined = self.clicks - part.clicks, self.examined - part.examined
+        left = examined > 1e-9 * self.examined  # sums of fractions need not cancel exactly
+        return Examinations(*(np.where(left, a, 0.0) for a in (clicks, examined, self.squared - part.squared)))
+
+    @property
+    def mean(self) -> float:
+        """Clicks per examination over all documents: the guess that needs no model."""
+        clicks = self.clicks.sum() + PRIOR_EXAMINATIONS * PRIOR_RELEVANCE
+        return float(np.clip(clicks / (self.examined.sum() + PRIOR_EXAMINATIONS), *GUESSES))
+
+
+def relevance_guess(
+    shown: FloatArray, clicked: FloatArray, theta: FloatArray, offsets: IntArray, inputs: FloatArray | None = None
+) -> FloatArray:
+    """A shrunken guess of zeta per document from counts per (document, rank); 0.3 where nothing is known at all.
+
+    ``inputs`` are columns that may tell relevant documents from others, such as ``rankings.list_inputs``.
+    """
+    return shrunken_guess(Examinations.from_counts(shown, clicked, theta), offsets, inputs)
+
+
+def shrunken_guess(seen: Examinations, offsets: IntArray, inputs: FloatArray | None = None) -> FloatArray:
+    """The same from what has been added up per document."""
+    guess = np.full(len(seen.clicks), seen.mean)
+    if inputs is not None:
+        guess = np.clip(guess + _explained(seen, guess, offsets, inputs), *GUESSES)
+    residual, noise = _residual(seen, guess)
+    return np.asarray(np.clip(guess + nested_effects(residual, seen.examined, noise, offsets), *GUESSES))
+
+
+def _residual(seen: Examinations, guess: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Clicks beyond those expected, and their variance if the guess were right."""
+    return seen.clicks - guess * seen.examined, guess * seen.examined - guess**2 * seen.squared
+
+
+def _explained(seen: Examinations, guess: FloatArray, offsets: IntArray, inputs: FloatArray) -> FloatArray:
+    """What the inputs explain of the deviations from the guess: a regression, shrunk as its own fit tells (ridge)."""
+    residual, noise = _residual(seen, guess)
+    within, shared = spreads(residual, seen.examined, noise, offsets)
+    # A document examined for ever would still say no more of the inputs than one document can.
+    precision = _precision(seen.examined, noise, within + shared)
+    rate = _ratio(residual, seen.examined)
+    mass = max(precision.sum(), 1e-300)
+    weighted = inputs * precision[:, None]
+    middle, rate_mean = weighted.sum(0) / mass, precision @ rate / mass
+    squares = weighted.T @ inputs
+    varied = np.diag(squares) - mass * middle**2 > 1e-9 * np.diag(squares)  # a constant column explains nothing
+    gram = (squares - mass * np.outer(middle, middle))[np.ix_(varied, varied)]
+    unit = np.sqrt(np.diag(gram) / mass)  # columns count alike, whatever they are measured in
+    strength, directions = np.linalg.eigh(gram / np.outer(unit, unit))
+    usable = strength > 1e-9 * strength.max(initial=0.0)
+    strength, directions = strength[usable], directions[:, usable]
+    told = directions.T @ ((weighted.T @ rate - mass * middle * rate_mean)[varied] / unit)
+    spread = max(float((told**2 / strength - 1).sum() / max(strength.sum(), 1e-300)), 0.0)
+    slopes = np.zeros(inputs.shape[1])
+    slopes[varied] = directions @ (spread * told / (1 + spread * strength)) / unit
+    return np.asarray(rate_mean + inputs @ slopes - middle @ slopes)
+
+
+def spreads(residual: FloatArray, examined: FloatArray, noise: FloatArray, offsets: IntArray) -> tuple[float, float]:
+    """Variances of deviations per examination: of single members of a group, and of what members of a group share."""
+    weight = _ratio(np.ones(len(offsets) - 1), sum_by_group(noise, offsets))
+
+    def pairs(values: FloatArray) -> FloatArray:
+        """Per group, the sum over pairs of different members."""
+        return weight * (sum_by_group(values, offsets) ** 2 - sum_by_group(values**2, offsets))
+
+    informative = noise > 0
+    r, e, v = residual[informative], examined[informative], noise[informative]
+    total = _surely(r**2 / v - 1, e**2 / v)
+    shared = min(_surely(pairs(residual), pairs(examined)), total)
+    return total - shared, shared
+
+
+def _surely(squares: FloatArray, scale: FloatArray) -> float:
+    """sum(squares) / sum(scale), less one standard error, at least 0: a spread is believed as far as it is sure."""
+    return max(float(squares.sum() - np.sqrt((squares**2).sum())), 0.0) / max(float(scale.sum()), 1e-300)
+
+
+def nested_effects(residual: FloatArray, examined: FloatArray, noise: FloatArray, offsets: IntArray) -> FloatArray:
+    """Best linear guess of each member's deviation per examination: what its group shares, plus its own."""
+    within, shared = spreads(residual, examined, noise, offsets)
+    precision = _precision(examined, noise, within)
+    told = sum_by_group(precision * _ratio(residual, examined), offsets)
+    group = np.repeat(shared * told / (1 + shared * sum_by_group(precision, offsets)), np.diff(offsets))
+    own = _ratio(within * examined * (residual - group * examined), noise + within * examined**2)
+    return np.asarray(group + own)
+
+
+def _precision(examined: FloatArray, noise: FloatArray, spread: float) -> FloatArray:
+    """1 / Var(residual / examined) when members differ by ``spread``; 0 where nothing was examined."""
+    return _ratio(examined**2, noise + spread * examined**2)
+
+
+def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
