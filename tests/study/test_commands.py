@@ -33,10 +33,13 @@ def test_run_and_show(tmp_path: Path) -> None:
     for text in ("set: rankers get", "AB()", "binary", "absolute", "squared", "1k", "2 pairs", "s/task"):
         assert text in table
 
-    # Another plan is refused, with the difference.
+    # Another plan is refused, with the difference; a longer one continues.
     result = runner.invoke(study_app, ["run", str(plan), "--out", folder])
     assert result.exit_code == 2
-    assert "pairs is 2 there and 9 now" in result.stderr.replace("\n", " ")
+    assert "impressions is 1000 there and 300 now" in result.stderr.replace("\n", " ")
+    result = runner.invoke(study_app, ["run", str(plan), "--out", folder, *options, "--pairs", "3"])
+    assert result.exit_code == 0, result.output
+    assert "ran 1 tasks" in result.output
 
 
 def test_show_counts_what_is_there_halfway(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:
@@ -55,11 +58,20 @@ def test_show_counts_what_is_there_halfway(reference: Path, tiny_plan: StudyPlan
 def test_data_and_rankers_of_the_command_line(tmp_path: Path) -> None:
     train = tmp_path / "train.txt"
     train.write_text("0 qid:1 1:1\n")
-    unchanged: dict[str, int | None] = {"pairs": None, "impressions": None, "checkpoints": None, "seed": None}
+    unchanged: dict[str, int | None] = {
+        "pairs": None,
+        "limits": None,
+        "impressions": None,
+        "checkpoints": None,
+        "seed": None,
+    }
     options = {"data": [f"mslr={train}", "yahoo=yahoo-like"], "rankers": [f"mslr={train}"], "queries": None}
     mslr, yahoo = adjusted(read_plan("paper"), **options, **unchanged).data  # type: ignore[arg-type]
     assert (mslr.source, mslr.queries, mslr.rankers) == (str(train), None, str(train))
     assert (yahoo.source, yahoo.queries, yahoo.rankers) == ("yahoo-like", 19_944, "code")
+    options = {"data": [f"k3={train}"], "rankers": [], "queries": None}
+    (shallow,) = adjusted(read_plan("depth"), **options, **unchanged).data  # type: ignore[arg-type]
+    assert (shallow.source, shallow.k, shallow.same_pairs_as) == (str(train), 3, "yahoo")
 
 
 @pytest.mark.parametrize(

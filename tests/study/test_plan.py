@@ -93,6 +93,15 @@ def test_files_are_relative_to_the_plan(tmp_path: Path) -> None:
             'queries = 50\n[user]\nkind = "trust-bias"\nrelevant = [1, 1]',
             "theta, relevant and irrelevant have 10, 2, 10 ranks, must agree",
         ),
+        ("pairs = 2", "pairs = 2\nlimits = -1", "limits is -1, must be at least 0"),
+        ("queries = 50", "queries = 50\nk = 65", "[data.small] k is 65, must be between 1 and 64"),
+        ("queries = 50", 'queries = 50\nuser.kind = "x"', "[data.small.user] kind is 'x', must be one of"),
+        ("queries = 50", "queries = 50\nuser.eta = -1", "[data.small.user] eta is -1.0, must be between 0 and 10"),
+        (
+            "queries = 50",
+            'queries = 50\nuser = {kind = "trust-bias", irrelevant = [0, 0]}',
+            "theta, relevant and irrelevant have 10, 10, 2 ranks, must agree",
+        ),
         ("pairs = 2", "pairs = ", "not a TOML file: Invalid value (at line 2"),
     ],
 )

@@ -14,10 +14,10 @@ import duckdb
 import numpy as np
 import pytest
 
-from ranktrial.methods import Optimized
+from ranktrial.methods import Optimized, Trajectory
 from ranktrial.rankings import Pair
-from ranktrial.study import DataPlan, Progress, StudyPlan, Task, run_study, summarise
-from ranktrial.study.folder import COLUMNS, StudyFolder
+from ranktrial.study import DataPlan, Progress, StudyPlan, Task, UserPlan, run_study, summarise
+from ranktrial.study.folder import COLUMNS, LIMIT_COLUMNS, StudyFolder
 from ranktrial.study.run import _Run
 from ranktrial.study.tasks import Failure, Outcome, open_world, run_task
 
@@ -31,7 +31,7 @@ def test_one_row_for_every_data_set_pair_method_and_checkpoint(reference: Path, 
     assert tuple(column[0] for column in table.description or ()) == COLUMNS
     rows = [dict(zip(COLUMNS, row)) for row in table.fetchall()]
     keys = [(row["data"], row["pair"], row["method"], row["impressions"]) for row in rows]
-    assert keys == [(*task, n) for task in tiny_plan.tasks() for n in tiny_plan.points.tolist()]
+    assert keys == [(*task[:3], n) for task in tiny_plan.tasks() for n in tiny_plan.points.tolist()]
     for row in rows:
         error = row["estimate"] - row["delta"]
         assert row["delta"] == row["ctr_a"] - row["ctr_b"]
@@ -43,17 +43,22 @@ def test_one_row_for_every_data_set_pair_method_and_checkpoint(reference: Path, 
 
 def test_timings_are_apart_because_they_are_not_reproducible(reference: Path, tiny_plan: StudyPlan) -> None:
     rows = rows_of(reference / "timings.parquet")
-    assert [row[:3] for row in rows] == list(tiny_plan.tasks())
-    assert all(row[4] > 0 for row in rows)
+    assert [row[:4] for row in rows] == list(tiny_plan.tasks())
+    for *_, impressions, seconds, cpu_seconds, peak_memory in rows:
+        assert impressions == tiny_plan.impressions
+        assert seconds > 0
+        assert cpu_seconds > 0
+        assert peak_memory > 10_000_000
 
 
 def test_a_task_is_the_method_on_the_pair_with_the_tasks_own_seed(reference: Path, tiny_plan: StudyPlan) -> None:
     task = Task("second", 1, "AB()")
     outcome = run_task(str(reference), tiny_plan.digest, task)
     assert isinstance(outcome, Outcome)
+    assert isinstance(outcome.found, Trajectory)
     where = f"data = '{task.data}' and pair = {task.pair} and method = '{task.method}'"
     recorded = rows_of(reference / "results.parquet", where)
-    assert [row[COLUMNS.index("estimate")] for row in recorded] == outcome.run.estimate.tolist()
+    assert [row[COLUMNS.index("estimate")] for row in recorded] == outcome.found.estimate.tolist()
 
     world = open_world(str(reference), tiny_plan.digest, "second")
     a, b = (world.rankers.scores(world.dataset, ranker) for ranker in (2, 3))
@@ -89,11 +94,104 @@ def test_a_finished_study_has_nothing_left_to_do(reference: Path, tiny_plan: Stu
 
 
 def test_another_plan_in_the_same_folder_is_refused_with_the_difference(reference: Path, tiny_plan: StudyPlan) -> None:
-    other = replace(tiny_plan, pairs=3, data=(replace(tiny_plan.data[0], queries=21), tiny_plan.data[1]))
+    other = replace(
+        tiny_plan,
+        pairs=1,
+        impressions=3_000,
+        data=(replace(tiny_plan.data[0], queries=21), tiny_plan.data[1]),
+    )
     with pytest.raises(ValueError, match="holds another study") as caught:
         run_study(other, reference)
-    assert "pairs is 2 there and 3 now" in str(caught.value)
+    assert "pairs is 2 there and 1 now" in str(caught.value)
+    assert "impressions is 2000 there and 3000 now" in str(caught.value)
     assert "data.first.queries is 20 there and 21 now" in str(caught.value)
+    with pytest.raises(ValueError, match=r'data\.second\.source is "yahoo-like" there and not set now'):
+        run_study(replace(tiny_plan, data=tiny_plan.data[:1]), reference)
+    assert StudyFolder(reference).read_plan() == tiny_plan
+
+
+def test_a_study_that_grows_ends_with_the_bytes_of_one_begun_so(
+    reference: Path, tiny_plan: StudyPlan, tmp_path: Path
+) -> None:
+    ab, _, logopt = tiny_plan.methods
+    begun = replace(tiny_plan, data=tiny_plan.data[1:], methods=(logopt, "TeamDraft()"), pairs=1)
+    folder = tmp_path / "study"
+    assert run_study(begun, folder).ran == 2
+    StudyFolder(folder).record(Task("second", 0, "TeamDraft()"), Failure("of a method that will leave"))
+    with pytest.raises(ValueError, match="no file or folder"):
+        run_study(replace(begun, pairs=2, data=(*begun.data, DataPlan("third", str(tmp_path / "none")))), folder)
+    assert StudyFolder(folder).read_plan() == begun  # what cannot be run does not replace what can
+
+    grown = replace(tiny_plan, methods=(ab, logopt))
+    done = run_study(grown, folder)
+    assert (done.ran, done.failures) == (7, ())
+    where = f"method in ('{ab}', '{logopt}')"
+    assert rows_of(done.results) == rows_of(reference / "results.parquet", where)
+    assert len(rows_of(done.results)) == 8 * len(tiny_plan.points)
+
+    assert run_study(tiny_plan, folder, workers=2).ran == 4
+    assert done.results.read_bytes() == (reference / "results.parquet").read_bytes()
+    assert StudyFolder(folder).part(Task("second", 0, "TeamDraft()")).exists()
+    fewer = replace(tiny_plan, methods=(ab,))
+    assert run_study(fewer, folder).ran == 0
+    assert rows_of(done.results) == rows_of(reference / "results.parquet", f"method = '{ab}'")
+    assert (summarise(folder).done, summarise(folder).total) == (4, 4)
+
+
+def test_limits_are_tasks_like_others(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:
+    fast = replace(tiny_plan, methods=("AB()", "TeamDraft()", tiny_plan.methods[1]))
+    fresh, grown = tmp_path / "fresh", tmp_path / "grown"
+    seen: list[Progress] = []
+    done = run_study(replace(fast, limits=3), fresh, progress=seen.append)
+    assert (done.ran, done.failures) == (2 * 2 * 3 + 2 * 3 * 2, ())
+    assert set(seen[-2].speed) == {*fast.methods, "limit of AB()", "limit of TeamDraft()"}
+    table = duckdb.execute("select * from read_parquet($file)", {"file": str(fresh / "limits.parquet")})
+    assert tuple(column[0] for column in table.description or ()) == LIMIT_COLUMNS
+    rows = [dict(zip(LIMIT_COLUMNS, row)) for row in table.fetchall()]
+    assert [(row["data"], row["pair"], row["method"]) for row in rows] == [
+        (data, pair, method) for data in ("first", "second") for pair in range(3) for method in ("AB()", "TeamDraft()")
+    ]
+    for row in rows:
+        assert row["delta"] == row["ctr_a"] - row["ctr_b"]
+        assert row["standard_error"] == 0
+        assert row["wrong_sign"] == (row["limit"] * row["delta"] <= 0)
+        if row["method"] == "AB()":
+            assert row["limit"] == pytest.approx(row["delta"], abs=1e-12)
+    assert any(abs(row["limit"] - row["delta"]) > 1e-3 for row in rows)
+    where = f"method in ('AB()', '{tiny_plan.methods[1]}')"
+    assert rows_of(fresh / "results.parquet", where) == rows_of(reference / "results.parquet", where)
+    assert len(rows_of(fresh / "timings.parquet", "kind = 'limit'")) == 12
+
+    run_study(replace(fast, methods=fast.methods[:1], limits=1), grown)
+    run_study(replace(fast, limits=3), grown, workers=2)
+    for name in ("results.parquet", "limits.parquet"):
+        assert (grown / name).read_bytes() == (fresh / name).read_bytes()
+    with pytest.raises(ValueError, match="limits is 3 there and 2 now"):
+        run_study(replace(fast, limits=2), grown)
+
+
+def test_a_data_set_may_have_its_own_k_and_users_on_the_same_pairs(tiny_plan: StudyPlan, tmp_path: Path) -> None:
+    first = tiny_plan.data[0]
+    alone = replace(first, name="shallow", same_pairs_as="first", k=2, user=UserPlan(kind="cascade", assumed_eta=0.5))
+    plan = replace(tiny_plan, data=(first, alone), methods=("AB()",), pairs=1)
+    run_study(plan, tmp_path)
+    whole, shallow = (open_world(str(tmp_path), plan.digest, data.name) for data in plan.data)
+    assert np.array_equal(whole.rankers.weights, shallow.rankers.weights)
+    assert (whole.pair(0).k, shallow.pair(0).k) == (5, 2)
+    assert np.array_equal(whole.pair(0).top_a[:, :2], shallow.pair(0).top_a)
+    assert (whole.user.name, shallow.user.name, shallow.user.k) == ("position-based", "cascade", 2)
+    assert shallow.pair(0).known_theta.tolist() == [1, 2**-0.5]
+    one, other = rows_of(tmp_path / "results.parquet", f"impressions = {tiny_plan.impressions}")
+    assert other[COLUMNS.index("ctr_a")] == shallow.pair(0).ctr(shallow.user)[0] < one[COLUMNS.index("ctr_a")]
+
+
+def test_more_rankers_must_begin_with_those_there_were(tiny_plan: StudyPlan, tmp_path: Path) -> None:
+    plan = replace(tiny_plan, data=tiny_plan.data[:1], methods=("AB()",), pairs=1)
+    run_study(plan, tmp_path)
+    file = tmp_path / "data" / "first" / "rankers.npy"
+    np.save(file, np.load(file) + 1e-9)
+    with pytest.raises(ValueError, match="its first 2 rankers do not come out as they did when the study began"):
+        run_study(replace(plan, pairs=2), tmp_path)
 
 
 def test_two_runs_at_once_in_one_folder_are_refused(reference: Path, tiny_plan: StudyPlan) -> None:
@@ -143,7 +241,7 @@ def test_a_failing_task_does_not_stop_the_rest(opposed: StudyPlan, tmp_path: Pat
     assert "\n" not in str(failed)
     assert [step.failure for step in seen if step.failure] == [failed]
     assert seen[-2].failed == 1
-    assert {row[:3] for row in rows_of(done.results)} == set(opposed.tasks()) - {failed.task}
+    assert {(*row[:3], "run") for row in rows_of(done.results)} == set(opposed.tasks()) - {failed.task}
 
     (note,) = (tmp_path / "study" / "failed").rglob("*.json")
     assert "Traceback" in json.loads(note.read_text())["details"]

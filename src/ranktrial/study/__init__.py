@@ -1,5 +1,6 @@
 """The paper's experiments: plan, run, results; resumable, on one machine or a Dask cluster."""
 
+from ranktrial.study.cost import StudyCost, study_cost
 from ranktrial.study.plan import DataPlan, PlanError, StudyPlan, Task, UserPlan, read_plan
 from ranktrial.study.run import Progress, StudyRun, run_study
 from ranktrial.study.summary import StudySummary, summarise
@@ -8,6 +9,7 @@ __all__ = [
     "DataPlan",
     "PlanError",
     "Progress",
+    "StudyCost",
     "StudyPlan",
     "StudyRun",
     "StudySummary",
@@ -15,5 +17,6 @@ __all__ = [
     "UserPlan",
     "read_plan",
     "run_study",
+    "study_cost",
     "summarise",
 ]

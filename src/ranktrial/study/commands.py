@@ -1,4 +1,4 @@
-"""The commands of the study: run and show."""
+"""The commands of the study: run, show and cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ranktrial.console import err, out, plain_errors
-from ranktrial.study.plan import SYNTHETIC, TRAINED, DataPlan, StudyPlan, read_plan
+from ranktrial.report import FORMATS
+from ranktrial.study.cost import StudyCost, study_cost
+from ranktrial.study.figures import CLAIMS_COLUMNS, DrawnStudy, claim_cells, draw_study, tested, untested
+from ranktrial.study.plan import PRESETS, SYNTHETIC, TRAINED, DataPlan, StudyPlan, read_plan
 from ranktrial.study.run import Progress, Report, run_study
 from ranktrial.study.summary import DataSummary, StudySummary, summarise
 
@@ -31,8 +34,15 @@ study_app = typer.Typer(
 
 @study_app.command()
 def run(
-    plan: Annotated[str, typer.Argument(help="A preset (smoke, small, paper, departures) or a TOML file.")],
-    folder: Annotated[Path, typer.Option("--out", help="Folder of the study; a started one is continued.")],
+    plan: Annotated[str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file.")],
+    folder: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            help="Folder of the study; a started one is continued, and may grow: more pairs, limits or data "
+            "sets, or other methods.",
+        ),
+    ],
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,8 +59,20 @@ def run(
         ),
     ] = None,
     pairs: Annotated[int | None, typer.Option(help="Pairs of rankers on each data set.")] = None,
-    queries: Annotated[int | None, typer.Option(help="Queries of each data set; of files the first so many.")] = None,
-    impressions: Annotated[int | None, typer.Option(help="Impressions each method gets on each pair.")] = None,
+    limits: Annotated[
+        int | None,
+        typer.Option(help="Pairs on which to find also what each method would converge to, without noise; 0 for none."),
+    ] = None,
+    queries: Annotated[
+        int | None,
+        typer.Option(
+            help="Size of each data set: distinct queries, of files the first so many. Not how many are shown."
+        ),
+    ] = None,
+    impressions: Annotated[
+        int | None,
+        typer.Option(help="How many queries are shown to users: impressions that each method gets on each pair."),
+    ] = None,
     checkpoints: Annotated[int | None, typer.Option(help="Log-spaced numbers of impressions to report at.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed, other rankers and clicks.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes; results do not depend on it.")] = 1,
@@ -69,6 +91,7 @@ def run(
             rankers=rankers or [],
             queries=queries,
             pairs=pairs,
+            limits=limits,
             impressions=impressions,
             checkpoints=checkpoints,
             seed=seed,
@@ -106,14 +129,16 @@ def adjusted(
 def _data_plan(text: str, known: Sequence[DataPlan], queries: int | None) -> DataPlan:
     name, source = _named(text, "--data")
     same = next((one for one in known if one.name == name), None)
-    rankers = same.rankers if same and same.rankers in TRAINED else "code"
+    kept: dict[str, Any] = {"rankers": same.rankers if same and same.rankers in TRAINED else "code"}
+    if same:
+        kept |= {"same_pairs_as": same.same_pairs_as, "k": same.k, "user": same.user}
     if source in SYNTHETIC:
         size = queries or (same.queries if same and same.synthetic else None)
-        return DataPlan(name, source, queries=size, rankers=rankers)
+        return DataPlan(name, source, queries=size, **kept)
     path = Path(source).expanduser()
     if not path.exists():
         raise ValueError(f"--data: no file or folder {source!r}, and not one of {', '.join(SYNTHETIC)}")
-    return DataPlan(name, str(path.absolute()), rankers=rankers)
+    return DataPlan(name, str(path.absolute()), **kept)
 
 
 def _named(text: str, option: str) -> tuple[str, str]:
@@ -238,3 +263,87 @@ def _count(number: int) -> str:
     if number >= 1_000_000:
         return f"{number / 1e6:.3g}M"
     return f"{number / 1e3:.3g}k" if number >= 1_000 else str(number)
+
+
+@study_app.command()
+def cost(
+    folder: Annotated[Path, typer.Argument(help="Folder of a study of which some tasks are done.")],
+    pairs: Annotated[
+        int | None, typer.Option(min=1, help="Foretell for so many pairs on each data set; without it, for the plan's.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")] = False,
+) -> None:
+    """What tasks have cost so far, and what all of them will: processor time and memory by data set and method.
+
+    Medians over the tasks that are done. memory is the largest peak of a task's process, mapped data included, which workers
+    share. "all pairs" is in processor time, shared by the workers; a busy machine takes longer.
+    """
+    with plain_errors():
+        found = study_cost(folder, pairs=pairs, workers=workers)
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2))
+        return
+    for data in dict.fromkeys(one.data for one in found.costs):
+        out.print(_cost_table(data, found))
+    out.print(
+        f"all together: {_hours(found.hours)} for {found.pairs:,} pairs on {found.workers} "
+        f"{'worker' if found.workers == 1 else 'workers'}",
+        highlight=False,
+    )
+    if found.not_measured:
+        out.print(f"not measured yet: {', '.join(found.not_measured)}", style="yellow", highlight=False, soft_wrap=True)
+
+
+def _cost_table(data: str, found: StudyCost) -> Table:
+    table = Table(title=data, title_justify="left", box=box.HORIZONTALS, pad_edge=False)
+    table.add_column("method", overflow="fold", min_width=20)
+    for column in ("done", "cpu s", "wall s", "memory", "all pairs"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for one in (one for one in found.costs if one.data == data):
+        memory = "-" if one.peak_memory is None else f"{one.peak_memory / 1e6:,.0f} MB"
+        times = (f"{one.cpu_seconds:.3g}", f"{one.seconds:.3g}")
+        table.add_row(Text(one.task), f"{one.done}", *times, memory, _hours(one.hours))
+    return table
+
+
+def _hours(hours: float) -> str:
+    """
+    >>> _hours(0.0004), _hours(3.25), _hours(124.0)
+    ('1.4 s', '3.2 h', '124.0 h')
+    """
+    return f"{hours:,.1f} h" if hours >= 1 else duration(3600 * hours)
+
+
+@study_app.command()
+def figures(
+    folder: Annotated[Path, typer.Argument(help="Folder of the study, finished or not.")],
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write to; figures in the study's own by default.")
+    ] = None,
+    formats: Annotated[str, typer.Option("--format", help="Of the pictures, with commas between.")] = ",".join(FORMATS),
+    as_json: Annotated[bool, typer.Option("--json", help="Print claims and ratios as JSON instead of tables.")] = False,
+) -> None:
+    """Draw a study: figures with their data, an interactive report to open in a browser, and the paper's claims.
+
+    Each claim of the paper is given with our number, its 95 % interval over pairs, and a verdict.
+    """
+    with plain_errors():
+        drawn = draw_study(folder, to, [name.strip() for name in formats.split(",")])
+    if as_json:
+        print(json.dumps(drawn.to_dict(), indent=2))
+        return
+    _print_claims(drawn)
+    for file in drawn.files:
+        out.print(str(file), highlight=False, soft_wrap=True)
+
+
+def _print_claims(drawn: DrawnStudy) -> None:
+    table = Table(title="The paper's claims", title_justify="left", box=box.HORIZONTALS, show_lines=True)
+    for column in CLAIMS_COLUMNS:
+        table.add_column(column, overflow="fold")
+    for one in tested(drawn.findings):
+        table.add_row(*map(Text, claim_cells(one)))
+    out.print(table)
+    for lacking, claims in untested(drawn.findings).items():
+        out.print(Text(f"not tested: {lacking}: {', '.join(claims)}", style="dim"), soft_wrap=True)

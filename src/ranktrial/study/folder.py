@@ -1,11 +1,13 @@
 """What does a study leave on disk? A part for every finished task, a note for every failed one, and the tables made of them.
 
-    plan.json            what is being run; another plan is refused
+    plan.json            what is being run; a plan that does not continue it is refused
     data/NAME/           prepared data set and rankers, memory-mapped by workers
-    parts/NAME/PAIR/     a Parquet file a finished task
+    parts/NAME/PAIR/     a Parquet file a finished run of a method
+    limits/NAME/PAIR/    a Parquet file a limit that was found
     failed/NAME/PAIR/    a JSON file a failed task; gone when it succeeds
     results.parquet      a row per (data set, pair, method, checkpoint), when the run has ended
-    timings.parquet      seconds a task, apart because no two runs agree on it
+    limits.parquet       a row per (data set, pair, method), if the plan asks for limits
+    timings.parquet      time and memory of each task, apart because no two runs agree on them
 
 Files appear whole or not at all, so a study may be killed at any moment.
 """
@@ -25,10 +27,12 @@ import duckdb
 import numpy as np
 
 import ranktrial
+from ranktrial.methods import Trajectory
+from ranktrial.study.limits import Limit
 from ranktrial.study.plan import StudyPlan, Task
 from ranktrial.study.tasks import Failure, Outcome, written_whole
 
-FORMAT = 1
+MADE_BY = {"format": 1, "ranktrial": ranktrial.__version__}
 
 COLUMNS = (
     "data",
@@ -44,6 +48,11 @@ COLUMNS = (
     "mean_squared_error",
     "ctr",
 )
+
+
+LIMIT_COLUMNS = ("data", "pair", "method", "ctr_a", "ctr_b", "delta", "limit", "standard_error", "wrong_sign", "ctr")
+
+TIMES = "data, pair, method, kind, impressions, seconds, cpu_seconds, peak_memory"
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,10 @@ class StudyFolder:
     @property
     def results(self) -> Path:
         return self.path / "results.parquet"
+
+    @property
+    def limits(self) -> Path:
+        return self.path / "limits.parquet"
 
     @property
     def timings(self) -> Path:
@@ -101,27 +114,42 @@ class StudyFolder:
         except (json.JSONDecodeError, KeyError, TypeError) as problem:
             raise ValueError(f"{file}: not the plan of a study ({problem!r})") from None
 
-    def adopt(self, plan: StudyPlan) -> None:
-        """Make this the plan of the folder, or refuse if it has another."""
+    def adopt(self, plan: StudyPlan) -> StudyPlan | None:
+        """Make this the plan of the folder, or refuse if it does not continue the one there. Returns the one there was."""
         file = self.path / "plan.json"
-        made_by = {"format": FORMAT, "ranktrial": ranktrial.__version__}
         if not file.exists():
-            with written_whole(file) as path:
-                path.write_text(json.dumps({**made_by, "plan": plan.to_dict()}, indent=2) + "\n")
-            return
-        differences = self.read_plan().differences(plan)
+            self._write_plan(plan)
+            return None
+        before = self.read_plan()
         record = json.loads(file.read_text())
-        differences += [f"{k} is {record.get(k)} there and {v} now" for k, v in made_by.items() if record.get(k) != v]
-        if differences:
+        conflicts = before.conflicts(plan)
+        conflicts += [f"{k} is {record.get(k)} there and {v} now" for k, v in MADE_BY.items() if record.get(k) != v]
+        if conflicts:
             raise ValueError(
-                f"{self.path} holds another study: {'; '.join(differences)}. Continue that one or choose another folder"
+                f"{self.path} holds another study: {'; '.join(conflicts)}. Continue that one or choose another folder"
             )
+        if plan != before:
+            self.forget_tables()  # first: tables that are there are those of the plan
+            self._write_plan(plan)
+        return before
+
+    def abandon(self, before: StudyPlan | None) -> None:
+        """Take back a plan that cannot be run."""
+        if before is None:
+            (self.path / "plan.json").unlink()
+        else:
+            self._write_plan(before)
+
+    def _write_plan(self, plan: StudyPlan) -> None:
+        with written_whole(self.path / "plan.json") as path:
+            path.write_text(json.dumps({**MADE_BY, "plan": plan.to_dict()}, indent=2) + "\n")
 
     def part(self, task: Task) -> Path:
-        return self.path / "parts" / task.data / f"{task.pair:05}" / f"{_file_name(task.method)}.parquet"
+        kind = "limits" if task.kind == "limit" else "parts"
+        return self.path / kind / task.data / f"{task.pair:05}" / f"{_file_name(task.method)}.parquet"
 
     def _failure(self, task: Task) -> Path:
-        return self.path / "failed" / task.data / f"{task.pair:05}" / f"{_file_name(task.method)}.json"
+        return self.path / "failed" / task.data / f"{task.pair:05}" / f"{_file_name(task.what)}.json"
 
     def done(self, task: Task) -> bool:
         return self.part(task).exists()
@@ -133,7 +161,36 @@ class StudyFolder:
                 note = {**task._asdict(), "error": outcome.error, "details": outcome.details}
                 path.write_text(json.dumps(note, indent=2) + "\n")
             return
-        run, delta = outcome.run, outcome.ctr_a - outcome.ctr_b
+        delta = outcome.ctr_a - outcome.ctr_b
+        known = {
+            "data": (task.data, "varchar"),
+            "pair": (task.pair, "integer"),
+            "method": (task.method, "varchar"),
+            "ctr_a": (outcome.ctr_a, "double"),
+            "ctr_b": (outcome.ctr_b, "double"),
+            "delta": (delta, "double"),
+            "seconds": (outcome.spent.seconds, "double"),
+            "cpu_seconds": (outcome.spent.cpu_seconds, "double"),
+            "peak_memory": (outcome.spent.peak_memory, "bigint"),
+        }
+        if isinstance(outcome.found, Limit):
+            self._write_limit(task, outcome.found, known)
+        else:
+            self._write_run(task, outcome.found, known)
+        self._failure(task).unlink(missing_ok=True)
+
+    def _write_limit(self, task: Task, limit: Limit, known: dict[str, tuple[Any, str]]) -> None:
+        found = {
+            "limit": (limit.mean, "double"),
+            "standard_error": (limit.standard_error, "double"),
+            "wrong_sign": (limit.wrong_sign(known["delta"][0]), "boolean"),
+            "ctr": (limit.ctr, "double"),
+        }
+        with written_whole(self.part(task)) as path:
+            self._copy(f"select {_given(known | found)}", path, _values(known | found))
+
+    def _write_run(self, task: Task, run: Trajectory, known: dict[str, tuple[Any, str]]) -> None:
+        delta = known["delta"][0]
         columns = {
             "impressions": run.impressions,
             "estimate": run.estimate,
@@ -142,56 +199,70 @@ class StudyFolder:
             "mean_squared_error": run.squared_error(delta),
             "ctr": run.ctr,
         }
-        fixed = {
-            "data": (task.data, "varchar"),
-            "pair": (task.pair, "integer"),
-            "method": (task.method, "varchar"),
-            "ctr_a": (outcome.ctr_a, "double"),
-            "ctr_b": (outcome.ctr_b, "double"),
-            "delta": (delta, "double"),
-            "seconds": (outcome.seconds, "double"),
-        }
         # SQL leaves a NULL out of a mean; a NaN would spoil it.
-        cleaned = {name: f"nullif({name}, 'nan'::double)" for name in columns if name != "impressions"}
-        given = {name: f"${name}::{kind}" for name, (_, kind) in fixed.items()}
-        chosen = [f"{(cleaned | given).get(name, name)} as {name}" for name in (*COLUMNS, "seconds")]
+        cleaned = [f"nullif({name}, 'nan'::double) as {name}" for name in columns if name != "impressions"]
         self._tables.register("run", {name: np.ascontiguousarray(values) for name, values in columns.items()})
         with written_whole(self.part(task)) as path:
-            self._copy(
-                f"select {', '.join(chosen)} from run", path, {name: value for name, (value, _) in fixed.items()}
-            )
+            self._copy(f"select {_given(known)}, impressions, {', '.join(cleaned)} from run", path, _values(known))
         self._tables.unregister("run")
-        self._failure(task).unlink(missing_ok=True)
 
-    def failures(self) -> list[FailedTask]:
-        """Tasks that failed the last time they ran, in the order of their files."""
-        found = []
-        for file in sorted((self.path / "failed").glob("*/*/[!.]*.json")):
-            note = json.loads(file.read_text())
-            found.append(FailedTask(Task(note["data"], note["pair"], note["method"]), note["error"]))
-        return found
+    def failures(self, plan: StudyPlan) -> list[FailedTask]:
+        """Tasks of the plan that failed the last time they ran, in its order."""
+        notes = [json.loads(file.read_text()) for file in (self.path / "failed").glob("*/*/[!.]*.json")]
+        errors = {
+            Task(note["data"], note["pair"], note["method"], note.get("kind", "run")): note["error"] for note in notes
+        }
+        return [FailedTask(task, errors[task]) for task in plan.all_tasks() if task in errors] if errors else []
 
     def merge(self, plan: StudyPlan) -> None:
-        """Make the two tables of all parts."""
-        parts = self.parts(plan)
-        if not parts:
-            return
-        files = {"files": [str(part) for part in parts]}
-        with written_whole(self.results) as path:
-            self._copy(f"select {', '.join(COLUMNS)} from read_parquet($files)", path, files)
-        with written_whole(self.timings) as path:
-            columns = "data, pair, method, impressions, seconds"
-            # Every row of a part has the same seconds; its last checkpoint stands for it.
-            last = f"select {columns} from read_parquet($files) where impressions = {int(plan.points[-1])}"
-            self._copy(last, path, files)
+        """Make the tables of all parts; timings last, they tell that all are there."""
+        runs, limits = self.parts(plan), self.limit_parts(plan)
+        if runs:
+            with written_whole(self.results) as path:
+                self._copy(f"select {_quoted(COLUMNS)} from read_parquet($files)", path, {"files": _texts(runs)})
+        if limits:
+            with written_whole(self.limits) as path:
+                self._copy(
+                    f"select {_quoted(LIMIT_COLUMNS)} from read_parquet($files)", path, {"files": _texts(limits)}
+                )
+        if runs or limits:
+            with written_whole(self.timings) as path:
+                query, values = self._times(plan)
+                self._copy(query, path, values)
+
+    def times(self, plan: StudyPlan) -> list[dict[str, Any]]:
+        """What each task of the plan that is done has cost, whether the tables have been made or not."""
+        if self.has_tables():
+            return self.query(f"select {TIMES} from read_parquet($files)", [self.timings])
+        if not (self.parts(plan) or self.limit_parts(plan)):
+            return []
+        return self._rows(*self._times(plan))
+
+    def _times(self, plan: StudyPlan) -> tuple[str, dict[str, Any]]:
+        # Every row of a run has the same times; its last checkpoint stands for it. The oldest parts have seconds only.
+        unknown = "select null::double as cpu_seconds, null::bigint as peak_memory where false"
+        queries, values = [], {}
+        for kind, files, extra in (
+            ("run", self.parts(plan), f"where impressions = {int(plan.points[-1])}"),
+            ("limit", self.limit_parts(plan), ""),
+        ):
+            if files:
+                impressions = "" if kind == "run" else ", null::bigint as impressions"
+                values[kind] = _texts(files)
+                parts = f"select *{impressions} from read_parquet(${kind}, union_by_name = true) {extra}"
+                queries.append(f"select *, '{kind}' as kind from ({unknown} union all by name {parts})")
+        return f"select {TIMES} from ({' union all by name '.join(queries)})", values
 
     def _copy(self, query: str, path: Path, values: dict[str, Any]) -> None:
         escaped = str(path).replace("'", "''")
         self._tables.execute(f"copy ({query}) to '{escaped}' (format parquet, compression zstd)", values)
 
     def parts(self, plan: StudyPlan) -> list[Path]:
-        """The parts there are, in the order of the plan."""
+        """The parts of runs that there are, in the order of the plan."""
         return [self.part(task) for task in plan.tasks() if self.done(task)]
+
+    def limit_parts(self, plan: StudyPlan) -> list[Path]:
+        return [self.part(task) for task in plan.limit_tasks() if self.done(task)]
 
     def sweep(self) -> None:
         """Remove what a killed run was writing."""
@@ -202,14 +273,33 @@ class StudyFolder:
         return self.results.exists() and self.timings.exists()
 
     def forget_tables(self) -> None:
-        self.results.unlink(missing_ok=True)
-        self.timings.unlink(missing_ok=True)
+        for table in (self.timings, self.results, self.limits):
+            table.unlink(missing_ok=True)
 
     def query(self, select: str, files: Sequence[Path], **values: Any) -> list[dict[str, Any]]:
         """Rows of a query in which ``$files`` stands for Parquet files."""
-        found = self._tables.execute(select, {"files": [str(file) for file in files], **values})
+        return self._rows(select, {"files": _texts(files), **values})
+
+    def _rows(self, select: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+        found = self._tables.execute(select, values)
         names = [column[0] for column in found.description or ()]
         return [dict(zip(names, row)) for row in found.fetchall()]
+
+
+def _given(values: dict[str, tuple[Any, str]]) -> str:
+    return ", ".join(f'$_{name}::{kind} as "{name}"' for name, (_, kind) in values.items())
+
+
+def _values(values: dict[str, tuple[Any, str]]) -> dict[str, Any]:
+    return {f"_{name}": value for name, (value, _) in values.items()}
+
+
+def _quoted(columns: Sequence[str]) -> str:
+    return ", ".join(f'"{column}"' for column in columns)
+
+
+def _texts(files: Sequence[Path]) -> list[str]:
+    return [str(file) for file in files]
 
 
 def _file_name(method: str) -> str:

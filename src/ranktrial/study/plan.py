@@ -23,9 +23,10 @@ from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.data import mslr_like, yahoo_like
 from ranktrial.methods import parse_method
+from ranktrial.study.limits import has_limit
 from ranktrial.users import User, cascade, position_based, position_bias, trust_bias
 
-PRESETS = ("smoke", "small", "paper", "departures")
+PRESETS = ("smoke", "small", "paper", "departures", "depth", "wrong-bias", "users")
 SYNTHETIC = {"yahoo-like": yahoo_like, "mslr-like": mslr_like}
 TRAINED = ("code", "paper")
 USERS = ("position-based", "trust-bias", "cascade")
@@ -39,14 +40,26 @@ class PlanError(ValueError):
 
 
 class Task(NamedTuple):
-    """The unit of work, of failure and of resuming: one method on one pair of rankers."""
+    """The unit of work, of failure and of resuming: one method on one pair of rankers.
+
+    Attributes:
+        data: Name of the data set.
+        pair: Rankers 2 pair and 2 pair + 1 are A and B.
+        method: As it is written.
+        kind: "run" lets it have its impressions; "limit" finds what it would converge to.
+    """
 
     data: str
     pair: int
     method: str
+    kind: str = "run"
 
     def __str__(self) -> str:
-        return f"{self.data}, pair {self.pair}, {self.method}"
+        return f"{self.data}, pair {self.pair}, {self.what}"
+
+    @property
+    def what(self) -> str:
+        return self.method if self.kind == "run" else f"limit of {self.method}"
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,10 @@ class DataPlan:
         rankers: Train them as the authors' "code" did (their shipped rankers' CTRs come out so) or as the "paper" says; or
             a file in the paper's format, of which rankers 2i and 2i + 1 are pair i.
         prefix: Chooses between sets in one folder, such as Yahoo's "set1".
+        same_pairs_as: Train rankers and break ties with the seeds of the data set of this name: from the same source the same
+            pairs, so that data sets that differ in k or user can be compared pair by pair.
+        k: Results on a page here; None for the study's.
+        user: Who clicks here; None for the study's.
     """
 
     name: str
@@ -69,11 +86,16 @@ class DataPlan:
     seed: int = 0
     rankers: str = "code"
     prefix: str | None = None
+    same_pairs_as: str | None = None
+    k: int | None = None
+    user: UserPlan | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"name is {self.name!r}, must be letters, digits, '-', '_' and '.' only")
         checks.at_least("seed", self.seed, 0)
+        if self.k is not None:
+            checks.between("k", self.k, 1, 64)
         if self.queries is not None:
             checks.at_least("queries", self.queries, 2)
         elif self.synthetic:
@@ -84,6 +106,10 @@ class DataPlan:
     @property
     def synthetic(self) -> bool:
         return self.source in SYNTHETIC
+
+    @property
+    def seed_name(self) -> str:
+        return self.same_pairs_as or self.name
 
     def files(self) -> list[Path]:
         """What must exist before the study can start."""
@@ -160,6 +186,7 @@ class StudyPlan:
         seed: Of everything but synthetic sets. A task's own seed depends on this, its data set's name, its pair and its
             method, and on nothing else in the plan.
         user: Who clicks.
+        limits: On how many pairs of each data set to find also what each method would converge to, if it has such a limit.
     """
 
     data: tuple[DataPlan, ...]
@@ -170,9 +197,11 @@ class StudyPlan:
     k: int = 10
     seed: int = 1
     user: UserPlan = field(default_factory=UserPlan)
+    limits: int = 0
 
     def __post_init__(self) -> None:
         checks.at_least("pairs", self.pairs, 1)
+        checks.at_least("limits", self.limits, 0)
         checks.at_least("impressions", self.impressions, 1)
         checks.at_least("checkpoints", self.checkpoints, 1)
         checks.between("k", self.k, 1, 64)
@@ -190,7 +219,8 @@ class StudyPlan:
             if self.methods.count(method) > 1:
                 raise ValueError(f"methods has {method} twice")
         # A user that cannot be built must not be found out after the data sets have been prepared.
-        self.user.build(np.zeros(1), self.k)
+        for data in self.data:
+            self.user_of(data).build(np.zeros(1), self.k_of(data))
 
     @property
     def points(self) -> IntArray:
@@ -199,12 +229,35 @@ class StudyPlan:
         spaced = np.geomspace(first, self.impressions, self.checkpoints) if self.checkpoints > 1 else [self.impressions]
         return np.unique(np.round(spaced).astype(np.int64))
 
+    def k_of(self, data: DataPlan) -> int:
+        return self.k if data.k is None else data.k
+
+    def user_of(self, data: DataPlan) -> UserPlan:
+        return self.user if data.user is None else data.user
+
+    @property
+    def n_rankers(self) -> int:
+        """How many rankers each data set needs."""
+        return 2 * max(self.pairs, self.limits)
+
     def tasks(self) -> Iterator[Task]:
-        """In the order of the rows of the results."""
+        """Runs, in the order of the rows of the results."""
         for data in self.data:
             for pair in range(self.pairs):
                 for method in self.methods:
                     yield Task(data.name, pair, method)
+
+    def limit_tasks(self) -> Iterator[Task]:
+        """Limits, in the order of the rows of their table."""
+        methods = [method for method in self.methods if has_limit(parse_method(method))]
+        for data in self.data:
+            for pair in range(self.limits):
+                for method in methods:
+                    yield Task(data.name, pair, method, "limit")
+
+    def all_tasks(self) -> Iterator[Task]:
+        yield from self.tasks()
+        yield from self.limit_tasks()
 
     def to_dict(self) -> dict[str, Any]:
         """In the shape of the TOML file; keys that are not set are left out."""
@@ -227,9 +280,17 @@ class StudyPlan:
         with top.named():
             return cls(data=data, user=user, **own)
 
-    def differences(self, other: StudyPlan) -> list[str]:
-        """Where the other plan differs from this one, in words."""
-        there, now = dict(_flat(self.to_dict())), dict(_flat(other.to_dict()))
+    def conflicts(self, other: StudyPlan) -> list[str]:
+        """Why the other plan cannot continue this one, in words.
+
+        It can if it has more pairs, limits or data sets, or other methods: a task is the same whatever else is in the plan.
+        """
+        before, after = self.to_dict(), other.to_dict()
+        after["data"] = {name: data for name, data in after["data"].items() if name in before["data"]}
+        free = ["methods", *(name for name in ("pairs", "limits") if after[name] >= before[name])]
+        there, now = (
+            dict(_flat({key: value for key, value in plan.items() if key not in free})) for plan in (before, after)
+        )
         return [
             f"{key} is {_shown(there, key)} there and {_shown(now, key)} now"
             for key in dict.fromkeys([*there, *now])
@@ -335,12 +396,13 @@ class _Named:
 
 
 def _data_plan(table: _Table, name: str, base: Path) -> DataPlan:
-    values = table.read(DataPlan, given=["name"])
+    values = table.read(DataPlan, tables=["user"], given=["name"])
     for key, known in (("source", SYNTHETIC), ("rankers", TRAINED)):
         if key in values and values[key] not in known:
             values[key] = str(base / Path(values[key]).expanduser())
+    user = _user_plan(table.table("user")) if "user" in table.values else None
     with table.named():
-        return DataPlan(name=name, **values)
+        return DataPlan(name=name, user=user, **values)
 
 
 def _user_plan(table: _Table) -> UserPlan:

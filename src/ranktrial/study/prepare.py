@@ -5,6 +5,7 @@ A data set is built beside its place and renamed into it, so one that is there i
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -14,35 +15,65 @@ import numpy as np
 
 from ranktrial.data import Dataset, LinearRankers, read_letor, read_rankers, read_splits, train_rankers
 from ranktrial.study.plan import SYNTHETIC, TRAINED, DataPlan, StudyPlan
-from ranktrial.study.tasks import DATASET_ARRAYS, click_probability, seed_of
+from ranktrial.study.tasks import DATASET_ARRAYS, click_probability, mapped, seed_of
 
 Report = Callable[[str, int, int], None]  # what is being done, done, total
 
 
 def prepare(plan: StudyPlan, folder: Path, *, workers: int, report: Report) -> None:
-    """Make every data set of the plan that is not there yet."""
-    missing = [data for data in plan.data if not (folder / "data" / data.name).exists()]
-    for data in missing:
+    """Make every data set of the plan that is not there yet or has too few rankers. What fails leaves no data set behind."""
+    root = folder / "data"
+    short = [data for data in plan.data if _rankers_there(root / data.name) < plan.n_rankers]
+    for data in short:
         for file in data.files():
             if not file.exists():
                 raise ValueError(f"data set {data.name}: no file or folder {str(file)!r}")
-    (folder / "data").mkdir(exist_ok=True)
-    for left_over in (folder / "data").glob(".building-*"):
+    root.mkdir(exist_ok=True)
+    for left_over in root.glob(".building-*"):
         shutil.rmtree(left_over)
-    for data in missing:
-        building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder / "data"))
+    made: list[Path] = []
+    for data in short:
+        building = Path(tempfile.mkdtemp(prefix=".building-", dir=root))
         try:
             _build(plan, data, building, workers, report)
-            building.rename(folder / "data" / data.name)
+            if (root / data.name).exists():
+                _more_rankers(data, building / "rankers.npy", root / data.name / "rankers.npy")
+            else:
+                building.rename(root / data.name)
+                made.append(root / data.name)
+        except Exception:
+            for folder_made in made:
+                shutil.rmtree(folder_made)
+            raise
         finally:
             shutil.rmtree(building, ignore_errors=True)
 
 
+def _rankers_there(prepared: Path) -> int:
+    if not prepared.exists():
+        return 0
+    try:
+        return len(mapped(prepared / "rankers.npy"))
+    except FileNotFoundError:
+        raise ValueError(f"{prepared} is not a data set of a study; choose another folder") from None
+
+
+def _more_rankers(data: DataPlan, longer: Path, there: Path) -> None:
+    """Put a longer list of rankers in place of one that begins alike; what ran on the first of them stays true."""
+    before = mapped(there)
+    if not np.array_equal(mapped(longer)[: len(before)], before):
+        raise ValueError(
+            f"data set {data.name}: its first {len(before)} rankers do not come out as they did when the study began; "
+            "the data or the version of a library has changed"
+        )
+    os.replace(longer, there)
+
+
 def _build(plan: StudyPlan, data: DataPlan, building: Path, workers: int, report: Report) -> None:
     dataset, validation = _load(data, building, report)
-    click_probability(plan, dataset)
+    click_probability(plan.user_of(data), dataset)
     rankers = _rankers(plan, data, dataset, validation, workers, report)
-    np.save(building / "rankers.npy", rankers.weights[: 2 * plan.pairs])
+    np.save(building / "rankers.npy", rankers.weights[: plan.n_rankers])
     for name in DATASET_ARRAYS:
         if not (building / f"{name}.npy").exists():
             np.save(building / f"{name}.npy", getattr(dataset, name))
@@ -78,12 +109,12 @@ def _load(data: DataPlan, building: Path, report: Report) -> tuple[Dataset, Data
 def _rankers(
     plan: StudyPlan, data: DataPlan, dataset: Dataset, validation: Dataset | None, workers: int, report: Report
 ) -> LinearRankers:
-    needed = 2 * plan.pairs
+    needed = plan.n_rankers
     if data.rankers in TRAINED:
         return train_rankers(
             dataset,
             needed,
-            seed=seed_of(plan.seed, data.name, "rankers"),
+            seed=seed_of(plan.seed, data.seed_name, "rankers"),
             validation=validation,
             rankers="code" if data.rankers == "code" else "paper",
             workers=workers,
@@ -91,7 +122,7 @@ def _rankers(
         )
     read = read_rankers(data.rankers)
     if len(read) < needed:
-        raise ValueError(f"{data.rankers}: {len(read)} rankers, {plan.pairs} pairs need {needed}")
+        raise ValueError(f"{data.rankers}: {len(read)} rankers, {needed // 2} pairs need {needed}")
     used = read.feature_ids[np.any(read.weights != 0, axis=0)]
     known = np.isin(used, dataset.feature_ids)
     # The reader drops features that never differ within a query; where most are unknown, the file is for other data.

@@ -86,6 +86,9 @@ def run_study(
 ) -> StudyRun:
     """Run what is not done yet of a plan and make the tables of results.
 
+    A folder may hold an earlier, smaller plan: with more pairs, limits or data sets, or other methods, the study goes on
+    there, and ends with the results of one that was begun so.
+
     Args:
         folder: Made if it does not exist. On a cluster, every worker must see it under the same path.
         workers: Processes of this machine; with ``cluster``, only the threads that train rankers.
@@ -100,10 +103,14 @@ def run_study(
     path = Path(folder).absolute()
     path.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(StudyFolder(path)) as study, study.locked():
-        study.adopt(plan)
+        before = study.adopt(plan)
         study.sweep()
-        prepare(plan, path, workers=workers, report=lambda what, done, of: report(Progress(what, done, of)))
-        waiting = _in_running_order([task for task in plan.tasks() if not study.done(task)])
+        try:
+            prepare(plan, path, workers=workers, report=lambda what, done, of: report(Progress(what, done, of)))
+        except Exception:
+            study.abandon(before)
+            raise
+        waiting = _in_running_order([task for task in plan.all_tasks() if not study.done(task)])
         if waiting:
             study.forget_tables()
             with _cluster(cluster, path) if cluster else _processes(workers) as pool:
@@ -112,7 +119,7 @@ def run_study(
         if waiting or not study.has_tables():
             report(Progress("writing results", 0, 1))
             study.merge(plan)
-        return StudyRun(path, study.results, len(waiting), tuple(study.failures()), time.perf_counter() - start)
+        return StudyRun(path, study.results, len(waiting), tuple(study.failures(plan)), time.perf_counter() - start)
 
 
 def _in_running_order(tasks: Sequence[Task]) -> list[Task]:
@@ -126,8 +133,8 @@ class _Run:
     def __init__(self, plan: StudyPlan, study: StudyFolder, pool: _Pool, waiting: list[Task], report: Report) -> None:
         self.plan, self.study, self.pool, self.report = plan, study, pool, report
         self.waiting = deque(waiting)
-        self.total = len(plan.data) * plan.pairs * len(plan.methods)
-        self.left = Counter((task.data, task.method) for task in waiting)
+        self.total = sum(1 for _ in plan.all_tasks())
+        self.left = Counter((task.data, task.what) for task in waiting)
         self.left_of_pair = Counter((task.data, task.pair) for task in waiting)
         self.times: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         self.failed = 0
@@ -177,7 +184,7 @@ class _Run:
 
     def _record(self, task: Task, outcome: Outcome | Failure) -> None:
         self.study.record(task, outcome)
-        self.left[task.data, task.method] -= 1
+        self.left[task.data, task.what] -= 1
         self.left_of_pair[task.data, task.pair] -= 1
         if self.left_of_pair[task.data, task.pair] == 0:
             rankings_file(self.study.path, task.data, task.pair).unlink(missing_ok=True)
@@ -185,15 +192,15 @@ class _Run:
             self.failed += 1
             self._say(FailedTask(task, outcome.error))
         else:
-            self.times[task.data, task.method].append(outcome.seconds)
+            self.times[task.data, task.what].append(outcome.spent.seconds)
             self._say()
 
     def _say(self, failure: FailedTask | None = None) -> None:
         left = sum(self.left.values())
         speed = {
-            method: _mean([t for (_, m), times in self.times.items() if m == method for t in times])
-            for method in self.plan.methods
-            if any(m == method for _, m in self.times)
+            what: _mean([t for (_, w), times in self.times.items() if w == what for t in times])
+            for what in (f"{prefix}{method}" for prefix in ("", "limit of ") for method in self.plan.methods)
+            if any(w == what for _, w in self.times)
         }
         self.report(
             Progress("running", self.total - left, self.total, self.failed, self._seconds_left(speed), speed, failure)
@@ -204,9 +211,9 @@ class _Run:
             return None
         overall = _mean(list(speed.values()))
         work = 0.0
-        for (data, method), count in self.left.items():
-            here = self.times.get((data, method))
-            work += count * (_mean(here) if here else speed.get(method, overall))
+        for (data, what), count in self.left.items():
+            here = self.times.get((data, what))
+            work += count * (_mean(here) if here else speed.get(what, overall))
         return work / max(self.pool.slots(), 1)
 
 

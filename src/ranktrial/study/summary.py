@@ -58,7 +58,7 @@ class StudySummary:
 
     Attributes:
         impressions: The checkpoints nearest to round numbers.
-        done: Tasks with results, of ``total``.
+        done: Tasks with results, of ``total``; limits included.
         total: Tasks of the plan.
         data: Data sets that have results.
         failures: Tasks that failed the last time they ran.
@@ -100,10 +100,11 @@ def _summarise(study: StudyFolder) -> StudySummary:
     plan = study.read_plan()
     parts = study.parts(plan)
     shown = nearest_checkpoints(plan.points)
-    total = len(plan.data) * plan.pairs * len(plan.methods)
-    failures = tuple(study.failures())
+    tasks = list(plan.all_tasks())
+    done, total = sum(map(study.done, tasks)), len(tasks)
+    failures = tuple(study.failures(plan))
     if not parts:
-        return StudySummary(tuple(shown), 0, total, (), failures)
+        return StudySummary(tuple(shown), done, total, (), failures)
     results, timings = ([study.results], [study.timings]) if study.has_tables() else (parts, parts)
     means = study.query(
         f"""select data, method, impressions, count(*) as pairs, avg(ctr) as ctr,
@@ -141,4 +142,4 @@ def _summarise(study: StudyFolder) -> StudySummary:
         for data in plan.data
         if data.name in by_data
     )
-    return StudySummary(tuple(shown), len(parts), total, sets, failures)
+    return StudySummary(tuple(shown), done, total, sets, failures)

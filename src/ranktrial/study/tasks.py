@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 import tempfile
 import time
 import traceback
@@ -27,10 +28,56 @@ from ranktrial.data import Dataset, LinearRankers
 from ranktrial.methods import Trajectory, parse_method
 from ranktrial.rankings import Pair, Rankings
 from ranktrial.rankings.lists import rank_by_score
-from ranktrial.study.plan import StudyPlan, Task
+from ranktrial.study.limits import Limit, limit_of
+from ranktrial.study.plan import DataPlan, StudyPlan, Task, UserPlan
 from ranktrial.users import User
 
 DATASET_ARRAYS = ("offsets", "labels", "features", "query_ids", "feature_ids")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a task cost.
+
+    Attributes:
+        seconds: Of the method alone, without opening data; the first task of a process also loads compiled code.
+        cpu_seconds: Of processor time of the process meanwhile, however busy the machine was with other work.
+        peak_memory: Bytes of the process in memory at most, mapped data included. Where the system cannot start the count
+            anew (it can on Linux) this is the peak since the process began.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    peak_memory: int
+
+
+class Meter:
+    """Measures what is spent from here on."""
+
+    def __init__(self) -> None:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew at what is in memory now
+        self.start()
+
+    def start(self) -> None:
+        self._seconds, self._cpu = time.perf_counter(), time.process_time()
+
+    def spent(self) -> Spent:
+        return Spent(time.perf_counter() - self._seconds, time.process_time() - self._cpu, peak_memory())
+
+
+def peak_memory() -> int:
+    """The most bytes this process has had in memory."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    try:
+        import resource
+    except ImportError:  # neither of the two on this system: not known
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +87,14 @@ class Outcome:
     Attributes:
         ctr_a: True clicks per impression of ranker A.
         ctr_b: Of ranker B.
-        run: What the method made of its impressions.
-        seconds: Of the method alone, without opening data; the first task of a process also loads compiled code.
+        found: What the method made of its impressions, or what it would converge to.
+        spent: What that cost.
     """
 
     ctr_a: float
     ctr_b: float
-    run: Trajectory
-    seconds: float
+    found: Trajectory | Limit
+    spent: Spent
 
 
 @dataclass(frozen=True)
@@ -99,6 +146,7 @@ class World:
     """One prepared data set with its rankers and the users who click."""
 
     plan: StudyPlan
+    data: DataPlan
     folder: Path
     dataset: Dataset
     rankers: LinearRankers
@@ -113,12 +161,12 @@ class World:
             both = self._rank(index)
             with written_whole(file) as path, path.open("wb") as out:
                 np.save(out, both)
-        offsets, plan = self.dataset.offsets, self.plan
-        pair = Pair(Rankings(offsets, both[0]), Rankings(offsets, both[1]), offsets, plan.k)
-        return pair.knowing(theta=plan.user.theta(plan.k), features=self.dataset.features)
+        offsets, k = self.dataset.offsets, self.plan.k_of(self.data)
+        pair = Pair(Rankings(offsets, both[0]), Rankings(offsets, both[1]), offsets, k)
+        return pair.knowing(theta=self.plan.user_of(self.data).theta(k), features=self.dataset.features)
 
     def _rank(self, index: int) -> Any:
-        ties = seed_of(self.plan.seed, self.dataset.name, index, "ties")
+        ties = seed_of(self.plan.seed, self.data.seed_name, index, "ties")
         scores = (self.rankers.scores(self.dataset, 2 * index + i) for i in range(2))
         return np.stack([rank_by_score(s, self.dataset.offsets, seed=ties).documents for s in scores])
 
@@ -127,15 +175,15 @@ def rankings_file(folder: Path, data: str, pair: int) -> Path:
     return folder / "rankings" / data / f"{pair:05}.npy"
 
 
-def click_probability(plan: StudyPlan, dataset: Dataset) -> FloatArray:
+def click_probability(user: UserPlan, dataset: Dataset) -> FloatArray:
     """zeta of every document, from its label."""
     highest = int(dataset.labels.max(initial=0))
-    if highest >= len(plan.user.zeta):
+    if highest >= len(user.zeta):
         raise ValueError(
             f"{dataset.name} has label {highest}, but [user] zeta has probabilities for labels 0 to "
-            f"{len(plan.user.zeta) - 1} only"
+            f"{len(user.zeta) - 1} only"
         )
-    return np.asarray(plan.user.zeta)[dataset.labels]
+    return np.asarray(user.zeta)[dataset.labels]
 
 
 def open_dataset(folder: Path, name: str) -> Dataset:
@@ -157,20 +205,28 @@ def open_world(folder: str, digest: str, name: str) -> World:
         ) from None
     if plan.digest != digest:
         raise ValueError(f"{root / 'plan.json'} holds another plan than the one that is running")
-    return World(plan, root, dataset, rankers, plan.user.build(click_probability(plan, dataset), plan.k))
+    data = next(one for one in plan.data if one.name == name)
+    user = plan.user_of(data)
+    return World(plan, data, root, dataset, rankers, user.build(click_probability(user, dataset), plan.k_of(data)))
 
 
 def run_task(folder: str, digest: str, task: Task) -> Outcome | Failure:
     """Run one task. Whatever goes wrong is an answer too: exceptions may not survive the way between processes."""
     try:
+        meter = Meter()
         world = open_world(folder, digest, task.data)
         pair = world.pair(task.pair)
         ctr_a, ctr_b = pair.ctr(world.user)
         method = parse_method(task.method)
-        seed = seed_of(world.plan.seed, *task)
-        start = time.perf_counter()
-        run = method.simulate(pair, world.user, world.plan.points, seed=seed)
-        return Outcome(ctr_a, ctr_b, run, time.perf_counter() - start)
+        found: Trajectory | Limit
+        meter.start()
+        if task.kind == "limit":
+            found = limit_of(method, pair, world.user, seed=seed_of(world.plan.seed, *task))
+        else:
+            # The kind is no part of this seed: studies begun before there were limits go on as they were.
+            seed = seed_of(world.plan.seed, task.data, task.pair, task.method)
+            found = method.simulate(pair, world.user, world.plan.points, seed=seed)
+        return Outcome(ctr_a, ctr_b, found, meter.spent())
     except Exception as problem:
         said = " ".join(str(problem).split())
         return Failure(f"{type(problem).__name__}: {said}" if said else type(problem).__name__, traceback.format_exc())

@@ -1,0 +1,164 @@
+"""Claims on made-up results whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ranktrial.arrays import FloatArray
+from ranktrial.study.claims import Claim, best_scale, claims, findings, judge, wrong_weight
+from ranktrial.study.curves import DataResults, LimitRow, Measured, Runs, bootstrap, needed_ratio, reached, share
+
+POINTS = np.unique(np.geomspace(100, 3e6, 60).astype(np.int64))
+LOGOPT = 'LogOpt(policy="network", bias="known", click_model="regression-em", gradient="paper", inputs="both")'
+ORACLE = 'LogOpt(policy="network", relevance="true", schedule=())'
+
+
+def made(method: str, variance: float, *, floor: float = 0.0, wrong: int = 0, pairs: int = 100) -> Runs:
+    """Errors of a method with this variance, a systematic error and so many pairs that stay wrong (those of least |Delta|)."""
+    luck = np.random.default_rng(1).uniform(0.8, 1.2, pairs)[:, None]
+    absolute = luck * (0.8 * np.sqrt(variance / POINTS) + floor)
+    binary = np.tile((np.arange(pairs) < wrong)[:, None], (1, len(POINTS))).astype(float)
+    errors = {
+        "binary_error": binary,
+        "absolute_error": absolute,
+        "mean_squared_error": luck * np.full(len(POINTS), variance),
+    }
+    delta = np.linspace(0.001, 0.1, pairs)
+    return Runs(method, np.arange(pairs), POINTS, errors, delta, delta, np.ones(pairs), np.ones(pairs), 1 - delta)
+
+
+def study(*runs: Runs, data: str = "yahoo", limits: dict[str, tuple[LimitRow, ...]] | None = None) -> DataResults:
+    return DataResults(data, {one.method: one for one in runs}, limits or {})
+
+
+def verdicts(data: DataResults, number: str, about: str = "") -> list[str]:
+    return [one.verdict for one in findings([data]) if one.number == number and about in one.claim]
+
+
+def test_impressions_needed_follow_the_variance() -> None:
+    ab, logopt, uniform = (
+        made('AB(estimate="means")', 4.0),
+        made(LOGOPT, 1.0),
+        made('Counterfactual(logging="uniform")', 10.0),
+    )
+    data = study(ab, logopt, uniform, made('Counterfactual(logging="ab")', 2.0), made(ORACLE, 0.9))
+    assert verdicts(data, "3a", "known: impressions for the same absolute error, by A/B's (difference") == ["holds"]
+    assert verdicts(data, "4a", "bias known") == ["holds"]
+    assert verdicts(data, "4b", "bias known") == ["holds"]
+    assert verdicts(data, "4c", "bias known") == verdicts(data, "4d", "bias known") == ["holds"]
+    (found,) = [one for one in findings([data]) if one.number == "4a" and "known" in one.claim]
+    assert found.ours == pytest.approx(10, rel=0.02)
+    worse = study(made(LOGOPT, 9.0), uniform)
+    assert verdicts(worse, "4a", "bias known") == ["does not hold"]
+
+
+def test_mslr_has_claims_of_its_own() -> None:
+    ab, logopt = made('AB(estimate="means")', 1.0), made(LOGOPT, 0.9)
+    mslr, yahoo = study(ab, logopt, data="MSLR-WEB30k"), study(ab, logopt)
+    needed = "known: impressions for the same absolute error, by A/B's (difference"
+    assert verdicts(mslr, "3a", needed) == ["holds"]
+    assert verdicts(yahoo, "3a", needed)[0].startswith("differs because the paper's A/B curves mix two estimates")
+    assert verdicts(yahoo, "3c") == []
+    dip, later = verdicts(mslr, "3c", "bias known")
+    assert dip.startswith("differs because LogOpt here fits relevance to the right rows")
+    assert later == "holds"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "pairs", "verdict"),
+    [
+        (20, 100, "holds"),
+        (1, 50, "cannot be told from 50 pairs"),
+        (0, 50, "cannot be told from 50 pairs"),
+        (0, 500, "does not hold"),
+    ],
+)
+def test_interleaving_by_number_of_pairs(wrong: int, pairs: int, verdict: str) -> None:
+    assert verdicts(study(made("TeamDraft()", 0.5, floor=0.03, wrong=wrong, pairs=pairs)), "1a", "Team-draft") == [
+        verdict
+    ]
+
+
+def test_interleaving_stops_falling_and_errs_at_small_differences() -> None:
+    data = study(made("TeamDraft()", 0.5, floor=0.03, wrong=9), made("AB()", 4.0), made(LOGOPT, 1.0))
+    for number in ("1c", "1d"):
+        assert verdicts(data, number, "Team-draft") == ["holds"]
+    assert verdicts(data, "1e") == ["holds"]
+    assert verdicts(data, "2a", "A/B") == verdicts(data, "2a", "bias known") == ["holds"]
+    assert verdicts(data, "2b", "bias known: absolute") == ["holds"]
+    assert verdicts(study(made("TeamDraft()", 0.5, wrong=80)), "1e") == ["does not hold"]
+    assert verdicts(study(made("TeamDraft()", 0.5)), "1d", "Team-draft") == ["does not hold"]
+
+
+def test_what_is_lacking_is_said() -> None:
+    data = study(made("AB()", 4.0))
+    assert verdicts(data, "1a", "Team-draft") == ["not tested: no Team-draft in the study"]
+    assert verdicts(data, "1e") == ["not tested: no interleaving method in the study"]
+    assert verdicts(data, "4c", "bias known") == [
+        "not tested: no LogOpt as published, bias known or LogOpt network, bias known in the study"
+    ]
+    short = made("TeamDraft()", 0.5, wrong=20)
+    short = replace(short, impressions=POINTS[:30], errors={m: e[:, :30] for m, e in short.errors.items()})
+    assert verdicts(study(short), "1a", "Team-draft") == [f"not tested: {POINTS[29]:,} impressions, needs 1,000,000"]
+    elsewhere = replace(made(LOGOPT, 1.0), pairs=np.arange(100, 200))
+    assert verdicts(study(made("AB()", 4.0), elsewhere), "3b", "bias known")[0].startswith(
+        "not tested: no pair has results of both"
+    )
+
+
+def test_limits_are_judged_without_noise() -> None:
+    def row(i: int, delta: float, limit: float, error: float = 0.0) -> LimitRow:
+        return LimitRow(i, "TeamDraft()", delta, limit, error, limit * delta <= 0)
+
+    rows = tuple(row(i, 0.02, 0.01) for i in range(80)) + tuple(row(80 + i, 0.02, -0.01) for i in range(20))
+    data = study(made("TeamDraft()", 0.5), limits={"TeamDraft()": rows})
+    assert verdicts(data, "1a*", "Team-draft") == ["holds"]
+    # The best scale is (80 - 20) / 100 * 2; errors are 0.008 (80 times) and 0.032.
+    assert best_scale(np.array([r.limit for r in rows]), np.array([r.delta for r in rows])) == pytest.approx(1.2)
+    (found,) = [one for one in findings([data]) if one.number == "1c*" and "Team-draft" in one.claim]
+    assert found.ours == pytest.approx(0.8 * 0.008 + 0.2 * 0.032)
+    assert [wrong_weight(r) for r in (row(0, 1, 0.01, 0.005), row(0, 1, -0.01), row(0, 1, 0.0))] == [0.5, 1, 1]
+
+
+def test_a_verdict_needs_the_whole_interval() -> None:
+    def verdict(low: float, high: float) -> str:
+        claim = Claim("9", "text", "1", lambda _: Measured(1.0, low, high, 7), (0.5, 2.0))
+        return judge(claim, study()).verdict
+
+    assert verdict(0.6, 1.9) == "holds"
+    assert verdict(0.4, 1.9) == "cannot be told from 7 pairs"
+    assert verdict(2.1, 3.0) == "does not hold"
+    assert verdict(-np.inf, np.inf) == "cannot be told from 7 pairs"
+
+
+def test_every_claim_is_distinct() -> None:
+    texts = [claim.text for claim in claims("mslr")]
+    assert len(set(texts)) == len(texts)
+
+
+def test_reached_stays_below_and_never_is_infinite() -> None:
+    curve = np.array([0.5, 0.05, 0.2, 0.02, 0.0])
+    points = np.array([1, 10, 100, 1000, 10_000])
+    found = reached(points, curve, [0.6, 0.2, 0.1])
+    assert found[:2] == pytest.approx([1, 10])  # from 10 on never above 0.2
+    assert 100 < found[2] < 1000
+    assert reached(points[:4], curve[:4], [0.01]).tolist() == [np.inf]
+    assert np.isnan(needed_ratio(points, np.full(5, 0.3), np.array([0.2, 0.1, 0.05, 0.02, 0.01])))
+
+
+def test_bootstrap_interval_is_that_of_the_mean() -> None:
+    values: FloatArray = np.random.default_rng(3).normal(5, 2, (400, 1))
+    found = bootstrap(lambda mean: float(mean[0]), values)
+    assert found == bootstrap(lambda mean: float(mean[0]), values)
+    half = 1.96 * values.std() / 20
+    assert found.value == pytest.approx(values.mean())
+    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.25 * half)
+    assert bootstrap(lambda mean: float(mean[0]), values[:1]).high == np.inf
+
+
+def test_share_is_wilsons() -> None:
+    found = share(np.array([1.0, 0, 0, 0]))
+    assert (found.value, found.low, found.high) == pytest.approx((0.25, 0.0456, 0.6994), abs=1e-4)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ranktrial.study import StudyPlan
+from ranktrial.study.commands import study_app
+from ranktrial.study.curves import thinned
+from ranktrial.study.folder import StudyFolder
+from ranktrial.study.labels import labels, role, styles
+from ranktrial.study.plan import PRESETS, read_plan
+
+runner = CliRunner()
+
+
+def rows_of(file: Path) -> list[dict[str, str]]:
+    with file.open() as text:
+        return list(csv.DictReader(text))
+
+
+@pytest.fixture(scope="module")
+def drawn(reference: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("figures")
+    result = runner.invoke(study_app, ["figures", str(reference), "--out", str(out), "--format", "svg"])
+    assert result.exit_code == 0, result.output
+    return out, result.stdout
+
+
+def test_all_figures_are_written_and_named(drawn: tuple[Path, str]) -> None:
+    out, said = drawn
+    names = (
+        "figure1_rankers",
+        "figure2_methods",
+        "figure3_logging",
+        "figure4_errors",
+        "figure6_users",
+        "figure7_impressions",
+    )
+    expected = {f"{name}.{kind}" for name in names for kind in ("svg", "csv")}
+    expected |= {"claims.csv", "claims.md", "impressions_needed.csv", "report.html"}
+    assert {file.name for file in out.iterdir()} == expected
+    assert all(name in said for name in expected)
+    assert "The paper's claims" in said
+    assert "not tested: no Team-draft in the study: 1a first, 1a second" in " ".join(said.split())
+
+
+def test_curves_are_means_over_pairs(drawn: tuple[Path, str], reference: Path) -> None:
+    rows = [row for row in rows_of(drawn[0] / "figure2_methods.csv") if row["data"] == "first"]
+    for row in rows:
+        (found,) = duckdb.execute(
+            f"select avg({row['metric']}), stddev({row['metric']}) / sqrt(2) from read_parquet($file) "
+            "where data = 'first' and method = $method and impressions = $n",
+            {"file": str(reference / "results.parquet"), "method": row["spelling"], "n": int(row["impressions"])},
+        ).fetchall()
+        assert (float(row["mean"]), float(row["standard_error"])) == pytest.approx(found)
+    assert {row["method"] for row in rows} == {"A/B, the paper's x", "LogOpt network, bias estimated, schedule=(500,)"}
+    assert {row["pairs"] for row in rows} == {"2"}
+
+
+def test_histograms_count_every_pair_and_ranker_once(drawn: tuple[Path, str]) -> None:
+    errors = rows_of(drawn[0] / "figure4_errors.csv")
+    for data in ("first", "second"):
+        assert (
+            sum(int(row["pairs"]) for row in errors if (row["data"], row["method"]) == (data, "A/B, the paper's x"))
+            == 2
+        )
+    assert sum(int(row["rankers"]) for row in rows_of(drawn[0] / "figure1_rankers.csv")) == 8
+
+
+def test_json_has_claims_and_ratios(reference: Path, tmp_path: Path) -> None:
+    result = runner.invoke(study_app, ["figures", str(reference), "--out", str(tmp_path), "--format", "svg", "--json"])
+    report = json.loads(result.stdout)
+    assert {one["data"] for one in report["claims"]} == {"first", "second"}
+    assert {one["baseline"] for one in report["ratios"]} == {"A/B, the paper's x"}
+    assert all(Path(file).exists() for file in report["files"])
+
+
+def test_half_a_study_with_limits(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:
+    study = StudyFolder(tmp_path)
+    study.adopt(tiny_plan)
+    result = runner.invoke(study_app, ["figures", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "no results yet" in result.stderr
+    for task in list(tiny_plan.tasks())[:4]:
+        study.part(task).parent.mkdir(parents=True, exist_ok=True)
+        study.part(task).write_bytes(StudyFolder(reference).part(task).read_bytes())
+    duckdb.execute(
+        f"""copy (select 'first' as data, pair::integer as pair, 'TeamDraft()' as method, 1.0 as ctr_a, 0.9 as ctr_b,
+                         0.1::double as delta, "limit", 0.0::double as standard_error, "limit" <= 0 as wrong_sign, 1.0 as ctr
+                  from (values (0, 0.05::double), (1, -0.01::double)) as t(pair, "limit"))
+            to '{study.limits}' (format parquet)"""
+    )
+    result = runner.invoke(study_app, ["figures", str(tmp_path), "--format", "svg"])
+    assert result.exit_code == 0, result.output
+    limits = rows_of(tmp_path / "figures" / "figure5_limits.csv")
+    assert [row["preference"] for row in limits] == ["right", "wrong"]
+    scale = 0.1 * (0.05 - 0.01) / (0.05**2 + 0.01**2)
+    assert [float(row["rescaled_error"]) for row in limits] == pytest.approx(
+        [abs(0.1 - scale * 0.05), abs(0.1 + scale * 0.01)]
+    )
+    signs = rows_of(tmp_path / "figures" / "figure5_wrong_signs.csv")
+    assert [(row["delta"], float(row["wrong"]), row["pairs"]) for row in signs] == [("over 0.03", 0.5, "2")]
+    assert "8 of 12 tasks have no result yet" in (tmp_path / "figures" / "report.html").read_text()
+
+
+def test_a_mistaken_format_or_folder_ends_with_one_sentence(reference: Path, tmp_path: Path) -> None:
+    result = runner.invoke(study_app, ["figures", str(reference), "--out", str(tmp_path), "--format", "svg,gif"])
+    assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert "format is 'gif', must be one of" in result.stderr
+    result = runner.invoke(study_app, ["figures", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "no study here" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_have_labels_and_styles_of_their_own(preset: str) -> None:
+    methods = read_plan(preset).methods
+    assert None not in [role(method) for method in methods]
+    assert len(set(labels(methods).values())) == len(methods)
+    drawn = styles(methods)
+    assert len({(style.colour, style.dash) for style in drawn.values()}) == len(methods)
+
+
+def test_unknown_methods_keep_their_spelling() -> None:
+    assert labels(["Coming(soon=True)", "AB()"]) == {
+        "Coming(soon=True)": "Coming(soon=True)",
+        "AB()": "A/B, the paper's x",
+    }
+    assert role('LogOpt(estimate="doubly-robust")') == "doubly-robust-known"
+    assert len({style.colour for style in styles(["Coming()", "AB()", "Other()"]).values()}) == 3
+
+
+def test_thinned_checkpoints_keep_round_numbers_and_the_end() -> None:
+    points = np.unique(np.round(np.geomspace(100, 3_000_000, 500)).astype(np.int64))
+    kept = thinned(points)
+    assert len(kept) < 90
+    assert {kept[0], kept[-1]} == {100, 3_000_000}
+    for wanted in (1_000, 10_000, 100_000, 1_000_000):
+        assert np.min(np.abs(np.log(kept / wanted))) == np.min(np.abs(np.log(points / wanted)))
