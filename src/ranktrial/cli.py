@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
 import ranktrial
-from ranktrial import demo as demonstration
+from ranktrial.compare import compare_command
 from ranktrial.console import err, out, plain_errors, progress_bar
-from ranktrial.data import (
-    Dataset,
-    mslr_like,
-    read_letor,
-    read_splits,
-    train_rankers,
-    write_rankers,
-    yahoo_like,
-)
+from ranktrial.data import train_rankers, write_rankers
+from ranktrial.data_source import DataOption, PrefixOption, open_data, read_source
+from ranktrial.demo import demo_command
 from ranktrial.methods import Method, TooManyDisplaysError, parse_method
 from ranktrial.methods.proof import Case, appendix_a, compared_methods, work_out
+from ranktrial.plan_command import plan_command
 from ranktrial.study.commands import study_app
 
 app = typer.Typer(
@@ -39,6 +33,9 @@ app = typer.Typer(
 )
 
 app.add_typer(study_app, name="study")
+app.command("plan")(plan_command)
+app.command("compare")(compare_command)
+app.command("demo")(demo_command)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")]
 
@@ -156,113 +153,6 @@ def print_case(number: int, case: Case) -> None:
     out.print()
 
 
-SYNTHETIC = {"yahoo-like": yahoo_like, "mslr-like": mslr_like}
-DataOption = Annotated[
-    str,
-    typer.Option(
-        "--data",
-        help="A LETOR/SVMlight file (plain or .gz), a folder with train/vali/test files (train is used), or a synthetic "
-        "set: yahoo-like (24 documents a query), mslr-like (120).",
-    ),
-]
-
-
-PrefixOption = Annotated[
-    str | None, typer.Option(help="Which set of a folder that holds several, e.g. set1 of Yahoo's set1 and set2.")
-]
-
-
-def open_data(source: str, queries: int, prefix: str | None) -> Dataset:
-    """The data set an option names; ``queries`` is the size of a synthetic one."""
-    if source in SYNTHETIC:
-        with progress_bar(f"generating {queries:,} {source} queries") as progress:
-            return SYNTHETIC[source](queries, 0, progress=progress)
-    path = Path(source)
-    if not path.exists():
-        raise ValueError(f"--data: no file or folder {source!r}, and not one of {', '.join(SYNTHETIC)}")
-    with progress_bar(f"reading {path.name}") as progress:
-        splits = _read(path, prefix, progress)
-    return splits["train"] if path.is_dir() else splits["all"]
-
-
-@app.command()
-def demo(
-    as_json: Json = False,
-    data: DataOption = "yahoo-like",
-    prefix: PrefixOption = None,
-    queries: Annotated[int, typer.Option(min=200, help="Queries of a synthetic set.")] = 2000,
-    impressions: Annotated[int, typer.Option(min=1000, help="Impressions each method gets.")] = 1_000_000,
-    k: Annotated[int, typer.Option("--k", min=1, max=12, help="Results on a page.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another pair of rankers.")] = 1,
-) -> None:
-    """Compare two rankers with every method on simulated users, and see how far off each is.
-
-    Trains two linear rankers, works out the true difference in clicks, then lets every method collect clicks from
-    position-based users.
-    """
-    with plain_errors():
-        dataset = open_data(data, queries, prefix)
-        with progress_bar("training two rankers") as progress:
-            world = demonstration.build_world(dataset, k=k, seed=seed, progress=progress)
-        points = demonstration.checkpoints_to(impressions)
-        methods = demonstration.demo_methods()
-        rows = []
-        with progress_bar("simulating users") as progress:
-            for done, method in enumerate(methods):
-                progress(done, len(methods))
-                rows.append(demonstration.run_method(method, world, points, seed=seed))
-    if as_json:
-        truth = {"ctr_a": world.ctr_a, "ctr_b": world.ctr_b, "delta": world.delta}
-        print(json.dumps({**truth, "checkpoints": points, "methods": [row.to_dict() for row in rows]}, indent=2))
-        return
-    out.print(
-        f"[bold]{dataset.name}[/]: {dataset.n_queries:,} queries, {dataset.n_documents:,} documents. "
-        f"True clicks per search: A {world.ctr_a:.4f}, B {world.ctr_b:.4f}, difference {world.delta:+.4f}.\n",
-        highlight=False,
-    )
-    print_comparison(world, points, rows)
-    out.print(
-        "Errors in brackets: an interleaving outcome is not a difference in clicks, so it does not tend to the true "
-        "difference; `ranktrial proof` shows cases where even its sign is wrong.",
-        highlight=False,
-    )
-
-
-def print_comparison(world: demonstration.World, points: Sequence[int], rows: Sequence[demonstration.Row]) -> None:
-    wide = out.width >= 120
-    shown = range(len(points)) if wide else range(len(points))[-1:]
-    table = Table(
-        title="estimate of the difference after that many searches",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("method", overflow="fold", ratio=1)
-    for i in shown:
-        table.add_column(f"{points[i]:,}", justify="right", no_wrap=True)
-    for heading in ("error", "prefers", *(["clicks/search"] if wide else []), "searches/s"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    better = "A" if world.delta > 0 else "B"
-    for row in rows:
-        colour = "green" if row.prefers == better else "red"
-        cells = [
-            escape(row.method),
-            *(f"{row.estimates[i]:+.4f}" for i in shown),
-            f"{row.errors[-1]:.4f}" if row.comparable else f"({row.errors[-1]:.4f})",
-            f"[{colour}]{row.prefers}[/]",
-        ]
-        if wide:
-            cells.append(f"{row.ctr:.4f}")
-        table.add_row(*cells, _speed(row.impressions_per_second))
-    out.print(table)
-
-
-def _speed(per_second: float | None) -> str:
-    if per_second is None:
-        return "at once"
-    return f"{per_second / 1e6:.1f} M" if per_second > 1e6 else f"{per_second / 1e3:.0f} k"
-
-
 @app.command()
 def rankers(
     output: Annotated[Path, typer.Argument(help="File to write; .gz compresses.")],
@@ -300,12 +190,6 @@ def rankers(
     )
 
 
-def _read(path: Path, prefix: str | None, progress: Callable[[int, int], None]) -> dict[str, Dataset]:
-    if path.is_dir():
-        return read_splits(path, prefix=prefix, progress=progress)
-    return {"all": read_letor(path, progress=progress)}
-
-
 @app.command()
 def data(
     path: Annotated[
@@ -321,7 +205,7 @@ def data(
             raise ValueError(f"no file or folder {str(path)!r}")
         start = time.perf_counter()
         with progress_bar(f"reading {path.name}") as progress:
-            splits = _read(path, prefix, progress)
+            splits = read_source(path, prefix, progress)
         elapsed = time.perf_counter() - start
         for split, dataset in splits.items():
             grades, counts = np.unique(dataset.labels, return_counts=True)

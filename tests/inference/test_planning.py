@@ -1,0 +1,230 @@
+"""Plans on three documents, by hand; the paper's cases of the wrong sign; what is said when there is nothing to gain."""
+
+from __future__ import annotations
+
+import json
+from math import ceil, inf, sqrt
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ranktrial.inference import asymptotic_radius
+from ranktrial.inference.planning import (
+    STRATIFIED,
+    ClickRate,
+    anytime_factor,
+    exposure_disagreement,
+    fixed_impressions,
+    plan,
+    plausible_users,
+    stratified_ab,
+)
+from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft
+from ranktrial.methods.proof import appendix_a
+from ranktrial.rankings import Pair
+from ranktrial.users import position_based
+
+Z = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
+
+
+def three_documents() -> Pair:
+    pair, _ = Pair.from_lists([["x", "y", "z"]], [["y", "z", "x"]], k=3)
+    return pair.knowing(theta=[1.0, 0.9, 0.8])
+
+
+def many_queries(n: int = 60, documents: int = 8, k: int = 4) -> Pair:
+    rng = np.random.default_rng(5)
+    lists = [[rng.permutation(documents).tolist() for _ in range(n)] for _ in range(2)]
+    return Pair.from_lists(lists[0], lists[1], k)[0].knowing(theta=1 / np.arange(1, k + 1))
+
+
+def test_an_ab_test_by_hand() -> None:
+    # A shows x y z: clicks on x (0.1) and z (0.8); B shows y z x: on z (0.9) and x (0.08).
+    means, squares = (0.1 + 0.8, 0.9 + 0.08), (0.1**2 + 0.8**2, 0.9**2 + 0.08**2)
+    variances = [mean - square for mean, square in zip(means, squares)]
+    second = [variance + mean**2 for variance, mean in zip(variances, means)]
+    found = plan(three_documents(), [0.1, 0.0, 1.0], methods=[AB(), AB(estimate="means")], impressions=1000)
+    assert found.truth == pytest.approx(-0.08)
+    assert found.delta == pytest.approx(0.08)
+    assert found.ctr == pytest.approx(0.94)
+    for row, variance in zip(found.rows, (2 * sum(second) - 0.08**2, 2 * sum(variances))):
+        assert row.variance == pytest.approx(variance)
+        assert row.impressions == ceil(Z**2 * variance / 0.08**2)
+        assert row.detectable == pytest.approx(Z * sqrt(variance / 1000))
+        assert row.anytime == ceil(row.impressions * anytime_factor())
+        assert row.wrong == 0
+
+
+def test_one_query_leaves_nothing_to_stratify() -> None:
+    user = position_based([0.1, 0.0, 1.0], [1.0, 0.9, 0.8])
+    means = AB(estimate="means").moments(three_documents(), user)
+    assert stratified_ab(three_documents(), user).variance == pytest.approx(means.variance)
+
+
+def test_stratifying_spares_what_queries_differ_in() -> None:
+    pair, _ = Pair.from_lists([["a"], ["c"]], [["b"], ["d"]], k=1)
+    user = position_based([0.9, 0.9, 0.1, 0.1], [1.0])  # first query clicked often, second rarely, A as much as B
+    pair = pair.knowing(theta=[1.0])
+    assert stratified_ab(pair, user).variance == pytest.approx(4 * 0.09)
+    assert AB(estimate="means").moments(pair, user).variance == pytest.approx(4 * 0.25)
+
+
+@pytest.mark.parametrize("case", appendix_a(), ids=lambda case: f"{case.method} {case.delta:+.2f}")
+def test_the_papers_cases(case: object) -> None:
+    from ranktrial.methods.proof import Case
+
+    assert isinstance(case, Case)
+    pair, names = Pair.from_lists([case.ranker_a], [case.ranker_b], k=3)
+    zeta = [case.zeta[name] for name in names]
+    found = plan(pair.knowing(theta=case.theta), zeta, methods=[case.method])
+    (row,) = found.rows
+    assert row.wrong == float(case.wrong_sign)
+    assert row.outcome == pytest.approx(case.expected_outcome * np.sign(case.delta))
+    assert (row.impressions == inf) == case.wrong_sign
+    assert any("wrong way" in sentence for sentence in found.verdict) == case.wrong_sign
+    if not case.wrong_sign:
+        variance = case.method.moments(pair, position_based(zeta, case.theta)).variance
+        assert row.impressions == ceil(Z**2 * variance / case.expected_outcome**2)
+
+
+def test_a_smaller_difference_takes_interleaving_in_proportion() -> None:
+    zeta = [0.9, 0.5, 0.1]
+    whole, half = (
+        plan(three_documents(), zeta, methods=[TeamDraft()], delta=delta).rows[0]
+        for delta in (None, abs(three_documents().delta(position_based(zeta, [1.0, 0.9, 0.8]))) / 2)
+    )
+    assert half.outcome == pytest.approx(whole.outcome / 2)
+    assert half.impressions == pytest.approx(4 * whole.impressions, rel=1e-2)
+
+
+def test_the_anytime_factor_solves_its_equation() -> None:
+    # After factor x fixed impressions an estimate at its lower quintile still leaves out 0.
+    for power, level in ((0.8, 0.95), (0.9, 0.99)):
+        fixed, factor = fixed_impressions(1.0, 0.01, power=power, level=level), anytime_factor(power=power, level=level)
+        n = factor * fixed
+        radius = asymptotic_radius([n], [1.0], level=level, tightest_at=fixed)[0]
+        assert radius + stats.norm.ppf(power) / sqrt(n) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_disagreement_of_lists() -> None:
+    pair, _ = Pair.from_lists([["a", "b"], ["a", "b"], ["a"], []], [["a", "b"], ["c", "d"], ["b"], []], k=2)
+    assert exposure_disagreement(pair.knowing(theta=[1.0, 0.5])).tolist() == [0, 1, 1, 0]
+
+
+def test_nothing_in_common_leaves_nothing_to_gain() -> None:
+    lists = [[[f"{side}{i}" for i in range(3)] for _ in range(4)] for side in "ab"]
+    pair = Pair.from_lists(lists[0], lists[1], 3)[0].knowing(theta=[1.0, 0.5, 0.3])
+    methods: list[Method] = [AB(estimate="means"), LogOpt()]
+    found = plan(pair, ClickRate(0.6), delta=0.01, methods=methods)
+    assert found.disagreement == pytest.approx(1)
+    assert found.rule == pytest.approx(1)
+    assert found.gain is not None
+    assert found.gain < 1.1
+    assert found.verdict[0].startswith("Nothing to gain over A/B here")
+
+
+def test_the_same_lists_leave_nothing_to_find() -> None:
+    pair, _ = Pair.from_lists([["a", "b"]], [["a", "b"]], 2)
+    found = plan(pair.knowing(theta=[1.0, 0.5]), ClickRate(0.6), delta=0.01, methods=[AB(), LogOpt()])
+    assert found.verdict == ("Nothing to find: both rankers show the same lists.",)
+
+
+def test_a_click_rate_gives_its_clicks() -> None:
+    pair = many_queries(2000)
+    for sd in (None, 0.8):
+        user = ClickRate(0.7, sd).user(pair)
+        assert pair.ctr(user) == pytest.approx((0.7, 0.7), rel=2e-3)
+        # The variance of the difference in means is four times that of clicks on a page.
+        variance = AB(estimate="means").moments(pair, user).variance / 4
+        theta = pair.known_theta
+        alike = 0.7 - (0.7 / theta.sum()) ** 2 * (theta**2).sum()
+        assert variance == pytest.approx(alike if sd is None else sd**2, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        (ClickRate(2.5), "ctr is 2.5, but only 2.083 results of a page are looked at"),
+        (ClickRate(0.7, 0.5), "sd is 0.5, which 0.7 clicks a page cannot have"),
+        (ClickRate(0.7, 3.0), "sd is 3, which 0.7 clicks a page cannot have"),
+    ],
+)
+def test_impossible_click_rates(rate: ClickRate, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rate.user(many_queries())
+
+
+def test_plausible_users_differ_by_exactly_what_matters() -> None:
+    pair = many_queries()
+    user = ClickRate(0.7).user(pair)
+    found = plausible_users(pair, user, 0.02, 6, seed=3)
+    assert len(found) == 6
+    assert {round(pair.delta(each), 6) for each in found} == {-0.02, 0.02}
+    for each in found:
+        assert np.mean(pair.ctr(each)) == pytest.approx(0.7, rel=0.02)
+    assert plausible_users(pair, user, 0.6, 2, seed=3) == []
+
+
+def test_without_labels_interleaving_is_judged_on_plausible_users() -> None:
+    pair = many_queries()
+    found = plan(pair, ClickRate(0.7), delta=0.05, methods=[AB(estimate="means"), TeamDraft()], users=5, seed=3)
+    assert (found.truth, found.users) == (None, 5)
+    user = ClickRate(0.7).user(pair)
+    outcomes = []
+    for each in plausible_users(pair, user, 0.05, 5, seed=3):
+        outcomes.append(TeamDraft().moments(pair, each).mean * np.sign(pair.delta(each)))
+    assert found.rows[1].wrong == pytest.approx(np.mean(np.array(outcomes) <= 0))
+    assert found.rows[1].outcome == pytest.approx(np.median(outcomes))
+    huge = plan(pair, ClickRate(0.7), delta=0.6, methods=[TeamDraft()], users=2)
+    assert huge.rows == ()
+    assert "no plausible users make a difference of 0.6" in huge.left_out[0]
+
+
+def test_the_guess_of_the_closed_form_comes_from_the_click_rate() -> None:
+    pair = many_queries()
+    methods: list[Method] = [LogOpt(), LogOpt(estimate="constant"), LogOpt(estimate="rank-aware")]
+    found = [row.variance for row in plan(pair, ClickRate(0.1), delta=0.01, methods=methods).rows]
+    assert found == sorted(found, reverse=True)
+    assert found[0] == pytest.approx(
+        Counterfactual(logging="optimal").moments(pair, ClickRate(0.1).user(pair)).variance
+    )
+
+
+def test_policies_that_cannot_be_listed() -> None:
+    pair = many_queries(20, documents=30, k=6)
+    user = position_based(np.random.default_rng(1).uniform(0.1, 0.9, pair.n_documents), pair.known_theta)
+    method = Counterfactual(logging="uniform")
+    (row,) = plan(pair, user, methods=[method]).rows
+    run = method.simulate(pair, user, [200_000], seed=1)
+    assert row.variance == pytest.approx(run.mean_square[0] - run.estimate[0] ** 2, rel=0.06)
+    assert row.ctr == pytest.approx(run.ctr[0], rel=0.02)
+
+
+def test_results_are_plain_data() -> None:
+    found = plan(three_documents(), [0.1, 0.0, 1.0], impressions=1000)
+    text = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert text["methods"][0]["method"] == STRATIFIED
+    wrong = next(row for row in text["methods"] if row["method"] == "TeamDraft()")
+    assert wrong["impressions"] is None
+    assert wrong["wrong"] == 1
+    assert str(found).splitlines()[1].split()[0] == "method"
+    assert "never" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"power": 1.0}, "power is 1.0"),
+        ({"level": 0}, "level is 0"),
+        ({"delta": 0.0}, "delta is 0.0"),
+        ({"impressions": 0}, "impressions is 0"),
+        ({"methods": [LogOpt(policy="network")]}, "changes what it shows on the way"),
+        ({"methods": [Counterfactual(propensities="observed")]}, "cannot be planned"),
+    ],
+)
+def test_bad_arguments(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan(three_documents(), [0.1, 0.0, 1.0], **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="say which difference"):
+        plan(three_documents(), 0.5)
