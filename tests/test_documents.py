@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "docs/methods.md", "docs/estimators.md", "docs/logopt.md", "docs/intervals.md"]
+PAGES = [
+    "README.md",
+    "docs/methods.md",
+    "docs/estimators.md",
+    "docs/logopt.md",
+    "docs/intervals.md",
+    "docs/planning.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -207,7 +207,8 @@ def print_plan(result: Plan, pair: Pair) -> None:
     known = "" if result.truth is None else f", A - B {result.truth:+.4f}"
     out.print(
         f"{pair.n_queries:,} queries, {pair.k} results a page, {result.ctr:.4g} clicks a page{known}. "
-        f"Exposure disagreement {result.disagreement:.2f}: at best about {result.rule:.2g} times fewer impressions than A/B.",
+        f"Exposure disagreement {result.disagreement:.2f}"
+        + (f": at best about {result.rule:.2g} times fewer impressions than A/B." if np.isfinite(result.rule) else "."),
         highlight=False,
     )
     table = Table(
@@ -230,8 +231,26 @@ def print_plan(result: Plan, pair: Pair) -> None:
             "-" if row.tends_to_delta else f"[{'red' if row.wrong else 'green'}]{row.wrong:.0%}[/]",
         )
     out.print(table)
+    if result.floors:
+        out.print(_floors_table(result))
     for sentence in result.verdict:
         out.print(sentence, highlight=False, markup=False)
+
+
+def _floors_table(result: Plan) -> Table:
+    """What users get while the closed form is shown, against A, B and an A/B test, and what a floor costs."""
+    table = Table(
+        title="what users would get of the closed form, clicks a page",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    for heading in ("agreement\nfloor", "shown", "of A", "of B", "against\nA/B test", "variance\nfor floor"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for floor, cost in result.floors:
+        clicks = (f"{ctr:.4g}" for ctr in (cost.ctr, cost.ctr_a, cost.ctr_b))
+        table.add_row(f"{floor:g}", *clicks, f"{-cost.loss:+.1%}", f"{cost.extra_variance:+.1%}")
+    return table
 
 
 def draw(result: Plan, file: Path) -> None:

@@ -51,6 +51,8 @@ def test_run_files_as_json(runs: list[str]) -> None:
     assert found["truth"] is None
     assert found["traffic"] == 100_000
     assert [row["method"] for row in found["methods"]] == ['AB(estimate="means")', "LogOpt()", "TeamDraft()"]
+    assert [row["floor"] for row in found["floors"]] == [0, 0.5, 1]
+    assert all(row["ctr_mean"] == pytest.approx(0.6) for row in found["floors"])
     assert found["gain"] == pytest.approx(found["methods"][0]["variance"] / found["methods"][1]["variance"])
     by_zeta = runner.invoke(
         app, ["plan", *runs, "--zeta", str(0.6 / (1 + 1 / 2 + 1 / 3)), "--delta", ".03", "--json", *SHORT]
@@ -70,6 +72,7 @@ def test_the_table_fits_and_says_what_to_do(runs: list[str], monkeypatch: pytest
         "TeamDraft()",
         "times fewer than",
         "plausible users",
+        "what users would get of the closed form",
     ):
         assert part in text
 

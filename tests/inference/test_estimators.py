@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from oracles import click_patterns, fixed_world
 from ranktrial.arrays import NO_DOCUMENT
 from ranktrial.data import yahoo_like
-from ranktrial.design.closed_form import closed_form
-from ranktrial.inference import ClickLog, Estimate, estimate, estimate_ips
+from ranktrial.design.closed_form import closed_form, closed_form_many
+from ranktrial.inference import ClickLog, Estimate, estimate, estimate_ips, fixed_interval
 from ranktrial.rankings import (
     Mixture,
     Pair,
@@ -20,6 +20,7 @@ from ranktrial.rankings import (
     RequirementError,
     affine_values,
     list_inputs,
+    rank_by_score,
     show_counts,
 )
 from ranktrial.seeds import generator
@@ -127,6 +128,34 @@ def test_guesses_from_the_past_stay_exact_when_clicks_decide_the_next_policy(cro
     assert (abs(mean - pair.delta(user)) < 1e-12) == exact
 
 
+@pytest.mark.parametrize(("units", "exact"), [([7, 7], True), (None, False)])
+def test_a_user_who_is_shown_the_same_again_is_valued_with_one_guess(units: list[int] | None, exact: bool) -> None:
+    """The ranking is drawn once for both impressions: a guess that has seen the first knows the second's ranking."""
+    pair, user = small()
+    mixture = explicit(pair, "mixture")
+    mean = 0.0
+    for ranking, clicks, chance in outcomes(mixture, user):
+        for again, then_clicks, then_chance in outcomes(mixture, user):
+            if again == ranking:
+                weight = mixture.weights[mixture.rankings.tolist().index(ranking)]
+                log = ClickLog.of([ranking, again], [clicks, then_clicks])
+                found = estimate(log, pair, [mixture], cross_fit="past", refits=[1], units=units)
+                mean += chance * then_chance / weight * found.delta
+    assert (abs(mean - pair.delta(user)) < 1e-12) == exact
+
+
+@pytest.mark.parametrize("estimator", UNBIASED)
+def test_every_pair_of_many_rankers_is_estimated_from_one_stream(estimator: str) -> None:
+    offsets, theta = np.array([0, 4, 7]), np.array([0.9, 0.4])
+    rankers = [rank_by_score(np.random.default_rng(i).normal(size=7), offsets) for i in range(3)]
+    policy = closed_form_many(rankers, offsets, 2, theta)
+    user = position_based([0.3, 0.8, 0.6, 0.2, 0.5, 0.9, 0.1], theta)
+    for i, j in itertools.combinations(range(3), 2):
+        pair = Pair(rankers[i], rankers[j], offsets, 2, theta)
+        mean = mean_estimate(pair, user, [policy], estimator=estimator)
+        assert mean == pytest.approx(pair.delta(user), abs=1e-12)
+
+
 @pytest.mark.parametrize("estimator", ["self-normalised", "observed"])
 def test_ratio_estimates_are_biased_with_few_impressions(estimator: str) -> None:
     pair, user = small()
@@ -195,6 +224,24 @@ def test_the_standard_error_is_over_units() -> None:
     paired = estimate(twice, pair, [explicit(pair, "mixture")], estimator="ips", units=users)
     assert paired.delta == pytest.approx(once.delta)
     assert paired.standard_error == pytest.approx(once.standard_error)
+
+
+def test_the_confidence_interval_is_the_fixed_interval_of_its_units() -> None:
+    pair, user = small()
+    log = draw_log(pair, user, explicit(pair, "mixture"), 12, seed=1)
+    users = np.arange(12) // 3
+    found = estimate(log, pair, [explicit(pair, "mixture")], units=users)
+    assert found.units == 4
+    assert found.confidence_interval(0.9) == fixed_interval(found.x, 0.9, units=users)
+
+
+def test_without_a_spread_there_is_no_interval() -> None:
+    pair, _ = small()
+    for n in (1, 3):
+        found = estimate_ips(ClickLog.of([[0, 1]] * n, [[False, False]] * n), pair, [explicit(pair, "A/B")])
+        assert "no interval yet" in str(found)
+        with pytest.raises(ValueError, match="interval"):
+            found.confidence_interval()
 
 
 def test_clipping_bounds_the_bias_of_every_estimate() -> None:

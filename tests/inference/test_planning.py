@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ranktrial.design.closed_form import priced_design
 from ranktrial.inference import asymptotic_radius
 from ranktrial.inference.planning import (
     STRATIFIED,
@@ -212,15 +213,44 @@ def test_results_are_plain_data() -> None:
     assert "never" in repr(found)
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_the_price_of_agreement_floors(known: bool) -> None:
+    """A higher floor costs variance; with labels it is ``priced_design``, without the mean over plausible users."""
+    pair = many_queries()
+    zeta = np.random.default_rng(1).uniform(0.1, 0.6, pair.n_documents)
+    found = plan(pair, zeta if known else ClickRate(0.7), delta=0.01, methods=[AB(), LogOpt()], users=4)
+    floors, prices = zip(*found.floors)
+    assert floors == (0, 0.5, 1)
+    assert [price.extra_variance for price in prices] == sorted(price.extra_variance for price in prices)
+    assert prices[0].extra_variance == 0 < prices[2].extra_variance
+    for floor, price in found.floors:
+        assert price.agreement >= floor - 1e-9
+        assert price.ctr_mean == pytest.approx(found.ctr)
+        if known:
+            _, expected = priced_design(pair, pair.known_theta, floor=floor, relevance=zeta)
+            assert price.to_dict() == pytest.approx(expected.to_dict())
+    assert [row["floor"] for row in found.to_dict()["floors"]] == [0, 0.5, 1]
+    assert plan(pair, zeta, methods=[AB()]).floors == ()
+
+
+def test_equal_lists_have_no_rule() -> None:
+    pair, _ = Pair.from_lists(["abc"], ["abc"], k=3)
+    found = plan(pair.knowing(theta=[1, 0.5, 0.3]), ClickRate(0.5), delta=0.01)
+    assert found.rule == inf
+    assert found.to_dict()["rule"] is None
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"power": 1.0}, "power is 1.0"),
+        ({"power": 0.02}, "power is 0.02, must be strictly between 0.5 and 1"),
         ({"level": 0}, "level is 0"),
         ({"delta": 0.0}, "delta is 0.0"),
         ({"impressions": 0}, "impressions is 0"),
         ({"methods": [LogOpt(policy="network")]}, "changes what it shows on the way"),
         ({"methods": [Counterfactual(propensities="observed")]}, "cannot be planned"),
+        ({"methods": [Counterfactual(logging="ab", clip=0.1)]}, "cuts off weights, so it cannot be planned"),
     ],
 )
 def test_bad_arguments(options: dict[str, object], message: str) -> None:

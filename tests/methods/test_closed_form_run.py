@@ -150,3 +150,13 @@ def test_lists_shorter_than_a_page_and_identical_rankers() -> None:
         assert np.isfinite(run.trajectory.estimate).all()
         same = Pair(pair.a, pair.a, pair.offsets, 3).knowing(theta=position_bias(3))
         assert LogOpt(estimate=estimate).simulate(same, user, [100, 5000], seed=1).estimate.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("estimate", ESTIMATES)
+def test_an_oracle_that_knows_a_document_to_be_never_clicked_still_compares_it(estimate: str) -> None:
+    pair, _ = Pair.from_lists(["a"], ["b"], k=1)
+    pair, user = pair.knowing(theta=[1.0]), position_based([0.5, 0.0], [1.0])
+    method = LogOpt(relevance="true", estimate=estimate, schedule=())
+    state = ClosedFormState(method, pair, user, pair.known_theta, seed=1)
+    state.next_version()
+    assert expectation(state._displays(state.versions[-1]), user) == pytest.approx(0.5, abs=1e-12)

@@ -193,3 +193,13 @@ def test_a_base_of_another_length_is_refused() -> None:
 
 def test_the_bound_of_an_affine_value_by_hand() -> None:
     assert Affine(np.array([0.5, -1.0]), np.array([[1.0, -3.0], [0.2, -0.5]])).bound == 2.5
+
+
+def test_a_pair_without_documents_is_worth_nothing() -> None:
+    pair, _ = Pair.from_lists([[]], [[]], k=2)
+    theta = np.array([1, 0.5])
+    mixture = Mixture.always(pair.top_a, 0)
+    affine = affine_values(mixture, pair.lam(theta), theta, pair.offsets, zeta_hat=0.3, rank_aware=True)
+    assert affine.base.tolist() == [0]
+    assert affine.values.tolist() == [[0, 0]]
+    assert affine.bound == 0

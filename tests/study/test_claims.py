@@ -60,7 +60,9 @@ def test_mslr_has_claims_of_its_own() -> None:
     mslr, yahoo = study(ab, logopt, data="MSLR-WEB30k"), study(ab, logopt)
     needed = "known: impressions for the same absolute error, by A/B's (difference"
     assert verdicts(mslr, "3a", needed) == ["holds"]
-    assert verdicts(yahoo, "3a", needed)[0].startswith("differs because the paper's A/B curves mix two estimates")
+    assert verdicts(yahoo, "3a", needed) == [
+        "does not hold"
+    ]  # the paper's A/B errors too are of the difference in means
     assert verdicts(yahoo, "3c") == []
     dip, later = verdicts(mslr, "3c", "bias known")
     assert dip.startswith("differs because LogOpt here fits relevance to the right rows")
@@ -86,9 +88,22 @@ def test_interleaving_stops_falling_and_errs_at_small_differences() -> None:
     data = study(made("TeamDraft()", 0.5, floor=0.03, wrong=9), made("AB()", 4.0), made(LOGOPT, 1.0))
     for number in ("1c", "1d"):
         assert verdicts(data, number, "Team-draft") == ["holds"]
-    assert verdicts(data, "1e") == ["holds"]
+    assert verdicts(data, "1e") == ["cannot be told from 9 wrong pairs"]
+    same = [
+        made(method, 0.5, wrong=9) for method in ("TeamDraft()", "Probabilistic(tau=4)", 'Optimized(credit="inverse")')
+    ]
+    assert verdicts(study(*same), "1e") == ["cannot be told from 9 wrong pairs"]  # not 27
+    many = made("TeamDraft()", 0.5, wrong=12)
+    assert verdicts(study(replace(many, delta=many.delta / 2)), "1e") == ["holds"]
     assert verdicts(data, "2a", "A/B") == verdicts(data, "2a", "bias known") == ["holds"]
     assert verdicts(data, "2b", "bias known: absolute") == ["holds"]
+    assert verdicts(data, "2b", "bias known: binary") == ["holds"]
+    wavering = made(LOGOPT, 1.0)
+    wavering.errors["binary_error"][0, -1] = 1  # one pair, once: no reason to say that LogOpt never gets there
+    worse = made(LOGOPT, 1.0, wrong=30)
+    interleaved = made("TeamDraft()", 0.5, floor=0.03, wrong=9)
+    assert verdicts(study(interleaved, wavering), "2b", "bias known: binary") == ["holds"]
+    assert verdicts(study(interleaved, worse), "2b", "bias known: binary") == ["does not hold"]
     assert verdicts(study(made("TeamDraft()", 0.5, wrong=80)), "1e") == ["does not hold"]
     assert verdicts(study(made("TeamDraft()", 0.5)), "1d", "Team-draft") == ["does not hold"]
 
@@ -116,6 +131,10 @@ def test_limits_are_judged_without_noise() -> None:
     rows = tuple(row(i, 0.02, 0.01) for i in range(80)) + tuple(row(80 + i, 0.02, -0.01) for i in range(20))
     data = study(made("TeamDraft()", 0.5), limits={"TeamDraft()": rows})
     assert verdicts(data, "1a*", "Team-draft") == ["holds"]
+    assert verdicts(data, "1e*") == ["does not hold"]  # wrong at |Delta| = 0.02
+    one = study(made("TeamDraft()", 0.5), limits={"TeamDraft()": rows[-1:]})
+    assert verdicts(one, "1a*", "Team-draft") == ["cannot be told from 1 pair"]
+    assert verdicts(one, "1c*", "Team-draft") == ["not tested: limits of 1 pairs, needs 10"]
     # The best scale is (80 - 20) / 100 * 2; errors are 0.008 (80 times) and 0.032.
     assert best_scale(np.array([r.limit for r in rows]), np.array([r.delta for r in rows])) == pytest.approx(1.2)
     (found,) = [one for one in findings([data]) if one.number == "1c*" and "Team-draft" in one.claim]
@@ -124,14 +143,16 @@ def test_limits_are_judged_without_noise() -> None:
 
 
 def test_a_verdict_needs_the_whole_interval() -> None:
-    def verdict(low: float, high: float) -> str:
-        claim = Claim("9", "text", "1", lambda _: Measured(1.0, low, high, 7), (0.5, 2.0))
+    def verdict(low: float, high: float, pairs: int = 70) -> str:
+        claim = Claim("9", "text", "1", lambda _: Measured(1.0, low, high, pairs), (0.5, 2.0))
         return judge(claim, study()).verdict
 
     assert verdict(0.6, 1.9) == "holds"
-    assert verdict(0.4, 1.9) == "cannot be told from 7 pairs"
+    assert verdict(0.4, 1.9) == "cannot be told from 70 pairs"
     assert verdict(2.1, 3.0) == "does not hold"
-    assert verdict(-np.inf, np.inf) == "cannot be told from 7 pairs"
+    assert verdict(-np.inf, np.inf) == "cannot be told from 70 pairs"
+    assert verdict(0.6, 1.9, 2) == verdict(2.1, 3.0, 2) == "cannot be told from 2 pairs"
+    assert verdict(0.6, 1.9, 1) == "cannot be told from 1 pair"
 
 
 def test_every_claim_is_distinct() -> None:
@@ -156,7 +177,9 @@ def test_bootstrap_interval_is_that_of_the_mean() -> None:
     half = 1.96 * values.std() / 20
     assert found.value == pytest.approx(values.mean())
     assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.25 * half)
-    assert bootstrap(lambda mean: float(mean[0]), values[:1]).high == np.inf
+    few = bootstrap(lambda mean: float(mean[0]), values[:9])
+    assert (few.low, few.high) == (-np.inf, np.inf)
+    assert few.value == pytest.approx(values[:9].mean())
 
 
 def test_share_is_wilsons() -> None:

@@ -77,7 +77,10 @@ def test_json_has_claims_and_ratios(reference: Path, tmp_path: Path) -> None:
     result = runner.invoke(study_app, ["figures", str(reference), "--out", str(tmp_path), "--format", "svg", "--json"])
     report = json.loads(result.stdout)
     assert {one["data"] for one in report["claims"]} == {"first", "second"}
-    assert {one["baseline"] for one in report["ratios"]} == {"A/B, the paper's x"}
+    assert {one["baseline"] for one in report["ratios"]} == {
+        "A/B, the paper's x",
+        "LogOpt network, bias estimated, schedule=(500,)",
+    }
     assert all(Path(file).exists() for file in report["files"])
 
 

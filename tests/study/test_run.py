@@ -118,9 +118,11 @@ def test_a_study_that_grows_ends_with_the_bytes_of_one_begun_so(
     folder = tmp_path / "study"
     assert run_study(begun, folder).ran == 2
     StudyFolder(folder).record(Task("second", 0, "TeamDraft()"), Failure("of a method that will leave"))
+    results = (folder / "results.parquet").read_bytes()
     with pytest.raises(ValueError, match="no file or folder"):
         run_study(replace(begun, pairs=2, data=(*begun.data, DataPlan("third", str(tmp_path / "none")))), folder)
     assert StudyFolder(folder).read_plan() == begun  # what cannot be run does not replace what can
+    assert (folder / "results.parquet").read_bytes() == results
 
     grown = replace(tiny_plan, methods=(ab, logopt))
     done = run_study(grown, folder)

@@ -294,29 +294,34 @@ def price(
     theta: ArrayLike,
     shown: Mixture,
     *,
-    zeta: ArrayLike | float = TYPICAL_ZETA,
+    zeta: User | ArrayLike | float = TYPICAL_ZETA,
     without_floor: Mixture | None = None,
 ) -> Price:
     """What showing a mixture costs, against A, B and the design without a floor.
 
     Args:
-        zeta: Relevance to reckon with, one for all documents or one each. One for all sees no difference in clicks between
-            full pages.
+        zeta: Relevance to reckon with, one for all documents or one each, or any user. One for all sees no difference in
+            clicks between full pages.
         without_floor: The design to compare with; by default ``closed_form(pair, theta)``.
     """
     theta = checks.probabilities("theta", theta)
-    relevance = np.full(pair.n_documents, zeta) if isinstance(zeta, float | int) else _relevance(zeta, pair.n_documents)
+    if isinstance(zeta, User):
+        user = zeta
+    elif isinstance(zeta, float | int):
+        user = position_based(np.full(pair.n_documents, zeta), theta)
+    else:
+        user = position_based(_relevance(zeta, pair.n_documents), theta)
     by_a, by_b = (exposure_of(table, theta, pair.n_documents) for table in (pair.top_a, pair.top_b))
     lam, rho = by_a - by_b, shown.exposure(theta)
     free = closed_form(pair, theta) if without_floor is None else without_floor
     free_rho = free.exposure(theta)
-    user = position_based(relevance, theta)
     both = np.minimum(by_a, by_b)
-    per_query = relevance / pair.n_queries
+    per_query = user.zeta / pair.n_queries
+    ctr_a, ctr_b = pair.ctr(user)
     return Price(
-        ctr=float(rho @ per_query),
-        ctr_a=float(by_a @ per_query),
-        ctr_b=float(by_b @ per_query),
+        ctr=shown.ctr(user),
+        ctr_a=ctr_a,
+        ctr_b=ctr_b,
         spread=_spread(lam, rho, per_query),
         spread_without_floor=_spread(lam, free_rho, per_query),
         variance=_variance(shown, lam, rho, pair.offsets, user),

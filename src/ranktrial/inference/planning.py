@@ -19,7 +19,7 @@ gives), the variance of the closed form is about E_q[TV_q^2] times that of an A/
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from scipy import optimize, stats
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, sum_by_group
+from ranktrial.design.closed_form import Price, closed_form, price
 from ranktrial.design.network_policy import Objective, ips_variance
 from ranktrial.inference.intervals import asymptotic_radius
 from ranktrial.methods import (
@@ -51,6 +52,8 @@ from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User, position_based, position_bias
 
 STRATIFIED = "A/B, stratified by query"
+FLOORS = (0.0, 0.5, 1.0)
+USERS_TO_PRICE = 10
 WORTH_IT = 1.1  # a smaller gain over A/B is called none
 ROUNDING = 1e-12
 USERS = 40
@@ -154,6 +157,8 @@ class Plan:
         level: Confidence level.
         traffic: Impressions at hand, for the smallest detectable difference.
         users: How many users interleaving was judged on.
+        floors: What the closed form would cost users, and a floor in variance, for some agreement floors; where only the click
+            rate is known, the mean over plausible users. Empty if the closed form is not planned.
         left_out: Methods that could not be planned, and why.
     """
 
@@ -167,6 +172,7 @@ class Plan:
     level: float
     traffic: int | None
     users: int
+    floors: tuple[tuple[float, Price], ...] = ()
     left_out: tuple[str, ...] = ()
 
     @property
@@ -220,7 +226,9 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """For JSON: infinite numbers become None."""
         rows = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.rows]
-        plain = {name: _finite(value) for name, value in asdict(self).items() if name != "rows"}
+        plain = {name: _finite(value) for name, value in asdict(self).items() if name not in ("rows", "floors")}
+        floors = [{"floor": floor, **cost.to_dict()} for floor, cost in self.floors]
+        plain["floors"] = [{name: _finite(value) for name, value in row.items()} for row in floors]
         return {**plain, "gain": _finite(self.gain), "verdict": list(self.verdict), "methods": rows}
 
     def __str__(self) -> str:
@@ -267,9 +275,7 @@ def plan(
     >>> [(row.method, round(row.outcome, 3), row.impressions) for row in one.rows]
     [('AB()', 0.08, 5350.0), ('TeamDraft()', -0.057, inf)]
     """
-    checks.between("power", power, 0.5, 1)
-    checks.between("power", power, 0, 1, open_ends=True)
-    checks.between("level", level, 0, 1, open_ends=True)
+    _z(power, level)
     if impressions is not None:
         checks.whole("impressions", impressions, 1, 10**15)
     known, one = _as_user(pair, user, seed)
@@ -278,7 +284,8 @@ def plan(
     delta = _checked_delta(delta, truth)
     chosen: list[Method | str] = [STRATIFIED, *planned_methods()] if methods is None else list(methods)
     judges = [known] if one else []
-    if not one and any(not _tends_to_delta(method) for method in chosen):
+    priced = any(isinstance(method, LogOpt) and method.policy == "closed-form" for method in chosen)
+    if not one and (priced or any(not _tends_to_delta(method) for method in chosen)):
         judges = plausible_users(pair, known, delta, users, seed=seed)
     needs = _Needs(delta, power, level, impressions)
     disagreement = exposure_disagreement(pair)
@@ -308,6 +315,7 @@ def plan(
         level,
         impressions,
         1 if one else len(judges),
+        floor_prices(pair, judges[:USERS_TO_PRICE] or [known]) if priced else (),
         tuple(left_out),
     )
 
@@ -346,7 +354,8 @@ def anytime_factor(*, power: float = 0.8, level: float = 0.95) -> float:
     """How many times more impressions are needed where one may look at any time and stop.
 
     The asymptotic confidence sequence, tightest at the fixed number, must be so narrow that an estimate below the
-    difference by its ``power`` quantile still leaves out 0. Both scale alike, so the factor depends on nothing else.
+    difference by its ``power`` quantile still leaves out 0. Both scale alike, so the factor depends on nothing else. It is on
+    the safe side: that is the power of the last look alone, and earlier ones add to it.
 
     >>> round(anytime_factor(), 2)
     1.94
@@ -384,6 +393,18 @@ def closed_form_displays(method: LogOpt, pair: Pair, ctr: float) -> Displays:
     guess = float(np.clip(ctr / examined.mean(), *RANK_AWARE_GUESSES))
     policy = design(method, pair, theta, mean_relevance=guess)
     return valued(method, pair, policy, theta, None if method.estimate == "ips" else guess)
+
+
+def floor_prices(pair: Pair, users: Sequence[User]) -> tuple[tuple[float, Price], ...]:
+    """What the closed form costs users, on the mean of those given, for some agreement floors."""
+    theta = pair.known_theta
+    free = closed_form(pair, theta)
+    found = []
+    for floor in FLOORS:
+        shown = closed_form(pair, theta, floor=floor) if floor else free
+        prices = [astuple(price(pair, theta, shown, zeta=user, without_floor=free)) for user in users]
+        found.append((floor, Price(*np.mean(prices, axis=0).tolist())))
+    return tuple(found)
 
 
 def plausible_users(pair: Pair, user: User, delta: float, count: int, *, seed: Seed = 0) -> list[User]:
@@ -479,6 +500,8 @@ def _scaled(outcome: float, truth: float, delta: float) -> float:
 
 
 def _z(power: float, level: float) -> float:
+    checks.between("power", power, 0.5, 1, open_ends=True)
+    checks.between("level", level, 0, 1, open_ends=True)
     return float(stats.norm.ppf(0.5 + level / 2) + stats.norm.ppf(power))
 
 

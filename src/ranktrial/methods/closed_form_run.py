@@ -23,6 +23,7 @@ from ranktrial.users import Auto, Counts, NotIdentifiable, User, relevance_guess
 
 ESTIMATES = ("ips", "constant", "doubly-robust", "rank-aware")
 FIRST_GUESS = 0.3  # of relevance, before any click
+LEAST_RELEVANCE = 1e-4  # in a design: a document of none would never be shown, and values need every one that differs
 LEAST_BIAS = 0.001  # over the rank: the least examination an estimate may come to
 IMPRESSIONS_TO_KNOW_RELEVANCE = 50  # a query; a design from fewer is worse than one for equal relevance
 
@@ -94,7 +95,7 @@ class ClosedFormState:
     def __init__(self, method: ClosedFormOptions, pair: Pair, user: User, theta: FloatArray, seed: Seed) -> None:
         self.method, self.pair, self.user, self.theta = method, pair, user.cut(pair.k), theta
         self.note = ""
-        self.zeta = user.zeta if method.relevance == "true" else None  # for the design
+        self.zeta = np.maximum(user.zeta, LEAST_RELEVANCE) if method.relevance == "true" else None  # for the design
         self.mean_relevance = FIRST_GUESS
         self.guess: Guess = first_guess(method)  # for the estimate
         self.seeds = iter(children(seed, len(method.schedule) + 1))

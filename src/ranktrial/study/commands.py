@@ -1,4 +1,4 @@
-"""The commands of the study: run, show and cost."""
+"""The commands of the study: run, show, cost and figures."""
 
 from __future__ import annotations
 

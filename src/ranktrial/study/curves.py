@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.study.folder import StudyFolder
 from ranktrial.study.labels import role
-from ranktrial.study.plan import StudyPlan
+from ranktrial.study.plan import StudyPlan, Task
 from ranktrial.study.summary import METRICS, nearest_checkpoints
 
 POINTS = 80  # of a curve; more cannot be told apart on paper
 RESAMPLES = 200
+FEWEST = 10  # pairs, for an interval: a bootstrap of fewer is far too sure of itself
 LEVEL = 0.95
 
 
@@ -103,11 +104,10 @@ def read_results(path: Path) -> tuple[StudyPlan, list[DataResults]]:
     study = StudyFolder(path)
     try:
         plan = study.read_plan()
-        parts = [study.results] if study.has_tables() else study.parts(plan)
-        if not parts:
+        found = [one for data in plan.data if (one := _data_results(study, plan, data.name)).runs]
+        if not found:
             raise ValueError(f"{path}: no results yet; see how far it is with: ranktrial study show {path}")
-        read = [_data_results(study, plan, data.name, parts) for data in plan.data]
-        return plan, [one for one in read if one.runs]
+        return plan, found
     finally:
         study.close()
 
@@ -122,19 +122,28 @@ def thinned(points: IntArray) -> IntArray:
     return np.union1d(points[places], nearest_checkpoints(points))
 
 
-def _data_results(study: StudyFolder, plan: StudyPlan, data: str, files: list[Path]) -> DataResults:
-    # A part lies in the folder of its data set: no need to open those of others.
-    own = [file for file in files if len(files) == 1 or file.parent.parent.name == data]
+def _files(study: StudyFolder, plan: StudyPlan, data: str, method: str) -> list[Path]:
+    """Where the rows of one method on one data set are: in the table, if there is one, else in its own parts alone."""
+    if study.has_tables():
+        return [study.results]
+    tasks = (Task(data, pair, method) for pair in range(plan.pairs))
+    return [study.part(task) for task in tasks if study.done(task)]
+
+
+def _data_results(study: StudyFolder, plan: StudyPlan, data: str) -> DataResults:
     points = thinned(plan.points)
     lists = ", ".join(f"list({name} order by impressions) as {name}" for name in (*METRICS, "impressions"))
     runs = {}
-    for method in plan.methods if own else ():
+    for method in plan.methods:
+        files = _files(study, plan, data, method)
+        if not files:
+            continue
         rows = study.query(
             f"""select pair, any_value(delta) as delta, any_value(ctr_a) as ctr_a, any_value(ctr_b) as ctr_b,
                        max_by(ctr, impressions) as ctr, max_by(estimate, impressions) as estimate, {lists}
                 from read_parquet($files) where data = $data and method = $method and list_contains($points, impressions)
                 group by pair order by pair""",
-            own,
+            files,
             data=data,
             method=method,
             points=points.tolist(),
@@ -148,7 +157,9 @@ def _data_results(study: StudyFolder, plan: StudyPlan, data: str, files: list[Pa
 
 
 def _limits(study: StudyFolder, plan: StudyPlan, data: str) -> dict[str, tuple[LimitRow, ...]]:
-    files = [study.limits] if study.limits.exists() else study.limit_parts(plan)
+    # A part lies in the folder of its data set: no need to open those of others.
+    parts = [study.limits] if study.limits.exists() else study.limit_parts(plan)
+    files = [file for file in parts if file == study.limits or file.parent.parent.name == data]
     if not files:
         return {}
     rows = study.query(
@@ -198,9 +209,9 @@ def standard_errors(errors: FloatArray) -> FloatArray:
 
 def bootstrap(measure: Callable[..., float], *errors: FloatArray) -> Measured:
     """A number worked out from mean curves, with the 95 % interval over samples of as many pairs; rows of all arrays are the
-    same pairs and are drawn together. The seed is fixed: the same results give the same interval."""
+    same pairs and are drawn together. The seed is fixed: the same results give the same interval. Few pairs have none."""
     n = len(errors[0])
-    if n < 2:
+    if n < FEWEST:
         value = measure(*(array.mean(0) for array in errors))
         return Measured(value, -np.inf, np.inf, n)
     draws = np.random.default_rng(20200914).multinomial(n, np.full(n, 1 / n), RESAMPLES) / n

@@ -35,14 +35,14 @@ from ranktrial.report import (
     zooming,
 )
 from ranktrial.report.theme import BAD_SHADE, BLUE, GOOD_SHADE, GREY, INK, VERMILLION
-from ranktrial.study.claims import Finding, best_scale, findings, impressions_ratio, shown, wrong_weight
+from ranktrial.study.claims import SMALL_DELTA, Finding, best_scale, findings, impressions_ratio, shown, wrong_weight
 from ranktrial.study.curves import DataResults, Runs, means, reached, read_results, share, standard_errors
 from ranktrial.study.labels import INTERLEAVING, ROLES, labels, role, styles
 from ranktrial.study.summary import METRICS
 
 Row = dict[str, Any]
 
-WIDTH = 640  # of a figure across two columns, without axes
+WIDTH = 760  # of a figure across two columns, without axes
 TITLES = {
     "binary_error": "Binary error",
     "absolute_error": "Absolute error",
@@ -54,8 +54,11 @@ LOGGING = (
     *POLICIES,
     *(one for one in ROLES if one.startswith(("published", "network", "closed", "adaptive", "doubly", "rank-aware"))),
 )
-COMPARED = tuple(one for one in ROLES if one not in POLICIES)
-BASELINES = ("ab", "ab-means", "team-draft", "published-estimated")
+# A logging policy that stays as it is stands with its kind; LogOpt, which is the same and learns, with the methods.
+COMPARED = tuple(one for one in ROLES if one not in (*POLICIES, "closed-form"))
+# The paper's LogOpt as published, where the study has it.
+BASELINES = (("ab",), ("ab-means",), ("team-draft",), ("published-estimated", "network-estimated"))
+LINE_POINTS = 6  # of a drawn curve, a decade
 LEVELS = {"absolute_error": (0.05, 0.02, 0.01, 0.005, 0.002, 0.001), "binary_error": (0.2, 0.1, 0.05, 0.02)}
 DELTA_EDGES = (0, 0.001, 0.003, 0.01, 0.03, np.inf)
 
@@ -152,7 +155,8 @@ class Names:
 def draw(results: Sequence[DataResults], names: Names, ratios: Sequence[Row]) -> Iterator[Drawing]:
     yield rankers_figure(results)
     compared = (
-        "Mean over pairs of rankers, with a band of one standard error. A binary error drawn at 0 is none at all."
+        "Mean over pairs of rankers, with a band of one standard error. A binary error drawn at 0 is none at all. Where "
+        "methods have different numbers of pairs, compare them in figure 7, which takes the pairs that both have."
     )
     yield curves_figure(
         "figure2_methods", "Methods", f"Comparison of methods. {compared} The absolute error of interleaving contains that "
@@ -301,8 +305,10 @@ def _curves(
         }
         for row in rows
     ]
-    marked = _marked([row["impressions"] for row in rows])
+    points = [row["impressions"] for row in rows]
+    marked, lined = _spaced(points, 2), _spaced(points, LINE_POINTS)
     answering = [{**row, **place} for row, place in zip(rows, drawn) if row["impressions"] in marked]
+    drawn = [row for row in drawn if row["impressions"] in lined]
     if binary:
         ticks = [floor, *(t for t in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if t > 1.2 * floor)]
         text = f"datum.value <= {1.01 * floor} ? '0' : format(datum.value, '~%')"
@@ -327,15 +333,15 @@ def _curves(
     band = base.mark_area(opacity=0.05 if binary else 0.15, clip=True).encode(
         x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour
     )
-    line = base.mark_line(clip=True).encode(x=x, y=y, color=colour, strokeDash=dash, opacity=opacity)
-    points = (
+    line = base.mark_line(clip=True, strokeWidth=1.3).encode(x=x, y=y, color=colour, strokeDash=dash, opacity=opacity)
+    shapes = (
         alt.Chart(sheets.add(answering))
         .mark_point(filled=True, size=34, opacity=1)
         .encode(x=x, y=y, color=colour, shape=shape, opacity=opacity, tooltip=_curve_tooltip())
     )
-    picture = alt.layer(band, line, points).add_params(zooming(zoom))
+    picture = alt.layer(band, line, shapes).add_params(zooming(zoom))
     title = {"title": alt.Title(TITLES[metric], fontWeight="normal")} if top else {}
-    return picture.properties(width=WIDTH / 3 - 28, height=140, **title)
+    return picture.properties(width=WIDTH / 3 - 28, height=170, **title)
 
 
 def _rounded(value: float) -> float:
@@ -343,11 +349,12 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _marked(points: Sequence[int]) -> set[int]:
-    """The checkpoints nearest to each half decade: where a line shows its shape and answers to the pointer."""
+def _spaced(points: Sequence[int], a_decade: int) -> set[int]:
+    """The checkpoints nearest to so many a decade, with the last: two of them show the shape of a line and answer to the
+    pointer; a line through all checkpoints is mostly jitter."""
     known = np.array(sorted(set(points)))
-    wanted = np.arange(np.floor(2 * np.log10(known[0])), np.ceil(2 * np.log10(known[-1])) + 1) / 2
-    return {int(known[np.argmin(np.abs(np.log10(known) - one))]) for one in wanted}
+    wanted = np.arange(np.floor(a_decade * np.log10(known[0])), np.ceil(a_decade * np.log10(known[-1])) + 1) / a_decade
+    return {int(known[-1]), *(int(known[np.argmin(np.abs(np.log10(known) - one))]) for one in wanted)}
 
 
 def _curve_tooltip() -> list[alt.Tooltip]:
@@ -371,17 +378,24 @@ def errors_figure(results: Sequence[DataResults], names: Names) -> Drawing:
     rows: list[Row] = []
     columns: list[Any] = []
     for one in results:
-        width = _bin_width(max(np.abs(runs.delta).max() for runs in one.runs.values()))
+        largest = max(np.abs(runs.delta).max() for runs in one.runs.values())
+        width = _bin_width(largest)
+        bins = int(np.floor(largest / width + 1e-9)) + 1
+        here = {m: list(error_rows(one.data, one.runs[m], width, bins, names)) for m in methods if m in one.runs}
         panels: list[Any] = []
+        highest = max(
+            (a["pairs"] + b["pairs"] for mine in here.values() for a, b in zip(mine[::2], mine[1::2])), default=1
+        )
         for method in methods:
-            mine = list(error_rows(one.data, one.runs[method], width, names)) if method in one.runs else []
+            mine = here.get(method, [])
             rows += mine
-            panels.append(_error_panel(sheets, names.labels[method], mine, last=method == methods[-1]))
+            last = method == methods[-1]
+            panels.append(_error_panel(sheets, names.labels[method], mine, bins * width, highest, last=last))
         columns.append(alt.vconcat(*panels, spacing=6).properties(title=alt.Title(one.data, anchor="middle")))
     chart = alt.hconcat(*columns, spacing=16).resolve_scale(x="independent", color="shared")
     caption = (
         "Pairs of rankers by the size of their true difference, at the end of the run: right and wrong preferences. The paper "
-        "finds the wrong ones below 0.01 clicks per impression."
+        f"finds the wrong ones below {SMALL_DELTA} clicks per impression, the dashed line."
     )
     return Drawing("figure4_errors", "Where preferences are wrong", caption, sheets.spec(chart), rows)
 
@@ -391,17 +405,17 @@ def _short(label: str) -> str:
 
 
 def _bin_width(largest: float) -> float:
-    """Round, such that 0.01 is an edge and there are at most 25 bins."""
+    """Round, at most 25 bins, and 0.01 is an edge as long as that can be."""
     return next(
         (width for width in (0.001, 0.002, 0.005, 0.01) if largest / width <= 25), 0.01 * np.ceil(largest / 0.25)
     )
 
 
-def error_rows(data: str, runs: Runs, width: float, names: Names) -> Iterator[Row]:
+def error_rows(data: str, runs: Runs, width: float, bins: int, names: Names) -> Iterator[Row]:
     size = np.abs(runs.delta)
     wrong = runs.errors["binary_error"][:, -1] > 0
-    bins = np.floor(size / width + 1e-9).astype(int)
-    for i in range(int(bins.max()) + 1):
+    place = np.floor(size / width + 1e-9).astype(int)
+    for i in range(bins):
         for outcome, chosen in (("wrong", wrong), ("right", ~wrong)):
             yield {
                 "data": data,
@@ -410,11 +424,14 @@ def error_rows(data: str, runs: Runs, width: float, names: Names) -> Iterator[Ro
                 "delta_from": round(i * width, 6),
                 "delta_to": round((i + 1) * width, 6),
                 "preference": outcome,
-                "pairs": int((chosen & (bins == i)).sum()),
+                "pairs": int((chosen & (place == i)).sum()),
             }
 
 
-def _error_panel(sheets: Sheets, label: str, rows: Sequence[Row], *, last: bool) -> alt.Chart:
+def _error_panel(
+    sheets: Sheets, label: str, rows: Sequence[Row], end: float, highest: int, *, last: bool
+) -> alt.LayerChart | alt.FacetChart:
+    # All panels of a data set have the same axes: only the last one's are labelled.
     total = sum(row["pairs"] for row in rows)
     wrong = sum(row["pairs"] for row in rows if row["preference"] == "wrong")
     below = {row["delta_from"]: row["pairs"] for row in rows if row["preference"] == "wrong"}
@@ -423,8 +440,7 @@ def _error_panel(sheets: Sheets, label: str, rows: Sequence[Row], *, last: bool)
         start = 0 if row["preference"] == "wrong" else below[row["delta_from"]]
         if row["pairs"]:
             stacked.append({**row, "from": start, "to": start + row["pairs"]})
-    end = max((row["delta_to"] for row in rows), default=1)
-    chart: alt.Chart = (
+    bars = (
         alt.Chart(sheets.add(stacked))
         .mark_rect(stroke=INK, strokeWidth=0.3)
         .encode(
@@ -435,7 +451,12 @@ def _error_panel(sheets: Sheets, label: str, rows: Sequence[Row], *, last: bool)
                 axis=alt.Axis(tickCount=5, format="~g", labels=last),
             ),
             x2="delta_to:Q",
-            y=alt.Y("from:Q", title=None, axis=alt.Axis(tickCount=3, tickMinStep=1)),
+            y=alt.Y(
+                "from:Q",
+                title=None,
+                scale=alt.Scale(domain=[0, highest], nice=False),
+                axis=alt.Axis(values=sorted({0, highest // 2, highest}), format="d"),
+            ),
             y2="to:Q",
             color=alt.Color(
                 "preference:N",
@@ -444,21 +465,18 @@ def _error_panel(sheets: Sheets, label: str, rows: Sequence[Row], *, last: bool)
             ),
             tooltip=["method:N", "delta_from:Q", "delta_to:Q", "preference:N", "pairs:Q"],
         )
-        .properties(
-            width=165,
-            height=60,
-            title=alt.Title(
-                _short(label),
-                subtitle=f"{wrong} of {total} wrong" if total else "no results yet",
-                fontWeight="normal",
-                fontSize=10,
-                subtitleFontSize=9,
-                anchor="start",
-                offset=2,
-            ),
-        )
     )
-    return chart
+    small = alt.Chart(sheets.add([{"x": SMALL_DELTA}])).mark_rule(strokeDash=[3, 3]).encode(x="x:Q")
+    title = alt.Title(
+        _short(label),
+        subtitle=f"{wrong} of {total} wrong" if total else "no results yet",
+        fontWeight="normal",
+        fontSize=10,
+        subtitleFontSize=9,
+        anchor="start",
+        offset=2,
+    )
+    return alt.layer(bars, small).properties(width=165, height=60, title=title)
 
 
 # --- figure 5 -----------------------------------------------------------------------------------------------------------------
@@ -640,13 +658,16 @@ def wrong_signs_figure(results: Sequence[DataResults], names: Names) -> Drawing:
     picked, opacity = highlighting("method", "signs_picked")
     legend = alt.Legend(title=None, orient="bottom", columns=3)
     base = alt.Chart().encode(
-        x=alt.X("delta:N", sort=order, title="|Delta|", axis=alt.Axis(labelAngle=-35)),
+        x=alt.X(
+            "delta:N", scale=alt.Scale(domain=order), title="|Delta|", axis=alt.Axis(labelAngle=-35, labelOverlap=False)
+        ),
         xOffset=alt.XOffset("method:N", sort=[names.labels[m] for m in methods]),
         color=alt.Color("method:N", scale=names.scale(methods, "colour"), legend=legend),
         opacity=opacity,
     )
     bars = base.mark_rule(strokeWidth=1).encode(
-        y=alt.Y("low:Q", title="wrong preferences", axis=alt.Axis(format="%")), y2="high:Q"
+        y=alt.Y("low:Q", title="wrong preferences", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
+        y2="high:Q",
     )
     points = base.mark_point(filled=True, size=40).encode(
         y="wrong:Q",
@@ -715,7 +736,8 @@ def users_figure(results: Sequence[DataResults], names: Names) -> Drawing:
         )
     chart = sheets.spec(alt.hconcat(*panels, spacing=14))
     caption = (
-        "Clicks per impression on what each method showed, against the mean of both rankers; 95 % intervals over pairs."
+        "Clicks per impression on what each method showed over the whole run, against the mean of both rankers; 95 % intervals "
+        "over pairs. LogOpt that has learned relevance shows relevant documents more often, above the rankers' own mean."
     )
     return Drawing("figure6_users", "What users got", caption, chart, rows)
 
@@ -727,14 +749,14 @@ def ratio_rows(results: Sequence[DataResults], names: Names) -> Iterator[Row]:
     """How many times the impressions of each baseline each method needs, by what is to be reached. The absolute error of
     interleaving is on another scale, so it has only decisions to compare."""
     for one in results:
-        for part in BASELINES:
-            baseline = one.playing(part)
+        for parts in BASELINES:
+            baseline = one.playing(*parts)
             if baseline is None:
                 continue
             for runs in one.runs.values():
                 for metric in LEVELS:
-                    off_scale = metric == "absolute_error" and INTERLEAVING
-                    if runs is baseline or (off_scale and {role(runs.method), part} & set(INTERLEAVING)):
+                    interleaving = {role(runs.method), *parts} & set(INTERLEAVING)
+                    if runs is baseline or (metric == "absolute_error" and interleaving):
                         continue
                     found = impressions_ratio(runs, baseline, metric)
                     yield {
@@ -777,7 +799,8 @@ def ratios_figure(ratios: Sequence[Row], names: Names, results: Sequence[DataRes
         lines.append(alt.hconcat(*panels, spacing=10).properties(title=alt.Title(data, anchor="start")))
     caption = (
         "How many times a baseline's impressions each method needs: below 1 is better than the baseline. Means over all levels "
-        "of error that both reach, with 95 % intervals over pairs. No point: no level in common."
+        "of error that both reach, on the pairs that both have, with 95 % intervals over pairs. No point: no level in common; "
+        "no interval: fewer than 10 pairs."
     )
     return Drawing(
         "figure7_impressions", "Impressions needed", caption, sheets.spec(alt.vconcat(*lines, spacing=14)), list(ratios)
@@ -876,7 +899,8 @@ HOW_TEXT = (
 )
 CLAIMS_TEXT = (
     "Ours is given with a 95 % interval over pairs of rankers. A claim holds if the whole interval is within the stated range, "
-    "does not hold if all of it is outside, and cannot be told from so few pairs otherwise. Rows with * are without noise: "
+    "does not hold if all of it is outside, and cannot be told from so few pairs otherwise. LogOpt is the paper's here, with a "
+    "trained network: as published if the study has it, else with our click model and gradient. Rows with * are without noise: "
     "limits of the estimates, not simulated clicks."
 )
 NEEDED_TEXT = (

@@ -73,6 +73,7 @@ class StudyFolder:
         self.path = path.absolute()
         # One thread and rows in the order they are given: the same rows are the same bytes.
         self._tables = duckdb.connect(config={"threads": 1})
+        self._had_tables = False
 
     def close(self) -> None:
         self._tables.close()
@@ -129,6 +130,7 @@ class StudyFolder:
                 f"{self.path} holds another study: {'; '.join(conflicts)}. Continue that one or choose another folder"
             )
         if plan != before:
+            self._had_tables = self.has_tables()
             self.forget_tables()  # first: tables that are there are those of the plan
             self._write_plan(plan)
         return before
@@ -139,6 +141,8 @@ class StudyFolder:
             (self.path / "plan.json").unlink()
         else:
             self._write_plan(before)
+            if self._had_tables:
+                self.merge(before)
 
     def _write_plan(self, plan: StudyPlan) -> None:
         with written_whole(self.path / "plan.json") as path:
