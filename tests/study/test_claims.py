@@ -10,6 +10,7 @@ import pytest
 from ranktrial.arrays import FloatArray
 from ranktrial.study.claims import Claim, best_scale, claims, findings, judge, wrong_weight
 from ranktrial.study.curves import DataResults, LimitRow, Measured, Runs, bootstrap, needed_ratio, reached, share
+from ranktrial.study.figures import side_by_side
 
 POINTS = np.unique(np.geomspace(100, 3e6, 60).astype(np.int64))
 LOGOPT = 'LogOpt(policy="network", bias="known", click_model="regression-em", gradient="paper", inputs="both")'
@@ -36,6 +37,17 @@ def study(*runs: Runs, data: str = "yahoo", limits: dict[str, tuple[LimitRow, ..
 
 def verdicts(data: DataResults, number: str, about: str = "") -> list[str]:
     return [one.verdict for one in findings([data]) if one.number == number and about in one.claim]
+
+
+def test_claims_stand_in_one_line_for_all_data_sets() -> None:
+    runs = [made("TeamDraft()", 0.5, floor=0.02, wrong=9), made("AB()", 4.0)]
+    found = findings([study(*runs), study(*runs, data="other")])
+    columns, rows = side_by_side(found)
+    assert columns == ["", "claim", "paper", "holds if", "yahoo", "other"]
+    assert len(rows) == len({(one.number, one.claim, one.paper) for one in found if one.ours is not None})
+    line = next(row for row in rows if row[:2] == ["1c", "Team-draft: absolute error at the end"])
+    assert line[4].endswith(": holds")
+    assert line[4] == line[5]
 
 
 def test_impressions_needed_follow_the_variance() -> None:

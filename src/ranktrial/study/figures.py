@@ -930,8 +930,20 @@ def untested(found: Sequence[Finding]) -> dict[str, list[str]]:
     return lacking
 
 
+def side_by_side(found: Sequence[Finding]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of a table with a line a claim and a column a data set."""
+    shown = tested(found)
+    sets = list(dict.fromkeys(one.data for one in shown))
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for one in shown:
+        claim = (one.number, one.claim, one.paper, one.holds_if)
+        rows.setdefault(claim, {})[one.data] = f"{one.text}: {one.verdict}"
+    cells = [[*claim, *(by_data.get(name, "") for name in sets)] for claim, by_data in rows.items()]
+    return ["", "claim", "paper", "holds if", *sets], cells
+
+
 def _claims_tables(found: Sequence[Finding]) -> Iterator[Table]:
-    yield Table(CLAIMS_COLUMNS, [claim_cells(one) for one in tested(found)])
+    yield Table(*side_by_side(found))
     lacking = untested(found)
     if lacking:
         rows = [[reason, ", ".join(claims)] for reason, claims in lacking.items()]
@@ -941,8 +953,8 @@ def _claims_tables(found: Sequence[Finding]) -> Iterator[Table]:
 def claims_markdown(found: Sequence[Finding]) -> str:
     """The claims as a Markdown table."""
     lines = ["# The paper's claims", "", CLAIMS_TEXT, ""]
-    lines += [_markdown_line(CLAIMS_COLUMNS), _markdown_line(["---"] * len(CLAIMS_COLUMNS))]
-    lines += [_markdown_line(claim_cells(one)) for one in tested(found)]
+    columns, rows = side_by_side(found)
+    lines += [_markdown_line(columns), _markdown_line(["---"] * len(columns)), *map(_markdown_line, rows)]
     lacking = untested(found)
     if lacking:
         lines += [
