@@ -25,8 +25,8 @@ PAPER_INTERLEAVING = ("team-draft", "probabilistic", "optimized")
 
 HOLDS, FAILS, UNSURE = "holds", "does not hold", "cannot be told from {n} {unit}"
 ROWS = (
-    "LogOpt here fits relevance to the right rows of features; the authors' code reads others, a likely cause of their dip "
-    "(authors_rows=True shows it)"
+    "LogOpt here does not read the wrong rows of features as the authors' code does, a suspected cause of their dip (the preset "
+    "departures tries it)"
 )
 
 
