@@ -25,8 +25,8 @@ PAPER_INTERLEAVING = ("team-draft", "probabilistic", "optimized")
 
 HOLDS, FAILS, UNSURE = "holds", "does not hold", "cannot be told from {n} {unit}"
 ROWS = (
-    "LogOpt here does not read the wrong rows of features as the authors' code does, a suspected cause of their dip (the preset "
-    "departures tries it)"
+    "LogOpt here does not read the wrong rows of features as the authors' code does, a suspected cause of their dip "
+    "(the preset departures tries it)"
 )
 
 
