@@ -20,9 +20,11 @@ from ranktrial.console import err, out, plain_errors, progress_bar
 from ranktrial.data import train_rankers, write_rankers
 from ranktrial.data_source import DataOption, PrefixOption, open_data, read_source
 from ranktrial.demo import demo_command
+from ranktrial.live.commands import keys_app, serve_command
 from ranktrial.methods import Method, TooManyDisplaysError, parse_method
 from ranktrial.methods.proof import Case, appendix_a, compared_methods, work_out
 from ranktrial.plan_command import plan_command
+from ranktrial.report_command import report_command
 from ranktrial.study.commands import study_app
 
 app = typer.Typer(
@@ -33,9 +35,12 @@ app = typer.Typer(
 )
 
 app.add_typer(study_app, name="study")
+app.add_typer(keys_app, name="keys")
+app.command("serve")(serve_command)
 app.command("plan")(plan_command)
 app.command("compare")(compare_command)
 app.command("demo")(demo_command)
+app.command("report")(report_command)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -62,7 +63,7 @@ class World:
         data, noise, ties = children(seed, 3)
         dataset = yahoo_like(queries, data)
         zeta, theta, random = dataset.zeta(), position_bias(k), generator(noise)
-        scores = [zeta + random.normal(0, spread, len(zeta)) for spread in (0.15, 0.3)]
+        scores = [zeta + random.normal(0, spread, len(zeta)) for spread in (0.2, 0.3)]
         pair = Pair.from_scores(scores[0], scores[1], dataset.offsets, k, seed=ties)
         a, b = ([[f"doc-{d}" for d in ranker[q]] for q in range(queries)] for ranker in (pair.a, pair.b))
         ids = {f"doc-{d}": float(chance) for d, chance in enumerate(zeta)}
@@ -86,8 +87,10 @@ def service(store: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     command = [sys.executable, "-c", "from ranktrial.cli import main; main()", "serve", str(store)]
     with log.open("wb") as text:
         process = subprocess.Popen([*command, "--host", HOST, "--port", str(port)], stdout=text, stderr=text)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else nothing would end the process
     try:
-        _wait_until_ready(process, port, log)
+        with progress_bar("starting the service"):
+            _wait_until_ready(process, port, log)
         yield process, port
     finally:
         process.terminate()
@@ -96,6 +99,7 @@ def service(store: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        signal.signal(signal.SIGTERM, before)
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
@@ -120,13 +124,19 @@ class Line:
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """The service's answer; anything but a success is an OSError."""
+        try:
+            status, text = self._send(method, path, body)
+        except ConnectionError:  # closed while nothing was asked; every request of a trial may be repeated
+            status, text = self._send(method, path, body)
+        if status >= 300:
+            raise OSError(f"{method} {path} was answered {status}: {text.decode(errors='replace')[:500]}")
+        return json.loads(text)
+
+    def _send(self, method: str, path: str, body: object) -> tuple[int, bytes]:
         content = None if body is None else json.dumps(body)
         self._connection.request(method, path, content, {"Content-Type": "application/json"})
         answer = self._connection.getresponse()
-        text = answer.read()
-        if answer.status >= 300:
-            raise OSError(f"{method} {path} was answered {answer.status}: {text.decode(errors='replace')[:500]}")
-        return json.loads(text) if text.startswith((b"{", b"[")) else None
+        return answer.status, answer.read()
 
     def close(self) -> None:
         self._connection.close()
@@ -143,16 +153,16 @@ def visit(world: World, port: int, visitors: range, seed: int) -> None:
             body = {"query": f"query {query}", "unit": f"visitor-{visitor}", **lists, "size": len(world.theta)}
             shown = line.ask("POST", f"/v1/trials/{NAME}/rank", body)
             events += [{"id": shown["id"], "document": d} for d in world.clicks(shown["ranking"], random)]
-        line.ask("POST", "/v1/events", {"events": events})
+        line.ask("POST", "/v1/events", events)
 
 
 def run(world: World, port: int, impressions: int, seed: int, tell: Callable[[int, Any], None]) -> None:
     """All visitors, some at a time; ``tell`` gets the number so far and, now and then, the report."""
     blocks = [range(start, min(start + VISITORS, impressions)) for start in range(0, impressions, VISITORS)]
-    look = max(impressions // 4, VISITORS)
+    looks = [impressions // 2**halves for halves in range(1, 5)]
     with ThreadPoolExecutor(CONNECTIONS) as pool, closing(Line(port)) as line:
         for block, _ in zip(blocks, pool.map(lambda block: visit(world, port, block, seed), blocks)):
-            due = block.stop // look > block.start // look and block.stop < impressions
+            due = any(block.start < look <= block.stop < impressions for look in looks)
             tell(block.stop, line.ask("GET", f"/v1/trials/{NAME}/report") if due else None)
 
 
@@ -160,7 +170,7 @@ def run(world: World, port: int, impressions: int, seed: int, tell: Callable[[in
 
 
 def demo_command(
-    impressions: Annotated[int, typer.Option(min=100, help="Simulated searches.")] = 4_000,
+    impressions: Annotated[int, typer.Option(min=100, help="Simulated searches.")] = 6_000,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, other rankers and visitors.")] = 1,
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder for store and report; a temporary one by default.")
@@ -180,65 +190,61 @@ def demo_command(
             raise ValueError(f"--out: {store} exists already, choose another folder")
         say = (lambda text: None) if as_json else _say
         world = World.make(seed=seed)
-        with progress_bar("starting the service"):
-            running = service(store)
-            process, port = running.__enter__()
-        try:
+        with service(store) as (process, port):
             report = _trial(world, port, store, impressions, seed, say)
             report.to_html(html)
             if as_json:
-                print(json.dumps(_result(world, report, html), indent=2))
+                print(json.dumps({**_result(world, report), "html": str(html), "address": _address(port)}, indent=2))
             say(f"\n{_against_truth(world, report)}\nThe report: {html}")
             if keep:
-                say(f"The live page stays at http://{HOST}:{port}/ until Ctrl-C.")
-                process.wait()
-        except KeyboardInterrupt:
-            say("stopped")
-        finally:
-            running.__exit__(None, None, None)
+                say(f"The live page stays at {_address(port)} until Ctrl-C.")
+                with suppress(KeyboardInterrupt):
+                    process.wait()
 
 
-def _trial(
-    world: World, port: int, store: Path, impressions: int, seed: int, say: Callable[[str], None]
-) -> Report:
+def _trial(world: World, port: int, store: Path, impressions: int, seed: int, say: Callable[[str], None]) -> Report:
     """From the first request to the report."""
     with closing(Line(port)) as line:
         line.ask("PUT", f"/v1/trials/{NAME}", {"method": "LogOpt()", "k": len(world.theta), "seed": seed})
     say(f"{len(world.a)} queries, two rankers; the true difference in clicks per search is {world.delta:+.4f}.")
-    say(f"Live page: http://{HOST}:{port}/\n")
+    say(f"Live page: {_address(port)}\n")
     with progress_bar(f"{impressions:,} visitors search and click") as progress:
 
         def tell(done: int, report: Any) -> None:
             progress(done, impressions)
             if report is not None:
-                say(f"after {done:>7,} searches: {report['verdict']}")
+                say(f"after {report['impressions']:>7,} searches: {report['verdict']}")
 
         run(world, port, impressions, seed, tell)
     report = read_report(store, NAME)
-    say(f"after {impressions:>7,} searches: {report.verdict}")
+    say(f"after {report.impressions:>7,} searches: {report.verdict}")
     return report
+
+
+def _address(port: int) -> str:
+    return f"http://{HOST}:{port}/"
 
 
 def _say(text: str) -> None:
     out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _result(world: World, report: Report, html: Path) -> dict[str, Any]:
+def _result(world: World, report: Report) -> dict[str, Any]:
     low, high = report.interval
     return {
         "truth": world.delta,
         "delta": report.delta,
-        "interval": [low, high],
+        "interval": [low, high] if np.isfinite(low) else None,
         "verdict": report.verdict,
-        "right": low <= world.delta <= high,
+        "inside": low <= world.delta <= high,
         "impressions": report.impressions,
         "clicks": report.clicks,
-        "html": str(html),
     }
 
 
 def _against_truth(world: World, report: Report) -> str:
     low, high = report.interval
-    where = "inside" if low <= world.delta <= high else "outside"
     better = "A" if world.delta > 0 else "B"
-    return f"The truth is {world.delta:+.4f}, {better} is better: {where} the interval {low:+.4f} to {high:+.4f}."
+    where = "inside" if low <= world.delta <= high else "outside"
+    told = f"{where} the interval {low:+.4f} to {high:+.4f}" if np.isfinite(low) else "there is no interval yet"
+    return f"The truth is {world.delta:+.4f}, {better} is better: {told}."

@@ -12,8 +12,8 @@ from ranktrial.data import read_rankers
 runner = CliRunner()
 
 
-def test_demo_compares_every_method() -> None:
-    result = runner.invoke(app, ["demo", "--queries", "200", "--impressions", "20000", "--json"])
+def test_every_method_is_compared() -> None:
+    result = runner.invoke(app, ["compare", "--queries", "200", "--impressions", "20000", "--json"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["checkpoints"] == [1000, 10000, 20000]
@@ -24,7 +24,7 @@ def test_demo_compares_every_method() -> None:
     assert [row["comparable"] for row in report["methods"]] == [name not in interleaving for name in names]
     means = report["methods"][1]
     assert means["errors"][-1] < 0.15
-    assert runner.invoke(app, ["demo", "--queries", "200", "--impressions", "1000"]).exit_code == 0
+    assert runner.invoke(app, ["compare", "--queries", "200", "--impressions", "1000"]).exit_code == 0
 
 
 def test_rankers_are_the_same_for_the_same_seed(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_data_says_what_is_in_a_file(tmp_path: Path) -> None:
     ("args", "message"),
     [
         (["data", "nowhere.txt"], "no file or folder 'nowhere.txt'"),
-        (["demo", "--data", "nowhere"], "not one of yahoo-like, mslr-like"),
+        (["compare", "--data", "nowhere"], "not one of yahoo-like, mslr-like"),
         (["rankers", "nowhere/x.txt"], "its folder does not exist"),
         (["rankers", "x.txt", "--kind", "best"], "--kind is 'best'"),
         (["rankers", "."], "it is a folder"),

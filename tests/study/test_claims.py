@@ -77,7 +77,7 @@ def test_mslr_has_claims_of_its_own() -> None:
     ]  # the paper's A/B errors too are of the difference in means
     assert verdicts(yahoo, "3c") == []
     dip, later = verdicts(mslr, "3c", "bias known")
-    assert dip.startswith("differs because LogOpt here fits relevance to the right rows")
+    assert dip.startswith("differs because LogOpt here does not read the wrong rows")
     assert later == "holds"
 
 

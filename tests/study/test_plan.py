@@ -42,11 +42,16 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
     assert plan.points[0] == 100
     assert plan.user == UserPlan(kind="position-based", eta=1, zeta=(0.1, 0.325, 0.55, 0.775, 1))
     logopt = [method for method in map(parse_method, plan.methods) if isinstance(method, LogOpt)]
-    assert {(m.bias, m.click_model, m.relevance) for m in logopt} >= {
-        ("known", "regression-em", "estimated"),
-        ("estimated", "regression-em", "estimated"),
-        ("known", "auto", "true"),
+    assert {(m.policy, m.bias, m.relevance) for m in logopt} >= {
+        ("network", "known", "estimated"),
+        ("network", "estimated", "estimated"),
+        ("network", "known", "true"),
+        ("closed-form", "estimated", "estimated"),
     }
+    as_published = [
+        method for method in map(parse_method, read_plan("departures").methods) if isinstance(method, LogOpt)
+    ]
+    assert {m.click_model for m in as_published} == {"regression-em"}
 
 
 def test_checkpoints_are_log_spaced_and_end_with_the_impressions(tmp_path: Path) -> None:

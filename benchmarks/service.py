@@ -1,0 +1,206 @@
+"""Speed of the HTTP service: a durable rank and a durable click, against a bare FastAPI endpoint that echoes the same JSON.
+
+Each server is a process of its own, the load another one. Times are of the clock, since waiting for the disk is part of it:
+run this on an idle machine. ``SERVICE_SECONDS`` sets how long each measurement takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks._timing import row
+
+SECONDS = float(os.environ.get("SERVICE_SECONDS", "5"))
+CONNECTIONS = (1, 8, 32)
+BATCH = 500
+QUERIES = 200
+LISTEN = """
+import sys
+from pathlib import Path
+from ranktrial.live.commands import listen, run_server
+
+listening = listen("127.0.0.1", 0)
+print(listening.getsockname()[1], flush=True)
+"""
+ECHO = """
+import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+app = FastAPI()
+
+@app.post("/echo")
+async def echo(body: dict) -> JSONResponse:
+    return JSONResponse(body)
+
+@app.post("/echo-list")
+async def echo_list(body: list[dict]) -> JSONResponse:
+    return JSONResponse(body)
+
+uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listening])
+"""
+SERVE = "run_server(Path(sys.argv[1]), listening, None, None, False, 10)"
+
+
+@contextlib.contextmanager
+def server(code: str, *arguments: str) -> Iterator[int]:
+    """Its port, while it runs."""
+    process = subprocess.Popen([sys.executable, "-c", LISTEN + code, *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        process.terminate()
+        process.wait()
+
+
+class Connection:
+    """HTTP/1.1 with as little as possible in between, so that the load does not become the limit."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def to(cls, port: int) -> AsyncIterator[Connection]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
+        try:
+            yield cls(reader, writer)
+        finally:
+            writer.close()
+
+    async def send(self, method: str, path: str, body: Any) -> bytes:
+        raw = json.dumps(body).encode()
+        head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        self._writer.write(f"{head}content-length: {len(raw)}\r\n\r\n".encode() + raw)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        status, length = int(answer[9:12]), int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        content = await self._reader.readexactly(length)
+        if status not in (200, 201):
+            raise RuntimeError(f"{path} answered {status}: {content[:300]!r}")
+        return content
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Requests a second, and milliseconds of the middle and the slowest hundredth."""
+
+    rate: float
+    p50: float
+    p99: float
+
+
+Visit = Callable[[Connection, int], Awaitable[list[float]]]
+
+
+async def load(port: int, connections: int, visit: Visit, seconds: float) -> Measured:
+    """Visitors come one after the other on each connection; a visit gives the time of each of its requests."""
+    numbers, times = count(), []
+    start = time.perf_counter()
+
+    async def visitors() -> None:
+        async with Connection.to(port) as connection:
+            while time.perf_counter() - start < seconds:
+                times.extend(await visit(connection, next(numbers)))
+
+    await asyncio.gather(*(visitors() for _ in range(connections)))
+    elapsed = time.perf_counter() - start
+    p50, p99 = np.percentile(times, [50, 99]) * 1e3
+    return Measured(len(times) / elapsed, float(p50), float(p99))
+
+
+def request(number: int) -> dict[str, Any]:
+    query = number % QUERIES
+    a = [f"sku-{query}-{i}" for i in range(20)]
+    return {"query": f"query {query}", "a": a, "b": a[3:12] + a[:3] + a[12:], "unit": f"{os.getpid()}-{number}"}
+
+
+def click(id: str, document: str) -> dict[str, Any]:
+    return {
+        "action_name": "click", "query_id": id, "client_id": "benchmark", "timestamp": "2030-01-01T00:00:00.000Z",
+        "event_attributes": {"object": {"object_id": document}, "position": {"ordinal": 1}},
+    }  # fmt: skip
+
+
+async def rank_and_click(connection: Connection, number: int) -> list[float]:
+    start = time.perf_counter()
+    shown = json.loads(await connection.send("POST", "/v1/trials/t/rank", request(number)))
+    middle = time.perf_counter()
+    event = click(shown["id"], shown["ranking"][0])
+    event["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    answer = await connection.send("POST", "/v1/events", [event])
+    if shown["fallback"] or b'"counted":1' not in answer:
+        raise RuntimeError(f"not stored: {shown}, {answer!r}")
+    return [middle - start, time.perf_counter() - middle]
+
+
+async def echo_twice(connection: Connection, number: int) -> list[float]:
+    start = time.perf_counter()
+    await connection.send("POST", "/echo", request(number))
+    middle = time.perf_counter()
+    await connection.send("POST", "/echo-list", [click("A" * 32, "sku-0-0")])
+    return [middle - start, time.perf_counter() - middle]
+
+
+async def batches(port: int, seconds: float) -> Measured:
+    """Clicks on stored impressions, every document of each, in batches of 500."""
+    async with Connection.to(port) as connection:
+        shown = []
+        for number in range(2000):
+            shown.append(json.loads(await connection.send("POST", "/v1/trials/t/rank", request(10**9 + number))))
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    pairs = [
+        (one["id"], document) for rank in range(20) for one in shown for document in one["ranking"][rank : rank + 1]
+    ]
+    events = [{**click(*pair), "timestamp": now} for pair in pairs]
+
+    async def visit(connection: Connection, number: int) -> list[float]:
+        start = (number * BATCH) % len(events)
+        begun = time.perf_counter()
+        await connection.send("POST", "/v1/events", events[start : start + BATCH])
+        return [time.perf_counter() - begun]
+
+    return await load(port, 2, visit, min(seconds, 10))
+
+
+def run() -> list[dict[str, object]]:
+    rows = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        server(ECHO) as bare,
+        server(SERVE, str(Path(folder, "t.db"))) as ours,
+    ):
+        asyncio.run(start_trial(ours))
+        for connections in CONNECTIONS:
+            echo = asyncio.run(load(bare, connections, echo_twice, SECONDS))
+            real = asyncio.run(load(ours, connections, rank_and_click, SECONDS))
+            name = f"{connections} connections: "
+            rows += [
+                row(f"{name}echo, p50 {echo.p50:.2f} ms, p99 {echo.p99:.2f} ms", echo.rate, "-", "requests/s"),
+                row(f"{name}rank + click, p50 {real.p50:.2f} ms, p99 {real.p99:.2f} ms", real.rate, "-", "requests/s"),
+                row(f"{name}rank + click over echo", real.rate / echo.rate, ">= 0.5", ""),
+            ]
+        many = asyncio.run(batches(ours, SECONDS))
+        text = f"events in batches of {BATCH}, p50 {many.p50:.1f} ms, p99 {many.p99:.1f} ms a batch"
+        rows.append(row(text, many.rate * BATCH, ">= 20000", "events/s"))
+    return rows
+
+
+async def start_trial(port: int) -> None:
+    async with Connection.to(port) as connection:
+        await connection.send("PUT", "/v1/trials/t", {"k": 10, "refit": False})
+        await connection.send("POST", "/v1/trials/t/rank", request(0))

@@ -1,0 +1,177 @@
+"""What may be shown for one query, and with what probability? The closed form plus plain A/B traffic, as one mixture.
+
+The hold-back is nothing but two more rankings of the mixture, A's and B's own, so every impression has one exact
+probability and all of them count in the estimate. An A/B test is the mixture of these two alone. The whole mixture is
+kept, weights to the last bit: exposures can be worked out anew for another theta, whatever becomes of this code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from itertools import chain, zip_longest
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranktrial.arrays import FloatArray
+from ranktrial.design.closed_form import closed_form_query
+
+NOTHING = 255  # of a slot: nothing stands there
+PLAIN = 2  # the last two rankings of every mixture are A's own and B's own
+ENDED = "\0 the end of a list"
+Slots = NDArray[np.uint8]
+
+
+class CorruptDesign(ValueError):  # noqa: N818 (reads as what it says)
+    """A stored design is not what was stored."""
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """A query's mixture of rankings. Candidates, the union of both top k, are numbered: a *slot* is such a number.
+
+    Attributes:
+        query: What was asked.
+        bias: Number of the theta it was made with.
+        documents: Id of each candidate.
+        a: Slots of A's top k; b: of B's.
+        rankings: What may be shown, ``(rankings, k)`` slots, NOTHING past the end; the last two are A's own and B's own.
+        weights: Probability of each.
+        rest: Check sums of the documents that can only stand below the top k.
+    """
+
+    query: str
+    bias: int
+    documents: tuple[str, ...]
+    a: Slots
+    b: Slots
+    rankings: Slots
+    weights: FloatArray
+    rest: NDArray[np.uint32]
+
+    @cached_property
+    def parts(self) -> tuple[str, int, str, bytes, bytes, bytes, bytes, bytes]:
+        """Its columns in the store."""
+        documents = json.dumps(self.documents, ensure_ascii=True, separators=(",", ":"))
+        weights, rest = self.weights.astype("<f8").tobytes(), self.rest.astype("<u4").tobytes()
+        return (
+            self.query, self.bias, documents, self.a.tobytes(), self.b.tobytes(), self.rankings.tobytes(), weights, rest,
+        )  # fmt: skip
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Of all it holds: equal designs are stored once, and a damaged one is noticed."""
+        whole = blake2b(digest_size=16)
+        for part in self.parts:
+            raw = part if isinstance(part, bytes) else str(part).encode()
+            whole.update(len(raw).to_bytes(4, "big") + raw)
+        return whole.digest()
+
+    @cached_property
+    def cumulative(self) -> FloatArray:
+        return np.cumsum(self.weights)
+
+    @cached_property
+    def slot_of(self) -> dict[str, int]:
+        return {document: slot for slot, document in enumerate(self.documents)}
+
+    def row(self, chance: float) -> int:
+        """The ranking that a number from 0 to 1 draws."""
+        at = int(self.cumulative.searchsorted(chance * self.cumulative[-1], side="right"))
+        last = len(self.weights) - 1
+        while at > last or self.weights[min(at, last)] == 0:  # rounding at the very end must not draw the impossible
+            at -= 1
+        return at
+
+    def top(self, row: int) -> list[str]:
+        return [self.documents[slot] for slot in self.rankings[row].tolist() if slot != NOTHING]
+
+    def rank_of(self, row: int, document: str) -> int | None:
+        """The rank from 0 of a document on the page, -1 for one on a later page, None for one that is on none."""
+        slot = self.slot_of.get(document)
+        if slot is None:
+            return -1 if checksum(document) in self._rest else None
+        return int(self.rankings[row].tobytes().find(slot))
+
+    @cached_property
+    def _rest(self) -> frozenset[int]:
+        return frozenset(self.rest.tolist())
+
+    @classmethod
+    def from_parts(cls, digest: bytes, parts: Sequence[object]) -> Design:
+        """Checked against its digest."""
+        try:
+            query, bias, documents, a, b, rankings, weights, rest = parts
+            assert isinstance(query, str)
+            assert isinstance(bias, int)
+            blobs = [part for part in (a, b, rankings, weights, rest) if isinstance(part, bytes)]
+            names = tuple(json.loads(str(documents)))
+            probabilities = np.frombuffer(blobs[3], "<f8").astype(np.float64)
+            slots = [np.frombuffer(blob, np.uint8) for blob in blobs[:3]]
+            table = slots[2].reshape(len(probabilities), -1)
+            checksums = np.frombuffer(blobs[4], "<u4").astype(np.uint32)
+            design = cls(query, bias, names, slots[0], slots[1], table, probabilities, checksums)
+            if design.digest == digest:
+                return design
+        except (ValueError, TypeError, AssertionError, IndexError) as problem:
+            raise CorruptDesign(f"design {digest.hex()} cannot be read: {problem}") from problem
+        raise CorruptDesign(f"design {digest.hex()} does not match its digest")
+
+
+def checksum(document: str) -> int:
+    return crc32(document.encode())
+
+
+def make_design(
+    query: str,
+    a: Sequence[str],
+    b: Sequence[str],
+    theta: FloatArray,
+    *,
+    bias: int,
+    floor: float,
+    plain: tuple[float, float],
+) -> Design:
+    """The design for two lists without repetition; ``plain`` are the shares of A's own and B's own list.
+
+    >>> design = make_design("q", ["x", "y"], ["y", "x"], np.array([1, 0.5]), bias=0, floor=0, plain=(0.25, 0.25))
+    >>> [("".join(design.top(row)), round(float(weight), 9)) for row, weight in enumerate(design.weights)]
+    [('xy', 0.25), ('yx', 0.25), ('xy', 0.25), ('yx', 0.25)]
+    """
+    k = len(theta)
+    slot_of: dict[str, int] = {}
+    numbers = [np.array([slot_of.setdefault(d, len(slot_of)) for d in ranked[:k]], np.int32) for ranked in (a, b)]
+    shares = np.array(plain)
+    designed = 1 - shares.sum()
+    if designed > 0 and slot_of:
+        rankings, weights = closed_form_query(numbers[0], numbers[1], theta, floor=floor)
+        weights = weights * (designed / weights.sum())
+    else:
+        rankings, weights = np.empty((0, k), np.int32), np.empty(0)
+    table = np.full((len(rankings) + PLAIN, k), NOTHING, np.uint8)
+    table[:-PLAIN] = rankings.astype(np.uint8)  # -1 becomes NOTHING
+    for row, slots in zip((-2, -1), numbers):
+        table[row, : len(slots)] = slots
+    below = {*a[k:], *b[k:]}.difference(slot_of)
+    return Design(
+        query,
+        bias,
+        tuple(slot_of),
+        numbers[0].astype(np.uint8),
+        numbers[1].astype(np.uint8),
+        table,
+        np.concatenate([weights, shares]),
+        np.array(sorted(map(crc32, map(str.encode, below))), np.uint32),
+    )
+
+
+def whole_order(top: Sequence[str], a: Sequence[str], b: Sequence[str]) -> list[str]:
+    """The top k, then what is left of both lists: A's next, B's next, in turn, each once. Later pages continue it."""
+    order = dict.fromkeys(chain(top, chain.from_iterable(zip_longest(a, b, fillvalue=ENDED))))
+    order.pop(ENDED, None)
+    return list(order)

@@ -1,0 +1,85 @@
+"""How is a draw tied to its key? Keyed hashes: the same (trial, version, unit, query) always draws the same.
+
+An impression's id names the version of the configuration, the time and the draw, and is signed with the trial's secret:
+a click can be checked without looking anything up, and cannot be forged.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from struct import Struct
+
+KEY_BYTES = 10
+MAC_BYTES = 6
+FALLBACK = bytes(KEY_BYTES)  # the key of every impression that showed A because of a fault: nothing was drawn
+_BODY = Struct(f">II{KEY_BYTES}s")
+_DRAW = Struct(">Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What an impression's id says: version of the configuration, second of the impression, key."""
+
+    version: int
+    second: int
+    key: bytes
+
+    def sign(self, secret: bytes) -> str:
+        body = _BODY.pack(self.version, self.second, self.key)
+        return urlsafe_b64encode(body + _mac(body, secret)).decode()
+
+
+def read_token(text: str, secret: bytes) -> Token | None:
+    """The token, or None if this trial never issued it."""
+    try:
+        raw = urlsafe_b64decode(text.encode("ascii"))
+    except (ValueError, AttributeError):
+        return None
+    body, mac = raw[: _BODY.size], raw[_BODY.size :]
+    if len(raw) != _BODY.size + MAC_BYTES or not hmac.compare_digest(mac, _mac(body, secret)):
+        return None
+    return Token(*_BODY.unpack(body))
+
+
+def version_of(text: str) -> int | None:
+    """The version that an id claims to belong to, unchecked: to find the secret that it must be checked with."""
+    try:
+        return int(_BODY.unpack(urlsafe_b64decode(text.encode("ascii"))[: _BODY.size])[0])
+    except Exception:
+        return None
+
+
+def _mac(body: bytes, secret: bytes) -> bytes:
+    return blake2b(body, digest_size=MAC_BYTES, key=secret, person=b"ranktrial id").digest()
+
+
+def draw(secret: bytes, version: int, unit: str, query: str) -> float:
+    """A number from 0 to 1 (excluded), uniform over keys."""
+    parts = _joined((str(version), unit, query))
+    digest = blake2b(parts, digest_size=8, key=secret, person=b"ranktrial draw").digest()
+    return float((_DRAW.unpack(digest)[0] >> 11) * 2.0**-53)
+
+
+def impression_key(secret: bytes, version: int, unit: str, query: str, lists: bytes) -> bytes:
+    """Retries have the same key; other lists for the same unit and query are another impression."""
+    parts = _joined((str(version), unit, query)) + lists
+    return blake2b(parts, digest_size=KEY_BYTES, key=secret, person=b"ranktrial key").digest()
+
+
+def unit_number(secret: bytes, unit: str) -> int:
+    """A unit's number, which tells units apart and does not tell who they are."""
+    return int.from_bytes(blake2b(unit.encode(), digest_size=8, key=secret).digest(), "big", signed=True)
+
+
+def lists_digest(a: Sequence[str], b: Sequence[str]) -> bytes:
+    return blake2b(_joined((str(len(a)), *a, *b)), digest_size=16).digest()
+
+
+def _joined(texts: Iterable[str]) -> bytes:
+    """Texts in one, such that no two sequences give the same."""
+    encoded = [text.encode() for text in texts]
+    return b"".join((",".join(map(str, map(len, encoded))).encode(), b":", *encoded))

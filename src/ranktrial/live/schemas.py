@@ -1,0 +1,273 @@
+"""What goes in and out of a trial: one set of models for configuration, impressions, clicks and the report.
+
+The same models give JSON Schema, OpenAPI and the documents in the store. They are checked at the border (when a trial is
+made, when a request arrives over HTTP); ``Trial.rank`` itself never builds one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from ranktrial.arrays import FloatArray
+from ranktrial.methods import AB, LogOpt, Method, parse_method
+from ranktrial.rankings.lists import MOST_RANKS
+from ranktrial.users import position_bias
+
+Status = Literal["pass", "warn", "fail"]
+LONGEST_TEXT = 1000  # characters of a query, a unit, an id that comes in over HTTP
+LONGEST_LIST = 1000  # ids of one ranker that come in over HTTP
+Id = Annotated[str, Field(max_length=LONGEST_TEXT)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; what is not known (infinite, nan) is None."""
+        return {name: _plain(value) for name, value in self.model_dump().items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+class TrialConfig(_Frozen):
+    """Everything that decides what is shown and how it is read; never changed, a changed one is a new version.
+
+    Attributes:
+        method: As it is written, such as ``LogOpt()`` or ``AB(split=0.5)``.
+        k: Results that count: the first page.
+        floor: Agreement floor from 0 to 1: what both rankers show keeps at least that share of its lesser exposure.
+        holdback: Share of plain A/B traffic inside the trial, to check the click model against.
+        level: Of the interval.
+        eta: Position bias to start from, 1 / rank^eta,
+        theta: or rank by rank.
+        refit: Whether position bias is estimated from the clicks; otherwise the one to start from is taken as known.
+        schedule: After how many impressions position bias and design are refreshed.
+        unit: What ``unit`` names in ``rank``: "impression" if every one is independent, "user" if a unit gives several.
+        smallest: The smallest difference that matters, in clicks per impression.
+        click_window: Seconds after an impression in which a click counts.
+        seed: For a trial that must repeat exactly (tests, demonstrations): the secret is made from it.
+    """
+
+    method: str = "LogOpt()"
+    k: int = Field(10, ge=1, le=MOST_RANKS)
+    floor: float = Field(0.5, ge=0, le=1)
+    holdback: float = Field(0.1, ge=0, lt=1)
+    level: float = Field(0.95, gt=0.5, lt=1)
+    eta: float = Field(1.0, ge=0, le=100)
+    theta: tuple[float, ...] | None = None
+    refit: bool = True
+    schedule: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
+    unit: Literal["impression", "user"] = "impression"
+    smallest: float | None = Field(None, gt=0)
+    click_window: float = Field(86_400.0, gt=0)
+    seed: int | None = Field(None, ge=0)
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _spell(cls, method: str | Method) -> str:
+        text = method if isinstance(method, str) else repr(method)
+        parsed = parse_method(text)
+        if not isinstance(parsed, AB | LogOpt):
+            raise ValueError(f"method is {text}, a trial can run LogOpt() and AB()")
+        if 'policy="network"' in text.replace("'", '"'):
+            raise ValueError(f"method is {text}, a trial can run the closed form of LogOpt only: it needs no training")
+        return text if isinstance(parsed, LogOpt) else repr(parsed)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.theta is not None:
+            if len(self.theta) != self.k:
+                raise ValueError(f"theta has {len(self.theta)} ranks, must have k = {self.k}")
+            if not all(0 < value <= 1 for value in self.theta) or self.theta[0] != 1:
+                raise ValueError(f"theta is {self.theta}, must start with 1 and stay above 0 and at most 1")
+        if any(b <= a for a, b in zip((0, *self.schedule), self.schedule)):
+            raise ValueError(f"schedule is {self.schedule}, must increase from at least 1")
+        return self
+
+    @property
+    def first_theta(self) -> FloatArray:
+        """Position bias before any click."""
+        return position_bias(self.k, self.eta) if self.theta is None else np.array(self.theta, np.float64)
+
+    @property
+    def plain(self) -> tuple[float, float]:
+        """Share of impressions that show A's own list, and B's: the hold-back, or all of them in an A/B test."""
+        method = parse_method(self.method)
+        share, split = (1.0, method.split) if isinstance(method, AB) else (self.holdback, 0.5)
+        return share * split, share * (1 - split)
+
+    @property
+    def is_ab(self) -> bool:
+        return isinstance(parse_method(self.method), AB)
+
+
+class RankRequest(_Frozen):
+    """Two lists of ids for one query."""
+
+    query: str = Field(max_length=LONGEST_TEXT)
+    a: list[Id] = Field(max_length=LONGEST_LIST)
+    b: list[Id] = Field(max_length=LONGEST_LIST)
+    unit: str | None = Field(None, max_length=LONGEST_TEXT)
+    offset: int = Field(0, ge=0, le=LONGEST_LIST * 2)
+    size: int | None = Field(None, ge=0, le=LONGEST_LIST * 2)
+
+
+class RankResponse(_Frozen):
+    """What to show."""
+
+    id: str
+    ranking: list[str]
+    fallback: str | None = None
+
+
+class ClickEvent(_Frozen):
+    """A click on a document of an impression; ``time`` in seconds since 1970, now by default; ``event_id`` as you like it."""
+
+    id: str = Field(max_length=LONGEST_TEXT)
+    document: Id
+    time: float | None = Field(None, allow_inf_nan=False)
+    event_id: str | None = Field(None, max_length=LONGEST_TEXT)
+
+
+class Guardrail(_Frozen):
+    """One thing that must hold for the numbers to be trusted.
+
+    Attributes:
+        name: What is checked.
+        status: pass, warn or fail.
+        value: The number it rests on; nan when there is nothing to go by yet.
+        text: What it means, in a sentence.
+    """
+
+    name: str
+    status: Status
+    value: float
+    text: str
+
+
+class Forecast(_Frozen):
+    """When there will be a decision.
+
+    Attributes:
+        target: The half-width that decides: the estimate itself, or the smallest difference that matters.
+        impressions: How many it takes from the start; infinite if never.
+        remaining: How many are still to come.
+        days: How long that takes at the rate so far; nan if there is no rate yet.
+        text: In a sentence.
+    """
+
+    target: float
+    impressions: float
+    remaining: float
+    days: float
+    text: str
+
+
+class Theta(_Frozen):
+    """Position bias behind the numbers.
+
+    Attributes:
+        theta: Examination probability of each rank, relative to the first.
+        standard_error: By a jackknife over units; 0 where it is assumed.
+        fitted: From this trial's clicks, or assumed.
+        note: How, or why not.
+        inflation: How much wider the interval is because theta is estimated.
+    """
+
+    theta: tuple[float, ...]
+    standard_error: tuple[float, ...]
+    fitted: bool
+    note: str
+    inflation: float
+
+
+class BandPoint(_Frozen):
+    """The interval as it was after a number of units, with what is known of position bias now."""
+
+    units: int
+    delta: float
+    low: float
+    high: float
+
+
+class Contributor(_Frozen):
+    """A query's share of the estimate: contributions of all queries add up to delta."""
+
+    query: str
+    impressions: int
+    clicks: int
+    contribution: float
+
+
+class Part(_Frozen):
+    """The result of one version of the configuration."""
+
+    version: int
+    config: TrialConfig
+    impressions: int
+    clicks: int
+    delta: float
+    interval: tuple[float, float]
+    verdict: str
+
+
+class Report(_Frozen):
+    """What a trial says.
+
+    Attributes:
+        trial: Its name.
+        version: The version of its configuration that the numbers are about.
+        delta: CTR(A) - CTR(B) in clicks per impression; nan before the first impression.
+        interval: Holds at all times at once, at the level of the configuration.
+        verdict: One sentence.
+        impressions: That the estimate rests on.
+        clicks: That count.
+        ctr: Clicks per impression on what was shown.
+        forecast: When there will be a decision.
+        theta: Position bias.
+        band: The interval over time.
+        contributors: Queries that moved the estimate most.
+        guardrails: What must hold for all this to be trusted.
+        tallies: What was left out, and how often.
+        parts: Every version by itself; they are never pooled.
+        stopped: Whether the trial has ended.
+    """
+
+    trial: str
+    version: int
+    delta: float
+    interval: tuple[float, float]
+    level: float
+    verdict: str
+    impressions: int
+    clicks: int
+    ctr: float
+    forecast: Forecast
+    theta: Theta
+    band: tuple[BandPoint, ...]
+    contributors: tuple[Contributor, ...]
+    guardrails: tuple[Guardrail, ...]
+    tallies: dict[str, int]
+    parts: tuple[Part, ...]
+    stopped: bool
+
+    def to_html(self, file: str | Path) -> Path:
+        """Write the report as one HTML file that needs no network."""
+        from ranktrial.live.html import write_report  # which knows this class
+
+        return write_report(self, file)
+
+    def __str__(self) -> str:
+        width = max((len(g.name) for g in self.guardrails), default=0)
+        rows = [f"  {g.status:4}  {g.name:{width}}  {g.text}" for g in self.guardrails]
+        return "\n".join([f"{self.trial} (version {self.version}): {self.verdict}", self.forecast.text, *rows])

@@ -1,0 +1,6 @@
+"""The live trial over HTTP (extra ``serve``): ``create_app`` makes the application, ``ranktrial serve`` runs it."""
+
+from ranktrial.live.service.app import create_app
+from ranktrial.live.service.limits import Limits
+
+__all__ = ["Limits", "create_app"]

@@ -1,0 +1,309 @@
+"""The HTTP interface of a trial. A 2xx means stored: an answer is sent after the commit that it speaks of.
+
+``rank`` and small batches of events are worked out on the event loop, in microseconds, and then wait for the disk without
+holding it up; large batches, reports and everything rare go to threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import sqlite3
+from collections.abc import AsyncIterator, Collection
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import Depends, FastAPI, Request
+from fastapi import Path as PathParameter
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+import ranktrial
+from ranktrial.live.api_keys import KeyFile, Scope
+from ranktrial.live.designs import make_design
+from ranktrial.live.page import mount_page
+from ranktrial.live.schemas import ClickEvent, RankRequest, RankResponse, Report, TrialConfig
+from ranktrial.live.service import events as event_batches
+from ranktrial.live.service import problems
+from ranktrial.live.service.auth import Needs
+from ranktrial.live.service.border import Border
+from ranktrial.live.service.limits import Limits, read_body
+from ranktrial.live.service.metrics import Metrics
+from ranktrial.live.service.openapi import body_of, documented_schema
+from ranktrial.live.service.problems import Refusal, documented
+from ranktrial.live.service.trials import TrialInfo, TrialList, Trials
+from ranktrial.live.service.waiting import on_disk
+from ranktrial.live.store import Nothing, Overloaded, SQLiteStore, StoreError
+from ranktrial.live.trial import Shown, Trial
+
+SMALL_BATCH = 4096  # bytes of events that are taken on the event loop
+RANK = TypeAdapter(RankRequest)
+Name = Annotated[str, PathParameter(max_length=200, description="The trial's name.", examples=["shoes"])]
+NewName = Annotated[
+    str,
+    PathParameter(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="The trial's name.", examples=["shoes"]),
+]
+
+
+class Fitted(BaseModel):
+    """Position bias that is in force now."""
+
+    theta: list[float]
+    fitted: bool
+    impressions: int
+    note: str
+
+
+class Health(BaseModel):
+    status: str
+
+
+def create_app(
+    store_path: str | Path,
+    *,
+    keys: KeyFile | str | Path | None = None,
+    limits: Limits | None = None,
+    click_actions: Collection[str] = event_batches.CLICK_ACTIONS,
+    hosts: Collection[str] | None = None,
+    log_all: bool = False,
+) -> FastAPI:
+    """The service for one store, which is opened when the application starts and closed when it ends.
+
+    Args:
+        store_path: The SQLite file; made if it does not exist.
+        keys: Who may do what; without keys everyone may do everything, so bind to the loopback only.
+        limits: Bounds of all there is.
+        click_actions: ``action_name`` of UBI events that are clicks.
+        hosts: Names that requests may call this machine by; any by default.
+        log_all: Log every request, not only faults.
+    """
+    bounds = limits or Limits()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        store = await asyncio.to_thread(SQLiteStore, store_path, queue_size=bounds.rows)
+        app.state.store, app.state.trials = store, Trials(store)
+        await asyncio.to_thread(_warm_up)
+        watcher = asyncio.create_task(_refresh_forever(app.state.trials))
+        try:
+            yield
+        finally:
+            watcher.cancel()
+            await asyncio.to_thread(app.state.trials.close)
+            await asyncio.to_thread(store.close)  # writes what is queued
+
+    app = FastAPI(
+        title="ranktrial",
+        version=ranktrial.__version__,
+        summary="Which of two rankers gets more clicks, on live traffic.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={
+            Refusal: problems.on_refusal,
+            RequestValidationError: problems.on_invalid,
+            HTTPException: problems.on_http_error,
+            **dict.fromkeys((Overloaded, StoreError, sqlite3.Error, TimeoutError), problems.on_store_error),
+        },
+    )
+    metrics = Metrics(lambda: app.state.store.waiting)
+    app.state.keys = KeyFile(keys) if isinstance(keys, str | Path) else keys
+    app.state.metrics, app.state.limits, app.state.click_actions = metrics, bounds, click_actions
+    app.add_middleware(Border, metrics=metrics, in_flight=bounds.in_flight, hosts=hosts, log_all=log_all)
+    _add_routes(app)
+    mount_page(app)
+    app.openapi = lambda: documented_schema(app)  # type: ignore[method-assign]
+    return app
+
+
+def _add_routes(app: FastAPI) -> None:
+    def add(
+        method: str,
+        path: str,
+        endpoint: Any,
+        scope: Scope,
+        model: type[BaseModel],
+        *errors: int,
+        responses: dict[int | str, dict[str, Any]] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        known = documented(401, 403, 404, 405, 422, 429, 500, 503, *errors)
+        app.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            response_model=None,
+            dependencies=[Depends(Needs(scope))],
+            responses={200: {"model": model}, **known, **(responses or {})},
+            openapi_extra={"security": [{"key": []}], **(extra or {})},
+        )
+
+    takes_json = (400, 413, 415)
+    add("GET", "/v1/trials", list_trials, "read", TrialList)
+    add("GET", "/v1/trials/{name}", get_trial, "read", TrialInfo)
+    add(
+        "PUT", "/v1/trials/{name}", put_trial, "admin", TrialInfo, 409, *takes_json,
+        extra=body_of(TrialConfig, {"method": "LogOpt()", "k": 10}),
+        responses={201: {"model": TrialInfo, "description": "A new trial, or a new version of it"}},
+    )  # fmt: skip
+    example = {"query": "red shoes", "a": ["sku-1", "sku-2", "sku-3"], "b": ["sku-3", "sku-1"], "unit": "user-17"}
+    add("POST", "/v1/trials/{name}/rank", rank, "serve", RankResponse, *takes_json, extra=body_of(RankRequest, example))
+    add("POST", "/v1/trials/{name}/update", update, "admin", Fitted)
+    add("POST", "/v1/trials/{name}/stop", stop, "admin", TrialInfo)
+    unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names"}}
+    add("GET", "/v1/trials/{name}/report", report, "read", Report, responses=unchanged)
+    add(
+        "POST", "/v1/events", take_events, "ingest", event_batches.EventResults, *takes_json,
+        extra=body_of((ClickEvent, event_batches.UBIEvent), [{"id": "AAAAAWkZIDwK5...", "document": "sku-3"}]),
+    )  # fmt: skip
+    add("GET", "/metrics", show_metrics, "read", Health, responses={200: {"content": {"text/plain": {}}}})
+    for path, endpoint in (("/healthz", healthz), ("/readyz", readyz)):
+        app.add_api_route(
+            path, endpoint, methods=["GET"], response_model=None,
+            responses={200: {"model": Health}, **documented(405, 500, 503)},
+        )  # fmt: skip
+
+
+def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    raw = to_json(content, inf_nan_mode="null")
+    return Response(raw, status, headers, "application/json")
+
+
+async def _trial(request: Request, name: str) -> Trial:
+    trials: Trials = request.app.state.trials
+    trial = trials.opened(name)
+    return await asyncio.to_thread(trials.open, name) if trial is None else trial
+
+
+async def list_trials(request: Request) -> Response:
+    """All trials, each in the latest version of its configuration."""
+    return _json(await asyncio.to_thread(request.app.state.trials.all))
+
+
+async def get_trial(request: Request, name: Name) -> Response:
+    """One trial, in the latest version of its configuration."""
+    await _trial(request, name)
+    return _json(await asyncio.to_thread(request.app.state.trials.info, name))
+
+
+async def put_trial(request: Request, name: NewName) -> Response:
+    """Make a trial. Its configuration never changes: another one is a new version, with draws and a report of its own."""
+    raw = await read_body(request, request.app.state.limits.body)
+    config = _config(raw)
+    made, new = await asyncio.to_thread(request.app.state.trials.create, name, config)
+    return _json(made, 201 if new else 200)
+
+
+def _config(raw: bytes) -> TrialConfig:
+    try:
+        return TrialConfig.model_validate_json(raw)
+    except ValidationError as problem:
+        raise problems.invalid(problem) from problem
+    except (TypeError, RecursionError, MemoryError) as problem:  # a method that is written strangely enough
+        raise Refusal(422, f"the configuration cannot be read: {problem}") from problem
+
+
+async def rank(request: Request, name: Name) -> Response:
+    """What to show for a query. Show ``ranking``, and send ``id`` back with clicks.
+
+    If anything goes wrong inside, or the disk takes too long, this is A's list and ``fallback`` says why.
+    """
+    state = request.app.state
+    trial = await _trial(request, name)
+    raw = await read_body(request, state.limits.body)
+    try:
+        asked = RANK.validate_json(raw)
+    except ValidationError as problem:
+        raise problems.invalid(problem) from problem
+    shown = await _shown(trial, asked, state.limits.patience)
+    state.metrics.ranked(name, shown.fallback)
+    return _json({"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback})
+
+
+async def _shown(trial: Trial, asked: RankRequest, patience: float) -> Shown:
+    shown = trial.rank(asked.query, asked.a, asked.b, asked.unit, offset=asked.offset, size=asked.size)
+    try:
+        await on_disk(shown.stored, patience)
+    except Exception as fault:
+        late = isinstance(fault, TimeoutError | CancelledError)  # cancelled: a request for the same one gave up
+        reason = "the store did not answer in time" if late else type(fault).__name__
+        return trial.fall_back(shown, asked.a, offset=asked.offset, size=asked.size, reason=reason)
+    return shown
+
+
+async def take_events(request: Request) -> Response:
+    """Clicks, one or many, ours or OpenSearch UBI 1.3 as they are; any order, any number of times.
+
+    The answer has a result for each and means that all of them are dealt with. On 429 and 503 send the whole batch again.
+    """
+    state = request.app.state
+    raw = await read_body(request, state.limits.body)
+    wanted = raw, state.trials, state.limits.batch, state.click_actions
+    small = len(raw) <= SMALL_BATCH
+    batch = event_batches.take(*wanted) if small else await asyncio.to_thread(event_batches.take, *wanted)
+    for stored in batch.stored:
+        await on_disk(stored, state.limits.write_patience)
+    state.metrics.took(batch.counts, batch.misplaced)
+    return _json(batch.to_dict())
+
+
+async def update(request: Request, name: Name) -> Response:
+    """Fit position bias to all clicks so far and refresh the design with it; this also happens by itself."""
+    trial = await _trial(request, name)
+    bias = await asyncio.to_thread(trial.update)
+    return _json({"theta": bias.theta, "fitted": bias.fitted, "impressions": bias.impressions, "note": bias.note})
+
+
+async def stop(request: Request, name: Name) -> Response:
+    """End the trial: ``rank`` returns A's list from now on; clicks on what was shown still count."""
+    trial = await _trial(request, name)
+    await asyncio.to_thread(trial.stop)
+    return _json(await asyncio.to_thread(request.app.state.trials.info, name))
+
+
+async def report(request: Request, name: Name) -> Response:
+    """What the trial says so far, from everything that is stored. Numbers that are not known yet are null."""
+    made: Report = await request.app.state.trials.report(name)
+    raw = to_json(made, inf_nan_mode="null")
+    headers = {"ETag": f'"{hashlib.blake2b(raw, digest_size=12).hexdigest()}"', "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(raw, headers=headers, media_type="application/json")
+
+
+async def healthz() -> Response:
+    """Whether the process is alive."""
+    return _json({"status": "alive"})
+
+
+async def readyz(request: Request) -> Response:
+    """Whether the store takes rows, tried by a commit."""
+    try:
+        await on_disk(request.app.state.store.put(Nothing()), 1.0)
+    except Exception as problem:
+        raise problems.not_stored(f"the store does not take rows: {problem or type(problem).__name__}") from problem
+    return _json({"status": "ready"})
+
+
+async def show_metrics(request: Request) -> Response:
+    """Counters for Prometheus."""
+    return Response(request.app.state.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def _refresh_forever(trials: Trials) -> None:
+    while True:
+        await asyncio.sleep(1.0)
+        with contextlib.suppress(Exception):  # a store that is down for a moment; requests tell
+            await asyncio.to_thread(trials.refresh)
+
+
+def _warm_up() -> None:
+    """Compile, so that the first request does not wait for it."""
+    make_design("q", ["a", "b"], ["b", "a"], np.array([1.0, 0.5]), bias=0, floor=0.5, plain=(0.1, 0.1))

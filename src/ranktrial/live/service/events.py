@@ -1,0 +1,211 @@
+"""What becomes of a batch of events? Each click goes to the trial that its impression's id names.
+
+Two kinds of events are taken, also mixed: our own (``ClickEvent``) and those of OpenSearch's User Behavior Insights 1.3 as
+they are, where ``query_id`` is the impression's id. Where a document stood is known from the impression; a position that
+an event claims is compared with that and used for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
+
+from ranktrial.live.keys import version_of
+from ranktrial.live.schemas import LONGEST_TEXT, ClickEvent
+from ranktrial.live.service.problems import Refusal
+from ranktrial.live.service.trials import Trials
+from ranktrial.live.store import Stored
+from ranktrial.live.trial import Outcome, Trial
+
+CLICK_ACTIONS = frozenset({"click", "click_through"})
+IGNORED, INVALID = "ignored", "invalid"
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+
+
+class UBIObject(BaseModel):
+    """What was acted on."""
+
+    object_id: Text | int | None = None
+
+
+class UBIPosition(BaseModel):
+    """Where it stood, as the page saw it: compared with what was shown, never trusted."""
+
+    ordinal: int | None = None
+
+
+class UBIAttributes(BaseModel):
+    """Details of an event."""
+
+    object: UBIObject | None = None
+    position: UBIPosition | None = None
+
+
+class UBIEvent(BaseModel):
+    """An event of OpenSearch's User Behavior Insights 1.3; whatever else it holds is left alone.
+
+    Attributes:
+        action_name: What the user did; only clicks count.
+        query_id: The impression's id.
+        timestamp: When; without an offset it is UTC.
+        event_attributes: The document, and where it stood.
+        event_id: Comes back with the result; made from the event if there is none.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "action_name": "click",
+                    "query_id": "AAAAAWkZIDwK5...",
+                    "client_id": "browser-8",
+                    "timestamp": "2026-11-16T12:00:00Z",
+                    "event_attributes": {
+                        "object": {"object_id": "sku-3", "object_id_field": "sku"},
+                        "position": {"ordinal": 1},
+                    },
+                }
+            ]
+        }
+    )
+
+    action_name: Text
+    timestamp: datetime
+    query_id: Text | None = None
+    event_attributes: UBIAttributes | None = None
+    event_id: Text | None = None
+
+
+class EventResult(BaseModel):
+    """What became of one event.
+
+    Attributes:
+        event_id: The event's own, or one made from it.
+        outcome: counted, waiting, later page, late, fallback, void, not shown, not ours; ignored if it is no click,
+            invalid if it cannot be read. Nothing but "counted" and "waiting" can change the estimate.
+        detail: What is wrong with it.
+    """
+
+    event_id: str | None
+    outcome: str
+    detail: str | None = None
+
+
+class EventResults(BaseModel):
+    """What became of each event, in their order, and how often."""
+
+    results: list[EventResult]
+    counts: dict[str, int]
+
+
+class Result(NamedTuple):
+    event_id: str | None
+    outcome: str
+    detail: str | None = None
+
+
+class ReadClick(NamedTuple):
+    """What a click event says."""
+
+    event_id: str
+    impression: str
+    document: str
+    time: float | None
+    position: int | None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What becomes of each event, once these rows are on the disk."""
+
+    results: list[Result]
+    stored: set[Stored]
+    misplaced: int
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(result.outcome for result in self.results)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"results": [result._asdict() for result in self.results], "counts": self.counts}
+
+
+def take(raw: bytes, trials: Trials, limit: int, actions: Collection[str] = CLICK_ACTIONS) -> Batch:
+    """Every event of the batch, given to its trial; raises Overloaded when the store cannot take them all."""
+    read = [_read(event, actions) for event in _events(raw, limit)]
+    results = [event if isinstance(event, Result) else Result(event.event_id, Outcome.NOT_OURS) for event in read]
+    of_trial: dict[Trial, list[int]] = {}
+    for at, event in enumerate(read):
+        if isinstance(event, ReadClick) and (trial := trials.of_version(version_of(event.impression))) is not None:
+            of_trial.setdefault(trial, []).append(at)
+    stored, misplaced = set(), 0
+    for trial, places in of_trial.items():
+        clicks = [event for event in map(read.__getitem__, places) if isinstance(event, ReadClick)]
+        for at, event, clicked in zip(places, clicks, trial.clicks(click[1:4] for click in clicks)):
+            stored.add(clicked.stored)
+            wrong = clicked.rank is not None and event.position not in (None, clicked.rank + 1)
+            misplaced += wrong
+            detail = f"stood at rank {(clicked.rank or 0) + 1}, the event says {event.position}" if wrong else None
+            results[at] = Result(event.event_id, clicked.outcome, detail)
+    return Batch(results, stored, misplaced)
+
+
+def _events(raw: bytes, limit: int) -> list[Any]:
+    try:
+        events = from_json(raw, allow_inf_nan=False)
+    except ValueError as problem:
+        raise Refusal(400, f"the body is not JSON: {problem}") from problem
+    if isinstance(events, dict):
+        return [events]
+    if not isinstance(events, list):
+        raise Refusal(422, f"the body is a {type(events).__name__}, must be an event or a list of events")
+    if len(events) > limit:
+        raise Refusal(413, f"there are {len(events):,} events, at most {limit:,} are taken at once")
+    return events
+
+
+def _read(event: Any, actions: Collection[str]) -> ReadClick | Result:
+    """The click that an event stands for, or what is said of one that stands for none."""
+    if not isinstance(event, dict):
+        return Result(None, INVALID, f"an event is an object, this is {type(event).__name__}")
+    try:
+        return _read_ubi(event, actions) if "action_name" in event else _read_own(event)
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
+        return Result(_own_id(event), INVALID, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+
+
+def _read_own(event: dict[str, Any]) -> ReadClick:
+    click = ClickEvent.model_validate(event)
+    event_id = click.event_id or _made_id(f"{click.id}\0{click.document}\0{click.time}")
+    return ReadClick(event_id, click.id, click.document, click.time, None)
+
+
+def _read_ubi(event: dict[str, Any], actions: Collection[str]) -> ReadClick | Result:
+    ubi = UBIEvent.model_validate(event)
+    about = ubi.event_attributes
+    document = about.object.object_id if about and about.object else None
+    event_id = ubi.event_id or _made_id(f"{ubi.query_id}\0{document}\0{ubi.action_name}\0{event['timestamp']}")
+    if ubi.action_name not in actions:
+        return Result(event_id, IGNORED)
+    if document is None:
+        return Result(event_id, INVALID, "event_attributes.object.object_id: a click needs it")
+    when = ubi.timestamp if ubi.timestamp.tzinfo else ubi.timestamp.replace(tzinfo=UTC)
+    position = about.position.ordinal if about and about.position else None
+    return ReadClick(event_id, ubi.query_id or "", str(document), when.timestamp(), position)
+
+
+def _own_id(event: dict[str, Any]) -> str | None:
+    found = event.get("event_id")
+    return found if isinstance(found, str) and len(found) <= LONGEST_TEXT else None
+
+
+def _made_id(event: str) -> str:
+    return blake2b(event.encode(), digest_size=12).hexdigest()

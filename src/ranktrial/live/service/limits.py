@@ -1,0 +1,51 @@
+"""How much may a request ask for? Everything has a bound, so memory has one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from ranktrial.live.service.problems import Refusal
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of the service; ids, texts and lists are bounded by their models.
+
+    Attributes:
+        body: Bytes of a request's body.
+        batch: Events in one request.
+        in_flight: Requests that are worked on at once; beyond it the answer is 429.
+        rows: Rows that may wait to be written; beyond it events get 429, and ``rank`` shows A's list.
+        patience: Seconds that ``rank`` waits for the disk before it shows A's list.
+        write_patience: Seconds that events wait for the disk before the answer is 503.
+    """
+
+    body: int = 2**20
+    batch: int = 1_000
+    in_flight: int = 256
+    rows: int = 10_000
+    patience: float = 0.25
+    write_patience: float = 10.0
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body, read no further than allowed. Only JSON, so that no other site's form can post here."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise Refusal(415, f"the body is {kind or 'of no type'}, must be application/json")
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdecimal() or int(declared) > limit:
+        raise too_large(limit)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def too_large(limit: int) -> Refusal:
+    return Refusal(413, f"the body is larger than {limit:,} bytes", headers={"Connection": "close"})

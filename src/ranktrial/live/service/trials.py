@@ -1,0 +1,117 @@
+"""Which trials does the service serve? All of its store, opened when first asked for, and again when they get a new version."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from pydantic import BaseModel
+
+from ranktrial.live.schemas import Report, TrialConfig
+from ranktrial.live.service.problems import Refusal
+from ranktrial.live.service.waiting import Shared
+from ranktrial.live.store import Store, StoreError
+from ranktrial.live.trial import Trial
+
+
+class TrialInfo(BaseModel):
+    """A trial as it is now: the latest version of its configuration."""
+
+    name: str
+    version: int
+    config: TrialConfig
+    stopped: bool
+
+
+class TrialList(BaseModel):
+    """All trials of the store."""
+
+    trials: list[TrialInfo]
+
+
+class Trials:
+    """Open trials by name and by version; usable from any thread."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._open: dict[str, Trial] = {}
+        self._name_of: dict[int, str] = {}  # of each version that an open trial knows
+        self._reports: dict[str, Shared[Report]] = {}
+        self._lock = threading.RLock()
+
+    def opened(self, name: str) -> Trial | None:
+        """Without waiting for anything; None if it is not open (yet)."""
+        return self._open.get(name)
+
+    def open(self, name: str) -> Trial:
+        with self._lock:
+            return self._open.get(name) or self._reopen(name)
+
+    def _reopen(self, name: str) -> Trial:
+        """As the store has it now. What still uses the old object can go on doing so: rows go to the same store."""
+        versions = self.store.versions(name)
+        if not versions:
+            raise Refusal(404, f"there is no trial {name!r}")
+        old, new = self._open.get(name), Trial.open(self.store, name)
+        self._open[name] = new
+        self._name_of.update({version.id: name for version in versions})
+        if old is not None:
+            threading.Thread(target=_close, args=(old,), daemon=True).start()  # may have to wait for a refit
+        return new
+
+    def of_version(self, version: int | None) -> Trial | None:
+        """The trial that an impression's id claims to come from, whichever process made that version."""
+        if version is None:
+            return None
+        name = self._name_of.get(version)
+        if name is not None:
+            return self._open[name]
+        name = self.store.trial_of_version(version)
+        if name is None:
+            return None
+        with self._lock:
+            return self._open[name] if version in self._name_of else self._reopen(name)
+
+    def refresh(self) -> None:
+        """Take over versions that other processes made."""
+        for name, trial in list(self._open.items()):
+            if self.store.versions(name)[-1].number != trial.version:
+                with self._lock:
+                    self._reopen(name)
+
+    def create(self, name: str, config: TrialConfig) -> tuple[TrialInfo, bool]:
+        """The trial in this configuration, and whether that is new."""
+        with self._lock:
+            before = self.info(name) if self.store.versions(name) else None
+            if before is not None and before.config != config and before.stopped:
+                raise Refusal(409, f"trial {name!r} is stopped and gets no new version: choose another name")
+            if before is None or before.config != config:
+                Trial.create(self.store, name, background=False, **dict(config)).close()
+                self._reopen(name)
+            after = self.info(name)
+        return after, before is None or before.version != after.version
+
+    def info(self, name: str) -> TrialInfo:
+        latest = self.store.versions(name)[-1]
+        config = TrialConfig.model_validate_json(latest.config)
+        return TrialInfo(name=name, version=latest.number, config=config, stopped=self.store.trial(name)[2])
+
+    def all(self) -> TrialList:
+        names = [name for name in self.store.trial_names() if self.store.versions(name)]
+        return TrialList(trials=[self.info(name) for name in names])
+
+    async def report(self, name: str) -> Report:
+        """One at a time per trial: however many ask, each waits for at most two."""
+        shared = self._reports.setdefault(name, Shared(lambda: self.open(name).report()))
+        return await shared.get()
+
+    def close(self) -> None:
+        with self._lock:
+            for trial in self._open.values():
+                trial.close()
+            self._open.clear()
+
+
+def _close(trial: Trial) -> None:
+    with contextlib.suppress(StoreError):  # the store was closed meanwhile, which wrote everything
+        trial.close()

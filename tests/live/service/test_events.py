@@ -1,0 +1,136 @@
+"""Events: ours and UBI's, mixed, repeated, in any order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from live_server import click, rank, send, serving, start
+from ranktrial.live import Trial
+
+EARLY = "2020-01-01T00:00:00Z"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[httpx.Client]:
+    with serving(tmp_path / "t.db") as made:
+        start(made)
+        yield made
+
+
+def ubi(id: str | None, document: Any, action: str = "click", **more: Any) -> dict[str, Any]:
+    """As OpenSearch's collector sends them."""
+    return {
+        "application": "shop",
+        "action_name": action,
+        "query_id": id,
+        "session_id": "84266fdb",
+        "client_id": "BugsBunny::Firefox@0967084",
+        "timestamp": EARLY,
+        "message_type": "CLICK",
+        "message": "a user clicked",
+        "event_attributes": {
+            "object": {"object_id": document, "object_id_type": "product", "object_id_field": "sku"},
+            "position": {"ordinal": 1, "xy": {"x": 1, "y": 2}},
+            "anything": {"else": [1, 2]},
+        },
+        **more,
+    }
+
+
+def test_ubi_events_are_taken_as_they_are(client: httpx.Client) -> None:
+    shown = rank(client, "u")
+    first, second = shown["ranking"][:2]
+    results = send(
+        client,
+        ubi(shown["id"], first),
+        ubi(shown["id"], second, "click_through"),
+        ubi(shown["id"], first, "add_to_cart"),
+        ubi(None, first, "page_exit", event_attributes={"position": {}, "object": {"idleTimeoutMs": 5000}}),
+        {"action_name": "login", "timestamp": "2018-11-13T20:20:39"},
+        ubi(None, first),
+        ubi("00112233-4455-6677-8899-aabbccddeeff", first),
+        ubi(shown["id"], "never shown", event_id="own-id"),
+        ubi(shown["id"], 7),
+    )
+    assert [r["outcome"] for r in results] == [
+        "counted", "counted", "ignored", "ignored", "ignored", "not ours", "not ours", "not shown", "not shown",
+    ]  # fmt: skip
+    assert [r["detail"] for r in results[:2]] == [None, "stood at rank 2, the event says 1"]
+    assert results[7]["event_id"] == "own-id"
+    made = [r["event_id"] for r in results if r["event_id"] != "own-id"]
+    assert len({*made}) == len(made)
+    assert send(client, ubi(shown["id"], first))[0]["event_id"] == results[0]["event_id"]  # made from the event alone
+    report = client.get("/v1/trials/t/report").json()
+    assert (report["impressions"], report["clicks"]) == (1, 2)  # where a click claims to have been changes nothing
+
+
+def test_whole_numbers_are_their_text(client: httpx.Client) -> None:
+    shown = client.post("/v1/trials/t/rank", json={"query": "q", "a": ["7", "8"], "b": ["8", "7"], "unit": "u"}).json()
+    assert send(client, ubi(shown["id"], 7))[0]["outcome"] == "counted"
+
+
+def test_other_actions_can_be_clicks(tmp_path: Path) -> None:
+    with serving(tmp_path / "t.db", click_actions={"purchase"}) as client:
+        start(client)
+        shown = rank(client, "u")
+        results = send(client, *(ubi(shown["id"], shown["ranking"][0], action) for action in ("click", "purchase")))
+        assert [r["outcome"] for r in results] == ["ignored", "counted"]
+
+
+def test_a_bad_event_does_not_take_others_with_it(client: httpx.Client) -> None:
+    shown = rank(client, "u")
+    good = click(shown["id"], shown["ranking"][0])
+    bad: list[Any] = [
+        None, [], "text", {}, {"id": "x"}, {"id": 1, "document": "x"}, {**good, "time": "soon"}, {**good, "more": 1},
+        {"action_name": "click"}, ubi(shown["id"], None), ubi(shown["id"], "x", timestamp="yesterday"),
+        ubi(shown["id"], "x", event_attributes=3), {**good, "document": "x" * 1001},
+    ]  # fmt: skip
+    results = send(client, *itertools.chain.from_iterable((one, good) for one in bad))
+    assert [r["outcome"] for r in results] == ["invalid", "counted"] * len(bad)
+    assert all(r["detail"] for r in results[::2])
+    assert client.get("/v1/trials/t/report").json()["clicks"] == 1
+
+
+def test_one_event_needs_no_list_and_large_batches_are_taken_too(client: httpx.Client) -> None:
+    shown = rank(client, "u")
+    answer = client.post("/v1/events", json=ubi(shown["id"], shown["ranking"][0])).json()
+    assert answer["counts"] == {"counted": 1}
+    many = client.post("/v1/events", json=[ubi(shown["id"], d) for d in shown["ranking"]] * 100).json()
+    assert many["counts"] == {"counted": 300, "later page": 100 * (len(shown["ranking"]) - 3)}
+    assert client.get("/v1/trials/t/report").json()["clicks"] == 3
+
+
+def test_a_late_click_does_not_count(client: httpx.Client) -> None:
+    shown = rank(client, "u")
+    assert send(client, ubi(shown["id"], shown["ranking"][0], timestamp="2100-01-01T00:00:00Z"))[0]["outcome"] == "late"
+    assert client.get("/v1/trials/t/report").json()["clicks"] == 0
+
+
+def test_any_order_and_any_number_of_times_gives_the_same_report(client: httpx.Client, tmp_path: Path) -> None:
+    shown = [rank(client, f"u{i}") for i in range(6)]
+    events = [click(s["id"], s["ranking"][i % 4]) for i, s in enumerate(shown)]
+    send(client, *events[::-1], *events)
+    send(client, *events[2:4])
+    before = client.get("/v1/trials/t/report").json()
+    for event in events:
+        send(client, event)
+    after = client.get("/v1/trials/t/report").json()
+    assert (after["clicks"], after["delta"], after["impressions"]) == (before["clicks"], before["delta"], 6)
+    assert before["clicks"] == 5  # u3 clicked rank 4 of 3 that count
+    assert [one["tallies"]["duplicate clicks"] for one in (before, after)] == [8, 14]
+    with Trial.open(tmp_path / "t.db", background=False) as trial:
+        assert len(trial.store.rows("clicks", 1, 0)) == 6
+
+
+def test_clicks_before_their_impression_wait_for_it(client: httpx.Client, tmp_path: Path) -> None:
+    with Trial.create(tmp_path / "elsewhere.db", "t", k=3, seed=5, refit=False, background=False) as elsewhere:
+        shown = elsewhere.rank("q", ["x", "y"], ["y", "z"], unit="u", wait=True)  # the same secret and version
+    assert send(client, click(shown.id, shown.ranking[0]))[0]["outcome"] == "waiting"
+    client.post("/v1/trials/t/rank", json={"query": "q", "a": ["x", "y"], "b": ["y", "z"], "unit": "u"})
+    assert client.get("/v1/trials/t/report").json()["clicks"] == 1

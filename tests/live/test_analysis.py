@@ -1,0 +1,246 @@
+"""What the log says: against the library's estimators on the same impressions, and against a known truth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ranktrial.arrays import FloatArray
+from ranktrial.inference import ClickLog, estimate
+from ranktrial.live import Trial
+from ranktrial.live.analysis import analyse, counts_by_group, fit_theta, slot_weights, values
+from ranktrial.live.log import Log
+from ranktrial.rankings import Mixture, Pair, Rankings
+from ranktrial.users import Counts, position_bias
+from simulated_trial import Ticks, World
+
+WORLD = World.make()
+
+
+def trial_of(path: Path, **options: Any) -> Trial:
+    quiet = {"k": 5, "seed": 1, "background": False, "patience": 60.0, "clock": Ticks()}
+    return Trial.create(path / "t.db", **{**quiet, **options})
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """1,500 impressions with a change of design on the way, one list empty, one short."""
+    a, b = dict(WORLD.a), dict(WORLD.b)
+    a["q0"], b["q1"], a["q2"] = [], b["q1"][:2], a["q2"][:1]
+    world = World(WORLD.zeta, a, b, WORLD.theta)
+    with trial_of(tmp_path_factory.mktemp("log")) as trial:
+        world.run(trial, 700, seed=1)
+        trial.update()
+        world.run(trial, 800, seed=2, start=700)
+        return trial.log()
+
+
+def as_pair(log: Log, theta: FloatArray) -> tuple[Pair, Mixture]:
+    """Every design as a query of its own."""
+    lists = []
+    for ranks in (log.rank_a, log.rank_b):
+        documents, offsets = [], [0]
+        for start, end in zip(log.slot_offsets, log.slot_offsets[1:]):
+            inside = np.flatnonzero(ranks[start:end] < log.k)
+            documents += (start + inside[np.argsort(ranks[start:end][inside])]).tolist()
+            offsets.append(len(documents))
+        lists.append(Rankings(np.array(offsets), np.array(documents, np.int32)))
+    pair = Pair(lists[0], lists[1], log.slot_offsets, log.k, theta=theta)
+    return pair, Mixture(log.rankings.astype(np.int32), log.weights, log.row_offsets, log.n_slots)
+
+
+def test_values_are_those_of_the_constant_estimator(log: Log) -> None:
+    theta = position_bias(5, 0.8)
+    pair, mixture = as_pair(log, theta)
+    x = values(log, slot_weights(log, theta))
+    filled = log.shown[:, 0] >= 0  # a page without results, as A's on q0, is no row of a ClickLog
+    assert 0 < (~filled).sum() < 20
+    if log.design.max() >= 0:
+        clicks = ClickLog.of(log.shown[filled], log.clicks[filled])
+        ips = estimate(clicks, pair, [mixture], estimator="ips").x
+        weights = np.append(slot_weights(log, theta).worth, 0)[log.shown]
+        np.testing.assert_allclose((weights * log.clicks).sum(1)[filled], ips, atol=1e-12)
+    whole = ClickLog.of(np.where(filled[:, None], log.shown, -1)[filled], log.clicks[filled])
+    first = min(100, int(np.argmin(filled)))  # up to there both see the same past
+    expected = estimate(whole, pair, [mixture], estimator="constant", cross_fit="past").x
+    np.testing.assert_allclose(x[:first], expected[:first], atol=1e-12)
+
+
+def test_the_value_has_mean_delta_whatever_the_guess(log: Log) -> None:
+    """Exactly: the mean over the rankings of a design, clicks at their expectation, is the difference of both lists."""
+    weights = slot_weights(log, WORLD.theta)
+    zeta = np.random.default_rng(0).random(log.n_slots)
+    theta, padded = WORLD.theta, np.append(zeta, 0)
+    per_rank = np.append(weights.worth, 0)[log.rankings]
+    for guess in (0.0, 0.3):
+        surprise = theta * padded[log.rankings] - theta * guess
+        x = (per_rank * surprise).sum(1)
+        design = np.repeat(np.arange(log.n_designs), np.diff(log.row_offsets))
+        mean = np.bincount(design, log.weights * x, log.n_designs)
+        slots = np.repeat(np.arange(log.n_designs), np.diff(log.slot_offsets))
+        mean = mean + guess * np.bincount(slots, weights.lam, log.n_designs)
+        np.testing.assert_allclose(mean, np.bincount(slots, weights.lam * zeta, log.n_designs), atol=1e-12)
+
+
+def test_counts_are_those_of_going_through_the_log(log: Log) -> None:
+    total = Counts.merged(counts_by_group(log))
+    shown, clicked, expected = (np.zeros((len(log.document_query), 5)) for _ in range(3))
+    for i in range(len(log)):
+        for rank, slot in enumerate(log.shown[i]):
+            if slot >= 0:
+                shown[log.document[slot], rank] += 1
+                clicked[log.document[slot], rank] += log.clicks[i, rank]
+        for row in range(log.row_offsets[log.design[i]], log.row_offsets[log.design[i] + 1]):
+            for rank, slot in enumerate(log.rankings[row]):
+                if slot >= 0:
+                    expected[log.document[slot], rank] += log.weights[row]
+    assert total.documents.tolist() == np.flatnonzero(clicked.any(1)).tolist()
+    assert total.expected is not None
+    np.testing.assert_array_equal(total.shown, shown[total.documents])
+    np.testing.assert_array_equal(total.clicked, clicked[total.documents])
+    np.testing.assert_allclose(total.expected, expected[total.documents])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_delta_and_theta_are_inside_their_intervals(tmp_path: Path, seed: int) -> None:
+    with trial_of(tmp_path, seed=seed, schedule=(100, 500, 2000)) as trial:
+        for part in range(5):
+            WORLD.run(trial, 600, seed=100 * seed + part, start=600 * part)
+            trial.refresh()
+        assert [bias.impressions for bias in trial.store.biases(1)] == [0, 500, 2000]
+        report = trial.report()
+    assert report.impressions == 3000
+    low, high = report.interval
+    assert low < WORLD.delta < high
+    assert low > 0
+    assert report.verdict.startswith("A gets more clicks than B")
+    assert report.theta.fitted
+    assert report.theta.inflation > 1
+    errors = np.array(report.theta.standard_error)
+    assert np.all(np.abs(np.array(report.theta.theta) - WORLD.theta) <= 4 * errors)
+    assert errors.max() < 0.1
+    assert {g.name: g.status for g in report.guardrails if g.status == "fail"} == {}
+
+
+def test_ab_needs_no_theta_and_more_impressions(tmp_path: Path) -> None:
+    with trial_of(tmp_path, method="AB(split=0.4)") as trial:
+        WORLD.run(trial, 3000, seed=1)
+        plain = trial.report()
+    with trial_of(tmp_path, method="LogOpt()") as trial:
+        WORLD.run(trial, 3000, seed=1)
+        designed = trial.report()
+    for report in (plain, designed):
+        assert report.interval[0] < WORLD.delta < report.interval[1]
+    assert [part.version for part in designed.parts] == [1, 2]
+    assert designed.parts[0].interval == plain.interval
+    width = [high - low for low, high in (plain.interval, designed.interval)]
+    assert width[0] > 1.2 * width[1]
+    assert not plain.theta.fitted
+
+
+def test_what_cannot_be_told_keeps_the_old_theta_and_says_so(tmp_path: Path) -> None:
+    with trial_of(tmp_path) as trial:
+        world = World(WORLD.zeta, WORLD.a, WORLD.a, WORLD.theta)  # one ranker: nothing ever moves
+        world.run(trial, 300, seed=1)
+        bias = trial.update()
+        report = trial.report()
+    assert bias.theta == tuple(position_bias(5).tolist())
+    assert not bias.fitted
+    assert "cannot be told" in bias.note
+    assert report.theta.theta == bias.theta
+    assert {g.name: g.status for g in report.guardrails}["position bias"] == "warn"
+    assert report.delta == 0
+
+
+def test_a_known_theta_is_never_refitted(tmp_path: Path) -> None:
+    with trial_of(tmp_path, refit=False, theta=tuple(WORLD.theta.tolist())) as trial:
+        WORLD.run(trial, 800, seed=1)
+        assert "taken as known" in trial.update().note
+        report = trial.report()
+    assert report.theta.theta == tuple(WORLD.theta.tolist())
+    assert report.theta.inflation == 1
+    assert report.interval[0] < WORLD.delta < report.interval[1]
+
+
+def test_users_who_come_often_are_the_units(tmp_path: Path) -> None:
+    with trial_of(tmp_path, unit="user") as trial:
+        WORLD.run(trial, 1500, seed=1, users=60)
+        log, config = trial.log(), trial.config
+    theta = fit_theta(log, config).theta
+    assert theta is not None
+    by_user = analyse(log, config, theta, True)
+    by_impression = analyse(log, config.model_copy(update={"unit": "impression"}), theta, True)
+    assert len(by_user.sums) == 60
+    assert len(by_impression.sums) == len(log)
+    assert by_user.delta == pytest.approx(by_impression.delta, abs=1e-12)
+    assert not np.isfinite(by_user.interval[0])  # 60 units are too few to say anything
+
+
+def test_the_report_is_plain_values(tmp_path: Path) -> None:
+    with trial_of(tmp_path, smallest=0.5) as trial:
+        empty = trial.report()
+        assert empty.verdict == "No impressions yet."
+        json.dumps(empty.to_dict(), allow_nan=False)
+        WORLD.run(trial, 60, seed=1)
+        early = trial.report()
+        assert early.verdict == "Too early to say after 60 impressions."
+        WORLD.run(trial, 440, seed=2, start=60)
+        report = trial.report()
+        trial.stop()
+    told = report.to_dict()
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert [point["units"] for point in told["band"]][-1] == 500
+    assert told["band"][0]["low"] is None
+    assert report.band[-1].delta == pytest.approx(report.delta)
+    assert len(report.contributors) == 10
+    assert abs(report.contributors[0].contribution) >= abs(report.contributors[-1].contribution)
+    assert report.verdict.startswith(("A and B differ by less than 0.5", "A gets more"))
+    assert report.forecast.remaining == 0
+    assert report.ctr == report.clicks / 500
+
+
+def test_contributions_add_up(tmp_path: Path) -> None:
+    small = World.make(queries=6)
+    with trial_of(tmp_path) as trial:
+        small.run(trial, 300, seed=1)
+        report = trial.report()
+    assert sum(one.contribution for one in report.contributors) == pytest.approx(report.delta)
+    assert sum(one.impressions for one in report.contributors) == 300
+    assert sum(one.clicks for one in report.contributors) == report.clicks
+
+
+def test_the_forecast_says_when_the_interval_will_be_narrow_enough(tmp_path: Path) -> None:
+    close = World.make(noise=0.02)
+    with trial_of(tmp_path, smallest=0.05, refit=False, theta=tuple(close.theta.tolist())) as trial:
+        close.run(trial, 400, seed=1)
+        forecast = trial.report().forecast
+        assert forecast.target == pytest.approx(max(0.05, abs(trial.report().delta)))
+        assert forecast.remaining == pytest.approx(forecast.impressions - 400)
+        assert forecast.days == pytest.approx(forecast.remaining * forecast.days / forecast.remaining)
+        close.run(trial, int(1.3 * forecast.remaining), seed=2, start=400)
+        report = trial.report()
+    half = (report.interval[1] - report.interval[0]) / 2
+    assert half < 1.1 * forecast.target
+
+
+def test_the_log_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trial_of(tmp_path) as trial:
+        WORLD.run(trial, 50, seed=1)
+        first = trial.log()
+        assert trial.log() is first
+        read: list[int] = []
+        rows = trial.store.rows
+
+        def counted(*arguments: Any) -> list[Any]:
+            got = rows(*arguments)
+            read.append(len(got))
+            return got
+
+        monkeypatch.setattr(trial.store, "rows", counted)
+        WORLD.run(trial, 7, seed=2, start=50)
+        assert len(trial.log()) == 57
+        assert max(read) <= 20

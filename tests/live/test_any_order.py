@@ -1,0 +1,157 @@
+"""Any multiset and order of rank, click, update and restart gives the report of the sorted log, to the last bit."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from ranktrial.live import Outcome, Shown, Trial
+from ranktrial.live.keys import FALLBACK
+
+LISTS = {
+    "red shoes": (["s1", "s2", "s3", "s4"], ["s2", "s5", "s1"]),
+    "hats": (["h1", "h2"], ["h2", "h1", "h3", "h4"]),
+    "socks": (["x"], ["x"]),
+    "nothing": ([], ["n1", "n2", "n3"]),
+}
+USERS = [f"user {i}" for i in range(6)]
+CONFIG: dict[str, Any] = {"k": 3, "seed": 4, "background": False, "patience": 60.0, "schedule": (3, 9)}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def told(trial: Trial) -> dict[str, object]:
+    """The report but for how quick this process was."""
+    report = trial.report().to_dict()
+    report["guardrails"] = [one for one in report["guardrails"] if one["name"] != "latency"]
+    return report
+
+
+def sorted_copy(source: Path, target: Path) -> None:
+    """The same rows in a fresh store, sorted by what they say instead of when they came."""
+    Trial.create(target, **CONFIG).close()
+    store = sqlite3.connect(target, isolation_level=None)
+    store.execute("ATTACH ? AS source", (str(source),))
+    for table in ("biases", "designs", "impressions", "clicks", "voids", "tallies"):
+        store.execute(f"DELETE FROM {table}")
+    store.execute("INSERT INTO biases SELECT * FROM source.biases")
+    store.execute(
+        """INSERT INTO designs SELECT NULL, digest, query, bias, documents, a, b, rankings, weights, rest
+           FROM source.designs ORDER BY digest DESC"""
+    )
+    store.execute(
+        """INSERT INTO impressions SELECT NULL, i.key, i.version, new.id, i.place, i.unit, i.time FROM source.impressions i
+           JOIN source.designs old ON old.id = i.design JOIN main.designs new ON new.digest = old.digest ORDER BY i.key"""
+    )
+    store.execute(
+        "INSERT INTO clicks SELECT NULL, version, key, document, late FROM source.clicks ORDER BY document, key"
+    )
+    store.execute("INSERT INTO voids SELECT NULL, version, key, reason FROM source.voids ORDER BY key")
+    store.execute("INSERT INTO tallies SELECT * FROM source.tallies")
+    store.close()
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Two processes' worth of trials on one store; clicks may come before, after, twice, late, and to the other one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.path = self.folder / "t.db"
+        self.clock = Clock()
+        self.trials = [Trial.create(self.path, clock=self.clock, **CONFIG) for _ in range(2)]
+        # A trial of the same secret elsewhere: what it shows becomes known here only later, or never.
+        self.elsewhere = Trial.create(self.folder / "else.db", clock=self.clock, **CONFIG)
+        self.shown: dict[tuple[str, str], Shown] = {}
+        self.counted: set[tuple[str, str]] = set()
+
+    @rule(user=st.sampled_from(USERS), query=st.sampled_from(sorted(LISTS)), which=st.integers(0, 1))
+    def rank(self, user: str, query: str, which: int) -> None:
+        a, b = LISTS[query]
+        shown = self.trials[which].rank(query, a, b, unit=user, wait=True)
+        assert shown.fallback is None
+        known = self.shown.get((user, query))
+        if known is not None:
+            assert (known.id, known.ranking) == (shown.id, shown.ranking)
+        self.shown[user, query] = shown
+
+    @precondition(lambda self: self.shown)
+    @rule(data=st.data(), which=st.integers(0, 1), late=st.booleans())
+    def click(self, data: st.DataObject, which: int, late: bool) -> None:
+        user, query = data.draw(st.sampled_from(sorted(self.shown)))
+        shown = self.shown[user, query]
+        document = data.draw(st.sampled_from([*LISTS[query][0], *LISTS[query][1], "no such thing"]))
+        time = self.clock.now + (200_000 if late else 0)
+        outcome = self.trials[which].click(shown.id, document, time=time).outcome
+        on_page = document in self.trials[which]._recorded(shown._key)[0].design.top(  # type: ignore[index]
+            self.trials[which]._recorded(shown._key)[0].place  # type: ignore[index]
+        )
+        if document == "no such thing":
+            assert outcome == Outcome.NOT_SHOWN
+        elif on_page:
+            assert outcome == (Outcome.LATE if late else Outcome.COUNTED)
+            if not late:
+                self.counted.add((shown.id, document))
+        else:
+            assert outcome == Outcome.LATER_PAGE
+
+    @rule(user=st.sampled_from(USERS), query=st.sampled_from(sorted(LISTS)), which=st.integers(0, 1))
+    def click_on_what_is_not_known_yet(self, user: str, query: str, which: int) -> None:
+        a, b = LISTS[query]
+        if (user, query) in self.shown or self.trials[which]._bias.impressions:
+            return
+        shown = self.elsewhere.rank(query, a, b, unit=user)
+        assert shown._key != FALLBACK
+        assert self.trials[which].click(shown.id, shown.ranking[0]).outcome == Outcome.WAITING
+
+    @rule(which=st.integers(0, 1))
+    def update(self, which: int) -> None:
+        self.trials[which].update()
+
+    @rule(which=st.integers(0, 1))
+    def refresh(self, which: int) -> None:
+        self.trials[which].refresh()
+
+    @rule(which=st.integers(0, 1))
+    def restart(self, which: int) -> None:
+        self.trials[which].close()
+        self.trials[which] = Trial.open(self.path, clock=self.clock, background=False, patience=60.0)
+
+    @rule(seconds=st.integers(-5, 5))
+    def time_passes(self, seconds: int) -> None:
+        self.clock.now += seconds
+
+    @rule(which=st.integers(0, 1))
+    def read(self, which: int) -> None:
+        """Reading part of the log must not change what the whole says."""
+        self.trials[which].report()
+
+    def teardown(self) -> None:
+        reports = [told(trial) for trial in self.trials]
+        for trial in (*self.trials, self.elsewhere):
+            trial.close()
+        sorted_copy(self.path, self.folder / "sorted.db")
+        with Trial.open(self.folder / "sorted.db", background=False) as copy:
+            expected = told(copy)
+        shutil.rmtree(self.folder)
+        assert reports[0] == reports[1] == expected
+        assert expected["impressions"] == len(self.shown)
+        assert isinstance(expected["clicks"], int)
+        assert expected["clicks"] >= len(self.counted)
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=25, stateful_step_count=30, deadline=None, derandomize=True)

@@ -1,0 +1,130 @@
+"""A query's mixture of rankings: exact, kept to the last bit, and what is drawn from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ranktrial.design.closed_form import closed_form
+from ranktrial.live import keys
+from ranktrial.live.designs import CorruptDesign, Design, make_design, whole_order
+from ranktrial.rankings import Pair
+
+THETA = np.array([1, 0.5, 0.25])
+
+
+def design_of(a: str, b: str, *, plain: tuple[float, float] = (0.05, 0.05), floor: float = 0.5) -> Design:
+    return make_design("query", list(a), list(b), THETA, bias=3, floor=floor, plain=plain)
+
+
+def test_is_the_closed_form_with_plain_lists_mixed_in() -> None:
+    design = design_of("wxyz", "ywvu")
+    pair, ids = Pair.from_lists([["w", "x", "y"]], [["y", "w", "v"]], k=3)
+    expected = 0.9 * closed_form(pair, THETA, floor=0.5).placement()
+    for ranked in ("wxy", "ywv"):
+        for rank, document in enumerate(ranked):
+            expected[ids.index(document), rank] += 0.05
+    placement = np.zeros_like(expected)
+    for row, weight in enumerate(design.weights):
+        for rank, document in enumerate(design.top(row)):
+            placement[ids.index(document), rank] += weight
+    np.testing.assert_allclose(placement, expected, atol=1e-15)
+
+
+def test_ab_shows_nothing_but_the_two_lists() -> None:
+    design = design_of("wxyz", "ywvu", plain=(0.3, 0.7))
+    assert [design.top(row) for row in range(len(design.weights))] == [list("wxy"), list("ywv")]
+    assert design.weights.tolist() == [0.3, 0.7]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "longest"),
+    [("", "xy", 2), ("x", "y", 2), ("x", "x", 1), ("xyzw", "", 3), ("x", "yzwv", 3), ("xyz", "xyz", 3)],
+)
+def test_short_and_unequal_lists_fill_what_they_can(a: str, b: str, longest: int) -> None:
+    design = design_of(a, b)
+    assert design.weights.sum() == pytest.approx(1)
+    assert [design.top(row) for row in (-2, -1)] == [list(a[:3]), list(b[:3])]
+    for row in range(len(design.weights) - 2):
+        shown = design.top(row)
+        assert len(shown) == len(set(shown)) == longest
+        assert set(shown) <= set(a + b)
+
+
+def test_identical_lists_are_shown_as_they_are() -> None:
+    design = design_of("zyx", "zyx")
+    assert {tuple(design.top(row)) for row in range(len(design.weights))} == {("z", "y", "x")}
+
+
+def test_stored_and_read_back_it_is_the_same_to_the_last_bit() -> None:
+    design = design_of("wxyzq", "ywvup")
+    again = Design.from_parts(design.digest, design.parts)
+    assert again.weights.tobytes() == design.weights.tobytes()
+    assert again.rankings.tolist() == design.rankings.tolist()
+    assert again.documents == design.documents
+    assert again.digest == design.digest
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_damage_anywhere_is_noticed(part: int) -> None:
+    design = design_of("wxyzq", "ywvup")
+    parts: list[object] = list(design.parts)
+    old = parts[part]
+    if isinstance(old, bytes):
+        parts[part] = bytes([old[0] ^ 1]) + old[1:]
+    else:
+        parts[part] = old + 1 if isinstance(old, int) else f"{old}."
+    with pytest.raises(CorruptDesign):
+        Design.from_parts(design.digest, parts)
+    parts[part] = None
+    with pytest.raises(CorruptDesign):
+        Design.from_parts(design.digest, parts)
+
+
+def test_where_a_document_stands() -> None:
+    design = design_of("wxyz", "ywvu")
+    row = len(design.weights) - 2  # A's own list
+    where = {document: design.rank_of(row, document) for document in "wxyvzu?"}
+    assert where == {"w": 0, "x": 1, "y": 2, "v": -1, "z": -1, "u": -1, "?": None}
+
+
+def test_draws_come_as_often_as_the_weights_say() -> None:
+    design = design_of("wxyz", "ywvu")
+    n = 20_000
+    drawn = Counter(design.row(keys.draw(b"secret", 1, f"user {i}", "query")) for i in range(n))
+    for row, weight in enumerate(design.weights):
+        assert abs(drawn[row] - n * weight) <= 5 * np.sqrt(n * weight * (1 - weight)) + 1e-9
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_no_draw_shows_what_has_no_weight(chance: float) -> None:
+    design = design_of("wx", "xw", plain=(0.0, 0.0))
+    assert design.weights[design.row(chance)] > 0
+
+
+def test_later_pages_take_turns() -> None:
+    assert whole_order(["y", "w"], list("wxyz"), list("ywvut")) == list("ywxvzut")
+
+
+def test_ids_cannot_be_forged() -> None:
+    token = keys.Token(7, 1_700_000_000, b"0123456789")
+    text = token.sign(b"secret")
+    assert len(text) == 32
+    assert keys.read_token(text, b"secret") == token
+    assert keys.version_of(text) == 7
+    assert keys.read_token(text, b"other") is None
+    for i in range(len(text)):
+        changed = text[:i] + ("A" if text[i] != "A" else "B") + text[i + 1 :]
+        assert keys.read_token(changed, b"secret") is None
+    for nonsense in ("", "x", "é" * 32, text + "AAAA", text[:-4]):
+        assert keys.read_token(nonsense, b"secret") is None
+
+
+def test_keys_of_different_texts_differ_however_they_are_cut() -> None:
+    assert keys.draw(b"s", 1, "ab", "c") != keys.draw(b"s", 1, "a", "bc")
+    assert keys.lists_digest(["a", "b"], ["c"]) != keys.lists_digest(["a"], ["b", "c"])
+    assert keys.lists_digest(["a"], ["", "b"]) != keys.lists_digest(["a", ""], ["b"])

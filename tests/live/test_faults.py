@@ -1,0 +1,234 @@
+"""Whatever breaks, the page does not: A's list is shown, flagged, left out of the estimate, and counted."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ranktrial.live import Outcome, SQLiteStore, Trial
+from ranktrial.live.store import Impression
+
+A = [f"a{i}" for i in range(6)]
+B = ["a1", "a0", "b2", "b3", "a4"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "t.db"
+
+
+@pytest.fixture
+def trial(path: Path) -> Iterator[Trial]:
+    with Trial.create(
+        SQLiteStore(path, write_patience=60), k=3, seed=5, background=False, patience=60, own_store=True
+    ) as made:
+        good = made.rank("q", A, B, unit="good", wait=True)
+        made.click(good.id, good.ranking[0])
+        yield made
+
+
+def fallbacks(trial: Trial) -> dict[str, int]:
+    tallies = trial.report().tallies
+    return {name: count for name, count in tallies.items() if name.startswith("fallback: ")}
+
+
+def lock(path: Path) -> sqlite3.Connection:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    return other
+
+
+def unlock(other: sqlite3.Connection) -> None:
+    other.execute("ROLLBACK")
+    other.close()
+
+
+def test_a_stalled_store(trial: Trial, path: Path) -> None:
+    other = lock(path)
+    trial._patience = 0.02
+    shown = [trial.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(3)]
+    assert [(s.ranking, s.fallback) for s in shown] == [(A, "the store did not answer in time")] * 3
+    unlock(other)
+    report = trial.report()
+    assert (report.impressions, report.clicks) == (1, 1)
+    assert fallbacks(trial) == {"fallback: the store did not answer in time": 3}
+    # The first was already being written when its time was up: it is in the log, and void.
+    assert report.tallies.get("void impressions", 0) <= 1
+    trial._patience = 60
+    again = trial.rank("q", A, B, unit="u2", wait=True)
+    assert again.fallback is None
+
+
+def test_void_stays_void(trial: Trial, path: Path) -> None:
+    shown = trial.rank("q", A, B, unit="u", wait=True)
+    assert trial.fall_back(shown, A).ranking == A
+    trial.store.flush()
+    again = trial.rank("q", A, B, unit="u", wait=True)
+    assert (again.ranking, again.fallback) == (A, "shown as A before")
+    assert trial.click(shown.id, shown.ranking[0]).outcome == Outcome.VOID
+    report = trial.report()
+    assert (report.impressions, report.clicks) == (1, 1)
+    assert report.tallies["void impressions"] == 1
+    assert report.tallies["clicks on void impressions"] == 1
+
+
+def test_a_full_disk(trial: Trial, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = trial.store
+    assert isinstance(store, SQLiteStore)
+    pages = sqlite3.connect(path).execute("PRAGMA page_count").fetchone()[0]
+    connect = store._connect
+
+    def tiny(patience: float) -> sqlite3.Connection:
+        connection = connect(patience)
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        return connection
+
+    monkeypatch.setattr(store, "_connect", tiny)
+    store.put(Bad()).exception(60)  # makes the writer connect anew
+    long = ["x" * 900 + str(i) for i in range(30)]
+    shown = [trial.rank(f"q{i}", long, long[::-1], unit="u", wait=True) for i in range(10)]
+    assert {(s.fallback, s.ranking == long) for s in shown} >= {("OperationalError", True)}
+    monkeypatch.undo()
+    store.put(Bad()).exception(60)
+    full = sum(s.fallback is not None for s in shown)
+    report = trial.report()
+    assert fallbacks(trial) == {"fallback: OperationalError": full}
+    assert report.impressions == 1 + len(shown) - full
+    assert {g.name: g.status for g in report.guardrails}["fallbacks"] == "fail"
+    assert trial.rank("another", A, B, unit="u", wait=True).fallback is None
+
+
+class Bad(Impression):
+    """A row that cannot be written."""
+
+    def __init__(self) -> None:
+        for name in ("key", "version", "design", "place", "unit", "time"):
+            object.__setattr__(self, name, 1 if name == "version" else None)
+
+
+def test_without_waiting_a_lost_impression_is_counted_and_a_retry_stores_it(trial: Trial, path: Path) -> None:
+    store = trial.store
+    assert isinstance(store, SQLiteStore)
+    store._write_patience = 0.01
+    store.put(Bad()).exception(60)
+    other = lock(path)
+    shown = trial.rank("q", A, B, unit="u")
+    assert shown.fallback is None
+    assert isinstance(shown.stored.exception(60), sqlite3.OperationalError)
+    unlock(other)
+    assert trial.report().impressions == 1
+    assert trial.rank("q", A, B, unit="u", wait=True).ranking == shown.ranking
+    assert trial.report().impressions == 2
+
+
+def test_an_overloaded_store(trial: Trial, path: Path) -> None:
+    store = trial.store
+    assert isinstance(store, SQLiteStore)
+    store._queue_size = 4
+    other = lock(path)
+    shown = [trial.rank("q", A, B, unit=f"u{i}") for i in range(12)]
+    refused = [s for s in shown if s.fallback]
+    assert {s.fallback for s in refused} == {"the store is overloaded"}
+    assert all(s.ranking == A for s in refused)
+    unlock(other)
+    store._queue_size = 100
+    store.flush()
+    assert trial.report().impressions == 1 + len(shown) - len(refused)
+    assert fallbacks(trial) == {"fallback: the store is overloaded": len(refused)}
+
+
+def test_a_damaged_design(trial: Trial, path: Path) -> None:
+    trial.rank("other", A, B, unit="u", wait=True)
+    trial.store.flush()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE designs SET weights = zeroblob(length(weights)) WHERE query = 'q'")
+    connection.commit()
+    connection.close()
+    with Trial.open(path, background=False, patience=60) as later:
+        shown = later.rank("q", A, B, unit="good", wait=True)
+        assert (shown.ranking, shown.fallback) == (A, "a stored design is damaged")
+        report = later.report()
+        assert report.impressions == 1
+        assert report.tallies["damaged impressions"] == 1
+        assert {g.name: g.status for g in report.guardrails}["fallbacks"] == "fail"
+
+
+def test_a_damaged_place(trial: Trial, path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE impressions SET place = 1000")
+    connection.commit()
+    connection.close()
+    with Trial.open(path, background=False, patience=60) as later:
+        shown = later.rank("q", A, B, unit="good", wait=True)
+        assert shown.ranking == A
+        assert shown.fallback is not None
+        assert later.report().tallies["damaged impressions"] == 1
+
+
+def test_a_clock_that_goes_back_does_not_take_the_log_with_it(tmp_path: Path) -> None:
+    times = iter([2000.0, 3000.0, 1000.0, 1500.0, 4000.0])
+    with Trial.create(tmp_path / "c.db", k=3, background=False, patience=60, clock=lambda: next(times)) as trial:
+        shown = [trial.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(5)]
+        assert all(s.fallback is None for s in shown)
+        assert (trial.log().time / 1e6).tolist() == [2000, 3000, 3000, 3000, 4000]
+        assert trial.report().tallies == {"clock went backwards": 2}
+
+
+@pytest.mark.parametrize("now", [float("nan"), 1e300])
+def test_a_clock_that_makes_no_sense(tmp_path: Path, now: float) -> None:
+    with Trial.create(tmp_path / "c.db", k=3, background=False, patience=60, clock=lambda: now) as trial:
+        shown = trial.rank("q", A, B, unit="u", wait=True)
+        assert shown.ranking == A
+        assert shown.fallback is not None
+        assert trial.report().impressions == 0
+
+
+class Broken:
+    """A store of which one operation fails."""
+
+    def __init__(self, inner: SQLiteStore, name: str, fault: Exception) -> None:
+        self._inner, self._name, self._fault = inner, name, fault
+        self.broken = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self._name or not self.broken:
+            return getattr(self._inner, name)
+
+        def fail(*_: object, **__: object) -> object:
+            raise self._fault
+
+        return fail
+
+
+@pytest.mark.parametrize(
+    "fault", [OSError("disk gone"), sqlite3.DatabaseError("malformed"), MemoryError(), KeyError("x")]
+)
+@pytest.mark.parametrize("operation", ["put", "impression", "void", "tally"])
+def test_any_operation_may_fail(path: Path, operation: str, fault: Exception) -> None:
+    inner = SQLiteStore(path, write_patience=60)
+    store = Broken(inner, operation, fault)
+    with Trial.create(store, k=3, seed=5, background=False, patience=60, own_store=True) as trial:
+        for unit in ("u", "v"):
+            shown = trial.rank("q", A, B, unit=unit, wait=True)
+            if operation in ("put", "impression"):
+                assert (shown.ranking, shown.fallback) == (A, type(fault).__name__)
+            else:
+                assert shown.fallback is None
+        trial.fall_back(shown, A)
+        trial.click("nonsense", "x")
+        store.broken = False
+        assert trial.report().impressions == (0 if operation in ("put", "impression") else 1)
+
+
+def test_a_write_that_never_ends(path: Path) -> None:
+    with Trial.create(SQLiteStore(path), k=3, background=False, patience=0.01, own_store=True) as trial:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trial.store, "put", lambda row: Future())
+            shown = trial.rank("q", A, B, unit="u", wait=True)
+        assert (shown.ranking, shown.fallback) == (A, "the store did not answer in time")
+        assert trial.report().impressions == 0

@@ -1,0 +1,150 @@
+"""Each guardrail passes when all is well and raises its voice when what it watches goes wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ranktrial.arrays import BoolArray
+from ranktrial.live import Trial
+from ranktrial.live import guardrails as checks
+from ranktrial.live.analysis import Analysis, analyse, slot_weights
+from ranktrial.live.log import Log
+from ranktrial.live.schemas import TrialConfig
+from simulated_trial import Ticks, World
+
+WORLD = World.make(queries=15)
+KNOWN: dict[str, Any] = {"refit": False, "theta": tuple(WORLD.theta.tolist())}
+
+
+def logged(
+    path: Path, impressions: int, *, once: bool = False, world: World = WORLD, **options: Any
+) -> tuple[Log, TrialConfig]:
+    quiet = {"k": 5, "seed": 1, "background": False, "patience": 60.0, "clock": Ticks()}
+    with Trial.create(path / "t.db", **{**quiet, **options}) as trial:
+        world.run(trial, impressions, seed=1, once=once)
+        return trial.log(), trial.config
+
+
+def analysed(log: Log, config: TrialConfig) -> Analysis:
+    return analyse(log, config, config.first_theta, False)
+
+
+def some(log: Log, kept: BoolArray) -> Log:
+    """The log without some of its impressions."""
+    columns = {name: getattr(log, name)[kept] for name in ("design", "row", "unit", "time", "clicks")}
+    return replace(log, **columns)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> tuple[Log, TrialConfig]:
+    return logged(tmp_path_factory.mktemp("good"), 3000, holdback=0.3, **KNOWN)
+
+
+def test_all_pass_when_all_is_well(good: tuple[Log, TrialConfig]) -> None:
+    told = checks.guardrails(analysed(*good), {}, [200_000] * 100)
+    assert [(g.name, g.status) for g in told if g.status == "fail"] == []
+    by_name = {g.name: g for g in told}
+    for name in ("sample ratio", "placement calibration", "agreement with the hold-back", "position-based clicking"):
+        assert by_name[name].status == "pass"
+        assert np.isfinite(by_name[name].value)
+    assert by_name["latency"].value == pytest.approx(0.2)
+
+
+def test_nothing_is_said_before_there_is_anything(tmp_path: Path) -> None:
+    told = checks.guardrails(analysed(*logged(tmp_path, 3)), {}, [])
+    assert {g.status for g in told} <= {"pass", "warn"}
+    assert checks.guardrails(analysed(*logged(tmp_path / "..", 0)), {}, [])
+
+
+def test_sample_ratio_when_some_of_one_arm_get_lost(good: tuple[Log, TrialConfig]) -> None:
+    log, config = good
+    lost = (log.arm > 0) & (np.arange(len(log)) % 3 == 0)
+    assert checks.sample_ratio(analysed(some(log, ~lost), config)).status == "fail"
+
+
+def test_calibration_when_some_rankings_are_shown_too_rarely(good: tuple[Log, TrialConfig]) -> None:
+    log, config = good
+    first = log.row == log.row_offsets[log.design]
+    lost = first & (np.arange(len(log)) % 2 == 0)
+    assert checks.calibration(analysed(some(log, ~lost), config)).status == "fail"
+
+
+def test_calibration_statistic_has_its_law(good: tuple[Log, TrialConfig]) -> None:
+    """Rows drawn anew from the weights: p is uniform."""
+    log, config = good
+    random = np.random.default_rng(5)
+    cumulative = np.cumsum(log.weights)
+    start = np.append(0, cumulative)[log.row_offsets[log.design]]
+    ps = []
+    for _ in range(200):
+        row = np.searchsorted(cumulative, start + random.random(len(log)) * (1 - 1e-9), side="right")
+        again = replace(log, row=np.clip(row, log.row_offsets[log.design], log.row_offsets[log.design + 1] - 1))
+        ps.append(checks.calibration(Analysis(again, config, *[None] * 6)).value)  # type: ignore[arg-type]
+    assert abs(np.mean(ps) - 0.5) < 5 * np.sqrt(1 / 12 / 200)
+    assert np.mean(np.array(ps) < 0.1) < 0.1 + 5 * np.sqrt(0.09 / 200)
+
+
+def test_coverage_when_a_document_cannot_be_seen(good: tuple[Log, TrialConfig]) -> None:
+    log, config = good
+    only_a = np.zeros_like(log.weights)
+    only_a[log.row_offsets[1:] - 2] = 1
+    blind = replace(log, weights=only_a)
+    told = checks.coverage(analysed(blind, config))
+    assert told.status == "fail"
+    assert told.value == slot_weights(blind, WORLD.theta).unseen.sum() > 0
+    assert "query 'q" in told.text
+
+
+def test_few_clicks_are_few(good: tuple[Log, TrialConfig]) -> None:
+    log, config = good
+    assert checks.effective_clicks(analysed(some(log, np.arange(len(log)) < 50), config)).status == "warn"
+    assert checks.effective_clicks(analysed(log, config)).status == "pass"
+
+
+def test_largest_weight() -> None:
+    assert [checks._above(w, 20, 200) for w in (2.0, 30.0, 300.0)] == ["pass", "warn", "fail"]
+
+
+def test_holdback_when_clicks_depend_on_the_company(good: tuple[Log, TrialConfig]) -> None:
+    """Results that both show at one rank are clicked on A's page and not on B's: no click model of single results sees it."""
+    log, config = good
+    same = np.append(slot_weights(log, WORLD.theta).lam == 0, False)[log.shown]
+    clicks = np.where(log.arm[:, None] > 0, log.clicks | same, log.clicks & ~same)
+    told = checks.holdback(analysed(replace(log, clicks=clicks), config))
+    assert told.status == "fail"
+    assert told.value > 4
+    assert checks.holdback(analysed(log, config)).status == "pass"
+
+
+def test_independence_when_people_leave_after_a_click(tmp_path: Path) -> None:
+    told = checks.independence(analysed(*logged(tmp_path, 2000, once=True, **KNOWN)))
+    assert told.status == "fail"
+    assert told.value < -5
+
+
+def test_page_when_the_trial_costs_clicks(tmp_path: Path) -> None:
+    options = {"world": World.make(), "holdback": 0.0, **KNOWN}
+    blind = checks.page(analysed(*logged(tmp_path, 1500, floor=0.0, **options)))
+    assert blind.status == "warn"
+    assert "cannot be told" in blind.text
+    costly = checks.page(analysed(*logged(tmp_path, 1500, floor=0.5, **options)))
+    assert costly.status == "warn"
+    assert costly.value > 0.05
+    kind = checks.page(analysed(*logged(tmp_path, 1500, floor=1.0, **options)))
+    assert kind.value < costly.value
+
+
+def test_clicks_and_faults_by_their_share(good: tuple[Log, TrialConfig]) -> None:
+    analysis = analysed(*good)
+    counted = int(analysis.log.clicks.sum())
+    for bad, status in ((0, "pass"), (int(0.02 * counted), "warn"), (int(0.1 * counted), "fail")):
+        assert checks.clicks(analysis, {"clicks without impression": bad}).status == status
+    assert checks.clicks(analysis, {"duplicate clicks": counted}).status == "pass"
+    for bad, status in ((1, "pass"), (10, "warn"), (100, "fail")):
+        assert checks.faults(analysis, {"fallback: bad input": bad, "failed writes": bad}).status == status
+    assert checks.faults(analysis, {"fallback: the trial is stopped": 10_000}).status == "pass"

@@ -1,0 +1,76 @@
+"""A small world with known truth, and users who click in it, for trials in process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ranktrial.arrays import FloatArray
+from ranktrial.live import Trial
+from ranktrial.users import position_bias
+
+
+@dataclass(frozen=True)
+class World:
+    """Queries with documents of known relevance, two rankers, users who click by the position-based model."""
+
+    zeta: dict[str, dict[str, float]]
+    a: dict[str, list[str]]
+    b: dict[str, list[str]]
+    theta: FloatArray
+
+    @classmethod
+    def make(cls, *, queries: int = 40, documents: int = 14, k: int = 5, seed: int = 1, noise: float = 0.3) -> World:
+        """A ranks by relevance with noise, B with twice as much."""
+        random = np.random.default_rng(seed)
+        zeta: dict[str, dict[str, float]] = {}
+        a: dict[str, list[str]] = {}
+        b: dict[str, list[str]] = {}
+        for q in range(queries):
+            relevance = random.choice([0.05, 0.2, 0.6], documents, p=[0.5, 0.3, 0.2])
+            ids = [f"d{q}-{d}" for d in range(documents)]
+            zeta[f"q{q}"] = dict(zip(ids, relevance.tolist()))
+            for ranker, spread in ((a, noise), (b, 2 * noise)):
+                order = np.argsort(-(relevance + random.normal(0, spread, documents)))
+                ranker[f"q{q}"] = [ids[d] for d in order]
+        return cls(zeta, a, b, position_bias(k, 0.7))
+
+    def ctr(self, lists: dict[str, list[str]]) -> float:
+        per_query = [
+            sum(t * self.zeta[q][d] for t, d in zip(self.theta, ranked, strict=False)) for q, ranked in lists.items()
+        ]
+        return float(np.mean(per_query))
+
+    @property
+    def delta(self) -> float:
+        return self.ctr(self.a) - self.ctr(self.b)
+
+    def run(
+        self, trial: Trial, impressions: int, *, seed: int, start: int = 0, users: int | None = None, once: bool = False
+    ) -> None:
+        """Users come, look, and click; those who click ``once`` leave afterwards."""
+        random = np.random.default_rng(seed)
+        names = list(self.zeta)
+        for i in range(start, start + impressions):
+            query = names[random.integers(len(names))]
+            unit = f"u{i}" if users is None else f"u{random.integers(users)}"
+            shown = trial.rank(query, self.a[query], self.b[query], unit=unit, size=len(self.theta))
+            luck = random.random(len(self.theta))
+            for theta, document, chance in zip(self.theta, shown.ranking, luck, strict=False):
+                if chance < theta * self.zeta[query][document]:
+                    trial.click(shown.id, document, wait=False)
+                    if once:
+                        break
+        trial.store.flush()
+
+
+class Ticks:
+    """A clock that moves on by a second whenever it is read."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
