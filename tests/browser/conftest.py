@@ -24,7 +24,7 @@ ARGUMENTS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("there is no chromium on this machine")
@@ -34,7 +34,7 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trial with 1,500 impressions, and one with none."""
     path = tmp_path_factory.mktemp("browser") / "t.db"
@@ -45,7 +45,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def address(store: Path) -> Iterator[str]:
     with serving(store) as client:
         yield str(client.base_url)
