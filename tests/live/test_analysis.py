@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from ranktrial.arrays import FloatArray
 from ranktrial.inference import ClickLog, estimate
 from ranktrial.live import Trial
-from ranktrial.live.analysis import analyse, counts_by_group, fit_theta, slot_weights, values
+from ranktrial.live.analysis import analyse, counts_by_group, fit_theta, guesses, slot_weights, values
 from ranktrial.live.log import Log
 from ranktrial.rankings import Mixture, Pair, Rankings
 from ranktrial.users import Counts, position_bias
@@ -68,6 +69,16 @@ def test_values_are_those_of_the_constant_estimator(log: Log) -> None:
     first = min(100, int(np.argmin(filled)))  # up to there both see the same past
     expected = estimate(whole, pair, [mixture], estimator="constant", cross_fit="past").x
     np.testing.assert_allclose(x[:first], expected[:first], atol=1e-12)
+
+
+def test_a_unit_that_comes_again_keeps_the_guess_from_before_it_came(log: Log) -> None:
+    """Its first and its last impression here; what lies between must not be in the guess for either."""
+    theta = position_bias(5)
+    units = np.arange(len(log))
+    units[-1] = 0
+    alone, again = guesses(log, theta), guesses(replace(log, unit=units), theta)
+    assert again[-1] == again[0] != alone[-1]
+    np.testing.assert_array_equal(again[:-1], alone[:-1])
 
 
 def test_the_value_has_mean_delta_whatever_the_guess(log: Log) -> None:

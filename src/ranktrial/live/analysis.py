@@ -14,7 +14,7 @@ from scipy import stats
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, sum_by_group, weighted_counts
 from ranktrial.inference.ab import estimate_ab
-from ranktrial.inference.cross_fitting import groups_of, training_sums
+from ranktrial.inference.cross_fitting import contributions, groups_of, training_sums
 from ranktrial.inference.intervals import UnitSums, asymptotic_radius, asymptotic_sequence
 from ranktrial.live.log import GROUPS, Log
 from ranktrial.live.schemas import BandPoint, Forecast, Theta, TrialConfig
@@ -128,12 +128,14 @@ def slot_weights(log: Log, theta: FloatArray) -> Weights:
 
 
 def guesses(log: Log, theta: FloatArray) -> FloatArray:
-    """Clicks per examination, for each impression from those before it."""
-    groups = groups_of(len(log), "past", folds=2, refits=None, units=None)
-    n = int(groups.max(initial=-1)) + 1
+    """Clicks per examination, for each impression from those before its unit came first: a unit that asks again is shown
+    the same, so what it did then must not be in the guess."""
+    groups = groups_of(len(log), "past", folds=2, refits=None, units=log.unit)
+    counted = contributions(groups, "past", refits=None)
+    n = int(counted.max(initial=-1)) + 1
     examined = ((log.shown >= 0) * theta).sum(1)
     clicks = log.clicks.sum(1).astype(np.float64)
-    sums = [weighted_counts(groups, part, n) for part in (clicks, examined, examined)]
+    sums = [weighted_counts(counted, part, n) for part in (clicks, examined, examined)]
     parts = [Examinations(*(np.array([part[g]]) for part in sums)) for g in range(n)]
     by_group = np.array([seen.mean for seen in training_sums(parts, "past")]) if n else np.empty(0)
     return by_group[groups]
@@ -154,7 +156,8 @@ def plain_values(log: Log, config: TrialConfig, rows: IntArray) -> FloatArray:
     for_a, for_b = config.plain
     in_a, clicks = log.arm[rows] > 0, log.clicks[rows].sum(1)
     queries = log.query[log.design[rows]]
-    return estimate_ab(in_a, clicks, queries=queries, split=for_a / (for_a + for_b), cross_fit="past").x
+    split = for_a / (for_a + for_b)
+    return estimate_ab(in_a, clicks, queries=queries, split=split, cross_fit="past", units=log.unit[rows]).x
 
 
 # --- how sure -------------------------------------------------------------------------------------------------------------
