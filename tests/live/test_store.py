@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ranktrial.live import store as module
+from ranktrial.live import sqlite as module
 from ranktrial.live.designs import make_design
-from ranktrial.live.store import Click, Impression, Nothing, Overloaded, Row, SQLiteStore, StoreError, Void
+from ranktrial.live.sqlite import SQLiteStore
+from ranktrial.live.store import Click, Impression, Nothing, Overloaded, Row, StoreError, Void
 
 DESIGN = make_design("q", ["x", "y"], ["y", "x"], np.array([1, 0.5]), bias=1, floor=0, plain=(0.1, 0.1))
 
@@ -73,6 +74,25 @@ def test_one_key_shown_in_two_ways_is_void(tmp_path: Path) -> None:
         store.flush()
         assert store.void(b"%010d" % 1) is None
         assert store.void(b"%010d" % 2) == "shown in two ways"
+
+
+def test_many_rows_in_one_commit(tmp_path: Path) -> None:
+    """More than fit in a statement; some twice, one in two ways; the designs of a commit that failed are not relied on."""
+    path = tmp_path / "s.db"
+    with contextlib.closing(SQLiteStore(path, write_patience=60)) as store:
+        with locked(path):
+            rows: list[Row] = [impression(number) for number in (*range(130), *range(20))]
+            rows += [Click(b"%010d" % number, 1, "x", False) for number in (*range(130), *range(30))]
+            futures = [store.put(row) for row in (*rows, impression(77, place=1))]
+            bad = store.put(Click(b"%010d" % 0, 1, "\ud800", False))
+        for future in futures:
+            future.result(60)
+        assert isinstance(bad.exception(60), UnicodeEncodeError)
+        assert sorted(row[1] for row in store.rows("impressions", 1, 0)) == [b"%010d" % number for number in range(130)]
+        assert {row[3] for row in store.rows("impressions", 1, 0)} == {1}
+        assert len(store.rows("clicks", 1, 0)) == 130
+        assert [row[2] for row in store.rows("voids", 1, 0)] == [b"%010d" % 77]
+        assert store.tallies(1)["duplicate clicks"] == 30
 
 
 def test_a_full_queue_refuses_and_recovers(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from rich.table import Table
 
 from ranktrial.console import err, out, plain_errors
 from ranktrial.live.api_keys import SCOPES, KeyFile
-from ranktrial.live.store import SQLiteStore, StoreError
+from ranktrial.live.sqlite import SQLiteStore
+from ranktrial.live.store import StoreError
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")

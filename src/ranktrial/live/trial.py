@@ -31,13 +31,13 @@ from ranktrial.live.designs import CorruptDesign, Design, make_design, whole_ord
 from ranktrial.live.log import Log, LogReader
 from ranktrial.live.reports import make_report
 from ranktrial.live.schemas import Report, TrialConfig
+from ranktrial.live.sqlite import SQLiteStore
 from ranktrial.live.store import (
     Bias,
     Click,
     Clicks,
     Impression,
     Overloaded,
-    SQLiteStore,
     Store,
     Stored,
     StoreError,

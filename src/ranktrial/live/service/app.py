@@ -39,7 +39,8 @@ from ranktrial.live.service.openapi import body_of, documented_schema
 from ranktrial.live.service.problems import Refusal, documented
 from ranktrial.live.service.trials import TrialInfo, TrialList, Trials
 from ranktrial.live.service.waiting import on_disk
-from ranktrial.live.store import Nothing, Overloaded, SQLiteStore, StoreError
+from ranktrial.live.sqlite import SQLiteStore
+from ranktrial.live.store import Nothing, Overloaded, StoreError
 from ranktrial.live.trial import Shown, Trial
 
 SMALL_BATCH = 4096  # bytes of events that are taken on the event loop
