@@ -35,7 +35,10 @@ def rank_times() -> Iterator[dict[str, object]]:
     """Each query for the first time, when its design must be made, and then again for other units."""
     random = np.random.default_rng(0)
     searches = {f"query {q}": lists(q, random) for q in range(CALLS)}
-    with tempfile.TemporaryDirectory() as folder, Trial.create(Path(folder, "t.db"), cache_size=2 * CALLS) as trial:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Trial.create(Path(folder, "t.db"), schedule=(), cache_size=2 * CALLS) as trial,
+    ):
         for seen in ("a query's first impression", "a query seen before"):
             times = []
             for query, (a, b) in searches.items():

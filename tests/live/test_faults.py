@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ranktrial.live import Outcome, SQLiteStore, Trial
-from ranktrial.live.store import Impression
+from ranktrial.live.store import Impression, Stored
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
@@ -228,7 +227,7 @@ def test_any_operation_may_fail(path: Path, operation: str, fault: Exception) ->
 def test_a_write_that_never_ends(path: Path) -> None:
     with Trial.create(SQLiteStore(path), k=3, background=False, patience=0.01, own_store=True) as trial:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trial.store, "put", lambda row: Future())
+            patch.setattr(trial.store, "put", lambda row: Stored())
             shown = trial.rank("q", A, B, unit="u", wait=True)
         assert (shown.ranking, shown.fallback) == (A, "the store did not answer in time")
         assert trial.report().impressions == 0

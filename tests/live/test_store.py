@@ -217,6 +217,6 @@ def test_closed_is_closed(tmp_path: Path) -> None:
     last = store.put(impression(1))
     store.close()
     store.close()
-    assert last.result(0) is None
+    assert last.exception(0) is None
     with pytest.raises(StoreError, match="closed"):
         store.put(impression(2))

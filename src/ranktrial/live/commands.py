@@ -139,8 +139,10 @@ def run_server(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # uvicorn ends cleanly, then raises the signal again: to no effect
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="on", server_header=False, timeout_graceful_shutdown=drain
-    )
+        app, log_config=None, access_log=False, lifespan="on", server_header=False, proxy_headers=False,
+        timeout_graceful_shutdown=drain,
+    )  # fmt: skip
+    sys.setswitchinterval(0.0005)  # a request need not wait 5 ms for its turn while a report is made
     gc.freeze()  # what is loaded by now stays: collections need not look at it again
     uvicorn.Server(config).run(sockets=[listening])
     gc.unfreeze()

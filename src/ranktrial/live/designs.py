@@ -8,11 +8,12 @@ kept, weights to the last bit: exposures can be worked out anew for another thet
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import chain, zip_longest
+from itertools import accumulate, chain, zip_longest
 from zlib import crc32
 
 import numpy as np
@@ -42,7 +43,7 @@ class Design:
         a: Slots of A's top k; b: of B's.
         rankings: What may be shown, ``(rankings, k)`` slots, NOTHING past the end; the last two are A's own and B's own.
         weights: Probability of each.
-        rest: Check sums of the documents that can only stand below the top k.
+        below: Documents that can only stand below the top k; where a design was stored, their check sums.
     """
 
     query: str
@@ -52,7 +53,14 @@ class Design:
     b: Slots
     rankings: Slots
     weights: FloatArray
-    rest: NDArray[np.uint32]
+    below: tuple[str, ...] | NDArray[np.uint32]
+
+    @cached_property
+    def rest(self) -> NDArray[np.uint32]:
+        """Check sums of the documents below the top k. Not made before the design is stored: that is not in ``rank``."""
+        if isinstance(self.below, np.ndarray):
+            return self.below
+        return np.array(sorted(map(checksum, self.below)), np.uint32)
 
     @cached_property
     def parts(self) -> tuple[str, int, str, bytes, bytes, bytes, bytes, bytes]:
@@ -73,8 +81,8 @@ class Design:
         return whole.digest()
 
     @cached_property
-    def cumulative(self) -> FloatArray:
-        return np.cumsum(self.weights)
+    def cumulative(self) -> tuple[float, ...]:
+        return tuple(accumulate(self.weights.tolist()))
 
     @cached_property
     def slot_of(self) -> dict[str, int]:
@@ -82,7 +90,7 @@ class Design:
 
     def row(self, chance: float) -> int:
         """The ranking that a number from 0 to 1 draws."""
-        at = int(self.cumulative.searchsorted(chance * self.cumulative[-1], side="right"))
+        at = bisect_right(self.cumulative, chance * self.cumulative[-1])
         last = len(self.weights) - 1
         while at > last or self.weights[min(at, last)] == 0:  # rounding at the very end must not draw the impossible
             at -= 1
@@ -145,29 +153,25 @@ def make_design(
     """
     k = len(theta)
     slot_of: dict[str, int] = {}
-    numbers = [np.array([slot_of.setdefault(d, len(slot_of)) for d in ranked[:k]], np.int32) for ranked in (a, b)]
-    shares = np.array(plain)
-    designed = 1 - shares.sum()
+    slots = [[slot_of.setdefault(d, len(slot_of)) for d in ranked[:k]] for ranked in (a, b)]
+    designed = 1 - plain[0] - plain[1]
     if designed > 0 and slot_of:
+        numbers = [np.array(some, np.int32) for some in slots]
         rankings, weights = closed_form_query(numbers[0], numbers[1], theta, floor=floor)
-        weights = weights * (designed / weights.sum())
     else:
         rankings, weights = np.empty((0, k), np.int32), np.empty(0)
     table = np.full((len(rankings) + PLAIN, k), NOTHING, np.uint8)
     table[:-PLAIN] = rankings.astype(np.uint8)  # -1 becomes NOTHING
-    for row, slots in zip((-2, -1), numbers):
-        table[row, : len(slots)] = slots
-    below = {*a[k:], *b[k:]}.difference(slot_of)
-    return Design(
-        query,
-        bias,
-        tuple(slot_of),
-        numbers[0].astype(np.uint8),
-        numbers[1].astype(np.uint8),
-        table,
-        np.concatenate([weights, shares]),
-        np.array(sorted(map(crc32, map(str.encode, below))), np.uint32),
-    )
+    shares = np.empty(len(table))
+    shares[:-PLAIN] = weights * (designed / weights.sum()) if len(weights) else weights
+    shares[-PLAIN:] = plain
+    own = [np.array(some, np.uint8) for some in slots]
+    for row, some in zip((-2, -1), own):
+        table[row, : len(some)] = some
+    below = tuple(
+        {*a[k:], *b[k:]}.difference(slot_of)
+    )  # a tuple of texts is nothing to the garbage collector, a set is
+    return Design(query, bias, tuple(slot_of), own[0], own[1], table, shares, below)
 
 
 def whole_order(top: Sequence[str], a: Sequence[str], b: Sequence[str]) -> list[str]:

@@ -16,7 +16,6 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -79,10 +78,10 @@ DESIGNS_KNOWN = 50_000  # whose row numbers are kept in memory
 DESIGN_COLUMNS = "query, bias, documents, a, b, rankings, weights, rest"
 
 
-@dataclass
+@dataclass(slots=True)
 class _Item:
     row: Row
-    done: Stored = field(default_factory=Future)
+    done: Stored = field(default_factory=Stored)
 
 
 class SQLiteStore:
@@ -100,7 +99,7 @@ class SQLiteStore:
     ) -> None:
         self.path = Path(path)
         self._patience, self._write_patience = patience, write_patience
-        self._queue: queue.Queue[_Item | None] = queue.Queue()
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._queue_size, self._waiting = queue_size, 0
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
@@ -167,7 +166,7 @@ class SQLiteStore:
         connection: sqlite3.Connection | None = None
         while True:
             items = self._next_items()
-            rows = [item for item in items if item is not None and item.done.set_running_or_notify_cancel()]
+            rows = [item for item in items if item is not None and item.done.start()]
             try:
                 if connection is None:
                     connection = self._connect(self._write_patience)
@@ -213,7 +212,7 @@ class SQLiteStore:
             if not isinstance(item.row, Nothing):
                 with self._lock:
                     self._tally[item.row.version, "failed writes"] += 1
-            item.done.set_exception(problem)
+            item.done.finish(problem)
 
     def _transaction(
         self, connection: sqlite3.Connection, items: list[_Item], tallied: Counter[tuple[int, str]]
@@ -230,7 +229,7 @@ class SQLiteStore:
                 connection.execute("ROLLBACK")
             raise
         for item in items:
-            item.done.set_result(None)
+            item.done.finish()
 
     def _insert_all(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
         impressions: list[tuple[Any, ...]] = []

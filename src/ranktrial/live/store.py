@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from typing import Any, Protocol
+from enum import IntEnum
+from typing import Any, NamedTuple, Protocol
 
 from ranktrial.live.designs import Design
 
@@ -31,8 +33,7 @@ class Impression:
     time: int
 
 
-@dataclass(frozen=True, slots=True)
-class Click:
+class Click(NamedTuple):
     key: bytes
     version: int
     document: str
@@ -62,7 +63,84 @@ class Nothing:
 
 
 Row = Impression | Click | Clicks | Void | Nothing
-Stored = Future[None]
+
+
+class _Stage(IntEnum):
+    WAITING, RUNNING, DONE = range(3)
+
+
+class Stored:
+    """Done when a row is on the disk, or could not be stored. As a ``Future``, but light: there is one for every row."""
+
+    __slots__ = ("_callbacks", "_problem", "_stage")
+    _lock = threading.Lock()  # one for all: held for a few instructions
+
+    def __init__(self) -> None:
+        self._stage = _Stage.WAITING
+        self._problem: BaseException | None = None
+        self._callbacks: tuple[Callable[[Stored], object], ...] = ()
+
+    def done(self) -> bool:
+        return self._stage is _Stage.DONE
+
+    def running(self) -> bool:
+        """Whether it is being written, so that it cannot be taken back."""
+        return self._stage is _Stage.RUNNING
+
+    @property
+    def failed(self) -> bool:
+        return self._problem is not None
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits for what went wrong, None if nothing did; raises TimeoutError if that takes too long."""
+        if self._stage is not _Stage.DONE:
+            done = threading.Event()
+            self.add_done_callback(lambda _: done.set())
+            if not done.wait(timeout):
+                raise TimeoutError
+        return self._problem
+
+    def result(self, timeout: float | None = None) -> None:
+        """Waits, and raises what went wrong; CancelledError if the row was taken back."""
+        problem = self.exception(timeout)
+        if problem is not None:
+            raise problem
+
+    def cancel(self) -> bool:
+        """Take the row back; False if it is too late for that."""
+        return self._move(_Stage.WAITING, _Stage.DONE, CancelledError())
+
+    def start(self) -> bool:
+        """False if the row was taken back."""
+        return self._move(_Stage.WAITING, _Stage.RUNNING, None)
+
+    def finish(self, problem: BaseException | None = None) -> None:
+        self._move(_Stage.RUNNING, _Stage.DONE, problem)
+
+    def _move(self, old: _Stage, new: _Stage, problem: BaseException | None) -> bool:
+        with self._lock:
+            if self._stage is not old:
+                return False
+            self._problem = problem
+            self._stage = new
+        if new is _Stage.DONE:
+            for callback in self._callbacks:
+                callback(self)
+        return True
+
+    def add_done_callback(self, callback: Callable[[Stored], object]) -> None:
+        """Called once, in whichever thread finishes it, or at once."""
+        with self._lock:
+            if self._stage is not _Stage.DONE:
+                self._callbacks += (callback,)
+                return
+        callback(self)
+
+    @classmethod
+    def already(cls) -> Stored:
+        stored = cls()
+        stored._stage = _Stage.DONE
+        return stored
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ import time
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -85,12 +84,11 @@ class Shown:
     _key: bytes = field(repr=False, default=keys.FALLBACK)
 
 
-@dataclass(frozen=True, slots=True)
-class Clicked:
+class Clicked(NamedTuple):
     """What became of a click, when it is on the disk, and the rank from 0 of its document if it stood in the top k."""
 
     outcome: Outcome
-    stored: Stored = field(repr=False)
+    stored: Stored
     rank: int | None = None
 
 
@@ -98,13 +96,7 @@ class Voided(Exception):  # noqa: N818 (reads as what it says)
     """This impression was shown as A's list before."""
 
 
-def _done() -> Stored:
-    future: Stored = Future()
-    future.set_result(None)
-    return future
-
-
-DONE = _done()
+DONE = Stored.already()
 
 
 class Trial:
@@ -268,7 +260,7 @@ class Trial:
             known = self._recent.get(key)
         if known is not None:
             impression, stored = known
-            if stored.done() and stored.exception() is not None:
+            if stored.failed:
                 return self._remember(impression, self.store.put(impression))
             return known
         found = self.store.impression(key)
@@ -321,7 +313,7 @@ class Trial:
         """A's list instead of what was drawn, now taken out of the log; for callers that wait for ``stored`` themselves."""
         with self._lock:
             self._recent.pop(shown._key, None)
-        if not shown.stored.cancel() and not (shown.stored.done() and shown.stored.exception()):
+        if not shown.stored.cancel() and not shown.stored.failed:
             try:
                 self.store.put(Void(shown._key, self._version.id, reason))
             except Exception:

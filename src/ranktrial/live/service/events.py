@@ -134,13 +134,14 @@ class Batch:
         return Counter(result.outcome for result in self.results)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"results": [result._asdict() for result in self.results], "counts": self.counts}
+        results = [{"event_id": id, "outcome": outcome, "detail": detail} for id, outcome, detail in self.results]
+        return {"results": results, "counts": self.counts}
 
 
 def take(raw: bytes, trials: Trials, limit: int, actions: Collection[str] = CLICK_ACTIONS) -> Batch:
     """Every event of the batch, given to its trial; raises Overloaded when the store cannot take them all."""
     read = [_read(event, actions) for event in _events(raw, limit)]
-    results = [event if isinstance(event, Result) else Result(event.event_id, Outcome.NOT_OURS) for event in read]
+    results = [event if isinstance(event, Result) else Result(event.event_id, Outcome.NOT_OURS.value) for event in read]
     of_trial: dict[Trial, list[int]] = {}
     for at, event in enumerate(read):
         if isinstance(event, ReadClick) and (trial := trials.of_version(version_of(event.impression))) is not None:
@@ -153,7 +154,7 @@ def take(raw: bytes, trials: Trials, limit: int, actions: Collection[str] = CLIC
             wrong = clicked.rank is not None and event.position not in (None, clicked.rank + 1)
             misplaced += wrong
             detail = f"stood at rank {(clicked.rank or 0) + 1}, the event says {event.position}" if wrong else None
-            results[at] = Result(event.event_id, clicked.outcome, detail)
+            results[at] = Result(event.event_id, clicked.outcome.value, detail)
     return Batch(results, stored, misplaced)
 
 
