@@ -14,7 +14,7 @@ from ranktrial.arrays import FloatArray
 from ranktrial.inference import ClickLog, estimate
 from ranktrial.live import Trial
 from ranktrial.live.analysis import analyse, counts_by_group, fit_theta, guesses, slot_weights, values
-from ranktrial.live.log import Log
+from ranktrial.live.log import Log, LogReader
 from ranktrial.rankings import Mixture, Pair, Rankings
 from ranktrial.users import Counts, position_bias
 from simulated_trial import Ticks, World
@@ -58,14 +58,14 @@ def test_values_are_those_of_the_constant_estimator(log: Log) -> None:
     theta = position_bias(5, 0.8)
     pair, mixture = as_pair(log, theta)
     x = values(log, slot_weights(log, theta))
-    filled = log.shown[:, 0] >= 0  # a page without results, as A's on q0, is no row of a ClickLog
+    filled = log.rankings[log.row][:, 0] >= 0  # a page without results, as A's on q0, is no row of a ClickLog
     assert 0 < (~filled).sum() < 20
     if log.design.max() >= 0:
-        clicks = ClickLog.of(log.shown[filled], log.clicks[filled])
+        clicks = ClickLog.of(log.rankings[log.row][filled], log.clicks[filled])
         ips = estimate(clicks, pair, [mixture], estimator="ips").x
-        weights = np.append(slot_weights(log, theta).worth, 0)[log.shown]
+        weights = np.append(slot_weights(log, theta).worth, 0)[log.rankings[log.row]]
         np.testing.assert_allclose((weights * log.clicks).sum(1)[filled], ips, atol=1e-12)
-    whole = ClickLog.of(np.where(filled[:, None], log.shown, -1)[filled], log.clicks[filled])
+    whole = ClickLog.of(np.where(filled[:, None], log.rankings[log.row], -1)[filled], log.clicks[filled])
     first = min(100, int(np.argmin(filled)))  # up to there both see the same past
     expected = estimate(whole, pair, [mixture], estimator="constant", cross_fit="past").x
     np.testing.assert_allclose(x[:first], expected[:first], atol=1e-12)
@@ -101,7 +101,7 @@ def test_counts_are_those_of_going_through_the_log(log: Log) -> None:
     total = Counts.merged(counts_by_group(log))
     shown, clicked, expected = (np.zeros((len(log.document_query), 5)) for _ in range(3))
     for i in range(len(log)):
-        for rank, slot in enumerate(log.shown[i]):
+        for rank, slot in enumerate(log.rankings[log.row][i]):
             if slot >= 0:
                 shown[log.document[slot], rank] += 1
                 clicked[log.document[slot], rank] += log.clicks[i, rank]
@@ -247,7 +247,7 @@ def test_the_log_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         rows = trial.store.rows
 
         def counted(*arguments: Any) -> list[Any]:
-            got = rows(*arguments)
+            got = list(rows(*arguments))
             read.append(len(got))
             return got
 
@@ -255,3 +255,21 @@ def test_the_log_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         WORLD.run(trial, 7, seed=2, start=50)
         assert len(trial.log()) == 57
         assert max(read) <= 20
+
+
+def test_a_reading_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trial_of(tmp_path) as trial:
+        WORLD.run(trial, 50, seed=1)
+        trial.log()
+        WORLD.run(trial, 7, seed=2, start=50)
+
+        def broken(*_: object) -> None:
+            raise OSError("no disk")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LogReader, "_match", broken)
+            with pytest.raises(OSError, match="no disk"):
+                trial.log()
+        again = trial.log()
+        assert len(again) == 57
+        assert again.clicks.sum() == Trial.open(trial.store, background=False).log().clicks.sum()

@@ -113,7 +113,7 @@ def test_largest_weight() -> None:
 def test_holdback_when_clicks_depend_on_the_company(good: tuple[Log, TrialConfig]) -> None:
     """Results that both show at one rank are clicked on A's page and not on B's: no click model of single results sees it."""
     log, config = good
-    same = np.append(slot_weights(log, WORLD.theta).lam == 0, False)[log.shown]
+    same = np.append(slot_weights(log, WORLD.theta).lam == 0, False)[log.rankings[log.row]]
     clicks = np.where(log.arm[:, None] > 0, log.clicks | same, log.clicks & ~same)
     told = checks.holdback(analysed(replace(log, clicks=clicks), config))
     assert told.status == "fail"

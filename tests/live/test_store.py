@@ -59,7 +59,7 @@ def test_rows_are_stored_once(tmp_path: Path) -> None:
             store.put(Click(b"%010d" % 1, 1, "x", False))
             store.put(Void(b"%010d" % 2, 1, "why"))
         store.flush()
-        assert [len(store.rows(table, 1, 0)) for table in ("impressions", "clicks", "voids")] == [1, 1, 1]
+        assert [len(list(store.rows(table, 1, 0))) for table in ("impressions", "clicks", "voids")] == [1, 1, 1]
         assert store.tallies(1) == {"duplicate clicks": 2}
         assert store.void(b"%010d" % 2) == "why"
         assert len(list(store.designs([1]))) == 1
@@ -88,10 +88,12 @@ def test_many_rows_in_one_commit(tmp_path: Path) -> None:
         for future in futures:
             future.result(60)
         assert isinstance(bad.exception(60), UnicodeEncodeError)
-        assert sorted(row[1] for row in store.rows("impressions", 1, 0)) == [b"%010d" % number for number in range(130)]
-        assert {row[3] for row in store.rows("impressions", 1, 0)} == {1}
-        assert len(store.rows("clicks", 1, 0)) == 130
-        assert [row[2] for row in store.rows("voids", 1, 0)] == [b"%010d" % 77]
+        assert sorted(row[1] for row in list(store.rows("impressions", 1, 0))) == [
+            b"%010d" % number for number in range(130)
+        ]
+        assert {row[3] for row in list(store.rows("impressions", 1, 0))} == {1}
+        assert len(list(store.rows("clicks", 1, 0))) == 130
+        assert [row[2] for row in list(store.rows("voids", 1, 0))] == [b"%010d" % 77]
         assert store.tallies(1)["duplicate clicks"] == 30
 
 
@@ -108,7 +110,7 @@ def test_a_full_queue_refuses_and_recovers(tmp_path: Path) -> None:
             void = store.put(Void(b"%010d" % 0, 1, "always possible"))
         for future in (*taken, void):
             future.result(60)
-        assert len(store.rows("impressions", 1, 0)) == len(taken)
+        assert len(list(store.rows("impressions", 1, 0))) == len(taken)
         store.put(impression(99)).result(60)
 
 
@@ -126,7 +128,7 @@ def test_what_is_taken_back_in_time_is_not_written(tmp_path: Path) -> None:
         with pytest.raises(CancelledError):
             second.result(60)
         store.flush()
-        assert [row[1] for row in store.rows("impressions", 1, 0)] == [b"%010d" % 0]
+        assert [row[1] for row in list(store.rows("impressions", 1, 0))] == [b"%010d" % 0]
 
 
 def test_a_bad_row_does_not_take_others_with_it(tmp_path: Path) -> None:
@@ -172,11 +174,11 @@ def test_several_processes_write_to_one_file(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", WRITE, str(path), str(s), here]) for s in (0, 150)]
     assert [writer.wait() for writer in writers] == [0, 0]
     with contextlib.closing(SQLiteStore(path)) as store:
-        rows = store.rows("impressions", 1, 0)
+        rows = list(store.rows("impressions", 1, 0))
         assert sorted(row[1] for row in rows) == [b"%010d" % number for number in range(450)]
         assert store.count(1, 0) == (450, rows[-1][0])
-        assert len(store.rows("impressions", 1, rows[99][0])) == 350
-        assert store.rows("voids", 1, 0) == []
+        assert len(list(store.rows("impressions", 1, rows[99][0]))) == 350
+        assert list(store.rows("voids", 1, 0)) == []
 
 
 def test_the_schema_is_brought_up_to_date_in_steps(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from scipy import stats
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, sum_by_group, weighted_counts
 from ranktrial.inference.ab import estimate_ab
-from ranktrial.inference.cross_fitting import contributions, groups_of, training_sums
+from ranktrial.inference.cross_fitting import training_sums
 from ranktrial.inference.intervals import UnitSums, asymptotic_radius, asymptotic_sequence
 from ranktrial.live.log import GROUPS, Log
 from ranktrial.live.schemas import BandPoint, Forecast, Theta, TrialConfig
@@ -50,29 +50,40 @@ def counts_by_group(log: Log) -> list[Counts]:
 
     Documents never clicked tell nothing about theta and take no row.
     """
-    k, n = log.k, len(log.document_query)
-    filled = log.shown >= 0
-    document = np.where(filled, log.document[log.shown], 0)
-    ever = np.bincount(document[log.clicks], minlength=n) > 0
-    row_of = np.cumsum(ever) - 1
-    rows = np.flatnonzero(ever)
-    cells = row_of[document] * k + np.arange(k)
-    use = filled & ever[document]
-    slots = ever[log.document]  # a flag per slot
-    design_of_slot = np.repeat(np.arange(log.n_designs), np.diff(log.slot_offsets))[slots]
-    placed = ((row_of[log.document[slots]] * k)[:, None] + np.arange(k)).ravel()
-    parts = []
-    for group in range(GROUPS):
-        inside = (log.group == group)[:, None]
-        shown, clicked = (
-            weighted_counts(cells[chosen], np.ones(int(chosen.sum())), len(rows) * k).reshape(-1, k)
-            for chosen in (use & inside, log.clicks & inside)
-        )
-        per_design = np.bincount(log.design[inside[:, 0]], minlength=log.n_designs)
-        expected = log.placement[slots] * per_design[design_of_slot][:, None]
-        expected = weighted_counts(placed, expected.ravel(), len(rows) * k).reshape(-1, k)
-        parts.append(Counts(n, rows, shown, clicked, log.document_query[rows], expected))
-    return parts
+    ever = np.zeros(len(log.document_query), bool)
+    ever[log.document[log.clicked[2]]] = True
+    return [_counts(log, log.group == group, ever) for group in range(GROUPS)]
+
+
+def _counts(log: Log, inside: BoolArray, ever: BoolArray) -> Counts:
+    """Of some impressions, for documents that were ever clicked."""
+    k, n = log.k, len(ever)
+    ranks = np.arange(k)
+    per_design = np.bincount(log.design[inside], minlength=log.n_designs)
+    slots = np.flatnonzero(ever[log.document] & (per_design[log.design_of_slot] > 0))
+    rows, row = np.unique(log.document[slots], return_inverse=True)
+    row_of = np.full(n + 1, -1)  # the last for where nothing stands
+    row_of[rows] = np.arange(len(rows))
+
+    def table(cells: IntArray, weights: FloatArray) -> FloatArray:
+        return weighted_counts(cells.ravel(), weights.ravel(), len(rows) * k).reshape(-1, k)
+
+    expected = log.placement[slots] * per_design[log.design_of_slot[slots]][:, None]
+    rankings, display = log.displays
+    shown, times = np.unique(display[inside], return_counts=True)
+    documents = row_of[np.append(log.document, n)[rankings[shown]]]
+    use = documents >= 0
+    impression, rank, slot = log.clicked
+    clicks = inside[impression]
+    clicked = row_of[log.document[slot[clicks]]] * k + rank[clicks]
+    return Counts(
+        n,
+        rows,
+        table((documents * k + ranks)[use], np.broadcast_to(times[:, None], use.shape)[use].astype(np.float64)),
+        table(clicked, np.ones(len(clicked))),
+        log.document_query[rows],
+        table((row * k)[:, None] + ranks, expected),
+    )
 
 
 def fit_theta(log: Log, config: TrialConfig) -> Fit:
@@ -130,25 +141,31 @@ def slot_weights(log: Log, theta: FloatArray) -> Weights:
 def guesses(log: Log, theta: FloatArray) -> FloatArray:
     """Clicks per examination, for each impression from those before its unit came first: a unit that asks again is shown
     the same, so what it did then must not be in the guess."""
-    groups = groups_of(len(log), "past", folds=2, refits=None, units=log.unit)
-    counted = contributions(groups, "past", refits=None)
+    before, counted = log.past
     n = int(counted.max(initial=-1)) + 1
-    examined = ((log.shown >= 0) * theta).sum(1)
+    rankings, display = log.displays
+    examined = ((rankings >= 0) * theta).sum(1)[display]
     clicks = log.clicks.sum(1).astype(np.float64)
     sums = [weighted_counts(counted, part, n) for part in (clicks, examined, examined)]
     parts = [Examinations(*(np.array([part[g]]) for part in sums)) for g in range(n)]
     by_group = np.array([seen.mean for seen in training_sums(parts, "past")]) if n else np.empty(0)
-    return by_group[groups]
+    return by_group[before]
+
+
+def click_sums(log: Log, worth: FloatArray) -> FloatArray:
+    """What each impression's clicks are worth together, given what one on each slot is."""
+    impression, _, slot = log.clicked
+    return weighted_counts(impression, worth[slot], len(log))
 
 
 def values(log: Log, weights: Weights) -> FloatArray:
     """x of every impression: unbiased for Delta given theta, whatever the guess of relevance."""
-    per_rank = np.append(weights.worth, 0.0)[log.shown]
     guess = guesses(log, weights.theta)
     covered = np.where(weights.unseen, 0.0, weights.lam)
     expected = sum_by_group(covered, log.slot_offsets)[log.design]
-    surprise = log.clicks - weights.theta * guess[:, None]
-    return np.asarray(guess * expected + (per_rank * surprise).sum(1))
+    rankings, display = log.displays
+    foreseen = (np.append(weights.worth, 0.0)[rankings] * weights.theta).sum(1)[display]
+    return np.asarray(guess * (expected - foreseen) + click_sums(log, weights.worth))
 
 
 def plain_values(log: Log, config: TrialConfig, rows: IntArray) -> FloatArray:

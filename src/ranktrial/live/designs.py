@@ -103,11 +103,11 @@ class Design:
         """The rank from 0 of a document on the page, -1 for one on a later page, None for one that is on none."""
         slot = self.slot_of.get(document)
         if slot is None:
-            return -1 if checksum(document) in self._rest else None
+            return -1 if checksum(document) in self.rest_sums else None
         return int(self.rankings[row].tobytes().find(slot))
 
     @cached_property
-    def _rest(self) -> frozenset[int]:
+    def rest_sums(self) -> frozenset[int]:
         return frozenset(self.rest.tolist())
 
     @classmethod

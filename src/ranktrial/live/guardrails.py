@@ -12,7 +12,7 @@ from scipy import stats
 
 from ranktrial.arrays import FloatArray, weighted_counts
 from ranktrial.inference.intervals import UnitSums
-from ranktrial.live.analysis import Analysis, plain_values
+from ranktrial.live.analysis import Analysis, click_sums, plain_values
 from ranktrial.live.log import Log
 from ranktrial.live.schemas import Guardrail, Status
 
@@ -109,7 +109,7 @@ def _click_weights(analysis: Analysis) -> FloatArray:
     if analysis.config.is_ab:
         for_a, for_b = analysis.config.plain
         return np.asarray(np.repeat(np.where(log.arm > 0, 1 / for_a, 1 / for_b), log.clicks.sum(1)))
-    return np.asarray(np.abs(np.append(analysis.weights.worth, 0.0)[log.shown[log.clicks]]))
+    return np.abs(analysis.weights.worth[log.clicked[2]])
 
 
 def effective_clicks(analysis: Analysis) -> Guardrail:
@@ -154,7 +154,7 @@ def _as_if_plain(analysis: Analysis) -> FloatArray:
     weights, log = analysis.weights, analysis.log
     rho = (weights.by_a + weights.by_b) / 2
     worth = np.divide(weights.lam, rho, out=np.zeros_like(rho), where=rho > 0)
-    return np.asarray((np.append(worth, 0.0)[log.shown] * log.clicks).sum(1))
+    return click_sums(log, worth)
 
 
 def independence(analysis: Analysis) -> Guardrail:
@@ -164,15 +164,22 @@ def independence(analysis: Analysis) -> Guardrail:
     be clicked there as often as the others: the Cochran-Mantel-Haenszel test over all such strata, whatever the relevances.
     """
     log, name = analysis.log, "position-based clicking"
-    shown = log.shown[:, 1:] >= 0
-    stratum = (np.where(shown, log.document[log.shown[:, 1:]], 0) * log.k + np.arange(1, log.k))[shown]
-    above = (np.cumsum(log.clicks, axis=1)[:, :-1] > 0)[shown].astype(np.float64)
-    clicked = log.clicks[:, 1:][shown].astype(np.float64)
-    _, stratum = np.unique(stratum, return_inverse=True)
-    size = int(stratum.max(initial=-1)) + 1
-    n, c, g, both = (
-        weighted_counts(stratum, part, size) for part in (np.ones_like(clicked), clicked, above, clicked * above)
-    )
+    rankings, display = log.displays
+    impression, rank, slot = log.clicked
+    strata = np.append(log.document, -1)[rankings] * log.k + np.arange(log.k)  # below 0 where nothing stands
+    highest = np.full(len(log), log.k)
+    np.minimum.at(highest, impression, rank)
+    with_clicks = np.flatnonzero(highest < log.k)
+    below = np.arange(log.k) > highest[with_clicks][:, None]
+    times = np.broadcast_to(np.bincount(display, minlength=len(rankings))[:, None], strata.shape)
+    size = len(log.document_query) * log.k
+    n = weighted_counts(strata[strata >= 0], times[strata >= 0].astype(np.float64), size)
+    cells = [
+        strata[display[with_clicks]][below],
+        log.document[slot] * log.k + rank,
+        (log.document[slot] * log.k + rank)[rank > highest[impression]],
+    ]
+    g, c, both = (np.bincount(some[some >= 0], minlength=size).astype(np.float64) for some in cells)
     big = n > 1
     n, c, g, both = n[big], c[big], g[big], both[big]
     variance = float((c * (n - c) * g * (n - g) / (n**2 * (n - 1))).sum())
@@ -231,7 +238,7 @@ def page(analysis: Analysis) -> Guardrail:
 def _as_shown_by(log: Log, exposure: FloatArray, rho: FloatArray) -> FloatArray:
     """Clicks that a ranker would have got, by inverse propensity."""
     worth = np.divide(exposure, rho, out=np.zeros_like(rho), where=rho > 0)
-    return np.asarray((np.append(worth, 0.0)[log.shown] * log.clicks).sum(1))
+    return click_sums(log, worth)
 
 
 def clicks(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:

@@ -7,18 +7,26 @@ after any order of arrival, any number of restarts.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress, islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, weighted_counts
+from ranktrial.inference.cross_fitting import contributions, groups_of
 from ranktrial.live.designs import NOTHING, PLAIN, CorruptDesign, Design, checksum
+from ranktrial.live.keys import KEY_BYTES
 from ranktrial.live.store import Store
 
+KEY = f"S{KEY_BYTES}"
+IMPRESSION = np.dtype([("key", KEY), ("design", "i8"), ("place", "i8"), ("unit", "i8"), ("time", "i8")])
+SORTED = np.dtype([("key", KEY), ("at", "i8")])  # impressions by key
+CLICK = np.dtype([("at", "i8"), ("cell", "i8"), ("late", "?")])
+LATER_PAGE, NOT_SHOWN, CELLS = 2**32, 2**33, 2**34  # a click's cell is a slot, or one of these plus a check sum
+BLOCK = 10_000  # rows
 GROUPS = 20  # of units, for jackknives
 
 
@@ -79,9 +87,26 @@ class Log:
         return len(self.document)
 
     @cached_property
-    def shown(self) -> IntArray:
-        """Slots that each impression showed, -1 where nothing stood."""
-        return self.rankings[self.row]
+    def clicked(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Impression, rank from 0 and slot of every click."""
+        impression, rank = np.nonzero(self.clicks)
+        return impression, rank, self.rankings[self.row[impression], rank]
+
+    @cached_property
+    def displays(self) -> tuple[IntArray, IntArray]:
+        """The rankings that were shown at least once, and which of them each impression showed."""
+        rows, display = np.unique(self.row, return_inverse=True)
+        return self.rankings[rows], display
+
+    @cached_property
+    def design_of_slot(self) -> IntArray:
+        return np.repeat(np.arange(self.n_designs), np.diff(self.slot_offsets))
+
+    @cached_property
+    def past(self) -> tuple[IntArray, IntArray]:
+        """The stretch of the log before which each impression's guess must be made, and the one that it is counted in."""
+        before = groups_of(len(self), "past", folds=2, refits=None, units=self.unit)
+        return before, contributions(before, "past", refits=None)
 
     @cached_property
     def per_design(self) -> IntArray:
@@ -109,114 +134,185 @@ class Log:
 
 
 class LogReader:
-    """Reads what is new in the store and makes the arrays; the same object again if nothing is new."""
+    """Reads what is new in the store and makes the arrays; the same object again if nothing is new.
+
+    A row is looked at once and kept as numbers, some 60 bytes for an impression and 20 for a click. If reading fails, start
+    over with another reader.
+    """
 
     def __init__(self, store: Store, version: int, k: int) -> None:
         self._store, self._version, self._k = store, version, k
-        self._designs: dict[int, Design | None] = {}  # None for a damaged one
-        self._impressions: list[tuple[Any, ...]] = []
-        self._clicks: list[tuple[Any, ...]] = []
+        self._designs = _Designs(store, k)
+        self._impressions = np.empty(0, IMPRESSION)
+        self._sorted = np.empty(0, SORTED)
+        self._clicks = np.empty(0, CLICK)
+        self._unmatched: list[tuple[Any, ...]] = []  # clicks whose impression is not there (yet)
         self._voids: set[bytes] = set()
-        self._position = (0, 0, 0)
+        self._position: tuple[int, ...] = (0, 0, 0)
         self._log: Log | None = None
 
     def read(self) -> Log:
         # Clicks first: an impression that is stored before its clicks is then never missed.
         before = self._position
-        clicks = self._store.rows("clicks", self._version, before[1])
-        voids = self._store.rows("voids", self._version, before[2])
-        impressions = self._store.rows("impressions", self._version, before[0])
-        if self._log is not None and not (clicks or voids or impressions):
-            return self._log
-        self._impressions += impressions
-        self._clicks += clicks
-        self._voids.update(row[2] for row in voids)
-        new = sorted({row[3] for row in impressions} - self._designs.keys())
-        for id, digest, *parts in self._store.designs(new):
-            try:
-                self._designs[id] = Design.from_parts(digest, parts)
-            except CorruptDesign:
-                self._designs[id] = None
-        tables = zip((impressions, clicks, voids), before)
-        impressions_to, clicks_to, voids_to = (rows[-1][0] if rows else old for rows, old in tables)
-        self._position = impressions_to, clicks_to, voids_to
-        self._log = self._arrays()
+        clicks = list(self._store.rows("clicks", self._version, before[1]))
+        voids = list(self._store.rows("voids", self._version, before[2]))
+        blocks, impressions_to = self._new_impressions(before[0])
+        others_to = (rows[-1][0] if rows else old for rows, old in zip((clicks, voids), before[1:]))
+        self._position = impressions_to, *others_to
+        if self._log is None or self._position != before:
+            self._voids.update(row[2] for row in voids)
+            self._add_impressions(blocks)
+            self._match([*self._unmatched, *clicks])
+            self._log = self._arrays()
         return self._log
 
+    def _new_impressions(self, after: int) -> tuple[list[NDArray[np.void]], int]:
+        rows, blocks = iter(self._store.rows("impressions", self._version, after)), []
+        while some := list(islice(rows, BLOCK)):
+            after = some[-1][0]
+            blocks.append(np.array([(key, *rest) for _, key, _, *rest in some], IMPRESSION))
+        return blocks, after
+
+    def _add_impressions(self, blocks: list[NDArray[np.void]]) -> None:
+        if not blocks:
+            return
+        new = np.concatenate(blocks)
+        new["design"] = self._designs.numbers(new["design"])
+        order = np.argsort(new["key"])
+        keys = np.empty(len(new), SORTED)
+        keys["key"], keys["at"] = new["key"][order], len(self._impressions) + order
+        self._sorted = np.insert(self._sorted, np.searchsorted(self._sorted["key"], keys["key"]), keys)
+        self._impressions = np.concatenate([self._impressions, new])
+
+    def _match(self, clicks: list[tuple[Any, ...]]) -> None:
+        """Note for each click its impression, and where in that impression's design its document is."""
+        keys = np.array([row[2] for row in clicks], KEY)
+        place = np.minimum(np.searchsorted(self._sorted["key"], keys), len(self._sorted) - 1)
+        known = self._sorted["key"][place] == keys if len(self._sorted) else np.zeros(len(keys), bool)
+        at = self._sorted["at"][place[known]]
+        matched = list(compress(clicks, known))
+        new = np.empty(len(at), CLICK)
+        new["at"], new["late"] = at, [row[4] for row in matched]
+        cell, designs = self._designs.cell, self._impressions["design"][at].tolist()
+        new["cell"] = [cell(design, row[3]) for design, row in zip(designs, matched)]
+        self._clicks = np.concatenate([self._clicks, new])
+        self._unmatched = list(compress(clicks, ~known))
+
     def _arrays(self) -> Log:
-        left_out: Counter[str] = Counter()
-        used, kept = self._sound(left_out)
-        flat = _flatten([self._designs[id] for id in used], self._k)
-        number_of = {id: number for number, id in enumerate(used)}
-        kept.sort(key=lambda row: (row[6], row[1]))
-        columns = np.array([(number_of[row[3]], row[4], row[5], row[6]) for row in kept], np.int64).reshape(-1, 4)
-        design, unit, time = columns[:, 0].copy(), columns[:, 2].copy(), columns[:, 3].copy()
-        row = flat["row_offsets"][design] + columns[:, 1]
-        clicks = self._clicked(kept, flat["rankings"][row], flat["slot_offsets"][design], left_out)
+        rows = self._impressions
+        void = np.isin(rows["key"], np.array(sorted(self._voids), KEY))
+        sound = self._designs.may_show(rows["design"], rows["place"]) & ~void
+        left_out = {"void impressions": int(void.sum()), "damaged impressions": int((~sound & ~void).sum())}
+        # By time, then key: as two numbers, which sort faster than bytes.
+        key = np.ascontiguousarray(rows["key"]).view(np.uint8).reshape(-1, KEY_BYTES)
+        start, end = np.ascontiguousarray(key[:, :8]).view(">u8"), np.ascontiguousarray(key[:, 8:]).view(">u2")
+        order = np.lexsort((end[:, 0], start[:, 0], rows["time"]))
+        order = order[sound[order]]
+        kept = rows[order]
+        number, flat = self._designs.flat(kept["design"])
+        design = number[kept["design"]]
+        row = flat["row_offsets"][design] + kept["place"]
+        position = np.full(len(rows), -1)
+        position[order] = np.arange(len(order))
+        clicks = self._clicked(position, flat["rankings"], row, flat["slot_offsets"][design], left_out)
         return Log(
             k=self._k,
             design=design,
             row=row,
-            unit=unit,
-            time=time,
+            unit=kept["unit"].copy(),
+            time=kept["time"].copy(),
             clicks=clicks,
-            left_out=dict(sorted((+left_out).items())),
+            left_out={what: count for what, count in sorted(left_out.items()) if count},
             position=self._position,
             **flat,
         )
 
-    def _sound(self, left_out: Counter[str]) -> tuple[list[int], list[tuple[Any, ...]]]:
-        """Ids of the designs in use, by digest, and the impressions that count."""
-        kept = []
-        for row in self._impressions:
-            design = self._designs.get(row[3])
-            if row[1] in self._voids:
-                left_out["void impressions"] += 1
-            elif design is None or not 0 <= row[4] < len(design.weights) or design.weights[row[4]] == 0:
-                left_out["damaged impressions"] += 1
-            else:
-                kept.append(row)
-        used = {row[3]: self._designs[row[3]] for row in kept}
-        by_digest = sorted(used, key=lambda id: b"" if (design := used[id]) is None else design.digest)
-        return by_digest, kept
-
     def _clicked(
-        self, kept: list[tuple[Any, ...]], shown: IntArray, first_slot: IntArray, left_out: Counter[str]
+        self, position: IntArray, rankings: IntArray, row: IntArray, first_slot: IntArray, left_out: dict[str, int]
     ) -> BoolArray:
         """Which ranks of the impressions were clicked; what else was clicked is counted."""
-        index = {row[1]: i for i, row in enumerate(kept)}
-        every = {row[1] for row in self._impressions}
-        clicks = np.zeros((len(kept), self._k), bool)
-        late = {(row[2], row[3]) for row in self._clicks if row[4]} - {
-            (row[2], row[3]) for row in self._clicks if not row[4]
-        }
-        left_out["late clicks"] += len(late)
-        at: list[tuple[int, int]] = []
-        for _, _, key, document, is_late in self._clicks:
-            if is_late:
-                continue
-            i = index.get(key)
-            if i is None:
-                left_out["clicks on void impressions" if key in every else "clicks without impression"] += 1
-                continue
-            design = self._designs[kept[i][3]]
-            slot = None if design is None else design.slot_of.get(document)
-            if slot is not None:
-                at.append((i, slot))
-            elif design is not None and checksum(document) in design.rest:
-                left_out["clicks on later pages"] += 1
-            else:
-                left_out["clicks on what was not shown"] += 1
-        if at:
-            i, slot = np.array(at, np.int64).T
-            hit = shown[i] == (first_slot[i] + slot)[:, None]
-            clicks[i[hit.any(1)], hit.argmax(1)[hit.any(1)]] = True
-            left_out["clicks on later pages"] += int((~hit.any(1)).sum())
+        late = self._clicks["late"]
+        unmatched_late, unmatched = ({row[2:4] for row in self._unmatched if row[4] == when} for when in (True, False))
+        pair = self._clicks["at"] * CELLS + self._clicks["cell"]
+        at, cell = position[self._clicks["at"][~late]], self._clicks["cell"][~late]
+        valid = at >= 0
+        at, cell = at[valid], cell[valid]
+        slot = cell < LATER_PAGE
+        i = at[slot]
+        hit = rankings[row[i]] == (first_slot[i] + cell[slot])[:, None]
+        on_page = hit.any(1)
+        only_late = ~np.isin(pair[late], pair[~late]) if late.any() else late[:0]
+        left_out["late clicks"] = int(only_late.sum()) + len(unmatched_late - unmatched)
+        left_out["clicks without impression"] = len(unmatched)
+        left_out["clicks on void impressions"] = int((~valid).sum())
+        left_out["clicks on what was not shown"] = int((cell >= NOT_SHOWN).sum())
+        left_out["clicks on later pages"] = int((~slot & (cell < NOT_SHOWN)).sum() + (~on_page).sum())
+        clicks = np.zeros((len(row), self._k), bool)
+        clicks[i[on_page], hit[on_page].argmax(1)] = True
         return clicks
 
 
-def _flatten(designs: list[Design | None], k: int) -> dict[str, Any]:
-    sound = [design for design in designs if design is not None]
+class _Designs:
+    """The designs that a log has needed so far, numbered in the order in which they were met."""
+
+    def __init__(self, store: Store, k: int) -> None:
+        self._store, self._k = store, k
+        self._number: dict[int, int] = {}  # of a design's row in the store
+        self._all: list[Design | None] = []  # None for a damaged one
+        self._offsets = np.zeros(1, np.int64)
+        self._possible = np.empty(0, bool)  # rankings that have a chance, of all designs
+        self._flat: tuple[IntArray, IntArray, dict[str, Any]] | None = None
+
+    def numbers(self, ids: IntArray) -> IntArray:
+        unique, inverse = np.unique(ids, return_inverse=True)
+        new = [id for id in unique.tolist() if id not in self._number]
+        found = {id: _sound(digest, parts) for id, digest, *parts in self._store.designs(new)}
+        self._number.update({id: len(self._all) + place for place, id in enumerate(new)})
+        fresh = [found.get(id) for id in new]
+        self._all += fresh
+        chances = [np.empty(0) if design is None else design.weights for design in fresh]
+        ends = self._offsets[-1] + np.cumsum([len(some) for some in chances], dtype=np.int64)
+        self._offsets = np.concatenate([self._offsets, ends])
+        self._possible = np.concatenate([self._possible, *(some > 0 for some in chances)])
+        return np.array([self._number[id] for id in unique.tolist()], np.int64)[inverse]
+
+    def may_show(self, design: IntArray, place: IntArray) -> BoolArray:
+        """Whether these designs have these rankings, with a chance above zero."""
+        row = self._offsets[design] + place
+        inside = (place >= 0) & (row < self._offsets[design + 1])
+        inside[inside] = self._possible[row[inside]]
+        return inside
+
+    def cell(self, design: int, document: str) -> int:
+        """The slot of a document, or that it is on a later page, or that it is on none."""
+        made = self._all[design]
+        slot = None if made is None else made.slot_of.get(document)
+        if slot is not None:
+            return slot
+        sum_of = checksum(document)
+        return sum_of + (LATER_PAGE if made is not None and sum_of in made.rest_sums else NOT_SHOWN)
+
+    def flat(self, used: IntArray) -> tuple[IntArray, dict[str, Any]]:
+        """New numbers of the designs in use, by digest, and their arrays; the last ones if the same are in use."""
+        needed = np.unique(used)
+        if self._flat is None or not np.array_equal(self._flat[0], needed):
+            sound = {one: design for one in needed.tolist() if (design := self._all[one]) is not None}
+            by_digest = sorted(sound, key=lambda one: sound[one].digest)
+            number = np.full(len(self._all), -1)
+            number[by_digest] = np.arange(len(by_digest))
+            self._flat = needed, number, _flatten([sound[one] for one in by_digest], self._k)
+        _, number, arrays = self._flat
+        return number, arrays
+
+
+def _sound(digest: bytes, parts: list[Any]) -> Design | None:
+    try:
+        return Design.from_parts(digest, parts)
+    except CorruptDesign:
+        return None
+
+
+def _flatten(sound: list[Design], k: int) -> dict[str, Any]:
     queries = tuple(sorted({design.query for design in sound}))
     query_number = {query: number for number, query in enumerate(queries)}
     names = sorted({(design.query, document) for design in sound for document in design.documents})

@@ -299,11 +299,9 @@ class SQLiteStore:
         row = self._read.execute("SELECT reason FROM voids WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
-    def rows(self, table: str, version: int, after: int) -> list[tuple[Any, ...]]:
+    def rows(self, table: str, version: int, after: int) -> Iterable[tuple[Any, ...]]:
         assert table in LOG_TABLES, table
-        return self._read.execute(
-            f"SELECT * FROM {table} WHERE id > ? AND version = ? ORDER BY id", (after, version)
-        ).fetchall()
+        return self._read.execute(f"SELECT * FROM {table} WHERE id > ? AND version = ? ORDER BY id", (after, version))
 
     def designs(self, ids: Sequence[int]) -> Iterable[tuple[Any, ...]]:
         for start in range(0, len(ids), 500):

@@ -187,7 +187,7 @@ class Store(Protocol):
         """Why an impression was taken out, if it was."""
         ...
 
-    def rows(self, table: str, version: int, after: int) -> list[tuple[Any, ...]]:
+    def rows(self, table: str, version: int, after: int) -> Iterable[tuple[Any, ...]]:
         """Rows of a log table with an id above ``after``, in order of id."""
         ...
 

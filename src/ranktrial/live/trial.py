@@ -402,7 +402,11 @@ class Trial:
         one = self._version if version is None else _pick(self.store.versions(self.name), version, self.name)
         with self._reading:
             reader = self._readers.setdefault(one.id, LogReader(self.store, one.id, self._versions[one.id].k))
-            return reader.read()
+            try:
+                return reader.read()
+            except BaseException:
+                del self._readers[one.id]
+                raise
 
     def report(self) -> Report:
         """What the trial says so far, from everything that is stored."""
