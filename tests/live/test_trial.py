@@ -316,3 +316,13 @@ def test_a_store_given_to_several_trials_stays_open(tmp_path: Path) -> None:
     assert store.trial_names() == ["one", "two"]
     assert len(Trial.open(store, "one", **QUIET).log()) == 1
     store.close()
+
+
+def test_slow_answers_are_remembered_by_the_store(trial: Trial, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0, 6_000_000, 0, 60_000_000, 0, 1])
+    with monkeypatch.context() as patch:
+        patch.setattr("ranktrial.live.trial.time.perf_counter_ns", ticks.__next__)
+        for unit in ("slow", "very slow", "quick"):
+            trial.rank("q", A, B, unit=unit)
+    told = {g.name: g for g in reopened(trial, clock).report().guardrails}["latency"]
+    assert (told.status, told.value) == ("fail", 2 / 3)

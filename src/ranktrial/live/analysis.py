@@ -186,6 +186,7 @@ class Analysis:
 
     log: Log
     config: TrialConfig
+    fit: Fit
     theta: Theta
     weights: Weights
     x: FloatArray
@@ -219,7 +220,7 @@ def analyse(log: Log, config: TrialConfig, last_theta: FloatArray, last_fitted: 
     )
     band = _band(sums, config.level, inflation)
     interval = (band[-1].low, band[-1].high) if band else (-np.inf, np.inf)
-    return Analysis(log, config, reported, weights, x, sums, band, interval)
+    return Analysis(log, config, fit, reported, weights, x, sums, band, interval)
 
 
 def _inflation(log: Log, fit: Fit, x: FloatArray, level: float) -> float:

@@ -12,11 +12,13 @@ from scipy import stats
 
 from ranktrial.arrays import FloatArray, weighted_counts
 from ranktrial.inference.intervals import UnitSums
-from ranktrial.live.analysis import Analysis, click_sums, plain_values
-from ranktrial.live.log import Log
+from ranktrial.live.analysis import Analysis, Weights, click_sums, plain_values, slot_weights
+from ranktrial.live.log import GROUPS, Log
 from ranktrial.live.schemas import Guardrail, Status
+from ranktrial.users.jackknife import jackknife_variance
 
 WARN, FAIL = 0.01, 0.001  # probability of a false alarm
+SLOW = {"calls over 5 ms": 5_000_000, "calls over 50 ms": 50_000_000}  # tallies of rank, in nanoseconds
 BINS = 10
 NOT_YET = float("nan")
 
@@ -29,7 +31,7 @@ def guardrails(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequ
         *(check(analysis) for check in checks),
         clicks(analysis, tallies),
         faults(analysis, tallies),
-        latency(nanoseconds),
+        latency(analysis, tallies, nanoseconds),
     )
 
 
@@ -140,18 +142,24 @@ def holdback(analysis: Analysis) -> Guardrail:
     if len(rows) < 200 or min((log.arm[rows] > 0).sum(), (log.arm[rows] < 0).sum()) < 50:
         return _not_yet(name, f"{len(rows)} plain A/B impressions, 200 are needed")
     from_clicks = plain_values(log, config, rows)
-    away = UnitSums.of(
-        from_clicks - _as_if_plain(analysis)[rows], None if config.unit == "impression" else log.unit[rows]
-    )
-    z = away.mean / away.standard_error if away.standard_error > 0 else 0.0
-    p = float(2 * stats.norm.sf(abs(z)))
-    text = f"On {len(rows):,} plain A/B impressions clicks alone and the click model differ by {away.mean:+.4f} (z = {z:+.2f})."
-    return Guardrail(name=name, status=_by_chance(p), value=float(z), text=text)
+    away = from_clicks - _as_if_plain(log, analysis.weights)[rows]
+    error, tails = UnitSums.of(away, None if config.unit == "impression" else log.unit[rows]).standard_error, stats.norm
+    if analysis.fit.without is not None:  # theta is as uncertain as the clicks it was fitted to
+        without = [
+            (from_clicks - _as_if_plain(log, slot_weights(log, theta))[rows])[log.group[rows] != group].mean()
+            for group, theta in enumerate(analysis.fit.without)
+        ]
+        error = float(np.sqrt(jackknife_variance(np.array(without)[:, None])[0, 0]))
+        tails = stats.t(GROUPS - 1)
+    z = float(away.mean() / error) if error > 0 else 0.0
+    p = float(2 * tails.sf(abs(z)))
+    told = f"differ by {away.mean():+.4f}, which is {z:+.2f} standard errors"
+    text = f"On {len(rows):,} plain A/B impressions clicks alone and the click model {told}."
+    return Guardrail(name=name, status=_by_chance(p), value=z, text=text)
 
 
-def _as_if_plain(analysis: Analysis) -> FloatArray:
+def _as_if_plain(log: Log, weights: Weights) -> FloatArray:
     """IPS values by the exposure of the plain lists alone: A's and B's, half of the time each."""
-    weights, log = analysis.weights, analysis.log
     rho = (weights.by_a + weights.by_b) / 2
     worth = np.divide(weights.lam, rho, out=np.zeros_like(rho), where=rho > 0)
     return click_sums(log, worth)
@@ -276,10 +284,14 @@ def faults(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
     return Guardrail(name="fallbacks", status=_above(share, 0.001, 0.01), value=share, text=text)
 
 
-def latency(nanoseconds: Sequence[int]) -> Guardrail:
-    """Is ``rank`` quick enough? Of the latest calls in this process."""
-    if not nanoseconds:
-        return _not_yet("latency", "this process has shown nothing")
-    milliseconds = float(np.percentile(np.array(nanoseconds), 99)) / 1e6
-    text = f"99 of 100 calls of rank took less than {milliseconds:.2f} ms."
-    return Guardrail(name="latency", status=_above(milliseconds, 5, 50), value=milliseconds, text=text)
+def latency(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequence[int]) -> Guardrail:
+    """Is ``rank`` quick enough, in all processes?"""
+    calls = max(len(analysis.log), len(nanoseconds))
+    if not calls:
+        return _not_yet("latency", "nothing has been shown")
+    slow, very_slow = (tallies.get(name, 0) / calls for name in SLOW)
+    text = f"{slow:.2%} of calls of rank took more than 5 ms."
+    if nanoseconds:
+        text += f" In this process 99 of 100 took less than {np.percentile(np.array(nanoseconds), 99) / 1e6:.2f} ms."
+    status: Status = "fail" if very_slow > 0.01 else "warn" if slow > 0.01 else "pass"
+    return Guardrail(name="latency", status=status, value=slow, text=text)

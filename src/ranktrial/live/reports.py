@@ -9,7 +9,7 @@ import numpy as np
 
 from ranktrial.arrays import weighted_counts
 from ranktrial.live.analysis import Analysis, forecast
-from ranktrial.live.guardrails import guardrails
+from ranktrial.live.guardrails import SLOW, guardrails
 from ranktrial.live.schemas import Contributor, Guardrail, Part, Report
 from ranktrial.live.store import Version
 
@@ -32,6 +32,8 @@ def make_report(
         tallies[what] += count
     sorted_tallies = dict(sorted((what, count) for what, count in tallies.items() if count))
     checks = guardrails(analysis, sorted_tallies, nanoseconds)
+    for name in SLOW:
+        sorted_tallies.pop(name, None)  # chance decides about these; the rest of a report follows from the log
     return Report(
         trial=name,
         version=version.number,

@@ -27,6 +27,7 @@ from ranktrial.arrays import FloatArray
 from ranktrial.live import keys
 from ranktrial.live.analysis import Analysis, Fit, analyse, fit_theta
 from ranktrial.live.designs import CorruptDesign, Design, make_design, whole_order
+from ranktrial.live.guardrails import SLOW
 from ranktrial.live.log import Log, LogReader
 from ranktrial.live.reports import make_report
 from ranktrial.live.schemas import Report, TrialConfig
@@ -226,7 +227,11 @@ class Trial:
             shown = self._rank(query, a, b, unit, offset, size)
         except Exception as fault:
             shown = self._fallback(a, offset, size, _reason(fault))
-        self._nanoseconds.append(time.perf_counter_ns() - start)
+        took = time.perf_counter_ns() - start
+        self._nanoseconds.append(took)
+        for name, least in SLOW.items():
+            if took > least:
+                self._tally(name)
         if wait and shown.fallback is None:
             try:
                 shown.stored.result(self._patience)
