@@ -324,5 +324,7 @@ def test_slow_answers_are_remembered_by_the_store(trial: Trial, clock: Clock, mo
         patch.setattr("ranktrial.live.trial.time.perf_counter_ns", ticks.__next__)
         for unit in ("slow", "very slow", "quick"):
             trial.rank("q", A, B, unit=unit)
-    told = {g.name: g for g in reopened(trial, clock).report().guardrails}["latency"]
+    report = reopened(trial, clock).report()
+    told = {g.name: g for g in report.guardrails}["latency"]
     assert (told.status, told.value) == ("fail", 2 / 3)
+    assert (report.trial, report.tallies) == ("t", {})

@@ -32,8 +32,8 @@ def make_report(
         tallies[what] += count
     sorted_tallies = dict(sorted((what, count) for what, count in tallies.items() if count))
     checks = guardrails(analysis, sorted_tallies, nanoseconds)
-    for name in SLOW:
-        sorted_tallies.pop(name, None)  # chance decides about these; the rest of a report follows from the log
+    for slow in SLOW:
+        sorted_tallies.pop(slow, None)  # chance decides about these; the rest of a report follows from the log
     return Report(
         trial=name,
         version=version.number,
