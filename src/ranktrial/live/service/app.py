@@ -165,6 +165,17 @@ def _add_routes(app: FastAPI) -> None:
         )
 
     takes_json = (400, 413, 415)
+    # These two first: routes are tried in their order.
+    example = {"query": "red shoes", "a": ["sku-1", "sku-2", "sku-3"], "b": ["sku-3", "sku-1"], "unit": "user-17"}
+    add(
+        "POST", "/v1/trials/{name}/rank", rank, "serve", RankResponse, *takes_json,
+        extra=body_of(RankRequest, example), kind=Direct,
+    )  # fmt: skip
+    add(
+        "POST", "/v1/events", take_events, "ingest", event_batches.EventResults, *takes_json,
+        extra=body_of((ClickEvent, event_batches.UBIEvent), [{"id": "AAAAAWkZIDwK5...", "document": "sku-3"}]),
+        kind=Direct,
+    )  # fmt: skip
     add("GET", "/v1/trials", list_trials, "read", TrialList)
     add("GET", "/v1/trials/{name}", get_trial, "read", TrialInfo)
     add(
@@ -172,20 +183,10 @@ def _add_routes(app: FastAPI) -> None:
         extra=body_of(TrialConfig, {"method": "LogOpt()", "k": 10}),
         responses={201: {"model": TrialInfo, "description": "A new trial, or a new version of it"}},
     )  # fmt: skip
-    example = {"query": "red shoes", "a": ["sku-1", "sku-2", "sku-3"], "b": ["sku-3", "sku-1"], "unit": "user-17"}
-    add(
-        "POST", "/v1/trials/{name}/rank", rank, "serve", RankResponse, *takes_json,
-        extra=body_of(RankRequest, example), kind=Direct,
-    )  # fmt: skip
     add("POST", "/v1/trials/{name}/update", update, "admin", Fitted)
     add("POST", "/v1/trials/{name}/stop", stop, "admin", TrialInfo)
     unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names"}}
     add("GET", "/v1/trials/{name}/report", report, "read", Report, responses=unchanged)
-    add(
-        "POST", "/v1/events", take_events, "ingest", event_batches.EventResults, *takes_json,
-        extra=body_of((ClickEvent, event_batches.UBIEvent), [{"id": "AAAAAWkZIDwK5...", "document": "sku-3"}]),
-        kind=Direct,
-    )  # fmt: skip
     add("GET", "/metrics", show_metrics, "read", Health, responses={200: {"content": {"text/plain": {}}}})
     for path, endpoint in (("/healthz", healthz), ("/readyz", readyz)):
         app.add_api_route(
