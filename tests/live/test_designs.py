@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ranktrial.design.closed_form import closed_form
 from ranktrial.live import keys
-from ranktrial.live.designs import CorruptDesign, Design, make_design, whole_order
+from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of
 from ranktrial.rankings import Pair
 
 THETA = np.array([1, 0.5, 0.25])
@@ -107,7 +107,20 @@ def test_no_draw_shows_what_has_no_weight(chance: float) -> None:
 
 
 def test_later_pages_take_turns() -> None:
-    assert whole_order(["y", "w"], list("wxyz"), list("ywvut")) == list("ywxvzut")
+    def page(offset: int, size: int | None) -> str:
+        return "".join(page_of(["y", "w"], list("wxyz"), list("ywvut"), 2, offset, size))
+
+    assert page(0, None) == "ywxvzut"
+    assert [page(offset, 3) for offset in (0, 3, 6, 9)] == ["ywx", "vzu", "t", ""]
+    assert [page(offset, 2) for offset in (0, 1, 2)] == ["yw", "wx", "xv"]
+
+
+def test_nothing_takes_the_place_of_what_a_short_list_lacks() -> None:
+    def page(offset: int, size: int | None) -> str:
+        return "".join(page_of(["x"], ["x"], list("yz"), 3, offset, size))
+
+    assert [page(0, None), page(0, 3), page(0, 10), page(1, 2)] == ["x", "x", "x", ""]
+    assert [page(3, None), page(3, 1), page(4, 5)] == ["yz", "y", "z"]
 
 
 def test_ids_cannot_be_forged() -> None:

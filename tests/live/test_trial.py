@@ -105,15 +105,25 @@ def test_pages_continue_one_draw(trial: Trial) -> None:
 def test_lists_of_every_kind_have_an_outcome(tmp_path: Path, method: str, a: list[str], b: list[str]) -> None:
     with Trial.create(tmp_path / "t.db", method=method, k=3, seed=1, **QUIET) as trial:
         for i in range(60):
-            shown = trial.rank("q", a, b, unit=f"u{i}")
+            shown, rest = (trial.rank("q", a, b, unit=f"u{i}", offset=offset) for offset in (0, 3))
             assert shown.fallback is None
-            assert sorted(shown.ranking) == sorted({*a, *b})
+            assert sorted({*shown.ranking, *rest.ranking}) == sorted({*a, *b})
+            assert shown.ranking[3:] == (rest.ranking if len(shown.ranking) > 3 else [])
             for document in shown.ranking[:3]:
                 trial.click(shown.id, document, wait=False)
         report = trial.report()
         assert report.impressions == 60
         assert report.delta == report.delta  # a number
         trial.update()
+
+
+@pytest.mark.parametrize(("a", "seen"), [([], {"", "b0 b1"}), (["a0"], {"a0", "b0 b1"})])
+def test_in_an_ab_test_nobody_sees_the_other_list_in_the_place_of_a_short_one(
+    tmp_path: Path, a: list[str], seen: set[str]
+) -> None:
+    with Trial.create(tmp_path / "t.db", method="AB()", k=3, seed=1, **QUIET) as trial:
+        shown = [trial.rank("q", a, ["b0", "b1"], unit=f"u{i}") for i in range(40)]
+    assert {" ".join(one.ranking) for one in shown} == seen
 
 
 def test_two_empty_lists_show_nothing_and_are_no_impression(trial: Trial) -> None:
@@ -147,6 +157,7 @@ def test_numbers_are_ids_too(trial: Trial) -> None:
         ("q", A, [None]),
         ("q", A, [1.5]),
         ("q", A, ["\ud800"]),
+        ("q", [*A, "\ud800"], B),
         ("q", A, 7),
         (b"bytes", A, B),
     ],
@@ -328,3 +339,24 @@ def test_slow_answers_are_remembered_by_the_store(trial: Trial, clock: Clock, mo
     told = {g.name: g for g in report.guardrails}["latency"]
     assert (told.status, told.value) == ("fail", 2 / 3)
     assert (report.trial, report.tallies) == ("t", {})
+
+
+@pytest.mark.parametrize("bad", ["smallest", "click_window", "eta"])
+def test_numbers_of_the_configuration_are_finite(tmp_path: Path, bad: str) -> None:
+    with pytest.raises(ValueError, match=bad):
+        Trial.create(tmp_path / "t.db", **{**QUIET, bad: float("inf")})
+    assert not (tmp_path / "t.db").exists()
+
+
+def test_strange_pages_of_a_fallback_still_have_a_list(trial: Trial) -> None:
+    for offset, size in (("0", None), (None, None), (0, "all"), (-3, -1)):
+        shown = trial.rank("q", A, B, unit="u", offset=offset, size=size)  # type: ignore[arg-type]
+        assert (shown.fallback, shown.ranking) == ("bad input", A)
+
+
+def test_designs_let_go_of_long_lists(trial: Trial) -> None:
+    long = [f"doc {i}" for i in range(1000)]
+    trial.rank("q", long, long[::-1], unit="u", wait=True)
+    (design,) = trial._designs.values()
+    assert not isinstance(design.below, tuple)
+    assert len(design.rest) == 1000 - 6

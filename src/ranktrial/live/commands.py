@@ -127,14 +127,14 @@ def run_server(
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    address, port = listening.getsockname()[:2]
     app = create_app(
         store,
         keys=keys,
         click_actions=frozenset(click_actions) if click_actions else CLICK_ACTIONS,
-        hosts=LOOPBACK_NAMES if keys is None else None,
+        hosts=(*LOOPBACK_NAMES, address) if keys is None else None,
         log_all=log_requests,
     )
-    address, port = listening.getsockname()[:2]
     logging.getLogger("ranktrial.service").info("listening", extra={"address": address, "port": port})
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # uvicorn ends cleanly, then raises the signal again: to no effect
@@ -160,7 +160,12 @@ def add(
     with plain_errors():
         file = KeyFile.beside(store) if keys is None else KeyFile(keys)
         print(file.add(name, scope))
-    err.print(f"in {file.path}; a running service knows it within a second", style="dim", highlight=False)
+    err.print(
+        f"in {file.path}; a service that runs with this file knows it within a second, one that was started before there "
+        "were keys must be started again",
+        style="dim",
+        highlight=False,
+    )
 
 
 @keys_app.command("list")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import accumulate, chain, zip_longest
+from itertools import accumulate, chain, islice, zip_longest
 from zlib import crc32
 
 import numpy as np
@@ -60,7 +60,9 @@ class Design:
         """Check sums of the documents below the top k. Not made before the design is stored: that is not in ``rank``."""
         if isinstance(self.below, np.ndarray):
             return self.below
-        return np.array(sorted(map(checksum, self.below)), np.uint32)
+        sums = np.array(sorted(map(checksum, self.below)), np.uint32)
+        object.__setattr__(self, "below", sums)  # lets go of the names, which may be many
+        return sums
 
     @cached_property
     def parts(self) -> tuple[str, int, str, bytes, bytes, bytes, bytes, bytes]:
@@ -174,8 +176,15 @@ def make_design(
     return Design(query, bias, tuple(slot_of), own[0], own[1], table, shares, below)
 
 
-def whole_order(top: Sequence[str], a: Sequence[str], b: Sequence[str]) -> list[str]:
-    """The top k, then what is left of both lists: A's next, B's next, in turn, each once. Later pages continue it."""
-    order = dict.fromkeys(chain(top, chain.from_iterable(zip_longest(a, b, fillvalue=ENDED))))
-    order.pop(ENDED, None)
-    return list(order)
+def page_of(top: Sequence[str], a: Sequence[str], b: Sequence[str], k: int, offset: int, size: int | None) -> list[str]:
+    """Part of the top k and what follows from rank k on: what is left of both lists, A's next, B's next, in turn, each once.
+
+    Where the top is shorter than k nothing takes the place of what is missing: a page that begins there ends there.
+    """
+    end = None if size is None else offset + size
+    page = list(top[offset:end])
+    if (end is None or end > k) and (len(top) == k or offset >= k):
+        order = dict.fromkeys(chain(top, chain.from_iterable(zip_longest(a, b, fillvalue=ENDED))))
+        order.pop(ENDED, None)
+        page += islice(order, len(top) + max(offset - k, 0), None if end is None else len(top) + end - k)
+    return page

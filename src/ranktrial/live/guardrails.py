@@ -52,11 +52,12 @@ def sample_ratio(analysis: Analysis) -> Guardrail:
     log, name = analysis.log, "sample ratio"
     for_a, for_b = analysis.config.plain
     shares = np.array([1 - for_a - for_b, for_a, for_b])
-    seen = np.array([(log.arm == 0).sum(), (log.arm > 0).sum(), (log.arm < 0).sum()])
+    arm = log.arm[log.drawn]
+    seen = np.array([(arm == 0).sum(), (arm > 0).sum(), (arm < 0).sum()])
     used = shares > 1e-12
-    if len(log) * shares[used].min() < 5 or used.sum() < 2:
+    if len(arm) * shares[used].min() < 5 or used.sum() < 2:
         return _not_yet(name, "too few impressions for a comparison")
-    p = float(stats.chisquare(seen[used], len(log) * shares[used] / shares[used].sum()).pvalue)
+    p = float(stats.chisquare(seen[used], len(arm) * shares[used] / shares[used].sum()).pvalue)
     told = f"{seen[0]:,} by design, {seen[1]:,} plain A, {seen[2]:,} plain B"
     wanted = " / ".join(f"{share:.3g}" for share in shares)
     return Guardrail(name=name, status=_by_chance(p), value=p, text=f"{told}; configured {wanted} (p = {p:.3g}).")
@@ -77,9 +78,10 @@ def calibration(analysis: Analysis) -> Guardrail:
     bin_of_row = np.clip((middle * BINS).astype(np.int64), 0, BINS - 1)
     chance = weighted_counts(design_of_row * BINS + bin_of_row, log.weights, log.n_designs * BINS).reshape(-1, BINS)
     chance /= chance.sum(1, keepdims=True)
-    seen = np.bincount(bin_of_row[log.row], minlength=BINS)
-    expected = log.per_design @ chance
-    covariance = np.diag(expected) - (chance * log.per_design[:, None]).T @ chance
+    seen = np.bincount(bin_of_row[log.row[log.drawn]], minlength=BINS)
+    draws = np.bincount(log.design[log.drawn], minlength=log.n_designs)
+    expected = draws @ chance
+    covariance = np.diag(expected) - (chance * draws[:, None]).T @ chance
     used = np.diag(covariance) > 5
     if used.sum() < 1:
         return _not_yet(name, "what was shown left nothing to chance")
@@ -208,8 +210,9 @@ def bias(analysis: Analysis) -> Guardrail:
         return Guardrail(name=name, status="pass", value=0.0, text="An A/B test needs none.")
     if not analysis.config.refit:
         return Guardrail(name=name, status="pass", value=0.0, text="Taken as known, as configured.")
-    if not theta.fitted:
-        text = f"Assumed, not fitted, so the interval does not hold its error: {theta.note}."
+    if analysis.fit.theta is None:
+        how = "From fewer clicks" if theta.fitted else "Assumed, not fitted"
+        text = f"{how}, so the interval does not hold its error: {theta.note}."
         return Guardrail(name=name, status="warn", value=NOT_YET, text=text)
     worst = max(theta.standard_error)
     text = f"Fitted, standard error at most {worst:.3f}; it widens the interval by {theta.inflation - 1:.0%}."
@@ -290,7 +293,7 @@ def latency(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequenc
     if not calls:
         return _not_yet("latency", "nothing has been shown")
     slow, very_slow = (tallies.get(name, 0) / calls for name in SLOW)
-    text = f"{slow:.2%} of calls of rank took more than 5 ms."
+    text = f"{100 * slow:.2g} calls of rank in 100 impressions took more than 5 ms."
     if nanoseconds:
         text += f" In this process 99 of 100 took less than {np.percentile(np.array(nanoseconds), 99) / 1e6:.2f} ms."
     status: Status = "fail" if very_slow > 0.01 else "warn" if slow > 0.01 else "pass"

@@ -109,6 +109,14 @@ class Log:
         return before, contributions(before, "past", refits=None)
 
     @cached_property
+    def drawn(self) -> IntArray:
+        """Impressions that are draws of their own: a unit that asks the same again, with other lists, has the same luck."""
+        query = self.query[self.design]
+        order = np.lexsort((self.unit, query))
+        again = (np.diff(self.unit[order]) == 0) & (np.diff(query[order]) == 0)
+        return np.sort(order[np.append(True, ~again)[: len(order)]])
+
+    @cached_property
     def per_design(self) -> IntArray:
         """Impressions of each design."""
         return np.bincount(self.design, minlength=self.n_designs)

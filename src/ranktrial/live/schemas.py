@@ -58,6 +58,8 @@ class TrialConfig(_Frozen):
         seed: For a trial that must repeat exactly (tests, demonstrations): the secret is made from it.
     """
 
+    model_config = ConfigDict(allow_inf_nan=False)  # what is not finite could not be read back
+
     method: str = "LogOpt()"
     k: int = Field(10, ge=1, le=MOST_RANKS)
     floor: float = Field(0.5, ge=0, le=1)

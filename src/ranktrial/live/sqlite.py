@@ -15,7 +15,7 @@ import queue
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -101,8 +101,7 @@ class SQLiteStore:
         self._patience, self._write_patience = patience, write_patience
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._queue_size, self._waiting = queue_size, 0
-        self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
+        self._idle: list[sqlite3.Connection] = []  # connections for reading
         self._lock = threading.Lock()
         self._tally: Counter[tuple[int, str]] = Counter()
         self._design_ids: dict[bytes, int] = {}  # of the writing thread
@@ -122,32 +121,45 @@ class SQLiteStore:
         connection.execute("PRAGMA synchronous=FULL")
         return connection
 
-    @property
-    def _read(self) -> sqlite3.Connection:
-        """A connection per thread."""
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection for as long as it is needed; there are as many as were needed at once."""
+        with self._lock:
             if self._closed:
                 raise StoreError(f"{self.path} is closed")
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
             connection = self._connect(self._patience)
-            self._local.connection = connection
+        sound = True
+        try:
+            yield connection
+        except sqlite3.Error:
+            sound = False  # a fresh one next time: whatever was wrong may be over
+            raise
+        finally:
             with self._lock:
-                self._readers.append(connection)
-        return connection
+                keep = sound and not self._closed
+                if keep:
+                    self._idle.append(connection)
+            if not keep:
+                connection.close()
+
+    def _select(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._reading() as connection:
+            return connection.execute(statement, values).fetchall()
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def put(self, row: Row) -> Stored:
-        if self._closed:
-            raise StoreError(f"{self.path} is closed")
-        size = _size(row)
+        size, item = _size(row), _Item(row)
         with self._lock:
+            if self._closed:
+                raise StoreError(f"{self.path} is closed")
             # Taking something back must always be possible.
             if self._waiting and self._waiting + size > self._queue_size and not isinstance(row, Void):
                 raise Overloaded(f"{self._waiting} rows wait to be written to {self.path}")
             self._waiting += size
-        item = _Item(row)
-        self._queue.put(item)
+            self._queue.put(item)
         return item.done
 
     @property
@@ -267,61 +279,59 @@ class SQLiteStore:
         self.put(Nothing()).result(timeout)
 
     def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._queue.put(None)
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
         self._thread.join()
         with self._lock:
-            for connection in self._readers:
-                connection.close()
+            while self._idle:
+                self._idle.pop().close()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def tallies(self, version: int) -> Counter[str]:
-        stored = self._read.execute("SELECT name, count FROM tallies WHERE version = ?", (version,)).fetchall()
+        stored = self._select("SELECT name, count FROM tallies WHERE version = ?", (version,))
         with self._lock:
             waiting = {name: count for (of, name), count in self._tally.items() if of == version}
         return Counter(dict(stored)) + Counter(waiting)
 
     def impression(self, key: bytes) -> Impression | None:
-        row = self._read.execute(
+        found = self._select(
             f"""SELECT i.version, i.place, i.unit, i.time, d.digest, {DESIGN_COLUMNS}
                 FROM impressions i JOIN designs d ON d.id = i.design WHERE i.key = ?""",
             (key,),
-        ).fetchone()
-        if row is None:
+        )
+        if not found:
             return None
-        version, place, unit, time, digest, *parts = row
+        version, place, unit, time, digest, *parts = found[0]
         return Impression(key, version, Design.from_parts(digest, parts), place, unit, time)
 
     def void(self, key: bytes) -> str | None:
-        row = self._read.execute("SELECT reason FROM voids WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
+        found = self._select("SELECT reason FROM voids WHERE key = ?", (key,))
+        return str(found[0][0]) if found else None
 
     def rows(self, table: str, version: int, after: int) -> Iterable[tuple[Any, ...]]:
         assert table in LOG_TABLES, table
-        return self._read.execute(f"SELECT * FROM {table} WHERE id > ? AND version = ? ORDER BY id", (after, version))
+        statement = f"SELECT * FROM {table} WHERE id > ? AND version = ? ORDER BY id"
+        with self._reading() as connection:
+            yield from connection.execute(statement, (after, version))
 
     def designs(self, ids: Sequence[int]) -> Iterable[tuple[Any, ...]]:
         for start in range(0, len(ids), 500):
             some = ids[start : start + 500]
             marks = ",".join("?" * len(some))
-            yield from self._read.execute(
-                f"SELECT id, digest, {DESIGN_COLUMNS} FROM designs WHERE id IN ({marks})", some
-            )
+            yield from self._select(f"SELECT id, digest, {DESIGN_COLUMNS} FROM designs WHERE id IN ({marks})", some)
 
     def count(self, version: int, after: int) -> tuple[int, int]:
-        row = self._read.execute(
-            "SELECT count(*), coalesce(max(id), ?) FROM impressions WHERE id > ? AND version = ?",
-            (after, after, version),
-        ).fetchone()
-        return int(row[0]), int(row[1])
+        statement = "SELECT count(*), coalesce(max(id), ?) FROM impressions WHERE id > ? AND version = ?"
+        count, last = self._select(statement, (after, after, version))[0]
+        return int(count), int(last)
 
     # --- what is rare ---------------------------------------------------------------------------------------------------
 
     def trial(self, name: str | None) -> tuple[str, bytes, bool]:
-        found = self._read.execute("SELECT name, secret, stopped FROM trials ORDER BY name").fetchall()
+        found = self._select("SELECT name, secret, stopped FROM trials ORDER BY name")
         names = [row[0] for row in found]
         if name is None and len(found) != 1:
             raise StoreError(f"{self.path} holds {len(found)} trials ({', '.join(names) or 'none'}): name one")
@@ -331,11 +341,11 @@ class SQLiteStore:
         return str(row[0]), bytes(row[1]), row[2] is not None
 
     def trial_names(self) -> list[str]:
-        return [row[0] for row in self._read.execute("SELECT name FROM trials ORDER BY name")]
+        return [row[0] for row in self._select("SELECT name FROM trials ORDER BY name")]
 
     def trial_of_version(self, version: int) -> str | None:
-        row = self._read.execute("SELECT trial FROM versions WHERE id = ?", (version,)).fetchone()
-        return None if row is None else str(row[0])
+        found = self._select("SELECT trial FROM versions WHERE id = ?", (version,))
+        return str(found[0][0]) if found else None
 
     def _rarely(self, statement: str, values: tuple[Any, ...]) -> None:
         connection = self._connect(self._write_patience)
@@ -349,14 +359,14 @@ class SQLiteStore:
         self._rarely("UPDATE trials SET stopped = 1 WHERE name = ?", (name,))
 
     def versions(self, trial: str) -> list[Version]:
-        rows = self._read.execute("SELECT id, number, config FROM versions WHERE trial = ? ORDER BY number", (trial,))
+        rows = self._select("SELECT id, number, config FROM versions WHERE trial = ? ORDER BY number", (trial,))
         return [Version(*row) for row in rows]
 
     def add_version(self, trial: str, number: int, config: str) -> None:
         self._rarely("INSERT OR IGNORE INTO versions VALUES (NULL, ?, ?, ?)", (trial, number, config))
 
     def biases(self, version: int) -> list[Bias]:
-        rows = self._read.execute(
+        rows = self._select(
             "SELECT id, impressions, theta, fitted, note FROM biases WHERE version = ? ORDER BY id", (version,)
         )
         return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +12,8 @@ from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 from ranktrial.live.designs import Design
+
+log = logging.getLogger("ranktrial.live")
 
 
 class Overloaded(RuntimeError):  # noqa: N818 (reads as what it says)
@@ -125,8 +128,14 @@ class Stored:
             self._stage = new
         if new is _Stage.DONE:
             for callback in self._callbacks:
-                callback(self)
+                self._call(callback)
         return True
+
+    def _call(self, callback: Callable[[Stored], object]) -> None:
+        try:
+            callback(self)
+        except BaseException:  # whatever it is, it must not reach the thread that writes
+            log.exception("a callback failed")
 
     def add_done_callback(self, callback: Callable[[Stored], object]) -> None:
         """Called once, in whichever thread finishes it, or at once."""
@@ -134,7 +143,7 @@ class Stored:
             if self._stage is not _Stage.DONE:
                 self._callbacks += (callback,)
                 return
-        callback(self)
+        self._call(callback)
 
     @classmethod
     def already(cls) -> Stored:

@@ -14,11 +14,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -26,7 +24,7 @@ from ranktrial import checks
 from ranktrial.arrays import FloatArray
 from ranktrial.live import keys
 from ranktrial.live.analysis import Analysis, Fit, analyse, fit_theta
-from ranktrial.live.designs import CorruptDesign, Design, make_design, whole_order
+from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of
 from ranktrial.live.guardrails import SLOW
 from ranktrial.live.log import Log, LogReader
 from ranktrial.live.reports import make_report
@@ -46,6 +44,7 @@ from ranktrial.live.store import (
 )
 from ranktrial.methods import Method
 
+T = TypeVar("T")
 LEAST_THETA = 0.01  # in a design: a rank without clicks so far may get some
 LONGEST_ID = 1000  # characters of a document's id
 
@@ -137,7 +136,8 @@ class Trial:
         self._lock = threading.Lock()
         self._recent: OrderedDict[bytes, tuple[Impression, Stored]] = OrderedDict()
         self._cache_size, self._own_store = cache_size, own_store
-        self._design = lru_cache(cache_size)(self._make_design)
+        self._voided: OrderedDict[bytes, str] = OrderedDict()
+        self._designs: OrderedDict[bytes, Design] = OrderedDict()
         self._nanoseconds: deque[int] = deque(maxlen=10_000)
         self._readers: dict[int, LogReader] = {}
         self._reading = threading.Lock()
@@ -165,12 +165,15 @@ class Trial:
         """
         own = {option: options.pop(option) for option in list(options) if option not in TrialConfig.model_fields}
         config = TrialConfig.model_validate({"method": method, "k": k, **options})
+        text = config.model_dump_json()
+        if TrialConfig.model_validate_json(text) != config:
+            raise ValueError(f"this configuration cannot be stored: {text}")
         place = SQLiteStore(store) if isinstance(store, str | Path) else store
         try:
             secret = os.urandom(32) if config.seed is None else blake2b(str(config.seed).encode()).digest()[:32]
             place.add_trial(name, secret)
             while (latest := _latest(place, name)) is None or TrialConfig.model_validate_json(latest.config) != config:
-                place.add_version(name, latest.number + 1 if latest else 1, config.model_dump_json())
+                place.add_version(name, latest.number + 1 if latest else 1, text)
             return cls(place, name, **{"version": latest.number, "own_store": place is not store, **own})
         except BaseException:
             if place is not store:
@@ -254,15 +257,15 @@ class Trial:
         who, k, version = unit or uuid.uuid4().hex, self.config.k, self._version.id
         key = keys.impression_key(self._secret, version, who, query, keys.lists_digest(ranked_a[:k], ranked_b[:k]))
         impression, stored = self._recorded(key) or self._draw(key, query, ranked_a, ranked_b, who)
-        top = impression.design.top(impression.place)
-        order = whole_order(top, ranked_a, ranked_b) if size is None or offset + size > len(top) else top
-        page = order[offset:] if size is None else order[offset : offset + size]
+        page = page_of(impression.design.top(impression.place), ranked_a, ranked_b, k, offset, size)
         return Shown(page, self._token(impression.time // 1_000_000, key), None, stored, key)
 
     def _recorded(self, key: bytes) -> tuple[Impression, Stored] | None:
         """The impression as it was shown before, in this process or any other."""
         with self._lock:
-            known = self._recent.get(key)
+            known, void = self._recent.get(key), self._voided.get(key)
+        if void is not None:
+            raise Voided(void)
         if known is not None:
             impression, stored = known
             if stored.failed:
@@ -277,21 +280,31 @@ class Trial:
 
     def _draw(self, key: bytes, query: str, a: list[str], b: list[str], unit: str) -> tuple[Impression, Stored]:
         version = self._version.id
-        design = self._design(query, tuple(a), tuple(b), self._bias)
+        design = self._design(query, a, b)
         place = design.row(keys.draw(self._secret, version, unit, query))
         impression = Impression(key, version, design, place, keys.unit_number(self._secret, unit), self._now())
         return self._remember(impression, self.store.put(impression))
 
-    def _make_design(self, query: str, a: tuple[str, ...], b: tuple[str, ...], bias: Bias) -> Design:
-        theta = np.maximum(bias.theta, LEAST_THETA)
-        return make_design(query, a, b, theta, bias=bias.id, floor=self.config.floor, plain=self._plain)
+    def _design(self, query: str, a: list[str], b: list[str]) -> Design:
+        bias = self._bias
+        key = blake2b(repr((bias.id, query, a, b)).encode(), digest_size=16).digest()
+        with self._lock:
+            design = self._designs.get(key)
+        if design is None:
+            theta = np.maximum(bias.theta, LEAST_THETA)
+            design = make_design(query, a, b, theta, bias=bias.id, floor=self.config.floor, plain=self._plain)
+            self._keep(self._designs, key, design)
+        return design
 
     def _remember(self, impression: Impression, stored: Stored) -> tuple[Impression, Stored]:
-        with self._lock:
-            self._recent[impression.key] = impression, stored
-            if len(self._recent) > self._cache_size:
-                self._recent.popitem(last=False)
+        self._keep(self._recent, impression.key, (impression, stored))
         return impression, stored
+
+    def _keep(self, where: OrderedDict[bytes, T], key: bytes, value: T) -> None:
+        with self._lock:
+            where[key] = value
+            if len(where) > self._cache_size:
+                where.popitem(last=False)
 
     def _now(self) -> int:
         """Microseconds that never go back, whatever the clock does."""
@@ -319,6 +332,7 @@ class Trial:
         with self._lock:
             self._recent.pop(shown._key, None)
         if not shown.stored.cancel() and not shown.stored.failed:
+            self._keep(self._voided, shown._key, reason)  # also before that is stored
             try:
                 self.store.put(Void(shown._key, self._version.id, reason))
             except Exception:
@@ -330,8 +344,9 @@ class Trial:
         self._tally(f"fallback: {reason}")
         try:
             ranking = [] if isinstance(a, str | bytes) else [d if type(d) is str else str(d) for d in a]
-            begin = max(offset, 0)
-            page = list(islice(dict.fromkeys(ranking), begin, None if size is None else begin + max(size, 0)))
+            begin = offset if isinstance(offset, int) and offset > 0 else 0
+            end = begin + size if isinstance(size, int) and size >= 0 else None
+            page = list(dict.fromkeys(ranking))[begin:end]
         except Exception:
             page = []
         return Shown(page, self._token(0, keys.FALLBACK), reason, DONE)
@@ -510,7 +525,9 @@ def _ids(name: str, ranked: Sequence[str]) -> list[str]:
     kinds = set(map(type, unique))
     if kinds - {str, int}:
         raise TypeError(f"{name} holds {', '.join(kind.__name__ for kind in kinds)}, must hold text ids")
-    return unique if kinds <= {str} else list(dict.fromkeys(map(str, unique)))
+    ids = unique if kinds <= {str} else list(dict.fromkeys(map(str, unique)))
+    "".join(ids).encode()  # raises where text is not valid Unicode, which could not be stored
+    return ids
 
 
 def _latest(store: Store, name: str) -> Version | None:

@@ -69,6 +69,7 @@ async function turn() {
 }
 
 function askForKey(why) {
+  text = null;  // the same report must be shown again
   byId("key").hidden = false;
   byId("report").hidden = true;
   tell(sessionStorage.getItem(KEY) ? `Not with that key: ${why}.` : "");

@@ -22,6 +22,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
+from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -38,7 +39,7 @@ from ranktrial.live.service.limits import Limits, read_body
 from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.openapi import body_of, documented_schema
 from ranktrial.live.service.problems import Refusal, documented
-from ranktrial.live.service.trials import TrialInfo, TrialList, Trials
+from ranktrial.live.service.trials import NotAtHand, TrialInfo, TrialList, Trials
 from ranktrial.live.service.waiting import on_disk
 from ranktrial.live.sqlite import SQLiteStore
 from ranktrial.live.store import Nothing, Overloaded, StoreError
@@ -269,13 +270,20 @@ async def take_events(request: Request) -> Response:
     """
     state = request.app.state
     raw = await read_body(request, state.limits.body)
-    wanted = raw, state.trials, state.limits.batch, state.click_actions
-    small = len(raw) <= SMALL_BATCH
-    batch = event_batches.take(*wanted) if small else await asyncio.to_thread(event_batches.take, *wanted)
+    batch = await _taken(raw, state)
     for stored in batch.stored:
         await on_disk(stored, state.limits.write_patience)
     state.metrics.took(batch.counts, batch.misplaced)
     return _json(batch.to_dict())
+
+
+async def _taken(raw: bytes, state: State) -> event_batches.Batch:
+    """On the event loop if that takes microseconds, in a thread otherwise."""
+    trials, limits = state.trials, (state.limits.batch, state.click_actions)
+    if len(raw) <= SMALL_BATCH:
+        with contextlib.suppress(NotAtHand):
+            return event_batches.take(raw, trials.at_hand, *limits)
+    return await asyncio.to_thread(event_batches.take, raw, trials.of_version, *limits)
 
 
 async def update(request: Request, name: Name) -> Response:

@@ -11,12 +11,15 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ranktrial.live.service import problems
 from ranktrial.live.service.metrics import Metrics
 
 log = logging.getLogger("ranktrial.service")
+METHODS = ("GET", "HEAD", "POST", "PUT")  # a request may make up others
+GONE = 499  # of a client that did not wait for the answer
 PROBES = ("/healthz", "/readyz", "/metrics")  # answered however many requests there are: how else to see that
 
 
@@ -56,6 +59,8 @@ class Border:
                 await self._app(scope, receive, watched)
             else:
                 await problems.response(refusal)(scope, receive, watched)
+        except ClientDisconnect:
+            status = status or GONE
         except Exception:
             log.exception("fault", extra={"path": scope["path"]})
             if not status:
@@ -85,7 +90,8 @@ class Border:
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
-        self._metrics.answered(scope["method"] if route != "other" else "any", route, status, seconds)
+        method = scope["method"] if route != "other" and scope["method"] in METHODS else "any"
+        self._metrics.answered(method, route, status, seconds)
         if self._log_all or status >= 500:
             level = logging.ERROR if status >= 500 else logging.INFO
             fields = {"method": scope["method"], "path": scope["path"], "status": status}

@@ -8,7 +8,7 @@ an event claims is compared with that and used for nothing else.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -20,7 +20,6 @@ from pydantic_core import from_json
 from ranktrial.live.keys import version_of
 from ranktrial.live.schemas import LONGEST_TEXT, ClickEvent
 from ranktrial.live.service.problems import Refusal
-from ranktrial.live.service.trials import Trials
 from ranktrial.live.store import Stored
 from ranktrial.live.trial import Outcome, Trial
 
@@ -138,13 +137,18 @@ class Batch:
         return {"results": results, "counts": self.counts}
 
 
-def take(raw: bytes, trials: Trials, limit: int, actions: Collection[str] = CLICK_ACTIONS) -> Batch:
-    """Every event of the batch, given to its trial; raises Overloaded when the store cannot take them all."""
+def take(
+    raw: bytes, trial_of: Callable[[int | None], Trial | None], limit: int, actions: Collection[str] = CLICK_ACTIONS
+) -> Batch:
+    """Every event of the batch, given to the trial of its impression's version.
+
+    Raises Overloaded when the store cannot take them all; what ``trial_of`` raises is raised before any is given away.
+    """
     read = [_read(event, actions) for event in _events(raw, limit)]
     results = [event if isinstance(event, Result) else Result(event.event_id, Outcome.NOT_OURS.value) for event in read]
     of_trial: dict[Trial, list[int]] = {}
     for at, event in enumerate(read):
-        if isinstance(event, ReadClick) and (trial := trials.of_version(version_of(event.impression))) is not None:
+        if isinstance(event, ReadClick) and (trial := trial_of(version_of(event.impression))) is not None:
             of_trial.setdefault(trial, []).append(at)
     stored, misplaced = set(), 0
     for trial, places in of_trial.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 
@@ -12,6 +13,10 @@ from ranktrial.live.service.problems import Refusal
 from ranktrial.live.service.waiting import Shared
 from ranktrial.live.store import Store, StoreError
 from ranktrial.live.trial import Trial
+
+
+class NotAtHand(LookupError):  # noqa: N818 (reads as what it says)
+    """Whose version that is cannot be told without waiting."""
 
 
 class TrialInfo(BaseModel):
@@ -59,8 +64,17 @@ class Trials:
             threading.Thread(target=_close, args=(old,), daemon=True).start()  # may have to wait for a refit
         return new
 
+    def at_hand(self, version: int | None) -> Trial | None:
+        """The trial that an impression's id claims to come from; raises NotAtHand where only the store can tell."""
+        if version is None:
+            return None
+        name = self._name_of.get(version)
+        if name is None:
+            raise NotAtHand
+        return self._open[name]
+
     def of_version(self, version: int | None) -> Trial | None:
-        """The trial that an impression's id claims to come from, whichever process made that version."""
+        """The same, whichever process made that version; may have to wait for the store."""
         if version is None:
             return None
         name = self._name_of.get(version)
@@ -102,6 +116,10 @@ class Trials:
 
     async def report(self, name: str) -> Report:
         """One at a time per trial: however many ask, each waits for at most two."""
+        if self.opened(name) is None:
+            await asyncio.to_thread(
+                self.open, name
+            )  # refuses a name that does not exist, which then leaves nothing here
         shared = self._reports.setdefault(name, Shared(lambda: self.open(name).report()))
         return await shared.get()
 
