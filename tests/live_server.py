@@ -54,8 +54,9 @@ def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     )
     try:
         assert process.stderr is not None
-        line = json.loads(process.stderr.readline())
-        assert line["event"] == "listening"
+        line = {"event": "starting"}
+        while line["event"] != "listening":
+            line = json.loads(process.stderr.readline())
         yield process, f"http://127.0.0.1:{line['port']}"
     finally:
         process.send_signal(signal.SIGKILL)

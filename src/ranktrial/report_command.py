@@ -44,7 +44,7 @@ def read_report(store: Path, name: str | None) -> Report:
 
 
 def print_report(report: Report) -> None:
-    state = "stopped" if report.stopped else "running"
+    state = "; ".join(filter(None, ["stopped" if report.stopped else "running", report.before]))
     head = f"{report.trial} (version {report.version}, {state}): {report.impressions:,} impressions, {report.clicks:,} clicks"
     out.print(head, markup=False, highlight=False)
     out.print(f"[bold]{escape(report.verdict)}[/]", highlight=False)

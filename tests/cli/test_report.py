@@ -29,10 +29,10 @@ def test_it_says_the_verdict_and_every_guardrail(store: Path, tmp_path: Path) ->
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
     assert "shoes (version 1, running): 1 impressions, 1 clicks" in text
-    assert "Too early to say after 1 impressions." in text
+    assert "Too early to say after 1 impressions and 1 clicks." in text
     with Trial.open(store, background=False) as trial:
         assert all(check.name in text for check in trial.report().guardrails)
-    assert "Too early to say after 1 impressions." in html.read_text()
+    assert "Too early to say after 1 impressions and 1 clicks." in html.read_text()
 
 
 def test_json_is_the_report(store: Path) -> None:
@@ -45,7 +45,7 @@ def test_what_cannot_be_reported_is_said(store: Path, tmp_path: Path) -> None:
     Trial.create(store, name="boots", background=False).close()
     for arguments, message in (
         ([str(tmp_path / "none.db")], "does not exist"),
-        ([str(store)], "holds 2 trials (boots, shoes): name one"),
+        ([str(store)], "holds 2 trials (boots, shoes): say which by its name"),
         ([str(store), "--name", "hats"], "holds no trial 'hats'"),
         ([str(store), "--name", "shoes", "--html", str(tmp_path / "nowhere" / "r.html")], "No such file"),
     ):

@@ -198,7 +198,7 @@ def test_the_report_is_plain_values(tmp_path: Path) -> None:
         json.dumps(empty.to_dict(), allow_nan=False)
         WORLD.run(trial, 60, seed=1)
         early = trial.report()
-        assert early.verdict == "Too early to say after 60 impressions."
+        assert early.verdict == "Too early to say after 60 impressions and 40 clicks."
         WORLD.run(trial, 440, seed=2, start=60)
         report = trial.report()
         trial.stop()

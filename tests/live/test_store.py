@@ -17,7 +17,7 @@ import pytest
 from ranktrial.live import sqlite as module
 from ranktrial.live.designs import make_design
 from ranktrial.live.sqlite import SQLiteStore
-from ranktrial.live.store import Click, Impression, Nothing, Overloaded, Row, StoreError, Void
+from ranktrial.live.store import Click, Impression, Nothing, Overloaded, Row, Stored, StoreError, Void
 
 DESIGN = make_design("q", ["x", "y"], ["y", "x"], np.array([1, 0.5]), bias=1, floor=0, plain=(0.1, 0.1))
 
@@ -222,3 +222,52 @@ def test_closed_is_closed(tmp_path: Path) -> None:
     assert last.exception(0) is None
     with pytest.raises(StoreError, match="closed"):
         store.put(impression(2))
+
+
+def test_reading_from_many_threads_needs_few_connections(tmp_path: Path) -> None:
+    with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
+        store.put(impression(1)).result()
+        found: list[Impression | None] = []
+        for _ in range(30):
+            thread = threading.Thread(target=lambda: found.append(store.impression(b"%010d" % 1)))
+            thread.start()
+            thread.join()
+        assert [one is not None for one in found] == [True] * 30
+        assert len(store._idle) == 1
+    with pytest.raises(StoreError, match="closed"):
+        store.impression(b"%010d" % 1)
+
+
+def test_a_callback_that_fails_reaches_nobody(tmp_path: Path) -> None:
+    def fail(_: Stored) -> None:
+        raise SystemExit
+
+    path = tmp_path / "s.db"
+    with contextlib.closing(SQLiteStore(path, write_patience=60)) as store:
+        with locked(path):
+            futures = [store.put(Click(b"%010d" % number, 1, "x", False)) for number in range(3)]
+            futures[1].add_done_callback(fail)
+            assert store.put(Nothing()).cancel()
+        for future in futures:
+            future.result(60)
+        futures[0].add_done_callback(fail)
+        store.flush(60)
+        assert store.tallies(1) == {}
+
+
+def test_rows_are_refused_or_stored_while_the_store_is_closed(tmp_path: Path) -> None:
+    for attempt in range(20):
+        store = SQLiteStore(tmp_path / f"{attempt}.db")
+        accepted: list[Stored] = []
+
+        def put_forever(store: SQLiteStore = store, accepted: list[Stored] = accepted) -> None:
+            with contextlib.suppress(StoreError, Overloaded):
+                while True:
+                    accepted.append(store.put(Nothing()))
+
+        thread = threading.Thread(target=put_forever)
+        thread.start()
+        store.close()
+        thread.join()
+        for stored in accepted:
+            stored.result(0)

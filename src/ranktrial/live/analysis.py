@@ -24,6 +24,7 @@ from ranktrial.users.relevance import Examinations
 
 MOST_ERROR = 0.5  # of a theta, in units of theta_1: what is less sure than that is not used
 TIGHTEST_AT = 10_000.0
+LEAST_CLICKS = 20  # before that nothing is said: the estimate would rest on guesses
 FARTHEST = 1e12  # impressions: later than that is never
 MICROSECONDS_A_DAY = 86_400e6
 
@@ -195,8 +196,12 @@ class Analysis:
     interval: tuple[float, float]
 
     @property
+    def clicks(self) -> int:
+        return len(self.log.clicked[0])
+
+    @property
     def delta(self) -> float:
-        return self.sums.mean if len(self.sums) else float("nan")
+        return self.sums.mean if self.clicks >= LEAST_CLICKS else float("nan")
 
 
 def analyse(log: Log, config: TrialConfig, last_theta: FloatArray, last_fitted: bool) -> Analysis:
@@ -208,7 +213,8 @@ def analyse(log: Log, config: TrialConfig, last_theta: FloatArray, last_fitted: 
     weights = slot_weights(log, theta)
     everything = np.arange(len(log))
     x = plain_values(log, config, everything) if config.is_ab and len(log) else values(log, weights)
-    sums = UnitSums.of(x, None if config.unit == "impression" else log.unit)
+    units = None if config.unit == "impression" else log.unit
+    sums, clicks = UnitSums.of(x, units), UnitSums.of(log.clicks.sum(1).astype(np.float64), units)
     inflation = _inflation(log, fit, x, config.level)
     errors = np.zeros_like(theta) if fit.standard_error is None else fit.standard_error
     reported = Theta(
@@ -218,7 +224,7 @@ def analyse(log: Log, config: TrialConfig, last_theta: FloatArray, last_fitted: 
         note=fit.note,
         inflation=inflation,
     )
-    band = _band(sums, config.level, inflation)
+    band = _band(sums, np.cumsum(clicks.totals), config.level, inflation)
     interval = (band[-1].low, band[-1].high) if band else (-np.inf, np.inf)
     return Analysis(log, config, fit, reported, weights, x, sums, band, interval)
 
@@ -242,7 +248,8 @@ def _inflation(log: Log, fit: Fit, x: FloatArray, level: float) -> float:
     return float(max(ratio, 1.0) * stats.t.ppf(half, GROUPS - 1) / stats.norm.ppf(half))
 
 
-def _band(sums: UnitSums, level: float, inflation: float) -> tuple[BandPoint, ...]:
+def _band(sums: UnitSums, clicks: FloatArray, level: float, inflation: float) -> tuple[BandPoint, ...]:
+    """``clicks`` are those of all units so far."""
     n = len(sums)
     if n == 0:
         return ()
@@ -252,7 +259,7 @@ def _band(sums: UnitSums, level: float, inflation: float) -> tuple[BandPoint, ..
     means = np.cumsum(sums.totals)[points - 1] / np.cumsum(sums.impressions)[points - 1]
     with np.errstate(invalid="ignore"):
         middle, half = (told.low + told.high) / 2, (told.high - told.low) / 2 * inflation
-    known = np.isfinite(half)
+    known = np.isfinite(half) & (clicks[points - 1] >= LEAST_CLICKS)
     low, high = np.where(known, middle - half, -np.inf), np.where(known, middle + half, np.inf)
     rows = zip(points.tolist(), means.tolist(), low.tolist(), high.tolist())
     return tuple(BandPoint(units=u, delta=d, low=lo, high=hi) for u, d, lo, hi in rows)
@@ -268,7 +275,7 @@ def forecast(analysis: Analysis) -> Forecast:
     if smallest is not None and -smallest < low and high < smallest:
         return Forecast(target=smallest, impressions=n, remaining=0, days=0.0, text="Decided.")
     if not np.isfinite(low):
-        text = "Too early to forecast: the first interval comes after 100 units, 20 of them unlike the first."
+        text = f"Too early to forecast: the first interval comes after 100 units and {LEAST_CLICKS} clicks."
         return Forecast(target=nan, impressions=nan, remaining=nan, days=nan, text=text)
     target = max(abs(analysis.delta), smallest or 0.0)
     units = len(analysis.sums)
@@ -279,7 +286,7 @@ def forecast(analysis: Analysis) -> Forecast:
     if needed > FARTHEST:
         text = "No decision in sight: the difference seen so far is too small to be told from none."
         return Forecast(target=target, impressions=np.inf, remaining=np.inf, days=np.inf, text=text)
-    about = "" if np.isnan(days) else f", {days:.1f} days at the rate so far"
+    about = f", {days:.1f} days at the rate so far" if days >= 0.1 else ""
     text = f"A decision on a difference of {target:.4g} needs about {needed:,.0f} impressions, {needed - n:,.0f} more{about}."
     return Forecast(target=target, impressions=needed, remaining=needed - n, days=days, text=text)
 

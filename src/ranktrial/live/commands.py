@@ -135,7 +135,8 @@ def run_server(
         hosts=(*LOOPBACK_NAMES, address) if keys is None else None,
         log_all=log_requests,
     )
-    logging.getLogger("ranktrial.service").info("listening", extra={"address": address, "port": port})
+    log = logging.getLogger("ranktrial.service")
+    log.info("starting", extra={"store": str(store)})
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # uvicorn ends cleanly, then raises the signal again: to no effect
     config = uvicorn.Config(
@@ -144,9 +145,15 @@ def run_server(
     )  # fmt: skip
     sys.setswitchinterval(0.0005)  # a request need not wait 5 ms for its turn while a report is made
     gc.freeze()  # what is loaded by now stays: collections need not look at it again
-    uvicorn.Server(config).run(sockets=[listening])
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)  # compiles, which takes half a minute the first time
+            log.info("listening", extra={"address": address, "port": port})
+
+    Server(config).run(sockets=[listening])
     gc.unfreeze()
-    logging.getLogger("ranktrial.service").info("stopped")
+    log.info("stopped")
 
 
 @keys_app.command()

@@ -11,7 +11,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
 from itertools import accumulate, chain, islice, zip_longest
 from zlib import crc32
@@ -174,6 +174,12 @@ def make_design(
         {*a[k:], *b[k:]}.difference(slot_of)
     )  # a tuple of texts is nothing to the garbage collector, a set is
     return Design(query, bias, tuple(slot_of), own[0], own[1], table, shares, below)
+
+
+@cache
+def warm_up() -> None:
+    """Compile, once in a process, so that the first request does not wait for it."""
+    make_design("q", ["a", "b"], ["b", "a"], np.array([1.0, 0.5]), bias=0, floor=0.5, plain=(0.1, 0.1))
 
 
 def page_of(top: Sequence[str], a: Sequence[str], b: Sequence[str], k: int, offset: int, size: int | None) -> list[str]:

@@ -32,8 +32,7 @@ def make_report(
         tallies[what] += count
     sorted_tallies = dict(sorted((what, count) for what, count in tallies.items() if count))
     checks = guardrails(analysis, sorted_tallies, nanoseconds)
-    for slow in SLOW:
-        sorted_tallies.pop(slow, None)  # chance decides about these; the rest of a report follows from the log
+    sorted_tallies.pop(SLOW, None)  # chance decides about these; the rest of a report follows from the log
     return Report(
         trial=name,
         version=version.number,
@@ -79,8 +78,11 @@ def _said(analysis: Analysis) -> str:
     smallest = analysis.config.smallest
     if not len(analysis.log):
         return "No impressions yet."
+    if not analysis.clicks:
+        ask = " Do events arrive, with the impression's id?" if len(analysis.log) >= 100 else ""
+        return f"No clicks yet after {len(analysis.log):,} impressions.{ask}"
     if not np.isfinite(low):
-        return f"Too early to say after {len(analysis.log):,} impressions."
+        return f"Too early to say after {len(analysis.log):,} impressions and {analysis.clicks:,} clicks."
     told = (
         f"{analysis.delta:+.4f} clicks per impression, {analysis.config.level:.0%} interval {low:+.4f} to {high:+.4f}"
     )

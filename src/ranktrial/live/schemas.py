@@ -20,7 +20,7 @@ from ranktrial.users import position_bias
 Status = Literal["pass", "warn", "fail"]
 LONGEST_TEXT = 1000  # characters of a query, a unit, an id that comes in over HTTP
 LONGEST_LIST = 1000  # ids of one ranker that come in over HTTP
-Id = Annotated[str, Field(max_length=LONGEST_TEXT)]
+Id = Annotated[str, Field(max_length=LONGEST_TEXT)] | Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class _Frozen(BaseModel):
@@ -119,7 +119,7 @@ class RankRequest(_Frozen):
     query: str = Field(max_length=LONGEST_TEXT)
     a: list[Id] = Field(max_length=LONGEST_LIST)
     b: list[Id] = Field(max_length=LONGEST_LIST)
-    unit: str | None = Field(None, max_length=LONGEST_TEXT)
+    unit: Id | None = None
     offset: int = Field(0, ge=0, le=LONGEST_LIST * 2)
     size: int | None = Field(None, ge=0, le=LONGEST_LIST * 2)
 
@@ -137,7 +137,7 @@ class ClickEvent(_Frozen):
 
     id: str = Field(max_length=LONGEST_TEXT)
     document: Id
-    time: float | None = Field(None, allow_inf_nan=False)
+    time: float | None = Field(None, allow_inf_nan=False, lt=1e11, description="seconds since 1970, not milliseconds")
     event_id: str | None = Field(None, max_length=LONGEST_TEXT)
 
 
@@ -269,7 +269,14 @@ class Report(_Frozen):
 
         return write_report(self, file)
 
+    @property
+    def before(self) -> str:
+        """What earlier versions had, in a few words; nothing if there are none."""
+        earlier = [part for part in self.parts if part.version < self.version]
+        return ", ".join(f"version {part.version} had {part.impressions:,} impressions" for part in earlier)
+
     def __str__(self) -> str:
         width = max((len(g.name) for g in self.guardrails), default=0)
         rows = [f"  {g.status:4}  {g.name:{width}}  {g.text}" for g in self.guardrails]
-        return "\n".join([f"{self.trial} (version {self.version}): {self.verdict}", self.forecast.text, *rows])
+        version = "; ".join(filter(None, [f"version {self.version}", self.before]))
+        return "\n".join([f"{self.trial} ({version}): {self.verdict}", self.forecast.text, *rows])

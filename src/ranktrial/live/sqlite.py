@@ -334,7 +334,9 @@ class SQLiteStore:
         found = self._select("SELECT name, secret, stopped FROM trials ORDER BY name")
         names = [row[0] for row in found]
         if name is None and len(found) != 1:
-            raise StoreError(f"{self.path} holds {len(found)} trials ({', '.join(names) or 'none'}): name one")
+            raise StoreError(
+                f"{self.path} holds {len(found)} trials ({', '.join(names) or 'none'}): say which by its name"
+            )
         if name is not None and name not in names:
             raise StoreError(f"{self.path} holds no trial {name!r}; it holds {', '.join(names) or 'none'}")
         row = found[0] if name is None else found[names.index(name)]

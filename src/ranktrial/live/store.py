@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from ranktrial.live.designs import Design
 
 log = logging.getLogger("ranktrial.live")
+ALL_TRIALS = 0  # instead of a version: what cannot be told apart
 
 
 class Overloaded(RuntimeError):  # noqa: N818 (reads as what it says)

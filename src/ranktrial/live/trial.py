@@ -24,13 +24,14 @@ from ranktrial import checks
 from ranktrial.arrays import FloatArray
 from ranktrial.live import keys
 from ranktrial.live.analysis import Analysis, Fit, analyse, fit_theta
-from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of
+from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of, warm_up
 from ranktrial.live.guardrails import SLOW
 from ranktrial.live.log import Log, LogReader
 from ranktrial.live.reports import make_report
 from ranktrial.live.schemas import Report, TrialConfig
 from ranktrial.live.sqlite import SQLiteStore
 from ranktrial.live.store import (
+    ALL_TRIALS,
     Bias,
     Click,
     Clicks,
@@ -45,7 +46,9 @@ from ranktrial.live.store import (
 from ranktrial.methods import Method
 
 T = TypeVar("T")
+Ids = Sequence[str | int]
 LEAST_THETA = 0.01  # in a design: a rank without clicks so far may get some
+LATEST_TIME = 1e11  # seconds since 1970
 LONGEST_ID = 1000  # characters of a document's id
 
 
@@ -144,6 +147,7 @@ class Trial:
         self._analyses: dict[int, tuple[Log, Bias | None, Analysis]] = {}
         self._seen = (0, 0)  # impressions of this version, and the row up to which they are counted
         self._bias = self._latest_bias()
+        warm_up()
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="ranktrial-watcher", daemon=True)
         if background:
@@ -186,7 +190,9 @@ class Trial:
         if not isinstance(store, str | Path):
             return cls(store, name, **options)
         if not Path(store).exists():
-            raise StoreError(f"{store} does not exist: make it with Trial.create")
+            raise StoreError(
+                f"{store} does not exist: a trial is made by Trial.create or by PUT /v1/trials/NAME of a service"
+            )
         place = SQLiteStore(store)
         try:
             return cls(place, name, **{"own_store": True, **options})
@@ -207,8 +213,8 @@ class Trial:
     def rank(
         self,
         query: str,
-        a: Sequence[str],
-        b: Sequence[str],
+        a: Ids,
+        b: Ids,
         unit: str | None = None,
         *,
         offset: int = 0,
@@ -232,9 +238,8 @@ class Trial:
             shown = self._fallback(a, offset, size, _reason(fault))
         took = time.perf_counter_ns() - start
         self._nanoseconds.append(took)
-        for name, least in SLOW.items():
-            if took > least:
-                self._tally(name)
+        if took > 5_000_000:
+            self._tally(SLOW)
         if wait and shown.fallback is None:
             try:
                 shown.stored.result(self._patience)
@@ -242,9 +247,7 @@ class Trial:
                 return self.fall_back(shown, a, offset=offset, size=size, reason=_reason(fault))
         return shown
 
-    def _rank(
-        self, query: str, a: Sequence[str], b: Sequence[str], unit: str | None, offset: int, size: int | None
-    ) -> Shown:
+    def _rank(self, query: str, a: Ids, b: Ids, unit: str | None, offset: int, size: int | None) -> Shown:
         if self._stopped:
             return self._fallback(a, offset, size, "the trial is stopped")
         if type(query) is not str or not (unit is None or type(unit) is str) or offset < 0 or (size or 0) < 0:
@@ -322,7 +325,7 @@ class Trial:
     def fall_back(
         self,
         shown: Shown,
-        a: Sequence[str],
+        a: Ids,
         *,
         offset: int = 0,
         size: int | None = None,
@@ -339,7 +342,7 @@ class Trial:
                 self._tally("not taken back")
         return self._fallback(a, offset, size, reason)
 
-    def _fallback(self, a: Sequence[str], offset: int, size: int | None, reason: str) -> Shown:
+    def _fallback(self, a: Ids, offset: int, size: int | None, reason: str) -> Shown:
         """Must not fail, whatever is wrong."""
         self._tally(f"fallback: {reason}")
         try:
@@ -394,6 +397,8 @@ class Trial:
             self._tally("clicks on what was not shown")
             return Outcome.NOT_SHOWN, None, None
         when = self._clock() if time is None else checks.number("time", time)
+        if when > LATEST_TIME:
+            raise ValueError(f"time is {when!r}, must be in seconds since 1970, not in milliseconds")
         late = when >= token.second + 1 + self._versions[token.version].click_window
         outcome, rank = self._outcome(token.key, name, late)
         return outcome, Click(token.key, token.version, name, late), rank
@@ -433,7 +438,7 @@ class Trial:
         self.store.flush(60.0)
         versions = [one for one in self.store.versions(self.name) if one.number <= self._version.number]
         analyses = {one: self._analysis(one) for one in versions}
-        tallies = self.store.tallies(self._version.id)
+        tallies = self.store.tallies(self._version.id) + self.store.tallies(ALL_TRIALS)
         return make_report(self.name, analyses, tallies, self._stopped, tuple(self._nanoseconds))
 
     def _analysis(self, version: Version) -> Analysis:
@@ -517,7 +522,7 @@ class Trial:
         return f"Trial({self.name!r}, version {self.version}, {self.config.method}, k={self.config.k})"
 
 
-def _ids(name: str, ranked: Sequence[str]) -> list[str]:
+def _ids(name: str, ranked: Ids) -> list[str]:
     """Ids as text, each at its first place."""
     if isinstance(ranked, str | bytes):
         raise TypeError(f"{name} is {ranked!r}, must be a list of ids")
@@ -525,7 +530,7 @@ def _ids(name: str, ranked: Sequence[str]) -> list[str]:
     kinds = set(map(type, unique))
     if kinds - {str, int}:
         raise TypeError(f"{name} holds {', '.join(kind.__name__ for kind in kinds)}, must hold text ids")
-    ids = unique if kinds <= {str} else list(dict.fromkeys(map(str, unique)))
+    ids: list[str] = unique if kinds <= {str} else list(dict.fromkeys(map(str, unique)))  # type: ignore[assignment]
     "".join(ids).encode()  # raises where text is not valid Unicode, which could not be stored
     return ids
 

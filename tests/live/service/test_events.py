@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import httpx
 import pytest
@@ -134,3 +135,33 @@ def test_clicks_before_their_impression_wait_for_it(client: httpx.Client, tmp_pa
     assert send(client, click(shown.id, shown.ranking[0]))[0]["outcome"] == "waiting"
     client.post("/v1/trials/t/rank", json={"query": "q", "a": ["x", "y"], "b": ["y", "z"], "unit": "u"})
     assert client.get("/v1/trials/t/report").json()["clicks"] == 1
+
+
+def test_whole_numbers_are_ids_too(client: httpx.Client) -> None:
+    asked = {"query": "q", "a": [7, 8, "x"], "b": ["8", 9], "unit": 17}
+    shown = client.post("/v1/trials/t/rank", json=asked).json()
+    assert sorted(shown["ranking"]) == ["7", "8", "9", "x"]
+    assert rank(client, "17", a=["7", "8", "x"], b=["8", "9"])["id"] == shown["id"]
+    assert send(client, {"id": shown["id"], "document": int(next(d for d in shown["ranking"][:3] if d != "x"))}) == [
+        {"event_id": ANY, "outcome": "counted", "detail": None}
+    ]
+
+
+def test_milliseconds_are_not_taken_for_seconds(client: httpx.Client) -> None:
+    shown = rank(client, "u")
+    (result,) = send(client, {**click(shown["id"], shown["ranking"][0]), "time": 1_794_830_400_000})
+    assert result["outcome"] == "invalid"
+    assert "time" in result["detail"]
+
+
+def test_ids_of_no_trial_are_in_every_report(client: httpx.Client) -> None:
+    start(client, "another")
+    send(client, ubi("00112233-4455-6677-8899-aabbccddeeff", "x"), click("!", "x"))
+    for name in ("t", "another"):
+        assert client.get(f"/v1/trials/{name}/report").json()["tallies"] == {"events with an id of no trial": 2}
+
+
+def test_a_version_that_another_process_made_is_found(client: httpx.Client, tmp_path: Path) -> None:
+    with Trial.create(tmp_path / "t.db", "elsewhere", k=3, background=False) as trial:
+        shown = trial.rank("q", ["x", "y"], ["y", "z"], unit="u", wait=True)
+    assert send(client, click(shown.id, shown.ranking[0]))[0]["outcome"] == "counted"

@@ -31,9 +31,9 @@ import os, signal, sys
 import uvicorn
 from ranktrial.live.commands import listen
 from ranktrial.live.service import Limits, create_app
-from ranktrial.live.service.app import _warm_up
+from ranktrial.live.designs import warm_up
 
-_warm_up()
+warm_up()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in sys.stdin:
     if os.fork() == 0:

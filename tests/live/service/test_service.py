@@ -81,7 +81,7 @@ def test_it_shows_what_the_library_shows(client: httpx.Client, tmp_path: Path) -
         ("PUT", "/v1/trials/new", b"[", 400),
         ("POST", "/v1/trials/t/rank", b"{", 400),
         ("POST", "/v1/trials/t/rank", b'{"query": "q"}', 422),
-        ("POST", "/v1/trials/t/rank", b'{"query": "q", "a": [1], "b": []}', 422),
+        ("POST", "/v1/trials/t/rank", b'{"query": "q", "a": [1.5], "b": []}', 422),
         ("POST", "/v1/trials/t/rank", b'{"query": "\\ud800", "a": [], "b": []}', 400),
         ("POST", "/v1/trials/t/rank", b'{"query": "q", "b": [], "a": ["' + b"x" * 1001 + b'"]}', 422),
         ("POST", "/v1/trials/t/rank", b'{"query": "q", "b": [], "a": [' + b'"x",' * 1000 + b'"x"]}', 422),
@@ -212,3 +212,11 @@ def test_two_services_on_one_store(tmp_path: Path) -> None:
         assert two.get("/v1/trials/t/report").json()["version"] == 2
         start(two, "other")
         assert rank(one, "u", "other")["fallback"] is None
+
+
+def test_what_a_client_makes_up_leaves_nothing_behind(client: httpx.Client) -> None:
+    for number in range(3):
+        assert client.request(f"MADEUP{number}", "/v1/events").status_code == 405
+        assert client.get(f"/v1/trials/none-{number}/report").status_code == 404
+    assert "MADEUP" not in client.get("/metrics").text
+    assert client.app.state.trials._reports == {}  # type: ignore[attr-defined]

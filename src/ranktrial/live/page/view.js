@@ -74,7 +74,7 @@ function drawBand(place, report, config) {
   const known = report.band.filter(point => point.low != null);
   const units = config.unit === "user" ? "users" : "impressions";
   if (known.length < 2) {
-    place.replaceChildren(make("p", { class: "caption" }, `The first interval comes after 100 ${units}.`));
+    place.replaceChildren(make("p", { class: "caption" }, `The first interval comes after 100 ${units} and 20 clicks.`));
     byId("band-text").textContent = "";
     return;
   }
@@ -165,7 +165,7 @@ function contributionBar(value, largest) {
 
 // --- the whole page --------------------------------------------------------------------------------------------------------
 
-const STATUS = { fail: "✕ fail", warn: "! warn", pass: "✓ pass" };
+const STATUS = { fail: "✕ fail", warn: "! warn", pass: "✓ pass", "not yet": "… not yet" };
 let latest = null;
 
 function figure(name, value, note) {
@@ -189,13 +189,15 @@ function showFigures(report, decimals) {
   byId("forecast").textContent = report.forecast.text;
 }
 
-function showGuardrails(guardrails) {
+// What passes without a number has had nothing to go by yet.
+function showGuardrails(all) {
+  const guardrails = all.map(g => g.status === "pass" && g.value == null ? { ...g, status: "not yet" } : g);
   const order = Object.keys(STATUS);
   const number = status => guardrails.filter(g => g.status === status).length;
-  byId("guardrails-text").textContent = order.map(status => `${number(status)} ${status}`).join(", ");
+  byId("guardrails-text").textContent = order.filter(number).map(status => `${number(status)} ${status}`).join(", ");
   const sorted = [...guardrails].sort((one, two) => order.indexOf(one.status) - order.indexOf(two.status));
   byId("guardrails").replaceChildren(...sorted.map(({ name, status, value, text }) => make("li", {},
-    make("span", { class: `status ${status}` }, STATUS[status]), make("span", {}, name),
+    make("span", { class: `status ${status.replace(" ", "-")}` }, STATUS[status]), make("span", {}, name),
     make("span", { class: "number" }, plain(value)), make("span", { class: "text" }, text))));
 }
 
@@ -231,7 +233,10 @@ function show(report) {
   byId("report").hidden = false;
   document.title = `${report.trial} – ranktrial`;
   byId("name").textContent = report.trial;
-  byId("about").textContent = `${config.method}, top ${config.k}, version ${report.version}, ${report.stopped ? "stopped" : "running"}`;
+  const before = report.parts.filter(part => part.version < report.version)
+    .map(part => `; version ${part.version} had ${count(part.impressions)} impressions`).join("");
+  byId("about").textContent =
+    `${config.method}, top ${config.k}, version ${report.version}, ${report.stopped ? "stopped" : "running"}${before}`;
   const verdict = byId("verdict");
   if (verdict.textContent !== report.verdict) verdict.textContent = report.verdict;
   verdict.className = report.guardrails.some(g => g.status === "fail") ? "fail" : low > 0 ? "a" : high != null && high < 0 ? "b" : "";
@@ -244,8 +249,8 @@ function show(report) {
 
 function thetaText(theta, config) {
   if (config.method.startsWith("AB(")) return "Not used: an A/B test needs none.";
-  const how = theta.fitted ? "Fitted to the clicks of this trial, with two standard errors." : "Assumed, not fitted.";
-  return `${how}${theta.note ? ` ${theta.note[0].toUpperCase()}${theta.note.slice(1)}` : ""}`;
+  if (theta.fitted) return "Fitted to the clicks of this trial, with two standard errors.";
+  return `Assumed, not fitted.${theta.note ? ` ${theta.note[0].toUpperCase()}${theta.note.slice(1)}` : ""}`;
 }
 
 function drawCharts(report, config) {

@@ -15,7 +15,6 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from fastapi import Depends, FastAPI, Request
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
@@ -28,7 +27,8 @@ from starlette.responses import Response
 
 import ranktrial
 from ranktrial.live.api_keys import KeyFile, Scope
-from ranktrial.live.designs import make_design
+from ranktrial.live.designs import warm_up
+from ranktrial.live.guardrails import NO_TRIAL
 from ranktrial.live.page import mount_page
 from ranktrial.live.schemas import ClickEvent, RankRequest, RankResponse, Report, TrialConfig
 from ranktrial.live.service import events as event_batches
@@ -42,7 +42,7 @@ from ranktrial.live.service.problems import Refusal, documented
 from ranktrial.live.service.trials import NotAtHand, TrialInfo, TrialList, Trials
 from ranktrial.live.service.waiting import on_disk
 from ranktrial.live.sqlite import SQLiteStore
-from ranktrial.live.store import Nothing, Overloaded, StoreError
+from ranktrial.live.store import ALL_TRIALS, Nothing, Overloaded, StoreError
 from ranktrial.live.trial import Shown, Trial
 
 SMALL_BATCH = 4096  # bytes of events that are taken on the event loop
@@ -92,7 +92,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         store = await asyncio.to_thread(SQLiteStore, store_path, queue_size=bounds.rows)
         app.state.store, app.state.trials = store, Trials(store)
-        await asyncio.to_thread(_warm_up)
+        await asyncio.to_thread(warm_up)
         watcher = asyncio.create_task(_refresh_forever(app.state.trials))
         try:
             yield
@@ -253,7 +253,8 @@ async def rank(request: Request, name: Name) -> Response:
 
 
 async def _shown(trial: Trial, asked: RankRequest, patience: float) -> Shown:
-    shown = trial.rank(asked.query, asked.a, asked.b, asked.unit, offset=asked.offset, size=asked.size)
+    unit = None if asked.unit is None else str(asked.unit)
+    shown = trial.rank(asked.query, asked.a, asked.b, unit, offset=asked.offset, size=asked.size)
     try:
         await on_disk(shown.stored, patience)
     except Exception as fault:
@@ -271,6 +272,8 @@ async def take_events(request: Request) -> Response:
     state = request.app.state
     raw = await read_body(request, state.limits.body)
     batch = await _taken(raw, state)
+    if batch.strangers:
+        state.store.tally(ALL_TRIALS, NO_TRIAL, batch.strangers)
     for stored in batch.stored:
         await on_disk(stored, state.limits.write_patience)
     state.metrics.took(batch.counts, batch.misplaced)
@@ -334,8 +337,3 @@ async def _refresh_forever(trials: Trials) -> None:
         await asyncio.sleep(1.0)
         with contextlib.suppress(Exception):  # a store that is down for a moment; requests tell
             await asyncio.to_thread(trials.refresh)
-
-
-def _warm_up() -> None:
-    """Compile, so that the first request does not wait for it."""
-    make_design("q", ["a", "b"], ["b", "a"], np.array([1.0, 0.5]), bias=0, floor=0.5, plain=(0.1, 0.1))

@@ -127,6 +127,7 @@ class Batch:
     results: list[Result]
     stored: set[Stored]
     misplaced: int
+    strangers: int  # ids of no trial
 
     @property
     def counts(self) -> Counter[str]:
@@ -146,12 +147,14 @@ def take(
     """
     read = [_read(event, actions) for event in _events(raw, limit)]
     results = [event if isinstance(event, Result) else Result(event.event_id, Outcome.NOT_OURS.value) for event in read]
-    of_trial: dict[Trial, list[int]] = {}
+    of_trial: dict[Trial | None, list[int]] = {}
     for at, event in enumerate(read):
-        if isinstance(event, ReadClick) and (trial := trial_of(version_of(event.impression))) is not None:
-            of_trial.setdefault(trial, []).append(at)
+        if isinstance(event, ReadClick):
+            of_trial.setdefault(trial_of(version_of(event.impression)), []).append(at)
+    strangers = len(of_trial.pop(None, []))
     stored, misplaced = set(), 0
     for trial, places in of_trial.items():
+        assert trial is not None
         clicks = [event for event in map(read.__getitem__, places) if isinstance(event, ReadClick)]
         for at, event, clicked in zip(places, clicks, trial.clicks(click[1:4] for click in clicks)):
             stored.add(clicked.stored)
@@ -159,7 +162,7 @@ def take(
             misplaced += wrong
             detail = f"stood at rank {(clicked.rank or 0) + 1}, the event says {event.position}" if wrong else None
             results[at] = Result(event.event_id, clicked.outcome.value, detail)
-    return Batch(results, stored, misplaced)
+    return Batch(results, stored, misplaced, strangers)
 
 
 def _events(raw: bytes, limit: int) -> list[Any]:
@@ -190,7 +193,7 @@ def _read(event: Any, actions: Collection[str]) -> ReadClick | Result:
 def _read_own(event: dict[str, Any]) -> ReadClick:
     click = ClickEvent.model_validate(event)
     event_id = click.event_id or _made_id(f"{click.id}\0{click.document}\0{click.time}")
-    return ReadClick(event_id, click.id, click.document, click.time, None)
+    return ReadClick(event_id, click.id, str(click.document), click.time, None)
 
 
 def _read_ubi(event: dict[str, Any], actions: Collection[str]) -> ReadClick | Result:
