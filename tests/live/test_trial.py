@@ -360,3 +360,19 @@ def test_designs_let_go_of_long_lists(trial: Trial) -> None:
     (design,) = trial._designs.values()
     assert not isinstance(design.below, tuple)
     assert len(design.rest) == 1000 - 6
+
+
+def test_without_looking_the_store_tells_what_was_shown_before(tmp_path: Path) -> None:
+    """Two processes, the second with another design: nothing is shown in two ways."""
+    with Trial.create(tmp_path / "t.db", k=3, seed=5, **QUIET) as first:
+        shown = [first.rank("q", A, B, unit=f"u{i}", wait=True, look=False) for i in range(30)]
+        assert not any(one.stored.again for one in shown)
+        first.store.add_bias(1, 1, " ".join(value.hex() for value in (1.0, 0.9, 0.1)), True, "")
+        with Trial.open(tmp_path / "t.db", **QUIET) as second:
+            drawn = [second.rank("q", A, B, unit=f"u{i}", look=False) for i in range(30)]
+            second.store.flush()
+            assert all(one.stored.again for one in drawn)
+            assert [one.ranking for one in drawn] != [one.ranking for one in shown]
+            assert [second.rank("q", A, B, unit=f"u{i}").ranking for i in range(30)] == [one.ranking for one in shown]
+            report = second.report()
+            assert (report.impressions, report.tallies) == (30, {})

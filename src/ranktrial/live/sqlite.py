@@ -231,7 +231,7 @@ class SQLiteStore:
     ) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            self._insert_all(connection, [item.row for item in items])
+            self._insert_all(connection, items)
             for (version, name), count in tallied.items():
                 connection.execute(ADD_TALLY, (version, name, count))
             connection.execute("COMMIT")
@@ -243,12 +243,12 @@ class SQLiteStore:
         for item in items:
             item.done.finish()
 
-    def _insert_all(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    def _insert_all(self, connection: sqlite3.Connection, items: Sequence[_Item]) -> None:
         impressions: list[tuple[Any, ...]] = []
         voids: list[tuple[Any, ...]] = []
         clicks: dict[int, list[tuple[Any, ...]]] = {}
-        for row in rows:
-            match row:
+        for item in items:
+            match item.row:
                 case Impression(key, version, design, place, unit, time):
                     impressions.append((key, version, self._design_id(connection, design), place, unit, time))
                 case Click(key, version, document, late):
@@ -259,7 +259,11 @@ class SQLiteStore:
                 case Void(key, version, reason):
                     voids.append((version, key, reason))
         if _insert(connection, INSERT_IMPRESSION, impressions) < len(impressions):
-            voids += [(row[1], row[0], "shown in two ways") for row in impressions if not _same(connection, row)]
+            drawn = [(item.row.looked, item.done) for item in items if isinstance(item.row, Impression)]
+            for (looked, done), row in zip(drawn, impressions):
+                done.again = not looked
+                if looked and not _same(connection, row):
+                    voids.append((row[1], row[0], "shown in two ways"))
         for version, some in clicks.items():
             if (known := len(some) - _insert(connection, INSERT_CLICK, some)) > 0:
                 connection.execute(ADD_TALLY, (version, "duplicate clicks", known))

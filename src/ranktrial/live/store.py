@@ -27,7 +27,10 @@ class StoreError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Impression:
-    """One row of the log: which ranking (``place``) of which design was shown to which unit, when (microseconds)."""
+    """One row of the log: which ranking (``place``) of which design was shown to which unit, when (microseconds).
+
+    ``looked`` says that the store had none of this key when it was drawn; otherwise ``Stored.again`` tells.
+    """
 
     key: bytes
     version: int
@@ -35,6 +38,7 @@ class Impression:
     place: int
     unit: int
     time: int
+    looked: bool = True
 
 
 class Click(NamedTuple):
@@ -74,14 +78,18 @@ class _Stage(IntEnum):
 
 
 class Stored:
-    """Done when a row is on the disk, or could not be stored. As a ``Future``, but light: there is one for every row."""
+    """Done when a row is on the disk, or could not be stored. As a ``Future``, but light: there is one for every row.
 
-    __slots__ = ("_callbacks", "_problem", "_stage")
+    ``again`` is set for an impression that may have been there before, perhaps another one: look before showing it.
+    """
+
+    __slots__ = ("_callbacks", "_problem", "_stage", "again")
     _lock = threading.Lock()  # one for all: held for a few instructions
 
     def __init__(self) -> None:
         self._stage = _Stage.WAITING
         self._problem: BaseException | None = None
+        self.again = False
         self._callbacks: tuple[Callable[[Stored], object], ...] = ()
 
     def done(self) -> bool:

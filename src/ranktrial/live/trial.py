@@ -220,6 +220,7 @@ class Trial:
         offset: int = 0,
         size: int | None = None,
         wait: bool = False,
+        look: bool = True,
     ) -> Shown:
         """What to show for a query, given both rankers' lists of ids; never raises.
 
@@ -230,10 +231,12 @@ class Trial:
             offset: First result of the page.
             size: Results on it, all by default.
             wait: Until the impression is on the disk; A's list is shown if that takes too long or fails.
+            look: Whether the store has this impression already. Without looking it is quicker, for callers who wait for
+                ``stored`` themselves before they show anything: if that is then ``again``, call once more and look.
         """
         start = time.perf_counter_ns()
         try:
-            shown = self._rank(query, a, b, unit, offset, size)
+            shown = self._rank(query, a, b, unit, offset, size, look)
         except Exception as fault:
             shown = self._fallback(a, offset, size, _reason(fault))
         took = time.perf_counter_ns() - start
@@ -247,7 +250,7 @@ class Trial:
                 return self.fall_back(shown, a, offset=offset, size=size, reason=_reason(fault))
         return shown
 
-    def _rank(self, query: str, a: Ids, b: Ids, unit: str | None, offset: int, size: int | None) -> Shown:
+    def _rank(self, query: str, a: Ids, b: Ids, unit: str | None, offset: int, size: int | None, look: bool) -> Shown:
         if self._stopped:
             return self._fallback(a, offset, size, "the trial is stopped")
         if type(query) is not str or not (unit is None or type(unit) is str) or offset < 0 or (size or 0) < 0:
@@ -259,33 +262,37 @@ class Trial:
             return Shown([], self._token(0, keys.FALLBACK), None, DONE)
         who, k, version = unit or uuid.uuid4().hex, self.config.k, self._version.id
         key = keys.impression_key(self._secret, version, who, query, keys.lists_digest(ranked_a[:k], ranked_b[:k]))
-        impression, stored = self._recorded(key) or self._draw(key, query, ranked_a, ranked_b, who)
+        recorded = self._recorded(key, look and unit is not None)
+        impression, stored = recorded or self._draw(key, query, ranked_a, ranked_b, who, look)
         page = page_of(impression.design.top(impression.place), ranked_a, ranked_b, k, offset, size)
         return Shown(page, self._token(impression.time // 1_000_000, key), None, stored, key)
 
-    def _recorded(self, key: bytes) -> tuple[Impression, Stored] | None:
-        """The impression as it was shown before, in this process or any other."""
+    def _recorded(self, key: bytes, look: bool = True) -> tuple[Impression, Stored] | None:
+        """The impression as it was shown before, in this process or, if one may look, in any other."""
         with self._lock:
             known, void = self._recent.get(key), self._voided.get(key)
         if void is not None:
             raise Voided(void)
-        if known is not None:
+        if known is not None and not known[1].again:
             impression, stored = known
             if stored.failed:
                 return self._remember(impression, self.store.put(impression))
             return known
-        found = self.store.impression(key)
+        found = self.store.impression(key) if look else None
         if found is None:
             return None
         if (reason := self.store.void(key)) is not None:
             raise Voided(reason)
         return self._remember(found, DONE)
 
-    def _draw(self, key: bytes, query: str, a: list[str], b: list[str], unit: str) -> tuple[Impression, Stored]:
+    def _draw(
+        self, key: bytes, query: str, a: list[str], b: list[str], unit: str, looked: bool
+    ) -> tuple[Impression, Stored]:
         version = self._version.id
         design = self._design(query, a, b)
         place = design.row(keys.draw(self._secret, version, unit, query))
-        impression = Impression(key, version, design, place, keys.unit_number(self._secret, unit), self._now())
+        number = keys.unit_number(self._secret, unit)
+        impression = Impression(key, version, design, place, number, self._now(), looked)
         return self._remember(impression, self.store.put(impression))
 
     def _design(self, query: str, a: list[str], b: list[str]) -> Design:
@@ -459,12 +466,15 @@ class Trial:
         return self._update(None)
 
     def _update(self, at: int | None) -> Bias:
-        log = self.log()
         old = self._bias
-        fit = fit_theta(log, self.config) if self.config.refit else Fit.refused("position bias is taken as known")
+        if self.config.refit:
+            log = self.log()
+            fit, impressions = fit_theta(log, self.config), len(log)
+        else:
+            fit, impressions = Fit.refused("position bias is taken as known"), self.store.count(self._version.id, 0)[0]
+        impressions = impressions if at is None else at
         theta = old.theta if fit.theta is None else tuple(fit.theta.tolist())
         text = " ".join(value.hex() for value in theta)
-        impressions = len(log) if at is None else at
         self.store.add_bias(self._version.id, impressions, text, old.fitted or fit.theta is not None, fit.note)
         self._bias = self._latest_bias()
         return self._bias

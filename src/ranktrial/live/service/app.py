@@ -252,16 +252,16 @@ async def rank(request: Request, name: Name) -> Response:
     return _json({"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback})
 
 
-async def _shown(trial: Trial, asked: RankRequest, patience: float) -> Shown:
+async def _shown(trial: Trial, asked: RankRequest, patience: float, look: bool = False) -> Shown:
     unit = None if asked.unit is None else str(asked.unit)
-    shown = trial.rank(asked.query, asked.a, asked.b, unit, offset=asked.offset, size=asked.size)
+    shown = trial.rank(asked.query, asked.a, asked.b, unit, offset=asked.offset, size=asked.size, look=look)
     try:
         await on_disk(shown.stored, patience)
     except Exception as fault:
         late = isinstance(fault, TimeoutError | CancelledError)  # cancelled: a request for the same one gave up
         reason = "the store did not answer in time" if late else type(fault).__name__
         return trial.fall_back(shown, asked.a, offset=asked.offset, size=asked.size, reason=reason)
-    return shown
+    return await _shown(trial, asked, patience, look=True) if shown.stored.again else shown
 
 
 async def take_events(request: Request) -> Response:
