@@ -19,7 +19,8 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_snippets_run(page: str) -> None:
+def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
     assert blocks
     names: dict[str, object] = {}

@@ -15,4 +15,7 @@ def test_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S):
         exec(compile(block, str(PAGE), "exec"), names)
-    assert "Too early to say after 1 impressions and 1 clicks." in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Too early to say after 1 impressions and 1 clicks." in printed
+    (floors,) = re.findall(r"```\n(floor .*?)```", PAGE.read_text(), re.S)
+    assert floors in printed

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from live_server import ASKED, A, B, click, is_problem, rank, send, serving, start
+from live_server import ASKED, A, B, click, command, is_problem, rank, send, serving, start
 from ranktrial.live import SQLiteStore, Trial
 from ranktrial.live.service import Limits
 
@@ -220,3 +224,17 @@ def test_what_a_client_makes_up_leaves_nothing_behind(client: httpx.Client) -> N
         assert client.get(f"/v1/trials/none-{number}/report").status_code == 404
     assert "MADEUP" not in client.get("/metrics").text
     assert client.app.state.trials._reports == {}  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
+def test_the_curl_examples_work_as_printed(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "service.md").read_text()
+    (example,) = (block for block in re.findall(r"```sh\n(.*?)```", page, re.S) if "service=" in block)
+    with command(str(tmp_path / "t.db")) as (_, address):
+        script = example.replace("http://127.0.0.1:8000", address).replace("curl ", "curl -sS --fail-with-body ")
+        done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=120, check=True)
+    made, shown, events, report = json.JSONDecoder().decode("[" + done.stdout.replace("}{", "},{") + "]")
+    assert (made["name"], made["version"]) == ("shoes", 1)
+    assert sorted(shown["ranking"]) == ["sku-1", "sku-2", "sku-3", "sku-4"]
+    assert events["counts"] == {"not ours": 1}  # the id is cut short in print
+    assert report["impressions"] == 1
