@@ -373,6 +373,9 @@ def test_without_looking_the_store_tells_what_was_shown_before(tmp_path: Path) -
             second.store.flush()
             assert all(one.stored.again for one in drawn)
             assert [one.ranking for one in drawn] != [one.ranking for one in shown]
-            assert [second.rank("q", A, B, unit=f"u{i}").ranking for i in range(30)] == [one.ranking for one in shown]
+            for options in ({}, {"look": False, "wait": True}):
+                again = [second.rank("q", A, B, unit=f"u{i}", **options).ranking for i in range(30)]
+                assert again == [one.ranking for one in shown]
+                second._recent.clear()
             report = second.report()
             assert (report.impressions, report.tallies) == (30, {})

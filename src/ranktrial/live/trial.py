@@ -231,8 +231,8 @@ class Trial:
             offset: First result of the page.
             size: Results on it, all by default.
             wait: Until the impression is on the disk; A's list is shown if that takes too long or fails.
-            look: Whether the store has this impression already. Without looking it is quicker, for callers who wait for
-                ``stored`` themselves before they show anything: if that is then ``again``, call once more and look.
+            look: Whether the store has this impression already. Without looking it is quicker, if one waits before showing
+                anything; callers that wait for ``stored`` themselves must call once more, and look, if it is ``again``.
         """
         start = time.perf_counter_ns()
         try:
@@ -248,6 +248,8 @@ class Trial:
                 shown.stored.result(self._patience)
             except Exception as fault:
                 return self.fall_back(shown, a, offset=offset, size=size, reason=_reason(fault))
+            if shown.stored.again:
+                return self.rank(query, a, b, unit, offset=offset, size=size, wait=True)
         return shown
 
     def _rank(self, query: str, a: Ids, b: Ids, unit: str | None, offset: int, size: int | None, look: bool) -> Shown:
