@@ -12,9 +12,11 @@ import pytest
 
 from ranktrial.arrays import FloatArray
 from ranktrial.inference import ClickLog, estimate
+from ranktrial.inference.intervals import asymptotic_sequence
 from ranktrial.live import Trial
-from ranktrial.live.analysis import analyse, counts_by_group, fit_theta, guesses, slot_weights, values
+from ranktrial.live.analysis import LEAST_CLICKS, analyse, counts_by_group, fit_theta, guesses, slot_weights, values
 from ranktrial.live.log import Log, LogReader
+from ranktrial.live.schemas import TrialConfig
 from ranktrial.rankings import Mixture, Pair, Rankings
 from ranktrial.users import Counts, position_bias
 from simulated_trial import Ticks, World
@@ -273,3 +275,17 @@ def test_a_reading_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.
         again = trial.log()
         assert len(again) == 57
         assert again.clicks.sum() == Trial.open(trial.store, background=False).log().clicks.sum()
+
+
+def test_what_came_before_enough_clicks_does_not_narrow_the_interval(log: Log) -> None:
+    """Values without clicks hardly vary: an interval from them would be far too narrow, and would stay."""
+    first = np.flatnonzero(log.clicks.any(1))[400]
+    silent = replace(log, clicks=log.clicks & (np.arange(len(log)) >= first)[:, None])
+    config = TrialConfig.model_validate({"k": 5, "refit": False})
+    analysis = analyse(silent, config, config.first_theta, False)
+    assert analysis.band[0].units > first
+    enough = np.searchsorted(np.cumsum(silent.clicks.sum(1)), LEAST_CLICKS)
+    points = np.array([point.units for point in analysis.band])
+    assert points.min() > enough
+    alone = asymptotic_sequence(analysis.sums, points, level=0.95, tightest_at=10_000)
+    assert analysis.interval == pytest.approx((alone.low[-1], alone.high[-1]))

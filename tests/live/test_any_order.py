@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from ranktrial.live import Outcome, Shown, Trial
-from ranktrial.live.keys import FALLBACK
 
 LISTS = {
     "red shoes": (["s1", "s2", "s3", "s4"], ["s2", "s5", "s1"]),
@@ -96,9 +95,10 @@ class AnyOrder(RuleBasedStateMachine):
         document = data.draw(st.sampled_from([*LISTS[query][0], *LISTS[query][1], "no such thing"]))
         time = self.clock.now + (200_000 if late else 0)
         outcome = self.trials[which].click(shown.id, document, time=time).outcome
-        on_page = document in self.trials[which]._recorded(shown._key)[0].design.top(  # type: ignore[index]
-            self.trials[which]._recorded(shown._key)[0].place  # type: ignore[index]
-        )
+        assert shown._impression is not None
+        recorded = self.trials[which]._recorded(shown._impression.key)
+        assert recorded is not None
+        on_page = document in recorded[0].design.top(recorded[0].place)
         if document == "no such thing":
             assert outcome == Outcome.NOT_SHOWN
         elif on_page:
@@ -114,7 +114,7 @@ class AnyOrder(RuleBasedStateMachine):
         if (user, query) in self.shown or self.trials[which]._bias.impressions:
             return
         shown = self.elsewhere.rank(query, a, b, unit=user)
-        assert shown._key != FALLBACK
+        assert shown._impression is not None
         assert self.trials[which].click(shown.id, shown.ranking[0]).outcome == Outcome.WAITING
 
     @rule(which=st.integers(0, 1))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ranktrial.live import Outcome, SQLiteStore, Trial
-from ranktrial.live.store import Impression, Stored
+from ranktrial.live.store import Impression, Row, Stored
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
@@ -76,6 +76,45 @@ def test_a_retry_before_the_void_is_stored_is_void_too(trial: Trial, path: Path)
     assert trial.click(shown.id, shown.ranking[0]).outcome == Outcome.VOID
     report = trial.report()
     assert (report.impressions, report.tallies["void impressions"]) == (1, 1)
+
+
+def test_a_retry_that_takes_too_long_leaves_what_was_shown_alone(trial: Trial, path: Path) -> None:
+    """Drawn without looking and too late: the impression of before was shown and clicked, and stays."""
+    before = trial.rank("q", A, B, unit="good", wait=True)
+    trial._recent.clear()  # as after a restart
+    other = lock(path)
+    again = trial.rank("q", A, B, unit="good", look=False)
+    while not again.stored.running():
+        threading.Event().wait(0.001)
+    assert trial.fall_back(again, A).ranking == A
+    unlock(other)
+    trial.store.flush()
+    assert trial.rank("q", A, B, unit="good", wait=True).ranking == before.ranking
+    report = trial.report()
+    assert (report.impressions, report.clicks) == (1, 1)
+
+
+def test_a_second_look_that_fails_leaves_nothing_behind(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial.rank("q", A, B, unit="known", wait=True)
+    trial._recent.clear()
+    draw = trial.store.put
+
+    def put(row: Row) -> Stored:
+        stored = draw(row)
+        stored.result(60)
+        stored.again = isinstance(row, Impression)
+        return stored
+
+    def broken(_: bytes) -> None:
+        raise OSError("no disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trial.store, "put", put)
+        patch.setattr(trial.store, "impression", broken)
+        for unit in ("known", "new"):
+            assert trial.rank("q", A, B, unit=unit, look=False, wait=True).fallback == "OSError"
+    report = trial.report()
+    assert (report.impressions, report.tallies["void impressions"]) == (2, 1)
 
 
 def test_void_stays_void(trial: Trial, path: Path) -> None:

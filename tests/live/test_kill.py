@@ -56,7 +56,8 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path) -> No
         for user, id, document in acknowledged:
             again = trial.rank("q", A, B, unit=user)
             assert (again.id, again.fallback) == (id, None)
-            assert (again._key, document) in clicked
+            assert again._impression is not None
+            assert (again._impression.key, document) in clicked
         assert len(trial.log()) == len(stored)  # all of them were there already
         report = trial.report()
         assert report.clicks >= len(acknowledged)

@@ -57,7 +57,7 @@ def test_rows_are_stored_once(tmp_path: Path) -> None:
         for _ in range(3):
             store.put(impression(1))
             store.put(Click(b"%010d" % 1, 1, "x", False))
-            store.put(Void(b"%010d" % 2, 1, "why"))
+            store.put(Void(b"%010d" % 2, 1, "why", 2))
         store.flush()
         assert [len(list(store.rows(table, 1, 0))) for table in ("impressions", "clicks", "voids")] == [1, 1, 1]
         assert store.tallies(1) == {"duplicate clicks": 2}
@@ -74,6 +74,16 @@ def test_one_key_shown_in_two_ways_is_void(tmp_path: Path) -> None:
         store.flush()
         assert store.void(b"%010d" % 1) is None
         assert store.void(b"%010d" % 2) == "shown in two ways"
+
+
+def test_only_one_s_own_impression_is_voided(tmp_path: Path) -> None:
+    with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
+        store.put(impression(1))  # at time 1
+        store.put(Void(b"%010d" % 1, 1, "another of that key", 7))
+        store.put(impression(2))
+        store.put(Void(b"%010d" % 2, 1, "its own", 2))
+        store.flush()
+        assert [store.void(b"%010d" % number) for number in (1, 2)] == [None, "its own"]
 
 
 def test_many_rows_in_one_commit(tmp_path: Path) -> None:
@@ -107,7 +117,7 @@ def test_a_full_queue_refuses_and_recovers(tmp_path: Path) -> None:
             taken += [store.put(impression(number)) for number in range(1, 6)]
             with pytest.raises(Overloaded, match="5 rows wait"):
                 store.put(impression(6))
-            void = store.put(Void(b"%010d" % 0, 1, "always possible"))
+            void = store.put(Void(b"%010d" % 0, 1, "always possible", 0))
         for future in (*taken, void):
             future.result(60)
         assert len(list(store.rows("impressions", 1, 0))) == len(taken)

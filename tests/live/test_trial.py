@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from ranktrial.live import Outcome, Shown, SQLiteStore, StoreError, Trial
-from ranktrial.live.keys import FALLBACK, Token, version_of
+from ranktrial.live.keys import Token, version_of
 from ranktrial.methods import AB, LogOpt
 
 A = [f"a{i}" for i in range(6)]
@@ -253,7 +254,7 @@ def test_late_clicks_do_not_count_unless_one_came_in_time(trial: Trial, clock: C
 
 def test_the_fallback_id_is_no_way_in(trial: Trial) -> None:
     shown = trial.rank("q", A, None, unit="u")  # type: ignore[arg-type]
-    assert shown._key == FALLBACK
+    assert shown._impression is None
     assert trial.click(shown.id, A[0]).outcome == Outcome.FALLBACK
     assert trial.report().clicks == 0
 
@@ -349,9 +350,25 @@ def test_numbers_of_the_configuration_are_finite(tmp_path: Path, bad: str) -> No
 
 
 def test_strange_pages_of_a_fallback_still_have_a_list(trial: Trial) -> None:
-    for offset, size in (("0", None), (None, None), (0, "all"), (-3, -1)):
+    for offset, size in (("0", None), (None, None), (0, "all"), (-3, -1), (0, 10.0), (0.0, None)):
         shown = trial.rank("q", A, B, unit="u", offset=offset, size=size)  # type: ignore[arg-type]
         assert (shown.fallback, shown.ranking) == ("bad input", A)
+    assert trial.report().impressions == 0
+
+
+def test_without_a_unit_every_call_is_one_impression_also_without_looking(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with Trial.create(path, k=3, seed=5, **QUIET) as trial:
+        trial.rank("q", A, B, unit="u", wait=True)
+        trial._recent.clear()
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")  # so that all of these go into one commit
+        shown = [trial.rank("q", A, B, unit, look=False) for unit in ("u", *[None] * 20)]
+        other.execute("ROLLBACK")
+        other.close()
+        trial.store.flush()
+        assert [one.stored.again for one in shown] == [True, *[False] * 20]
+        assert trial.report().impressions == 21
 
 
 def test_designs_let_go_of_long_lists(trial: Trial) -> None:

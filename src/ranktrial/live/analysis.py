@@ -255,11 +255,14 @@ def _band(sums: UnitSums, clicks: FloatArray, level: float, inflation: float) ->
         return ()
     steps = np.unique(np.geomspace(1, n, 60).astype(np.int64)) if n > 1 else np.array([1])
     points = np.unique(np.append(steps, n))
+    points = points[clicks[points - 1] >= LEAST_CLICKS]  # what came before must not narrow what comes after
+    if not len(points):
+        return ()
     told = asymptotic_sequence(sums, points, level=level, tightest_at=TIGHTEST_AT)
     means = np.cumsum(sums.totals)[points - 1] / np.cumsum(sums.impressions)[points - 1]
     with np.errstate(invalid="ignore"):
         middle, half = (told.low + told.high) / 2, (told.high - told.low) / 2 * inflation
-    known = np.isfinite(half) & (clicks[points - 1] >= LEAST_CLICKS)
+    known = np.isfinite(half)
     low, high = np.where(known, middle - half, -np.inf), np.where(known, middle + half, np.inf)
     rows = zip(points.tolist(), means.tolist(), low.tolist(), high.tolist())
     return tuple(BandPoint(units=u, delta=d, low=lo, high=hi) for u, d, lo, hi in rows)
@@ -275,7 +278,8 @@ def forecast(analysis: Analysis) -> Forecast:
     if smallest is not None and -smallest < low and high < smallest:
         return Forecast(target=smallest, impressions=n, remaining=0, days=0.0, text="Decided.")
     if not np.isfinite(low):
-        text = f"Too early to forecast: the first interval comes after 100 units and {LEAST_CLICKS} clicks."
+        first = f"the first interval comes after 100 units and {LEAST_CLICKS} clicks, on lists that differ"
+        text = f"Too early to forecast: {first}."
         return Forecast(target=nan, impressions=nan, remaining=nan, days=nan, text=text)
     target = max(abs(analysis.delta), smallest or 0.0)
     units = len(analysis.sums)

@@ -58,9 +58,10 @@ class Design:
     @cached_property
     def rest(self) -> NDArray[np.uint32]:
         """Check sums of the documents below the top k. Not made before the design is stored: that is not in ``rank``."""
-        if isinstance(self.below, np.ndarray):
-            return self.below
-        sums = np.array(sorted(map(checksum, self.below)), np.uint32)
+        below = self.below
+        if isinstance(below, np.ndarray):
+            return below
+        sums = np.array(sorted(map(checksum, below)), np.uint32)
         object.__setattr__(self, "below", sums)  # lets go of the names, which may be many
         return sums
 

@@ -20,7 +20,7 @@ from ranktrial.users import position_bias
 Status = Literal["pass", "warn", "fail"]
 LONGEST_TEXT = 1000  # characters of a query, a unit, an id that comes in over HTTP
 LONGEST_LIST = 1000  # ids of one ranker that come in over HTTP
-Id = Annotated[str, Field(max_length=LONGEST_TEXT)] | Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Id = Annotated[str, Field(max_length=LONGEST_TEXT)] | Annotated[int, Field(ge=-(2**63), lt=2**63, strict=True)]
 
 
 class _Frozen(BaseModel):

@@ -16,7 +16,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
 INSERT_CLICK = "INSERT OR IGNORE INTO clicks VALUES (NULL, ?, ?, ?, ?)"
 INSERT_VOID = "INSERT OR IGNORE INTO voids VALUES (NULL, ?, ?, ?)"
+OF_ANOTHER_TIME = "SELECT 1 FROM impressions WHERE key = ? AND time <> ?"
 ADD_TALLY = """INSERT INTO tallies VALUES (?, ?, ?)
                ON CONFLICT (version, name) DO UPDATE SET count = count + excluded.count"""
 TOGETHER = 50  # rows in one statement
@@ -246,6 +247,7 @@ class SQLiteStore:
     def _insert_all(self, connection: sqlite3.Connection, items: Sequence[_Item]) -> None:
         impressions: list[tuple[Any, ...]] = []
         voids: list[tuple[Any, ...]] = []
+        taken_back: list[Void] = []
         clicks: dict[int, list[tuple[Any, ...]]] = {}
         for item in items:
             match item.row:
@@ -256,14 +258,17 @@ class SQLiteStore:
                 case Clicks(version, several):
                     some = clicks.setdefault(version, [])
                     some += [(version, click.key, click.document, click.late) for click in several]
-                case Void(key, version, reason):
-                    voids.append((version, key, reason))
+                case Void():
+                    taken_back.append(item.row)
         if _insert(connection, INSERT_IMPRESSION, impressions) < len(impressions):
             drawn = [(item.row.looked, item.done) for item in items if isinstance(item.row, Impression)]
             for (looked, done), row in zip(drawn, impressions):
                 done.again = not looked
                 if looked and not _same(connection, row):
                     voids.append((row[1], row[0], "shown in two ways"))
+        for key, version, reason, time in (astuple(void) for void in taken_back):  # now that its impression is there
+            if connection.execute(OF_ANOTHER_TIME, (key, time)).fetchone() is None:
+                voids.append((version, key, reason))
         for version, some in clicks.items():
             if (known := len(some) - _insert(connection, INSERT_CLICK, some)) > 0:
                 connection.execute(ADD_TALLY, (version, "duplicate clicks", known))

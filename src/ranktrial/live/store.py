@@ -58,11 +58,15 @@ class Clicks:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """Take an impression out of the estimate: what was shown is not what the log says."""
+    """Take an impression out of the estimate: what was shown is not what the log says.
+
+    Only the one of this ``time``: another of the same key was shown to somebody.
+    """
 
     key: bytes
     version: int
     reason: str
+    time: int
 
 
 @dataclass(frozen=True, slots=True)

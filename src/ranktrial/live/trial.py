@@ -84,7 +84,7 @@ class Shown:
     id: str
     fallback: str | None
     stored: Stored = field(repr=False)
-    _key: bytes = field(repr=False, default=keys.FALLBACK)
+    _impression: Impression | None = field(repr=False, default=None)
 
 
 class Clicked(NamedTuple):
@@ -249,25 +249,29 @@ class Trial:
             except Exception as fault:
                 return self.fall_back(shown, a, offset=offset, size=size, reason=_reason(fault))
             if shown.stored.again:
-                return self.rank(query, a, b, unit, offset=offset, size=size, wait=True)
+                again = self.rank(query, a, b, unit, offset=offset, size=size, wait=True)
+                if again.fallback is not None:
+                    self.take_back(shown, again.fallback)
+                return again
         return shown
 
     def _rank(self, query: str, a: Ids, b: Ids, unit: str | None, offset: int, size: int | None, look: bool) -> Shown:
         if self._stopped:
             return self._fallback(a, offset, size, "the trial is stopped")
-        if type(query) is not str or not (unit is None or type(unit) is str) or offset < 0 or (size or 0) < 0:
-            raise TypeError(
-                f"query {query!r} and unit {unit!r} must be text, offset {offset!r} and size {size!r} at least 0"
-            )
+        if type(query) is not str or not (unit is None or type(unit) is str):
+            raise TypeError(f"query {query!r} and unit {unit!r} must be text")
+        if not all(type(number) is int and number >= 0 for number in (offset, 0 if size is None else size)):
+            raise TypeError(f"offset {offset!r} and size {size!r} must be whole numbers, at least 0")
         ranked_a, ranked_b = _ids("a", a), _ids("b", b)
         if not ranked_a and not ranked_b:
             return Shown([], self._token(0, keys.FALLBACK), None, DONE)
         who, k, version = unit or uuid.uuid4().hex, self.config.k, self._version.id
         key = keys.impression_key(self._secret, version, who, query, keys.lists_digest(ranked_a[:k], ranked_b[:k]))
-        recorded = self._recorded(key, look and unit is not None)
-        impression, stored = recorded or self._draw(key, query, ranked_a, ranked_b, who, look)
+        # Without a unit it cannot have been there before.
+        recorded = self._recorded(key, look and bool(unit))
+        impression, stored = recorded or self._draw(key, query, ranked_a, ranked_b, who, look or not unit)
         page = page_of(impression.design.top(impression.place), ranked_a, ranked_b, k, offset, size)
-        return Shown(page, self._token(impression.time // 1_000_000, key), None, stored, key)
+        return Shown(page, self._token(impression.time // 1_000_000, key), None, stored, impression)
 
     def _recorded(self, key: bytes, look: bool = True) -> tuple[Impression, Stored] | None:
         """The impression as it was shown before, in this process or, if one may look, in any other."""
@@ -341,15 +345,23 @@ class Trial:
         reason: str = "not stored in time",
     ) -> Shown:
         """A's list instead of what was drawn, now taken out of the log; for callers that wait for ``stored`` themselves."""
+        self.take_back(shown, reason)
+        return self._fallback(a, offset, size, reason)
+
+    def take_back(self, shown: Shown, reason: str) -> None:
+        """What was drawn is not shown: it leaves the log."""
+        drawn = shown._impression
+        if drawn is None:
+            return
         with self._lock:
-            self._recent.pop(shown._key, None)
+            self._recent.pop(drawn.key, None)
         if not shown.stored.cancel() and not shown.stored.failed:
-            self._keep(self._voided, shown._key, reason)  # also before that is stored
+            self._keep(self._voided, drawn.key, reason)  # until the store knows
             try:
-                self.store.put(Void(shown._key, self._version.id, reason))
+                void = self.store.put(Void(drawn.key, self._version.id, reason, drawn.time))
+                void.add_done_callback(lambda done: None if done.failed else self._voided.pop(drawn.key, None))
             except Exception:
                 self._tally("not taken back")
-        return self._fallback(a, offset, size, reason)
 
     def _fallback(self, a: Ids, offset: int, size: int | None, reason: str) -> Shown:
         """Must not fail, whatever is wrong."""

@@ -165,3 +165,10 @@ def test_a_version_that_another_process_made_is_found(client: httpx.Client, tmp_
     with Trial.create(tmp_path / "t.db", "elsewhere", k=3, background=False) as trial:
         shown = trial.rank("q", ["x", "y"], ["y", "z"], unit="u", wait=True)
     assert send(client, click(shown.id, shown.ranking[0]))[0]["outcome"] == "counted"
+
+
+def test_a_timestamp_that_is_far_off_takes_no_other_event_with_it(client: httpx.Client) -> None:
+    shown = rank(client, "u")
+    good = ubi(shown["id"], shown["ranking"][0])
+    far = [ubi(shown["id"], "x", timestamp=when) for when in ("9999-12-31T23:59:59Z", 150_000_000_000_000)]
+    assert [one["outcome"] for one in send(client, good, *far)] == ["counted", "invalid", "invalid"]

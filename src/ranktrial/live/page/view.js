@@ -74,7 +74,7 @@ function drawBand(place, report, config) {
   const known = report.band.filter(point => point.low != null);
   const units = config.unit === "user" ? "users" : "impressions";
   if (known.length < 2) {
-    place.replaceChildren(make("p", { class: "caption" }, `The first interval comes after 100 ${units} and 20 clicks.`));
+    place.replaceChildren(make("p", { class: "caption" }, `The first interval comes after 100 ${units} and 20 clicks, on lists that differ.`));
     byId("band-text").textContent = "";
     return;
   }
@@ -249,8 +249,8 @@ function show(report) {
 
 function thetaText(theta, config) {
   if (config.method.startsWith("AB(")) return "Not used: an A/B test needs none.";
-  if (theta.fitted) return "Fitted to the clicks of this trial, with two standard errors.";
-  return `Assumed, not fitted.${theta.note ? ` ${theta.note[0].toUpperCase()}${theta.note.slice(1)}` : ""}`;
+  if (theta.fitted && theta.standard_error.some(error => error > 0)) return "Fitted to the clicks of this trial, with two standard errors.";
+  return `${theta.fitted ? "Fitted to earlier clicks." : "Assumed, not fitted."}${theta.note ? ` ${theta.note[0].toUpperCase()}${theta.note.slice(1)}` : ""}`;
 }
 
 function drawCharts(report, config) {

@@ -192,7 +192,7 @@ def _add_routes(app: FastAPI) -> None:
     for path, endpoint in (("/healthz", healthz), ("/readyz", readyz)):
         app.add_api_route(
             path, endpoint, methods=["GET"], response_model=None,
-            responses={200: {"model": Health}, **documented(405, 500, 503)},
+            responses={200: {"model": Health}, **documented(403, 405, 500, 503)},
         )  # fmt: skip
 
 
@@ -261,7 +261,12 @@ async def _shown(trial: Trial, asked: RankRequest, patience: float, look: bool =
         late = isinstance(fault, TimeoutError | CancelledError)  # cancelled: a request for the same one gave up
         reason = "the store did not answer in time" if late else type(fault).__name__
         return trial.fall_back(shown, asked.a, offset=asked.offset, size=asked.size, reason=reason)
-    return await _shown(trial, asked, patience, look=True) if shown.stored.again else shown
+    if not shown.stored.again:
+        return shown
+    again = await _shown(trial, asked, patience, look=True)
+    if again.fallback is not None:
+        trial.take_back(shown, again.fallback)
+    return again
 
 
 async def take_events(request: Request) -> Response:

@@ -21,7 +21,7 @@ from ranktrial.live.keys import version_of
 from ranktrial.live.schemas import LONGEST_TEXT, ClickEvent
 from ranktrial.live.service.problems import Refusal
 from ranktrial.live.store import Stored
-from ranktrial.live.trial import Outcome, Trial
+from ranktrial.live.trial import LATEST_TIME, Outcome, Trial
 
 CLICK_ACTIONS = frozenset({"click", "click_through"})
 IGNORED, INVALID = "ignored", "invalid"
@@ -205,9 +205,11 @@ def _read_ubi(event: dict[str, Any], actions: Collection[str]) -> ReadClick | Re
         return Result(event_id, IGNORED)
     if document is None:
         return Result(event_id, INVALID, "event_attributes.object.object_id: a click needs it")
-    when = ubi.timestamp if ubi.timestamp.tzinfo else ubi.timestamp.replace(tzinfo=UTC)
+    when = (ubi.timestamp if ubi.timestamp.tzinfo else ubi.timestamp.replace(tzinfo=UTC)).timestamp()
+    if when > LATEST_TIME:
+        return Result(event_id, INVALID, f"timestamp: {event['timestamp']} is too far in the future")
     position = about.position.ordinal if about and about.position else None
-    return ReadClick(event_id, ubi.query_id or "", str(document), when.timestamp(), position)
+    return ReadClick(event_id, ubi.query_id or "", str(document), when, position)
 
 
 def _own_id(event: dict[str, Any]) -> str | None:
