@@ -156,6 +156,15 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(browser: Browser, store: Path, 
         assert page.evaluate("localStorage.length + document.cookie.length") == 0
         page.reload()
         expect(page.locator("#verdict")).to_contain_text("clicks per impression")
+        keys.revoke(reader.split("_")[1])
+        expect(page.locator("#key")).to_be_visible(timeout=30_000)
+        expect(page.locator("#report")).to_be_hidden()
+        other = keys.add("another", ["read"])
+        while client.get("/v1/trials", headers={"Authorization": f"Bearer {other}"}).status_code == 401:
+            page.wait_for_timeout(50)  # a running service knows it within a second
+        page.get_by_label("API key").fill(other)
+        page.get_by_role("button", name="Show trials").click()
+        expect(page.locator("#report")).to_be_visible(timeout=30_000)  # also where it is the same as before
         page.context.close()
 
 

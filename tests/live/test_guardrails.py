@@ -233,3 +233,8 @@ def test_a_unit_that_asks_again_with_other_lists_is_one_draw(tmp_path: Path) -> 
     analysis = analysed(log, trial.config)
     assert checks.sample_ratio(analysis).status == "pass"
     assert checks.calibration(analysis).status == "pass"
+
+
+def test_one_rank_needs_no_position_bias(tmp_path: Path) -> None:
+    told = checks.bias(analysed(*logged(tmp_path, 200, k=1, world=World.make(queries=5, k=1))))
+    assert (told.status, told.text) == ("pass", "One rank has none.")

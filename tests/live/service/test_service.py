@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import sqlite3
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -238,3 +240,25 @@ def test_the_curl_examples_work_as_printed(tmp_path: Path) -> None:
     assert {"sku-1", "sku-3"} <= {*shown["ranking"]} <= {"sku-1", "sku-2", "sku-3", "sku-4"}  # a plain list has three
     assert events["counts"] == {"not ours": 1}  # the id is cut short in print
     assert report["impressions"] == 1
+
+
+def test_a_client_that_hangs_up_is_no_fault_of_the_service(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = client.base_url.port
+    assert port is not None
+    head = (
+        "POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n[{"
+    )
+    with socket.create_connection(("127.0.0.1", port)) as line:
+        line.sendall(head.encode())
+        threading.Event().wait(0.1)
+    while 'route="/v1/events",status="499"' not in (told := client.get("/metrics").text):
+        threading.Event().wait(0.01)
+    assert 'route="/v1/events",status="500"' not in told
+    assert "fault" not in caplog.messages
+
+
+def test_it_answers_at_the_loopback_address_it_was_given(tmp_path: Path) -> None:
+    with command(str(tmp_path / "t.db"), "--host", "127.0.0.2") as (_, address):
+        assert httpx.get(address.replace("127.0.0.1", "127.0.0.2") + "/v1/trials", timeout=60).json() == {"trials": []}
