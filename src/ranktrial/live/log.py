@@ -117,11 +117,6 @@ class Log:
         return np.sort(order[np.append(True, ~again)[: len(order)]])
 
     @cached_property
-    def per_design(self) -> IntArray:
-        """Impressions of each design."""
-        return np.bincount(self.design, minlength=self.n_designs)
-
-    @cached_property
     def placement(self) -> FloatArray:
         """P(slot at rank) under its design, exactly: ``(slots, k)``."""
         filled = self.rankings >= 0

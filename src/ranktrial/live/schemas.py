@@ -18,7 +18,8 @@ from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.users import position_bias
 
 Status = Literal["pass", "warn", "fail"]
-LONGEST_TEXT = 1000  # characters of a query, a unit, an id that comes in over HTTP
+LONGEST_TEXT = 1000  # characters of a document's id, and of a query or a unit that comes in over HTTP
+LATEST_TIME = 1e11  # seconds since 1970: beyond it they are milliseconds
 LONGEST_LIST = 1000  # ids of one ranker that come in over HTTP
 Id = Annotated[str, Field(max_length=LONGEST_TEXT)] | Annotated[int, Field(ge=-(2**63), lt=2**63, strict=True)]
 
@@ -137,7 +138,9 @@ class ClickEvent(_Frozen):
 
     id: str = Field(max_length=LONGEST_TEXT)
     document: Id
-    time: float | None = Field(None, allow_inf_nan=False, lt=1e11, description="seconds since 1970, not milliseconds")
+    time: float | None = Field(
+        None, allow_inf_nan=False, lt=LATEST_TIME, description="seconds since 1970, not milliseconds"
+    )
     event_id: str | None = Field(None, max_length=LONGEST_TEXT)
 
 

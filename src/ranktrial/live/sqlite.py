@@ -16,7 +16,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -258,17 +258,17 @@ class SQLiteStore:
                 case Clicks(version, several):
                     some = clicks.setdefault(version, [])
                     some += [(version, click.key, click.document, click.late) for click in several]
-                case Void():
-                    taken_back.append(item.row)
+                case Void() as void:
+                    taken_back.append(void)
         if _insert(connection, INSERT_IMPRESSION, impressions) < len(impressions):
             drawn = [(item.row.looked, item.done) for item in items if isinstance(item.row, Impression)]
             for (looked, done), row in zip(drawn, impressions):
                 done.again = not looked
                 if looked and not _same(connection, row):
                     voids.append((row[1], row[0], "shown in two ways"))
-        for key, version, reason, time in (astuple(void) for void in taken_back):  # now that its impression is there
-            if connection.execute(OF_ANOTHER_TIME, (key, time)).fetchone() is None:
-                voids.append((version, key, reason))
+        for void in taken_back:  # now that its impression is there
+            if connection.execute(OF_ANOTHER_TIME, (void.key, void.time)).fetchone() is None:
+                voids.append((void.version, void.key, void.reason))
         for version, some in clicks.items():
             if (known := len(some) - _insert(connection, INSERT_CLICK, some)) > 0:
                 connection.execute(ADD_TALLY, (version, "duplicate clicks", known))

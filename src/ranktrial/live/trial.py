@@ -1,7 +1,7 @@
 """A trial on live traffic: what to show, what was clicked, and what it says so far.
 
-``rank`` decides what to show by a draw that depends on nothing but its key, queues the impression and returns: no disk, no
-lock that a writer holds. Whatever goes wrong inside, it returns A's list, says so, and leaves that impression out.
+``rank`` decides what to show by a draw that depends on nothing but its key, queues the impression and returns: it waits for no
+commit and no lock that a writer holds. Whatever goes wrong, it returns A's list, says so, and leaves that impression out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of, 
 from ranktrial.live.guardrails import SLOW
 from ranktrial.live.log import Log, LogReader
 from ranktrial.live.reports import make_report
-from ranktrial.live.schemas import Report, TrialConfig
+from ranktrial.live.schemas import LATEST_TIME, LONGEST_TEXT, Report, TrialConfig
 from ranktrial.live.sqlite import SQLiteStore
 from ranktrial.live.store import (
     ALL_TRIALS,
@@ -48,8 +48,6 @@ from ranktrial.methods import Method
 T = TypeVar("T")
 Ids = Sequence[str | int]
 LEAST_THETA = 0.01  # in a design: a rank without clicks so far may get some
-LATEST_TIME = 1e11  # seconds since 1970
-LONGEST_ID = 1000  # characters of a document's id
 
 
 class Outcome(StrEnum):
@@ -414,7 +412,7 @@ class Trial:
             self._tally("clicks on fallbacks")
             return Outcome.FALLBACK, None, None
         name = document if type(document) is str else str(document)
-        if len(name) > LONGEST_ID:
+        if len(name) > LONGEST_TEXT:
             self._tally("clicks on what was not shown")
             return Outcome.NOT_SHOWN, None, None
         when = self._clock() if time is None else checks.number("time", time)

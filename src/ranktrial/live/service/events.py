@@ -18,10 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from ranktrial.live.keys import version_of
-from ranktrial.live.schemas import LONGEST_TEXT, ClickEvent
+from ranktrial.live.schemas import LATEST_TIME, LONGEST_TEXT, ClickEvent
 from ranktrial.live.service.problems import Refusal
 from ranktrial.live.store import Stored
-from ranktrial.live.trial import LATEST_TIME, Outcome, Trial
+from ranktrial.live.trial import Outcome, Trial
 
 CLICK_ACTIONS = frozenset({"click", "click_through"})
 IGNORED, INVALID = "ignored", "invalid"
