@@ -102,6 +102,7 @@ def test_many_rows_in_one_commit(tmp_path: Path) -> None:
             b"%010d" % number for number in range(130)
         ]
         assert {row[3] for row in list(store.rows("impressions", 1, 0))} == {1}
+        assert store.impression(b"%010d" % 129) is not None  # with its design
         assert len(list(store.rows("clicks", 1, 0))) == 130
         assert [row[2] for row in list(store.rows("voids", 1, 0))] == [b"%010d" % 77]
         assert store.tallies(1)["duplicate clicks"] == 30

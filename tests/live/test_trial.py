@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from ranktrial.live import Outcome, Shown, SQLiteStore, StoreError, Trial
 from ranktrial.live.keys import Token, version_of
+from ranktrial.live.store import Nothing
 from ranktrial.methods import AB, LogOpt
 
 A = [f"a{i}" for i in range(6)]
@@ -362,7 +364,10 @@ def test_without_a_unit_every_call_is_one_impression_also_without_looking(tmp_pa
         trial.rank("q", A, B, unit="u", wait=True)
         trial._recent.clear()
         other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")  # so that all of these go into one commit
+        other.execute("BEGIN IMMEDIATE")
+        first = trial.store.put(Nothing())
+        while not first.running():  # it waits for the lock, and all that come now go into the next commit
+            threading.Event().wait(0.001)
         shown = [trial.rank("q", A, B, unit, look=False) for unit in ("u", *[None] * 20)]
         other.execute("ROLLBACK")
         other.close()
