@@ -22,7 +22,7 @@ from ranktrial.design.closed_form import closed_form, closed_form_many, closed_f
 from ranktrial.design.network_policy import ips_variance
 from ranktrial.methods import Counterfactual, LogOpt
 from ranktrial.rankings import LoggingPolicy, Mixture, Pair, PlackettLuce, Rankings, rank_by_score
-from ranktrial.users import User, position_based, position_bias
+from ranktrial.users import User, position_based, rank_decay
 
 PAIRS = 5
 FLOORS = (0.5, 0.9, 1.0)
@@ -80,7 +80,7 @@ def speed(dataset: Dataset) -> list[Row]:
 def unusual_speed() -> list[Row]:
     """Where more documents matter than two pages hold."""
     rng = np.random.default_rng(0)
-    offsets, theta = offsets_of([120] * 200), position_bias(10)
+    offsets, theta = offsets_of([120] * 200), rank_decay(10)
     by_a, by_b = (PlackettLuce(rng.normal(0, 2, 24_000), offsets, 10).exposure(theta) for _ in range(2))
     order = np.concatenate([start + np.argsort(-(by_a + by_b)[start : start + 120]) for start in offsets[:-1]])
     candidates = Rankings(offsets, order.astype(np.int32))
@@ -96,7 +96,7 @@ def unusual_speed() -> list[Row]:
 def good_pairs_of(dataset: Dataset, count: int) -> list[tuple[Pair, User]]:
     """Rankers trained as the paper's text says: they rank better, and agree more, than those of the authors' code."""
     rankers = train_rankers(dataset, 2 * count, seed=11, rankers="paper")
-    theta = position_bias(10)
+    theta = rank_decay(10)
     user = position_based(dataset.zeta(), theta)
     scores = [rankers.scores(dataset, i) for i in range(2 * count)]
     return [

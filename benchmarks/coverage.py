@@ -24,10 +24,11 @@ from ranktrial.inference.intervals import (
 from ranktrial.inference.uncertainty import GROUPS, from_groups
 from ranktrial.methods import AB, Counterfactual
 from ranktrial.methods.displays import Displays, Linear
+from ranktrial.position_bias import Counts
 from ranktrial.rankings import Mixture, Pair, ips_weights, show_counts
 from ranktrial.rankings.values import Affine
 from ranktrial.seeds import children, generator
-from ranktrial.users import Counts, User, position_based, position_bias
+from ranktrial.users import User, position_based, rank_decay
 
 FIXED_RUNS, FIXED_N = 10_000, 10_000
 RUNS, LONGEST, FIRST_LOOK = 1000, 100_000, 100
@@ -44,7 +45,7 @@ def run() -> list[Row]:
 
 def worlds_of(dataset: Dataset, count: int) -> list[tuple[Pair, User]]:
     rankers = train_rankers(dataset, 2 * count, seed=11, rankers="paper")
-    theta = position_bias(10)
+    theta = rank_decay(10)
     user = position_based(dataset.zeta(), theta)
     scores = [rankers.scores(dataset, i) for i in range(2 * count)]
     return [

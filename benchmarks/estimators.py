@@ -16,8 +16,9 @@ from benchmarks.closed_form import good_pairs_of
 from benchmarks.logopt import data_sets
 from ranktrial.design.closed_form import closed_form
 from ranktrial.methods import AB
+from ranktrial.position_bias import Examinations, shrunken_guess
 from ranktrial.rankings import Mixture, Pair, affine_values, list_inputs, show_counts
-from ranktrial.users import Examinations, User, shrunken_guess
+from ranktrial.users import User
 
 PAIRS = 4
 IMPRESSIONS_PER_QUERY = (1, 10, 100)

@@ -11,7 +11,7 @@ from benchmarks._timing import best_time, row
 from ranktrial.arrays import FloatArray
 from ranktrial.design import gradients
 from ranktrial.design.network import Adam, Network
-from ranktrial.users import position_bias
+from ranktrial.users import rank_decay
 
 K = 10
 SAMPLES = 1000
@@ -27,8 +27,8 @@ def _query(n: int, labels: list[float], seed: int) -> tuple[FloatArray, FloatArr
     """zeta, and lambda of two random rankings, of one query."""
     random = np.random.default_rng(seed)
     lam = np.zeros(n)
-    lam[random.permutation(n)[:K]] += position_bias(K)
-    lam[random.permutation(n)[:K]] -= position_bias(K)
+    lam[random.permutation(n)[:K]] += rank_decay(K)
+    lam[random.permutation(n)[:K]] -= rank_decay(K)
     return 0.1 + 0.225 * random.choice(5, n, p=labels).astype(np.float64), lam
 
 
@@ -54,7 +54,7 @@ def _gradients() -> list[dict[str, object]]:
             ratios = []
             for seed in range(5):
                 zeta, lam = _query(n, labels, seed)
-                problem = (_scores(policy, lam), position_bias(K), zeta, lam)
+                problem = (_scores(policy, lam), rank_decay(K), zeta, lam)
                 paper = partial(gradients.paper_gradient, *problem, float(zeta @ lam), SAMPLES)
                 low_noise = partial(gradients.low_noise_gradient, *problem, SAMPLES)
                 ratios.append(_noise(paper) / _noise(low_noise))

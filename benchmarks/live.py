@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks._timing import row
-from ranktrial.demo import World
+from ranktrial.cli.demo import World
 from ranktrial.live import Trial
 from ranktrial.seeds import children, generator
 

@@ -19,7 +19,7 @@ from ranktrial.design.network import Adam, Network
 from ranktrial.design.network_policy import Objective, ips_variance, network_policy, optimise, policy_inputs
 from ranktrial.methods import Counterfactual, LogOpt
 from ranktrial.rankings import Mixture, Pair, PlackettLuce
-from ranktrial.users import User, position_based, position_bias
+from ranktrial.users import User, position_based, rank_decay
 
 PAIRS = 3
 QUERIES_MEASURED = 300
@@ -36,7 +36,7 @@ def data_sets() -> list[Dataset]:
 
 def pairs_of(dataset: Dataset, count: int) -> list[tuple[Pair, User]]:
     rankers = train_rankers(dataset, 2 * count, seed=11, rankers="code")
-    theta = position_bias(10)
+    theta = rank_decay(10)
     user = position_based(dataset.zeta(), theta)
     pairs = []
     for i in range(count):

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks._timing import best_time, row
 from ranktrial.arrays import FloatArray, offsets_of
 from ranktrial.rankings import plackett_luce as pl
-from ranktrial.users import position_based, position_bias
+from ranktrial.users import position_based, rank_decay
 
 K = 10
 
@@ -32,20 +32,20 @@ def _accuracy() -> list[dict[str, object]]:
     for spread in (1.0, 30.0, 200.0):
         worst = 0.0
         for k in (1, 2, 3, 5):
-            scores, theta = random.uniform(-spread, spread, 6), position_bias(k)
+            scores, theta = random.uniform(-spread, spread, 6), rank_decay(k)
             truth = _enumerated_exposure(scores, theta)
             possible = truth > 1e-300
             worst = max(worst, float(np.max(np.abs(pl.exposure(scores, theta) / truth - 1)[possible])))
         rows.append(row(f"exposure, 6 documents, scores within {spread:g}", worst, "<= 1e-7", "relative error"))
     for n in (24, 120):
-        missing = abs(pl.exposure(random.standard_normal(n), position_bias(K)).sum() - position_bias(K).sum())
+        missing = abs(pl.exposure(random.standard_normal(n), rank_decay(K)).sum() - rank_decay(K).sum())
         rows.append(row(f"sum of exposure less sum of theta, {n} documents", missing, "<= 1e-9", "clicks"))
     return rows
 
 
 def _single_queries() -> list[dict[str, object]]:
     random = np.random.default_rng(1)
-    theta = position_bias(K)
+    theta = rank_decay(K)
     rows = []
     for n in (24, 120):
         weights = random.standard_normal(n)
@@ -68,7 +68,7 @@ def _simulation() -> list[dict[str, object]]:
     for n, spread in ((24, 0.0), (24, 1.0), (24, 3.0), (120, 0.0), (120, 1.0), (120, 3.0)):
         documents = queries * n
         scores, values = spread * random.standard_normal(documents), random.standard_normal(documents)
-        user = position_based(random.random(documents), position_bias(K))
+        user = position_based(random.random(documents), rank_decay(K))
         simulate = partial(pl.simulate_ips, scores, offsets_of([n] * queries), user, values, [count], 1)
         seconds = best_time(simulate, 1, rounds=3)
         name = f"simulated impressions, {queries} queries of {n} documents, sd of scores {spread:g}"

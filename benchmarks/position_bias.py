@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from ranktrial.arrays import FloatArray, IntArray, Numbers
-from ranktrial.users.auto import Auto
-from ranktrial.users.conditional import Conditional
-from ranktrial.users.counts import Counts
-from ranktrial.users.em import EM, em_step
-from ranktrial.users.harvesting import Harvesting
-from ranktrial.users.identifiability import NotIdentifiable
-from ranktrial.users.position_model import Estimator
-from ranktrial.users.regression_em import RegressionEM
-from ranktrial.users.trust import trust_bias_lines
+from ranktrial.position_bias.auto import Auto
+from ranktrial.position_bias.conditional import Conditional
+from ranktrial.position_bias.counts import Counts
+from ranktrial.position_bias.em import EM, em_step
+from ranktrial.position_bias.harvesting import Harvesting
+from ranktrial.position_bias.identifiability import NotIdentifiable
+from ranktrial.position_bias.model import Estimator
+from ranktrial.position_bias.regression_em import RegressionEM
+from ranktrial.position_bias.trust import trust_bias_lines
 
 K = 10
 THETA = 1 / np.arange(1, K + 1)

@@ -33,7 +33,7 @@ NUMBERS = count()  # of visitors
 LISTEN = """
 import sys
 from pathlib import Path
-from ranktrial.live.commands import listen, run_server
+from ranktrial.cli.serve import listen, run_server
 
 listening = listen("127.0.0.1", 0)
 print(listening.getsockname()[1], flush=True)

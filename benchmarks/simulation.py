@@ -14,7 +14,7 @@ import numpy as np
 from ranktrial.arrays import offsets_of
 from ranktrial.methods import AB, Balanced, Method, Optimized, Probabilistic, TeamDraft
 from ranktrial.rankings import Pair
-from ranktrial.users import User, position_based, position_bias
+from ranktrial.users import User, position_based, rank_decay
 
 IMPRESSIONS = 2_000_000
 TARGETS = {
@@ -32,7 +32,7 @@ def world(n_queries: int, n_documents: int, seed: int = 0) -> tuple[Pair, User]:
     quality = rng.normal(size=offsets[-1])
     a, b = (quality + 0.7 * rng.normal(size=offsets[-1]) for _ in range(2))
     labels = rng.choice(5, offsets[-1], p=[0.5, 0.3, 0.13, 0.05, 0.02])
-    return Pair.from_scores(a, b, offsets, 10), position_based(0.1 + 0.225 * labels, position_bias(10))
+    return Pair.from_scores(a, b, offsets, 10), position_based(0.1 + 0.225 * labels, rank_decay(10))
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -28,9 +28,10 @@ from ranktrial.design.gradients import low_noise_gradient
 from ranktrial.design.network import Adam
 from ranktrial.design.network_policy import Objective, ips_variance
 from ranktrial.methods import AB, Counterfactual, LogOpt
+from ranktrial.position_bias import relevance_guess
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, affine_values, list_inputs, show_counts
 from ranktrial.seeds import children
-from ranktrial.users import User, position_based, position_bias, relevance_guess
+from ranktrial.users import User, position_based, rank_decay
 
 PAIRS = 20
 QUERIES = 50
@@ -61,7 +62,7 @@ def of_data_set(dataset: Dataset) -> list[Row]:
     for number, (part, a, b) in enumerate(compared(dataset)):
         begun = time.process_time()
         for k, table in tables.items():
-            theta = position_bias(k)
+            theta = rank_decay(k)
             pair = Pair.from_scores(a, b, part.offsets, k).knowing(theta=theta)
             table.append(measured(pair, position_based(part.zeta(), theta), number))
         seconds = time.process_time() - begun

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from ranktrial.live.commands import listen
+from ranktrial.cli.serve import listen
 from ranktrial.live.service import Limits, create_app
 
 A = [f"a{i}" for i in range(6)]

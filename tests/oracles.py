@@ -137,8 +137,7 @@ def small_pairs(draw: st.DrawFn, queries: int = 1, max_k: int = 5) -> Pair:
         lengths = draw(st.tuples(st.integers(0, N_DOCUMENTS), st.integers(0, N_DOCUMENTS)).filter(any))
         for out, length in zip(lists, lengths):
             out.append(draw(st.permutations(range(N_DOCUMENTS)))[:length])
-    pair, _ = Pair.from_lists(lists[0], lists[1], draw(st.integers(1, max_k)))
-    return pair
+    return Pair.from_lists(lists[0], lists[1], draw(st.integers(1, max_k)))
 
 
 @st.composite
@@ -171,6 +170,6 @@ def fixed_world(seed: int = 0, k: int = 3, n_queries: int = 4) -> tuple[Pair, Us
     sizes = [1 + i % N_DOCUMENTS for i in range(1, n_queries + 1)]
     a = [rng.permutation(n).tolist() for n in sizes]
     b = [rng.permutation(n).tolist()[: max(1, n - i % 2)] for i, n in enumerate(sizes)]
-    pair, _ = Pair.from_lists([*a, ["x", "y"]], [*b, ["z", "w"]], k)
+    pair = Pair.from_lists([*a, ["x", "y"]], [*b, ["z", "w"]], k)
     theta = np.sort(rng.uniform(0, 1, k))[::-1]
     return pair.knowing(theta=theta), position_based(rng.uniform(0, 1, pair.n_documents), theta)

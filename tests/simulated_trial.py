@@ -8,7 +8,7 @@ import numpy as np
 
 from ranktrial.arrays import FloatArray
 from ranktrial.live import Trial
-from ranktrial.users import position_bias
+from ranktrial.users import rank_decay
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class World:
             for ranker, spread in ((a, noise), (b, 2 * noise)):
                 order = np.argsort(-(relevance + random.normal(0, spread, documents)))
                 ranker[f"q{q}"] = [ids[d] for d in order]
-        return cls(zeta, a, b, position_bias(k, 0.7))
+        return cls(zeta, a, b, rank_decay(k, 0.7))
 
     def ctr(self, lists: dict[str, list[str]]) -> float:
         per_query = [

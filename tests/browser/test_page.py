@@ -15,10 +15,10 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from browser.tools import EVIL, Watched
 from live_server import serving
+from ranktrial.charts.live_page import report_html
 from ranktrial.live import Trial
 from ranktrial.live.api_keys import KeyFile
-from ranktrial.live.html import report_html
-from ranktrial.live.page import KINDS
+from ranktrial.live.service.page import KINDS
 
 # RANKTRIAL_PICTURES=docs/images takes the pictures of docs/page.md anew.
 PICTURES = os.environ.get("RANKTRIAL_PICTURES")
@@ -209,7 +209,7 @@ def test_text_stands_out_from_its_ground(browser: Browser, address: str, scheme:
 def test_the_report_file_has_its_text_without_script(store: Path) -> None:
     with Trial.open(store, "shoes-v2", background=False) as trial:
         report = trial.report()
-    html = report_html(report)
+    html = report_html(report.to_dict(), str(report))
     assert report.verdict in html
     data = re.search(r'id="data"[^>]*>(.*?)</script>', html)
     assert data is not None

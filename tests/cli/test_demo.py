@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ranktrial.cli import app
-from ranktrial.demo import World, service
+from ranktrial.cli.demo import World, service
 from ranktrial.live import Trial
 
 runner = CliRunner()

@@ -14,7 +14,7 @@ from ranktrial.arrays import FloatArray, offsets_of
 from ranktrial.design.bound import Bound, efficiency_bound
 from ranktrial.design.closed_form import closed_form
 from ranktrial.rankings import Mixture, Pair, affine_values
-from ranktrial.users import User, position_based, position_bias
+from ranktrial.users import User, position_based, rank_decay
 
 GAP = 1e-5
 
@@ -29,7 +29,8 @@ def worlds(draw: st.DrawFn, queries: int = 1) -> tuple[Pair, User]:
         n = draw(st.integers(1, 4))
         for lists, fewest in ((a, 1), (b, 0)):
             lists.append(draw(st.permutations(range(n)))[: draw(st.integers(fewest, n))])
-    pair, ids = Pair.from_lists(a, b, k)
+    pair = Pair.from_lists(a, b, k)
+    ids = pair.ids
     theta = np.array(draw(st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.5, 0.9, 1.0]), min_size=k, max_size=k)))
     zeta = draw(st.lists(st.sampled_from([0.0, 0.05, 0.3, 0.3, 0.6, 0.9, 1.0]), min_size=len(ids), max_size=len(ids)))
     return pair.knowing(theta=theta), position_based(zeta, theta)
@@ -175,7 +176,7 @@ def test_rank_aware_estimates_reach_it_on_its_design(world: tuple[Pair, User]) -
 @pytest.mark.parametrize(("theta", "x", "y"), [(1.0, 0.5, 0.5), (0.7, 0.2, 0.9), (0.3, 1.0, 0.01)])
 def test_one_place_for_two_documents(theta: float, x: float, y: float) -> None:
     """Each is shown in proportion to |lambda| times the standard deviation of a click on it over theta."""
-    pair, _ = Pair.from_lists(["x"], ["y"], k=1)
+    pair = Pair.from_lists(["x"], ["y"], k=1)
     share = np.sqrt([x * (1 - theta * x) / theta, y * (1 - theta * y) / theta])
     bound = efficiency_bound(pair, [x, y], [theta], gap=GAP)
     assert bound.value == pytest.approx((theta * share.sum()) ** 2, rel=2 * GAP)
@@ -183,10 +184,10 @@ def test_one_place_for_two_documents(theta: float, x: float, y: float) -> None:
 
 
 def test_nothing_to_learn_costs_nothing() -> None:
-    pair, _ = Pair.from_lists(["abc", "ab"], ["abc", "ab"], k=2)
+    pair = Pair.from_lists(["abc", "ab"], ["abc", "ab"], k=2)
     bound = efficiency_bound(pair, [0.3] * 5, [1, 0.5])
     assert (bound.value, bound.gap, bound.placement.sum()) == (0, 0, 0)
-    differing, _ = Pair.from_lists(["abc", ""], ["cba", ""], k=2)
+    differing = Pair.from_lists(["abc", ""], ["cba", ""], k=2)
     assert efficiency_bound(differing, np.zeros(3), [1, 0.5]).value == 0  # never clicked
     assert efficiency_bound(differing, [0.5] * 3, [0, 0]).value == 0  # never examined
     assert efficiency_bound(differing, np.ones(3), [1, 0.5]).value == 0  # always clicked where always examined
@@ -202,7 +203,7 @@ def large(seed: int, k: int, sizes: list[int]) -> tuple[Pair, User]:
     quality = rng.normal(size=n)
     a, b = quality + rng.normal(size=(2, n))
     pair = Pair.from_scores(a, b, offsets, k)
-    return pair, position_based(rng.choice([0.1, 0.325, 0.55, 0.775, 1.0], n), position_bias(k))
+    return pair, position_based(rng.choice([0.1, 0.325, 0.55, 0.775, 1.0], n), rank_decay(k))
 
 
 @pytest.mark.parametrize("gap", [1e-2, 1e-3, 1e-5])
@@ -243,7 +244,8 @@ def test_differences_of_any_size() -> None:
     theta = np.array([1.0, 0.5, np.nextafter(0.5, 0), 0.25, 1e-12])
     rng = np.random.default_rng(3)
     lists = [[rng.permutation(7)[: rng.integers(1, 8)].tolist() for _ in range(200)] for _ in range(2)]
-    pair, ids = Pair.from_lists(lists[0], lists[1], k=5)
+    pair = Pair.from_lists(lists[0], lists[1], k=5)
+    ids = pair.ids
     zeta = rng.choice([1e-9, 1e-3, 0.5, 1 - 1e-9, 1.0], len(ids))
     bound = efficiency_bound(pair, zeta, theta, gap=1e-3)
     check(pair, bound, 1e-3)
@@ -258,7 +260,7 @@ def test_which_ranker_comes_first_does_not_matter() -> None:
 
 
 def test_arguments_are_checked() -> None:
-    pair, _ = Pair.from_lists(["ab"], ["ba"], k=2)
+    pair = Pair.from_lists(["ab"], ["ba"], k=2)
     with pytest.raises(ValueError, match="theta has 1 ranks, must have k = 2"):
         efficiency_bound(pair, [0.5, 0.5], [1])
     with pytest.raises(ValueError, match="1 zeta for 2 documents"):

@@ -22,7 +22,7 @@ from ranktrial.design.closed_form import (
     priced_design,
 )
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, Rankings, exposure_of, ips_weights, rank_by_score
-from ranktrial.users import User, position_based, position_bias
+from ranktrial.users import User, position_based, rank_decay
 
 EXACT = 1e-9
 Order = tuple[int, ...]
@@ -98,7 +98,7 @@ def all_exposures(theta: FloatArray, n: int) -> FloatArray:
 thetas = st.one_of(
     st.lists(st.sampled_from([0.0, 0.05, 0.1, 0.25, 0.5, 0.5, 1.0]), min_size=1, max_size=5),
     st.lists(st.floats(0, 1), min_size=1, max_size=5),
-    st.builds(lambda k: position_bias(k).tolist(), st.integers(1, 5)),
+    st.builds(lambda k: rank_decay(k).tolist(), st.integers(1, 5)),
 ).map(lambda values: np.array(values, float))
 
 amounts = st.one_of(
@@ -248,7 +248,7 @@ def test_the_page_follows_the_bias_where_it_is_not_monotone() -> None:
 def test_stochastic_rankers() -> None:
     """Two Plackett-Luce policies over 30 documents: their difference in exposure is the need."""
     rng = np.random.default_rng(4)
-    offsets, theta = offsets_of([30, 30]), position_bias(5)
+    offsets, theta = offsets_of([30, 30]), rank_decay(5)
     by_a, by_b = (PlackettLuce(rng.normal(0, 2, 60), offsets, 5).exposure(theta) for _ in range(2))
     candidates = rank_by_score(by_a + by_b, offsets)
     mixture = least_variance_mixture(candidates, np.abs(by_a - by_b), theta)
@@ -305,7 +305,7 @@ def test_the_agreement_floor_holds_for_every_document(world: tuple[Pair, User], 
 
 def test_a_higher_floor_costs_more_spread_and_fewer_clicks() -> None:
     rng = np.random.default_rng(5)
-    offsets, theta = offsets_of([12] * 200), position_bias(6)
+    offsets, theta = offsets_of([12] * 200), rank_decay(6)
     quality = rng.normal(size=2400)
     a, b = quality + 0.5 * rng.normal(size=(2, 2400))
     pair = Pair.from_scores(a, b, offsets, 6)
@@ -343,13 +343,14 @@ def test_every_design_comes_with_its_price(world: tuple[Pair, User], beta: float
 
 
 def test_the_price_of_what_cannot_be_estimated_is_infinite() -> None:
-    pair, _ = Pair.from_lists(["ab"], ["ba"], k=1)
+    pair = Pair.from_lists(["ab"], ["ba"], k=1)
     told = price(pair, [1.0], Mixture.always(pair.top_a, 2))
     assert told.extra_variance == told.extra_spread == told.largest_weight == np.inf
 
 
 def test_the_full_floor_keeps_what_both_show_at_the_same_rank() -> None:
-    pair, ids = Pair.from_lists(["abcd"], ["acbd"], k=4)
+    pair = Pair.from_lists(["abcd"], ["acbd"], k=4)
+    ids = pair.ids
     theta = np.array([1, 0.6, 0.4, 0.2])
     mixture = closed_form(pair, theta, floor=1)
     assert ["".join(ids[d] for d in row) for row in mixture.rankings] == ["abcd", "acbd"]
@@ -428,7 +429,8 @@ def test_the_design_for_rank_aware_estimates(world: tuple[Pair, User], zeta0: fl
 
 
 def lists(a: str, b: str, k: int, theta: list[float], **options: float) -> list[tuple[str, float]]:
-    pair, ids = Pair.from_lists([a], [b], k)
+    pair = Pair.from_lists([a], [b], k)
+    ids = pair.ids
     mixture = closed_form(pair, theta, **options)
     return [
         ("".join(ids[d] for d in row if d >= 0), round(float(w), 9))
@@ -451,7 +453,7 @@ def test_edges_by_hand() -> None:
 
 
 def test_a_query_without_documents_shows_nothing() -> None:
-    pair, _ = Pair.from_lists([[], ["a", "b"]], [[], ["b", "a"]], k=2)
+    pair = Pair.from_lists([[], ["a", "b"]], [[], ["b", "a"]], k=2)
     mixture = closed_form(pair, [1, 0.5])
     assert mixture.rankings.tolist() == [[-1, -1], [0, 1], [1, 0]]
 
@@ -462,7 +464,7 @@ def test_nearly_equal_bias_leaves_no_document_unseen() -> None:
     rng = np.random.default_rng(8)
     for _ in range(300):
         a, b = (rng.permutation(7)[: rng.integers(1, 8)].tolist() for _ in range(2))
-        pair, _ = Pair.from_lists([a], [b], k=5)
+        pair = Pair.from_lists([a], [b], k=5)
         for floor in (0, 0.5, 0.99, 1):
             mixture = closed_form(pair, theta, floor=floor)
             check_valid(mixture, candidates_of(pair))
@@ -473,7 +475,7 @@ def test_nearly_equal_bias_leaves_no_document_unseen() -> None:
 
 def test_large_pairs_have_few_rankings() -> None:
     rng = np.random.default_rng(9)
-    offsets, theta = offsets_of([40] * 300), position_bias(10)
+    offsets, theta = offsets_of([40] * 300), rank_decay(10)
     a, b = rng.normal(size=12000) + 0.7 * rng.normal(size=(2, 12000))
     pair = Pair.from_scores(a, b, offsets, 10)
     for floor in (0.0, 0.5, 1.0):
@@ -500,16 +502,16 @@ def some_rankers(count: int, seed: int, n_queries: int = 20) -> tuple[list[Ranki
 
 def test_two_of_many_are_a_pair() -> None:
     rankers, pair = some_rankers(2, seed=1)
-    many = closed_form_many(rankers, pair.offsets, 4, position_bias(4))
-    assert np.array_equal(many.rankings, closed_form(pair, position_bias(4)).rankings)
-    assert np.array_equal(many.weights, closed_form(pair, position_bias(4)).weights)
+    many = closed_form_many(rankers, pair.offsets, 4, rank_decay(4))
+    assert np.array_equal(many.rankings, closed_form(pair, rank_decay(4)).rankings)
+    assert np.array_equal(many.weights, closed_form(pair, rank_decay(4)).weights)
 
 
 @pytest.mark.parametrize("count", [3, 5])
 def test_many_rankers_share_one_design(count: int) -> None:
     """Best for the sum over all pairs, whatever their order; every pair is estimated without bias."""
     rankers, pair = some_rankers(count, seed=count)
-    theta = position_bias(4)
+    theta = rank_decay(4)
     mixture = closed_form_many(rankers, pair.offsets, 4, theta)
     rho = mixture.exposure(theta)
     pairs = [Pair(a, b, pair.offsets, 4) for a, b in itertools.combinations(rankers, 2)]
@@ -535,7 +537,7 @@ def test_many_rankers_share_one_design(count: int) -> None:
 
 
 def test_arguments_are_checked() -> None:
-    pair, _ = Pair.from_lists(["ab"], ["ba"], k=2)
+    pair = Pair.from_lists(["ab"], ["ba"], k=2)
     with pytest.raises(ValueError, match="theta has 3 ranks, must have k = 2"):
         closed_form(pair, [1, 0.5, 0.2])
     with pytest.raises(ValueError, match=r"theta\[1\] is 1\.5"):

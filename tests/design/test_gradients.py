@@ -16,7 +16,7 @@ from ranktrial.design import _gradient_kernels as kernels
 from ranktrial.design import gradients
 from ranktrial.rankings.plackett_luce import exposure, exposure_vjp, log_probability, log_probability_gradient
 from ranktrial.seeds import kernel_state
-from ranktrial.users import position_bias
+from ranktrial.users import rank_decay
 
 
 class Problem(NamedTuple):
@@ -31,7 +31,7 @@ class Problem(NamedTuple):
 def problem(n: int, k: int, *, spread: float = 1.0, seed: int = 0, theta: FloatArray | None = None) -> Problem:
     """Two random rankings to compare, random relevance, random scores."""
     random = np.random.default_rng(seed)
-    theta = position_bias(k) if theta is None else theta
+    theta = rank_decay(k) if theta is None else theta
     lam = np.zeros(n)
     top = min(k, n)
     lam[random.permutation(n)[:top]] += theta[:top]

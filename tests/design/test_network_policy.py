@@ -15,7 +15,7 @@ from ranktrial.design.network_policy import (
     scaled_by_query,
 )
 from ranktrial.rankings import Mixture, Pair, PlackettLuce
-from ranktrial.users import position_based, position_bias
+from ranktrial.users import position_based, rank_decay
 
 
 def objective(n_queries: int = 40, n_documents: int = 10, k: int = 4, seed: int = 0) -> Objective:
@@ -23,7 +23,7 @@ def objective(n_queries: int = 40, n_documents: int = 10, k: int = 4, seed: int 
     offsets = offsets_of([n_documents] * n_queries)
     zeta = 0.1 + 0.225 * rng.choice(5, offsets[-1], p=[0.4, 0.3, 0.2, 0.07, 0.03])
     a, b = (zeta + 0.3 * rng.normal(size=len(zeta)) for _ in range(2))
-    theta = position_bias(k)
+    theta = rank_decay(k)
     pair = Pair.from_scores(a, b, offsets, k).knowing(theta=theta)
     return Objective(pair, theta, zeta, pair.lam(theta), pair.delta(position_based(zeta, theta)))
 
@@ -35,7 +35,7 @@ def test_inputs_are_scaled_within_each_query() -> None:
 
 
 def test_lambda_inputs_by_hand() -> None:
-    pair, _ = Pair.from_lists([["a", "b"]], [["b", "c"]], k=2)
+    pair = Pair.from_lists([["a", "b"]], [["b", "c"]], k=2)
     lam = pair.lam(np.array([1, 0.5]))  # a: 1, b: .5 - 1, c: -.5
     found = lambda_inputs(pair, lam)
     np.testing.assert_allclose(found[:, 0], [1, 0, 0])

@@ -7,9 +7,10 @@ import pytest
 
 from ranktrial.arrays import offsets_of
 from ranktrial.design.network import Adam, Network, NetworkRegression
+from ranktrial.position_bias import Counts, RegressionEM
 from ranktrial.rankings import PlackettLuce
 from ranktrial.rankings.plackett_luce import simulate_counts
-from ranktrial.users import Counts, RegressionEM, position_based, position_bias
+from ranktrial.users import position_based, rank_decay
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def log() -> tuple[
     zeta = 1 / (1 + np.exp(2.5 - 4 * features[:, 0]))
     scores = np.where(np.arange(6000) % 40 >= 32, 0.0, -60.0) + 0.5 * rng.normal(size=6000)
     policy = PlackettLuce(scores, offsets, 5)
-    user = position_based(zeta, position_bias(5))
+    user = position_based(zeta, rank_decay(5))
     _, shown, clicked = simulate_counts(policy.scores, offsets, user, np.zeros(6000), [20_000], 3)
     return Counts.from_dense(shown, clicked, offsets=offsets), features, zeta
 
@@ -42,4 +43,4 @@ def test_relevance_is_learnt_from_the_right_rows_only(
         assert correlation < 0.4
     else:
         assert correlation > 0.8
-        assert fitted.theta == pytest.approx(position_bias(5), abs=0.06)
+        assert fitted.theta == pytest.approx(rank_decay(5), abs=0.06)

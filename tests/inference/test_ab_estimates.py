@@ -15,7 +15,7 @@ from ranktrial.users import User, position_based
 
 
 def world() -> tuple[Pair, User]:
-    pair, _ = Pair.from_lists(["ab", "c"], ["b", "cd"], k=2)
+    pair = Pair.from_lists(["ab", "c"], ["b", "cd"], k=2)
     theta = np.array([0.9, 0.4])
     return pair.knowing(theta=theta), position_based([0.3, 0.8, 0.5, 0.9], theta)
 

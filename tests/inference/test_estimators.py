@@ -13,6 +13,7 @@ from ranktrial.arrays import NO_DOCUMENT
 from ranktrial.data import yahoo_like
 from ranktrial.design.closed_form import closed_form, closed_form_many
 from ranktrial.inference import ClickLog, Estimate, estimate, estimate_ips, fixed_interval
+from ranktrial.position_bias import Examinations, shrunken_guess
 from ranktrial.rankings import (
     Mixture,
     Pair,
@@ -24,11 +25,11 @@ from ranktrial.rankings import (
     show_counts,
 )
 from ranktrial.seeds import generator
-from ranktrial.users import Examinations, User, position_based, position_bias, shrunken_guess
+from ranktrial.users import User, position_based, rank_decay
 
 
 def small() -> tuple[Pair, User]:
-    pair, _ = Pair.from_lists(["abc"], ["bca"], k=2)
+    pair = Pair.from_lists(["abc"], ["bca"], k=2)
     theta = np.array([0.9, 0.5])
     return pair.knowing(theta=theta), position_based([0.3, 0.8, 0.6], theta)
 
@@ -103,7 +104,7 @@ def test_cross_fitted_estimates_are_unbiased_exactly_while_the_policy_changes(
 @pytest.mark.parametrize("known_queries", [False, True])
 def test_unbiased_exactly_on_unequal_and_short_lists(fit: dict[str, Any], known_queries: bool) -> None:
     """Lists of unequal length, shorter than k, with documents that one ranker alone has; two queries, two impressions."""
-    pair, _ = Pair.from_lists(["ab", "d"], ["c", "de"], k=2)
+    pair = Pair.from_lists(["ab", "d"], ["c", "de"], k=2)
     theta = np.array([0.9, 0.4])
     pair, user = pair.knowing(theta=theta), position_based([0.3, 0.8, 0.6, 0.5, 0.9], theta)
     policies = [Mixture.of_tables([pair.top_a, pair.top_b], (w, 1 - w), 5) for w in (0.5, 0.3)]
@@ -173,7 +174,7 @@ def test_every_estimate_tends_to_delta(estimator: str) -> None:
 
 def test_fitted_guesses_approach_the_true_ones_on_a_yahoo_like_set() -> None:
     """Exact variances under the closed form, guesses from another log: no worse than one constant at 1 impression a query."""
-    data, theta = yahoo_like(400, 3), position_bias(5)
+    data, theta = yahoo_like(400, 3), rank_decay(5)
     rank = data.features @ np.random.default_rng(1).normal(size=(data.features.shape[1], 2)) / 5 + data.labels[:, None]
     pair = Pair.from_scores(rank[:, 0], rank[:, 1], data.offsets, 5).knowing(theta=theta)
     user = position_based(data.zeta(), theta)
@@ -370,7 +371,7 @@ def test_malformed_logs_are_refused(
 
 
 def test_a_log_that_mixes_queries_is_refused() -> None:
-    pair, _ = Pair.from_lists(["ab", "cd"], ["ba", "dc"], k=2)
+    pair = Pair.from_lists(["ab", "cd"], ["ba", "dc"], k=2)
     pair = pair.knowing(theta=[1, 0.5])
     policy = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), 4)
     with pytest.raises(ValueError, match="impression 1 of query 0 shows document 3 of another query"):
@@ -395,7 +396,7 @@ def test_ratio_estimates_cannot_be_clipped(estimator: str) -> None:
 
 def test_the_clipping_bound_follows_the_logs_own_queries_and_versions() -> None:
     """All impressions of one query, by two policies: the bound is that query's, weighted by version."""
-    pair, _ = Pair.from_lists(["ab", "cc"[:1]], ["ba", "c"], k=2)
+    pair = Pair.from_lists(["ab", "cc"[:1]], ["ba", "c"], k=2)
     pair = pair.knowing(theta=[1, 0.5])
     even = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), 3)
     uneven = Mixture.of_tables([pair.top_a, pair.top_b], (0.9, 0.1), 3)

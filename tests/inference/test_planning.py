@@ -30,14 +30,14 @@ Z = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
 
 
 def three_documents() -> Pair:
-    pair, _ = Pair.from_lists([["x", "y", "z"]], [["y", "z", "x"]], k=3)
+    pair = Pair.from_lists([["x", "y", "z"]], [["y", "z", "x"]], k=3)
     return pair.knowing(theta=[1.0, 0.9, 0.8])
 
 
 def many_queries(n: int = 60, documents: int = 8, k: int = 4) -> Pair:
     rng = np.random.default_rng(5)
     lists = [[rng.permutation(documents).tolist() for _ in range(n)] for _ in range(2)]
-    return Pair.from_lists(lists[0], lists[1], k)[0].knowing(theta=1 / np.arange(1, k + 1))
+    return Pair.from_lists(lists[0], lists[1], k).knowing(theta=1 / np.arange(1, k + 1))
 
 
 def test_an_ab_test_by_hand() -> None:
@@ -64,7 +64,7 @@ def test_one_query_leaves_nothing_to_stratify() -> None:
 
 
 def test_stratifying_spares_what_queries_differ_in() -> None:
-    pair, _ = Pair.from_lists([["a"], ["c"]], [["b"], ["d"]], k=1)
+    pair = Pair.from_lists([["a"], ["c"]], [["b"], ["d"]], k=1)
     user = position_based([0.9, 0.9, 0.1, 0.1], [1.0])  # first query clicked often, second rarely, A as much as B
     pair = pair.knowing(theta=[1.0])
     assert stratified_ab(pair, user).variance == pytest.approx(4 * 0.09)
@@ -76,7 +76,8 @@ def test_the_papers_cases(case: object) -> None:
     from ranktrial.methods.proof import Case
 
     assert isinstance(case, Case)
-    pair, names = Pair.from_lists([case.ranker_a], [case.ranker_b], k=3)
+    pair = Pair.from_lists([case.ranker_a], [case.ranker_b], k=3)
+    names = pair.ids
     zeta = [case.zeta[name] for name in names]
     found = plan(pair.knowing(theta=case.theta), zeta, methods=[case.method])
     (row,) = found.rows
@@ -109,13 +110,13 @@ def test_the_anytime_factor_solves_its_equation() -> None:
 
 
 def test_disagreement_of_lists() -> None:
-    pair, _ = Pair.from_lists([["a", "b"], ["a", "b"], ["a"], []], [["a", "b"], ["c", "d"], ["b"], []], k=2)
+    pair = Pair.from_lists([["a", "b"], ["a", "b"], ["a"], []], [["a", "b"], ["c", "d"], ["b"], []], k=2)
     assert exposure_disagreement(pair.knowing(theta=[1.0, 0.5])).tolist() == [0, 1, 1, 0]
 
 
 def test_nothing_in_common_leaves_nothing_to_gain() -> None:
     lists = [[[f"{side}{i}" for i in range(3)] for _ in range(4)] for side in "ab"]
-    pair = Pair.from_lists(lists[0], lists[1], 3)[0].knowing(theta=[1.0, 0.5, 0.3])
+    pair = Pair.from_lists(lists[0], lists[1], 3).knowing(theta=[1.0, 0.5, 0.3])
     methods: list[Method] = [AB(estimate="means"), LogOpt()]
     found = plan(pair, ClickRate(0.6), delta=0.01, methods=methods)
     assert found.disagreement == pytest.approx(1)
@@ -126,7 +127,7 @@ def test_nothing_in_common_leaves_nothing_to_gain() -> None:
 
 
 def test_the_same_lists_leave_nothing_to_find() -> None:
-    pair, _ = Pair.from_lists([["a", "b"]], [["a", "b"]], 2)
+    pair = Pair.from_lists([["a", "b"]], [["a", "b"]], 2)
     found = plan(pair.knowing(theta=[1.0, 0.5]), ClickRate(0.6), delta=0.01, methods=[AB(), LogOpt()])
     assert found.verdict == ("Nothing to find: both rankers show the same lists.",)
 
@@ -234,7 +235,7 @@ def test_the_price_of_agreement_floors(known: bool) -> None:
 
 
 def test_equal_lists_have_no_rule() -> None:
-    pair, _ = Pair.from_lists(["abc"], ["abc"], k=3)
+    pair = Pair.from_lists(["abc"], ["abc"], k=3)
     found = plan(pair.knowing(theta=[1, 0.5, 0.3]), ClickRate(0.5), delta=0.01)
     assert found.rule == inf
     assert found.to_dict()["rule"] is None

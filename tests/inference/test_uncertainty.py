@@ -12,10 +12,11 @@ from ranktrial.arrays import FloatArray
 from ranktrial.design.closed_form import closed_form
 from ranktrial.inference import ClickLog, asymptotic_radius, estimate_ips
 from ranktrial.inference.uncertainty import JackknifeEstimate, from_groups, with_estimated_bias
+from ranktrial.position_bias import Auto, Conditional, Counts, NotIdentifiable
 from ranktrial.rankings import Mixture, Pair, RequirementError, show_counts
 from ranktrial.rankings.values import affine_values
 from ranktrial.seeds import children, generator
-from ranktrial.users import Auto, Conditional, Counts, NotIdentifiable, User, position_based
+from ranktrial.users import User, position_based
 
 THETA = np.array([1.0, 0.6, 0.35])
 
@@ -24,7 +25,7 @@ def world(queries: int = 8, seed: int = 0) -> tuple[Pair, User, Mixture]:
     """Queries of five documents, lists of three; the closed form for a theta that is not the users'."""
     rng = np.random.default_rng(seed)
     lists = [[[(q, d) for d in rng.permutation(5)] for q in range(queries)] for _ in range(2)]
-    pair, _ = Pair.from_lists(lists[0], lists[1], k=3)
+    pair = Pair.from_lists(lists[0], lists[1], k=3)
     user = position_based(rng.uniform(0.2, 0.9, pair.n_documents), THETA)
     return pair, user, closed_form(pair, [1, 0.5, 0.25])
 
@@ -226,7 +227,7 @@ def test_what_cannot_be_told_is_refused(
 
 def test_the_requirement_is_checked_by_name() -> None:
     """The link between ranks is there, but a document that B alone shows cannot be seen."""
-    pair, _ = Pair.from_lists(["ab"], ["bc"], k=2)
+    pair = Pair.from_lists(["ab"], ["bc"], k=2)
     other = np.array([[0, 1], [1, 0]], np.int32)
     policy = Mixture(other, np.array([0.5, 0.5]), np.array([0, 2]), 3)
     log = ClickLog.of(list(itertools.islice(itertools.cycle(other.tolist()), 80)), np.ones((80, 2), bool))

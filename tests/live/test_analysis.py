@@ -13,12 +13,14 @@ import pytest
 from ranktrial.arrays import FloatArray
 from ranktrial.inference import ClickLog, estimate
 from ranktrial.inference.intervals import asymptotic_sequence
+from ranktrial.inference.log import Log
 from ranktrial.live import Trial
 from ranktrial.live.analysis import LEAST_CLICKS, analyse, counts_by_group, fit_theta, guesses, slot_weights, values
-from ranktrial.live.log import Log, LogReader
+from ranktrial.live.log_reader import LogReader
 from ranktrial.live.schemas import TrialConfig
+from ranktrial.position_bias import Counts
 from ranktrial.rankings import Mixture, Pair, Rankings
-from ranktrial.users import Counts, position_bias
+from ranktrial.users import rank_decay
 from simulated_trial import Ticks, World
 
 WORLD = World.make()
@@ -57,7 +59,7 @@ def as_pair(log: Log, theta: FloatArray) -> tuple[Pair, Mixture]:
 
 
 def test_values_are_those_of_the_constant_estimator(log: Log) -> None:
-    theta = position_bias(5, 0.8)
+    theta = rank_decay(5, 0.8)
     pair, mixture = as_pair(log, theta)
     x = values(log, slot_weights(log, theta))
     filled = log.rankings[log.row][:, 0] >= 0  # a page without results, as A's on q0, is no row of a ClickLog
@@ -75,7 +77,7 @@ def test_values_are_those_of_the_constant_estimator(log: Log) -> None:
 
 def test_a_unit_that_comes_again_keeps_the_guess_from_before_it_came(log: Log) -> None:
     """Its first and its last impression here; what lies between must not be in the guess for either."""
-    theta = position_bias(5)
+    theta = rank_decay(5)
     units = np.arange(len(log))
     units[-1] = 0
     alone, again = guesses(log, theta), guesses(replace(log, unit=units), theta)
@@ -161,7 +163,7 @@ def test_what_cannot_be_told_keeps_the_old_theta_and_says_so(tmp_path: Path) -> 
         world.run(trial, 300, seed=1)
         bias = trial.update()
         report = trial.report()
-    assert bias.theta == tuple(position_bias(5).tolist())
+    assert bias.theta == tuple(rank_decay(5).tolist())
     assert not bias.fitted
     assert "cannot be told" in bias.note
     assert report.theta.theta == bias.theta

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranktrial.design.closed_form import closed_form
-from ranktrial.live import keys
+from ranktrial.live import tokens
 from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of
 from ranktrial.rankings import Pair
 
@@ -23,7 +23,8 @@ def design_of(a: str, b: str, *, plain: tuple[float, float] = (0.05, 0.05), floo
 
 def test_is_the_closed_form_with_plain_lists_mixed_in() -> None:
     design = design_of("wxyz", "ywvu")
-    pair, ids = Pair.from_lists([["w", "x", "y"]], [["y", "w", "v"]], k=3)
+    pair = Pair.from_lists([["w", "x", "y"]], [["y", "w", "v"]], k=3)
+    ids = pair.ids
     expected = 0.9 * closed_form(pair, THETA, floor=0.5).placement()
     for ranked in ("wxy", "ywv"):
         for rank, document in enumerate(ranked):
@@ -95,7 +96,7 @@ def test_where_a_document_stands() -> None:
 def test_draws_come_as_often_as_the_weights_say() -> None:
     design = design_of("wxyz", "ywvu")
     n = 20_000
-    drawn = Counter(design.row(keys.draw(b"secret", 1, f"user {i}", "query")) for i in range(n))
+    drawn = Counter(design.row(tokens.draw(b"secret", 1, f"user {i}", "query")) for i in range(n))
     for row, weight in enumerate(design.weights):
         assert abs(drawn[row] - n * weight) <= 5 * np.sqrt(n * weight * (1 - weight)) + 1e-9
 
@@ -124,20 +125,20 @@ def test_nothing_takes_the_place_of_what_a_short_list_lacks() -> None:
 
 
 def test_ids_cannot_be_forged() -> None:
-    token = keys.Token(7, 1_700_000_000, b"0123456789")
+    token = tokens.Token(7, 1_700_000_000, b"0123456789")
     text = token.sign(b"secret")
     assert len(text) == 32
-    assert keys.read_token(text, b"secret") == token
-    assert keys.version_of(text) == 7
-    assert keys.read_token(text, b"other") is None
+    assert tokens.read_token(text, b"secret") == token
+    assert tokens.version_of(text) == 7
+    assert tokens.read_token(text, b"other") is None
     for i in range(len(text)):
         changed = text[:i] + ("A" if text[i] != "A" else "B") + text[i + 1 :]
-        assert keys.read_token(changed, b"secret") is None
+        assert tokens.read_token(changed, b"secret") is None
     for nonsense in ("", "x", "é" * 32, text + "AAAA", text[:-4]):
-        assert keys.read_token(nonsense, b"secret") is None
+        assert tokens.read_token(nonsense, b"secret") is None
 
 
 def test_keys_of_different_texts_differ_however_they_are_cut() -> None:
-    assert keys.draw(b"s", 1, "ab", "c") != keys.draw(b"s", 1, "a", "bc")
-    assert keys.lists_digest(["a", "b"], ["c"]) != keys.lists_digest(["a"], ["b", "c"])
-    assert keys.lists_digest(["a"], ["", "b"]) != keys.lists_digest(["a", ""], ["b"])
+    assert tokens.draw(b"s", 1, "ab", "c") != tokens.draw(b"s", 1, "a", "bc")
+    assert tokens.lists_digest(["a", "b"], ["c"]) != tokens.lists_digest(["a"], ["b", "c"])
+    assert tokens.lists_digest(["a"], ["", "b"]) != tokens.lists_digest(["a", ""], ["b"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ranktrial.live import Outcome, SQLiteStore, Trial
-from ranktrial.live.store import Impression, Row, Stored
+from ranktrial.live.stores.base import Impression, Row, Stored
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ranktrial.arrays import BoolArray
+from ranktrial.inference.log import Log
 from ranktrial.live import Trial
 from ranktrial.live import guardrails as checks
 from ranktrial.live.analysis import Analysis, analyse, slot_weights
-from ranktrial.live.log import Log
 from ranktrial.live.schemas import TrialConfig
 from simulated_trial import Ticks, World
 

@@ -9,7 +9,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from ranktrial.live.page import KINDS, POLICY, mount_page, read
+from ranktrial.charts.live_page import read
+from ranktrial.live.service.page import KINDS, POLICY, mount_page
 
 FILES = {"/": "text/html", **{f"/page/{name}": kind for name, kind in KINDS.items()}}
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ranktrial.live import sqlite as module
 from ranktrial.live.designs import make_design
-from ranktrial.live.sqlite import SQLiteStore
-from ranktrial.live.store import Click, Impression, Nothing, Overloaded, Row, Stored, StoreError, Void
+from ranktrial.live.stores import sqlite as module
+from ranktrial.live.stores.base import Click, Impression, Nothing, Overloaded, Row, Stored, StoreError, Void
+from ranktrial.live.stores.sqlite import SQLiteStore
 
 DESIGN = make_design("q", ["x", "y"], ["y", "x"], np.array([1, 0.5]), bias=1, floor=0, plain=(0.1, 0.1))
 

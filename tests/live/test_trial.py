@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ranktrial.live import Outcome, Shown, SQLiteStore, StoreError, Trial
-from ranktrial.live.keys import Token, version_of
-from ranktrial.live.store import Nothing
+from ranktrial.live.stores.base import Nothing
+from ranktrial.live.tokens import Token, version_of
 from ranktrial.methods import AB, LogOpt
 
 A = [f"a{i}" for i in range(6)]

@@ -24,7 +24,7 @@ def test_displays_and_values_agree_with_joachims_text(world: tuple[Pair, User]) 
 
 def test_random_clicks_favour_the_ranker_that_moved_one_document_to_the_end() -> None:
     """The known bias: with A = abcd and B = bcda, one random click credits B in three of four places."""
-    pair, _ = Pair.from_lists(["abcd"], ["bcda"], k=4)
+    pair = Pair.from_lists(["abcd"], ["bcda"], k=4)
     for chance in (0.01, 0.3):
         blind = position_based([chance] * 4, [1.0] * 4)
         assert Balanced().moments(pair, blind).mean < -chance

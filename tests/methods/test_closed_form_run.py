@@ -12,8 +12,9 @@ from ranktrial.methods import Counterfactual, LogOpt
 from ranktrial.methods.closed_form_run import FIRST_GUESS, ClosedFormState
 from ranktrial.methods.displays import Displays
 from ranktrial.methods.logopt import first_theta
+from ranktrial.position_bias import NotIdentifiable
 from ranktrial.rankings import Pair
-from ranktrial.users import NotIdentifiable, User, cascade, position_based, position_bias
+from ranktrial.users import User, cascade, position_based, rank_decay
 
 ESTIMATES = ("ips", "constant", "doubly-robust", "rank-aware")
 
@@ -23,7 +24,7 @@ def world(n_queries: int = 20, n_documents: int = 8, k: int = 4, seed: int = 0) 
     offsets = offsets_of([n_documents] * n_queries)
     zeta = rng.beta(1, 2, size=int(offsets[-1]))
     a, b = (zeta + 0.3 * rng.normal(size=len(zeta)) for _ in range(2))
-    theta = position_bias(k)
+    theta = rank_decay(k)
     return Pair.from_scores(a, b, offsets, k).knowing(theta=theta), position_based(zeta, theta)
 
 
@@ -42,7 +43,7 @@ def expectation(displays: Displays, user: User) -> float:
 def test_every_version_is_unbiased_exactly_whatever_was_learnt_before(estimate: str) -> None:
     """Enumerated on 3 queries: versions whose guesses of relevance came from little and misleading data."""
     pair, user = world(n_queries=3, n_documents=5, k=3)
-    misleading = position_based(1 - user.zeta, position_bias(3, eta=0.2))
+    misleading = position_based(1 - user.zeta, rank_decay(3, eta=0.2))
     method = LogOpt(estimate=estimate, schedule=(5, 400))
     state = ClosedFormState(method, pair, misleading, pair.known_theta, seed=1)
     guesses = []
@@ -136,25 +137,25 @@ def test_bias_that_cannot_be_identified_is_kept_and_said(monkeypatch: pytest.Mon
 
 def test_users_who_leave_early_can_be_simulated_too() -> None:
     pair, user = world()
-    leaving = cascade(user.zeta, 4, theta=position_bias(4), leave_after_click=0.9, leave_after_skip=0.0)
+    leaving = cascade(user.zeta, 4, theta=rank_decay(4), leave_after_click=0.9, leave_after_skip=0.0)
     stays = LogOpt().simulate(pair, user, [20_000], seed=1).ctr[0]
     assert LogOpt().simulate(pair, leaving, [20_000], seed=1).ctr[0] < 0.9 * stays
 
 
 def test_lists_shorter_than_a_page_and_identical_rankers() -> None:
-    pair, _ = Pair.from_lists([["x", "y"], ["p"], ["u", "v", "w"]], [["y", "x"], ["q", "p"], ["u", "v", "w"]], k=3)
-    pair = pair.knowing(theta=position_bias(3))
-    user = position_based(np.full(pair.n_documents, 0.4), position_bias(3))
+    pair = Pair.from_lists([["x", "y"], ["p"], ["u", "v", "w"]], [["y", "x"], ["q", "p"], ["u", "v", "w"]], k=3)
+    pair = pair.knowing(theta=rank_decay(3))
+    user = position_based(np.full(pair.n_documents, 0.4), rank_decay(3))
     for estimate in ESTIMATES:
         run = LogOpt(estimate=estimate, bias="estimated", schedule=(100, 1000)).run(pair, user, [5000], seed=1)
         assert np.isfinite(run.trajectory.estimate).all()
-        same = Pair(pair.a, pair.a, pair.offsets, 3).knowing(theta=position_bias(3))
+        same = Pair(pair.a, pair.a, pair.offsets, 3).knowing(theta=rank_decay(3))
         assert LogOpt(estimate=estimate).simulate(same, user, [100, 5000], seed=1).estimate.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("estimate", ESTIMATES)
 def test_an_oracle_that_knows_a_document_to_be_never_clicked_still_compares_it(estimate: str) -> None:
-    pair, _ = Pair.from_lists(["a"], ["b"], k=1)
+    pair = Pair.from_lists(["a"], ["b"], k=1)
     pair, user = pair.knowing(theta=[1.0]), position_based([0.5, 0.0], [1.0])
     method = LogOpt(relevance="true", estimate=estimate, schedule=())
     state = ClosedFormState(method, pair, user, pair.known_theta, seed=1)

@@ -10,7 +10,7 @@ from ranktrial.methods import Counterfactual, LogOpt, parse_method
 from ranktrial.methods.counterfactual import observed_estimate
 from ranktrial.methods.logopt import _State, first_theta, shrunken_relevance
 from ranktrial.rankings import Pair
-from ranktrial.users import User, position_based, position_bias
+from ranktrial.users import User, position_based, rank_decay
 
 
 # Small and quick: what is tested is the machinery; how well it optimises is tested in tests/design.
@@ -25,7 +25,7 @@ def world(n_queries: int = 20, n_documents: int = 8, k: int = 4, seed: int = 0) 
     features = rng.normal(size=(n, 3)).astype(np.float32)
     zeta = 1 / (1 + np.exp(1.5 - features[:, 0]))
     a, b = (zeta + 0.3 * rng.normal(size=n) for _ in range(2))
-    theta = position_bias(k)
+    theta = rank_decay(k)
     pair = Pair.from_scores(a, b, offsets, k).knowing(theta=theta, features=features)
     return pair, position_based(zeta, theta)
 
@@ -116,7 +116,7 @@ def test_the_authors_estimate_needs_many_impressions_of_a_query() -> None:
 
 
 def test_observed_estimate_by_hand() -> None:
-    pair, _ = Pair.from_lists(["ab", "c"], ["ba", "c"], k=2)
+    pair = Pair.from_lists(["ab", "c"], ["ba", "c"], k=2)
     shown = np.array([[3.0, 1], [1, 3], [2, 0]])
     clicked = np.array([[1.0, 0], [0, 1], [2, 0]])
     theta = np.array([1, 0.5])
@@ -277,7 +277,7 @@ def test_a_user_who_could_see_more_sees_the_page_only(logging: str, propensities
 def test_queries_without_documents_are_skipped() -> None:
     rng = np.random.default_rng(0)
     offsets = offsets_of([8, 0, 8, 0, 0, 8, 0])
-    theta = position_bias(4)
+    theta = rank_decay(4)
     pair = Pair.from_scores(rng.normal(size=24), rng.normal(size=24), offsets, 4).knowing(theta=theta)
     run = quick(schedule=()).simulate(pair, position_based(np.full(24, 0.5), theta), [200], seed=1)
     assert np.isfinite(run.estimate[0])

@@ -46,7 +46,7 @@ def test_the_programme_is_solved_as_a_general_solver_does(
     a: list[int], b: list[int], length_a: int, length_b: int, inverse: bool
 ) -> None:
     """Any lengths and overlap at k = 10: feasible exactly when HiGHS says so, with its gain; else its least violation."""
-    pair, _ = Pair.from_lists([a[:length_a]], [b[:length_b]], k=10)
+    pair = Pair.from_lists([a[:length_a]], [b[:length_b]], k=10)
     method = Optimized(credit="inverse" if inverse else "linear")
     displays = method.displays(pair)
     assert isinstance(displays.value, Linear)
@@ -103,7 +103,7 @@ def sensitivity(credits: FloatArray, filled: BoolArray) -> FloatArray:
 )
 @pytest.mark.parametrize("credit", ["inverse", "linear"])
 def test_it_never_fails(a: str, b: str, credit: str) -> None:
-    pair, _ = Pair.from_lists([a], [b], k=10)
+    pair = Pair.from_lists([a], [b], k=10)
     displays = Optimized(credit=credit).displays(pair)
     assert displays.mixture.weights.sum() == pytest.approx(1)
     assert displays.note == ""
@@ -113,14 +113,15 @@ def test_it_never_fails(a: str, b: str, credit: str) -> None:
 
 @pytest.mark.parametrize("credit", ["inverse", "linear"])
 def test_a_document_is_never_credited_to_the_ranker_that_does_not_list_it(credit: str) -> None:
-    pair, _ = Pair.from_lists(["ab"], ["abcde"], k=5)
+    pair = Pair.from_lists(["ab"], ["abcde"], k=5)
     displays = Optimized(credit=credit).displays(pair)
     assert isinstance(displays.value, Linear)
     assert np.all(displays.value.values == 0)
 
 
 def test_the_authors_constraints_give_another_distribution() -> None:
-    pair, ids = Pair.from_lists(["ABCD"], ["DCAB"], k=4)
+    pair = Pair.from_lists(["ABCD"], ["DCAB"], k=4)
+    ids = pair.ids
     blind = position_based(np.full(len(ids), 0.5), [1.0, 0.5, 0.3, 0.2])
     assert abs(Optimized().moments(pair, blind).mean) < 1e-12
     assert abs(Optimized(constraints="linear").moments(pair, blind).mean) > 1e-3
@@ -130,7 +131,7 @@ def test_many_random_queries_at_full_size_are_all_balanced() -> None:
     rng = np.random.default_rng(0)
     base = [rng.normal(size=24) for _ in range(300)]
     lists = [[np.argsort(-(s + rng.normal(size=24))).tolist() for s in base] for _ in range(2)]
-    pair, _ = Pair.from_lists(lists[0], lists[1], k=10)
+    pair = Pair.from_lists(lists[0], lists[1], k=10)
     for credit in ("inverse", "linear"):
         displays = Optimized(credit=credit).displays(pair)
         assert displays.note == ""
@@ -143,7 +144,8 @@ def test_many_random_queries_at_full_size_are_all_balanced() -> None:
 
 
 def test_the_papers_distribution_is_the_only_one() -> None:
-    pair, ids = Pair.from_lists(["ABC"], ["BCA"], k=3)
+    pair = Pair.from_lists(["ABC"], ["BCA"], k=3)
+    ids = pair.ids
     displays = Optimized(credit="linear").displays(pair)
     found = {"".join(ids[d] for d in d.documents): (d.probability, d.credits) for d in displays.of_query(0)}
     assert {r: c for r, (_, c) in found.items()} == {"ABC": (2, -1, -1), "BAC": (-1, 2, -1), "BCA": (-1, -1, 2)}
@@ -151,7 +153,7 @@ def test_the_papers_distribution_is_the_only_one() -> None:
 
 
 def test_too_many_rankings_are_refused_with_the_query() -> None:
-    pair, _ = Pair.from_lists([["x"], list(range(20))], [["x"], list(range(20, 40))], k=20)
+    pair = Pair.from_lists([["x"], list(range(20))], [["x"], list(range(20, 40))], k=20)
     with pytest.raises(ValueError, match="query 1 has more than 65,536 allowed rankings at k = 20"):
         Optimized().displays(pair)
 

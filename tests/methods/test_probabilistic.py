@@ -14,7 +14,8 @@ from ranktrial.users import position_based
 
 def test_the_papers_table_with_its_mislabelled_column() -> None:
     """The printed column P(add(C)=1) holds B's values; ranking probabilities are right."""
-    pair, ids = Pair.from_lists(["ABC"], ["BCA"], k=3)
+    pair = Pair.from_lists(["ABC"], ["BCA"], k=3)
+    ids = pair.ids
     displays = Probabilistic(tau=4).displays(pair)
     assert isinstance(displays.value, Majority)
     found = {}
@@ -57,7 +58,7 @@ def test_the_value_is_the_expected_sign_over_assignments(pair: Pair, mask: int) 
 @pytest.mark.parametrize("tau", [0, 1, 4, 12, 30])
 def test_drawn_displays_have_the_enumerated_probabilities(tau: float) -> None:
     """Lists of unequal length sharing some documents; every ranking's frequency within 4.5 standard errors."""
-    pair, _ = Pair.from_lists([[0, 1, 2, 3], [9]], [[4, 2, 0], [8, 9]], k=3)
+    pair = Pair.from_lists([[0, 1, 2, 3], [9]], [[4, 2, 0], [8, 9]], k=3)
     method = Probabilistic(tau=tau)
     exact = method.displays(pair)
     draws = 100_000
@@ -80,7 +81,7 @@ def test_drawn_displays_have_the_enumerated_probabilities(tau: float) -> None:
 
 
 def test_too_many_displays_are_refused_with_the_way_out() -> None:
-    pair, _ = Pair.from_lists([list(range(12))], [list(range(12))[::-1]], k=10)
+    pair = Pair.from_lists([list(range(12))], [list(range(12))[::-1]], k=10)
     with pytest.raises(ValueError, match="sampled_displays"):
         Probabilistic().displays(pair)
 
@@ -88,7 +89,8 @@ def test_too_many_displays_are_refused_with_the_way_out() -> None:
 def test_sampled_displays_estimate_the_moments_at_full_size() -> None:
     """Against the per-impression kernel at k = 10 and 30 documents, within 5 standard errors of either."""
     rng = np.random.default_rng(1)
-    pair, ids = Pair.from_lists([rng.permutation(30).tolist()], [rng.permutation(30).tolist()], k=10)
+    pair = Pair.from_lists([rng.permutation(30).tolist()], [rng.permutation(30).tolist()], k=10)
+    ids = pair.ids
     user = position_based(rng.uniform(0, 1, len(ids)), 1 / np.arange(1, 11))
     method = Probabilistic()
     draws, n = 20_000, 500_000

@@ -26,7 +26,8 @@ def drafts(pair: Pair) -> dict[tuple[tuple[int, ...], tuple[int, ...]], float]:
 
 @given(st.permutations(range(7)), st.permutations(range(7)), st.integers(1, 7), st.integers(1, 7), st.integers(1, 8))
 def test_every_draft_agrees_with_a_plain_one(a: list[int], b: list[int], cut_a: int, cut_b: int, k: int) -> None:
-    pair, ids = Pair.from_lists([a[:cut_a]], [b[:cut_b]], k)
+    pair = Pair.from_lists([a[:cut_a]], [b[:cut_b]], k)
+    ids = pair.ids
     number = {d: i for i, d in enumerate(ids)}
     expected = team_draft([number[d] for d in a[:cut_a]], [number[d] for d in b[:cut_b]], k)
     found = drafts(pair)
@@ -39,19 +40,20 @@ def test_every_draft_agrees_with_a_plain_one(a: list[int], b: list[int], cut_a: 
 def test_random_clicks_favour_neither_however_short_the_lists(
     a: list[int], b: list[int], cut_a: int, cut_b: int, k: int
 ) -> None:
-    pair, ids = Pair.from_lists([a[:cut_a]], [b[:cut_b]], k)
+    pair = Pair.from_lists([a[:cut_a]], [b[:cut_b]], k)
+    ids = pair.ids
     blind = position_based(np.full(len(ids), 0.6), np.linspace(1, 0.3, k))
     assert TeamDraft().moments(pair, blind).mean == pytest.approx(0, abs=1e-12)
     assert TeamDraft(outcome="sum").moments(pair, blind).mean == pytest.approx(0, abs=1e-12)
 
 
 def test_a_common_prefix_is_credited_to_nobody() -> None:
-    pair, _ = Pair.from_lists(["ABCD"], ["ABDC"], k=4)
+    pair = Pair.from_lists(["ABCD"], ["ABDC"], k=4)
     assert all(credits[:2] == (0, 0) and set(credits[2:]) == {1, -1} for _, credits in drafts(pair))
 
 
 def test_the_papers_four_drafts() -> None:
-    pair, _ = Pair.from_lists(["ABC"], ["BCA"], k=3)
+    pair = Pair.from_lists(["ABC"], ["BCA"], k=3)
     a, b, c = 0, 1, 2
     assert drafts(pair) == {
         ((a, b, c), (1, -1, 1)): 0.25,
@@ -62,7 +64,7 @@ def test_the_papers_four_drafts() -> None:
 
 
 def test_the_sign_of_credited_clicks_is_the_value() -> None:
-    pair, _ = Pair.from_lists(["ABCD"], ["DCBA"], k=4)
+    pair = Pair.from_lists(["ABCD"], ["DCBA"], k=4)
     displays = TeamDraft().displays(pair)
     assert isinstance(displays.value, Majority)
     for display in range(len(displays.mixture.rankings)):
@@ -73,7 +75,7 @@ def test_the_sign_of_credited_clicks_is_the_value() -> None:
 
 
 def test_a_click_on_an_empty_rank_is_refused() -> None:
-    pair, _ = Pair.from_lists(["A"], ["A"], k=3)
+    pair = Pair.from_lists(["A"], ["A"], k=3)
     with pytest.raises(ValueError, match="shows nothing at rank 2"):
         TeamDraft().displays(pair).value_of(0, [False, True])
 
@@ -82,7 +84,8 @@ def test_the_shortcut_draws_the_law_of_the_kernel_at_full_size() -> None:
     """k = 10, queries shorter and longer than k: three moments of each within 4.5 standard errors of exact."""
     rng = np.random.default_rng(0)
     lists = [[rng.permutation(n).tolist() for n in (4, 10, 15, 24)] for _ in range(2)]
-    pair, ids = Pair.from_lists(lists[0], lists[1], k=10)
+    pair = Pair.from_lists(lists[0], lists[1], k=10)
+    ids = pair.ids
     user = position_based(rng.uniform(0, 1, len(ids)), 1 / np.arange(1, 11))
     exact = TeamDraft().moments(pair, user)
     n = 1_000_000
@@ -96,7 +99,8 @@ def test_the_shortcut_draws_the_law_of_the_kernel_at_full_size() -> None:
 
 def test_too_many_drafts_are_refused_but_still_simulated() -> None:
     """At k = 40 a query has 2^20 drafts: they are not listed, and a run goes impression by impression."""
-    pair, ids = Pair.from_lists([list(range(40))], [list(range(40))[::-1]], k=40)
+    pair = Pair.from_lists([list(range(40))], [list(range(40))[::-1]], k=40)
+    ids = pair.ids
     user = position_based(np.full(len(ids), 0.1), 1 / np.arange(1, 41))
     with pytest.raises(TooManyDisplaysError, match=r"query 0 has 2\^20 drafts at k = 40"):
         TeamDraft().moments(pair, user)
@@ -108,7 +112,7 @@ def test_too_many_drafts_are_refused_but_still_simulated() -> None:
 
 def test_equal_displays_are_shown_once() -> None:
     """Where both coins lead to the same page with the same credits a person sees it once, with its full probability."""
-    pair, _ = Pair.from_lists(["a"], ["bcd"], k=3)
+    pair = Pair.from_lists(["a"], ["bcd"], k=3)
     displays = TeamDraft().displays(pair)
     doubled = Displays(Mixture.of_tables([displays.mixture.rankings[:1]] * 2, (0.5, 0.5), 4), Linear(np.zeros((2, 3))))
     assert [d.probability for d in doubled.of_query(0)] == [1.0]

@@ -10,7 +10,7 @@ from ranktrial.arrays import NO_DOCUMENT, offsets_of
 from ranktrial.data import Run
 from ranktrial.methods import AB, Balanced, Counterfactual, LogOpt, Method, Optimized, Probabilistic, TeamDraft
 from ranktrial.rankings import Pair, Rankings, expected_clicks, exposure_of, list_inputs, rank_by_score, true_ctr
-from ranktrial.users import User, position_based, position_bias
+from ranktrial.users import User, position_based, rank_decay
 
 
 @given(st.lists(st.lists(st.integers(0, 3), max_size=6), min_size=1, max_size=4), st.integers(0, 5))
@@ -85,15 +85,17 @@ def test_lists_of_another_query_or_with_repeats_are_refused(documents: list[int]
 def test_runs_are_joined_on_their_queries() -> None:
     a = Run(("q1", "q2"), np.array([0, 2, 3]), ("x", "y", "z"), np.array([2.0, 1, 1]), "a")
     b = Run(("q3", "q1"), np.array([0, 1, 3]), ("u", "y", "w"), np.array([1.0, 2, 1]), "b")
-    pair, queries, documents = Pair.from_runs(a, b, k=2)
-    assert queries == ["q1", "q2", "q3"]
+    pair = Pair.from_runs(a, b, k=2)
+    queries, documents = pair.queries, pair.ids
+    assert queries == ("q1", "q2", "q3")
     named = [[[documents[d] for d in row if d >= 0] for row in table] for table in (pair.top_a, pair.top_b)]
     assert named == [[["x", "y"], ["z"], []], [["y", "w"], [], ["u"]]]
 
 
 def test_lambda_of_the_papers_example() -> None:
-    pair, ids = Pair.from_lists(["ABC"], ["BCA"], k=3)
-    assert ids == ["A", "B", "C"]
+    pair = Pair.from_lists(["ABC"], ["BCA"], k=3)
+    ids = pair.ids
+    assert ids == ("A", "B", "C")
     np.testing.assert_allclose(pair.lam(np.array([1, 0.9, 0.8])), [0.2, -0.1, -0.1])
 
 
@@ -120,18 +122,18 @@ def test_delta_is_lambda_times_zeta_for_position_based_users(world: tuple[Pair, 
 
 def test_exposure_of_a_table() -> None:
     table = np.array([[0, 1], [2, NO_DOCUMENT]], np.int32)
-    assert exposure_of(table, position_bias(2), 4).tolist() == [1, 0.5, 1, 0]
+    assert exposure_of(table, rank_decay(2), 4).tolist() == [1, 0.5, 1, 0]
 
 
 def test_a_user_with_too_few_ranks_is_refused() -> None:
-    pair, _ = Pair.from_lists(["ABC"], ["BCA"], k=3)
+    pair = Pair.from_lists(["ABC"], ["BCA"], k=3)
     with pytest.raises(ValueError, match="knows 2 ranks, must know all k = 3"):
         pair.delta(position_based([0.1, 0.2, 0.3], [1, 0.5]))
 
 
 def test_a_user_with_too_few_documents_is_refused_everywhere() -> None:
     """Kernels index zeta unchecked, so every way in must look first."""
-    pair, _ = Pair.from_lists(["ABC"], ["BCA"], k=3)
+    pair = Pair.from_lists(["ABC"], ["BCA"], k=3)
     pair = pair.knowing(theta=[1, 0.5, 0.3])
     short = position_based([0.1], [1, 0.5, 0.3])
     with pytest.raises(ValueError, match="zeta for 1 documents, must have it for all 3"):
@@ -148,7 +150,8 @@ def test_a_user_with_too_few_documents_is_refused_everywhere() -> None:
 
 def test_inputs_from_lists_by_hand() -> None:
     """1 / rank and -log rank in A and in B, a document not listed standing past the end; then of the better rank."""
-    pair, ids = Pair.from_lists(["abc", "x"], ["ca", "y"], k=2)
+    pair = Pair.from_lists(["abc", "x"], ["ca", "y"], k=2)
+    ids = pair.ids
     ranks = {"a": (1, 2), "b": (2, 3), "c": (3, 1), "x": (1, 2), "y": (2, 1)}
     expected = [
         [1 / ranks[d][0], 1 / ranks[d][1], *-np.log(ranks[d]), 1 / min(ranks[d]), -np.log(min(ranks[d]))] for d in ids

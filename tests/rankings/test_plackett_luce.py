@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from oracles import click_patterns, small_users
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, offsets_of
 from ranktrial.rankings import plackett_luce as pl
-from ranktrial.users import User, cascade, position_based, position_bias
+from ranktrial.users import User, cascade, position_based, rank_decay
 
 
 def log_shares(scores: FloatArray) -> FloatArray:
@@ -99,7 +99,7 @@ def test_exposure_agrees_with_enumeration_for_any_theta(theta: list[float], spre
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_exposure_of_unlikely_documents_is_relatively_exact(spread: float, k: int) -> None:
     random = np.random.default_rng(k)
-    theta = position_bias(k)
+    theta = rank_decay(k)
     for _ in range(10):
         scores = random.uniform(-spread, spread, 6)
         scores[:2] = scores[0]
@@ -114,7 +114,7 @@ def test_placement_agrees_with_a_dense_quadrature(n: int, k: int) -> None:
     expected = dense_quadrature(scores, k)
     placement = pl.placement(scores, k)
     np.testing.assert_allclose(placement, expected, rtol=2e-9, atol=1e-11)
-    theta = position_bias(k)
+    theta = rank_decay(k)
     np.testing.assert_allclose(pl.exposure(scores, theta), expected @ theta, rtol=2e-9)
 
 
@@ -136,7 +136,7 @@ def test_exposure_is_placement_times_theta_and_adds_up(scores: list[float], thet
 
 @given(st.one_of(scores_lists, wide_scores), st.integers(0, 9), st.integers(-300, 300))
 def test_exposure_follows_the_scores_and_ignores_a_shift(scores: list[float], seed: int, shift: int) -> None:
-    theta, values = position_bias(3), np.array(scores)
+    theta, values = rank_decay(3), np.array(scores)
     rho = pl.exposure(values, theta)
     order = np.random.default_rng(seed).permutation(len(values))
     np.testing.assert_allclose(pl.exposure(values[order] + shift, theta), rho[order], rtol=1e-8, atol=1e-300)
@@ -144,7 +144,7 @@ def test_exposure_follows_the_scores_and_ignores_a_shift(scores: list[float], se
 
 
 def test_ties_share_alike() -> None:
-    rho = pl.exposure([1.0, 3.0, 1.0, 3.0, 1.0], position_bias(4))
+    rho = pl.exposure([1.0, 3.0, 1.0, 3.0, 1.0], rank_decay(4))
     assert np.ptp(rho[[0, 2, 4]]) < 1e-15
     assert np.ptp(rho[[1, 3]]) < 1e-15
 
@@ -168,7 +168,7 @@ def test_vjp_agrees_with_differences_of_the_enumerated_exposure(n: int, k: int, 
 @pytest.mark.parametrize(("n", "k"), [(24, 10), (120, 10)])
 def test_vjp_of_long_lists_agrees_with_differences_of_the_exposure(n: int, k: int) -> None:
     random = np.random.default_rng(n)
-    scores, theta, weights = 2 * random.standard_normal(n), position_bias(k), random.standard_normal(n)
+    scores, theta, weights = 2 * random.standard_normal(n), rank_decay(k), random.standard_normal(n)
     gradient = pl.exposure_vjp(scores, theta, weights)
     h = 1e-4
     for d in (0, int(scores.argmax()), int(scores.argmin())):
@@ -310,7 +310,7 @@ def test_simulated_displays_have_the_exact_placement_whatever_the_scores(spread:
 
 
 def test_ips_values_estimate_lambda_without_bias() -> None:
-    offsets, theta = offsets_of([12] * 50), position_bias(4)
+    offsets, theta = offsets_of([12] * 50), rank_decay(4)
     random = np.random.default_rng(9)
     scores, zeta = 2 * random.standard_normal(600), random.random(600)
     lam = pl.exposures(random.standard_normal(600), offsets, theta) - pl.exposures(-scores, offsets, theta)
@@ -366,7 +366,7 @@ def test_counts_are_added_to_tables_and_queries_are_known_beforehand() -> None:
 
 
 def test_batches_are_the_single_queries_side_by_side() -> None:
-    offsets, scores, theta = offsets_of([len(q) for q in QUERIES]), np.concatenate(QUERIES), position_bias(3)
+    offsets, scores, theta = offsets_of([len(q) for q in QUERIES]), np.concatenate(QUERIES), rank_decay(3)
     queries = [np.array(q) for q in QUERIES if q]
     assert np.array_equal(
         pl.exposures(scores, offsets, theta), np.concatenate([pl.exposure(q, theta) for q in queries])
@@ -382,15 +382,15 @@ def test_some_documents_alone_are_as_among_all(spread: float) -> None:
     wanted[offsets[3] : offsets[4]] = False  # nothing of this query
     for some, everything in (
         (
-            pl.exposures(scores, offsets, position_bias(6), wanted=wanted),
-            pl.exposures(scores, offsets, position_bias(6)),
+            pl.exposures(scores, offsets, rank_decay(6), wanted=wanted),
+            pl.exposures(scores, offsets, rank_decay(6)),
         ),
         (pl.placements(scores, offsets, 6, wanted=wanted), pl.placements(scores, offsets, 6)),
     ):
         np.testing.assert_allclose(some[wanted], everything[wanted], rtol=1e-9, atol=1e-12)
         assert np.isnan(some[~wanted]).all()
     with pytest.raises(ValueError, match="5 documents are wanted or not, there are 69"):
-        pl.exposures(scores, offsets, position_bias(6), wanted=wanted[:5])
+        pl.exposures(scores, offsets, rank_decay(6), wanted=wanted[:5])
 
 
 def test_policy_over_many_queries() -> None:

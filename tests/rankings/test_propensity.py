@@ -41,7 +41,7 @@ def test_a_document_that_is_never_clicked_may_stay_unseen() -> None:
 @given(st.lists(st.floats(0.05, 1), min_size=4, max_size=4), st.floats(0.01, 3))
 def test_clipping_moves_the_mean_by_no_more_than_it_says(zeta: list[float], clip: float) -> None:
     """Exact, over an enumerated Plackett-Luce policy: |E[x clipped] - Delta| <= bias_bound."""
-    pair, _ = Pair.from_lists(["abcd"], ["dcba"], k=2)
+    pair = Pair.from_lists(["abcd"], ["dcba"], k=2)
     theta = np.array([1, 0.5])
     user = position_based(zeta, theta)
     policy = PlackettLuce(np.array([0.0, 2, 1, -1]), pair.offsets, 2)
@@ -98,7 +98,7 @@ def test_counts_of_users_who_leave_are_refused() -> None:
 
 
 def test_pair_knowledge_is_checked() -> None:
-    pair, _ = Pair.from_lists(["ab"], ["ba"], k=2)
+    pair = Pair.from_lists(["ab"], ["ba"], k=2)
     with pytest.raises(ValueError, match="theta has 3 ranks, must have k = 2"):
         pair.knowing(theta=[1, 0.5, 0.2])
     with pytest.raises(ValueError, match="1 rows of features for 2 documents"):
@@ -114,6 +114,6 @@ def test_clips_without_sense_are_refused(clip: float) -> None:
 
 
 def test_features_must_be_a_table() -> None:
-    pair, _ = Pair.from_lists(["ab"], ["ba"], k=2)
+    pair = Pair.from_lists(["ab"], ["ba"], k=2)
     with pytest.raises(ValueError, match="features have 1 dimensions"):
         pair.knowing(features=np.ones(2, np.float32))

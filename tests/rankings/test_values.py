@@ -128,7 +128,7 @@ def test_better_guesses_have_less_variance() -> None:
 
 def test_rank_aware_weights_are_the_best_of_all_weights_per_document_and_rank() -> None:
     """With the true zeta and one document shown, W minimises the variance under the constraint that makes x unbiased."""
-    pair, _ = Pair.from_lists(["ab"], ["ba"], k=2)
+    pair = Pair.from_lists(["ab"], ["ba"], k=2)
     theta = np.array([0.9, 0.4])
     placement = np.array([[0.3, 0.7], [0.7, 0.3]])
     zeta = np.array([0.8, 0.5])
@@ -141,7 +141,7 @@ def test_rank_aware_weights_are_the_best_of_all_weights_per_document_and_rank() 
 
 
 def test_a_document_that_cannot_be_seen_is_refused_by_name() -> None:
-    pair, _ = Pair.from_lists(["abc"], ["bca"], k=2)
+    pair = Pair.from_lists(["abc"], ["bca"], k=2)
     theta = np.array([0.9, 0.5])
     only_a = Mixture.always(pair.top_a, 3)
     for options in ({}, {"zeta_hat": 0.3}, {"zeta_hat": 0.3, "rank_aware": True}):
@@ -152,7 +152,7 @@ def test_a_document_that_cannot_be_seen_is_refused_by_name() -> None:
 
 
 def test_agreed_documents_may_stay_unseen() -> None:
-    pair, _ = Pair.from_lists(["abc"], ["bac"], k=3)
+    pair = Pair.from_lists(["abc"], ["bac"], k=3)
     theta = np.array([0.9, 0.5, 0.2])
     mixture = Mixture.of_tables([pair.top_a[:, :2], pair.top_b[:, :2]], (0.5, 0.5), 3)
     affine = affine_values(mixture, pair.lam(theta), theta[:2], pair.offsets, zeta_hat=0.5, rank_aware=True)
@@ -178,7 +178,7 @@ def test_clipping_caps_every_weight() -> None:
     ],
 )
 def test_guesses_without_sense_are_refused(options: dict[str, object], message: str) -> None:
-    pair, _ = Pair.from_lists(["abc"], ["bca"], k=2)
+    pair = Pair.from_lists(["abc"], ["bca"], k=2)
     theta = np.array([0.9, 0.5])
     with pytest.raises(ValueError, match=message):
         affine_values(everything(pair), pair.lam(theta), theta, pair.offsets, **options)  # type: ignore[arg-type]
@@ -196,7 +196,7 @@ def test_the_bound_of_an_affine_value_by_hand() -> None:
 
 
 def test_a_pair_without_documents_is_worth_nothing() -> None:
-    pair, _ = Pair.from_lists([[]], [[]], k=2)
+    pair = Pair.from_lists([[]], [[]], k=2)
     theta = np.array([1, 0.5])
     mixture = Mixture.always(pair.top_a, 0)
     affine = affine_values(mixture, pair.lam(theta), theta, pair.offsets, zeta_hat=0.3, rank_aware=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ranktrial.cli.study import adjusted, study_app
 from ranktrial.study import StudyPlan, read_plan
-from ranktrial.study.commands import adjusted, study_app
 from ranktrial.study.folder import StudyFolder
 
 runner = CliRunner()

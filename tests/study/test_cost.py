@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from ranktrial.cli.study import study_app
 from ranktrial.methods import Trajectory
 from ranktrial.study import StudyPlan, study_cost
-from ranktrial.study.commands import study_app
 from ranktrial.study.folder import StudyFolder
 from ranktrial.study.limits import Limit
 from ranktrial.study.tasks import Meter, Outcome, Spent, peak_memory

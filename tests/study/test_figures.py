@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from ranktrial.cli.study import study_app
 from ranktrial.study import StudyPlan
-from ranktrial.study.commands import study_app
 from ranktrial.study.curves import thinned
 from ranktrial.study.folder import StudyFolder
 from ranktrial.study.labels import labels, role, styles

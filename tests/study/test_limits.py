@@ -20,7 +20,7 @@ from ranktrial.methods import (
 from ranktrial.rankings import Pair
 from ranktrial.study import limits
 from ranktrial.study.limits import Limit, has_limit, limit_of
-from ranktrial.users import User, cascade, position_based, position_bias
+from ranktrial.users import User, cascade, position_based, rank_decay
 
 K = 3
 ZETA = np.array([0.1, 0.0, 1.0, 0.4, 0.9, 0.2, 0.6])
@@ -31,12 +31,12 @@ def pair() -> Pair:
     """Two queries of three and four documents, few enough to list every display."""
     a = np.array([3.0, 2, 1, 4, 3, 2, 1])
     b = np.array([1.0, 3, 2, 1, 4, 2, 3])
-    return Pair.from_scores(a, b, np.array([0, 3, 7]), K).knowing(theta=position_bias(K))
+    return Pair.from_scores(a, b, np.array([0, 3, 7]), K).knowing(theta=rank_decay(K))
 
 
 def users() -> Iterator[User]:
-    yield position_based(ZETA, position_bias(K))
-    yield cascade(ZETA, K, theta=position_bias(K))
+    yield position_based(ZETA, rank_decay(K))
+    yield cascade(ZETA, K, theta=rank_decay(K))
 
 
 @pytest.mark.parametrize("user", list(users()), ids=lambda user: user.name)
@@ -72,7 +72,7 @@ def test_drawing_the_swapped_pair_too_takes_most_of_the_variance_out(monkeypatch
     queries, documents, draws = 40, 12, 100
     a, b, zeta = random.random((3, queries * documents))
     pair = Pair.from_scores(a, b, np.arange(0, queries * documents + 1, documents), K)
-    user = position_based(zeta, position_bias(K))
+    user = position_based(zeta, rank_decay(K))
     monkeypatch.setattr(limits, "DRAWS", draws * queries)
     alone = limits._value_by_display(Probabilistic().sampled_displays(pair, 2 * draws, seed=3), user)
     error = np.sqrt(alone.reshape(queries, -1).var(axis=1, ddof=1).sum() / (2 * draws)) / queries
@@ -96,7 +96,7 @@ def test_counterfactual_limits_are_delta_only_for_the_users_they_are_told_of(log
     follows, leaves = users()
     method = Counterfactual(logging=logging)
     assert limit_of(method, pair, follows, seed=1).mean == pytest.approx(pair.delta(follows), abs=1e-12)
-    told = pair.knowing(theta=position_bias(K, 0.3))
+    told = pair.knowing(theta=rank_decay(K, 0.3))
     assert abs(limit_of(method, told, follows, seed=1).mean - pair.delta(follows)) > 1e-3
     assert abs(limit_of(method, pair, leaves, seed=1).mean - pair.delta(leaves)) > 1e-4
 

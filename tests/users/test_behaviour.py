@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from ranktrial.rankings import expected_clicks
-from ranktrial.users import cascade, position_based, position_bias, trust_bias
+from ranktrial.users import cascade, position_based, rank_decay, trust_bias
 
 TABLE = np.array([[0, 1, 2]], np.int32)
 ZETA = [0.5, 0.2, 1.0]
 
 
 def test_position_based_clicks() -> None:
-    user = position_based(ZETA, position_bias(3))
+    user = position_based(ZETA, rank_decay(3))
     np.testing.assert_allclose(expected_clicks(TABLE, user), [[0.5, 0.1, 1 / 3]])
     assert user.reads_on
 
@@ -39,7 +39,7 @@ def test_cascade_readers_may_also_overlook() -> None:
 
 
 def test_position_bias_exponent() -> None:
-    np.testing.assert_allclose(position_bias(3, 2), [1, 1 / 4, 1 / 9])
+    np.testing.assert_allclose(rank_decay(3, 2), [1, 1 / 4, 1 / 9])
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_position_bias_exponent() -> None:
         (lambda: trust_bias([0.5], [1], relevant=[0.2], irrelevant=[0.5]), r"irrelevant\[0\] is 0.5, must be at most"),
         (lambda: cascade([0.5], 2, leave_after_click=2), "leave_after_click is 2"),
         (lambda: cascade([0.5], 2, theta=[1]), "theta has 1 ranks, must have k = 2"),
-        (lambda: position_bias(0), "k is 0, must be at least 1"),
-        (lambda: position_bias(3, float("nan")), "eta is nan"),
+        (lambda: rank_decay(0), "k is 0, must be at least 1"),
+        (lambda: rank_decay(3, float("nan")), "eta is nan"),
     ],
 )
 def test_impossible_users_are_refused(make: object, message: str) -> None:

@@ -70,7 +70,7 @@ def efficiency_bound(pair: Pair, zeta: ArrayLike, theta: ArrayLike, *, gap: floa
 
     Two documents and one place: each is shown half of the time, and each click is the toss of a coin.
 
-    >>> pair, _ = Pair.from_lists([["x"]], [["y"]], k=1)
+    >>> pair = Pair.from_lists([["x"]], [["y"]], k=1)
     >>> round(efficiency_bound(pair, [0.5, 0.5], [1.0], gap=1e-5).value, 4)
     1.0
     """

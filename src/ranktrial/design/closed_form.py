@@ -47,7 +47,8 @@ def closed_form(
         zeta0: Click rate for which the design is made when the estimate will be rank-aware: exposure then counts as
             theta / (1 - zeta0 theta), and so does the floor.
 
-    >>> pair, ids = Pair.from_lists([["x", "y", "z"]], [["x", "z", "y"]], k=3)
+    >>> pair = Pair.from_lists([["x", "y", "z"]], [["x", "z", "y"]], k=3)
+    >>> ids = pair.ids
     >>> mixture = closed_form(pair, [1, 0.5, 0.25])
     >>> ["".join(ids[d] for d in ranking) for ranking in mixture.rankings], mixture.weights.round(9)
     (['yzx', 'zyx'], array([0.5, 0.5]))
@@ -279,7 +280,7 @@ def priced_design(
 ) -> tuple[Mixture, Price]:
     """``closed_form`` and its price against the same design without a floor, reckoned with ``relevance``.
 
-    >>> pair, _ = Pair.from_lists([["x", "y", "z"]], [["x", "z", "y"]], k=3)
+    >>> pair = Pair.from_lists([["x", "y", "z"]], [["x", "z", "y"]], k=3)
     >>> mixture, price = priced_design(pair, [1, 0.5, 0.25], floor=0.5, relevance=[0.8, 0.2, 0.2])
     >>> print(price)
     0.65 clicks an impression, 31.6% fewer than an A/B test; +23.2% variance for a floor of 0.5

@@ -18,7 +18,7 @@ from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
 from ranktrial.inference.cross_fitting import contributions, groups_of, training_sums
 from ranktrial.inference.estimators import Estimate
 from ranktrial.inference.intervals import difference_values
-from ranktrial.users.relevance import nested_effects
+from ranktrial.position_bias.relevance import nested_effects
 
 AB_ESTIMATORS = ("weighted", "means", "adjusted")
 

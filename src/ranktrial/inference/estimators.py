@@ -28,9 +28,9 @@ from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, offsets_of, sum_
 from ranktrial.inference.cross_fitting import contributions, groups_of, training_sums
 from ranktrial.inference.intervals import UnitSums, fixed_interval
 from ranktrial.inference.log import ClickLog, checked_queries
+from ranktrial.position_bias import Examinations, shrunken_guess
 from ranktrial.rankings import IPSWeights, LoggingPolicy, Pair, ips_weights, list_inputs
 from ranktrial.rankings.values import checked_guess, expected_value, usefulness
-from ranktrial.users import Examinations, shrunken_guess
 
 ESTIMATORS = ("ips", "constant", "doubly-robust", "rank-aware", "self-normalised", "observed")
 GUESSED = ("constant", "doubly-robust", "rank-aware")

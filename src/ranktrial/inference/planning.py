@@ -49,7 +49,7 @@ from ranktrial.rankings._kernels import linear_moments
 from ranktrial.rankings.lists import user_arrays
 from ranktrial.rankings.values import RANK_AWARE_GUESSES
 from ranktrial.seeds import Seed, children, generator
-from ranktrial.users import User, position_based, position_bias
+from ranktrial.users import User, position_based, rank_decay
 
 STRATIFIED = "A/B, stratified by query"
 FLOORS = (0.0, 0.5, 1.0)
@@ -270,7 +270,7 @@ def plan(
         impressions: For the smallest detectable difference.
         users: How many users to judge interleaving on where only a ``ClickRate`` is known.
 
-    >>> pair, _ = Pair.from_lists([["x", "y", "z"]], [["y", "z", "x"]], k=3)
+    >>> pair = Pair.from_lists([["x", "y", "z"]], [["y", "z", "x"]], k=3)
     >>> one = plan(pair.knowing(theta=[1, 0.9, 0.8]), [0.1, 0.0, 1.0], methods=[AB(), TeamDraft()])
     >>> [(row.method, round(row.outcome, 3), row.impressions) for row in one.rows]
     [('AB()', 0.08, 5350.0), ('TeamDraft()', -0.057, inf)]
@@ -329,7 +329,7 @@ def planned_methods() -> list[Method]:
 def exposure_disagreement(pair: Pair) -> FloatArray:
     """TV_q of every query: the share of the exposure on a page that A and B give to different documents.
 
-    >>> pair, _ = Pair.from_lists([["x", "y"], ["x", "y"]], [["x", "y"], ["y", "z"]], k=2)
+    >>> pair = Pair.from_lists([["x", "y"], ["x", "y"]], [["x", "y"], ["y", "z"]], k=2)
     >>> exposure_disagreement(pair.knowing(theta=[1, 0.5]))
     array([0.        , 0.66666667])
     """
@@ -430,7 +430,7 @@ def _plausible_user(pair: Pair, user: User, delta: float, seed: Seed) -> User | 
     ctr = float(np.mean(pair.ctr(user)))
     weight, decay = random.uniform(0.2, 2, size=2)
     beliefs = [
-        weight * exposure_of(table, position_bias(pair.k, decay * random.lognormal(0, UNLIKE)), pair.n_documents)
+        weight * exposure_of(table, rank_decay(pair.k, decay * random.lognormal(0, UNLIKE)), pair.n_documents)
         for table in (pair.top_a, pair.top_b)
     ]
     chance = random.gamma(1 / CHANCE**2, CHANCE**2, size=pair.n_documents)

@@ -23,10 +23,10 @@ from ranktrial.arrays import BoolArray, FloatArray
 from ranktrial.inference.cross_fitting import groups_of
 from ranktrial.inference.intervals import asymptotic_radius
 from ranktrial.inference.log import ClickLog, checked_queries
+from ranktrial.position_bias import Auto, Conditional, Counts, Estimator, NotIdentifiable, PositionBias
+from ranktrial.position_bias.jackknife import jackknife_variance, replicates, with_errors
 from ranktrial.rankings import LoggingPolicy, Pair
 from ranktrial.rankings.values import Guess, checked_guess, expected_value, rank_weights
-from ranktrial.users import Auto, Conditional, Counts, Estimator, NotIdentifiable, PositionBias
-from ranktrial.users.jackknife import jackknife_variance, replicates, with_errors
 
 GROUPS = 20
 

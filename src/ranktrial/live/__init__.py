@@ -1,8 +1,8 @@
 """Real traffic: a trial shows, counts clicks and reports, and keeps its log in a store."""
 
 from ranktrial.live.schemas import Report, TrialConfig
-from ranktrial.live.sqlite import SQLiteStore
-from ranktrial.live.store import Overloaded, Store, StoreError
+from ranktrial.live.stores.base import Overloaded, Store, StoreError
+from ranktrial.live.stores.sqlite import SQLiteStore
 from ranktrial.live.trial import Clicked, Outcome, Shown, Trial
 
 __all__ = [

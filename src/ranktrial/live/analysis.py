@@ -16,11 +16,11 @@ from ranktrial.arrays import BoolArray, FloatArray, IntArray, sum_by_group, weig
 from ranktrial.inference.ab import estimate_ab
 from ranktrial.inference.cross_fitting import training_sums
 from ranktrial.inference.intervals import UnitSums, asymptotic_radius, asymptotic_sequence
-from ranktrial.live.log import GROUPS, Log
+from ranktrial.inference.log import GROUPS, Log
 from ranktrial.live.schemas import BandPoint, Forecast, Theta, TrialConfig
-from ranktrial.users import Auto, Conditional, Counts, NotIdentifiable
-from ranktrial.users.jackknife import jackknife_variance, replicates, with_errors
-from ranktrial.users.relevance import Examinations
+from ranktrial.position_bias import Auto, Conditional, Counts, NotIdentifiable
+from ranktrial.position_bias.jackknife import jackknife_variance, replicates, with_errors
+from ranktrial.position_bias.relevance import Examinations
 
 MOST_ERROR = 0.5  # of a theta, in units of theta_1: what is less sure than that is not used
 TIGHTEST_AT = 10_000.0

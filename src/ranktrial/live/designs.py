@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from ranktrial.arrays import FloatArray
 from ranktrial.design.closed_form import closed_form_query
+from ranktrial.inference.log import PLAIN
 
 NOTHING = 255  # of a slot: nothing stands there
-PLAIN = 2  # the last two rankings of every mixture are A's own and B's own
+
 ENDED = "\0 the end of a list"
 Slots = NDArray[np.uint8]
 

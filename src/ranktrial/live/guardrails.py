@@ -12,10 +12,10 @@ from scipy import stats
 
 from ranktrial.arrays import FloatArray, weighted_counts
 from ranktrial.inference.intervals import UnitSums
+from ranktrial.inference.log import GROUPS, Log
 from ranktrial.live.analysis import Analysis, Weights, click_sums, plain_values, slot_weights
-from ranktrial.live.log import GROUPS, Log
 from ranktrial.live.schemas import Guardrail, Status
-from ranktrial.users.jackknife import jackknife_variance
+from ranktrial.position_bias.jackknife import jackknife_variance
 
 WARN, FAIL = 0.01, 0.001  # probability of a false alarm
 SLOW = "calls over 5 ms"  # tallies: of rank,

@@ -11,7 +11,7 @@ from ranktrial.arrays import weighted_counts
 from ranktrial.live.analysis import Analysis, forecast
 from ranktrial.live.guardrails import SLOW, guardrails
 from ranktrial.live.schemas import Contributor, Guardrail, Part, Report
-from ranktrial.live.store import Version
+from ranktrial.live.stores.base import Version
 
 CONTRIBUTORS = 10
 

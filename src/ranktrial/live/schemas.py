@@ -13,9 +13,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ranktrial.arrays import FloatArray
+from ranktrial.charts.live_page import write_report
 from ranktrial.methods import AB, LogOpt, Method, parse_method
 from ranktrial.rankings.lists import MOST_RANKS
-from ranktrial.users import position_bias
+from ranktrial.users import rank_decay
 
 Status = Literal["pass", "warn", "fail"]
 LONGEST_TEXT = 1000  # characters of a document's id, and of a query or a unit that comes in over HTTP
@@ -100,7 +101,7 @@ class TrialConfig(_Frozen):
     @property
     def first_theta(self) -> FloatArray:
         """Position bias before any click."""
-        return position_bias(self.k, self.eta) if self.theta is None else np.array(self.theta, np.float64)
+        return rank_decay(self.k, self.eta) if self.theta is None else np.array(self.theta, np.float64)
 
     @property
     def plain(self) -> tuple[float, float]:
@@ -268,9 +269,7 @@ class Report(_Frozen):
 
     def to_html(self, file: str | Path) -> Path:
         """Write the report as one HTML file that needs no network."""
-        from ranktrial.live.html import write_report  # which knows this class
-
-        return write_report(self, file)
+        return write_report(self.to_dict(), str(self), file)
 
     @property
     def before(self) -> str:

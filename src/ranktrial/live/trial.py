@@ -22,15 +22,15 @@ import numpy as np
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray
-from ranktrial.live import keys
+from ranktrial.inference.log import Log
+from ranktrial.live import tokens
 from ranktrial.live.analysis import Analysis, Fit, analyse, fit_theta
 from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of, warm_up
 from ranktrial.live.guardrails import SLOW
-from ranktrial.live.log import Log, LogReader
+from ranktrial.live.log_reader import LogReader
 from ranktrial.live.reports import make_report
 from ranktrial.live.schemas import LATEST_TIME, LONGEST_TEXT, Report, TrialConfig
-from ranktrial.live.sqlite import SQLiteStore
-from ranktrial.live.store import (
+from ranktrial.live.stores.base import (
     ALL_TRIALS,
     Bias,
     Click,
@@ -43,6 +43,7 @@ from ranktrial.live.store import (
     Version,
     Void,
 )
+from ranktrial.live.stores.sqlite import SQLiteStore
 from ranktrial.methods import Method
 
 T = TypeVar("T")
@@ -262,9 +263,9 @@ class Trial:
             raise TypeError(f"offset {offset!r} and size {size!r} must be whole numbers, at least 0")
         ranked_a, ranked_b = _ids("a", a), _ids("b", b)
         if not ranked_a and not ranked_b:
-            return Shown([], self._token(0, keys.FALLBACK), None, DONE)
+            return Shown([], self._token(0, tokens.FALLBACK), None, DONE)
         who, k, version = unit or uuid.uuid4().hex, self.config.k, self._version.id
-        key = keys.impression_key(self._secret, version, who, query, keys.lists_digest(ranked_a[:k], ranked_b[:k]))
+        key = tokens.impression_key(self._secret, version, who, query, tokens.lists_digest(ranked_a[:k], ranked_b[:k]))
         # Without a unit it cannot have been there before.
         recorded = self._recorded(key, look and bool(unit))
         impression, stored = recorded or self._draw(key, query, ranked_a, ranked_b, who, look or not unit)
@@ -294,8 +295,8 @@ class Trial:
     ) -> tuple[Impression, Stored]:
         version = self._version.id
         design = self._design(query, a, b)
-        place = design.row(keys.draw(self._secret, version, unit, query))
-        number = keys.unit_number(self._secret, unit)
+        place = design.row(tokens.draw(self._secret, version, unit, query))
+        number = tokens.unit_number(self._secret, unit)
         impression = Impression(key, version, design, place, number, self._now(), looked)
         return self._remember(impression, self.store.put(impression))
 
@@ -331,7 +332,7 @@ class Trial:
         return now
 
     def _token(self, second: int, key: bytes) -> str:
-        return keys.Token(self._version.id, second, key).sign(self._secret)
+        return tokens.Token(self._version.id, second, key).sign(self._secret)
 
     def fall_back(
         self,
@@ -371,7 +372,7 @@ class Trial:
             page = list(dict.fromkeys(ranking))[begin:end]
         except Exception:
             page = []
-        return Shown(page, self._token(0, keys.FALLBACK), reason, DONE)
+        return Shown(page, self._token(0, tokens.FALLBACK), reason, DONE)
 
     def _tally(self, name: str) -> None:
         try:
@@ -404,11 +405,11 @@ class Trial:
 
     def _judge(self, id: str, document: str, time: float | None) -> tuple[Outcome, Click | None, int | None]:
         """What becomes of a click, the row to store if any, and the rank that it is on."""
-        token = keys.read_token(id, self._secret)
+        token = tokens.read_token(id, self._secret)
         if token is None or token.version not in self._versions:
             self._tally("clicks with an id that is not ours")
             return Outcome.NOT_OURS, None, None
-        if token.key == keys.FALLBACK:
+        if token.key == tokens.FALLBACK:
             self._tally("clicks on fallbacks")
             return Outcome.FALLBACK, None, None
         name = document if type(document) is str else str(document)

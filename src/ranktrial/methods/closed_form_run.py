@@ -16,10 +16,11 @@ import numpy as np
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, weighted_counts
 from ranktrial.design.closed_form import closed_form
 from ranktrial.methods.displays import Displays, Linear
+from ranktrial.position_bias import Auto, Counts, NotIdentifiable, relevance_guess
 from ranktrial.rankings import Mixture, Pair, affine_values, list_inputs
 from ranktrial.rankings.values import Guess
 from ranktrial.seeds import Seed, children
-from ranktrial.users import Auto, Counts, NotIdentifiable, User, relevance_guess
+from ranktrial.users import User
 
 ESTIMATES = ("ips", "constant", "doubly-robust", "rank-aware")
 FIRST_GUESS = 0.3  # of relevance, before any click

@@ -32,11 +32,12 @@ from ranktrial.methods.closed_form_run import ESTIMATES, ClosedFormState, Design
 from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
 from ranktrial.methods.displays import Displays
 from ranktrial.methods.trajectory import Trajectory
+from ranktrial.position_bias import EM, Auto, Counts, Estimator, NotIdentifiable, RegressionEM
 from ranktrial.rankings import Pair, PlackettLuce, ips_weights
 from ranktrial.rankings.lists import check_user
 from ranktrial.rankings.plackett_luce import CountArray, queries_drawn, simulate_counts
 from ranktrial.seeds import Seed, children
-from ranktrial.users import EM, Auto, Counts, Estimator, NotIdentifiable, RegressionEM, User
+from ranktrial.users import User
 
 POLICIES = ("closed-form", "network")
 BIAS = ("known", "estimated")

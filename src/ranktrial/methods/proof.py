@@ -82,7 +82,8 @@ def work_out(
     note: str = "",
 ) -> Case:
     """Everything a method does on one query, exactly. Only the top ``len(theta)`` ranks are shown."""
-    pair, names = Pair.from_lists([ranker_a], [ranker_b], k=len(theta))
+    pair = Pair.from_lists([ranker_a], [ranker_b], k=len(theta))
+    names = pair.ids
     missing = [name for name in names if name not in zeta]
     if missing:
         raise ValueError(f"zeta has no value for document {missing[0]!r}; give one for each of {', '.join(names)}")

@@ -72,6 +72,12 @@ class Pair:
         k: Results on a page.
         theta: What is known or assumed of position bias, P(rank is examined); counterfactual methods need it.
         features: A row per document, for methods that learn from features.
+        ids: The caller's own id of each document; by default its number.
+        queries: The caller's own name of each query; by default its number.
+
+    >>> pair = Pair.from_lists([["x", "y"]], [["z", "x"]], k=2)
+    >>> pair.ids, pair.top_b.tolist(), [pair.ids[d] for d in pair.top_b[0]]
+    (('x', 'y', 'z'), [[2, 0]], ['z', 'x'])
     """
 
     a: Rankings
@@ -80,6 +86,8 @@ class Pair:
     k: int
     theta: FloatArray | None = None
     features: NDArray[np.float32] | None = None
+    ids: Sequence[Any] = ()
+    queries: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
         checks.whole("k", self.k, 1, MOST_RANKS)
@@ -91,6 +99,11 @@ class Pair:
 
         for name, ranker in (("A", self.a), ("B", self.b)):
             _check_lists(name, ranker, self.offsets)
+        for name, count in (("ids", self.n_documents), ("queries", self.n_queries)):
+            given = getattr(self, name) or range(count)
+            if len(given) != count:
+                raise ValueError(f"{len(given)} {name}, must be {count}")
+            object.__setattr__(self, name, given)
         if self.theta is not None:
             object.__setattr__(self, "theta", np.asarray(self.theta, np.float64))
         if self.theta is not None and len(checks.probabilities("theta", self.theta)) != self.k:
@@ -108,14 +121,11 @@ class Pair:
         return cls(rank_by_score(a, offsets, seed=seed), rank_by_score(b, offsets, seed=seed), offsets, k)
 
     @classmethod
-    def from_lists(
-        cls, a: Sequence[Sequence[Hashable]], b: Sequence[Sequence[Hashable]], k: int
-    ) -> tuple[Pair, list[Any]]:
-        """The pair given by two lists of ids per query, and the id of each document (in A's order, then B's).
+    def from_lists(cls, a: Sequence[Sequence[Hashable]], b: Sequence[Sequence[Hashable]], k: int) -> Pair:
+        """The pair given by two lists of ids per query; documents are numbered in A's order, then B's.
 
-        >>> pair, ids = Pair.from_lists([["x", "y"]], [["z", "x"]], k=2)
-        >>> ids, pair.top_b.tolist()
-        (['x', 'y', 'z'], [[2, 0]])
+        >>> Pair.from_lists([["x", "y"]], [["z", "x"]], k=2).ids
+        ('x', 'y', 'z')
         """
         if len(a) != len(b):
             raise ValueError(f"A ranks {len(a)} queries, B {len(b)}, must be the same queries")
@@ -135,21 +145,20 @@ class Pair:
             Rankings(offsets_of([len(ranked) for ranked in lists]), np.array(out, np.int32))
             for lists, out in zip((a, b), flat)
         ]
-        return cls(rankers[0], rankers[1], offsets_of(sizes), k), ids
+        return cls(rankers[0], rankers[1], offsets_of(sizes), k, ids=tuple(ids))
 
     @classmethod
-    def from_runs(cls, a: Run, b: Run, k: int) -> tuple[Pair, list[str], list[str]]:
-        """The pair given by two TREC runs, joined on their query ids; also the id of each query and of each document.
+    def from_runs(cls, a: Run, b: Run, k: int) -> Pair:
+        """The pair given by two TREC runs, joined on their query ids, which are its ``queries``.
 
         Queries come in the order of A, then those that B alone has; a ranker without a list for a query shows nothing.
         """
-        queries = list(dict.fromkeys([*a.query_ids, *b.query_ids]))
+        queries = tuple(dict.fromkeys([*a.query_ids, *b.query_ids]))
         at = [{query: i for i, query in enumerate(run.query_ids)} for run in (a, b)]
         lists = [
             [run.ranking(where[query]) if query in where else () for query in queries] for run, where in zip((a, b), at)
         ]
-        pair, documents = cls.from_lists(lists[0], lists[1], k)
-        return pair, queries, documents
+        return replace(cls.from_lists(lists[0], lists[1], k), queries=queries)
 
     @property
     def n_queries(self) -> int:

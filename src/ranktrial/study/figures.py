@@ -19,22 +19,9 @@ import numpy as np
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray
-from ranktrial.report import (
-    FORMATS,
-    Chart,
-    Figure,
-    Page,
-    Section,
-    Sheets,
-    Style,
-    Table,
-    decades,
-    highlighting,
-    save_chart,
-    save_rows,
-    zooming,
-)
-from ranktrial.report.theme import BAD_SHADE, BLUE, GOOD_SHADE, GREY, INK, VERMILLION
+from ranktrial.charts.charts import FORMATS, Chart, Sheets, decades, highlighting, save_chart, save_rows, zooming
+from ranktrial.charts.pages import Figure, Page, Section, Table
+from ranktrial.charts.theme import BAD_SHADE, BLUE, GOOD_SHADE, GREY, INK, VERMILLION, Style
 from ranktrial.study.claims import SMALL_DELTA, Finding, best_scale, findings, impressions_ratio, shown, wrong_weight
 from ranktrial.study.curves import DataResults, Runs, means, reached, read_results, share, standard_errors
 from ranktrial.study.labels import INTERLEAVING, ROLES, labels, role, styles

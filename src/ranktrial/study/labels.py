@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 
+from ranktrial.charts.theme import BLUE, DASHES, GREEN, INK, OLIVE, ORANGE, PURPLE, SKY, STYLES, VERMILLION, Style
 from ranktrial.methods import Method, parse_method
-from ranktrial.report import STYLES, Style
-from ranktrial.report.theme import BLUE, DASHES, GREEN, INK, OLIVE, ORANGE, PURPLE, SKY, VERMILLION
 
 SOLID, DASHED, DOTTED, MIXED = DASHES
 

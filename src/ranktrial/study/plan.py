@@ -24,7 +24,7 @@ from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.data import mslr_like, yahoo_like
 from ranktrial.methods import parse_method
 from ranktrial.study.limits import has_limit
-from ranktrial.users import User, cascade, position_based, position_bias, trust_bias
+from ranktrial.users import User, cascade, position_based, rank_decay, trust_bias
 
 PRESETS = ("smoke", "small", "paper", "departures", "depth", "wrong-bias", "users")
 SYNTHETIC = {"yahoo-like": yahoo_like, "mslr-like": mslr_like}
@@ -158,10 +158,10 @@ class UserPlan:
 
     def theta(self, k: int) -> FloatArray:
         """Position bias as methods are told it."""
-        return position_bias(k, self.eta if self.assumed_eta is None else self.assumed_eta)
+        return rank_decay(k, self.eta if self.assumed_eta is None else self.assumed_eta)
 
     def build(self, zeta: FloatArray, k: int) -> User:
-        theta = position_bias(k, self.eta)
+        theta = rank_decay(k, self.eta)
         if self.kind == "cascade":
             leaving = {"leave_after_click": self.leave_after_click, "leave_after_skip": self.leave_after_skip}
             return cascade(zeta, k, theta=theta, **leaving)

@@ -22,10 +22,10 @@ from ranktrial import checks
 from ranktrial.arrays import FloatArray
 
 
-def position_bias(k: int, eta: float = 1.0) -> FloatArray:
+def rank_decay(k: int, eta: float = 1.0) -> FloatArray:
     """Examination probabilities theta_r = 1 / r^eta for ranks 1..k.
 
-    >>> position_bias(4)
+    >>> rank_decay(4)
     array([1.        , 0.5       , 0.33333333, 0.25      ])
     """
     checks.at_least("k", k, 1)

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from live_server import ASKED, is_problem, serving
 from ranktrial.cli import app
-from ranktrial.live import api_keys, commands
+from ranktrial.cli import serve as commands
+from ranktrial.live import api_keys
 from ranktrial.live.api_keys import SCOPES, KeyFile
 from ranktrial.live.service import create_app
 

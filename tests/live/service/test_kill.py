@@ -20,7 +20,7 @@ import httpx
 
 from live_server import ASKED, A, B, click, command, rank, start
 from ranktrial.live import Trial
-from ranktrial.live.keys import read_token
+from ranktrial.live.tokens import read_token
 
 ROUNDS = 20
 VISITORS = 4
@@ -29,7 +29,7 @@ CONFIG = {"k": 3, "seed": 5, "refit": False}
 NURSERY = """
 import os, signal, sys
 import uvicorn
-from ranktrial.live.commands import listen
+from ranktrial.cli.serve import listen
 from ranktrial.live.service import Limits, create_app
 from ranktrial.live.designs import warm_up
 

@@ -29,20 +29,20 @@ import ranktrial
 from ranktrial.live.api_keys import KeyFile, Scope
 from ranktrial.live.designs import warm_up
 from ranktrial.live.guardrails import NO_TRIAL
-from ranktrial.live.page import mount_page
 from ranktrial.live.schemas import ClickEvent, RankRequest, RankResponse, Report, TrialConfig
 from ranktrial.live.service import events as event_batches
 from ranktrial.live.service import problems
+from ranktrial.live.service.asynchronous import on_disk
 from ranktrial.live.service.auth import Needs
-from ranktrial.live.service.border import Border
 from ranktrial.live.service.limits import Limits, read_body
 from ranktrial.live.service.metrics import Metrics
+from ranktrial.live.service.middleware import Border
 from ranktrial.live.service.openapi import body_of, documented_schema
+from ranktrial.live.service.page import mount_page
 from ranktrial.live.service.problems import Refusal, documented
 from ranktrial.live.service.trials import NotAtHand, TrialInfo, TrialList, Trials
-from ranktrial.live.service.waiting import on_disk
-from ranktrial.live.sqlite import SQLiteStore
-from ranktrial.live.store import ALL_TRIALS, Nothing, Overloaded, StoreError
+from ranktrial.live.stores.base import ALL_TRIALS, Nothing, Overloaded, StoreError
+from ranktrial.live.stores.sqlite import SQLiteStore
 from ranktrial.live.trial import Shown, Trial
 
 SMALL_BATCH = 4096  # bytes of events that are taken on the event loop

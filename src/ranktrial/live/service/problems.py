@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from ranktrial.live.store import Overloaded
+from ranktrial.live.stores.base import Overloaded
 
 MEDIA_TYPE = "application/problem+json"
 KINDS = {

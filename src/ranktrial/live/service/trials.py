@@ -9,9 +9,9 @@ import threading
 from pydantic import BaseModel
 
 from ranktrial.live.schemas import Report, TrialConfig
+from ranktrial.live.service.asynchronous import Shared
 from ranktrial.live.service.problems import Refusal
-from ranktrial.live.service.waiting import Shared
-from ranktrial.live.store import Store, StoreError
+from ranktrial.live.stores.base import Store, StoreError
 from ranktrial.live.trial import Trial
 
 

@@ -1,0 +1,250 @@
+"""The command `ranktrial demo`: a whole trial through the real service, on simulated users whose true preference is known."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ranktrial.arrays import FloatArray
+from ranktrial.cli.console import out, plain_errors, progress_bar
+from ranktrial.cli.report import read_report
+from ranktrial.data import yahoo_like
+from ranktrial.live import Report
+from ranktrial.rankings import Pair
+from ranktrial.seeds import children, generator
+from ranktrial.users import position_based, rank_decay
+
+NAME = "demo"
+HOST = "127.0.0.1"
+VISITORS = 25  # whose clicks are sent together
+CONNECTIONS = 4
+PATIENCE = 120.0  # seconds: the service compiles its kernels when it starts for the first time
+
+
+# --- the world ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """What two rankers return for each query, and visitors who click by the position-based model.
+
+    Attributes:
+        a: Ranker A's list of ids for each query.
+        b: Ranker B's.
+        zeta: Probability that a document is clicked once it is looked at.
+        theta: Probability that each rank is looked at.
+        delta: The true difference in clicks per impression.
+    """
+
+    a: list[list[str]]
+    b: list[list[str]]
+    zeta: dict[str, float]
+    theta: FloatArray
+    delta: float
+
+    @classmethod
+    def make(cls, *, queries: int = 100, k: int = 10, seed: int = 1) -> World:
+        """Both rank by relevance and noise, B with more of it."""
+        data, noise, ties = children(seed, 3)
+        dataset = yahoo_like(queries, data)
+        zeta, theta, random = dataset.zeta(), rank_decay(k), generator(noise)
+        scores = [zeta + random.normal(0, spread, len(zeta)) for spread in (0.2, 0.3)]
+        pair = Pair.from_scores(scores[0], scores[1], dataset.offsets, k, seed=ties)
+        a, b = ([[f"doc-{d}" for d in ranker[q]] for q in range(queries)] for ranker in (pair.a, pair.b))
+        ids = {f"doc-{d}": float(chance) for d, chance in enumerate(zeta)}
+        return cls(a, b, ids, theta, pair.delta(position_based(zeta, theta)))
+
+    def clicks(self, ranking: list[str], random: np.random.Generator) -> list[str]:
+        luck = random.random(len(self.theta))
+        return [d for d, theta, chance in zip(ranking, self.theta, luck) if chance < theta * self.zeta[d]]
+
+
+# --- the service and its visitors -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def service(store: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The service as a process of its own on a free port, ready for requests; it ends with the block."""
+    with closing(socket.socket()) as free:
+        free.bind((HOST, 0))
+        port = free.getsockname()[1]
+    log = store.with_suffix(".log")
+    command = [sys.executable, "-c", "from ranktrial.cli import main; main()", "serve", str(store)]
+    with log.open("wb") as text:
+        process = subprocess.Popen([*command, "--host", HOST, "--port", str(port)], stdout=text, stderr=text)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else nothing would end the process
+    try:
+        with progress_bar("starting the service"):
+            _wait_until_ready(process, port, log)
+        yield process, port
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise OSError(f"the service did not start: {log.read_text(errors='replace').strip()[-500:]}")
+        try:
+            with closing(Line(port)) as line:
+                line.ask("GET", "/readyz")
+            return
+        except (OSError, HTTPException):
+            time.sleep(0.2)
+    raise OSError(f"the service was not ready after {PATIENCE:g} s, see {log}")
+
+
+class Line:
+    """A connection to the service."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = HTTPConnection(HOST, port, timeout=PATIENCE)
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """The service's answer; anything but a success is an OSError."""
+        try:
+            status, text = self._send(method, path, body)
+        except ConnectionError:  # closed while nothing was asked; every request of a trial may be repeated
+            status, text = self._send(method, path, body)
+        if status >= 300:
+            raise OSError(f"{method} {path} was answered {status}: {text.decode(errors='replace')[:500]}")
+        return json.loads(text)
+
+    def _send(self, method: str, path: str, body: object) -> tuple[int, bytes]:
+        content = None if body is None else json.dumps(body)
+        self._connection.request(method, path, content, {"Content-Type": "application/json"})
+        answer = self._connection.getresponse()
+        return answer.status, answer.read()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def visit(world: World, port: int, visitors: range, seed: int) -> None:
+    """Each visitor searches once, looks and clicks; all their clicks are sent in the end."""
+    events = []
+    with closing(Line(port)) as line:
+        for visitor in visitors:
+            random = generator(np.random.SeedSequence([seed, visitor]))
+            query = int(random.integers(len(world.a)))
+            lists = {"a": world.a[query], "b": world.b[query]}
+            body = {"query": f"query {query}", "unit": f"visitor-{visitor}", **lists, "size": len(world.theta)}
+            shown = line.ask("POST", f"/v1/trials/{NAME}/rank", body)
+            events += [{"id": shown["id"], "document": d} for d in world.clicks(shown["ranking"], random)]
+        line.ask("POST", "/v1/events", events)
+
+
+def run(world: World, port: int, impressions: int, seed: int, tell: Callable[[int, Any], None]) -> None:
+    """All visitors, some at a time; ``tell`` gets the number so far and, now and then, the report."""
+    blocks = [range(start, min(start + VISITORS, impressions)) for start in range(0, impressions, VISITORS)]
+    looks = [impressions // 2**halves for halves in range(1, 5)]
+    with ThreadPoolExecutor(CONNECTIONS) as pool, closing(Line(port)) as line:
+        for block, _ in zip(blocks, pool.map(lambda block: visit(world, port, block, seed), blocks)):
+            due = any(block.start < look <= block.stop < impressions for look in looks)
+            tell(block.stop, line.ask("GET", f"/v1/trials/{NAME}/report") if due else None)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------
+
+
+def demo_command(
+    impressions: Annotated[int, typer.Option(min=100, help="Simulated searches.")] = 6_000,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, other rankers and visitors.")] = 1,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder for store and report; a temporary one by default.")
+    ] = None,
+    keep: Annotated[bool, typer.Option(help="Leave the service and its page running until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of text.")] = False,
+) -> None:
+    """Run a whole trial: the HTTP service, simulated visitors who search and click, the live page, the report.
+
+    Ranker A is better than ranker B, and by how much is known exactly: see whether the trial finds out.
+    """
+    with plain_errors():
+        place = Path(tempfile.mkdtemp(prefix="ranktrial-demo-")) if folder is None else folder
+        place.mkdir(parents=True, exist_ok=True)
+        store, html = place / "demo.db", place / "report.html"
+        if store.exists():
+            raise ValueError(f"--out: {store} exists already, choose another folder")
+        say = (lambda text: None) if as_json else _say
+        world = World.make(seed=seed)
+        with service(store) as (process, port):
+            report = _trial(world, port, store, impressions, seed, say)
+            report.to_html(html)
+            if as_json:
+                print(json.dumps({**_result(world, report), "html": str(html), "address": _address(port)}, indent=2))
+            say(f"\n{_against_truth(world, report)}\nThe report: {html}")
+            if keep:
+                say(f"The live page stays at {_address(port)} until Ctrl-C.")
+                with suppress(KeyboardInterrupt):
+                    process.wait()
+
+
+def _trial(world: World, port: int, store: Path, impressions: int, seed: int, say: Callable[[str], None]) -> Report:
+    """From the first request to the report."""
+    with closing(Line(port)) as line:
+        line.ask("PUT", f"/v1/trials/{NAME}", {"method": "LogOpt()", "k": len(world.theta), "seed": seed})
+    say(f"{len(world.a)} queries, two rankers; the true difference in clicks per search is {world.delta:+.4f}.")
+    say(f"Live page: {_address(port)}\n")
+    with progress_bar(f"{impressions:,} visitors search and click") as progress:
+
+        def tell(done: int, report: Any) -> None:
+            progress(done, impressions)
+            if report is not None:
+                say(f"after {report['impressions']:>7,} searches: {report['verdict']}")
+
+        run(world, port, impressions, seed, tell)
+    report = read_report(store, NAME)
+    say(f"after {report.impressions:>7,} searches: {report.verdict}")
+    return report
+
+
+def _address(port: int) -> str:
+    return f"http://{HOST}:{port}/"
+
+
+def _say(text: str) -> None:
+    out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _result(world: World, report: Report) -> dict[str, Any]:
+    low, high = report.interval
+    return {
+        "truth": world.delta,
+        "delta": report.delta,
+        "interval": [low, high] if np.isfinite(low) else None,
+        "verdict": report.verdict,
+        "inside": low <= world.delta <= high,
+        "impressions": report.impressions,
+        "clicks": report.clicks,
+    }
+
+
+def _against_truth(world: World, report: Report) -> str:
+    low, high = report.interval
+    better = "A" if world.delta > 0 else "B"
+    where = "inside" if low <= world.delta <= high else "outside"
+    told = f"{where} the interval {low:+.4f} to {high:+.4f}" if np.isfinite(low) else "there is no interval yet"
+    return f"The truth is {world.delta:+.4f}, {better} is better: {told}."

@@ -1,0 +1,56 @@
+"""The command `ranktrial report`: what a trial in a store says, on the terminal, as JSON or as an HTML file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ranktrial.cli.console import err, out, plain_errors
+from ranktrial.live import Report, StoreError, Trial
+
+COLOURS = {"pass": "green", "warn": "yellow", "fail": "red"}
+
+
+def report_command(
+    store: Annotated[Path, typer.Argument(help="The trial's file, e.g. shoes.db; a service may be using it.")],
+    name: Annotated[str | None, typer.Option(help="Which trial, where the store holds several.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write the report as one self-contained HTML file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
+) -> None:
+    """Which ranker gets more clicks so far, by how much, how surely, and whether the numbers may be trusted."""
+    with plain_errors():
+        report = read_report(store, name)
+        if html is not None:
+            report.to_html(html)
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        print_report(report)
+    if html is not None:
+        err.print(f"wrote {html}", markup=False, highlight=False, soft_wrap=True)
+
+
+def read_report(store: Path, name: str | None) -> Report:
+    try:
+        with Trial.open(store, name, background=False) as trial:
+            return trial.report()
+    except StoreError as problem:
+        raise ValueError(str(problem)) from problem
+
+
+def print_report(report: Report) -> None:
+    state = "; ".join(filter(None, ["stopped" if report.stopped else "running", report.before]))
+    head = f"{report.trial} (version {report.version}, {state}): {report.impressions:,} impressions, {report.clicks:,} clicks"
+    out.print(head, markup=False, highlight=False)
+    out.print(f"[bold]{escape(report.verdict)}[/]", highlight=False)
+    out.print(f"{report.forecast.text}\n", markup=False, highlight=False)
+    table = Table("", "guardrail", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("", ratio=1)
+    for check in report.guardrails:
+        table.add_row(f"[{COLOURS[check.status]}]{check.status}[/]", check.name, escape(check.text))
+    out.print(table, highlight=False)

@@ -1,0 +1,205 @@
+"""The commands of the live service: serve, and the keys it asks for."""
+
+from __future__ import annotations
+
+import gc
+import ipaddress
+import json
+import logging
+import signal
+import socket
+import sys
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from ranktrial.cli.console import err, out, plain_errors
+from ranktrial.live.api_keys import SCOPES, KeyFile
+from ranktrial.live.stores.base import StoreError
+from ranktrial.live.stores.sqlite import SQLiteStore
+
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+StoreArgument = Annotated[Path, typer.Argument(help="The store of the trials, a SQLite file.")]
+KeysOption = Annotated[
+    Path | None, typer.Option("--keys", help="File of API keys. [default: STORE.keys, if it exists]")
+]
+
+keys_app = typer.Typer(
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="API keys of the service: who may do what.",
+)
+
+
+def serve_command(
+    store: Annotated[Path, typer.Argument(help="The store of the trials, a SQLite file; made if it does not exist.")],
+    host: Annotated[
+        str, typer.Option(help="Address to listen at. Others than the loopback need API keys.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one and says which.")] = 8000,
+    keys: KeysOption = None,
+    click_action: Annotated[
+        list[str] | None, typer.Option(help="action_name of UBI events that are clicks; may be repeated.")
+    ] = None,
+    log_requests: Annotated[bool, typer.Option(help="One line for every request, not only for faults.")] = False,
+    drain: Annotated[int, typer.Option(min=0, help="Seconds that open requests get when the service ends.")] = 10,
+) -> None:
+    """Serve the trials of a store over HTTP, with a live page at /.
+
+    Logs are JSON lines on standard error. Ends cleanly on SIGTERM or Ctrl-C: what was accepted is written first.
+    """
+    with plain_errors():
+        missing = [name for name in NEEDED if find_spec(name) is None]
+        if missing:
+            raise ValueError(f"serve needs {', '.join(missing)}: pip install 'ranktrial[serve]'")
+        known = find_keys(store, keys)
+        check_host(host, known, store)
+        check_store(store)
+        listening = listen(host, port)
+    run_server(store, listening, known, click_action, log_requests, drain)
+
+
+def find_keys(store: Path, keys: Path | None) -> KeyFile | None:
+    """The file that is named, or the one beside the store if there is one."""
+    found = KeyFile.beside(store) if keys is None else KeyFile(keys)
+    if not found.path.exists():
+        if keys is not None:
+            raise ValueError(f"{keys} does not exist: make it with `ranktrial keys add {store} --keys {keys}`")
+        return None
+    found.all()  # a file that cannot be read is an error now, not a refusal of every request later
+    return found
+
+
+def check_host(host: str, keys: KeyFile | None, store: Path) -> None:
+    if keys is None and not is_loopback(host):
+        raise ValueError(
+            f"--host {host} can be reached from other machines and there are no API keys: make one with "
+            f"`ranktrial keys add {store} --scope serve`, or leave --host at 127.0.0.1"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_store(path: Path) -> None:
+    try:
+        SQLiteStore(path).close()
+    except StoreError as problem:
+        raise ValueError(str(problem)) from problem
+
+
+def listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=2048)
+        # Connections inherit it. asyncio would set it only on sockets that name their protocol, which this one does not;
+        # without it every answer waits 40 ms for the other side.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
+    except OSError as problem:
+        raise ValueError(f"cannot listen at {host} port {port}: {problem.strerror or problem}") from problem
+
+
+def run_server(
+    store: Path,
+    listening: socket.socket,
+    keys: KeyFile | None,
+    click_actions: list[str] | None,
+    log_requests: bool,
+    drain: int,
+) -> None:
+    import uvicorn  # the extra "serve"
+
+    from ranktrial.live.service import create_app
+    from ranktrial.live.service.events import CLICK_ACTIONS
+    from ranktrial.live.service.middleware import JsonLines
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    address, port = listening.getsockname()[:2]
+    app = create_app(
+        store,
+        keys=keys,
+        click_actions=frozenset(click_actions) if click_actions else CLICK_ACTIONS,
+        hosts=(*LOOPBACK_NAMES, address) if keys is None else None,
+        log_all=log_requests,
+    )
+    log = logging.getLogger("ranktrial.service")
+    log.info("starting", extra={"store": str(store)})
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)  # uvicorn ends cleanly, then raises the signal again: to no effect
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="on", server_header=False, proxy_headers=False,
+        timeout_graceful_shutdown=drain,
+    )  # fmt: skip
+    sys.setswitchinterval(0.002)  # a request need not wait 5 ms for its turn while a report is made
+    gc.freeze()  # what is loaded by now stays: collections need not look at it again,
+    gc.set_threshold(50_000, 20, 50)  # and need not come often: requests leave little that refers to itself
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)  # compiles, which takes half a minute the first time
+            log.info("listening", extra={"address": address, "port": port})
+
+    Server(config).run(sockets=[listening])
+    gc.unfreeze()
+    log.info("stopped")
+
+
+@keys_app.command()
+def add(
+    store: StoreArgument,
+    scope: Annotated[list[str], typer.Option(help=f"What it may do: {', '.join(SCOPES)}; may be repeated.")],
+    name: Annotated[str, typer.Option(help="Whose it is.")] = "",
+    keys: KeysOption = None,
+) -> None:
+    """Make a key and print it. It is shown this once; the file keeps a hash."""
+    with plain_errors():
+        file = KeyFile.beside(store) if keys is None else KeyFile(keys)
+        print(file.add(name, scope))
+    err.print(
+        f"in {file.path}; a service that runs with this file knows it within a second, one that was started before there "
+        "were keys must be started again",
+        style="dim",
+        highlight=False,
+    )
+
+
+@keys_app.command("list")
+def list_keys(
+    store: StoreArgument,
+    keys: KeysOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")] = False,
+) -> None:
+    """What keys there are, and what each may do."""
+    with plain_errors():
+        found = (KeyFile.beside(store) if keys is None else KeyFile(keys)).all()
+    rows = [{name: value for name, value in asdict(key).items() if name != "digest"} for key in found]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table("id", "name", "scopes", "made")
+    for key in found:
+        table.add_row(key.id, key.name, ", ".join(key.scopes), key.created)
+    out.print(table)
+
+
+@keys_app.command()
+def revoke(
+    store: StoreArgument, id: Annotated[str, typer.Argument(help="Its id, from `keys list`.")], keys: KeysOption = None
+) -> None:
+    """Take a key back; a running service refuses it within a second."""
+    with plain_errors():
+        gone = (KeyFile.beside(store) if keys is None else KeyFile(keys)).revoke(id)
+    out.print(f"revoked {gone.id} {gone.name}", highlight=False)

@@ -1,0 +1,349 @@
+"""The commands of the study: run, show, cost and figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ranktrial.charts.charts import FORMATS
+from ranktrial.cli.console import err, out, plain_errors
+from ranktrial.study.cost import StudyCost, study_cost
+from ranktrial.study.figures import CLAIMS_COLUMNS, DrawnStudy, claim_cells, draw_study, tested, untested
+from ranktrial.study.plan import PRESETS, SYNTHETIC, TRAINED, DataPlan, StudyPlan, read_plan
+from ranktrial.study.run import Progress, Report, run_study
+from ranktrial.study.summary import DataSummary, StudySummary, summarise
+
+study_app = typer.Typer(
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="The paper's experiments: every method on many pairs of rankers.",
+)
+
+
+@study_app.command()
+def run(
+    plan: Annotated[str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file.")],
+    folder: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            help="Folder of the study; a started one is continued, and may grow: more pairs, limits or data "
+            "sets, or other methods.",
+        ),
+    ],
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="NAME=PATH",
+            help="Run on this LETOR/SVMlight file, folder (its training file) or synthetic set (yahoo-like, mslr-like) "
+            "instead of the plan's data sets; may be repeated.",
+        ),
+    ] = None,
+    rankers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rankers", metavar="NAME=FILE", help="Rankers of data set NAME: a file, or code or paper to train them."
+        ),
+    ] = None,
+    pairs: Annotated[int | None, typer.Option(help="Pairs of rankers on each data set.")] = None,
+    limits: Annotated[
+        int | None,
+        typer.Option(help="Pairs on which to find also what each method would converge to, without noise; 0 for none."),
+    ] = None,
+    queries: Annotated[
+        int | None,
+        typer.Option(
+            help="Size of each data set: distinct queries, of files the first so many. Not how many are shown."
+        ),
+    ] = None,
+    impressions: Annotated[
+        int | None,
+        typer.Option(help="How many queries are shown to users: impressions that each method gets on each pair."),
+    ] = None,
+    checkpoints: Annotated[int | None, typer.Option(help="Log-spaced numbers of impressions to report at.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed, other rankers and clicks.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; results do not depend on it.")] = 1,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster, e.g. tcp://10.0.0.1:8786.")
+    ] = None,
+) -> None:
+    """Run a study, or continue one: killed at any moment and started again it ends with the same results.
+
+    A failed task is named and does not stop the rest; the next run tries it again. Status 1 if any failed.
+    """
+    with plain_errors():
+        chosen = adjusted(
+            read_plan(plan),
+            data=data or [],
+            rankers=rankers or [],
+            queries=queries,
+            pairs=pairs,
+            limits=limits,
+            impressions=impressions,
+            checkpoints=checkpoints,
+            seed=seed,
+        )
+        try:
+            with progress_display() as progress:
+                done = run_study(chosen, folder, workers=workers, cluster=cluster, progress=progress)
+        except KeyboardInterrupt:
+            err.print("stopped; the same command continues where it was", highlight=False)
+            raise typer.Exit(130) from None
+    failed = f", [bold red]{len(done.failures)} failed[/]" if done.failures else ""
+    err.print(f"ran {done.ran:,} tasks in {duration(done.seconds)}{failed}: {done.results}", highlight=False)
+    err.print(f"see them with: ranktrial study show {folder}", highlight=False)
+    if done.failures:
+        raise typer.Exit(1)
+
+
+def adjusted(
+    plan: StudyPlan, *, data: Sequence[str], rankers: Sequence[str], queries: int | None, **numbers: int | None
+) -> StudyPlan:
+    """The plan with what the command line changes."""
+    sets = [_data_plan(text, plan.data, queries) for text in data] or list(plan.data)
+    if queries is not None:
+        sets = [replace(one, queries=queries) for one in sets]
+    for text in rankers:
+        name, source = _named(text, "--rankers")
+        if name not in [one.name for one in sets]:
+            raise ValueError(f"--rankers: no data set {name!r}; there are {', '.join(one.name for one in sets)}")
+        file = source if source in TRAINED else str(Path(source).expanduser().absolute())
+        sets = [replace(one, rankers=file) if one.name == name else one for one in sets]
+    changes: dict[str, Any] = {key: value for key, value in numbers.items() if value is not None}
+    return replace(plan, data=tuple(sets), **changes)
+
+
+def _data_plan(text: str, known: Sequence[DataPlan], queries: int | None) -> DataPlan:
+    name, source = _named(text, "--data")
+    same = next((one for one in known if one.name == name), None)
+    kept: dict[str, Any] = {"rankers": same.rankers if same and same.rankers in TRAINED else "code"}
+    if same:
+        kept |= {"same_pairs_as": same.same_pairs_as, "k": same.k, "user": same.user}
+    if source in SYNTHETIC:
+        size = queries or (same.queries if same and same.synthetic else None)
+        return DataPlan(name, source, queries=size, **kept)
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise ValueError(f"--data: no file or folder {source!r}, and not one of {', '.join(SYNTHETIC)}")
+    return DataPlan(name, str(path.absolute()), **kept)
+
+
+def _named(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise ValueError(f"{option}: {text!r} must look like NAME=PATH")
+    return name, value
+
+
+@contextmanager
+def progress_display() -> Iterator[Report]:
+    """A bar with the time left and the speed of each method on standard error; in a log file, a line now and then."""
+    if not err.is_terminal:
+        yield _LogLines()
+        return
+    with Live(console=err, transient=True, refresh_per_second=4) as live:
+
+        def show(progress: Progress) -> None:
+            if progress.failure is not None:
+                live.console.print("[bold red]failed:[/]", Text(str(progress.failure)), highlight=False, soft_wrap=True)
+            live.update(_picture(progress))
+
+        yield show
+
+
+def _picture(progress: Progress) -> Group:
+    left = "" if progress.seconds_left is None else f"about {duration(progress.seconds_left)} left"
+    line = Table.grid(padding=(0, 1))
+    line.add_row(
+        progress.stage,
+        ProgressBar(max(progress.total, 1), progress.done, width=40),
+        f"{progress.done:,}/{progress.total:,}",
+        f"[red]{progress.failed} failed[/]" if progress.failed else "",
+        left,
+    )
+    speeds = Table.grid(padding=(0, 2))
+    for method, seconds in progress.speed.items():
+        speeds.add_row(f"[dim]{seconds:8.2f} s a task", Text(method, style="dim", overflow="ellipsis", no_wrap=True))
+    return Group(line, speeds)
+
+
+class _LogLines:
+    """Every tenth of the way a line."""
+
+    def __init__(self) -> None:
+        self.said = ("", -1)
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.failure is not None:
+            err.print("failed:", Text(str(progress.failure)), highlight=False, soft_wrap=True)
+        tenth = 10 * progress.done // max(progress.total, 1)
+        if (progress.stage, tenth) != self.said:
+            self.said = (progress.stage, tenth)
+            left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
+            err.print(f"{progress.stage}: {progress.done:,} of {progress.total:,}{left}", highlight=False)
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(7.25), duration(75), duration(7384)
+    ('7.2 s', '1 min 15 s', '2 h 3 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+@study_app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(help="Folder of the study, finished or not.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
+) -> None:
+    """Each method's errors by number of impressions, what users got meanwhile, and what it cost to compute.
+
+    Means over pairs of: the binary error (the estimate points the wrong way), the absolute error of the estimate, and the
+    squared error of single impressions. ctr is clicks per impression of what the method showed.
+    """
+    with plain_errors():
+        summary = summarise(folder)
+    if as_json:
+        print(json.dumps(summary.to_dict(), indent=2))
+        return
+    for data in summary.data:
+        out.print(_table(data, summary))
+    if summary.done < summary.total:
+        missing = summary.total - summary.done
+        out.print(f"{missing:,} of {summary.total:,} tasks have no result yet", style="yellow", highlight=False)
+    for failed in summary.failures:
+        out.print("[bold red]failed:[/]", Text(str(failed)), highlight=False, soft_wrap=True)
+
+
+def _table(data: DataSummary, summary: StudySummary) -> Table:
+    title = f"{data.data}: rankers get {data.ctr:.3f} clicks per impression, median |Delta| {data.median_delta:.4f}"
+    # Three lines a method, so that six numbers of impressions fit into 80 columns.
+    table = Table(title=title, title_justify="left", box=box.HORIZONTALS, show_lines=True, pad_edge=False)
+    table.add_column("method", overflow="fold", min_width=14)
+    table.add_column("error", no_wrap=True)
+    for point in summary.impressions:
+        table.add_column(_count(point), justify="right", no_wrap=True)
+    table.add_column("shown, cost", justify="right", no_wrap=True)
+    for one in data.methods:
+        binary, absolute, squared = one.errors.values()
+        cells = [
+            "\n".join([_cell(b, "{:.1%}"), _cell(a, "{:.4f}"), _cell(s, "{:.3g}")])
+            for b, a, s in zip(binary, absolute, squared)
+        ]
+        cost = f"{one.ctr:.3f} ctr\n{one.pairs} pairs\n{one.seconds:.3g} s/task"
+        table.add_row(Text(one.method), "binary\nabsolute\nsquared", *cells, cost)
+    return table
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _count(number: int) -> str:
+    """
+    >>> _count(103), _count(10_200), _count(3_000_000)
+    ('103', '10.2k', '3M')
+    """
+    if number >= 1_000_000:
+        return f"{number / 1e6:.3g}M"
+    return f"{number / 1e3:.3g}k" if number >= 1_000 else str(number)
+
+
+@study_app.command()
+def cost(
+    folder: Annotated[Path, typer.Argument(help="Folder of a study of which some tasks are done.")],
+    pairs: Annotated[
+        int | None, typer.Option(min=1, help="Foretell for so many pairs on each data set; without it, for the plan's.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")] = False,
+) -> None:
+    """What tasks have cost so far, and what all of them will: processor time and memory by data set and method.
+
+    Medians over the tasks that are done. memory is the largest peak of a task's process, mapped data included, which workers
+    share. "all pairs" is in processor time, shared by the workers; a busy machine takes longer.
+    """
+    with plain_errors():
+        found = study_cost(folder, pairs=pairs, workers=workers)
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2))
+        return
+    for data in dict.fromkeys(one.data for one in found.costs):
+        out.print(_cost_table(data, found))
+    out.print(
+        f"all together: {_hours(found.hours)} for {found.pairs:,} pairs on {found.workers} "
+        f"{'worker' if found.workers == 1 else 'workers'}",
+        highlight=False,
+    )
+    if found.not_measured:
+        out.print(f"not measured yet: {', '.join(found.not_measured)}", style="yellow", highlight=False, soft_wrap=True)
+
+
+def _cost_table(data: str, found: StudyCost) -> Table:
+    table = Table(title=data, title_justify="left", box=box.HORIZONTALS, pad_edge=False)
+    table.add_column("method", overflow="fold", min_width=20)
+    for column in ("done", "cpu s", "wall s", "memory", "all pairs"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for one in (one for one in found.costs if one.data == data):
+        memory = "-" if one.peak_memory is None else f"{one.peak_memory / 1e6:,.0f} MB"
+        times = (f"{one.cpu_seconds:.3g}", f"{one.seconds:.3g}")
+        table.add_row(Text(one.task), f"{one.done}", *times, memory, _hours(one.hours))
+    return table
+
+
+def _hours(hours: float) -> str:
+    """
+    >>> _hours(0.0004), _hours(3.25), _hours(124.0)
+    ('1.4 s', '3.2 h', '124.0 h')
+    """
+    return f"{hours:,.1f} h" if hours >= 1 else duration(3600 * hours)
+
+
+@study_app.command()
+def figures(
+    folder: Annotated[Path, typer.Argument(help="Folder of the study, finished or not.")],
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write to; figures in the study's own by default.")
+    ] = None,
+    formats: Annotated[str, typer.Option("--format", help="Of the pictures, with commas between.")] = ",".join(FORMATS),
+    as_json: Annotated[bool, typer.Option("--json", help="Print claims and ratios as JSON instead of tables.")] = False,
+) -> None:
+    """Draw a study: figures with their data, an interactive report to open in a browser, and the paper's claims.
+
+    Each claim of the paper is given with our number, its 95 % interval over pairs, and a verdict.
+    """
+    with plain_errors():
+        drawn = draw_study(folder, to, [name.strip() for name in formats.split(",")])
+    if as_json:
+        print(json.dumps(drawn.to_dict(), indent=2))
+        return
+    _print_claims(drawn)
+    for file in drawn.files:
+        out.print(str(file), highlight=False, soft_wrap=True)
+
+
+def _print_claims(drawn: DrawnStudy) -> None:
+    table = Table(title="The paper's claims", title_justify="left", box=box.HORIZONTALS, show_lines=True)
+    for column in CLAIMS_COLUMNS:
+        table.add_column(column, overflow="fold")
+    for one in tested(drawn.findings):
+        table.add_row(*map(Text, claim_cells(one)))
+    out.print(table)
+    for lacking, claims in untested(drawn.findings).items():
+        out.print(Text(f"not tested: {lacking}: {', '.join(claims)}", style="dim"), soft_wrap=True)

@@ -1,0 +1,238 @@
+"""Reads the log of one version of a trial out of its store, the same whatever order it arrived in.
+
+Rows are read once, from where the last reading ended. The arrays are then made from all rows in a fixed order (impressions
+by time and key, designs by digest), so every number worked out from them is the same to the last bit on any machine,
+after any order of arrival, any number of restarts.
+"""
+
+from __future__ import annotations
+
+from itertools import compress, islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranktrial.arrays import BoolArray, IntArray, offsets_of
+from ranktrial.inference.log import Log
+from ranktrial.live.designs import NOTHING, CorruptDesign, Design, checksum
+from ranktrial.live.stores.base import Store
+from ranktrial.live.tokens import KEY_BYTES
+
+KEY = f"S{KEY_BYTES}"
+IMPRESSION = np.dtype([("key", KEY), ("design", "i8"), ("place", "i8"), ("unit", "i8"), ("time", "i8")])
+SORTED = np.dtype([("key", KEY), ("at", "i8")])  # impressions by key
+CLICK = np.dtype([("at", "i8"), ("cell", "i8"), ("late", "?")])
+LATER_PAGE, NOT_SHOWN, CELLS = 2**32, 2**33, 2**34  # a click's cell is a slot, or one of these plus a check sum
+BLOCK = 10_000  # rows
+
+
+class LogReader:
+    """Reads what is new in the store and makes the arrays; the same object again if nothing is new.
+
+    A row is looked at once and kept as numbers, some 60 bytes for an impression and 20 for a click. If reading fails, start
+    over with another reader.
+    """
+
+    def __init__(self, store: Store, version: int, k: int) -> None:
+        self._store, self._version, self._k = store, version, k
+        self._designs = _Designs(store, k)
+        self._impressions = np.empty(0, IMPRESSION)
+        self._sorted = np.empty(0, SORTED)
+        self._clicks = np.empty(0, CLICK)
+        self._unmatched: list[tuple[Any, ...]] = []  # clicks whose impression is not there (yet)
+        self._voids: set[bytes] = set()
+        self._position: tuple[int, ...] = (0, 0, 0)
+        self._log: Log | None = None
+
+    def read(self) -> Log:
+        # Clicks first: an impression that is stored before its clicks is then never missed.
+        before = self._position
+        clicks = list(self._store.rows("clicks", self._version, before[1]))
+        voids = list(self._store.rows("voids", self._version, before[2]))
+        blocks, impressions_to = self._new_impressions(before[0])
+        others_to = (rows[-1][0] if rows else old for rows, old in zip((clicks, voids), before[1:]))
+        self._position = impressions_to, *others_to
+        if self._log is None or self._position != before:
+            self._voids.update(row[2] for row in voids)
+            self._add_impressions(blocks)
+            self._match([*self._unmatched, *clicks])
+            self._log = self._arrays()
+        return self._log
+
+    def _new_impressions(self, after: int) -> tuple[list[NDArray[np.void]], int]:
+        rows, blocks = iter(self._store.rows("impressions", self._version, after)), []
+        while some := list(islice(rows, BLOCK)):
+            after = some[-1][0]
+            blocks.append(np.array([(key, *rest) for _, key, _, *rest in some], IMPRESSION))
+        return blocks, after
+
+    def _add_impressions(self, blocks: list[NDArray[np.void]]) -> None:
+        if not blocks:
+            return
+        new = np.concatenate(blocks)
+        new["design"] = self._designs.numbers(new["design"])
+        order = np.argsort(new["key"])
+        keys = np.empty(len(new), SORTED)
+        keys["key"], keys["at"] = new["key"][order], len(self._impressions) + order
+        self._sorted = np.insert(self._sorted, np.searchsorted(self._sorted["key"], keys["key"]), keys)
+        self._impressions = np.concatenate([self._impressions, new])
+
+    def _match(self, clicks: list[tuple[Any, ...]]) -> None:
+        """Note for each click its impression, and where in that impression's design its document is."""
+        keys = np.array([row[2] for row in clicks], KEY)
+        place = np.minimum(np.searchsorted(self._sorted["key"], keys), len(self._sorted) - 1)
+        known = self._sorted["key"][place] == keys if len(self._sorted) else np.zeros(len(keys), bool)
+        at = self._sorted["at"][place[known]]
+        matched = list(compress(clicks, known))
+        new = np.empty(len(at), CLICK)
+        new["at"], new["late"] = at, [row[4] for row in matched]
+        cell, designs = self._designs.cell, self._impressions["design"][at].tolist()
+        new["cell"] = [cell(design, row[3]) for design, row in zip(designs, matched)]
+        self._clicks = np.concatenate([self._clicks, new])
+        self._unmatched = list(compress(clicks, ~known))
+
+    def _arrays(self) -> Log:
+        rows = self._impressions
+        void = np.isin(rows["key"], np.array(sorted(self._voids), KEY))
+        sound = self._designs.may_show(rows["design"], rows["place"]) & ~void
+        left_out = {"void impressions": int(void.sum()), "damaged impressions": int((~sound & ~void).sum())}
+        # By time, then key: as two numbers, which sort faster than bytes.
+        key = np.ascontiguousarray(rows["key"]).view(np.uint8).reshape(-1, KEY_BYTES)
+        start, end = np.ascontiguousarray(key[:, :8]).view(">u8"), np.ascontiguousarray(key[:, 8:]).view(">u2")
+        order = np.lexsort((end[:, 0], start[:, 0], rows["time"]))
+        order = order[sound[order]]
+        kept = rows[order]
+        number, flat = self._designs.flat(kept["design"])
+        design = number[kept["design"]]
+        row = flat["row_offsets"][design] + kept["place"]
+        position = np.full(len(rows), -1)
+        position[order] = np.arange(len(order))
+        clicks = self._clicked(position, flat["rankings"], row, flat["slot_offsets"][design], left_out)
+        return Log(
+            k=self._k,
+            design=design,
+            row=row,
+            unit=kept["unit"].copy(),
+            time=kept["time"].copy(),
+            clicks=clicks,
+            left_out={what: count for what, count in sorted(left_out.items()) if count},
+            position=self._position,
+            **flat,
+        )
+
+    def _clicked(
+        self, position: IntArray, rankings: IntArray, row: IntArray, first_slot: IntArray, left_out: dict[str, int]
+    ) -> BoolArray:
+        """Which ranks of the impressions were clicked; what else was clicked is counted."""
+        late = self._clicks["late"]
+        unmatched_late, unmatched = ({row[2:4] for row in self._unmatched if row[4] == when} for when in (True, False))
+        pair = self._clicks["at"] * CELLS + self._clicks["cell"]
+        at, cell = position[self._clicks["at"][~late]], self._clicks["cell"][~late]
+        valid = at >= 0
+        at, cell = at[valid], cell[valid]
+        slot = cell < LATER_PAGE
+        i = at[slot]
+        hit = rankings[row[i]] == (first_slot[i] + cell[slot])[:, None]
+        on_page = hit.any(1)
+        only_late = ~np.isin(pair[late], pair[~late]) if late.any() else late[:0]
+        left_out["late clicks"] = int(only_late.sum()) + len(unmatched_late - unmatched)
+        left_out["clicks without impression"] = len(unmatched)
+        left_out["clicks on void impressions"] = int((~valid).sum())
+        left_out["clicks on what was not shown"] = int((cell >= NOT_SHOWN).sum())
+        left_out["clicks on later pages"] = int((~slot & (cell < NOT_SHOWN)).sum() + (~on_page).sum())
+        clicks = np.zeros((len(row), self._k), bool)
+        clicks[i[on_page], hit[on_page].argmax(1)] = True
+        return clicks
+
+
+class _Designs:
+    """The designs that a log has needed so far, numbered in the order in which they were met."""
+
+    def __init__(self, store: Store, k: int) -> None:
+        self._store, self._k = store, k
+        self._number: dict[int, int] = {}  # of a design's row in the store
+        self._all: list[Design | None] = []  # None for a damaged one
+        self._offsets = np.zeros(1, np.int64)
+        self._possible = np.empty(0, bool)  # rankings that have a chance, of all designs
+        self._flat: tuple[IntArray, IntArray, dict[str, Any]] | None = None
+
+    def numbers(self, ids: IntArray) -> IntArray:
+        unique, inverse = np.unique(ids, return_inverse=True)
+        new = [id for id in unique.tolist() if id not in self._number]
+        found = {id: _sound(digest, parts) for id, digest, *parts in self._store.designs(new)}
+        self._number.update({id: len(self._all) + place for place, id in enumerate(new)})
+        fresh = [found.get(id) for id in new]
+        self._all += fresh
+        chances = [np.empty(0) if design is None else design.weights for design in fresh]
+        ends = self._offsets[-1] + np.cumsum([len(some) for some in chances], dtype=np.int64)
+        self._offsets = np.concatenate([self._offsets, ends])
+        self._possible = np.concatenate([self._possible, *(some > 0 for some in chances)])
+        return np.array([self._number[id] for id in unique.tolist()], np.int64)[inverse]
+
+    def may_show(self, design: IntArray, place: IntArray) -> BoolArray:
+        """Whether these designs have these rankings, with a chance above zero."""
+        row = self._offsets[design] + place
+        inside = (place >= 0) & (row < self._offsets[design + 1])
+        inside[inside] = self._possible[row[inside]]
+        return inside
+
+    def cell(self, design: int, document: str) -> int:
+        """The slot of a document, or that it is on a later page, or that it is on none."""
+        made = self._all[design]
+        slot = None if made is None else made.slot_of.get(document)
+        if slot is not None:
+            return slot
+        sum_of = checksum(document)
+        return sum_of + (LATER_PAGE if made is not None and sum_of in made.rest_sums else NOT_SHOWN)
+
+    def flat(self, used: IntArray) -> tuple[IntArray, dict[str, Any]]:
+        """New numbers of the designs in use, by digest, and their arrays; the last ones if the same are in use."""
+        needed = np.unique(used)
+        if self._flat is None or not np.array_equal(self._flat[0], needed):
+            sound = {one: design for one in needed.tolist() if (design := self._all[one]) is not None}
+            by_digest = sorted(sound, key=lambda one: sound[one].digest)
+            number = np.full(len(self._all), -1)
+            number[by_digest] = np.arange(len(by_digest))
+            self._flat = needed, number, _flatten([sound[one] for one in by_digest], self._k)
+        _, number, arrays = self._flat
+        return number, arrays
+
+
+def _sound(digest: bytes, parts: list[Any]) -> Design | None:
+    try:
+        return Design.from_parts(digest, parts)
+    except CorruptDesign:
+        return None
+
+
+def _flatten(sound: list[Design], k: int) -> dict[str, Any]:
+    queries = tuple(sorted({design.query for design in sound}))
+    query_number = {query: number for number, query in enumerate(queries)}
+    names = sorted({(design.query, document) for design in sound for document in design.documents})
+    document_number = {name: number for number, name in enumerate(names)}
+    slot_offsets = offsets_of([len(design.documents) for design in sound])
+    rows = [len(design.weights) for design in sound]
+    table = np.concatenate([design.rankings for design in sound] or [np.empty((0, k), np.uint8)]).astype(np.int64)
+    first = np.repeat(slot_offsets[:-1], rows)
+    return {
+        "queries": queries,
+        "query": np.array([query_number[design.query] for design in sound], np.int64),
+        "slot_offsets": slot_offsets,
+        "document": np.array([document_number[d.query, name] for d in sound for name in d.documents], np.int64),
+        "document_query": np.array([query_number[query] for query, _ in names], np.int64),
+        "rank_a": _ranks([design.a for design in sound], slot_offsets, k),
+        "rank_b": _ranks([design.b for design in sound], slot_offsets, k),
+        "row_offsets": offsets_of(rows),
+        "rankings": np.where(table == NOTHING, -1, table + first[:, None]),
+        "weights": np.concatenate([design.weights for design in sound] or [np.empty(0)]),
+    }
+
+
+def _ranks(lists: list[NDArray[np.uint8]], slot_offsets: IntArray, k: int) -> IntArray:
+    """Rank of every slot in one ranker's lists, k where it is not among them."""
+    ranks = np.full(slot_offsets[-1], k, np.int64)
+    lengths = np.array([len(ranked) for ranked in lists], np.int64)
+    slots = np.concatenate([*lists, np.empty(0, np.uint8)]).astype(np.int64) + np.repeat(slot_offsets[:-1], lengths)
+    ranks[slots] = np.arange(len(slots)) - np.repeat(offsets_of(lengths)[:-1], lengths)
+    return ranks

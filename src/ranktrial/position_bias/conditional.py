@@ -1,0 +1,69 @@
+"""What is theta, whatever the relevances? The conditional estimating equation: our default.
+
+Document d, shown n_dr times at rank r, is clicked C_dr times there and T_d times in all. Given T_d, its clicks fall
+on rank r in proportion to n_dr theta_r, whatever zeta_d is, so for every rank
+
+    sum_d [ C_dr - T_d n_dr theta_r / sum_s n_ds theta_s ] = 0,    theta_1 = 1.
+
+Each term has mean zero at the true theta: no relevance is estimated, so short logs bring no bias. The left side is
+the gradient, in log theta, of a concave function with at most one maximum, found by a few Newton steps. When the
+design is known, its expected shows can stand in for n_dr; the mean is still zero, now over the design's draws too,
+and documents seen only once begin to count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ranktrial import checks
+from ranktrial.arrays import FloatArray
+from ranktrial.position_bias import _kernels
+from ranktrial.position_bias.counts import Counts
+from ranktrial.position_bias.identifiability import GIVEN, exposure, identifiability
+from ranktrial.position_bias.model import PositionBias, maximise, on_theta_scale, sandwich, start_theta
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """The conditional estimating equation, given what was ``"shown"`` or given the ``"design"``.
+
+    >>> counts = Counts.from_dense([[10, 10], [20, 20]], [[4, 2], [8, 4]])
+    >>> Conditional().fit(counts).theta
+    array([1. , 0.5])
+    """
+
+    given: str = "shown"
+    limit: int = 100
+
+    def __post_init__(self) -> None:
+        checks.one_of("given", self.given, GIVEN)
+        checks.at_least("limit", self.limit, 1)
+
+    def fit(self, counts: Counts) -> PositionBias:
+        report = identifiability(counts, given=self.given)
+        report.require()
+        used = counts.clicked.sum(1) > 0
+        exposed, clicked = exposure(counts, self.given)[used], counts.clicked[used]
+        units = None if counts.queries is None else counts.queries[used]
+        free = counts.clicked_ranks
+        free[0] = False
+
+        theta, value, steps, converged = maximise(
+            lambda t: _kernels.conditional_equation(exposed, clicked, t), start_theta(counts), free, limit=self.limit
+        )
+        scores, per_theta = _scores(exposed, clicked, theta)
+        information = _kernels.conditional_equation(exposed, clicked, theta)[2]
+        log_covariance = sandwich(information, scores, units, free)
+        error, covariance = on_theta_scale(log_covariance, theta, 1 / np.maximum(per_theta, 1e-300))
+        return PositionBias(theta, error, covariance, repr(self), steps, converged, report, log_likelihood=float(value))
+
+    def __repr__(self) -> str:
+        return "Conditional()" if self.given == "shown" else f"Conditional(given={self.given!r})"
+
+
+def _scores(exposed: FloatArray, clicked: FloatArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Each document's term of the equation, and the clicks per unit of theta that each rank could expect."""
+    per_theta = exposed * (clicked.sum(1) / (exposed @ theta))[:, None]
+    return clicked - per_theta * theta, per_theta.sum(0)

@@ -1,0 +1,196 @@
+"""Position bias where the answer is known exactly: by hand, in the limit of infinite logs, and under symmetries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ranktrial.arrays import FloatArray
+from ranktrial.position_bias.auto import Auto
+from ranktrial.position_bias.conditional import Conditional
+from ranktrial.position_bias.counts import Counts
+from ranktrial.position_bias.em import EM
+from ranktrial.position_bias.harvesting import Harvesting
+from ranktrial.position_bias.jackknife import jackknife, jackknife_variance, replicates
+from ranktrial.position_bias.model import Estimator
+from ranktrial.position_bias.trust import trust_bias_lines
+
+ESTIMATORS: list[Estimator] = [Conditional(), Harvesting(), Harvesting("pivot"), Harvesting("all"), EM(), Auto()]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+def test_one_document_at_two_ranks_is_a_ratio_of_click_rates(estimator: Estimator) -> None:
+    estimate = estimator.fit(Counts.from_dense([[10, 20]], [[4, 2]]))
+    np.testing.assert_allclose(estimate.theta, [1, (2 / 20) / (4 / 10)], rtol=1e-9)
+
+
+def test_two_documents_by_hand() -> None:
+    counts = Counts.from_dense([[1, 3], [2, 2]], [[1, 1], [1, 1]])
+    # Harvesting: (1 * 1/4 + 1 * 2/4) / (1 * 3/4 + 1 * 2/4) = 0.75 / 1.25.
+    assert Harvesting().fit(counts).theta[1] == pytest.approx(0.6, rel=1e-12)
+    # Conditional: 2 = 2 * 3t / (1 + 3t) + 2 * 2t / (2 + 2t), that is 3 t^2 = 1.
+    assert Conditional().fit(counts).theta[1] == pytest.approx(3**-0.5, rel=1e-12)
+
+
+def test_standard_errors_by_hand() -> None:
+    # One document per unit, 2 ranks: score_d = C_d2 - T_d t / (1 + t) with equal shows, information = T t / (1 + t)^2.
+    counts = Counts.from_dense([[9, 9], [9, 9], [9, 9]], [[4, 3], [6, 2], [2, 1]])
+    t = 6 / 12
+    scores = np.array([3 - 7 / 3, 2 - 8 / 3, 1 - 3 / 3])
+    expected = t * np.sqrt(3 / 2 * np.sum(scores**2)) / (18 * t / (1 + t) ** 2)  # three units: G / (G - 1)
+    assert Conditional().fit(counts).theta[1] == pytest.approx(t)
+    assert Conditional().fit(counts).standard_error[1] == pytest.approx(expected)
+    # Adjacent harvesting with equal shows solves the same equation.
+    assert Harvesting().fit(counts).standard_error[1] == pytest.approx(expected)
+    # Documents of one query vary together.
+    joint = Counts.from_dense([[9, 9], [9, 9], [9, 9]], [[4, 3], [6, 2], [2, 1]], offsets=[0, 2, 3])
+    assert Conditional().fit(joint).standard_error[1] == pytest.approx(0, abs=1e-9)
+
+
+def test_known_bias_leaves_only_relevance() -> None:
+    # With theta = (1, 1/2) and shows at one rank only, zeta is click rate over theta, at most 1.
+    counts = Counts.from_dense([[10, 0], [0, 10], [0, 10], [0, 0]], [[3, 0], [0, 2], [0, 8], [0, 0]])
+    estimate = EM(theta=(1.0, 0.5)).fit(counts)
+    assert estimate.zeta is not None
+    assert estimate.guessed is not None
+    np.testing.assert_allclose(estimate.zeta[:3], [0.3, 0.4, 1.0])
+    # The document never shown gets the mean over shows, and is marked.
+    assert estimate.zeta[3] == pytest.approx((0.3 + 0.4 + 1.0) / 3)
+    assert estimate.guessed.tolist() == [False, False, False, True]
+    np.testing.assert_array_equal(estimate.standard_error, 0)
+
+
+def test_a_prior_is_that_many_imagined_clicks() -> None:
+    # At rank 1 (theta = 1) a Beta(3, 2) prior adds two clicks and one skip.
+    estimate = EM(theta=(1.0,), prior=(3, 2)).fit(Counts.from_dense([[10], [0]], [[4], [0]]))
+    assert estimate.zeta is not None
+    assert estimate.zeta[0] == pytest.approx(6 / 13)
+
+
+def test_log_likelihood_by_hand() -> None:
+    estimate = EM().fit(Counts.from_dense([[10, 20]], [[4, 2]]))
+    by_hand = 4 * np.log(0.4) + 6 * np.log(0.6) + 2 * np.log(0.1) + 18 * np.log(0.9)
+    assert estimate.log_likelihood == pytest.approx(by_hand)
+
+
+def expected_counts(seed: int, *, documents: int = 30, k: int = 5) -> tuple[Counts, FloatArray]:
+    """A log so long that every count is its mean, whatever the relevances and the placement."""
+    rng = np.random.default_rng(seed)
+    theta = np.append(1.0, rng.uniform(0.05, 1.0, k - 1))
+    shown = rng.exponential(100.0, (documents, k)) * (rng.random((documents, k)) < 0.7)
+    shown[:2] = 50.0  # so that every pair of ranks is linked
+    zeta = rng.uniform(0, 1, documents)
+    return Counts.from_dense(shown, shown * theta * zeta[:, None], expected=shown), theta
+
+
+@pytest.mark.parametrize("estimator", [*ESTIMATORS, Conditional(given="design")], ids=str)
+@pytest.mark.parametrize("seed", range(5))
+def test_infinite_logs_give_theta_exactly(estimator: Estimator, seed: int) -> None:
+    counts, theta = expected_counts(seed)
+    estimate = estimator.fit(counts)
+    assert estimate.converged
+    np.testing.assert_allclose(estimate.theta, theta, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_design_needs_no_balance_in_what_was_shown(seed: int) -> None:
+    # Shows differ from what the design meant, clicks follow the design's mean: only the design's equation is exact.
+    counts, theta = expected_counts(seed)
+    rng = np.random.default_rng(seed)
+    shown = counts.shown * rng.uniform(1.0, 3.0, counts.shown.shape)
+    skewed = Counts.from_dense(shown, counts.clicked, expected=counts.shown)
+    for estimator in (Conditional(given="design"), Harvesting("all"), Harvesting("adjacent", given="design")):
+        np.testing.assert_allclose(estimator.fit(skewed).theta, theta, atol=1e-8)
+    assert np.abs(Conditional().fit(skewed).theta - theta).max() > 1e-3
+
+
+def random_counts(seed: int) -> Counts:
+    rng = np.random.default_rng(seed)
+    shown = rng.poisson(8.0, (25, 4)).astype(float)
+    clicked = rng.binomial(shown.astype(int), np.array([1, 0.6, 0.4, 0.2]) * rng.uniform(0.1, 0.9, (25, 1)))
+    return Counts.from_dense(shown, clicked)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0.5, 20))
+def test_repeating_a_log_changes_errors_not_theta(seed: int, times: float) -> None:
+    counts = random_counts(seed)
+    more = Counts.from_dense(times * counts.shown, times * counts.clicked)
+    for estimator in ESTIMATORS:
+        np.testing.assert_allclose(estimator.fit(more).theta, estimator.fit(counts).theta, rtol=1e-6, atol=1e-8)
+    once, often = EM().fit(counts), EM().fit(more)
+    np.testing.assert_allclose(often.standard_error * np.sqrt(times), once.standard_error, rtol=1e-5, atol=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000))
+def test_the_order_of_documents_is_irrelevant(seed: int) -> None:
+    counts = random_counts(seed)
+    order = np.random.default_rng(seed + 1).permutation(len(counts.shown))
+    other = Counts.from_dense(counts.shown[order], counts.clicked[order])
+    for estimator in ESTIMATORS:
+        one, two = estimator.fit(counts), estimator.fit(other)
+        np.testing.assert_allclose(two.theta, one.theta, rtol=1e-8)
+        np.testing.assert_allclose(two.standard_error, one.standard_error, rtol=1e-6)
+
+
+def test_jackknife_of_a_ratio_by_hand() -> None:
+    groups = [Counts.from_dense([[10, 10]], [[c, d]]) for c, d in ((4, 2), (6, 2), (5, 3), (5, 1))]
+    estimate = jackknife(Conditional(), groups)
+    without = np.array([6 / 16, 6 / 14, 5 / 15, 7 / 15])
+    assert estimate.theta[1] == pytest.approx(8 / 20)
+    assert estimate.standard_error[1] == pytest.approx(np.sqrt(3 / 4 * np.sum((without - without.mean()) ** 2)))
+    assert estimate.degrees_of_freedom == 3
+    full, thetas = replicates(Conditional(), groups)
+    np.testing.assert_allclose(thetas[:, 1], without)
+    np.testing.assert_allclose(jackknife_variance(thetas), estimate.covariance)
+    np.testing.assert_array_equal(full.theta, estimate.theta)
+
+
+def test_intervals_hold_theta_and_stay_positive() -> None:
+    estimate = Conditional().fit(random_counts(0))
+    ends = estimate.confidence_interval(0.95)
+    assert np.all(ends[1:, 0] > 0)
+    assert np.all((ends[:, 0] <= estimate.theta) & (estimate.theta <= ends[:, 1]))
+    np.testing.assert_allclose(ends[:, 0] * ends[:, 1], estimate.theta**2)
+    with pytest.raises(ValueError, match=r"level is 1\.5"):
+        estimate.confidence_interval(1.5)
+
+
+def test_results_print_and_become_plain_numbers() -> None:
+    estimate = Auto().fit(Counts.from_dense([[10, 20]], [[4, 2]]))
+    assert repr(estimate).splitlines()[:4:3] == [
+        "PositionBias by Conditional()",
+        "   2  0.2500  nan",
+    ]  # one unit has no spread
+    assert "the design is not known" in estimate.note
+    assert estimate.to_dict()["theta"] == [1.0, 0.25]
+
+
+def test_trust_lines_in_the_limit() -> None:
+    # P(click) = slope zeta + intercept; relative to rank 1: slope s_r / s_1 and intercept i_r - i_1 s_r / s_1.
+    rng = np.random.default_rng(0)
+    zeta = rng.uniform(0, 1, 400)
+    slope, intercept = np.array([0.7, 0.4, 0.2]), np.array([0.2, 0.15, 0.05])
+    shown = np.full((400, 3), 1e9)
+    estimate = trust_bias_lines(Counts.from_dense(shown, shown * (slope * zeta[:, None] + intercept)))
+    np.testing.assert_allclose(estimate.slope, slope / 0.7, atol=1e-6)
+    np.testing.assert_allclose(estimate.intercept, intercept - 0.2 * slope / 0.7, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Conditional(given="luck"), "given is 'luck'"),
+        (lambda: Harvesting(pairs="some"), "pairs is 'some'"),
+        (lambda: EM(theta=(1.0, 1.5)), r"theta\[1\] is 1.5"),
+        (lambda: EM(prior=(0.5, 1)), r"prior\[0\] is 0.5, must be at least 1"),
+        (lambda: EM(theta=(1.0, 0.5)).fit(random_counts(0)), "theta has 2 ranks, the counts have 4"),
+        (lambda: jackknife(Conditional(), [random_counts(0)]), "needs at least 2 groups"),
+    ],
+)
+def test_arguments_out_of_range_are_named(make: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()  # type: ignore[operator]

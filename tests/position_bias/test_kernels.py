@@ -1,0 +1,131 @@
+"""Compiled loops against plain NumPy twins, to 1e-9 and better."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ranktrial.arrays import FloatArray
+from ranktrial.position_bias import _kernels
+from ranktrial.position_bias.counts import Counts
+from ranktrial.position_bias.em import EM, em_step
+
+
+def log_of(seed: int, documents: int = 40, k: int = 6) -> tuple[FloatArray, FloatArray]:
+    rng = np.random.default_rng(seed)
+    shown = rng.poisson(6.0, (documents, k)).astype(float)
+    shown[rng.random((documents, k)) < 0.3] = 0
+    theta, zeta = 1 / np.arange(1, k + 1), rng.random(documents)
+    return shown, rng.binomial(shown.astype(int), theta * zeta[:, None]).astype(float)
+
+
+def em_twin(
+    shown: FloatArray, clicked: FloatArray, theta: FloatArray, zeta: FloatArray, a: float = 0, b: float = 0
+) -> tuple[FloatArray, FloatArray, float]:
+    z = zeta[:, None]
+    miss = 1 - theta * z
+    examined = clicked + (shown - clicked) * theta * (1 - z) / miss
+    relevant = clicked + (shown - clicked) * (1 - theta) * z / miss
+    value = np.sum(clicked * np.log(theta * z) + (shown - clicked) * np.log(miss))
+    value += np.sum(a * np.log(zeta) + b * np.log(1 - zeta))
+    next_zeta = np.clip((relevant.sum(1) + a) / (shown.sum(1) + a + b), 1e-9, 1 - 1e-9)
+    return examined.sum(0) / shown.sum(0), next_zeta, float(value)
+
+
+@pytest.mark.parametrize("prior", [(1.0, 1.0), (2.0, 2.0), (1.5, 4.0)])
+def test_em_steps_equal_their_numpy_twin(prior: tuple[float, float]) -> None:
+    shown, clicked = log_of(0)
+    theta, zeta = np.linspace(1, 0.3, 6), np.full(40, 0.4)
+    twin_theta, twin_zeta = theta, zeta
+    for _ in range(50):
+        theta, zeta, value = em_step(shown, clicked, theta, zeta, prior)
+        twin_theta, twin_zeta, twin_value = em_twin(shown, clicked, twin_theta, twin_zeta, prior[0] - 1, prior[1] - 1)
+        np.testing.assert_allclose(theta, twin_theta, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(zeta, twin_zeta, rtol=0, atol=1e-9)
+        assert value == pytest.approx(twin_value, rel=1e-12)
+    assert theta[0] == 1.0
+
+
+@pytest.mark.parametrize("prior", [(1.0, 1.0), (2.0, 2.0)])
+def test_newton_ends_where_em_ends(prior: tuple[float, float]) -> None:
+    shown, clicked = log_of(1)
+    fast = EM(prior=prior).fit(Counts.from_dense(shown, clicked))
+    theta, zeta = np.append(1.0, np.full(5, 0.5)), np.full(40, 0.5)
+    for _ in range(30_000):
+        theta, zeta, value = em_step(shown, clicked, theta, zeta, prior)
+    assert fast.converged
+    np.testing.assert_allclose(fast.theta, theta, atol=1e-6)
+    np.testing.assert_allclose(fast.zeta, zeta, atol=1e-4)  # type: ignore[arg-type]
+    assert fast.log_likelihood == pytest.approx(value, abs=1e-5)
+
+
+def test_the_likelihood_never_falls() -> None:
+    shown, clicked = log_of(2)
+    theta, zeta = np.append(1.0, np.full(5, 0.2)), np.full(40, 0.7)
+    values = []
+    for _ in range(100):
+        theta, zeta, value = em_step(shown, clicked, theta, zeta)
+        values.append(value)
+    assert np.all(np.diff(values) >= -1e-9)
+
+
+@pytest.mark.parametrize("prior", [(0.0, 0.0), (1.0, 1.0), (0.5, 0.0)])
+def test_profile_likelihood_has_the_best_relevance_and_the_right_derivatives(prior: tuple[float, float]) -> None:
+    shown, clicked = log_of(3)
+    theta = np.array([1.0, 0.6, 0.3, 0.3, 0.2, 0.1])
+
+    def profile(log_theta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+        zeta = np.full(40, 0.5)
+        value, gradient, information = _kernels.profile_likelihood(shown, clicked, np.exp(log_theta), zeta, *prior)
+        return value, gradient, information, zeta
+
+    at = np.log(theta)
+    value, gradient, information, zeta = profile(at)
+    grid = np.linspace(1e-6, 1 - 1e-6, 2001)[:, None, None]
+    by_zeta = np.sum(clicked * np.log(theta * grid) + (shown - clicked) * np.log(1 - theta * grid), axis=2)
+    by_zeta += (prior[0] * np.log(grid) + prior[1] * np.log(1 - grid))[:, :, 0]
+    np.testing.assert_allclose(zeta, grid[np.argmax(by_zeta, 0), 0, 0], atol=6e-4)
+    assert value == pytest.approx(float(by_zeta.max(0).sum()), abs=1e-2)
+    step = 1e-5
+    for r in range(1, 6):
+        up, down = at.copy(), at.copy()
+        up[r] += step
+        down[r] -= step
+        above, below = profile(up), profile(down)
+        assert gradient[r] == pytest.approx((above[0] - below[0]) / (2 * step), rel=1e-5, abs=1e-5)
+        np.testing.assert_allclose(information[r], -(above[1] - below[1]) / (2 * step), rtol=1e-4, atol=1e-4)
+
+
+def test_conditional_equation_equals_its_numpy_twin() -> None:
+    shown, clicked = log_of(4)
+    theta = np.array([1.0, 0.6, 0.3, 0.3, 0.2, 0.1])
+    value, gradient, information = _kernels.conditional_equation(shown, clicked, theta)
+    exposed = shown * theta
+    share = exposed / exposed.sum(1, keepdims=True)
+    clicks = clicked.sum(1)
+    expected = clicks[:, None] * share
+    assert value == pytest.approx(np.sum(clicked * np.log(theta)) - clicks @ np.log(exposed.sum(1)), rel=1e-12)
+    np.testing.assert_allclose(gradient, (clicked - expected).sum(0), atol=1e-9)
+    np.testing.assert_allclose(information, np.diag(expected.sum(0)) - expected.T @ share, atol=1e-9)
+
+
+def test_paired_clicks_equal_their_numpy_twin() -> None:
+    shown, clicked = log_of(5)
+    wins, pairs = _kernels.paired_clicks(shown, clicked)
+    for r in range(6):
+        for s in range(6):
+            both = (shown[:, r] > 0) & (shown[:, s] > 0) & (r != s)
+            n, m, c, e = shown[both, r], shown[both, s], clicked[both, r], clicked[both, s]
+            assert wins[r, s] == pytest.approx(np.sum(c * m / (n + m)), abs=1e-9)
+            assert pairs[r, s] == pytest.approx(np.sum((2 * n * m / (n + m))[c + e > 0]), abs=1e-9)
+
+
+def test_counting_equals_its_numpy_twin() -> None:
+    rng = np.random.default_rng(6)
+    rankings = np.array([rng.permutation(7)[:4] for _ in range(200)])
+    rankings[:50, 3] = -1
+    clicks = (rng.random((200, 4)) < 0.3) & (rankings >= 0)
+    counts = Counts.from_impressions(rankings, clicks, n_documents=7)
+    for d in range(7):
+        np.testing.assert_array_equal(counts.shown[d], np.sum(rankings == d, 0))
+        np.testing.assert_array_equal(counts.clicked[d], np.sum((rankings == d) & clicks, 0))

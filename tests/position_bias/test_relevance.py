@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ranktrial.arrays import FloatArray, IntArray, offsets_of
+from ranktrial.position_bias import Examinations, relevance_guess, shrunken_guess
+from ranktrial.position_bias.relevance import nested_effects, spreads
+
+
+def queries(n: int, size: int) -> IntArray:
+    return offsets_of([size] * n)
+
+
+def test_nothing_known_is_the_prior_everywhere() -> None:
+    none = np.zeros((6, 2))
+    guess = relevance_guess(none, none, np.array([1, 0.5]), queries(2, 3), np.arange(6.0)[:, None])
+    np.testing.assert_allclose(guess, 0.3)
+
+
+def test_equal_documents_get_the_same_guess() -> None:
+    """Clicks exactly as expected of one constant leave nothing to learn."""
+    shown = np.array([[3.0, 1.0], [0, 4], [2, 0], [0, 0]])
+    theta = np.array([1, 0.5])
+    clicked = shown * theta * 0.4
+    guess = relevance_guess(shown, clicked, theta, queries(2, 2), np.arange(4.0)[:, None])
+    np.testing.assert_allclose(guess, guess[0])
+
+
+def test_effects_are_the_best_linear_guess() -> None:
+    """Against the dense formula: covariance of effects with rates, times the inverse covariance of rates."""
+    rng = np.random.default_rng(0)
+    sizes = np.resize([3, 1, 4], 30)
+    offsets, query = offsets_of(sizes), np.repeat(np.arange(30), sizes)
+    examined, effect = rng.uniform(1, 9, 80), rng.normal(0, 0.4, 30)[query] + rng.normal(0, 0.2, 80)
+    noise = 0.2 * examined
+    residual = effect * examined + rng.normal(0, np.sqrt(noise))
+    within, shared = spreads(residual, examined, noise, offsets)
+    assert within > 0
+    assert shared > 0
+    effects = shared * (query[:, None] == query) + within * np.eye(80)
+    expected = effects @ np.linalg.solve(effects + np.diag(noise / examined**2), residual / examined)
+    np.testing.assert_allclose(nested_effects(residual, examined, noise, offsets), expected, rtol=1e-10)
+
+
+def test_spreads_are_found() -> None:
+    rng = np.random.default_rng(1)
+    n, size = 4000, 5
+    offsets, examined = queries(n, size), rng.uniform(0.5, 6, n * size)
+    effect = np.repeat(rng.normal(0, 0.15, n), size) + rng.normal(0, 0.1, n * size)
+    residual = effect * examined + rng.normal(0, np.sqrt(0.2 * examined))
+    within, shared = spreads(residual, examined, 0.2 * examined, offsets)
+    assert within == pytest.approx(0.01, rel=0.1)
+    assert shared == pytest.approx(0.0225, rel=0.1)
+
+
+def world(per_query: float, seed: int = 0) -> tuple[FloatArray, Examinations, IntArray, FloatArray]:
+    """Relevances with a share per query, per input and per document, and a log of about so many impressions of a query."""
+    rng = np.random.default_rng(seed)
+    n, size, theta = 1500, 8, 1 / np.arange(1.0, 5)
+    offsets = queries(n, size)
+    inputs = np.column_stack([rng.normal(size=n * size), rng.normal(size=n * size)])
+    hidden = 0.1 * inputs[:, 0] + np.repeat(rng.normal(0, 0.12, n), size) + rng.normal(0, 0.1, n * size)
+    zeta = np.clip(0.35 + hidden, 0.02, 0.95)
+    shown = rng.poisson(per_query / size, (n * size, 4)).astype(float)
+    clicked = rng.binomial(shown.astype(int), zeta[:, None] * theta).astype(float)
+    return zeta, Examinations.from_counts(shown, clicked, theta), offsets, inputs
+
+
+def error(zeta: FloatArray, guess: FloatArray | float) -> float:
+    return float(np.mean((zeta - guess) ** 2))
+
+
+@pytest.mark.parametrize(("per_query", "at_most"), [(0.05, 1.0), (1, 0.9), (10, 0.65), (100, 0.35)])
+def test_never_worse_than_the_constant_and_better_the_more_is_seen(per_query: float, at_most: float) -> None:
+    zeta, seen, offsets, inputs = world(per_query)
+    assert error(zeta, shrunken_guess(seen, offsets, inputs)) < at_most * error(zeta, seen.mean)
+    assert error(zeta, shrunken_guess(seen, offsets)) <= 1.001 * error(zeta, seen.mean)
+
+
+def test_far_better_than_raw_rates_at_few_impressions() -> None:
+    zeta, seen, offsets, inputs = world(3)
+    raw = np.divide(seen.clicks, seen.examined, out=np.full(len(zeta), seen.mean), where=seen.examined > 0)
+    assert error(zeta, shrunken_guess(seen, offsets, inputs)) < 0.1 * error(zeta, raw)
+
+
+def test_the_truth_in_the_long_run() -> None:
+    zeta, seen, offsets, inputs = world(100_000)
+    assert error(zeta, shrunken_guess(seen, offsets, inputs)) < 2e-4
+
+
+def test_inputs_that_tell_nothing_do_no_harm() -> None:
+    zeta, seen, offsets, _ = world(2)
+    noise = np.random.default_rng(5).normal(size=(len(zeta), 6))
+    with_noise = error(zeta, shrunken_guess(seen, offsets, noise))
+    assert with_noise < 1.01 * error(zeta, shrunken_guess(seen, offsets))
+
+
+def test_constant_inputs_change_nothing() -> None:
+    _, seen, offsets, inputs = world(5)
+    more = np.column_stack([inputs, np.full(len(inputs), 0.1)])
+    np.testing.assert_allclose(shrunken_guess(seen, offsets, more), shrunken_guess(seen, offsets, inputs), atol=1e-9)
+
+
+def test_parts_add_up_and_can_be_taken_out_again() -> None:
+    theta = np.array([0.9, 0.3])
+    rankings = np.array([[0, 1], [1, -1], [2, 1], [0, 2]], np.int32)
+    clicks = np.array([[1, 0], [1, 0], [0, 1], [1, 1]], bool)
+    whole = Examinations.from_impressions(rankings, clicks, theta, 4)
+    parts = [Examinations.from_impressions(rankings[i::2], clicks[i::2], theta, 4) for i in (0, 1)]
+    for one, other in side_by_side(parts[0] + parts[1], whole):
+        np.testing.assert_allclose(one, other)
+    for one, other in side_by_side(whole - parts[0], parts[1]):
+        np.testing.assert_allclose(one, other)
+    assert (whole - whole).examined.tolist() == [0, 0, 0, 0]
+    shown = np.array([[2, 0], [1, 2], [1, 1], [0, 0]], float)
+    clicked = np.array([[2, 0], [1, 1], [0, 1], [0, 0]], float)
+    for one, other in side_by_side(Examinations.from_counts(shown, clicked, theta), whole):
+        np.testing.assert_allclose(one, other)
+
+
+def side_by_side(a: Examinations, b: Examinations) -> list[tuple[FloatArray, FloatArray]]:
+    return [(a.clicks, b.clicks), (a.examined, b.examined), (a.squared, b.squared)]
