@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # Numba does not notice that a kernel called from another file has changed, so its cache is kept per state of all kernels.
-KERNELS := $(shell find src -name '*_kernels.py' | sort | xargs cat | cksum | cut -d ' ' -f 1)
+KERNELS := $(shell find src -name '*_kernels.py' -o -path '*/_kernels/*.py' | sort | xargs cat | cksum | cut -d ' ' -f 1)
 export NUMBA_CACHE_DIR := $(CURDIR)/.numba_cache/$(KERNELS)
 
 .PHONY: test demo lint types unit bench format clean

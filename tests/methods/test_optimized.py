@@ -10,7 +10,7 @@ from oracles import allowed_rankings as plain_allowed_rankings
 from oracles import small_pairs
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, FloatArray, sum_by_group
 from ranktrial.methods import Linear, Optimized
-from ranktrial.methods._kernels import allowed_rankings, balanced_distribution
+from ranktrial.methods._kernels.optimized import allowed_rankings, balanced_distribution
 from ranktrial.methods.team_draft import list_tables
 from ranktrial.rankings import Pair
 from ranktrial.users import position_based

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ranktrial._kernels import alias_tables
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray
-from ranktrial.methods._kernels import click_thresholds, majority_value, simulate_linear, simulate_majority
+from ranktrial.methods._kernels.displays import click_thresholds, majority_value, simulate_linear, simulate_majority
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Moments, expected_clicks
 from ranktrial.rankings._kernels import majority_moments

@@ -20,7 +20,7 @@ import numpy as np
 
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, DocumentArray
-from ranktrial.methods._kernels import optimized_displays
+from ranktrial.methods._kernels.optimized import optimized_displays
 from ranktrial.methods.base import Method, spelled
 from ranktrial.methods.displays import Displays, Linear, TooManyDisplaysError
 from ranktrial.methods.team_draft import list_tables

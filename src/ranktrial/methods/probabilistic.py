@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, offsets_of
-from ranktrial.methods._kernels import draw_probabilistic, positions_of, simulate_probabilistic
+from ranktrial.methods._kernels.probabilistic import draw_probabilistic, positions_of, simulate_probabilistic
 from ranktrial.methods.base import Method, spelled
 from ranktrial.methods.displays import Displays, Majority, TooManyDisplaysError
 from ranktrial.methods.trajectory import Trajectory

@@ -15,11 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray, IntArray
-from ranktrial.methods._kernels import (
-    list_lengths,
+from ranktrial.methods._kernels.displays import list_lengths, positions_in
+from ranktrial.methods._kernels.team_draft import (
     most_coins,
     page_lengths,
-    positions_in,
     simulate_team_draft,
     team_draft_displays,
     team_draft_distribution,

@@ -1,0 +1,212 @@
+"""Simulation of displays that are listed beforehand, and tables of both rankers' lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+from ranktrial._kernels import U64, alias_draw, below, high_half, low_half, random_word, threshold
+from ranktrial.rankings._kernels import expected_sign
+
+_ONE = U64(1)
+
+
+@nb.njit(cache=True)
+def click_thresholds(rankings: Any, zeta: Any, slope: Any, intercept: Any) -> Any:
+    """32-bit thresholds of P(click | still reading); 0 where nothing stands. Columns are padded to an even number."""
+    n, k = rankings.shape
+    result = np.zeros((n, k + k % 2), np.uint32)
+    for c in range(n):
+        for r in range(k):
+            if rankings[c, r] >= 0:
+                result[c, r] = threshold(slope[r] * zeta[rankings[c, r]] + intercept[r])
+    return result
+
+
+@nb.njit(inline="always")
+def _draw_clicks(state: Any, thresholds: Any, cell: Any) -> Any:
+    """Clicks of a user who reads the whole list."""
+    clicks = U64(0)
+    for r in range(0, thresholds.shape[1], 2):
+        word = random_word(state)
+        if high_half(word) < thresholds[cell, r]:
+            clicks |= _ONE << U64(r)
+        if low_half(word) < thresholds[cell, r + 1]:
+            clicks |= _ONE << U64(r + 1)
+    return clicks
+
+
+@nb.njit
+def _draw_clicks_while_reading(state: Any, thresholds: Any, cell: Any, stay_click: Any, stay_skip: Any) -> Any:
+    """Clicks of a user who may leave after each result."""
+    clicks = U64(0)
+    for r in range(stay_click.shape[0]):
+        word = random_word(state)
+        hit = high_half(word) < thresholds[cell, r]
+        if hit:
+            clicks |= _ONE << U64(r)
+        if low_half(word) >= threshold(stay_click[r] if hit else stay_skip[r]):
+            break
+    return clicks
+
+
+@nb.njit(cache=True)
+def simulate_linear(
+    offsets: Any,
+    stay: Any,
+    other: Any,
+    thresholds: Any,
+    values: Any,
+    base: Any,
+    reads_on: Any,
+    stay_click: Any,
+    stay_skip: Any,
+    state: Any,
+    checkpoints: Any,
+    totals: Any,
+    shown: Any,
+    clicked: Any,
+) -> None:
+    """x = ``base[display]`` + sum of ``values[display, rank]`` over clicked ranks; displays drawn from alias tables.
+
+    Counts displays in ``shown`` and their clicks by rank in ``clicked``, unless these are empty.
+    """
+    n_queries = offsets.shape[0] - 1
+    k = values.shape[1]
+    counting = shown.shape[0] > 0
+    sum_x, sum_xx, sum_clicks = 0.0, 0.0, 0
+    done = 0
+    for i in range(checkpoints.shape[0]):
+        for _ in range(checkpoints[i] - done):
+            q = below(state, n_queries)
+            cell = alias_draw(state, offsets[q], offsets[q + 1] - offsets[q], stay, other)
+            x = base[cell]
+            if reads_on and not counting:
+                for r in range(0, thresholds.shape[1], 2):
+                    word = random_word(state)
+                    if high_half(word) < thresholds[cell, r]:
+                        x += values[cell, r]
+                        sum_clicks += 1
+                    if low_half(word) < thresholds[cell, r + 1]:
+                        x += values[cell, r + 1]
+                        sum_clicks += 1
+            else:
+                if reads_on:
+                    clicks = _draw_clicks(state, thresholds, cell)
+                else:
+                    clicks = _draw_clicks_while_reading(state, thresholds, cell, stay_click, stay_skip)
+                if counting:
+                    shown[cell] += 1
+                for r in range(k):
+                    if (clicks >> U64(r)) & _ONE:
+                        x += values[cell, r]
+                        sum_clicks += 1
+                        if counting:
+                            clicked[cell, r] += 1
+            sum_x += x
+            sum_xx += x * x
+        done = checkpoints[i]
+        totals[i, 0] = sum_x
+        totals[i, 1] = sum_xx
+        totals[i, 2] = sum_clicks
+
+
+@nb.njit(inline="always")
+def _majority(clicks: Any, to_a: Any, to_b: Any, a: Any, b: Any, sums: Any) -> Any:
+    """E[sign] of clicks under the credits ``to_a[r]``, ``to_b[r]``; a, b and sums are scratch."""
+    n = 0
+    for r in range(to_a.shape[0]):
+        if (clicks >> U64(r)) & _ONE:
+            a[n] = to_a[r]
+            b[n] = to_b[r]
+            n += 1
+    if n == 1:
+        return a[0] - b[0]
+    return expected_sign(a, b, n, sums)
+
+
+@nb.njit(cache=True)
+def majority_value(clicks: Any, to_a: Any, to_b: Any) -> Any:
+    """The value of one click mask on one display (rows of credits as in ``rankings._kernels.majority_moments``)."""
+    k = to_a.shape[1]
+    if clicks == U64(0):
+        return 0.0
+    row = 0
+    if to_a.shape[0] > 1:
+        for r in range(k):
+            if (clicks >> U64(r)) & _ONE:
+                row = r
+    return _majority(clicks, to_a[row], to_b[row], np.empty(k), np.empty(k), np.empty(2 * k + 2))
+
+
+@nb.njit(cache=True)
+def simulate_majority(
+    offsets: Any,
+    stay: Any,
+    other: Any,
+    thresholds: Any,
+    to_a: Any,
+    to_b: Any,
+    reads_on: Any,
+    stay_click: Any,
+    stay_skip: Any,
+    state: Any,
+    checkpoints: Any,
+    totals: Any,
+) -> None:
+    """x = E[sign(clicks for A - clicks for B)]; displays drawn from alias tables."""
+    n_queries = offsets.shape[0] - 1
+    rows, k = to_a.shape[1], to_a.shape[2]
+    a, b, sums = np.empty(k), np.empty(k), np.empty(2 * k + 2)
+    sum_x, sum_xx, sum_clicks = 0.0, 0.0, 0
+    done = 0
+    for i in range(checkpoints.shape[0]):
+        for _ in range(checkpoints[i] - done):
+            q = below(state, n_queries)
+            cell = alias_draw(state, offsets[q], offsets[q + 1] - offsets[q], stay, other)
+            if reads_on:
+                clicks = _draw_clicks(state, thresholds, cell)
+            else:
+                clicks = _draw_clicks_while_reading(state, thresholds, cell, stay_click, stay_skip)
+            if clicks == U64(0):
+                continue
+            row = 0
+            for r in range(k):
+                if (clicks >> U64(r)) & _ONE:
+                    sum_clicks += 1
+                    row = r
+            if rows == 1:
+                row = 0
+            x = _majority(clicks, to_a[cell, row], to_b[cell, row], a, b, sums)
+            sum_x += x
+            sum_xx += x * x
+        done = checkpoints[i]
+        totals[i, 0] = sum_x
+        totals[i, 1] = sum_xx
+        totals[i, 2] = sum_clicks
+
+
+@nb.njit(cache=True)
+def positions_in(lists: Any, others: Any) -> Any:
+    """For each entry of ``lists``, its position in the same row of ``others``, or -1."""
+    n, k = lists.shape
+    result = np.full((n, k), -1, np.int8)
+    for q in range(n):
+        for i in range(k):
+            for j in range(k):
+                if lists[q, i] >= 0 and lists[q, i] == others[q, j]:
+                    result[q, i] = j
+                    break
+    return result
+
+
+@nb.njit(cache=True)
+def list_lengths(lists: Any) -> Any:
+    n, k = lists.shape
+    result = np.zeros(n, np.int64)
+    for q in range(n):
+        while result[q] < k and lists[q, result[q]] >= 0:
+            result[q] += 1
+    return result
