@@ -19,7 +19,7 @@ from ranktrial.methods import (
 )
 from ranktrial.rankings import Pair
 from ranktrial.study import limits
-from ranktrial.study.limits import Limit, has_limit, limit_of
+from ranktrial.study.limits import Limit, limit_of
 from ranktrial.users import User, cascade, position_based, rank_decay
 
 K = 3
@@ -102,11 +102,11 @@ def test_counterfactual_limits_are_delta_only_for_the_users_they_are_told_of(log
 
 
 def test_methods_that_learn_on_the_way_have_no_limit() -> None:
-    assert all(map(has_limit, [AB(), TeamDraft(), Probabilistic(), Optimized(), Balanced()]))
-    assert has_limit(Counterfactual(logging="optimal"))
-    assert not has_limit(Counterfactual(logging="optimal", propensities="observed"))
-    assert not has_limit(Counterfactual(logging="uniform"))
-    assert not has_limit(LogOpt())
+    assert all(method.has_exact_limit for method in (AB(), TeamDraft(), Probabilistic(), Optimized(), Balanced()))
+    assert Counterfactual(logging="optimal").has_exact_limit
+    assert not Counterfactual(logging="optimal", propensities="observed").has_exact_limit
+    assert not Counterfactual(logging="uniform").has_exact_limit
+    assert not LogOpt().has_exact_limit
 
 
 @pytest.mark.parametrize(

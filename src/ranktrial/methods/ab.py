@@ -35,6 +35,11 @@ class AB(Method):
     split: float = 0.5
     estimate: str = "weighted"
 
+    tends_to_delta = True
+    zero_on_identical = False
+    runs_live = True
+    options_of_role = ("estimate",)
+
     def __post_init__(self) -> None:
         checks.between("split", self.split, 0, 1, open_ends=True)
         checks.one_of("estimate", self.estimate, ("weighted", "means"))
@@ -90,6 +95,21 @@ class AB(Method):
         # The value of one impression to first order is estimate +- (clicks - mean of its arm) / share of its arm.
         spread = (squares - shown * means**2) @ (1 / shares**2) / points
         return Trajectory(points, estimate, estimate**2 + spread, ctr)
+
+    def swapped(self) -> AB:
+        return AB(1 - self.split, self.estimate)
+
+    @property
+    def plain_shares(self) -> tuple[float, float]:
+        return self.split, 1 - self.split
+
+    @property
+    def averages_impressions(self) -> bool:
+        return self.estimate == "weighted"
+
+    @property
+    def role(self) -> str:
+        return "ab" if self.estimate == "weighted" else "ab-means"
 
 
 def _clicks_law(table: DocumentArray, user: User) -> FloatArray:

@@ -21,6 +21,9 @@ from ranktrial.rankings import Mixture, Pair
 class Balanced(Method):
     """Balanced interleaving."""
 
+    fair_to_random_clicks = False
+    role = "balanced"
+
     def displays(self, pair: Pair) -> Displays:
         a_leads = _merge(pair.top_a, pair.top_b)
         b_leads = _merge(pair.top_b, pair.top_a)

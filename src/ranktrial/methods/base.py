@@ -1,20 +1,22 @@
-"""What is a method? A value object that prints as it is written and parses back from that text.
+"""The base class of methods, value objects that print as they are written and parse back from that text.
 
 To add one, write a small file with a frozen dataclass that derives from ``Method`` and defines ``displays``; the rest
-(moments, placement, simulation, parsing) follows. Override ``simulate`` where displays are too many to list.
+(moments, placement, simulation, parsing) follows. Override ``simulate`` where displays are too many to list, and those of
+the properties that do not hold. docs/add-a-method.md walks through one.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import FloatArray
-from ranktrial.methods.displays import Displays
+from ranktrial.methods.displays import Displays, TooManyDisplaysError
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Moments, Pair
 from ranktrial.seeds import Seed
@@ -28,7 +30,12 @@ def spelled(default: Any) -> Any:
 
 @dataclass(frozen=True, repr=False)
 class Method:
-    """A way to compare two rankers on live traffic."""
+    """A way to compare two rankers: what to show for each query, and what clicks on it are worth.
+
+    >>> from ranktrial.methods import AB, LogOpt, TeamDraft
+    >>> [(method, method.tends_to_delta, method.runs_live) for method in (AB(), TeamDraft(), LogOpt())]
+    [(AB(), True, True), (TeamDraft(), False, False), (LogOpt(), True, True)]
+    """
 
     registry: ClassVar[dict[str, type[Method]]] = {}
 
@@ -56,27 +63,112 @@ class Method:
         """
         return self.displays(pair).simulate(user, checkpoints, seed=seed)
 
+    def sampled_displays(self, pair: Pair, draws: int, *, seed: Seed) -> Displays:
+        """``draws`` displays of every query, drawn by the method, where it ``draws_displays``."""
+        raise TooManyDisplaysError(f"{self} cannot draw displays, only list them")
+
+    def swapped(self) -> Self:
+        """The same method with the parts of A and B exchanged."""
+        return self
+
+    # What is known of a method. The defaults suit an interleaving method that lists its displays; a subclass overrides what is
+    # different with a property or, where options do not matter, with a class attribute (``tends_to_delta = True``).
+
+    @property
+    def tends_to_delta(self) -> bool:
+        """E[x] is the true difference in clicks, Delta; if not, only its sign is read."""
+        return False
+
+    @property
+    def needs_position_bias(self) -> bool:
+        """It tends to Delta for position-based users whose position bias is the pair's ``theta``, not for every user."""
+        return False
+
+    @property
+    def fair_to_random_clicks(self) -> bool:
+        """Clicks that depend on the rank alone favour neither ranker: E[x] = 0, on lists of any length."""
+        return True
+
+    @property
+    def zero_on_identical(self) -> bool:
+        """x = 0 on every impression of a query for which both rankers have the same list."""
+        return True
+
+    @property
+    def shows_top_only(self) -> bool:
+        """Every document shown is in the top k of a ranker."""
+        return True
+
+    @property
+    def plain_shares(self) -> tuple[float, float]:
+        """Shares of impressions that are set aside for A's own list and for B's; an A/B test's add up to 1."""
+        return 0.0, 0.0
+
+    @property
+    def lists_displays(self) -> bool:
+        """Displays are listed before a simulation draws from them, instead of made anew for each impression."""
+        return True
+
+    @property
+    def draws_displays(self) -> bool:
+        """Displays are mostly too many to list; ``sampled_displays`` draws some."""
+        return False
+
+    @property
+    def averages_impressions(self) -> bool:
+        """The estimate is the mean of x over impressions; if not, single impressions have no value of their own."""
+        return True
+
+    @property
+    def adapts(self) -> bool:
+        """What is shown changes with the clicks that come in, so exact moments hold for the first impressions only."""
+        return False
+
+    @property
+    def has_exact_limit(self) -> bool:
+        """E[x] can be worked out for a whole data set, but for the drawing of displays where it ``draws_displays``."""
+        return True
+
+    @property
+    def runs_live(self) -> bool:
+        """A live trial can run it."""
+        return False
+
+    @property
+    def role(self) -> str | None:
+        """The part it plays in the study's comparisons, such as "team-draft": label and style go with it."""
+        return None
+
+    @property
+    def options_of_role(self) -> tuple[str, ...]:
+        """Options that the role tells already; a label spells out the others."""
+        return ()
+
     def __repr__(self) -> str:
-        shown = [
-            f"{f.name}={_text(getattr(self, f.name))}"
-            for f in fields(self)
-            if f.metadata.get("spelled") or getattr(self, f.name) != f.default
-        ]
+        shown = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            text = _text(bool(value) if isinstance(f.default, bool) and value in (0, 1) else value)
+            if f.metadata.get("spelled") or text != _text(f.default):
+                shown.append(f"{f.name}={text}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def _text(value: Any) -> str:
-    value = value.item() if isinstance(value, np.generic) else value
+    """One spelling of equal values: 1.0 as 1, lists as tuples, NumPy's numbers as Python's."""
+    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     if isinstance(value, str):
-        return f'"{value}"'
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(_text, value))}{',' if len(value) == 1 else ''})"
+    return repr(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def parse_method(text: str) -> Method:
-    """The method a text names.
+    """The method that a text names.
 
-    >>> parse_method("Probabilistic(tau=3)")
-    Probabilistic(tau=3)
+    >>> parse_method("Probabilistic( tau = 3.0 )"), parse_method("AB")
+    (Probabilistic(tau=3), AB())
     """
     known = ", ".join(sorted(Method.registry))
     try:
@@ -99,4 +191,7 @@ def parse_method(text: str) -> Method:
         if option not in {f.name for f in fields(method)}:
             allowed = ", ".join(f.name for f in fields(method)) or "none"
             raise ValueError(f"{name} has no option {option!r}; options: {allowed}")
-    return method(**options)
+    try:
+        return method(**options)
+    except TypeError as problem:  # an option of the wrong kind, or one missing that has no default
+        raise ValueError(f"{text!r} is not a method: {problem}") from None

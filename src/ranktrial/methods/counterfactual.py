@@ -119,6 +119,43 @@ class Counterfactual(Method):
             ctr[i] = clicked.sum() / points[i]
         return Trajectory(points, estimate, np.full(len(points), np.nan), ctr)
 
+    needs_position_bias = True
+    options_of_role = ("logging",)
+
+    @property
+    def tends_to_delta(self) -> bool:
+        return self.clip is None
+
+    @property
+    def fair_to_random_clicks(self) -> bool:
+        return self.clip is None
+
+    @property
+    def shows_top_only(self) -> bool:
+        return self.logging in ("ab", "optimal")
+
+    @property
+    def plain_shares(self) -> tuple[float, float]:
+        return (0.5, 0.5) if self.logging == "ab" else (0.0, 0.0)
+
+    @property
+    def averages_impressions(self) -> bool:
+        return self.propensities == "policy"
+
+    @property
+    def lists_displays(self) -> bool:
+        return self.logging in ("ab", "optimal") and self.propensities == "policy"
+
+    @property
+    def has_exact_limit(self) -> bool:
+        return (
+            self.lists_displays
+        )  # by theory it is Delta elsewhere too; exact exposures of all documents cost too much
+
+    @property
+    def role(self) -> str:
+        return {"uniform": "uniform", "ab": "ab-logging", "lambda": "lambda", "optimal": "closed-form"}[self.logging]
+
 
 def observed_estimate(
     pair: Pair, lam: FloatArray, theta: FloatArray, shown: FloatArray | CountArray, clicked: FloatArray | CountArray

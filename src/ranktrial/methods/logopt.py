@@ -59,6 +59,8 @@ NETWORK_OPTIONS = (
     "authors_rows",
 )
 CLOSED_FORM_OPTIONS = ("estimate", "floor")
+ROBUST = ("doubly-robust", "rank-aware")
+PUBLISHED = {"click_model": "regression-em", "gradient": "paper", "inputs": "both"}  # all three at once
 SEEDS_A_VERSION = 5  # fit and its network, network, optimisation, impressions
 
 
@@ -201,6 +203,41 @@ class LogOpt(Method):
         if isinstance(state, ClosedFormState):
             return LogOptRun(trajectory, designs=tuple(state.versions))
         return LogOptRun(trajectory, versions=tuple(state.versions))
+
+    tends_to_delta = True
+    needs_position_bias = True
+    lists_displays = False
+    has_exact_limit = False
+
+    @property
+    def adapts(self) -> bool:
+        return bool(self.schedule)
+
+    @property
+    def averages_impressions(self) -> bool:
+        return self.propensities == "policy"
+
+    @property
+    def runs_live(self) -> bool:
+        return self.policy == "closed-form" and self.relevance != "true"
+
+    @property
+    def role(self) -> str:
+        bias = "estimated" if self.bias == "estimated" else "known"
+        if self.policy == "closed-form":
+            return f"{self.estimate if self.estimate in ROBUST else 'adaptive'}-{bias}"
+        if self.relevance == "true":
+            return "oracle"
+        published = all(getattr(self, name) == value for name, value in PUBLISHED.items())
+        return f"{'published' if published else 'network'}-{bias}"
+
+    @property
+    def options_of_role(self) -> tuple[str, ...]:
+        told = ["policy", "bias", "steps", "samples"]  # how much work is put in changes no name
+        told += PUBLISHED if self.role.startswith("published") else ()
+        told += ("relevance", "schedule") if self.role == "oracle" else ()
+        told += ("estimate",) if self.estimate in ROBUST else ()
+        return tuple(told)
 
 
 @dataclass(frozen=True, eq=False)

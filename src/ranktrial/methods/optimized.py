@@ -42,6 +42,9 @@ class Optimized(Method):
     credit: str = spelled("inverse")
     constraints: str = "credit"
 
+    role = "optimized"
+    options_of_role = ("credit",)
+
     def __post_init__(self) -> None:
         checks.one_of("credit", self.credit, ("inverse", "linear"))
         checks.one_of("constraints", self.constraints, ("credit", "linear"))
@@ -66,6 +69,10 @@ class Optimized(Method):
         unbalanced = int((violations > 0).sum())
         note = f"{unbalanced} of {pair.n_queries} queries could not be balanced" if unbalanced else ""
         return Displays(Mixture(rankings, weights, offsets, pair.n_documents), Linear(credits), note)
+
+    @property
+    def fair_to_random_clicks(self) -> bool:
+        return self.credit == "linear" or self.constraints == "credit"
 
 
 def _comes_after(one: DocumentArray, other: DocumentArray) -> BoolArray:

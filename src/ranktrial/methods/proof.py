@@ -1,4 +1,4 @@
-"""Does interleaving prefer the better ranker? The paper's Appendix A, computed exactly.
+"""The paper's Appendix A, computed exactly: cases where interleaving prefers the worse ranker.
 
 Three documents A, B, C; ranker 1 shows A B C, ranker 2 shows B C A; B is never clicked. For each interleaving method there are
 position biases and relevances under which its expected outcome has the wrong sign: no amount of data would mend that.
@@ -13,7 +13,6 @@ from typing import Any
 from ranktrial.methods.ab import AB
 from ranktrial.methods.balanced import Balanced
 from ranktrial.methods.base import Method
-from ranktrial.methods.displays import Majority
 from ranktrial.methods.optimized import Optimized
 from ranktrial.methods.probabilistic import Probabilistic
 from ranktrial.methods.team_draft import TeamDraft
@@ -94,9 +93,8 @@ def work_out(
     displays = method.displays(pair)
     shown = []
     for display in displays.of_query(0):
-        certain = display.added_by_a if isinstance(displays.value, Majority) else None
         ranking = tuple(names[d] for d in display.documents)
-        shown.append(ShownRanking(ranking, display.probability, display.credits, certain))
+        shown.append(ShownRanking(ranking, display.probability, display.credits, display.added_by_a))
     return Case(
         method,
         tuple(ranker_a),

@@ -26,7 +26,7 @@ from ranktrial.methods._kernels.team_draft import (
 from ranktrial.methods.base import Method
 from ranktrial.methods.displays import Displays, Linear, Majority, TooManyDisplaysError
 from ranktrial.methods.trajectory import Trajectory, draw_counts
-from ranktrial.rankings import Mixture, Pair
+from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings.lists import check_user, user_arrays
 from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
@@ -67,6 +67,9 @@ class TeamDraft(Method):
 
     outcome: str = "sign"
 
+    lists_displays = False
+    role = "team-draft"
+
     def __post_init__(self) -> None:
         checks.one_of("outcome", self.outcome, ("sign", "sum"))
 
@@ -76,6 +79,12 @@ class TeamDraft(Method):
         mixture = Mixture(rankings, np.repeat(1 / counts, counts), offsets, pair.n_documents)
         value = Majority.certain(credits) if self.outcome == "sign" else Linear(credits.astype(float))
         return Displays(mixture, value)
+
+    def moments(self, pair: Pair, user: User) -> Moments:
+        law = self.outcome_law(pair, user)
+        values, clicks = np.arange(len(law)) - len(law) // 2, np.arange(law.shape[1])
+        mean = float(law.sum(1) @ values)
+        return Moments(mean, float(law.sum(1) @ (values - mean) ** 2), float(law.sum(0) @ clicks))
 
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True

@@ -1,4 +1,4 @@
-"""What do readers call a method, and which part does it play? A short label, a role and a style for the text that names it."""
+"""Labels and styles of methods in figures and tables, by the role that each plays in the study."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from ranktrial.charts.theme import BLUE, DASHES, GREEN, INK, OLIVE, ORANGE, PURPLE, SKY, STYLES, VERMILLION, Style
-from ranktrial.methods import Method, parse_method
+from ranktrial.methods import parse_method
 
 SOLID, DASHED, DOTTED, MIXED = DASHES
 
@@ -35,57 +35,19 @@ ROLES: dict[str, tuple[str, Style]] = {
     "rank-aware-estimated": ("Closed form, rank-aware, bias estimated", Style(OLIVE, SOLID, "triangle-left")),
 }
 INTERLEAVING = ("team-draft", "probabilistic", "optimized", "balanced")
-# What a role takes care of; options beyond these are spelled out in the label.
-_SAID = {
-    "AB": ("estimate",),
-    "Probabilistic": ("tau",),
-    "Optimized": ("credit",),
-    "Counterfactual": ("logging",),
-    "LogOpt": ("policy", "bias"),
-}
-# Published, not merely with the network: these three at once.
-_PUBLISHED = {"click_model": "regression-em", "gradient": "paper", "inputs": "both"}
-ROBUST = ("doubly-robust", "rank-aware")
-# How much work is put in changes no name.
-_EFFORT = ("steps", "samples")
 
 
 def role(text: str) -> str | None:
-    """The part a method plays; None for one we do not know.
+    """The part a method plays in the study; None for one that plays none, or is not a method.
 
     >>> role('LogOpt(policy="network", bias="known", steps=50)'), role("New()")
     ('network-known', None)
     """
     try:
-        return _role(parse_method(text))
+        part = parse_method(text).role
     except ValueError:
         return None
-
-
-def _role(method: Method) -> str | None:
-    def option(name: str, default: str = "") -> str:
-        return str(getattr(method, name, default))
-
-    bias = "estimated" if option("bias") == "estimated" else "known"
-    match type(method).__name__:
-        case "AB":
-            return "ab-means" if option("estimate") == "means" else "ab"
-        case "TeamDraft":
-            return "team-draft"
-        case "Probabilistic" | "Optimized" | "Balanced" as name:
-            return name.lower()
-        case "Counterfactual":
-            by_logging = {"uniform": "uniform", "ab": "ab-logging", "lambda": "lambda", "optimal": "closed-form"}
-            return by_logging.get(option("logging"))
-        case "LogOpt" if option("policy") == "network":
-            if option("relevance") == "true":
-                return "oracle"
-            published = all(option(name) == value for name, value in _PUBLISHED.items())
-            return f"{'published' if published else 'network'}-{bias}"
-        case "LogOpt":
-            estimate = option("estimate")
-            return f"{estimate if estimate in ROBUST else 'adaptive'}-{bias}"
-    return None
+    return part if part in ROLES else None
 
 
 def labels(texts: Sequence[str]) -> dict[str, str]:
@@ -104,17 +66,11 @@ def _label(text: str) -> str:
     if part is None:
         return text
     method = parse_method(text)
-    said = {*_SAID.get(type(method).__name__, ()), *_EFFORT}
-    if part.startswith("published"):
-        said |= set(_PUBLISHED)
-    if part == "oracle":
-        said |= {"relevance", "schedule"}
-    if part.startswith(ROBUST):
-        said |= {"estimate"}
+    told = method.options_of_role
     more = [
         f"{f.name}={getattr(method, f.name)}"
         for f in fields(method)
-        if f.name not in said and getattr(method, f.name) != f.default
+        if f.name not in told and getattr(method, f.name) != f.default
     ]
     return ", ".join([ROLES[part][0], *more])
 

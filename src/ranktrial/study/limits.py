@@ -1,11 +1,12 @@
-"""Where does a method end up after infinitely many impressions? E[x] without the noise of clicks: its systematic error alone.
+"""Limits of methods after infinitely many impressions: E[x] without the noise of clicks, so the systematic error alone.
 
 Exact wherever a method's displays can be listed. Probabilistic interleaving has too many; its displays are drawn, the clicks on
 each are not, and the standard error that the drawing leaves is stated. Every draw of pair (A, B) comes with the draw of (B, A)
 from the same random words: each coin falls the other way, which takes out 90 to 95 % of the variance.
 
-Methods that learn on the way have no such limit, and counterfactual estimates from Plackett-Luce policies are left out: for the
-position-based user their limit is Delta by theory, and exact exposures of all documents cost more than they would tell.
+Methods that learn on the way have no such limit (``Method.has_exact_limit``), and counterfactual estimates from Plackett-Luce
+policies are left out: for the position-based user their limit is Delta by theory, and exact exposures of all documents cost
+more than they would tell.
 """
 
 from __future__ import annotations
@@ -15,16 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranktrial.arrays import FloatArray
-from ranktrial.methods import (
-    Counterfactual,
-    Displays,
-    LogOpt,
-    Majority,
-    Method,
-    Probabilistic,
-    TeamDraft,
-    TooManyDisplaysError,
-)
+from ranktrial.methods import Displays, Majority, Method, TooManyDisplaysError
 from ranktrial.rankings import Pair
 from ranktrial.rankings._kernels import majority_moments
 from ranktrial.rankings.lists import check_user, user_arrays
@@ -54,20 +46,11 @@ class Limit:
         return delta != 0 and self.mean * delta <= 0
 
 
-def has_limit(method: Method) -> bool:
-    """Whether the method's law stays as it is, and can be had at a price worth paying."""
-    if isinstance(method, Counterfactual):
-        return method.logging in ("ab", "optimal") and method.propensities == "policy"
-    return not isinstance(method, LogOpt)
-
-
 def limit_of(method: Method, pair: Pair, user: User, *, seed: Seed) -> Limit:
     """The limit of a method's estimate on a pair, queries drawn uniformly."""
     try:
-        if isinstance(method, Probabilistic):
+        if method.draws_displays:
             return _drawn(method, pair, user, seed)
-        if isinstance(method, TeamDraft):
-            return _of_law(method.outcome_law(pair, user))
         exact = method.moments(pair, user)
         return Limit(exact.mean, 0.0, exact.ctr)
     except TooManyDisplaysError:
@@ -76,13 +59,7 @@ def limit_of(method: Method, pair: Pair, user: User, *, seed: Seed) -> Limit:
         return Limit(float(mean), float(np.sqrt((square - mean**2) / IMPRESSIONS)), float(ctr))
 
 
-def _of_law(law: FloatArray) -> Limit:
-    """From P(value, number of clicks): no display has to be listed."""
-    values = np.arange(len(law)) - len(law) // 2
-    return Limit(float(law.sum(1) @ values), 0.0, float(law.sum(0) @ np.arange(law.shape[1])))
-
-
-def _drawn(method: Probabilistic, pair: Pair, user: User, seed: Seed) -> Limit:
+def _drawn(method: Method, pair: Pair, user: User, seed: Seed) -> Limit:
     draws = max(2, -(-DRAWS // pair.n_queries))
     one, other = (method.sampled_displays(side, draws, seed=seed) for side in (pair, pair.swapped()))
     values = (_value_by_display(one, user) - _value_by_display(other, user)) / 2

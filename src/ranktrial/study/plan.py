@@ -23,7 +23,6 @@ from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.data import mslr_like, yahoo_like
 from ranktrial.methods import parse_method
-from ranktrial.study.limits import has_limit
 from ranktrial.users import User, cascade, position_based, rank_decay, trust_bias
 
 PRESETS = ("smoke", "small", "paper", "departures", "depth", "wrong-bias", "users")
@@ -249,7 +248,7 @@ class StudyPlan:
 
     def limit_tasks(self) -> Iterator[Task]:
         """Limits, in the order of the rows of their table."""
-        methods = [method for method in self.methods if has_limit(parse_method(method))]
+        methods = [method for method in self.methods if parse_method(method).has_exact_limit]
         for data in self.data:
             for pair in range(self.limits):
                 for method in methods:
