@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from hypothesis import strategies as st
 
 from ranktrial.rankings import Pair
+from ranktrial.testing import click_patterns as click_patterns
+from ranktrial.testing import fixed_world as fixed_world
 from ranktrial.users import User, cascade, position_based, trust_bias
 
 Ranking = tuple[int, ...]
@@ -19,30 +21,6 @@ Clicks = tuple[bool, ...]
 
 def sign(number: float) -> int:
     return (number > 0) - (number < 0)
-
-
-def click_patterns(user: User, ranking: Sequence[int]) -> Iterator[tuple[Clicks, float]]:
-    """Every click pattern on a ranking with its probability, by walking down the list."""
-
-    def walk(rank: int, clicks: Clicks, probability: float, reading: bool) -> Iterator[tuple[Clicks, float]]:
-        if rank == len(ranking):
-            yield clicks, probability
-            return
-        if not reading:
-            yield from walk(rank + 1, (*clicks, False), probability, False)
-            return
-        p = user.slope[rank] * user.zeta[ranking[rank]] + user.intercept[rank]
-        for clicked, chance, stay in (
-            (True, p, user.stay_after_click[rank]),
-            (False, 1 - p, user.stay_after_skip[rank]),
-        ):
-            yield from walk(rank + 1, (*clicks, clicked), probability * chance * stay, True)
-            yield from walk(rank + 1, (*clicks, clicked), probability * chance * (1 - stay), False)
-
-    totals: dict[Clicks, float] = defaultdict(float)
-    for clicks, probability in walk(0, (), 1.0, True):
-        totals[clicks] += probability
-    yield from totals.items()
 
 
 def team_draft(a: Sequence[int], b: Sequence[int], k: int) -> dict[tuple[Ranking, Credits], float]:
@@ -162,14 +140,3 @@ def small_worlds(draw: st.DrawFn, queries: int = 1, max_k: int = 5) -> tuple[Pai
     pair = draw(small_pairs(queries, max_k))
     user = draw(small_users(pair.n_documents, pair.k))
     return pair.knowing(theta=user.slope), user
-
-
-def fixed_world(seed: int = 0, k: int = 3, n_queries: int = 4) -> tuple[Pair, User]:
-    """Queries of 1 to 5 documents (some shorter than k), lists of unequal length, two disjoint lists; position-based user."""
-    rng = np.random.default_rng(seed)
-    sizes = [1 + i % N_DOCUMENTS for i in range(1, n_queries + 1)]
-    a = [rng.permutation(n).tolist() for n in sizes]
-    b = [rng.permutation(n).tolist()[: max(1, n - i % 2)] for i, n in enumerate(sizes)]
-    pair = Pair.from_lists([*a, ["x", "y"]], [*b, ["z", "w"]], k)
-    theta = np.sort(rng.uniform(0, 1, k))[::-1]
-    return pair.knowing(theta=theta), position_based(rng.uniform(0, 1, pair.n_documents), theta)
