@@ -29,8 +29,8 @@ class Balanced(Method):
         b_leads = _merge(pair.top_b, pair.top_a)
         mixture = Mixture.of_tables([a_leads, b_leads], (0.5, 0.5), pair.n_documents)
         queries = np.repeat(np.arange(pair.n_queries), 2)
-        in_a = _rank_in(mixture.rankings, pair.top_a[queries])
-        in_b = _rank_in(mixture.rankings, pair.top_b[queries])
+        in_a = rank_in(mixture.rankings, pair.top_a[queries])
+        in_b = rank_in(mixture.rankings, pair.top_b[queries])
         # Row r of the credits: the deepest click is at rank r, so each ranker's top min(in_a, in_b) + 1 counts.
         reach = np.minimum(in_a, in_b)[:, :, None]
         for_a, for_b = in_a[:, None, :] <= reach, in_b[:, None, :] <= reach
@@ -55,7 +55,7 @@ def _merge(first: DocumentArray, second: DocumentArray) -> DocumentArray:
     return merged
 
 
-def _rank_in(rankings: DocumentArray, lists: DocumentArray) -> DocumentArray:
+def rank_in(rankings: DocumentArray, lists: DocumentArray) -> DocumentArray:
     """0-based rank in ``lists`` of each document of ``rankings``, past every rank where it is absent."""
     same = (rankings[:, :, None] == lists[:, None, :]) & (rankings != NO_DOCUMENT)[:, :, None]
     return np.asarray(np.where(same.any(2), same.argmax(2), 2 * lists.shape[1]), np.int32)
