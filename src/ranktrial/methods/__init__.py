@@ -1,9 +1,10 @@
-"""How to compare two rankers: one file per method, each a distribution over displays plus a value for click patterns."""
+"""Methods to compare two rankers, one file each: a distribution over displays plus a value for click patterns."""
 
 from ranktrial.methods.ab import AB
 from ranktrial.methods.balanced import Balanced
 from ranktrial.methods.base import Method, parse_method
 from ranktrial.methods.counterfactual import Counterfactual
+from ranktrial.methods.debiased_balanced import DebiasedBalanced
 from ranktrial.methods.displays import Display, Displays, Linear, Majority, TooManyDisplaysError
 from ranktrial.methods.logopt import LogOpt, LogOptRun
 from ranktrial.methods.optimized import Optimized
@@ -15,6 +16,7 @@ __all__ = [
     "AB",
     "Balanced",
     "Counterfactual",
+    "DebiasedBalanced",
     "Display",
     "Displays",
     "Linear",
