@@ -24,34 +24,27 @@ def sign(number: float) -> int:
 
 
 def team_draft(a: Sequence[int], b: Sequence[int], k: int) -> dict[tuple[Ranking, Credits], float]:
-    """Every draft with its probability; credit 1 for A, -1 for B, 0 for nobody."""
-    a, b = list(a[:k]), list(b[:k])
-    prefix = 0
-    while prefix < min(len(a), len(b)) and a[prefix] == b[prefix]:
-        prefix += 1
-    result: dict[tuple[Ranking, Credits], float] = defaultdict(float)
+    """Every draft with its probability, coded from docs/methods.md; credit 1 for A, -1 for B, 0 for nobody."""
+    a, b = a[:k], b[:k]
+    m, n = min(len(a), len(b)), min(k, len({*a, *b}))
+    prefix = list(itertools.takewhile(lambda both: both[0] == both[1], zip(a, b)))
+    drafts: dict[tuple[Ranking, Credits], float] = defaultdict(float)
 
-    def left(ranked: list[int], placed: list[int]) -> list[int]:
-        return [d for d in ranked if d not in placed]
-
-    page, shorter = min(k, len({*a, *b})), min(len(a), len(b))
-
-    def play(placed: list[int], credits: list[int], probability: float) -> None:
-        if len(placed) == page:
-            result[tuple(placed), tuple(credits)] += probability
+    def rounds(shown: Ranking, credits: Credits, probability: float) -> None:
+        if len(shown) == n:
+            drafts[shown, credits] += probability
             return
-        last = len(placed) + (1 if len(placed) + 1 == page else 2)  # where this round ends, if all goes well
-        fair = last <= shorter
+        counts = min(len(shown) + 2, n) <= m
         for order in (((a, 1), (b, -1)), ((b, -1), (a, 1))):
-            now, points = list(placed), list(credits)
-            for ranked, credit in order:
-                if len(now) < k and left(ranked, now):
-                    now.append(left(ranked, now)[0])
-                    points.append(credit if fair else 0)
-            play(now, points, probability / 2)
+            page, points = shown, credits
+            for ranked, ranker in order:
+                left = [d for d in ranked if d not in page]
+                if left and len(page) < n:
+                    page, points = (*page, left[0]), (*points, ranker if counts else 0)
+            rounds(page, points, probability / 2)
 
-    play(a[:prefix], [0] * prefix, 1.0)
-    return result
+    rounds(tuple(d for d, _ in prefix), (0,) * len(prefix), 1.0)
+    return drafts
 
 
 def assigned_sign(clicks: Clicks, to_a: Sequence[float], to_b: Sequence[float]) -> float:

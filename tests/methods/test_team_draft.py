@@ -25,7 +25,7 @@ def drafts(pair: Pair) -> dict[tuple[tuple[int, ...], tuple[int, ...]], float]:
 
 
 @given(st.permutations(range(7)), st.permutations(range(7)), st.integers(1, 7), st.integers(1, 7), st.integers(1, 8))
-def test_every_draft_agrees_with_a_plain_one(a: list[int], b: list[int], cut_a: int, cut_b: int, k: int) -> None:
+def test_every_draft_agrees_with_the_documented_one(a: list[int], b: list[int], cut_a: int, cut_b: int, k: int) -> None:
     pair = Pair.from_lists([a[:cut_a]], [b[:cut_b]], k)
     ids = pair.ids
     number = {d: i for i, d in enumerate(ids)}
@@ -50,6 +50,23 @@ def test_random_clicks_favour_neither_however_short_the_lists(
 def test_a_common_prefix_is_credited_to_nobody() -> None:
     pair = Pair.from_lists(["ABCD"], ["ABDC"], k=4)
     assert all(credits[:2] == (0, 0) and set(credits[2:]) == {1, -1} for _, credits in drafts(pair))
+
+
+def test_agreement_after_the_common_prefix_counts_for_whoever_picks() -> None:
+    """Both want x in the second round: it counts for the one that picks first, and the other picks its next document."""
+    pair = Pair.from_lists(["axcd"], ["bxef"], k=4)
+    x = pair.ids.index("x")
+    assert {(shown[2], credits[2]) for shown, credits in drafts(pair)} == {(x, 1), (x, -1)}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "k", "counted"),
+    [("a", "bcd", 4, 0), ("abc", "defgh", 6, 2), ("abc", "def", 3, 3), ("abcd", "efg", 4, 2)],
+)
+def test_rounds_count_as_a_whole(a: str, b: str, k: int, counted: int) -> None:
+    """A round counts if its last rank is within the shorter list; one that the page cuts short ends where the page does."""
+    for _, credits in drafts(Pair.from_lists([a], [b], k)):
+        assert [abs(credit) for credit in credits] == [1] * counted + [0] * (len(credits) - counted)
 
 
 def test_the_papers_four_drafts() -> None:

@@ -30,6 +30,11 @@ class AB(Method):
     Attributes:
         split: P(A), the share of impressions shown ranker A.
         estimate: "weighted" is the paper's x; "means" the difference of the two arms' mean clicks.
+
+    >>> from ranktrial.users import position_based
+    >>> pair, user = Pair.from_lists(["ab"], ["ba"], k=2), position_based([0.5, 0.25], [1.0, 0.5])
+    >>> AB().moments(pair, user).mean, pair.delta(user)
+    (0.125, 0.125)
     """
 
     split: float = 0.5

@@ -19,7 +19,15 @@ from ranktrial.rankings import Mixture, Pair
 
 @dataclass(frozen=True, repr=False)
 class Balanced(Method):
-    """Balanced interleaving."""
+    """Balanced interleaving.
+
+    Random clicks favour B here, which has moved one document of A's list to the end:
+
+    >>> from ranktrial.users import position_based
+    >>> pair = Pair.from_lists(["abcd"], ["bcda"], k=4)
+    >>> round(Balanced().moments(pair, position_based([0.3] * 4, [1.0] * 4)).mean, 3)
+    -0.357
+    """
 
     fair_to_random_clicks = False
     role = "balanced"

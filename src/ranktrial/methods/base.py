@@ -59,7 +59,12 @@ class Method:
     ) -> Trajectory:
         """Run the method on simulated users; the estimate and its errors at each checkpoint.
 
-        ``shortcut=False`` goes impression by impression even where the same law can be drawn at once.
+        Args:
+            pair: The two rankers; queries come uniformly at random.
+            user: Who clicks.
+            checkpoints: Increasing numbers of impressions to report at; the last is the length of the run.
+            seed: The same seed repeats the run to the last bit.
+            shortcut: False goes impression by impression even where the same law can be drawn at once.
         """
         return self.displays(pair).simulate(user, checkpoints, seed=seed)
 

@@ -1,4 +1,4 @@
-"""A method on a pair of rankers: a distribution over displays, plus a value for each click pattern on a display.
+"""Displays of a method on a pair of rankers: their distribution, and a value for each click pattern on one.
 
 Two kinds of value cover every method of the paper:
 
@@ -37,7 +37,7 @@ class TooManyDisplaysError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """x = ``base[display]`` + sum over clicked ranks of ``values[display, rank]``; no base is 0."""
+    """The value x = ``base[display]`` + sum over clicked ranks of ``values[display, rank]``; no base is 0."""
 
     values: FloatArray
     base: FloatArray | None = None
@@ -45,7 +45,7 @@ class Linear:
 
 @dataclass(frozen=True, eq=False)
 class Majority:
-    """x = E[sign of (clicks for A - clicks for B)].
+    """The value x = E[sign of (clicks for A - clicks for B)].
 
     ``to_a[display, row, rank]`` is the probability that a click there counts for A, ``to_b`` for B; what is missing to 1
     counts for nobody. One row: fixed credit. k rows: the row of the deepest click counts, and credit must be certain.
@@ -79,7 +79,19 @@ class Display:
 
 @dataclass(frozen=True, eq=False)
 class Displays:
-    """What a method shows for every query, how often, and what clicks on it are worth."""
+    """What a method shows for every query, how often, and what clicks on it are worth.
+
+    Attributes:
+        mixture: The rankings of every query and their probabilities.
+        value: What clicks on each of them are worth.
+        note: What a reader should know, such as how many queries could not be balanced.
+
+    >>> from ranktrial.methods import AB
+    >>> from ranktrial.rankings import Pair
+    >>> displays = AB().displays(Pair.from_lists(["ab"], ["ba"], k=2))
+    >>> displays.mixture.rankings.tolist(), displays.value_of(0, [True, True]), displays.value_of(1, [True])
+    ([[0, 1], [1, 0]], 4.0, -2.0)
+    """
 
     mixture: Mixture
     value: Linear | Majority

@@ -37,6 +37,12 @@ class Optimized(Method):
         credit: A click's credit: "inverse" is 1/rank_A - 1/rank_B, "linear" rank_B - rank_A.
         constraints: What must be balanced at every rank: "credit" itself, or "linear" whatever the credit is (as the
             authors' code does: then documents of equal relevance do not give zero).
+
+    >>> for shown in Optimized().displays(Pair.from_lists(["abc"], ["bca"], k=2)).of_query(0):
+    ...     print(shown.documents, round(shown.probability, 3), [round(credit, 3) for credit in shown.credits])
+    (0, 1) 0.429 [0.667, -0.5]
+    (1, 0) 0.371 [-0.5, 0.667]
+    (1, 2) 0.2 [-0.5, -0.167]
     """
 
     credit: str = spelled("inverse")

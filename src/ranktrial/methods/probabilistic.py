@@ -37,6 +37,12 @@ class Probabilistic(Method):
 
     Attributes:
         tau: How fast a ranker's distribution falls with rank; the paper uses 4, Hofmann et al. 3.
+
+    >>> for shown in Probabilistic(tau=1).displays(Pair.from_lists(["ab"], ["bc"], k=1)).of_query(0):
+    ...     print(shown.documents, round(shown.probability, 3), [round(float(credit), 3) for credit in shown.credits])
+    (0,) 0.333 [1.0]
+    (1,) 0.5 [-0.333]
+    (2,) 0.167 [-1.0]
     """
 
     tau: float = spelled(4)

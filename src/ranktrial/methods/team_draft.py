@@ -1,9 +1,9 @@
 """Team-draft interleaving (Radlinski, Kurup and Joachims 2008).
 
-While both rankers agree on the next document it is placed and credited to nobody. Then rounds of two: a fair coin decides who
-picks first, each ranker picks its best document not placed yet, and clicks count for the ranker that picked. When a list is
-used up the other fills the page. Clicks count only in rounds within the length of the shorter list, which both rankers are
-sure to complete: so a random clicker favours neither ranker on any input.
+The common prefix of both lists is shown first and credited to nobody. Then rounds of two: a fair coin decides who picks first,
+each ranker picks its best document not shown yet, and clicks count for the ranker that picked. When a list is used up the other
+fills the page. Only whole rounds within the length of the shorter list count, which both rankers are sure to complete: so a
+random clicker favours neither ranker on any input. docs/methods.md has the steps.
 """
 
 from __future__ import annotations
@@ -63,6 +63,11 @@ class TeamDraft(Method):
 
     Attributes:
         outcome: "sign" gives x = sign(clicks on A's picks - clicks on B's picks), "sum" the difference itself.
+
+    >>> for shown in TeamDraft().displays(Pair.from_lists(["ab"], ["ba"], k=2)).of_query(0):
+    ...     print(shown.documents, shown.probability, shown.credits)
+    (1, 0) 0.5 (-1.0, 1.0)
+    (0, 1) 0.5 (1.0, -1.0)
     """
 
     outcome: str = "sign"

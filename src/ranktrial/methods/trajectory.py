@@ -1,4 +1,4 @@
-"""An estimate as impressions come in: the estimate, and the squared error of single impressions, at each checkpoint."""
+"""Trajectories of simulated runs: the estimate, and the squared error of single impressions, at each checkpoint."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ class Trajectory:
         estimate: Mean of x over the impressions so far.
         mean_square: Mean of x^2.
         ctr: Clicks per impression on what was shown.
+
+    >>> run = Trajectory(np.array([10, 20]), np.array([0.5, -0.1]), np.array([1.0, 1.0]), np.array([0.3, 0.3]))
+    >>> run.absolute_error(0.2), run.binary_error(0.2)
+    (array([0.3, 0.3]), array([0., 1.]))
     """
 
     impressions: IntArray
@@ -43,6 +47,7 @@ class Trajectory:
         return delta**2 - 2 * delta * self.estimate + self.mean_square
 
     def absolute_error(self, delta: float) -> FloatArray:
+        """Distance of the estimate from the true difference, at each checkpoint."""
         return np.asarray(np.abs(self.estimate - delta))
 
     def binary_error(self, delta: float) -> FloatArray:
