@@ -100,6 +100,21 @@ def test_the_asymptotic_radius_is_the_published_formula() -> None:
     assert ratios[1] == ratios.min()
 
 
+def test_looks_are_widened_before_they_are_intersected() -> None:
+    """Values drift, so that the best lower and the best upper end come from different looks."""
+    x = values(np.random.default_rng(15), 3000) - np.linspace(0, 0.2, 3000)
+    points, widen = np.arange(200, 3001, 100), 1.5
+    mean = np.array([x[:n].mean() for n in points])
+    reach = asymptotic_radius(points, [x[:n].std(ddof=1) for n in points])
+    band = asymptotic_sequence(x, points, widen=widen)
+    assert band.low == pytest.approx(np.maximum.accumulate(mean - widen * reach), abs=1e-12)
+    assert band.high == pytest.approx(np.minimum.accumulate(mean + widen * reach), abs=1e-12)
+    # Widening what plain looks leave over, by the same factor, is not the same: it is narrower.
+    plain = asymptotic_sequence(x, points).last
+    assert widen * plain.half_width < 0.9 * band.last.half_width
+    assert band.last == (band.low[-1], band.high[-1])
+
+
 def test_ends_never_move_back() -> None:
     x = values(np.random.default_rng(3), 3000)
     points = np.arange(100, 3001, 100)
@@ -278,6 +293,7 @@ def test_a_large_mean_does_not_spoil_the_spread(shift: float) -> None:
         (lambda: fixed_interval([1.0, float("nan")]), r"values\[1\] is nan"),
         (lambda: fixed_interval([[1.0]]), "2 dimensions"),
         (lambda: asymptotic_sequence([1.0, 2.0], [3]), "the last checkpoint is 3, but there are 2 values"),
+        (lambda: asymptotic_sequence([1.0, 2.0], [2], widen=0.9), "widen is 0.9, must be at least 1"),
         (lambda: betting_sequence([1.0, 3.0], [2], bound=2), "value 1 is 3, beyond the bound 2"),
         (lambda: betting_sequence([1.0, 1.0], [2], bound=0), "bound is 0, must be positive"),
         (lambda: betting_sequence([1.0, 1.0], [2], bound=2, level=1), "level is 1"),

@@ -1,4 +1,4 @@
-"""How sure is the estimate, when people look at it once, or again and again?
+"""Confidence intervals and confidence sequences for a mean, from values of impressions grouped into independent units.
 
 * ``fixed_interval``: right if the number of units was fixed beforehand.
 * ``asymptotic_sequence``: stays right however often one looks, for large numbers (Waudby-Smith et al. 2024, "asymptotic
@@ -25,6 +25,7 @@ from scipy import stats
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
 from ranktrial.inference._kernels import NEVER, betting_interval, predictable_bets, refuted_at
+from ranktrial.interval import Interval
 
 ENOUGH_TO_TELL = 20  # units that differ from the first, before a spread is believed
 
@@ -122,13 +123,19 @@ def first_seen(names: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Lower and upper ends after numbers of units; what was ruled out once stays ruled out.
+    """A confidence sequence at given numbers of units; what was ruled out once stays ruled out.
 
     Attributes:
         units: How many units had been seen.
         low: Lower end of the interval for the mean.
         high: Upper end.
         level: Confidence that the mean is inside at all of them at once.
+
+    >>> band = asymptotic_sequence([0.0, 1.0] * 500, [100, 1_000])
+    >>> band.low.round(2), band.high.round(2)
+    (array([0.04, 0.44]), array([0.96, 0.56]))
+    >>> print(band.last)
+    +0.4390 to +0.5610
     """
 
     units: IntArray
@@ -136,17 +143,20 @@ class Band:
     high: FloatArray
     level: float
 
+    @property
+    def last(self) -> Interval:
+        """The interval after the most units."""
+        return Interval(float(self.low[-1]), float(self.high[-1]))
 
-def fixed_interval(
-    values: ArrayLike | UnitSums, level: float = 0.95, *, units: ArrayLike | None = None
-) -> tuple[float, float]:
+
+def fixed_interval(values: ArrayLike | UnitSums, level: float = 0.95, *, units: ArrayLike | None = None) -> Interval:
     """mean +- t standard errors, for a number of units fixed before looking; t has one degree of freedom less than units.
 
     ``units`` says whose impression each value is; without it impressions are independent. Values without any spread (as
     before the first click) are refused: they do not say how far the mean may be.
 
-    >>> fixed_interval([0, 1, 0, 3, 0, 2], units=["ann", "ann", "bob", "bob", "eve", "eve"])
-    (-0.24..., 2.24...)
+    >>> print(fixed_interval([0, 1, 0, 3, 0, 2], units=["ann", "ann", "bob", "bob", "eve", "eve"]))
+    -0.2421 to +2.2421
     """
     checks.between("level", level, 0, 1, open_ends=True)
     sums = _sums(values, units)
@@ -156,8 +166,7 @@ def fixed_interval(
     error, mean = sums.standard_error, sums.mean
     if error <= 1e-14 * float(np.abs(sums.totals).max()):
         raise ValueError(f"all {len(sums)} units have the mean {mean:g}: without a spread there is no interval")
-    reach = float(stats.t.ppf(0.5 + level / 2, len(sums) - 1)) * error
-    return mean - reach, mean + reach
+    return Interval.around(mean, float(stats.t.ppf(0.5 + level / 2, len(sums) - 1)) * error)
 
 
 def difference_values(clicks: ArrayLike, in_a: ArrayLike) -> FloatArray:
@@ -200,13 +209,26 @@ def asymptotic_sequence(
     level: float = 0.95,
     tightest_at: float = 10_000,
     first_look: int = 100,
+    widen: float = 1.0,
     units: ArrayLike | None = None,
 ) -> Band:
     """The asymptotic confidence sequence at increasing numbers of units.
 
     It holds for large numbers only, so nothing is said (the ends are infinite) before ``first_look`` units, nor before 20 of
     them differed from the first: with rare clicks an early spread of zero would rule out the truth for good.
+
+    Args:
+        checkpoints: Increasing numbers of units at which to look.
+        tightest_at: The number of units at which it is narrowest next to a fixed interval; valid at any other too.
+        widen: A factor of at least 1 on every radius, for errors that the values do not show (as that of an estimated
+            theta). It acts before looks are intersected: widening the intersection instead gives an interval too narrow.
+        units: Whose impression each value is.
+
+    >>> x = [0.0, 1.0] * 500
+    >>> print(asymptotic_sequence(x, [1_000]).last, "or", asymptotic_sequence(x, [1_000], widen=2).last)
+    +0.4390 to +0.5610 or +0.3780 to +0.6220
     """
+    checks.at_least("widen", widen, 1)
     sums = _sums(values, units)
     points = _points(checkpoints, len(sums))
     n, middle = sums.impressions, sums.mean
@@ -219,7 +241,7 @@ def asymptotic_sequence(
     mean = so_far(total) / seen
     squares = so_far(total**2) - 2 * mean * so_far(total * n) + mean**2 * so_far(n**2)
     spread = np.sqrt(np.maximum(squares, 0) / np.maximum(points - 1, 1)) / (seen / points)
-    reach = asymptotic_radius(points, spread, level=level, tightest_at=tightest_at)
+    reach = widen * asymptotic_radius(points, spread, level=level, tightest_at=tightest_at)
     differ = sums.totals * n[0] != sums.totals[0] * n
     reach = np.where((points >= first_look) & (so_far(differ) >= ENOUGH_TO_TELL), reach, np.inf)
     return _running(points, middle + mean - reach, middle + mean + reach, level)
@@ -239,11 +261,15 @@ def betting_sequence(
     """The betting confidence sequence at increasing numbers of units, for values with abs(x) <= bound.
 
     Args:
+        checkpoints: Increasing numbers of units at which to look.
         bound: Known before the first value: the largest abs(x) that any display and clicks can give (``Affine.bound``).
         tightest_at: The number of units for which the bets are made; valid at any other number too.
         tolerance: How finely the ends are found, relative to the bound; ends are rounded outwards.
         units: Whose impression each value is.
         largest_unit: The most impressions that any unit can give, also known beforehand: count no more of each.
+
+    >>> print(betting_sequence([0.0, 1.0] * 500, [100, 1_000], bound=1).last)
+    +0.4469 to +0.5527
     """
     sums = _sums(values, units)
     points = _points(checkpoints, len(sums))
