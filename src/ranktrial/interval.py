@@ -49,7 +49,7 @@ class Interval(NamedTuple):
 
     def __contains__(self, value: object) -> bool:
         """Whether a number lies between the ends, both included."""
-        return isinstance(value, Real) and bool(self.low <= value <= self.high)
+        return isinstance(value, Real) and self.low <= float(value) <= self.high
 
     def __format__(self, spec: str) -> str:
         return f"{self.low:{spec or '+.4f'}} to {self.high:{spec or '+.4f'}}"

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from ranktrial.arrays import FloatArray
+from ranktrial.position_bias import model
 from ranktrial.position_bias.auto import Auto
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
@@ -39,14 +41,83 @@ def test_standard_errors_by_hand() -> None:
     counts = Counts.from_dense([[9, 9], [9, 9], [9, 9]], [[4, 3], [6, 2], [2, 1]])
     t = 6 / 12
     scores = np.array([3 - 7 / 3, 2 - 8 / 3, 1 - 3 / 3])
-    expected = t * np.sqrt(3 / 2 * np.sum(scores**2)) / (18 * t / (1 + t) ** 2)  # three units: G / (G - 1)
-    assert Conditional().fit(counts).theta[1] == pytest.approx(t)
-    assert Conditional().fit(counts).standard_error[1] == pytest.approx(expected)
+    # Information is shared out as clicks are; were the shares equal, 1 / kept would be G / (G - 1) = 3 / 2.
+    share = np.array([7, 8, 3]) / 18
+    kept = 1 - np.sum(share**2)
+    expected = t * np.sqrt(np.sum(scores**2) / kept) / (18 * t / (1 + t) ** 2)
+    # Omega = diag(share) - share share': trace^2 over trace of the square.
+    freedom = kept**2 / (np.sum(share**2) - 2 * np.sum(share**3) + np.sum(share**2) ** 2)
     # Adjacent harvesting with equal shows solves the same equation.
-    assert Harvesting().fit(counts).standard_error[1] == pytest.approx(expected)
+    for estimate in (Conditional().fit(counts), Harvesting().fit(counts)):
+        assert estimate.theta[1] == pytest.approx(t)
+        assert estimate.standard_error[1] == pytest.approx(expected)
+        np.testing.assert_allclose(estimate.degrees_of_freedom, [np.inf, freedom])
     # Documents of one query vary together.
     joint = Counts.from_dense([[9, 9], [9, 9], [9, 9]], [[4, 3], [6, 2], [2, 1]], offsets=[0, 2, 3])
     assert Conditional().fit(joint).standard_error[1] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("estimator", [Conditional(), Harvesting(), Harvesting("all")], ids=str)
+def test_few_units_correct_the_error_as_the_whole_matrix_says(estimator: Estimator) -> None:
+    """Omega of ``sandwich`` written out, unit by unit, with scores and informations by numerical derivatives."""
+    shown, clicked = random_counts(3).shown, random_counts(3).clicked
+    units = [slice(0, 3), slice(3, 11), slice(11, 12), slice(12, 25)]
+    estimate = estimator.fit(Counts.from_dense(shown, clicked, offsets=[0, 3, 11, 12, 25]))
+
+    def score(rows: slice, log_theta: FloatArray) -> FloatArray:
+        """Of the equation that the estimator solves, ranks 2 to 4."""
+        theta, n, c = np.append(1.0, np.exp(log_theta)), shown[rows], clicked[rows]
+        if isinstance(estimator, Conditional):
+            terms = c - c.sum(1, keepdims=True) * n * theta / (n @ theta)[:, None]
+            return np.asarray(terms.sum(0)[1:])
+        total = np.zeros(4)
+        for r in range(4):
+            for s in range(4):
+                if r != s and (estimator == Harvesting("all") or abs(r - s) == 1):
+                    even = n[:, r] * n[:, s] > 0
+                    nr, ns, cr, cs = n[even, r], n[even, s], c[even, r], c[even, s]
+                    term = (cr * ns * theta[s] - cs * nr * theta[r]) / (nr + ns) / (theta[r] + theta[s])
+                    total[r] += term.sum()
+        return total[1:]
+
+    at, step = np.log(estimate.theta[1:]), 1e-5
+    scores = np.array([score(rows, at) for rows in units])
+    np.testing.assert_allclose(scores.sum(0), 0, atol=1e-8)
+    nudges = step * np.eye(3)
+    H = np.array([[(score(u, at - e) - score(u, at + e)) / (2 * step) for e in nudges] for u in units])
+    B = np.linalg.inv(H.sum(0))
+    for r in range(3):
+        b = B[r]
+        omega = np.array([[b @ ((g == h) * H[g] - H[g] @ B @ H[h]) @ b for h in range(4)] for g in range(4)])
+        variance = np.sum((scores @ b) ** 2) * B[r, r] / np.trace(omega)
+        assert estimate.standard_error[r + 1] / estimate.theta[r + 1] == pytest.approx(np.sqrt(variance), rel=1e-6)
+        freedom = np.trace(omega) ** 2 / np.trace(omega @ omega)
+        assert np.asarray(estimate.degrees_of_freedom)[r + 1] == pytest.approx(freedom, rel=1e-6)
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_equal_units_have_one_degree_of_freedom_less_than_units(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "UNITS_AT_ONCE", -(-7 // blocks))
+    one = random_counts(4)
+    clicked = np.concatenate([one.clicked] * 7)
+    clicked[::25, 0] += np.arange(7) % 2  # else no unit differs, and the error is 0
+    same = Counts.from_dense(np.concatenate([one.shown + 1] * 7), clicked, offsets=np.arange(8) * 25)
+    for estimator in (Conditional(), Harvesting(), Harvesting("all")):
+        estimate = estimator.fit(same)
+        np.testing.assert_allclose(estimate.degrees_of_freedom, [np.inf, 6, 6, 6], rtol=0.01)
+        assert "few independent units: intervals are 1.2 times as wide" in estimate.note
+
+
+def test_what_single_units_tell_has_no_error_and_no_interval() -> None:
+    # Rank 2 is compared by both queries, rank 3 by the second only.
+    counts = Counts.from_dense([[9, 9, 0], [9, 9, 9]], [[4, 3, 0], [5, 3, 1]], offsets=[0, 1, 2])
+    alone = Counts.from_dense([[9, 9, 9], [5, 5, 5]], [[4, 3, 1], [2, 2, 1]], offsets=[0, 2])
+    for estimator in (Conditional(), Harvesting("all"), Harvesting()):
+        estimate = estimator.fit(alone)
+        assert np.isnan(estimate.standard_error[1:]).all()
+        assert estimate.confidence_interval() == ((1, 1), (0, np.inf), (0, np.inf))
+        assert "no standard error at rank 2 and 3: every comparison it rests on comes from one unit" in estimate.note
+        assert np.isfinite(estimator.fit(counts).standard_error[1])
 
 
 def test_known_bias_leaves_only_relevance() -> None:
@@ -151,10 +222,13 @@ def test_jackknife_of_a_ratio_by_hand() -> None:
 
 def test_intervals_hold_theta_and_stay_positive() -> None:
     estimate = Conditional().fit(random_counts(0))
-    ends = estimate.confidence_interval(0.95)
+    ends = np.array(estimate.confidence_interval(0.95))
     assert np.all(ends[1:, 0] > 0)
     assert np.all((ends[:, 0] <= estimate.theta) & (estimate.theta <= ends[:, 1]))
     np.testing.assert_allclose(ends[:, 0] * ends[:, 1], estimate.theta**2)
+    reach = stats.t.ppf(0.975, estimate.degrees_of_freedom) * estimate.standard_error / estimate.theta
+    np.testing.assert_allclose(ends[:, 1], estimate.theta * np.exp(reach))
+    assert all(theta in interval for theta, interval in zip(estimate.theta, estimate.confidence_interval()))
     with pytest.raises(ValueError, match=r"level is 1\.5"):
         estimate.confidence_interval(1.5)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ranktrial.position_bias.auto import Auto
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
 from ranktrial.position_bias.em import EM
 from ranktrial.position_bias.harvesting import Harvesting
-from ranktrial.position_bias.identifiability import NotIdentifiable, identifiability
+from ranktrial.position_bias.identifiability import PAIRS, NotIdentifiable, identifiability
 from ranktrial.position_bias.model import Estimator
 
 ESTIMATORS: list[Estimator] = [Conditional(), Harvesting(), Harvesting("pivot"), Harvesting("all"), EM(), Auto()]
@@ -39,7 +41,13 @@ def test_effective_pairs_by_hand() -> None:
         ),
         # A document moves, but nobody clicks it.
         ([[5, 0], [0, 5], [5, 5]], [[3, 0], [0, 2], [0, 0]], "rank 2 shares no clicked document with rank 1"),
-        ([[5, 0, 5], [5, 0, 5]], [[3, 0, 1], [2, 0, 1]], "nothing was shown at rank 2"),
+        ([[5, 0, 5], [5, 0, 5]], [[3, 0, 1], [2, 0, 1]], "no document that was ever clicked stood at rank 2"),
+        # Documents were shown at ranks 2 and 3, but nobody ever clicked them.
+        (
+            [[5, 0, 0], [0, 5, 0], [0, 0, 5]],
+            [[3, 0, 0], [0, 0, 0], [0, 0, 0]],
+            "no document that was ever clicked stood at rank 2 and 3: no comparison with rank 1",
+        ),
         ([[5, 5]], [[0, 2]], "nothing was clicked at rank 1"),
         # All clicks on what moved fell on rank 1: theta_2 could be anything from 0 up.
         ([[5, 5], [0, 5]], [[3, 0], [0, 2]], "no click leads from rank 2 to rank 1"),
@@ -51,6 +59,24 @@ def test_logs_that_cannot_tell_are_refused(
 ) -> None:
     with pytest.raises(NotIdentifiable, match=message):
         estimator.fit(Counts.from_dense(shown, clicked))
+
+
+@given(st.integers(0, 10_000), st.sampled_from(PAIRS))
+def test_the_same_is_said_when_documents_never_clicked_are_not_counted(seed: int, pairs: str) -> None:
+    """Live trials leave them out: the ranks where they stood must not be called empty, nor the refusal differ."""
+    rng = np.random.default_rng(seed)
+    shown = rng.poisson(1.0, (5, 4)) * (rng.random((5, 4)) < 0.6)
+    clicked = rng.binomial(shown, [0.5, 0.4, 0.3, 0.2]) * (rng.random((5, 1)) < 0.6)
+    ever = clicked.sum(1) > 0
+    every, some = Counts.from_dense(shown, clicked), Counts.from_dense(shown[ever], clicked[ever])
+    full, fewer = identifiability(every, pairs=pairs), identifiability(some, pairs=pairs)
+    assert full.problem == fewer.problem
+    absent = [str(r + 1) for r in range(4) if shown[ever, r].sum() == 0]
+    said = "" if full.problem is None else full.problem
+    if absent and clicked[:, 0].any():
+        assert f"ever clicked stood at rank {' and '.join(filter(None, (', '.join(absent[:-1]), absent[-1])))}:" in said
+    else:
+        assert "stood" not in said
 
 
 def test_each_estimator_needs_its_own_links() -> None:

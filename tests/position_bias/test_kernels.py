@@ -120,6 +120,19 @@ def test_paired_clicks_equal_their_numpy_twin() -> None:
             assert pairs[r, s] == pytest.approx(np.sum((2 * n * m / (n + m))[c + e > 0]), abs=1e-9)
 
 
+def test_sums_by_unit_are_the_sums_of_their_rows() -> None:
+    shown, clicked = log_of(7)
+    theta, offsets = np.array([1.0, 0.6, 0.3, 0.3, 0.2, 0.1]), np.array([0, 1, 1, 15, 40])
+    gradients, informations = _kernels.conditional_terms(shown, clicked, theta, offsets)
+    wins = _kernels.paired_clicks_by_unit(shown, clicked, offsets)
+    for g in range(4):
+        rows = slice(offsets[g], offsets[g + 1])
+        _, gradient, information = _kernels.conditional_equation(shown[rows], clicked[rows], theta)
+        np.testing.assert_array_equal(gradients[g], gradient)
+        np.testing.assert_array_equal(informations[g], information)
+        np.testing.assert_array_equal(wins[g], _kernels.paired_clicks(shown[rows], clicked[rows])[0])
+
+
 def test_counting_equals_its_numpy_twin() -> None:
     rng = np.random.default_rng(6)
     rankings = np.array([rng.permutation(7)[:4] for _ in range(200)])

@@ -1,4 +1,4 @@
-"""What does plain A/B traffic say about Delta? No click model, no position bias: what any other estimate is checked against.
+"""Estimates of Delta from plain A/B traffic: no click model, no position bias; what any other estimate is checked against.
 
 * "weighted": the paper's x = (1[A]/P(A) - 1[B]/P(B)) clicks.
 * "means": the difference of the two arms' mean clicks, 2-3 times less variance.

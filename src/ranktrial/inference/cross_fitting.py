@@ -1,4 +1,4 @@
-"""From which impressions may a guess be made that values this one? From any that do not include it.
+"""Cross-fitting: every impression is valued with a guess made from impressions that do not include it.
 
 * "folds": units are dealt out to folds in the order in which they came; each fold is valued with a guess from all the others.
   Uses the log best. Right where impressions do not depend on each other, so not quite where the policy was changed in the light

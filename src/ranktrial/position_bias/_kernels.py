@@ -1,6 +1,6 @@
 """Compiled loops over counts per (document, rank): counting, one EM sweep, the conditional equation, pairs of ranks.
 
-Rows are documents, columns are ranks. Plain NumPy twins of these loops are in ``tests/users/test_position_kernels.py``.
+Rows are documents, columns are ranks. Plain NumPy twins of these loops are in ``tests/position_bias/test_kernels.py``.
 """
 
 from __future__ import annotations
@@ -99,6 +99,18 @@ def conditional_equation(exposed: Any, clicked: Any, theta: Any) -> Any:
 
 
 @nb.njit(cache=True)
+def conditional_terms(exposed: Any, clicked: Any, theta: Any, offsets: Any) -> Any:
+    """Gradient and information of ``conditional_equation`` per unit; unit g has the rows offsets[g] to offsets[g + 1]."""
+    units, k = len(offsets) - 1, exposed.shape[1]
+    gradients = np.empty((units, k))
+    informations = np.empty((units, k, k))
+    for g in range(units):
+        rows = slice(offsets[g], offsets[g + 1])
+        _, gradients[g], informations[g] = conditional_equation(exposed[rows], clicked[rows], theta)
+    return gradients, informations
+
+
+@nb.njit(cache=True)
 def paired_clicks(exposed: Any, clicked: Any) -> Any:
     """For every pair of ranks, the clicks that an even comparison can use, and the number of even pairs.
 
@@ -125,6 +137,17 @@ def paired_clicks(exposed: Any, clicked: Any) -> Any:
                     pairs[r, s] += 2.0 * a * b / (a + b)
                     pairs[s, r] = pairs[r, s]
     return wins, pairs
+
+
+@nb.njit(cache=True)
+def paired_clicks_by_unit(exposed: Any, clicked: Any, offsets: Any) -> Any:
+    """``wins`` of ``paired_clicks`` per unit."""
+    units, k = len(offsets) - 1, exposed.shape[1]
+    wins = np.empty((units, k, k))
+    for g in range(units):
+        rows = slice(offsets[g], offsets[g + 1])
+        wins[g] = paired_clicks(exposed[rows], clicked[rows])[0]
+    return wins
 
 
 @nb.njit(cache=True)

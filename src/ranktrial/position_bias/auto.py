@@ -1,4 +1,4 @@
-"""Which estimator of position bias suits this log?
+"""The choice of an estimator of position bias for a log, by the error that each expects.
 
 Per-document EM is biased on short logs and its own error estimate does not show it; the estimators that eliminate
 relevance have no such bias, so among them the estimated error decides, and they differ in what they can use:
@@ -20,7 +20,15 @@ from ranktrial.position_bias.model import Estimator, PositionBias
 
 @dataclass(frozen=True)
 class Auto:
-    """The unbiased estimator with the smallest estimated error on this log; ``note`` says which and why."""
+    """The unbiased estimator with the smallest estimated error on this log; ``note`` says which and why.
+
+    >>> counts = Counts.from_dense([[10, 10], [30, 20], [20, 20]], [[4, 2], [9, 4], [8, 5]])
+    >>> bias = Auto().fit(counts)
+    >>> bias.theta.round(3), bias.method
+    (array([1.   , 0.614]), 'Conditional()')
+    >>> print(bias.note)
+    chose Conditional(): the design is not known, so each document is compared with itself; 36.7 shows per document, ...
+    """
 
     def fit(self, counts: Counts) -> PositionBias:
         candidates: list[Estimator] = [Conditional()]
@@ -36,7 +44,7 @@ class Auto:
         if not fitted:
             raise refusals[0]
         best = min(fitted, key=_error)
-        return replace(best, note=_why(counts, best, fitted, refusals))
+        return replace(best, remark=_why(counts, best, fitted, refusals))
 
 
 def _error(estimate: PositionBias) -> float:

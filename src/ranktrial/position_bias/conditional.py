@@ -1,4 +1,4 @@
-"""What is theta, whatever the relevances? The conditional estimating equation: our default.
+"""The conditional estimating equation: theta without relevances, from clicks given each document's total. Our default.
 
 Document d, shown n_dr times at rank r, is clicked C_dr times there and T_d times in all. Given T_d, its clicks fall
 on rank r in proportion to n_dr theta_r, whatever zeta_d is, so for every rank
@@ -18,11 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray
 from ranktrial.position_bias import _kernels
 from ranktrial.position_bias.counts import Counts
 from ranktrial.position_bias.identifiability import GIVEN, exposure, identifiability
-from ranktrial.position_bias.model import PositionBias, maximise, on_theta_scale, sandwich, start_theta
+from ranktrial.position_bias.model import PositionBias, by_unit, maximise, on_theta_scale, sandwich, start_theta
 
 
 @dataclass(frozen=True)
@@ -44,26 +43,35 @@ class Conditional:
     def fit(self, counts: Counts) -> PositionBias:
         report = identifiability(counts, given=self.given)
         report.require()
-        used = counts.clicked.sum(1) > 0
+        used = np.flatnonzero(counts.clicked.sum(1) > 0)
+        order, offsets = by_unit(None if counts.queries is None else counts.queries[used], len(used))
+        used = used[order]
         exposed, clicked = exposure(counts, self.given)[used], counts.clicked[used]
-        units = None if counts.queries is None else counts.queries[used]
         free = counts.clicked_ranks
         free[0] = False
 
         theta, value, steps, converged = maximise(
             lambda t: _kernels.conditional_equation(exposed, clicked, t), start_theta(counts), free, limit=self.limit
         )
-        scores, per_theta = _scores(exposed, clicked, theta)
-        information = _kernels.conditional_equation(exposed, clicked, theta)[2]
-        log_covariance = sandwich(information, scores, units, free)
-        error, covariance = on_theta_scale(log_covariance, theta, 1 / np.maximum(per_theta, 1e-300))
-        return PositionBias(theta, error, covariance, repr(self), steps, converged, report, log_likelihood=float(value))
+        log_covariance, freedom = sandwich(
+            lambda units: _kernels.conditional_terms(exposed, clicked, theta, units),
+            offsets,
+            _kernels.conditional_equation(exposed, clicked, theta)[2],
+            free,
+        )
+        clicks_per_theta = (clicked.sum(1) / (exposed @ theta)) @ exposed
+        error, covariance = on_theta_scale(log_covariance, theta, 1 / np.maximum(clicks_per_theta, 1e-300))
+        return PositionBias(
+            theta,
+            error,
+            covariance,
+            repr(self),
+            steps,
+            converged,
+            report,
+            log_likelihood=float(value),
+            degrees_of_freedom=freedom,
+        )
 
     def __repr__(self) -> str:
         return "Conditional()" if self.given == "shown" else f"Conditional(given={self.given!r})"
-
-
-def _scores(exposed: FloatArray, clicked: FloatArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Each document's term of the equation, and the clicks per unit of theta that each rank could expect."""
-    per_theta = exposed * (clicked.sum(1) / (exposed @ theta))[:, None]
-    return clicked - per_theta * theta, per_theta.sum(0)

@@ -1,4 +1,4 @@
-"""What do click models need from a log? How often each document was shown and clicked at each rank.
+"""Counts of shows and clicks per (document, rank): all that click models need from a log.
 
 These counts are sufficient for every model of this package in which clicks are independent given the ranking, they
 add up over machines and days, and their size does not grow with the log. Only documents that were (or could have
@@ -77,6 +77,9 @@ class Counts:
         """From ``(documents, k)`` tables. ``offsets`` says which rows belong to which query.
 
         Counts need not be whole numbers: expected counts are welcome.
+
+        >>> Counts.from_dense([[9, 9], [4, 5], [7, 0]], [[3, 1], [2, 0], [1, 0]], offsets=[0, 2, 3])
+        Counts(documents=3 of 3, k=2, shows=34, clicks=7)
         """
         shown, clicked = _table("shown", shown), _table("clicked", clicked)
         if shown.shape != clicked.shape:
@@ -115,6 +118,12 @@ class Counts:
 
         ``placement`` is the design's P(document at rank), ``(n_documents, k)``, and needs ``offsets``. When the design
         changes during a log, count each version with its own placement and add the parts.
+
+        >>> shown, clicked = [[2, 0], [0, 1], [2, 1]], [[True, False], [True, True], [False, False]]
+        >>> Counts.from_impressions(shown, clicked, n_documents=3).clicked
+        array([[1., 0.],
+               [0., 1.],
+               [1., 0.]])
         """
         table, clicks = np.asarray(rankings), np.asarray(clicks, bool)
         if table.ndim != 2 or table.shape != clicks.shape:

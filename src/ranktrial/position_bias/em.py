@@ -1,4 +1,4 @@
-"""How relevant is each document, and how visible each rank? EM for the position-based model (Wang et al. 2018).
+"""EM for the position-based model (Wang et al. 2018): theta per rank and one relevance per document.
 
 On counts per (document, rank), with P(click) = theta_r zeta_d, the E-step needs per cell
 
@@ -112,7 +112,7 @@ class EM:
             log_likelihood=float(value),
             zeta=relevance,
             guessed=guessed,
-            note=self._note(theta, shown),
+            remark=self._note(theta, shown),
         )
 
     def _sweep(
@@ -149,7 +149,13 @@ class EM:
 def em_step(
     shown: FloatArray, clicked: FloatArray, theta: FloatArray, zeta: FloatArray, prior: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[FloatArray, FloatArray, float]:
-    """One step of EM: the next theta and zeta, and the log-likelihood (with the prior) before it."""
+    """One step of EM: the next theta and zeta, and the log-likelihood (with the prior) before it.
+
+    >>> shown, clicked = np.array([[10.0, 10.0]]), np.array([[4.0, 2.0]])
+    >>> theta, zeta, value = em_step(shown, clicked, np.array([1.0, 0.8]), np.array([0.5]))
+    >>> theta.round(3), zeta.round(3), round(value, 2)
+    (array([1.   , 0.733]), array([0.367]), -12.85)
+    """
     examined, relevant = np.empty_like(theta), np.empty_like(zeta)
     value = float(_kernels.em_sweep(shown, clicked, theta, zeta, examined, relevant))
     a, b = prior[0] - 1, prior[1] - 1

@@ -1,4 +1,4 @@
-"""What is theta, from documents that happened to stand at two ranks? Intervention harvesting (Agarwal et al. 2019).
+"""Intervention harvesting (Agarwal et al. 2019): theta from documents that happened to stand at two ranks.
 
 A document shown at ranks r and s is its own control: its click rates there differ by theta_r / theta_s. Weighing each
 document by its even pairs n_r n_s / (n_r + n_s) gives, for every pair of ranks, the ratio of
@@ -21,10 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranktrial import checks
-from ranktrial.arrays import BoolArray, FloatArray
+from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.position_bias import _kernels
 from ranktrial.position_bias.counts import Counts
 from ranktrial.position_bias.identifiability import GIVEN, PAIRS, edges, exposure, identifiability
-from ranktrial.position_bias.model import PositionBias, maximise, on_theta_scale, sandwich, start_theta
+from ranktrial.position_bias.model import PositionBias, by_unit, maximise, on_theta_scale, sandwich, start_theta
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,28 @@ class Harvesting:
         theta, value, steps, converged = maximise(
             lambda t: bradley_terry(wins, t), start_theta(counts), free, limit=self.limit
         )
-        scores = _scores(exposure(counts, given), counts.clicked, theta, used)
-        log_covariance = sandwich(bradley_terry(wins, theta)[2], scores, counts.queries, free)
+        order, offsets = by_unit(counts.queries, len(counts.shown))
+        exposed, clicked = exposure(counts, given)[order], counts.clicked[order]
+
+        def terms(units: IntArray) -> tuple[FloatArray, FloatArray]:
+            return _slopes(np.where(used, _kernels.paired_clicks_by_unit(exposed, clicked, units), 0.0), theta)
+
+        log_covariance, freedom = sandwich(terms, offsets, _slopes(wins, theta)[1], free)
         # Near theta_r = 0: sum_s A_rs = theta_r sum_s A_sr / theta_s, and one click adds about 1/2 per pair.
         rivals = np.divide(wins, theta[:, None], out=np.zeros_like(wins), where=theta[:, None] > 0).sum(0)
         one_click = 0.5 * used.sum(0) / np.maximum(rivals, 1e-300)
         error, covariance = on_theta_scale(log_covariance, theta, one_click)
-        note = "weights from what was shown" if given == "shown" else "weights from the design's placement"
         return PositionBias(
-            theta, error, covariance, repr(self), steps, converged, report, log_likelihood=float(value), note=note
+            theta,
+            error,
+            covariance,
+            repr(self),
+            steps,
+            converged,
+            report,
+            log_likelihood=float(value),
+            degrees_of_freedom=freedom,
+            remark="weights from what was shown" if given == "shown" else "weights from the design's placement",
         )
 
     def __repr__(self) -> str:
@@ -76,23 +90,19 @@ class Harvesting:
 
 def bradley_terry(wins: FloatArray, theta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
     """Value, gradient and information in log theta of sum_rs A_rs log(theta_r / (theta_r + theta_s))."""
-    both = theta[:, None] + theta
-    share = np.divide(theta[:, None], both, out=np.zeros_like(wins), where=both > 0)
     seen = wins > 0
-    value = float(np.sum(wins[seen] * np.log(share[seen])))
-    total = wins + wins.T
+    return float(np.sum(wins[seen] * np.log(_shares(theta)[seen]))), *_slopes(wins, theta)
+
+
+def _slopes(wins: FloatArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Gradient and information of that, for one table of wins or many, ``(..., k, k)``."""
+    share = _shares(theta)
+    total = wins + wins.swapaxes(-1, -2)
     curvature = total * share * share.T
-    return value, np.sum(wins - total * share, 1), np.diag(curvature.sum(1)) - curvature
+    information = np.eye(len(theta)) * curvature.sum(-1)[..., None] - curvature
+    return np.sum(wins - total * share, -1), information
 
 
-def _scores(exposed: FloatArray, clicked: FloatArray, theta: FloatArray, used: BoolArray) -> FloatArray:
-    """Each document's term of the equations."""
-    scores = np.zeros_like(clicked)
-    for r, s in np.argwhere(np.triu(used)):
-        a, b = exposed[:, r], exposed[:, s]
-        weight = np.divide(1.0, a + b, out=np.zeros_like(a), where=(a > 0) & (b > 0))
-        if theta[r] + theta[s] > 0:
-            term = weight * (clicked[:, r] * b * theta[s] - clicked[:, s] * a * theta[r]) / (theta[r] + theta[s])
-            scores[:, r] += term
-            scores[:, s] -= term
-    return scores
+def _shares(theta: FloatArray) -> FloatArray:
+    both = theta[:, None] + theta
+    return np.divide(theta[:, None], both, out=np.zeros_like(both), where=both > 0)

@@ -1,9 +1,12 @@
-"""Can position bias be told from relevance in this log at all?
+"""Identifiability of position bias: which ranks of a log can be compared, and whether that suffices.
 
 Two ranks can be compared only through documents that stood at both and were clicked at one of them. Draw an edge
 between such ranks: theta is identified exactly when the graph connects all ranks. It must also do so in both
 directions: when no click below ever falls on a document that also stood above, the ratio of the two is not bounded
 away from zero.
+
+Documents that were never clicked add nothing to this, so a log may be counted without them: what is said of ranks must be
+true either way.
 """
 
 from __future__ import annotations
@@ -23,7 +26,14 @@ GIVEN = ("shown", "design")
 
 
 class NotIdentifiable(ValueError):  # noqa: N818 (reads as what it says)
-    """The log cannot tell position bias from relevance; the message names the ranks."""
+    """The log cannot tell position bias from relevance; the message names the ranks.
+
+    >>> from ranktrial.position_bias import Conditional
+    >>> Conditional().fit(Counts.from_dense([[9, 0], [0, 9]], [[5, 0], [0, 0]]))
+    Traceback (most recent call last):
+    ...
+    ranktrial.position_bias.identifiability.NotIdentifiable: no document that was ever clicked stood at rank 2: ...
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +47,14 @@ class Identifiability:
         components: groups of ranks (from 0) that can be compared with each other; one group is what is needed.
         unclicked: ranks that were shown and never clicked, where theta is estimated as 0.
         problem: why theta is not identified, or None.
+
+    >>> report = identifiability(Counts.from_dense([[4, 12, 0], [0, 5, 5]], [[2, 3, 0], [0, 2, 1]]))
+    >>> print(report)
+    identified: all ranks are compared, most weakly 2 and 3 (5 effective pairs)
+    >>> report.pairs
+    array([[0., 6., 0.],
+           [6., 0., 5.],
+           [0., 5., 0.]])
     """
 
     pairs: FloatArray
@@ -47,6 +65,7 @@ class Identifiability:
 
     @property
     def identified(self) -> bool:
+        """Whether theta can be estimated."""
         return self.problem is None
 
     @property
@@ -69,7 +88,7 @@ class Identifiability:
             return f"not identified: {self.problem}"
         r, s, pairs = self.weakest
         text = f"identified: all ranks are compared, most weakly {r + 1} and {s + 1} ({pairs:.4g} effective pairs)"
-        return text + (f"; no clicks at rank {_ranks(self.unclicked)}" if self.unclicked else "")
+        return text + (f"; no clicks at rank {ranks_text(self.unclicked)}" if self.unclicked else "")
 
 
 def identifiability(counts: Counts, *, pairs: str = "all", given: str = "shown") -> Identifiability:
@@ -86,7 +105,7 @@ def identifiability(counts: Counts, *, pairs: str = "all", given: str = "shown")
     clicks = counts.clicked.sum(0)
     unclicked = tuple(int(r) for r in np.flatnonzero((counts.shown.sum(0) > 0) & (clicks == 0)))
     components = _groups(even > 0)
-    return Identifiability(even, wins, components, unclicked, _problem(counts, wins, components, pairs))
+    return Identifiability(even, wins, components, unclicked, _problem(counts, exposed, wins, components, pairs))
 
 
 def exposure(counts: Counts, given: str) -> FloatArray:
@@ -109,24 +128,27 @@ def edges(k: int, pairs: str) -> BoolArray:
     return np.asarray(r[:, None] != r)
 
 
-def shows_problem(counts: Counts) -> str | None:
-    """What no estimator of theta can do without: shows at every rank, and a click at the first."""
-    empty = np.flatnonzero(counts.shown.sum(0) == 0)
-    if len(empty):
-        return f"nothing was shown at rank {_ranks(empty)}"
+def first_rank_problem(counts: Counts) -> str | None:
+    """What no estimator of theta can do without: a click at the first rank."""
     if counts.clicked[:, 0].sum() == 0:
         return "nothing was clicked at rank 1, by which theta is scaled"
     return None
 
 
-def _problem(counts: Counts, wins: FloatArray, components: tuple[tuple[int, ...], ...], pairs: str) -> str | None:
-    problem = shows_problem(counts)
+def _problem(
+    counts: Counts, exposed: FloatArray, wins: FloatArray, components: tuple[tuple[int, ...], ...], pairs: str
+) -> str | None:
+    problem = first_rank_problem(counts)
     if problem is not None:
         return problem
+    ever = counts.clicked.sum(1) > 0
+    never = np.flatnonzero((counts.shown.sum(0) == 0) | (exposed[ever].sum(0) == 0))
+    if len(never):
+        return f"no document that was ever clicked stood at rank {ranks_text(never)}: no comparison with rank 1"
     through = {"all": "", "adjacent": " through neighbouring ranks", "pivot": " directly"}[pairs]
     apart = [r for group in components if 0 not in group for r in group]
     if apart:
-        return f"rank {_ranks(apart)} shares no clicked document with rank 1{through}"
+        return f"rank {ranks_text(apart)} shares no clicked document with rank 1{through}"
     # A rank never clicked has theta = 0: no link needed. The others must be reached from rank 1 and reach it.
     clicked = counts.clicked_ranks
     links = (wins > 0) & clicked & clicked[:, None]
@@ -142,7 +164,7 @@ def _problem(counts: Counts, wins: FloatArray, components: tuple[tuple[int, ...]
         ),
     ):
         if lost.any():
-            return text.format(_ranks(np.flatnonzero(lost)), through)
+            return text.format(ranks_text(np.flatnonzero(lost)), through)
     return None
 
 
@@ -162,6 +184,11 @@ def _reached(links: BoolArray, start: int = 0) -> BoolArray:
     return seen
 
 
-def _ranks(ranks: object) -> str:
+def ranks_text(ranks: object) -> str:
+    """Ranks counted from 0, as people name them.
+
+    >>> ranks_text([0, 2, 3])
+    '1, 3 and 4'
+    """
     numbers = [str(int(r) + 1) for r in np.asarray(ranks).tolist()]
     return numbers[0] if len(numbers) == 1 else ", ".join(numbers[:-1]) + " and " + numbers[-1]

@@ -1,4 +1,4 @@
-"""How sure is an estimate of theta, without trusting its model? Leave out one group of the log at a time.
+"""The delete-a-group jackknife: standard errors of theta that trust no model, from the log without each group.
 
 Groups should be whatever is independent: random impressions, users, days. The replicates also carry theta's
 uncertainty into anything computed from it: recompute that number with each replicate and apply
@@ -18,7 +18,14 @@ from ranktrial.position_bias.model import Estimator, PositionBias
 
 
 def replicates(estimator: Estimator, groups: Sequence[Counts]) -> tuple[PositionBias, FloatArray]:
-    """The estimate on all groups together, and theta without each of them, ``(groups, k)``."""
+    """The estimate on all groups together, and theta without each of them, ``(groups, k)``.
+
+    >>> from ranktrial.position_bias import Conditional
+    >>> days = [Counts.from_dense([[10, 10]], [clicked]) for clicked in ([4, 2], [6, 2], [5, 3], [5, 1])]
+    >>> estimate, without = replicates(Conditional(), days)
+    >>> without[:, 1].round(3)
+    array([0.375, 0.429, 0.333, 0.467])
+    """
     if len(groups) < 2:
         raise ValueError(f"a jackknife needs at least 2 groups, got {len(groups)}")
     total = Counts.merged(groups)
@@ -26,20 +33,39 @@ def replicates(estimator: Estimator, groups: Sequence[Counts]) -> tuple[Position
 
 
 def jackknife_variance(values: FloatArray) -> FloatArray:
-    """Covariance of an estimate from its delete-a-group replicates, ``(groups, dimension)``."""
+    """Covariance of an estimate from its delete-a-group replicates, ``(groups, dimension)``.
+
+    Of a mean this is the variance of the groups' means over their number:
+
+    >>> days = np.array([1.0, 4.0, 2.0, 5.0])
+    >>> without = np.array([np.delete(days, day).mean() for day in range(4)])
+    >>> jackknife_variance(without[:, None]).round(6), (days.var(ddof=1, keepdims=True) / 4).round(6)
+    (array([[0.833333]]), array([0.833333]))
+    """
     centred = values - values.mean(0)
     return np.asarray((len(values) - 1) / len(values) * centred.T @ centred)
 
 
 def with_errors(estimate: PositionBias, theta: FloatArray) -> PositionBias:
-    """The estimate with standard errors from its replicates, and intervals from t with one degree less than groups."""
+    """The estimate with standard errors from its replicates, and intervals from t with one degree less than groups.
+
+    ``jackknife`` is this on ``replicates``; use both where the replicates serve another number as well, here theta_1 + theta_2:
+
+    >>> from ranktrial.position_bias import Conditional
+    >>> days = [Counts.from_dense([[10, 10]], [clicked]) for clicked in ([4, 2], [6, 2], [5, 3], [5, 1])]
+    >>> estimate, without = replicates(Conditional(), days)
+    >>> with_errors(estimate, without).standard_error.round(3)
+    array([0.   , 0.088])
+    >>> np.sqrt(jackknife_variance(without.sum(1, keepdims=True))).round(3)
+    array([[0.088]])
+    """
     covariance = jackknife_variance(theta)
     return replace(
         estimate,
         standard_error=np.sqrt(np.diag(covariance)),
         covariance=covariance,
         degrees_of_freedom=len(theta) - 1,
-        note="; ".join(part for part in (estimate.note, f"jackknife over {len(theta)} groups") if part),
+        remark="; ".join(part for part in (estimate.remark, f"jackknife over {len(theta)} groups") if part),
     )
 
 
@@ -47,5 +73,11 @@ def jackknife(estimator: Estimator, groups: Sequence[Counts]) -> PositionBias:
     """The estimate with delete-a-group standard errors.
 
     20 groups are customary. Groups must all know the same: their queries, their design.
+
+    >>> from ranktrial.position_bias import Conditional
+    >>> days = [Counts.from_dense([[10, 10]], [clicked]) for clicked in ([4, 2], [6, 2], [5, 3], [5, 1])]
+    >>> bias = jackknife(Conditional(), days)
+    >>> bias.theta, bias.standard_error.round(4), bias.degrees_of_freedom
+    (array([1. , 0.4]), array([0.   , 0.088]), 3)
     """
     return with_errors(*replicates(estimator, groups))

@@ -1,4 +1,4 @@
-"""What an estimate of position bias looks like, whoever made it, and the arithmetic that the estimators share.
+"""An estimate of position bias, whoever made it, and the arithmetic that the estimators share.
 
 Every estimator is a small value object with ``fit(counts) -> PositionBias``. Theta is relative: only ratios of
 examination probabilities are identified from clicks, so theta_1 = 1 everywhere.
@@ -15,8 +15,12 @@ from scipy import stats
 
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.interval import Interval
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.identifiability import Identifiability
+from ranktrial.position_bias.identifiability import Identifiability, ranks_text
+
+FEW = 10  # degrees of freedom, below which an estimate says that its intervals are wide for want of units
+UNITS_AT_ONCE = 4096  # that a variance is added up from: bounds memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +38,20 @@ class PositionBias:
         log_likelihood: at the estimate; of the clicks given each document's total for the conditional equation.
         zeta: relevance of every document of the data set, from models that estimate it.
         guessed: documents that were never shown: their zeta is the mean (or the regression's prediction).
-        degrees_of_freedom: of the t distribution behind ``confidence_interval``.
-        note: why this estimator, what to beware of.
+        degrees_of_freedom: of the t distribution behind ``confidence_interval``, one number or one per rank; few where few
+            independent units (queries, or documents if queries are not known) have the evidence.
+        remark: why this estimator, what to beware of.
+
+    >>> from ranktrial.position_bias import Conditional
+    >>> bias = Conditional().fit(Counts.from_dense([[10, 10], [30, 20], [20, 20]], [[4, 2], [9, 4], [8, 5]]))
+    >>> bias
+    PositionBias by Conditional()
+    rank  theta   +-
+       1  1.0000  0.0000
+       2  0.6137  0.0392
+    few independent units: intervals are 2.3 times as wide as from many (t with 1.9 degrees of freedom at rank 2)
+    >>> print(f"{bias.confidence_interval()[1]:.2f}")
+    0.46 to 0.82
     """
 
     theta: FloatArray
@@ -48,21 +64,45 @@ class PositionBias:
     log_likelihood: float | None = None
     zeta: FloatArray | None = None
     guessed: BoolArray | None = None
-    degrees_of_freedom: float = float("inf")
-    note: str = ""
+    degrees_of_freedom: float | FloatArray = float("inf")
+    remark: str = ""
 
     @property
     def k(self) -> int:
+        """Number of ranks."""
         return len(self.theta)
 
-    def confidence_interval(self, level: float = 0.95) -> FloatArray:
-        """Lower and upper ends per rank, ``(k, 2)``, symmetric on the log scale as a ratio wants it."""
+    @property
+    def note(self) -> str:
+        """The remark, and what few independent units do to errors and intervals."""
+        notes = [self.remark]
+        freedom = np.broadcast_to(self.degrees_of_freedom, self.k)
+        alone = np.flatnonzero(np.isnan(freedom))
+        if len(alone):
+            notes.append(
+                f"no standard error at rank {ranks_text(alone)}: every comparison it rests on comes from one unit"
+            )
+        least = int(np.argmin(np.where(np.isnan(freedom), np.inf, freedom)))
+        if freedom[least] < FEW:
+            wider = stats.t.ppf(0.975, freedom[least]) / stats.norm.ppf(0.975)
+            notes.append(
+                f"few independent units: intervals are {wider:.1f} times as wide as from many "
+                f"(t with {freedom[least]:.1f} degrees of freedom at rank {least + 1})"
+            )
+        return "; ".join(note for note in notes if note)
+
+    def confidence_interval(self, level: float = 0.95) -> tuple[Interval, ...]:
+        """One interval per rank, symmetric on the log scale as a ratio wants it; 0 to infinity where there is no error."""
         checks.between("level", level, 0, 1, open_ends=True)
-        z = float(stats.t.ppf(0.5 + level / 2, self.degrees_of_freedom))
+        t = np.where(self.standard_error > 0, stats.t.ppf(0.5 + level / 2, self.degrees_of_freedom), 0.0)
+        reach = t * self.standard_error
         positive = self.theta > 0
-        factor = np.exp(z * self.standard_error / np.where(positive, self.theta, 1.0))
-        low = np.where(positive, self.theta / factor, 0.0)
-        return np.stack([low, np.where(positive, self.theta * factor, z * self.standard_error)], 1)
+        with np.errstate(over="ignore"):
+            factor = np.exp(reach / np.where(positive, self.theta, 1.0))
+        low, high = np.where(positive, self.theta / factor, 0.0), np.where(positive, self.theta * factor, reach)
+        unknown = np.isnan(self.standard_error)
+        low, high = np.where(unknown, 0.0, low), np.where(unknown, np.inf, high)
+        return tuple(Interval(*ends) for ends in zip(low.tolist(), high.tolist()))
 
     def to_dict(self) -> dict[str, object]:
         """Plain numbers for JSON; relevances are left out."""
@@ -84,24 +124,31 @@ class PositionBias:
 
 
 class Estimator(Protocol):
-    """Anything that estimates position bias from counts."""
+    """Anything that estimates position bias from counts.
+
+    >>> from ranktrial.position_bias import EM, Conditional
+    >>> counts = Counts.from_dense([[10, 10], [20, 20]], [[4, 2], [8, 4]])
+    >>> estimators: list[Estimator] = [EM(), Conditional()]
+    >>> [estimator.fit(counts).theta.round(6).tolist() for estimator in estimators]
+    [[1.0, 0.5], [1.0, 0.5]]
+    """
 
     def fit(self, counts: Counts) -> PositionBias: ...
 
 
-Objective = Callable[[FloatArray], tuple[float, FloatArray, FloatArray]]
+LogLikelihood = Callable[[FloatArray], tuple[float, FloatArray, FloatArray]]
 
 
 def maximise(
-    objective: Objective, start: FloatArray, free: BoolArray, *, limit: int, highest: float = np.inf
+    likelihood: LogLikelihood, start: FloatArray, free: BoolArray, *, limit: int, highest: float = np.inf
 ) -> tuple[FloatArray, float, int, bool]:
-    """Newton's method on log theta for a concave objective; returns theta, its value, steps taken, success.
+    """Newton's method on log theta for a concave function; returns theta, its value, steps taken, success.
 
-    The objective gives value, gradient and information (minus the second derivative). Steps are halved until the value
+    The function gives value, gradient and information (minus the second derivative). Steps are halved until the value
     does not fall, and never change a theta by more than a factor e^2 or beyond ``highest``.
     """
     theta = start.copy()
-    value, gradient, information = objective(theta)
+    value, gradient, information = likelihood(theta)
     for step in range(1, limit + 1):
         loose = free & ~((theta >= highest) & (gradient > 0))
         move = np.zeros_like(theta)
@@ -109,7 +156,7 @@ def maximise(
         move *= min(1.0, 2.0 / max(np.abs(move).max(), 1e-300))
         for _ in range(40):
             candidate = np.where(loose, np.minimum(theta * np.exp(move), highest), theta)
-            new = objective(candidate)
+            new = likelihood(candidate)
             if new[0] >= value - 1e-12 * abs(value):
                 break
             move /= 2
@@ -125,21 +172,65 @@ def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.lstsq(matrix, right, rcond=None)[0])
 
 
-def sandwich(information: FloatArray, scores: FloatArray, units: IntArray | None, free: BoolArray) -> FloatArray:
-    """Covariance of log theta from one score per document and rank, summed within units; zero where theta is fixed.
+def by_unit(units: IntArray | None, n: int) -> tuple[IntArray, IntArray]:
+    """Rows in the order of their units, and offsets: unit g has the rows offsets[g] to offsets[g + 1] of that order.
 
-    Scores add up to zero at the estimate, so few units make it too small: corrected by G / (G - 1), and nan for one unit.
+    >>> by_unit(np.array([7, 3, 7]), 3)
+    (array([1, 0, 2]), array([0, 1, 3]))
     """
-    if units is not None:
-        _, unit = np.unique(units, return_inverse=True)
-        grouped = np.zeros((unit.max(initial=-1) + 1, scores.shape[1]))
-        np.add.at(grouped, unit, scores)
-        scores = grouped
-    correction = len(scores) / (len(scores) - 1) if len(scores) > 1 else np.nan
-    bread = np.linalg.pinv(information[np.ix_(free, free)])
-    covariance = np.zeros_like(information)
-    covariance[np.ix_(free, free)] = correction * bread @ (scores[:, free].T @ scores[:, free]) @ bread.T
-    return covariance
+    if units is None:
+        return np.arange(n), np.arange(n + 1)
+    order = np.argsort(units, kind="stable")
+    return order, np.append(np.unique(units[order], return_index=True)[1], n)
+
+
+def sandwich(
+    terms: Callable[[IntArray], tuple[FloatArray, FloatArray]],
+    offsets: IntArray,
+    information: FloatArray,
+    free: BoolArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Covariance of log theta from independent units, and the degrees of freedom of each rank's variance.
+
+    ``terms(offsets)`` gives the scores ``(units, k)`` and informations ``(units, k, k)`` of these units; ``information`` is
+    the sum of all. Scores at the estimate add up to zero, so they are smaller than at the truth, by more the fewer units
+    matter. Were the score of unit g to have variance H_g (its information, up to a common factor), the unit's part of the
+    error of log theta_r would have, with B the inverse of H = sum_g H_g and b its column r, the covariances
+
+        Omega_gh = b' (1[g = h] H_g - H_g B H_h) b.
+
+    The sum of squared parts is scaled by b' H b / trace(Omega), which makes it unbiased, and has about
+    trace(Omega)^2 / trace(Omega^2) degrees of freedom: as many as there are units, less 1, if all are alike, fewer if a few
+    units have most of the evidence (Bell and McCaffrey 2002; Imbens and Kolesar 2016). Where each comparison rests on a
+    single unit Omega is zero: nothing tells the error, which is nan.
+    """
+    some = np.ix_(free, free)
+    bread = np.linalg.pinv(information[some])
+    k = len(bread)
+    meat, cross = np.zeros((k, k)), np.zeros((k, k, k))
+    total, lost, squares = np.zeros((3, k))
+    for start in range(0, len(offsets) - 1, UNITS_AT_ONCE):
+        scores, informations = terms(offsets[start : start + UNITS_AT_ONCE + 1])
+        parts = scores[:, free] @ bread
+        meat += parts.T @ parts
+        pulls = informations[:, free][:, :, free] @ bread  # H_g B
+        moved = bread @ pulls  # B H_g B
+        weights = np.diagonal(moved, axis1=1, axis2=2)
+        own = (pulls * moved).sum(1)
+        total += weights.sum(0)
+        lost += own.sum(0)
+        squares += (weights**2 - 2 * weights * own).sum(0)
+        cross += moved.transpose(2, 1, 0) @ pulls.transpose(2, 0, 1)
+    trace = total - lost
+    told = trace > 1e-6 * total
+    scale, degrees = np.full((2, k), np.nan)
+    scale[told] = total[told] / trace[told]
+    squares += np.einsum("rij,rji->r", cross, cross)
+    degrees[told] = np.maximum(trace[told] ** 2 / squares[told], 1.0)  # it is at least 1, but for rounding
+    covariance, freedom = np.zeros_like(information), np.full(len(information), np.inf)
+    covariance[some] = meat * np.sqrt(scale * scale[:, None])
+    freedom[free] = degrees
+    return covariance, freedom
 
 
 def on_theta_scale(

@@ -1,10 +1,9 @@
-"""How relevant is a document, judging by its features? Regression-EM (Wang et al. 2018), as the paper's experiments use
-it.
+"""Regression-EM (Wang et al. 2018): position bias and relevance, with relevance from a regression on features.
 
 The E-step is that of ``em``; the M-step for zeta fits a regression to each document's expected relevance. Any
-regression will do that has the two methods of ``Regression``. The authors' is a network of 2 x 32 sigmoid units, 75
-Adam steps a round on 512 documents drawn by display frequency, for exactly 100 rounds: ``RegressionEM(model,
-features, tolerance=0)``.
+regression will do that has the two methods of ``Regression``. That of the paper's experiments is a network of 2 x 32
+sigmoid units, 75 Adam steps a round on 512 documents drawn by display frequency, for exactly 100 rounds:
+``RegressionEM(model, features, tolerance=0)``.
 """
 
 from __future__ import annotations
@@ -19,13 +18,25 @@ from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray, Numbers
 from ranktrial.position_bias import _kernels
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.identifiability import NotIdentifiable, identifiability, shows_problem
+from ranktrial.position_bias.identifiability import NotIdentifiable, first_rank_problem, identifiability, ranks_text
 from ranktrial.position_bias.model import PositionBias, start_theta
 from ranktrial.seeds import Seed, generator
 
 
 class Regression(Protocol):
-    """A model of zeta on features that keeps learning: one call of ``fit`` is one round of EM."""
+    """A model of zeta on features that keeps learning: one call of ``fit`` is one round of EM.
+
+    >>> class Mean:  # the smallest there is: features do not matter
+    ...     level = 0.5
+    ...     def predict(self, features):
+    ...         return np.full(len(features), self.level)
+    ...     def fit(self, features, targets, weights, rng):
+    ...         self.level = np.average(targets, weights=weights)
+    >>> model: Regression = Mean()
+    >>> model.fit(np.ones((2, 1)), np.array([0.2, 0.8]), np.array([3.0, 1.0]), np.random.default_rng(0))
+    >>> model.predict(np.ones((2, 1))).round(2)
+    array([0.35, 0.35])
+    """
 
     def predict(self, features: Numbers) -> FloatArray:
         """Relevance of each row, between 0 and 1."""
@@ -61,6 +72,18 @@ class RegressionEM:
             many drawn once; None for all. Theta itself is estimated from all.
         authors_rows: a slip of the authors' code: train on the features of the first documents of the data set
             instead of those of the documents shown (the same once every document has been shown).
+        seed: of the draws of documents and of the regression's own.
+
+    >>> class Mean:  # the smallest regression there is: features do not matter
+    ...     level = 0.5
+    ...     def predict(self, features):
+    ...         return np.full(len(features), self.level)
+    ...     def fit(self, features, targets, weights, rng):
+    ...         self.level = np.average(targets, weights=weights)
+    >>> counts = Counts.from_dense([[10, 10], [20, 20]], [[4, 2], [8, 4]])
+    >>> estimate = RegressionEM(Mean(), np.ones((2, 1)), limit=1000, tolerance=0).fit(counts)
+    >>> estimate.theta.round(3), estimate.zeta.round(3)
+    (array([1. , 0.5]), array([0.4, 0.4]))
     """
 
     model: Regression
@@ -77,9 +100,8 @@ class RegressionEM:
     def fit(self, counts: Counts) -> PositionBias:
         features = self._checked_features(counts)
         model = copy.deepcopy(self.model)
-        problem = shows_problem(counts)
-        if self.theta is None and problem is not None:
-            raise NotIdentifiable(problem)
+        if self.theta is None:
+            self._require_shows(counts)
         seen = counts.seen
         shown, clicked, documents = counts.shown[seen], counts.clicked[seen], counts.documents[seen]
         shows, shows_of_rank = shown.sum(1), shown.sum(0)
@@ -141,8 +163,16 @@ class RegressionEM:
             log_likelihood=path[-1],
             zeta=np.asarray(model.predict(features), np.float64),
             guessed=guessed,
-            note="standard errors by jackknife only; theta leans on the regression being right",
+            remark="standard errors by jackknife only; theta leans on the regression being right",
         )
+
+    def _require_shows(self, counts: Counts) -> None:
+        empty = np.flatnonzero(counts.shown.sum(0) == 0)
+        if len(empty):
+            raise NotIdentifiable(f"these counts have no shows at rank {ranks_text(empty)}")
+        problem = first_rank_problem(counts)
+        if problem is not None:
+            raise NotIdentifiable(problem)
 
     def _checked_features(self, counts: Counts) -> Numbers:
         features = np.asarray(self.features)

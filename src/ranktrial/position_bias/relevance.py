@@ -1,4 +1,4 @@
-"""How relevant is each document, roughly? For estimators that are right with any guess: steady, not unbiased.
+"""Shrunken guesses of relevance from clicks and theta, for estimators that are right with any guess: steady, not unbiased.
 
 Over a log document d was examined E_d = sum_r shown_dr theta_r times in expectation and clicked C_d times, about zeta_d E_d;
 a raw rate C_d / E_d is noise where E_d is small. Instead
@@ -30,6 +30,13 @@ class Examinations:
         clicks: C_d.
         examined: E_d, the sum of theta at the ranks where it was shown.
         squared: The sum of theta^2 there; C_d has variance zeta_d E_d - zeta_d^2 squared_d.
+
+    >>> theta = np.array([1.0, 0.5])
+    >>> day = Examinations.from_counts(np.array([[10.0, 10], [0, 20]]), np.array([[4.0, 2], [0, 1]]), theta)
+    >>> day.clicks, day.examined
+    (array([6., 1.]), array([15., 10.]))
+    >>> (day + day - day).examined
+    array([15., 10.])
     """
 
     clicks: FloatArray
@@ -77,12 +84,23 @@ def relevance_guess(
     """A shrunken guess of zeta per document from counts per (document, rank); 0.3 where nothing is known at all.
 
     ``inputs`` are columns that may tell relevant documents from others, such as ``rankings.list_inputs``.
+
+    Three documents of a query; their clicks per examination are 0.9, 0.13 and 0, the last from few shows:
+
+    >>> shown, clicked = np.array([[20.0, 20], [20, 20], [2, 2]]), np.array([[18.0, 9], [3, 1], [0, 0]])
+    >>> relevance_guess(shown, clicked, np.array([1.0, 0.5]), np.array([0, 3])).round(2)
+    array([0.83, 0.2 , 0.34])
     """
     return shrunken_guess(Examinations.from_counts(shown, clicked, theta), offsets, inputs)
 
 
 def shrunken_guess(seen: Examinations, offsets: IntArray, inputs: FloatArray | None = None) -> FloatArray:
-    """The same from what has been added up per document."""
+    """``relevance_guess`` from what has been added up per document.
+
+    >>> seen = Examinations(np.array([8.0, 1, 3]), examined=np.array([10.0, 10, 10]), squared=np.array([8.0, 8, 8]))
+    >>> shrunken_guess(seen, np.array([0, 3])).round(2)
+    array([0.5 , 0.32, 0.37])
+    """
     guess = np.full(len(seen.clicks), seen.mean)
     if inputs is not None:
         guess = np.clip(guess + _explained(seen, guess, offsets, inputs), *GUESSES)

@@ -1,5 +1,4 @@
-"""Do people trust high ranks? Affine click rates, P(click d at rank r) = slope_r zeta_d + intercept_r (Agarwal et al.
-2019).
+"""Trust bias: affine click rates, P(click d at rank r) = slope_r zeta_d + intercept_r (Agarwal et al. 2019).
 
 Clicks alone do not identify this model: zeta can be shifted and stretched at will. What they do identify is every
 rank relative to the first. With x_d the click rate of d at rank 1,
@@ -35,6 +34,13 @@ class TrustBias:
         slope, intercept: of the line, per rank; 1 and 0 at the first.
         slope_error, intercept_error: their standard errors.
         documents: how many documents each line was drawn through.
+
+    Where people click at rank 2 as often as 0.4 times at rank 1, plus 5 % whatever stands there:
+
+    >>> relevance, shown = np.tile([0.1, 0.5, 0.9], 20)[:, None], np.full((60, 2), 1e9)
+    >>> lines = trust_bias_lines(Counts.from_dense(shown, shown * (relevance * [1.0, 0.4] + [0.0, 0.05])))
+    >>> lines.slope.round(3), lines.intercept.round(3)
+    (array([1. , 0.4]), array([0.  , 0.05]))
     """
 
     slope: FloatArray
@@ -53,7 +59,19 @@ class TrustBias:
 
 
 def trust_bias_lines(counts: Counts, *, groups: int = 20) -> TrustBias:
-    """Fit the lines; refuses when a rank shares too few documents with rank 1, or documents too alike."""
+    """Fit the lines; refuses when a rank shares too few documents with rank 1, or documents too alike.
+
+    ``groups`` is how many groups of queries (or documents) are left out in turn for the standard errors.
+
+    >>> rng = np.random.default_rng(0)
+    >>> shown = np.full((100, 2), 1000)
+    >>> clicked = rng.binomial(shown, rng.uniform(0.1, 0.9, (100, 1)) * [1.0, 0.4])
+    >>> trust_bias_lines(Counts.from_dense(shown, clicked))  # no trust here: an intercept of 0
+    TrustBias
+    rank  slope    +-      intercept  +-      documents
+       1  1.0000  0.0000   +0.0000  0.0000        100
+       2  0.3986  0.0050   +0.0033  0.0027        100
+    """
     checks.at_least("groups", groups, 2)
     k = counts.k
     slope, intercept, errors = np.zeros(k), np.zeros(k), np.zeros((k, 2))
