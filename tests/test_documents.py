@@ -18,6 +18,13 @@ PAGES = [
     "docs/logopt.md",
     "docs/intervals.md",
     "docs/planning.md",
+    "docs/position-bias.md",
+    "docs/data.md",
+]
+# Data sets that pages read and readers have to fetch themselves, as they are named there.
+DATA_SETS = [
+    *(f"MSLR-WEB30K/Fold1/{part}.txt" for part in ("train", "vali", "test")),
+    *(f"ltrc_yahoo/set1.{part}.txt" for part in ("train", "valid", "test")),
 ]
 
 
@@ -27,6 +34,9 @@ def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Method, "registry", dict(Method.registry))  # a page may define a method
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
     assert blocks
+    for file in DATA_SETS:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("2 qid:10 1:0.5 3:12.25\n0 qid:10 1:0.1 3:3\n1 qid:11 1:0.7 3:2\n0 qid:11 3:9\n")
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, page, "exec"), names)
