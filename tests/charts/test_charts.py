@@ -6,10 +6,10 @@ from pathlib import Path
 import altair as alt
 import pytest
 
-from ranktrial.charts.charts import Rows, Sheets, decades, save_chart
+from ranktrial.charts.charts import Records, Sheets, decades, save_chart
 from ranktrial.charts.theme import COLOURS, DASHES, SHAPES, STYLES
 
-ROWS: Rows = [{"x": 1, "y": 0.5, "note": None}, {"x": 2, "y": 0.25, "note": "a,b"}]
+ROWS: Records = [{"x": 1, "y": 0.5, "note": None}, {"x": 2, "y": 0.25, "note": "a,b"}]
 
 
 def test_a_chart_becomes_files_with_its_data(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from ranktrial.arrays import FloatArray
-from ranktrial.study.claims import Claim, best_scale, claims, findings, judge, wrong_weight
-from ranktrial.study.curves import DataResults, LimitRow, Measured, Runs, bootstrap, needed_ratio, reached, share
+from ranktrial.study.claims import Claim, claims, findings, judge
+from ranktrial.study.curves import Measured, bootstrap, needed_ratio, reached, share
 from ranktrial.study.figures import side_by_side
+from ranktrial.study.results import DataResults, MethodLimits, Runs
 
 POINTS = np.unique(np.geomspace(100, 3e6, 60).astype(np.int64))
 LOGOPT = 'LogOpt(policy="network", bias="known", click_model="regression-em", gradient="paper", inputs="both")'
@@ -31,8 +32,8 @@ def made(method: str, variance: float, *, floor: float = 0.0, wrong: int = 0, pa
     return Runs(method, np.arange(pairs), POINTS, errors, delta, delta, np.ones(pairs), np.ones(pairs), 1 - delta)
 
 
-def study(*runs: Runs, data: str = "yahoo", limits: dict[str, tuple[LimitRow, ...]] | None = None) -> DataResults:
-    return DataResults(data, {one.method: one for one in runs}, limits or {})
+def study(*runs: Runs, data: str = "yahoo", limits: MethodLimits | None = None) -> DataResults:
+    return DataResults(data, {one.method: one for one in runs}, {limits.method: limits} if limits else {})
 
 
 def verdicts(data: DataResults, number: str, about: str = "") -> list[str]:
@@ -137,21 +138,29 @@ def test_what_is_lacking_is_said() -> None:
 
 
 def test_limits_are_judged_without_noise() -> None:
-    def row(i: int, delta: float, limit: float, error: float = 0.0) -> LimitRow:
-        return LimitRow(i, "TeamDraft()", delta, limit, error, limit * delta <= 0)
+    def limits(delta: list[float], limit: list[float]) -> MethodLimits:
+        true, found = np.array(delta), np.array(limit)
+        return MethodLimits("TeamDraft()", np.arange(len(true)), true, found, np.zeros(len(true)), true * found <= 0)
 
-    rows = tuple(row(i, 0.02, 0.01) for i in range(80)) + tuple(row(80 + i, 0.02, -0.01) for i in range(20))
-    data = study(made("TeamDraft()", 0.5), limits={"TeamDraft()": rows})
+    every = limits([0.02] * 100, [0.01] * 80 + [-0.01] * 20)
+    data = study(made("TeamDraft()", 0.5), limits=every)
     assert verdicts(data, "1a*", "Team-draft") == ["holds"]
     assert verdicts(data, "1e*") == ["does not hold"]  # wrong at |Delta| = 0.02
-    one = study(made("TeamDraft()", 0.5), limits={"TeamDraft()": rows[-1:]})
+    one = study(made("TeamDraft()", 0.5), limits=limits([0.02], [-0.01]))
     assert verdicts(one, "1a*", "Team-draft") == ["cannot be told from 1 pair"]
     assert verdicts(one, "1c*", "Team-draft") == ["not tested: limits of 1 pairs, needs 10"]
     # The best scale is (80 - 20) / 100 * 2; errors are 0.008 (80 times) and 0.032.
-    assert best_scale(np.array([r.limit for r in rows]), np.array([r.delta for r in rows])) == pytest.approx(1.2)
+    assert every.scale == pytest.approx(1.2)
+    assert every.rescaled_error == pytest.approx([0.008] * 80 + [0.032] * 20)
     (found,) = [one for one in findings([data]) if one.number == "1c*" and "Team-draft" in one.claim]
     assert found.ours == pytest.approx(0.8 * 0.008 + 0.2 * 0.032)
-    assert [wrong_weight(r) for r in (row(0, 1, 0.01, 0.005), row(0, 1, -0.01), row(0, 1, 0.0))] == [0.5, 1, 1]
+
+
+def test_a_sign_within_the_noise_of_a_limit_counts_half() -> None:
+    one, limit, error = np.ones(4), np.array([0.01, -0.01, 0.0, -0.01]), np.array([0.005, 0.0, 0.0, 0.005])
+    assert MethodLimits("TeamDraft()", np.arange(4), one, limit, error, limit <= 0).wrong.tolist() == [0.5, 1, 1, 0.5]
+    assert not MethodLimits("AB()", np.arange(4), one, one + 4 * error, error, limit > 1).biased
+    assert MethodLimits("AB()", np.arange(4), one, one + 6 * error, error, limit > 1).biased
 
 
 def test_a_verdict_needs_the_whole_interval() -> None:

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from ranktrial.cli.study import study_app
 from ranktrial.study import StudyPlan
-from ranktrial.study.curves import thinned
 from ranktrial.study.folder import StudyFolder
 from ranktrial.study.labels import labels, role, styles
 from ranktrial.study.plan import PRESETS, read_plan
+from ranktrial.study.results import thinned
 
 runner = CliRunner()
 

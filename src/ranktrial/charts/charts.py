@@ -1,14 +1,15 @@
-"""How does a chart become a file, with the numbers behind it? And what do all our charts share: ticks at powers of ten, series
-that a click on the legend picks out, zoom that leaves the scroll wheel alone."""
+"""Charts as files with the numbers behind them, and what all charts share: ticks at powers of ten, series that a click on the
+legend picks out, zoom that leaves the scroll wheel alone."""
 
 from __future__ import annotations
 
 import csv
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import altair as alt
 import vl_convert
@@ -20,9 +21,11 @@ FORMATS = ("svg", "png", "pdf")
 PNG_SCALE = 2
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 
-Rows = Sequence[Mapping[str, Any]]
+Record = dict[str, Any]
+Records = Sequence[Mapping[str, Any]]
 Spec = dict[str, Any]
 Chart = alt.TopLevelMixin | Spec
+Panels = TypeVar("Panels", alt.ConcatChart, alt.VConcatChart)
 
 
 class Sheets:
@@ -35,9 +38,9 @@ class Sheets:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, Rows] = {}
+        self._rows: dict[str, Records] = {}
 
-    def add(self, rows: Rows) -> alt.NamedData:
+    def add(self, rows: Records) -> alt.NamedData:
         name = f"sheet{len(self._rows)}"
         self._rows[name] = list(rows)
         return alt.NamedData(name=name)
@@ -51,18 +54,28 @@ def as_spec(chart: Chart) -> Spec:
     """The Vega-Lite specification, whatever the number of rows in it and whatever theme the caller's notebook uses."""
     if isinstance(chart, dict):
         return chart
-    with (
-        alt.data_transformers.enable("default", max_rows=None),
-        alt.theme.enable("none"),
-        warnings.catch_warnings(),
-    ):
-        # One legend that picks out a series in all panels is what we mean.
-        warnings.filterwarnings("ignore", message="Automatically deduplicated selection parameter")
+    with alt.data_transformers.enable("default", max_rows=None), alt.theme.enable("none"), _shared_selections():
         spec: Spec = chart.to_dict()
     return spec
 
 
-def save_chart(chart: Chart, stem: Path, *, formats: Sequence[str] = FORMATS, rows: Rows | None = None) -> list[Path]:
+@contextmanager
+def _shared_selections() -> Iterator[None]:
+    """Silence for Altair's warning about one selection in many panels: that is what we mean."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Automatically deduplicated selection parameter")
+        yield
+
+
+def add_to_all(chart: Panels, selection: alt.Parameter) -> Panels:
+    """A chart of many panels with one selection that works in all of them."""
+    with _shared_selections():
+        return chart.add_params(selection)
+
+
+def save_chart(
+    chart: Chart, stem: Path, *, formats: Sequence[str] = FORMATS, rows: Records | None = None
+) -> list[Path]:
     """Write a chart as ``stem.svg``, ``stem.png`` (twice the size) and ``stem.pdf``, and its data as ``stem.csv``."""
     for name in formats:
         checks.one_of("format", name, FORMATS)
@@ -83,7 +96,7 @@ def save_chart(chart: Chart, stem: Path, *, formats: Sequence[str] = FORMATS, ro
     return written
 
 
-def save_rows(rows: Rows, file: Path) -> Path:
+def save_rows(rows: Records, file: Path) -> Path:
     """Write rows as CSV, with the columns of the first; None is an empty cell."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="", encoding="utf-8") as text:

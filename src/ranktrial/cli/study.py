@@ -20,7 +20,7 @@ from rich.text import Text
 from ranktrial.charts.charts import FORMATS
 from ranktrial.cli.console import err, out, plain_errors
 from ranktrial.study.cost import StudyCost, study_cost
-from ranktrial.study.figures import CLAIMS_COLUMNS, DrawnStudy, claim_cells, draw_study, tested, untested
+from ranktrial.study.figures import DrawnStudy, draw_study, untested
 from ranktrial.study.plan import PRESETS, SYNTHETIC, TRAINED, DataPlan, StudyPlan, read_plan
 from ranktrial.study.run import Progress, Report, run_study
 from ranktrial.study.summary import DataSummary, StudySummary, summarise
@@ -340,10 +340,12 @@ def figures(
 
 def _print_claims(drawn: DrawnStudy) -> None:
     table = Table(title="The paper's claims", title_justify="left", box=box.HORIZONTALS, show_lines=True)
-    for column in CLAIMS_COLUMNS:
+    for column in ("", "claim", "data", "paper", "ours", "holds if", "verdict"):
         table.add_column(column, overflow="fold")
-    for one in tested(drawn.findings):
-        table.add_row(*map(Text, claim_cells(one)))
+    for one in drawn.findings:
+        if one.lacking is None:
+            cells = (one.number, one.claim, one.data, one.paper, one.text, one.holds_if, one.verdict)
+            table.add_row(*map(Text, cells))
     out.print(table)
     for lacking, claims in untested(drawn.findings).items():
         out.print(Text(f"not tested: {lacking}: {', '.join(claims)}", style="dim"), soft_wrap=True)

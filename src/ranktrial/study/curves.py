@@ -1,179 +1,19 @@
-"""How do errors fall with the number of impressions, and how sure is that? Every pair's curve, means over pairs, and what else
-the same pairs might have shown (bootstrap over pairs)."""
+"""Mean error curves over pairs of rankers, what is read off them, and intervals over pairs (bootstrap and Wilson's)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.study.folder import StudyFolder
-from ranktrial.study.labels import role
-from ranktrial.study.plan import StudyPlan, Task
-from ranktrial.study.summary import METRICS, nearest_checkpoints
+from ranktrial.study.results import Runs, common
 
-POINTS = 80  # of a curve; more cannot be told apart on paper
 RESAMPLES = 200
 FEWEST = 10  # pairs, for an interval: a bootstrap of fewer is far too sure of itself
 LEVEL = 0.95
-
-
-@dataclass(frozen=True, eq=False)
-class Runs:
-    """One method on the pairs of one data set.
-
-    Attributes:
-        method: As it is written.
-        pairs: Numbers of the pairs, increasing.
-        impressions: The checkpoints.
-        errors: Each metric as a (pairs, checkpoints) array; NaN where it is not known.
-        estimate: At the last checkpoint, by pair.
-        delta: True difference, by pair.
-        ctr: Clicks per impression on what was shown, at the last checkpoint, by pair.
-        ctr_a: Of ranker A, by pair.
-        ctr_b: Of ranker B.
-    """
-
-    method: str
-    pairs: IntArray
-    impressions: IntArray
-    errors: Mapping[str, FloatArray]
-    estimate: FloatArray
-    delta: FloatArray
-    ctr: FloatArray
-    ctr_a: FloatArray
-    ctr_b: FloatArray
-
-    def on(self, pairs: IntArray) -> Runs:
-        """The same, of some of its pairs."""
-        keep = np.isin(self.pairs, pairs)
-        by_pair = {name: getattr(self, name)[keep] for name in ("pairs", "estimate", "delta", "ctr", "ctr_a", "ctr_b")}
-        return Runs(
-            self.method, impressions=self.impressions, errors={m: e[keep] for m, e in self.errors.items()}, **by_pair
-        )
-
-    def nearest(self, impressions: float) -> int:
-        """The checkpoint nearest to a number of impressions."""
-        return int(np.argmin(np.abs(np.log(self.impressions / impressions))))
-
-
-@dataclass(frozen=True)
-class LimitRow:
-    """Where a method's estimate on one pair goes with ever more impressions (a row of ``limits.parquet``)."""
-
-    pair: int
-    method: str
-    delta: float
-    limit: float
-    standard_error: float
-    wrong_sign: bool
-
-
-@dataclass(frozen=True, eq=False)
-class DataResults:
-    """All methods on one data set.
-
-    Attributes:
-        data: Its name.
-        runs: By method, in the order of the plan.
-        limits: By method; empty where they have not been computed.
-    """
-
-    data: str
-    runs: Mapping[str, Runs]
-    limits: Mapping[str, tuple[LimitRow, ...]]
-
-    def playing(self, *roles: str) -> Runs | None:
-        """The first method that plays the first of these roles that is played at all."""
-        for wanted in roles:
-            for method, runs in self.runs.items():
-                if role(method) == wanted:
-                    return runs
-        return None
-
-    def limits_of(self, part: str) -> tuple[LimitRow, ...]:
-        return next((rows for method, rows in self.limits.items() if role(method) == part), ())
-
-
-def read_results(path: Path) -> tuple[StudyPlan, list[DataResults]]:
-    """The results of a study, finished or not; sets without any are left out."""
-    study = StudyFolder(path)
-    try:
-        plan = study.read_plan()
-        found = [one for data in plan.data if (one := _data_results(study, plan, data.name)).runs]
-        if not found:
-            raise ValueError(f"{path}: no results yet; see how far it is with: ranktrial study show {path}")
-        return plan, found
-    finally:
-        study.close()
-
-
-def thinned(points: IntArray) -> IntArray:
-    """Checkpoints to draw: even on a log axis, with those nearest to powers of ten and the last.
-
-    >>> thinned(np.array([100, 450, 990, 2000])).tolist()
-    [100, 450, 990, 2000]
-    """
-    places = np.unique(np.round(np.linspace(0, len(points) - 1, min(POINTS, len(points)))).astype(int))
-    return np.union1d(points[places], nearest_checkpoints(points))
-
-
-def _files(study: StudyFolder, plan: StudyPlan, data: str, method: str) -> list[Path]:
-    """Where the rows of one method on one data set are: in the table, if there is one, else in its own parts alone."""
-    if study.has_tables():
-        return [study.results]
-    tasks = (Task(data, pair, method) for pair in range(plan.pairs))
-    return [study.part(task) for task in tasks if study.done(task)]
-
-
-def _data_results(study: StudyFolder, plan: StudyPlan, data: str) -> DataResults:
-    points = thinned(plan.points)
-    lists = ", ".join(f"list({name} order by impressions) as {name}" for name in (*METRICS, "impressions"))
-    runs = {}
-    for method in plan.methods:
-        files = _files(study, plan, data, method)
-        if not files:
-            continue
-        rows = study.query(
-            f"""select pair, any_value(delta) as delta, any_value(ctr_a) as ctr_a, any_value(ctr_b) as ctr_b,
-                       max_by(ctr, impressions) as ctr, max_by(estimate, impressions) as estimate, {lists}
-                from read_parquet($files) where data = $data and method = $method and list_contains($points, impressions)
-                group by pair order by pair""",
-            files,
-            data=data,
-            method=method,
-            points=points.tolist(),
-        )
-        if rows:
-            columns = {name: np.array([row[name] for row in rows], float) for name in rows[0] if name != "impressions"}
-            errors = {metric: columns.pop(metric) for metric in METRICS}
-            pairs = columns.pop("pair").astype(np.int64)
-            runs[method] = Runs(method, pairs, np.array(rows[0]["impressions"]), errors, **columns)
-    return DataResults(data, runs, _limits(study, plan, data))
-
-
-def _limits(study: StudyFolder, plan: StudyPlan, data: str) -> dict[str, tuple[LimitRow, ...]]:
-    # A part lies in the folder of its data set: no need to open those of others.
-    parts = [study.limits] if study.limits.exists() else study.limit_parts(plan)
-    files = [file for file in parts if file == study.limits or file.parent.parent.name == data]
-    if not files:
-        return {}
-    rows = study.query(
-        """select pair, method, delta, "limit", standard_error, wrong_sign from read_parquet($files)
-           where data = $data and "limit" is not null order by method, pair""",
-        files,
-        data=data,
-    )
-    known = {row["method"] for row in rows}
-    order = [method for method in plan.methods if method in known] + sorted(known - set(plan.methods))
-    return {method: tuple(LimitRow(**row) for row in rows if row["method"] == method) for method in order}
-
-
-# --- sureness -----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -192,6 +32,40 @@ class Measured:
     high: float
     pairs: int
 
+    @property
+    def finite(self) -> tuple[float | None, float | None, float | None]:
+        """Value, low and high; None where a number is infinite or not known."""
+        return finite(self.value), finite(self.low), finite(self.high)
+
+    def text(self, *, percent: bool = False) -> str:
+        """The number with its interval, as people read it.
+
+        >>> Measured(0.1, 0.0434, 0.214, 50).text(percent=True)
+        '10.0 % (4.3 to 21.4)'
+        """
+        value, low, high = (number_text(one, percent=percent) for one in (self.value, self.low, self.high))
+        if not np.isfinite(self.low) and not np.isfinite(self.high):
+            return value
+        return f"{value} ({low.removesuffix(' %')} to {high.removesuffix(' %')})"
+
+
+def finite(value: float) -> float | None:
+    """The number, or None if it is infinite or NaN, which JSON and CSV do not have."""
+    return value if np.isfinite(value) else None
+
+
+def number_text(value: float, *, percent: bool = False) -> str:
+    """A number as people read it; infinitely many impressions are "never".
+
+    >>> number_text(0.0712, percent=True), number_text(0.07123), number_text(3_000_000), number_text(np.inf)
+    ('7.1 %', '0.0712', '3,000,000', 'never')
+    """
+    if np.isnan(value):
+        return "-"
+    if np.isinf(value):
+        return "never" if value > 0 else "-"
+    return f"{100 * value:.1f} %" if percent else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
 
 def means(errors: FloatArray) -> FloatArray:
     """Means over pairs; NaN where nothing is known."""
@@ -201,7 +75,7 @@ def means(errors: FloatArray) -> FloatArray:
 
 
 def standard_errors(errors: FloatArray) -> FloatArray:
-    """Of those means; NaN from one pair."""
+    """Standard errors of means over pairs; NaN from one pair."""
     n = len(errors)
     spread = errors.std(0, ddof=1) if n > 1 else np.full(errors.shape[1:], np.nan)
     return np.asarray(spread / np.sqrt(n))
@@ -242,11 +116,8 @@ def share(wrong: FloatArray) -> Measured:
     return Measured(p, round(float(max(middle - half, 0)), 5), round(float(min(middle + half, 1)), 5), n)
 
 
-# --- how many impressions -----------------------------------------------------------------------------------------------------
-
-
 def reached(impressions: IntArray, curve: FloatArray, levels: ArrayLike) -> FloatArray:
-    """After how many impressions a mean error falls to each level and stays there, between checkpoints on a straight line in
+    """Impressions after which a mean error falls to each level and stays there, between checkpoints on a straight line in
     log-log; infinite if it never does, the first checkpoint if it was there from the start.
 
     >>> reached(np.array([100, 10_000]), np.array([0.1, 0.01]), [0.2, 0.0316227766, 0.001]).round(3)
@@ -271,8 +142,8 @@ def _still_to_come(curve: FloatArray) -> FloatArray:
 
 
 def needed_ratio(impressions: IntArray, curve: FloatArray, baseline: FloatArray) -> float:
-    """How many times the baseline's impressions a method needs for the same mean error: the geometric mean over levels that
-    both reach on the way; NaN where they have none in common.
+    """The ratio of a method's impressions to a baseline's for the same mean error: the geometric mean over levels that both
+    reach on the way; NaN where they have none in common.
 
     >>> points = np.geomspace(100, 10**6, 50)
     >>> round(needed_ratio(points, 2 / np.sqrt(points), 1 / np.sqrt(points)), 3)
@@ -290,7 +161,18 @@ def needed_ratio(impressions: IntArray, curve: FloatArray, baseline: FloatArray)
     return float(np.exp(np.mean(method - other)))
 
 
-def common(first: Runs, second: Runs) -> tuple[Runs, Runs]:
-    """Both on the pairs that both have."""
-    pairs = np.intersect1d(first.pairs, second.pairs)
-    return first.on(pairs), second.on(pairs)
+def impressions_ratio(method: Runs, baseline: Runs, metric: str) -> Measured:
+    """``needed_ratio`` on the pairs that both methods have, with its interval over pairs."""
+    mine, other = common(method, baseline)
+    return bootstrap(lambda a, b: needed_ratio(mine.impressions, a, b), mine.errors[metric], other.errors[metric])
+
+
+def crossing(impressions: IntArray, curve: FloatArray, other: FloatArray) -> float:
+    """Impressions from which on a curve is never above the other; infinite if it ends above.
+
+    >>> crossing(np.array([100, 200, 400, 800]), np.array([4.0, 2, 3, 1]), np.array([3.0, 3, 2, 2]))
+    800.0
+    """
+    above = np.flatnonzero(curve > other)
+    after = int(above[-1]) + 1 if len(above) else 0
+    return float(impressions[after]) if after < len(impressions) else float("inf")

@@ -1,0 +1,109 @@
+"""Figures of a study as files with their data, an interactive report, and the table of the paper's claims; one file a figure.
+
+Figures 1 to 4 have the paper's layout: a panel per data set. Figures 5 to 7 are ours: the systematic error of interleaving
+without noise, what users got, and how many impressions the same error takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ranktrial import checks
+from ranktrial.charts.charts import FORMATS, Record, save_chart, save_rows
+from ranktrial.charts.pages import Figure, Page, Section
+from ranktrial.study.claims import Finding, findings
+from ranktrial.study.figures.claims_tables import CLAIMS_TEXT, claims_markdown, claims_tables, side_by_side, untested
+from ranktrial.study.figures.drawing import Drawing, Names
+from ranktrial.study.figures.error_curves import logging_figure, methods_figure
+from ranktrial.study.figures.impressions_needed import needed_records, needed_tables, ratios_figure
+from ranktrial.study.figures.ranker_clicks import rankers_figure
+from ranktrial.study.figures.systematic_error import limits_figure, wrong_signs_figure
+from ranktrial.study.figures.user_clicks import users_figure
+from ranktrial.study.figures.wrong_preferences import wrong_preferences_figure
+from ranktrial.study.plan import StudyPlan
+from ranktrial.study.results import DataResults, read_results
+
+__all__ = ["DrawnStudy", "draw_study", "side_by_side", "untested"]
+
+FIGURES = (
+    rankers_figure,
+    methods_figure,
+    logging_figure,
+    wrong_preferences_figure,
+    limits_figure,
+    wrong_signs_figure,
+    users_figure,
+    ratios_figure,
+)
+HOW_TEXT = (
+    "Click a method in a legend to pick it out (shift-click for more, double click for all); drag a chart to move it, shift "
+    "and the wheel to zoom, double click to return."
+)
+NEEDED_TEXT = (
+    "Read off the mean curves, on straight lines in log-log between checkpoints. The absolute error of interleaving contains "
+    "that its x is on another scale than Delta. Small differences mean nothing with few pairs: figure 7 has the intervals."
+)
+
+
+@dataclass(frozen=True)
+class DrawnStudy:
+    """What was written.
+
+    Attributes:
+        files: All of it.
+        findings: The claims.
+        ratios: Impressions needed, as ratios to baselines.
+    """
+
+    files: tuple[Path, ...]
+    findings: tuple[Finding, ...]
+    ratios: tuple[Record, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "files": [str(file) for file in self.files],
+            "claims": [one.to_dict() for one in self.findings],
+            "ratios": list(self.ratios),
+        }
+
+
+def draw_study(path: Path, out: Path | None = None, formats: Sequence[str] = FORMATS) -> DrawnStudy:
+    """Draw a study, finished or not, into ``out`` (the study's own folder ``figures`` by default)."""
+    for name in formats:
+        checks.one_of("format", name, FORMATS)
+    plan, results = read_results(path)
+    folder = out or path / "figures"
+    names = Names.of(results)
+    drawings = {one.name: one for figure in FIGURES if (one := figure(results, names)) is not None}
+    found, needed = findings(results), list(needed_records(results, names))
+    files: list[Path] = []
+    for one in drawings.values():
+        files += save_chart(one.chart, folder / one.name, formats=formats, rows=one.records)
+    files.append(save_rows(needed, folder / "impressions_needed.csv"))
+    files.append(save_rows([one.to_dict() for one in found], folder / "claims.csv"))
+    markdown = folder / "claims.md"
+    markdown.write_text(claims_markdown(found), encoding="utf-8")
+    page = _report(list(drawings.values()), found, needed, _summary(plan, results))
+    files += [markdown, page.write(folder / "report.html")]
+    ratios = drawings["figure7_impressions"].records if "figure7_impressions" in drawings else []
+    return DrawnStudy(tuple(files), tuple(found), tuple(ratios))
+
+
+def _summary(plan: StudyPlan, results: Sequence[DataResults]) -> str:
+    total = len(plan.data) * plan.pairs * len(plan.methods)
+    done = sum(len(runs.pairs) for one in results for runs in one.runs.values())
+    unfinished = f" {total - done:,} of {total:,} tasks have no result yet." if done < total else ""
+    return (
+        f"{len(plan.data)} data sets, {len(plan.methods)} methods, {plan.pairs} pairs of rankers on each, "
+        f"{plan.impressions:,} impressions of each method on each pair.{unfinished} {HOW_TEXT}"
+    )
+
+
+def _report(drawings: Sequence[Drawing], found: Sequence[Finding], needed: Sequence[Record], summary: str) -> Page:
+    sections = [Section(one.title, [Figure(one.chart, one.caption), *one.tables]) for one in drawings]
+    sections.append(Section("Impressions to an error", [NEEDED_TEXT, *needed_tables(needed)]))
+    sections.append(Section("Claims of the paper", [CLAIMS_TEXT, *claims_tables(found)]))
+    return Page("Comparing rankers: a study", sections, summary)
