@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks._timing import row
-from ranktrial.cli.demo import World
+from ranktrial.cli.demo import SimulatedSite
 from ranktrial.live import Trial
 from ranktrial.seeds import children, generator
 
@@ -61,7 +61,7 @@ def lists(query: int, random: np.random.Generator) -> Lists:
 def reports() -> Iterator[dict[str, object]]:
     """The first report after a start, which reads the whole log, and the next after another impression."""
     with tempfile.TemporaryDirectory() as folder:
-        path, world = Path(folder, "t.db"), World.make(queries=1_000)
+        path, world = Path(folder, "t.db"), SimulatedSite.make(queries=1_000)
         with Trial.create(path, background=False, clock=count(1_700_000_000).__next__) as trial:
             visit(world, trial, 100_000, np.random.SeedSequence(1))
         with Trial.open(path, background=False) as trial:
@@ -82,7 +82,7 @@ def repetitions(runs: int) -> dict[str, object]:
 
 
 def holds_truth(seed: int) -> bool:
-    world = World.make(seed=seed)
+    world = SimulatedSite.make(seed=seed)
     clock = count(1_700_000_000).__next__  # so that the order of impressions is the same every time
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -95,7 +95,7 @@ def holds_truth(seed: int) -> bool:
     return told.interval[0] <= world.delta <= told.interval[1]
 
 
-def visit(world: World, trial: Trial, impressions: int, seed: np.random.SeedSequence) -> None:
+def visit(world: SimulatedSite, trial: Trial, impressions: int, seed: np.random.SeedSequence) -> None:
     """Visitors search and click; position bias is refitted when the schedule says, at once."""
     random, due = generator(seed), set(trial.config.schedule)
     for visitor in range(impressions):

@@ -33,7 +33,7 @@ Draw = Callable[[IntArray, np.random.Generator], FloatArray]
 
 
 @dataclass(frozen=True)
-class World:
+class Scenario:
     """Relevances ``(queries, documents)`` and a way to draw scores; placement where the design is known."""
 
     name: str
@@ -83,7 +83,7 @@ def graded(queries: int = 300, documents: int = 24, seed: int = 1) -> tuple[Floa
     return np.asarray(0.1 + 0.225 * label, np.float64), features, scores
 
 
-def worlds() -> list[World]:
+def scenarios() -> list[Scenario]:
     zeta, features, (a, b) = graded()
     uniform = np.full((zeta.size, K), 1 / zeta.shape[1])
     rng = np.random.default_rng(2)
@@ -91,11 +91,11 @@ def worlds() -> list[World]:
     logit = np.log(sharp / (1 - sharp)).ravel()[:, None] * np.array([1.0, 0.7, 0.4, 0.0])
     sharp_features = np.column_stack([np.ones(sharp.size), logit + rng.normal(size=(sharp.size, 4))])
     return [
-        World("graded, nearly fixed (noise 0.1)", zeta, features, noisy(a, 0.1)),
-        World("graded, medium (noise 0.5)", zeta, features, noisy(a, 0.5)),
-        World("graded, uniform shuffling, known", zeta, features, noisy(0 * a, 1.0), uniform),
-        World("graded, A/B of two rankers, known", zeta, features, either(a, b), placement_of(a, b)),
-        World("sharp, nearly fixed (noise 0.1)", sharp, sharp_features, noisy(sharp, 0.1)),
+        Scenario("graded, nearly fixed (noise 0.1)", zeta, features, noisy(a, 0.1)),
+        Scenario("graded, medium (noise 0.5)", zeta, features, noisy(a, 0.5)),
+        Scenario("graded, uniform shuffling, known", zeta, features, noisy(0 * a, 1.0), uniform),
+        Scenario("graded, A/B of two rankers, known", zeta, features, either(a, b), placement_of(a, b)),
+        Scenario("sharp, nearly fixed (noise 0.1)", sharp, sharp_features, noisy(sharp, 0.1)),
     ]
 
 
@@ -116,7 +116,7 @@ class Logistic:
             self.weights += 0.5 * x.T @ (targets[batch] - self.predict(x)) / len(batch)
 
 
-def estimators(world: World) -> dict[str, Estimator]:
+def estimators(world: Scenario) -> dict[str, Estimator]:
     known = world.placement is not None
     return {
         "conditional": Conditional(),
@@ -132,7 +132,7 @@ def estimators(world: World) -> dict[str, Estimator]:
     }
 
 
-def information_bound(world: World, counts: Counts) -> float:
+def information_bound(world: Scenario, counts: Counts) -> float:
     """Root mean squared error of theta that no unbiased estimator given these shows and unknown zeta can beat."""
     p = THETA * world.zeta.ravel()[counts.documents, None]
     weight = counts.shown * p / np.maximum(1 - p, 1e-6)
@@ -144,7 +144,7 @@ def information_bound(world: World, counts: Counts) -> float:
 def accuracy(logs: int = 40, sizes: Iterable[int] = (3_000, 10_000, 100_000)) -> list[Row]:
     """Root mean squared error of theta over ranks 2 to 10 and over logs; refusals are counted, not averaged."""
     rows: list[Row] = []
-    for world in worlds():
+    for world in scenarios():
         for size in sizes:
             rng = np.random.default_rng(3)
             errors: dict[str, list[FloatArray]] = {}
@@ -177,7 +177,7 @@ def accuracy(logs: int = 40, sizes: Iterable[int] = (3_000, 10_000, 100_000)) ->
 def short_logs(logs: int = 60) -> list[Row]:
     """Estimate over truth for theta_2, theta_5, theta_10 when queries are rare: A/B of two rankers, 600 queries."""
     zeta, features, (a, b) = graded(queries=600)
-    world = World("A/B", zeta, features, either(a, b))
+    world = Scenario("A/B", zeta, features, either(a, b))
     rows: list[Row] = []
     for per_query in (3, 20):
         rng = np.random.default_rng(4)
@@ -246,7 +246,7 @@ def few_queries(logs: int = 1000, queries: Iterable[int] = (2, 3, 5, 10, 20, 50)
 def em_speed(sessions: Iterable[int] = (1_000_000, 10_000_000, 100_000_000)) -> list[Row]:
     """Sessions per second and sweep of EM on counts: 3,000 queries x 24 documents, medium noise, scaled to each log."""
     zeta, features, (a, _) = graded(queries=3000)
-    world = World("medium", zeta, features, noisy(a, 0.5))
+    world = Scenario("medium", zeta, features, noisy(a, 0.5))
     rng = np.random.default_rng(5)
     sample = world.log(600_000, rng)
     rows: list[Row] = []

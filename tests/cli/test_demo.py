@@ -12,21 +12,21 @@ import pytest
 from typer.testing import CliRunner
 
 from ranktrial.cli import app
-from ranktrial.cli.demo import World, service
+from ranktrial.cli.demo import SimulatedSite, service
 from ranktrial.live import Trial
 
 runner = CliRunner()
 
 
 def test_the_truth_is_that_of_the_lists() -> None:
-    world = World.make(queries=20, k=4, seed=3)
-    assert world.a == World.make(queries=20, k=4, seed=3).a
+    site = SimulatedSite.make(queries=20, k=4, seed=3)
+    assert site.a == SimulatedSite.make(queries=20, k=4, seed=3).a
     ctr = [
-        np.mean([sum(t * world.zeta[d] for t, d in zip(world.theta, ranked)) for ranked in lists])
-        for lists in (world.a, world.b)
+        np.mean([sum(t * site.zeta[d] for t, d in zip(site.theta, ranked)) for ranked in lists])
+        for lists in (site.a, site.b)
     ]
-    assert world.delta == pytest.approx(ctr[0] - ctr[1])
-    assert world.delta > 0
+    assert site.delta == pytest.approx(ctr[0] - ctr[1])
+    assert site.delta > 0
 
 
 def test_a_short_trial(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_a_short_trial(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["inside"]
-    assert found["truth"] == pytest.approx(World.make(seed=1).delta)
+    assert found["truth"] == pytest.approx(SimulatedSite.make(seed=1).delta)
     with Trial.open(tmp_path / "demo.db", background=False) as trial:
         report = trial.report()
     assert (report.clicks, report.verdict) == (found["clicks"], found["verdict"])

@@ -25,7 +25,7 @@ from ranktrial.position_bias.trust import trust_bias_lines
 
 
 @dataclass(frozen=True)
-class World:
+class NoisyRanking:
     """Queries with equally many documents, shown in order of score plus noise."""
 
     zeta: FloatArray
@@ -58,11 +58,11 @@ class World:
         )
 
 
-def graded_world(queries: int, documents: int, k: int, *, noise: float, seed: int = 0) -> World:
+def graded_world(queries: int, documents: int, k: int, *, noise: float, seed: int = 0) -> NoisyRanking:
     rng = np.random.default_rng(seed)
     label = rng.choice(5, (queries, documents), p=[0.26, 0.36, 0.285, 0.075, 0.02])
     score = 0.5 * label + rng.normal(size=label.shape)
-    return World(np.asarray(0.1 + 0.225 * label, np.float64), score, 1 / np.arange(1, k + 1), noise=noise)
+    return NoisyRanking(np.asarray(0.1 + 0.225 * label, np.float64), score, 1 / np.arange(1, k + 1), noise=noise)
 
 
 @pytest.mark.parametrize("estimator", [Conditional(), Harvesting(), Harvesting("all")], ids=str)
@@ -165,8 +165,8 @@ def test_auto_takes_the_design_when_single_shows_carry_the_evidence() -> None:
 def test_trust_lines_from_noisy_click_rates() -> None:
     rng = np.random.default_rng(7)
     zeta = rng.uniform(0, 1, (100, 10))
-    plain = World(zeta, np.zeros_like(zeta), np.array([1.0, 0.5, 0.3]), noise=1.0)
-    trusting = World(zeta, np.zeros_like(zeta), np.array([0.7, 0.4, 0.2]), np.array([0.2, 0.15, 0.1]), noise=1.0)
+    plain = NoisyRanking(zeta, np.zeros_like(zeta), np.array([1.0, 0.5, 0.3]), noise=1.0)
+    trusting = NoisyRanking(zeta, np.zeros_like(zeta), np.array([0.7, 0.4, 0.2]), np.array([0.2, 0.15, 0.1]), noise=1.0)
     for world in (plain, trusting):
         estimate = trust_bias_lines(world.log(20_000, rng))  # 20 shows of each document at each rank
         first = world.intercept[0] if isinstance(world.intercept, np.ndarray) else 0.0
@@ -203,13 +203,13 @@ class Logistic:
             self.weights += 0.5 * x.T @ (targets[drawn] - self.predict(x)) / len(drawn)
 
 
-def logistic_world() -> tuple[World, FloatArray]:
+def logistic_world() -> tuple[NoisyRanking, FloatArray]:
     rng = np.random.default_rng(8)
     features = np.column_stack([np.ones(6000), rng.normal(size=(6000, 4))])
     zeta = 1 / (1 + np.exp(-features @ np.array([-1.0, 1.0, -1.0, 0.5, 0.0])))
     # Users see half of the documents only: the other half has the lowest scores.
     score = np.tile(np.repeat([5.0, 0.0], 10), 300).reshape(300, 20)
-    return World(zeta.reshape(300, 20), score, 1 / np.arange(1, 6), noise=0.5), features
+    return NoisyRanking(zeta.reshape(300, 20), score, 1 / np.arange(1, 6), noise=0.5), features
 
 
 def test_regression_em_shares_relevance_through_features() -> None:
@@ -238,7 +238,9 @@ def test_the_authors_rows_lose_the_relation_to_the_features() -> None:
     assert np.polyfit(world.zeta.ravel(), right.zeta, 1)[0] > 0.8
     assert abs(np.polyfit(world.zeta.ravel(), wrong.zeta, 1)[0]) < 0.1
     # Once every document has been shown, their rows are the right rows.
-    every = World(world.zeta, np.zeros_like(world.score), world.slope, noise=1.0).log(50_000, np.random.default_rng(10))
+    every = NoisyRanking(world.zeta, np.zeros_like(world.score), world.slope, noise=1.0).log(
+        50_000, np.random.default_rng(10)
+    )
     assert len(every.documents) == 6000
     one = RegressionEM(Logistic(5), features, authors_rows=True).fit(every)
     two = RegressionEM(Logistic(5), features).fit(every)

@@ -15,7 +15,7 @@ from ranktrial.methods import Trajectory
 from ranktrial.study import StudyPlan, study_cost
 from ranktrial.study.folder import StudyFolder
 from ranktrial.study.limits import Limit
-from ranktrial.study.tasks import Meter, Outcome, Spent, peak_memory
+from ranktrial.study.tasks import Meter, Spent, TaskResult, peak_memory
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def folder(tiny_plan: StudyPlan, tmp_path: Path) -> Path:
     points = plan.points
     run = Trajectory(points, np.zeros(len(points)), np.ones(len(points)), np.ones(len(points)))
     for i, task in enumerate(task for task in plan.tasks() if task.method != plan.methods[-1]):
-        study.record(task, Outcome(1.0, 0.9, run, Spent(20.0 + i, 10.0 + i, 1_000_000 * i)))
+        study.record(task, TaskResult(1.0, 0.9, run, Spent(20.0 + i, 10.0 + i, 1_000_000 * i)))
     for task in plan.limit_tasks():
-        study.record(task, Outcome(1.0, 0.9, Limit(0.1, 0.0, 1.0), Spent(2.0, 1.0, 5_000_000)))
+        study.record(task, TaskResult(1.0, 0.9, Limit(0.1, 0.0, 1.0), Spent(2.0, 1.0, 5_000_000)))
     study.close()
     return tmp_path
 

@@ -16,10 +16,10 @@ import pytest
 
 from ranktrial.methods import Optimized, Trajectory
 from ranktrial.rankings import Pair
-from ranktrial.study import DataPlan, Progress, StudyPlan, Task, UserPlan, run_study, summarise
+from ranktrial.study import DataPlan, StudyPlan, StudyProgress, Task, UserPlan, run_study, summarise
 from ranktrial.study.folder import COLUMNS, LIMIT_COLUMNS, StudyFolder
 from ranktrial.study.run import _Run
-from ranktrial.study.tasks import Failure, Outcome, open_world, run_task
+from ranktrial.study.tasks import Failure, TaskResult, open_prepared, run_task
 
 
 def rows_of(file: Path, where: str = "true") -> list[tuple[Any, ...]]:
@@ -53,21 +53,21 @@ def test_timings_are_apart_because_they_are_not_reproducible(reference: Path, ti
 
 def test_a_task_is_the_method_on_the_pair_with_the_tasks_own_seed(reference: Path, tiny_plan: StudyPlan) -> None:
     task = Task("second", 1, "AB()")
-    outcome = run_task(str(reference), tiny_plan.digest, task)
-    assert isinstance(outcome, Outcome)
-    assert isinstance(outcome.found, Trajectory)
+    result = run_task(str(reference), tiny_plan.digest, task)
+    assert isinstance(result, TaskResult)
+    assert isinstance(result.found, Trajectory)
     where = f"data = '{task.data}' and pair = {task.pair} and method = '{task.method}'"
     recorded = rows_of(reference / "results.parquet", where)
-    assert [row[COLUMNS.index("estimate")] for row in recorded] == outcome.found.estimate.tolist()
+    assert [row[COLUMNS.index("estimate")] for row in recorded] == result.found.estimate.tolist()
 
-    world = open_world(str(reference), tiny_plan.digest, "second")
-    a, b = (world.rankers.scores(world.dataset, ranker) for ranker in (2, 3))
-    pair = Pair.from_scores(a, b, world.dataset.offsets, tiny_plan.k)
-    assert outcome.ctr_a - outcome.ctr_b == pytest.approx(pair.delta(world.user), abs=1e-12)
+    prepared = open_prepared(str(reference), tiny_plan.digest, "second")
+    a, b = (prepared.rankers.scores(prepared.dataset, ranker) for ranker in (2, 3))
+    pair = Pair.from_scores(a, b, prepared.dataset.offsets, tiny_plan.k)
+    assert result.ctr_a - result.ctr_b == pytest.approx(pair.delta(prepared.user), abs=1e-12)
 
 
 def test_two_workers_write_the_same_bytes(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[StudyProgress] = []
     run_study(tiny_plan, tmp_path, workers=2, progress=seen.append)
     assert (tmp_path / "results.parquet").read_bytes() == (reference / "results.parquet").read_bytes()
     assert {step.stage for step in seen} >= {"generating first", "training rankers for second", "running"}
@@ -143,7 +143,7 @@ def test_a_study_that_grows_ends_with_the_bytes_of_one_begun_so(
 def test_limits_are_tasks_like_others(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:
     fast = replace(tiny_plan, methods=("AB()", "TeamDraft()", tiny_plan.methods[1]))
     fresh, grown = tmp_path / "fresh", tmp_path / "grown"
-    seen: list[Progress] = []
+    seen: list[StudyProgress] = []
     done = run_study(replace(fast, limits=3), fresh, progress=seen.append)
     assert (done.ran, done.failures) == (2 * 2 * 3 + 2 * 3 * 2, ())
     assert set(seen[-2].speed) == {*fast.methods, "limit of AB()", "limit of TeamDraft()"}
@@ -177,7 +177,7 @@ def test_a_data_set_may_have_its_own_k_and_users_on_the_same_pairs(tiny_plan: St
     alone = replace(first, name="shallow", same_pairs_as="first", k=2, user=UserPlan(kind="cascade", assumed_eta=0.5))
     plan = replace(tiny_plan, data=(first, alone), methods=("AB()",), pairs=1)
     run_study(plan, tmp_path)
-    whole, shallow = (open_world(str(tmp_path), plan.digest, data.name) for data in plan.data)
+    whole, shallow = (open_prepared(str(tmp_path), plan.digest, data.name) for data in plan.data)
     assert np.array_equal(whole.rankers.weights, shallow.rankers.weights)
     assert (whole.pair(0).k, shallow.pair(0).k) == (5, 2)
     assert np.array_equal(whole.pair(0).top_a[:, :2], shallow.pair(0).top_a)
@@ -235,7 +235,7 @@ def opposed(tmp_path: Path) -> StudyPlan:
 
 
 def test_a_failing_task_does_not_stop_the_rest(opposed: StudyPlan, tmp_path: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[StudyProgress] = []
     done = run_study(opposed, tmp_path / "study", progress=seen.append)
     (failed,) = done.failures
     assert failed.task == Task("long", 0, str(Optimized()))
@@ -272,7 +272,7 @@ def test_files_that_cannot_be_used_are_refused_before_any_work(opposed: StudyPla
 
 
 def test_a_worker_that_dies_costs_nothing(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:
-    def kill_one(step: Progress) -> None:
+    def kill_one(step: StudyProgress) -> None:
         if step.stage == "running" and step.done == 8:
             victim = multiprocessing.active_children()[0]
             assert victim.pid is not None
@@ -289,7 +289,7 @@ def test_a_task_that_kills_its_worker_fails_alone(
     deadly = Task("second", 1, "AB()")
     submit = _Run._submit
 
-    def submit_or_die(run: _Run, executor: Executor, task: Task) -> Future[Outcome | Failure]:
+    def submit_or_die(run: _Run, executor: Executor, task: Task) -> Future[TaskResult | Failure]:
         return executor.submit(os._exit, 1) if task == deadly else submit(run, executor, task)
 
     monkeypatch.setattr(_Run, "_submit", submit_or_die)

@@ -36,11 +36,11 @@ CONNECTIONS = 4
 PATIENCE = 120.0  # seconds: the service compiles its kernels when it starts for the first time
 
 
-# --- the world ------------------------------------------------------------------------------------------------------------
+# --- the site -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class SimulatedSite:
     """What two rankers return for each query, and visitors who click by the position-based model.
 
     Attributes:
@@ -58,7 +58,7 @@ class World:
     delta: float
 
     @classmethod
-    def make(cls, *, queries: int = 100, k: int = 10, seed: int = 1) -> World:
+    def make(cls, *, queries: int = 100, k: int = 10, seed: int = 1) -> SimulatedSite:
         """Both rank by relevance and noise, B with more of it."""
         data, noise, ties = children(seed, 3)
         dataset = yahoo_like(queries, data)
@@ -142,26 +142,26 @@ class Line:
         self._connection.close()
 
 
-def visit(world: World, port: int, visitors: range, seed: int) -> None:
+def visit(site: SimulatedSite, port: int, visitors: range, seed: int) -> None:
     """Each visitor searches once, looks and clicks; all their clicks are sent in the end."""
     events = []
     with closing(Line(port)) as line:
         for visitor in visitors:
             random = generator(np.random.SeedSequence([seed, visitor]))
-            query = int(random.integers(len(world.a)))
-            lists = {"a": world.a[query], "b": world.b[query]}
-            body = {"query": f"query {query}", "unit": f"visitor-{visitor}", **lists, "size": len(world.theta)}
+            query = int(random.integers(len(site.a)))
+            lists = {"a": site.a[query], "b": site.b[query]}
+            body = {"query": f"query {query}", "unit": f"visitor-{visitor}", **lists, "size": len(site.theta)}
             shown = line.ask("POST", f"/v1/trials/{NAME}/rank", body)
-            events += [{"id": shown["id"], "document": d} for d in world.clicks(shown["ranking"], random)]
+            events += [{"id": shown["id"], "document": d} for d in site.clicks(shown["ranking"], random)]
         line.ask("POST", "/v1/events", events)
 
 
-def run(world: World, port: int, impressions: int, seed: int, tell: Callable[[int, Any], None]) -> None:
+def run(site: SimulatedSite, port: int, impressions: int, seed: int, tell: Callable[[int, Any], None]) -> None:
     """All visitors, some at a time; ``tell`` gets the number so far and, now and then, the report."""
     blocks = [range(start, min(start + VISITORS, impressions)) for start in range(0, impressions, VISITORS)]
     looks = [impressions // 2**halves for halves in range(1, 5)]
     with ThreadPoolExecutor(CONNECTIONS) as pool, closing(Line(port)) as line:
-        for block, _ in zip(blocks, pool.map(lambda block: visit(world, port, block, seed), blocks)):
+        for block, _ in zip(blocks, pool.map(lambda block: visit(site, port, block, seed), blocks)):
             due = any(block.start < look <= block.stop < impressions for look in looks)
             tell(block.stop, line.ask("GET", f"/v1/trials/{NAME}/report") if due else None)
 
@@ -189,24 +189,26 @@ def demo_command(
         if store.exists():
             raise ValueError(f"--out: {store} exists already, choose another folder")
         say = (lambda text: None) if as_json else _say
-        world = World.make(seed=seed)
+        site = SimulatedSite.make(seed=seed)
         with service(store) as (process, port):
-            report = _trial(world, port, store, impressions, seed, say)
+            report = _trial(site, port, store, impressions, seed, say)
             report.to_html(html)
             if as_json:
-                print(json.dumps({**_result(world, report), "html": str(html), "address": _address(port)}, indent=2))
-            say(f"\n{_against_truth(world, report)}\nThe report: {html}")
+                print(json.dumps({**_result(site, report), "html": str(html), "address": _address(port)}, indent=2))
+            say(f"\n{_against_truth(site, report)}\nThe report: {html}")
             if keep:
                 say(f"The live page stays at {_address(port)} until Ctrl-C.")
                 with suppress(KeyboardInterrupt):
                     process.wait()
 
 
-def _trial(world: World, port: int, store: Path, impressions: int, seed: int, say: Callable[[str], None]) -> Report:
+def _trial(
+    site: SimulatedSite, port: int, store: Path, impressions: int, seed: int, say: Callable[[str], None]
+) -> Report:
     """From the first request to the report."""
     with closing(Line(port)) as line:
-        line.ask("PUT", f"/v1/trials/{NAME}", {"method": "LogOpt()", "k": len(world.theta), "seed": seed})
-    say(f"{len(world.a)} queries, two rankers; the true difference in clicks per search is {world.delta:+.4f}.")
+        line.ask("PUT", f"/v1/trials/{NAME}", {"method": "LogOpt()", "k": len(site.theta), "seed": seed})
+    say(f"{len(site.a)} queries, two rankers; the true difference in clicks per search is {site.delta:+.4f}.")
     say(f"Live page: {_address(port)}\n")
     with progress_bar(f"{impressions:,} visitors search and click") as progress:
 
@@ -215,7 +217,7 @@ def _trial(world: World, port: int, store: Path, impressions: int, seed: int, sa
             if report is not None:
                 say(f"after {report['impressions']:>7,} searches: {report['verdict']}")
 
-        run(world, port, impressions, seed, tell)
+        run(site, port, impressions, seed, tell)
     report = read_report(store, NAME)
     say(f"after {report.impressions:>7,} searches: {report.verdict}")
     return report
@@ -229,22 +231,22 @@ def _say(text: str) -> None:
     out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _result(world: World, report: Report) -> dict[str, Any]:
+def _result(site: SimulatedSite, report: Report) -> dict[str, Any]:
     low, high = report.interval
     return {
-        "truth": world.delta,
+        "truth": site.delta,
         "delta": report.delta,
         "interval": [low, high] if np.isfinite(low) else None,
         "verdict": report.verdict,
-        "inside": low <= world.delta <= high,
+        "inside": low <= site.delta <= high,
         "impressions": report.impressions,
         "clicks": report.clicks,
     }
 
 
-def _against_truth(world: World, report: Report) -> str:
+def _against_truth(site: SimulatedSite, report: Report) -> str:
     low, high = report.interval
-    better = "A" if world.delta > 0 else "B"
-    where = "inside" if low <= world.delta <= high else "outside"
+    better = "A" if site.delta > 0 else "B"
+    where = "inside" if low <= site.delta <= high else "outside"
     told = f"{where} the interval {low:+.4f} to {high:+.4f}" if np.isfinite(low) else "there is no interval yet"
-    return f"The truth is {world.delta:+.4f}, {better} is better: {told}."
+    return f"The truth is {site.delta:+.4f}, {better} is better: {told}."

@@ -22,7 +22,7 @@ from ranktrial.cli.console import err, out, plain_errors
 from ranktrial.study.cost import StudyCost, study_cost
 from ranktrial.study.figures import DrawnStudy, draw_study, untested
 from ranktrial.study.plan import PRESETS, SYNTHETIC, TRAINED, DataPlan, StudyPlan, read_plan
-from ranktrial.study.run import Progress, Report, run_study
+from ranktrial.study.run import OnProgress, StudyProgress, run_study
 from ranktrial.study.summary import DataSummary, StudySummary, summarise
 
 study_app = typer.Typer(
@@ -149,14 +149,14 @@ def _named(text: str, option: str) -> tuple[str, str]:
 
 
 @contextmanager
-def progress_display() -> Iterator[Report]:
+def progress_display() -> Iterator[OnProgress]:
     """A bar with the time left and the speed of each method on standard error; in a log file, a line now and then."""
     if not err.is_terminal:
         yield _LogLines()
         return
     with Live(console=err, transient=True, refresh_per_second=4) as live:
 
-        def show(progress: Progress) -> None:
+        def show(progress: StudyProgress) -> None:
             if progress.failure is not None:
                 live.console.print("[bold red]failed:[/]", Text(str(progress.failure)), highlight=False, soft_wrap=True)
             live.update(_picture(progress))
@@ -164,7 +164,7 @@ def progress_display() -> Iterator[Report]:
         yield show
 
 
-def _picture(progress: Progress) -> Group:
+def _picture(progress: StudyProgress) -> Group:
     left = "" if progress.seconds_left is None else f"about {duration(progress.seconds_left)} left"
     line = Table.grid(padding=(0, 1))
     line.add_row(
@@ -186,7 +186,7 @@ class _LogLines:
     def __init__(self) -> None:
         self.said = ("", -1)
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: StudyProgress) -> None:
         if progress.failure is not None:
             err.print("failed:", Text(str(progress.failure)), highlight=False, soft_wrap=True)
         tenth = 10 * progress.done // max(progress.total, 1)

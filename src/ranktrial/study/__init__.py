@@ -2,15 +2,15 @@
 
 from ranktrial.study.cost import StudyCost, study_cost
 from ranktrial.study.plan import DataPlan, PlanError, StudyPlan, Task, UserPlan, read_plan
-from ranktrial.study.run import Progress, StudyRun, run_study
+from ranktrial.study.run import StudyProgress, StudyRun, run_study
 from ranktrial.study.summary import StudySummary, summarise
 
 __all__ = [
     "DataPlan",
     "PlanError",
-    "Progress",
     "StudyCost",
     "StudyPlan",
+    "StudyProgress",
     "StudyRun",
     "StudySummary",
     "Task",

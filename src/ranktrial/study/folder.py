@@ -30,7 +30,7 @@ import ranktrial
 from ranktrial.methods import Trajectory
 from ranktrial.study.limits import Limit
 from ranktrial.study.plan import StudyPlan, Task
-from ranktrial.study.tasks import Failure, Outcome, written_whole
+from ranktrial.study.tasks import Failure, TaskResult, written_whole
 
 MADE_BY = {"format": 1, "ranktrial": ranktrial.__version__}
 
@@ -158,29 +158,29 @@ class StudyFolder:
     def done(self, task: Task) -> bool:
         return self.part(task).exists()
 
-    def record(self, task: Task, outcome: Outcome | Failure) -> None:
+    def record(self, task: Task, result: TaskResult | Failure) -> None:
         """Keep what became of a task."""
-        if isinstance(outcome, Failure):
+        if isinstance(result, Failure):
             with written_whole(self._failure(task)) as path:
-                note = {**task._asdict(), "error": outcome.error, "details": outcome.details}
+                note = {**task._asdict(), "error": result.error, "details": result.details}
                 path.write_text(json.dumps(note, indent=2) + "\n")
             return
-        delta = outcome.ctr_a - outcome.ctr_b
+        delta = result.ctr_a - result.ctr_b
         known = {
             "data": (task.data, "varchar"),
             "pair": (task.pair, "integer"),
             "method": (task.method, "varchar"),
-            "ctr_a": (outcome.ctr_a, "double"),
-            "ctr_b": (outcome.ctr_b, "double"),
+            "ctr_a": (result.ctr_a, "double"),
+            "ctr_b": (result.ctr_b, "double"),
             "delta": (delta, "double"),
-            "seconds": (outcome.spent.seconds, "double"),
-            "cpu_seconds": (outcome.spent.cpu_seconds, "double"),
-            "peak_memory": (outcome.spent.peak_memory, "bigint"),
+            "seconds": (result.spent.seconds, "double"),
+            "cpu_seconds": (result.spent.cpu_seconds, "double"),
+            "peak_memory": (result.spent.peak_memory, "bigint"),
         }
-        if isinstance(outcome.found, Limit):
-            self._write_limit(task, outcome.found, known)
+        if isinstance(result.found, Limit):
+            self._write_limit(task, result.found, known)
         else:
-            self._write_run(task, outcome.found, known)
+            self._write_run(task, result.found, known)
         self._failure(task).unlink(missing_ok=True)
 
     def _write_limit(self, task: Task, limit: Limit, known: dict[str, tuple[Any, str]]) -> None:

@@ -25,14 +25,14 @@ from ranktrial import checks
 from ranktrial.study.folder import FailedTask, StudyFolder
 from ranktrial.study.plan import StudyPlan, Task
 from ranktrial.study.prepare import prepare
-from ranktrial.study.tasks import Failure, Outcome, rankings_file, run_task
+from ranktrial.study.tasks import Failure, TaskResult, rankings_file, run_task
 
 # Workers share the cores already; more threads inside each only get in each other's way.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
-class Progress:
+class StudyProgress:
     """How far a study is.
 
     Attributes:
@@ -73,7 +73,7 @@ class StudyRun:
     seconds: float
 
 
-Report = Callable[[Progress], None]
+OnProgress = Callable[[StudyProgress], None]
 
 
 def run_study(
@@ -82,7 +82,7 @@ def run_study(
     *,
     workers: int = 1,
     cluster: str | None = None,
-    progress: Report | None = None,
+    progress: OnProgress | None = None,
 ) -> StudyRun:
     """Run what is not done yet of a plan and make the tables of results.
 
@@ -106,7 +106,7 @@ def run_study(
         before = study.adopt(plan)
         study.sweep()
         try:
-            prepare(plan, path, workers=workers, report=lambda what, done, of: report(Progress(what, done, of)))
+            prepare(plan, path, workers=workers, report=lambda what, done, of: report(StudyProgress(what, done, of)))
         except Exception:
             study.abandon(before)
             raise
@@ -117,7 +117,7 @@ def run_study(
                 _Run(plan, study, pool, waiting, report).execute()
         shutil.rmtree(path / "rankings", ignore_errors=True)
         if waiting or not study.has_tables():
-            report(Progress("writing results", 0, 1))
+            report(StudyProgress("writing results", 0, 1))
             study.merge(plan)
         return StudyRun(path, study.results, len(waiting), tuple(study.failures(plan)), time.perf_counter() - start)
 
@@ -130,7 +130,9 @@ def _in_running_order(tasks: Sequence[Task]) -> list[Task]:
 class _Run:
     """The tasks of one run, from the first submitted to the last recorded."""
 
-    def __init__(self, plan: StudyPlan, study: StudyFolder, pool: _Pool, waiting: list[Task], report: Report) -> None:
+    def __init__(
+        self, plan: StudyPlan, study: StudyFolder, pool: _Pool, waiting: list[Task], report: OnProgress
+    ) -> None:
         self.plan, self.study, self.pool, self.report = plan, study, pool, report
         self.waiting = deque(waiting)
         self.total = sum(1 for _ in plan.all_tasks())
@@ -141,8 +143,8 @@ class _Run:
 
     def execute(self) -> None:
         self._say()
-        flying: dict[Future[Outcome | Failure], Task] = {}
-        landed: SimpleQueue[Future[Outcome | Failure]] = SimpleQueue()
+        flying: dict[Future[TaskResult | Failure], Task] = {}
+        landed: SimpleQueue[Future[TaskResult | Failure]] = SimpleQueue()
         while self.waiting or flying:
             suspects: list[Task] = []
             while self.waiting and len(flying) < 2 * self.pool.slots() and not suspects:
@@ -169,30 +171,30 @@ class _Run:
                 self.pool.restart()
                 self._one_by_one(suspects)
 
-    def _submit(self, executor: Executor, task: Task) -> Future[Outcome | Failure]:
+    def _submit(self, executor: Executor, task: Task) -> Future[TaskResult | Failure]:
         return executor.submit(run_task, str(self.study.path), self.plan.digest, task)
 
     def _one_by_one(self, tasks: Sequence[Task]) -> None:
         with _processes(1) as pool:
             for task in tasks:
                 try:
-                    outcome = pool.answer(self._submit(pool.executor, task))
+                    result = pool.answer(self._submit(pool.executor, task))
                 except BrokenExecutor:
-                    outcome = Failure("the worker process died (killed, or out of memory)")
+                    result = Failure("the worker process died (killed, or out of memory)")
                     pool.restart()
-                self._record(task, outcome)
+                self._record(task, result)
 
-    def _record(self, task: Task, outcome: Outcome | Failure) -> None:
-        self.study.record(task, outcome)
+    def _record(self, task: Task, result: TaskResult | Failure) -> None:
+        self.study.record(task, result)
         self.left[task.data, task.what] -= 1
         self.left_of_pair[task.data, task.pair] -= 1
         if self.left_of_pair[task.data, task.pair] == 0:
             rankings_file(self.study.path, task.data, task.pair).unlink(missing_ok=True)
-        if isinstance(outcome, Failure):
+        if isinstance(result, Failure):
             self.failed += 1
-            self._say(FailedTask(task, outcome.error))
+            self._say(FailedTask(task, result.error))
         else:
-            self.times[task.data, task.what].append(outcome.spent.seconds)
+            self.times[task.data, task.what].append(result.spent.seconds)
             self._say()
 
     def _say(self, failure: FailedTask | None = None) -> None:
@@ -203,7 +205,9 @@ class _Run:
             if any(w == what for _, w in self.times)
         }
         self.report(
-            Progress("running", self.total - left, self.total, self.failed, self._seconds_left(speed), speed, failure)
+            StudyProgress(
+                "running", self.total - left, self.total, self.failed, self._seconds_left(speed), speed, failure
+            )
         )
 
     def _seconds_left(self, speed: Mapping[str, float]) -> float | None:
@@ -229,7 +233,7 @@ class _Pool:
     def slots(self) -> int:
         raise NotImplementedError
 
-    def answer(self, future: Future[Outcome | Failure]) -> Outcome | Failure:
+    def answer(self, future: Future[TaskResult | Failure]) -> TaskResult | Failure:
         return future.result()
 
     def restart(self) -> None:
@@ -301,7 +305,7 @@ class _ClusterPool(_Pool):
         except OSError as problem:
             raise self._lost() from problem
 
-    def answer(self, future: Future[Outcome | Failure]) -> Outcome | Failure:
+    def answer(self, future: Future[TaskResult | Failure]) -> TaskResult | Failure:
         try:
             return future.result()
         except CancelledError as problem:

@@ -81,7 +81,7 @@ def peak_memory() -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class TaskResult:
     """What a task found.
 
     Attributes:
@@ -142,7 +142,7 @@ def mapped(file: Path) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class PreparedData:
     """One prepared data set with its rankers and the users who click."""
 
     plan: StudyPlan
@@ -192,7 +192,7 @@ def open_dataset(folder: Path, name: str) -> Dataset:
 
 # The digest tells plans apart where a worker outlives a folder that is deleted and used again.
 @lru_cache(maxsize=4)
-def open_world(folder: str, digest: str, name: str) -> World:
+def open_prepared(folder: str, digest: str, name: str) -> PreparedData:
     root = Path(folder)
     try:
         record = json.loads((root / "plan.json").read_text())
@@ -207,26 +207,28 @@ def open_world(folder: str, digest: str, name: str) -> World:
         raise ValueError(f"{root / 'plan.json'} holds another plan than the one that is running")
     data = next(one for one in plan.data if one.name == name)
     user = plan.user_of(data)
-    return World(plan, data, root, dataset, rankers, user.build(click_probability(user, dataset), plan.k_of(data)))
+    return PreparedData(
+        plan, data, root, dataset, rankers, user.build(click_probability(user, dataset), plan.k_of(data))
+    )
 
 
-def run_task(folder: str, digest: str, task: Task) -> Outcome | Failure:
+def run_task(folder: str, digest: str, task: Task) -> TaskResult | Failure:
     """Run one task. Whatever goes wrong is an answer too: exceptions may not survive the way between processes."""
     try:
         meter = Meter()
-        world = open_world(folder, digest, task.data)
-        pair = world.pair(task.pair)
-        ctr_a, ctr_b = pair.ctr(world.user)
+        prepared = open_prepared(folder, digest, task.data)
+        pair = prepared.pair(task.pair)
+        ctr_a, ctr_b = pair.ctr(prepared.user)
         method = parse_method(task.method)
         found: Trajectory | Limit
         meter.start()
         if task.kind == "limit":
-            found = limit_of(method, pair, world.user, seed=seed_of(world.plan.seed, *task))
+            found = limit_of(method, pair, prepared.user, seed=seed_of(prepared.plan.seed, *task))
         else:
             # The kind is no part of this seed: studies begun before there were limits go on as they were.
-            seed = seed_of(world.plan.seed, task.data, task.pair, task.method)
-            found = method.simulate(pair, world.user, world.plan.points, seed=seed)
-        return Outcome(ctr_a, ctr_b, found, meter.spent())
+            seed = seed_of(prepared.plan.seed, task.data, task.pair, task.method)
+            found = method.simulate(pair, prepared.user, prepared.plan.points, seed=seed)
+        return TaskResult(ctr_a, ctr_b, found, meter.spent())
     except Exception as problem:
         said = " ".join(str(problem).split())
         return Failure(f"{type(problem).__name__}: {said}" if said else type(problem).__name__, traceback.format_exc())
