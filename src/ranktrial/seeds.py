@@ -1,4 +1,4 @@
-"""Where randomness comes from: a seed or a SeedSequence per task, so results do not depend on the number of workers."""
+"""Random seeds: an integer or a SeedSequence per task, so results do not depend on the number of workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def sequence(seed: Seed) -> np.random.SeedSequence:
 
 
 def children(seed: Seed, count: int) -> list[np.random.SeedSequence]:
-    """The same children however often it is asked (``SeedSequence.spawn`` counts its calls)."""
+    """Seeds of parts of a task, the same however often they are asked for (``SeedSequence.spawn`` counts its calls)."""
     parent = sequence(seed)
     return [
         np.random.SeedSequence(parent.entropy, spawn_key=(*parent.spawn_key, i), pool_size=parent.pool_size)

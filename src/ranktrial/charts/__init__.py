@@ -1,1 +1,1 @@
-"""What people see: charts as files, interactive pages that need no network, and the page of a live trial."""
+"""Charts as files, interactive pages that need no network, and the page of a live trial."""

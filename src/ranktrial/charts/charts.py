@@ -61,7 +61,7 @@ def as_spec(chart: Chart) -> Spec:
 
 @contextmanager
 def _shared_selections() -> Iterator[None]:
-    """Silence for Altair's warning about one selection in many panels: that is what we mean."""
+    """Context without Altair's warning about one selection in many panels, which is what we mean."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Automatically deduplicated selection parameter")
         yield

@@ -1,5 +1,5 @@
-"""What does a report look like in a browser? One HTML file with charts, tables and text, interactive, in the light or dark of
-the reader's screen, that asks the network for nothing: scripts are inside, and the page forbids itself the rest."""
+"""Reports as one HTML file with interactive charts, tables and text, in the light or dark of the reader's screen, that asks the
+network for nothing: scripts are inside, and the page forbids itself the rest."""
 
 from __future__ import annotations
 

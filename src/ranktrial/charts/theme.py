@@ -1,4 +1,4 @@
-"""How do charts look? One theme for print and screen: colours that colour-blind readers tell apart (Okabe and Ito), and a
+"""The theme of all charts, for print and screen: colours that colour-blind readers tell apart (Okabe and Ito), and a
 dash and a shape beside every colour, so that a grey copy still tells lines apart."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 
 @dataclass(frozen=True)
 class Style:
-    """How one series is drawn.
+    """Colour, dash and shape of one series.
 
     Attributes:
         colour: One of ``COLOURS``.

@@ -1,4 +1,4 @@
-"""How commands speak: results on standard output, progress and errors on standard error."""
+"""Output of the commands: results on standard output, progress and errors on standard error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ err = Console(stderr=True)
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Bad input ends with one sentence and status 2, not a traceback."""
+    """Context in which bad input ends with one sentence and status 2, not a traceback."""
     try:
         yield
     except (ValueError, OSError) as error:

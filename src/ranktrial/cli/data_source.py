@@ -1,4 +1,4 @@
-"""Which data does a command work on? What its options name: a file, a folder or a synthetic set."""
+"""The data set that a command's options name: a file, a folder or a synthetic set."""
 
 from __future__ import annotations
 

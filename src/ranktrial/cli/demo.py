@@ -41,7 +41,7 @@ PATIENCE = 120.0  # seconds: the service compiles its kernels when it starts for
 
 @dataclass(frozen=True, eq=False)
 class SimulatedSite:
-    """What two rankers return for each query, and visitors who click by the position-based model.
+    """A search site: what two rankers return for each query, and visitors who click by the position-based model.
 
     Attributes:
         a: Ranker A's list of ids for each query.
@@ -59,7 +59,7 @@ class SimulatedSite:
 
     @classmethod
     def make(cls, *, queries: int = 100, k: int = 10, seed: int = 1) -> SimulatedSite:
-        """Both rank by relevance and noise, B with more of it."""
+        """A site whose rankers rank by relevance and noise, B with more of it."""
         data, noise, ties = children(seed, 3)
         dataset = yahoo_like(queries, data)
         zeta, theta, random = dataset.zeta(), rank_decay(k), generator(noise)
@@ -143,7 +143,7 @@ class Line:
 
 
 def visit(site: SimulatedSite, port: int, visitors: range, seed: int) -> None:
-    """Each visitor searches once, looks and clicks; all their clicks are sent in the end."""
+    """Send visitors to the service: each searches once, looks and clicks; all their clicks are sent in the end."""
     events = []
     with closing(Line(port)) as line:
         for visitor in visitors:
@@ -157,7 +157,7 @@ def visit(site: SimulatedSite, port: int, visitors: range, seed: int) -> None:
 
 
 def run(site: SimulatedSite, port: int, impressions: int, seed: int, tell: Callable[[int, Any], None]) -> None:
-    """All visitors, some at a time; ``tell`` gets the number so far and, now and then, the report."""
+    """Send all visitors, some at a time; ``tell`` gets the number so far and, now and then, the report."""
     blocks = [range(start, min(start + VISITORS, impressions)) for start in range(0, impressions, VISITORS)]
     looks = [impressions // 2**halves for halves in range(1, 5)]
     with ThreadPoolExecutor(CONNECTIONS) as pool, closing(Line(port)) as line:
@@ -205,7 +205,7 @@ def demo_command(
 def _trial(
     site: SimulatedSite, port: int, store: Path, impressions: int, seed: int, say: Callable[[str], None]
 ) -> Report:
-    """From the first request to the report."""
+    """Run the trial, from the first request to the report."""
     with closing(Line(port)) as line:
         line.ask("PUT", f"/v1/trials/{NAME}", {"method": "LogOpt()", "k": len(site.theta), "seed": seed})
     say(f"{len(site.a)} queries, two rankers; the true difference in clicks per search is {site.delta:+.4f}.")

@@ -22,7 +22,7 @@ def report_command(
     html: Annotated[Path | None, typer.Option(help="Also write the report as one self-contained HTML file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
 ) -> None:
-    """Which ranker gets more clicks so far, by how much, how surely, and whether the numbers may be trusted."""
+    """Say which ranker gets more clicks so far, by how much, how surely, and whether the numbers may be trusted."""
     with plain_errors():
         report = read_report(store, name)
         if html is not None:

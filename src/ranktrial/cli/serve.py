@@ -182,7 +182,7 @@ def list_keys(
     keys: KeysOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")] = False,
 ) -> None:
-    """What keys there are, and what each may do."""
+    """List the keys there are, and what each may do."""
     with plain_errors():
         found = (KeyFile.beside(store) if keys is None else KeyFile(keys)).all()
     rows = [{name: value for name, value in asdict(key).items() if name != "digest"} for key in found]

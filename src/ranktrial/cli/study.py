@@ -181,7 +181,7 @@ def _picture(progress: StudyProgress) -> Group:
 
 
 class _LogLines:
-    """Every tenth of the way a line."""
+    """Progress for a log file: every tenth of the way a line."""
 
     def __init__(self) -> None:
         self.said = ("", -1)
@@ -197,7 +197,8 @@ class _LogLines:
 
 
 def duration(seconds: float) -> str:
-    """
+    """Seconds as people read them.
+
     >>> duration(7.25), duration(75), duration(7384)
     ('7.2 s', '1 min 15 s', '2 h 3 min')
     """
@@ -212,7 +213,7 @@ def show(
     folder: Annotated[Path, typer.Argument(help="Folder of the study, finished or not.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
 ) -> None:
-    """Each method's errors by number of impressions, what users got meanwhile, and what it cost to compute.
+    """Show each method's errors by number of impressions, what users got meanwhile, and what it cost to compute.
 
     Means over pairs of: the binary error (the estimate points the wrong way), the absolute error of the estimate, and the
     squared error of single impressions. ctr is clicks per impression of what the method showed.
@@ -256,7 +257,8 @@ def _cell(value: float | None, form: str) -> str:
 
 
 def _count(number: int) -> str:
-    """
+    """A number of impressions, short enough for a column.
+
     >>> _count(103), _count(10_200), _count(3_000_000)
     ('103', '10.2k', '3M')
     """
@@ -274,7 +276,7 @@ def cost(
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")] = False,
 ) -> None:
-    """What tasks have cost so far, and what all of them will: processor time and memory by data set and method.
+    """Show what tasks have cost so far, and what all of them will: processor time and memory by data set and method.
 
     Medians over the tasks that are done. memory is the largest peak of a task's process, mapped data included, which workers
     share. "all pairs" is in processor time, shared by the workers; a busy machine takes longer.
@@ -308,7 +310,8 @@ def _cost_table(data: str, found: StudyCost) -> Table:
 
 
 def _hours(hours: float) -> str:
-    """
+    """Hours as people read them.
+
     >>> _hours(0.0004), _hours(3.25), _hours(124.0)
     ('1.4 s', '3.2 h', '124.0 h')
     """

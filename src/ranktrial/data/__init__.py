@@ -1,4 +1,4 @@
-"""What is ranked: data sets from files or generators, and the rankers that score them."""
+"""Data sets from files or generators, and the rankers that score them."""
 
 from __future__ import annotations
 

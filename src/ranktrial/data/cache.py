@@ -1,4 +1,4 @@
-"""Where do parsed data sets stay, so that the second load is instant?
+"""The cache of parsed data sets, which makes the second load instant.
 
 One folder per file and set of options, under ``$RANKTRIAL_CACHE`` or the user's cache folder. It is built beside its
 place and renamed into it, so a reader never sees half of one, and two processes that build at once do not disturb each

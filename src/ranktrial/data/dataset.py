@@ -1,4 +1,4 @@
-"""What is ranked? Queries, each with its documents, their labels and their features."""
+"""The data set: queries, each with its documents, their labels and their features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are text files read, plain or gzipped, so that every complaint names the file and the line?
+"""Streaming readers of text files, plain or gzipped, whose errors name the file and the line.
 
 Everything here streams: memory does not grow with the file, and a gzip file that unpacks to far more than its size is
 handed out in blocks too.

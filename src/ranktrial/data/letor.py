@@ -1,4 +1,4 @@
-"""How are learning-to-rank files read as they come (MSLR, Yahoo, Istella, LETOR 4.0)?
+"""Reader of learning-to-rank files as they come (MSLR, Yahoo, Istella, LETOR 4.0).
 
 A line is a document: ``label qid:id feature:value feature:value ... # comment``. Features that a line leaves out are 0.
 The text is parsed once, in blocks, by a compiled loop. Since normalisation needs whole queries and the width of the

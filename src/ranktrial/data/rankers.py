@@ -1,4 +1,4 @@
-"""Which rankers are compared? Linear ones, trained as in the paper's experiments or read from its file.
+"""Linear rankers, trained as in the paper's experiments or read from its file.
 
 Training follows Wang et al. 2018 (LambdaLoss, NDCG-Loss2, sigma = 1). For one query with scores s, labels y and the
 current ranks r,

@@ -1,4 +1,4 @@
-"""Which rankers come from outside? A TREC run file, or a column of scores beside a data set.
+"""Rankers from outside: TREC run files, and columns of scores beside a data set.
 
 Both give scores; ``ranktrial.rankings`` turns scores into rankings.
 """

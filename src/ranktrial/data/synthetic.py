@@ -1,4 +1,4 @@
-"""What if the licensed data sets are not at hand? Sets with the shape of Yahoo and MSLR, free to make at any size.
+"""Synthetic data sets with the shape of Yahoo and MSLR, free to make at any size where the licensed sets are not at hand.
 
 Each document has a hidden relevance, part of it shared by its query; cutting it at fixed points gives labels with the
 skew of the real set. Features are correlated as real ones are: all share one factor (how well the document matches at
@@ -34,7 +34,7 @@ _BLOCK_QUERIES = 256
 
 @dataclass(frozen=True)
 class _Kind:
-    """Shape of a data set and how much its features know.
+    """Shape of a data set, and how strongly its features agree with relevance.
 
     Attributes:
         labels: share of each label, from 0.

@@ -1,1 +1,1 @@
-"""What should be shown: logging policies of least variance."""
+"""Logging policies of least variance: what should be shown."""

@@ -284,7 +284,7 @@ def _worst_prefix(exposure: Any, slots: Any, total: Any, order: Any, start: Any,
 def _show_for(
     order: Any, start: Any, end: Any, left: Any, share: Any, slot_share: Any, on_slot: Any, trial: Any, owed: Any
 ) -> Any:
-    """For how long can a block be shown in its present order, candidates by falling share that they are still owed?
+    """How long a block can be shown in its present order, candidates by falling share that they are still owed.
 
     Until some set of candidates is owed as much as it can still get. With weight ``left`` now and ``rest`` then, a set Q is
     owed share(Q) - (left - rest) on_slot(Q) of at most rest best(Q), best being the sum of the first slots, so

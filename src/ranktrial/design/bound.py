@@ -1,4 +1,4 @@
-"""How few impressions could any method need? The least variance that an unbiased estimate can have, whatever is shown.
+"""Lower bound on the variance of every unbiased estimate of Delta, whatever is shown (Cramer-Rao).
 
 Where clicks follow the position-based model, an impression of a query that puts document d at rank r with probability
 P(d, r) holds the information I_d = sum_r P(d, r) theta_r / (zeta_d (1 - theta_r zeta_d)) about zeta_d, and nothing about two
@@ -109,7 +109,8 @@ def _batches(counts: IntArray, k: int) -> list[IntArray]:
 
 
 def _cost_and_gain(lam: FloatArray, zeta: FloatArray, page: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """In units of what the best rank of the page tells about each document, (queries, documents) and one axis more."""
+    """Cost and gain, in units of what the best rank of the page tells about each document; (queries, documents) and one axis
+    more."""
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = page[:, None, :] / (1 - page[:, None, :] * zeta[:, :, None])
         best = gain.max(2)
@@ -202,7 +203,7 @@ def _step(at: _Point, cost: FloatArray, gain: FloatArray) -> _Point:
 
 
 def _distance(at: _Point, slope: FloatArray, mu: FloatArray) -> FloatArray:
-    """From the central path at mu."""
+    """Distance from the central path at mu."""
     stationary = at.u[:, :, None] + at.v[:, None, :] - at.z - slope
     centred = (at.z * at.p - _like(mu, at.p), at.u * at.s - _like(mu, at.s), at.v * at.t - _like(mu, at.t))
     parts = [(part.reshape(len(mu), -1) ** 2).sum(1) for part in (stationary, *centred)]
@@ -210,8 +211,8 @@ def _distance(at: _Point, slope: FloatArray, mu: FloatArray) -> FloatArray:
 
 
 def _newton(at: _Point, gain: FloatArray, slope: FloatArray, curve: FloatArray, mu: FloatArray) -> _Point:
-    """A document's block is M = diag(z / p) + curve gain gain' + (u / s) 1 1'. Documents meet only in the ranks: the change
-    w = (v / t) sum_d dp_d in their prices follows from (diag(t / v) + sum_d M^-1) w = sum_d M^-1 rhs_d."""
+    """The Newton direction. A document's block is M = diag(z / p) + curve gain gain' + (u / s) 1 1'. Documents meet only in the
+    ranks: the change w = (v / t) sum_d dp_d in their prices follows from (diag(t / v) + sum_d M^-1) w = sum_d M^-1 rhs_d."""
     p, s, t, z, u, v = at
     m = p.shape[2]
     block = curve[:, :, None, None] * gain[:, :, :, None] * gain[:, :, None, :] + (u / s)[:, :, None, None]

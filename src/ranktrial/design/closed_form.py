@@ -1,4 +1,4 @@
-"""Which distribution over rankings tells two rankers apart from the fewest impressions? The answer in closed form.
+"""The distribution over rankings of least IPS variance for comparing two rankers, in closed form.
 
 The IPS estimate's variance is governed by sum_d zeta_d lambda_d^2 / rho_d. With need a_d = |lambda_d| sqrt(zeta_d), its least
 value over all distributions over rankings is found without iteration: with documents by falling need and ranks by falling
@@ -215,7 +215,7 @@ def _check_floors(floors: FloatArray, offsets: IntArray, bias: FloatArray) -> No
 
 @dataclass(frozen=True)
 class Price:
-    """What a design costs users and what it gains, per impression, queries drawn uniformly.
+    """The cost of a design to users and its gain in variance, per impression, queries drawn uniformly.
 
     Attributes:
         ctr: Expected clicks on what is shown.
@@ -298,7 +298,7 @@ def price(
     zeta: User | ArrayLike | float = TYPICAL_ZETA,
     without_floor: Mixture | None = None,
 ) -> Price:
-    """What showing a mixture costs, against A, B and the design without a floor.
+    """The price of showing a mixture, against A, B and the design without a floor.
 
     Args:
         zeta: Relevance to reckon with, one for all documents or one each, or any user. One for all sees no difference in

@@ -1,4 +1,4 @@
-"""How does the variance of the IPS estimate change with the scores of a Plackett-Luce logging policy?
+"""Gradients of the variance of the IPS estimate by the scores of a Plackett-Luce logging policy.
 
 For one query, x = sum over clicks of lambda_d / rho_d has Var(x | q) = E[(x - Delta)^2] (the paper's Eq. ipsvariance).
 Two estimates of its gradient by the scores, of the same expectation but for O(1/M):

@@ -1,4 +1,4 @@
-"""Which score, or which relevance, should a document get from its features? The paper's network: 2 x 32 sigmoid units.
+"""The paper's neural network, 2 x 32 sigmoid units: a policy score or a relevance from a document's features.
 
 One class serves both uses. As a policy it gives a linear output, the Plackett-Luce score of each document
 (``scores``), and takes the gradient of any objective by these scores (``backward``). In regression-EM a sigmoid
@@ -35,7 +35,7 @@ class Rows(Protocol):
 
 
 class Activations(NamedTuple):
-    """What a forward pass leaves for the backward pass; one row per document."""
+    """Activations that a forward pass leaves for the backward pass; one row per document."""
 
     inputs: Numbers
     hidden1: Numbers

@@ -1,4 +1,4 @@
-"""How does the paper find its logging policy? A network scores documents, gradient steps lower the estimate's variance.
+"""The paper's trained logging policy: a network scores documents, gradient steps lower the variance of the estimate.
 
 Algorithm 1 of the paper, lines 5 to 12: draw a query, sample rankings from the Plackett-Luce policy over the network's scores,
 estimate the gradient of the variance by the scores, pass it back through the network, step. Inputs are the document's
@@ -37,7 +37,7 @@ def scaled_by_query(columns: Sequence[NDArray[Any]] | NDArray[Any], offsets: Int
 
 
 def lambda_inputs(pair: Pair, lam: FloatArray) -> NDArray[np.float32]:
-    """What two ranked lists say of a document: lambda, its size, square and sign, and its rank in A and in B."""
+    """Inputs from two ranked lists, a row per document: lambda, its size, square and sign, and its rank in A and in B."""
     ranks = []
     for ranker in (pair.a, pair.b):
         lengths = np.diff(ranker.offsets)
@@ -87,7 +87,7 @@ def policy_inputs(
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What the policy is optimised for: the variance of the IPS estimate under a (fitted or true) click model."""
+    """The objective of a policy's training: the variance of the IPS estimate under a (fitted or true) click model."""
 
     pair: Pair
     theta: FloatArray

@@ -1,4 +1,4 @@
-"""What may be shown: ranked lists, pairs of rankers, distributions over rankings with exact placement and exposure."""
+"""Ranked lists, pairs of rankers, and distributions over rankings with exact placement and exposure: what may be shown."""
 
 from ranktrial.rankings.lists import Pair, Rankings, expected_clicks, exposure_of, list_inputs, rank_by_score, true_ctr
 from ranktrial.rankings.mixture import Mixture, Moments

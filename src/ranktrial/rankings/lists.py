@@ -1,4 +1,4 @@
-"""What do two rankers put where? Ragged ranked lists, and the pair of rankers under comparison."""
+"""Ragged ranked lists, and the pair of rankers under comparison."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Pair:
 
     @cached_property
     def top_a(self) -> DocumentArray:
-        """What ranker A would show: a (queries, k) table."""
+        """The table of what ranker A would show, (queries, k)."""
         return self.a.top(self.k)
 
     @cached_property
@@ -226,7 +226,7 @@ def _check_lists(name: str, ranker: Rankings, offsets: IntArray) -> None:
 
 
 def list_inputs(pair: Pair) -> FloatArray:
-    """What two ranked lists say about relevance before any click, a row per document (for ``relevance_guess``).
+    """Inputs about relevance from two ranked lists before any click, a row per document (for ``relevance_guess``).
 
     For each ranker 1 / rank and -log rank, a document it does not list standing just past its end; the better of both ranks.
     """

@@ -1,4 +1,4 @@
-"""What may be shown? An explicit distribution over rankings for each query, with its exact moments.
+"""Mixtures: an explicit distribution over rankings for each query, with its exact moments.
 
 For one query the mixture shows ranking R with probability w_R. From it follow, exactly,
 
@@ -79,13 +79,13 @@ class Mixture:
 
     @classmethod
     def always(cls, table: DocumentArray, n_documents: int) -> Mixture:
-        """Show each query its row of the table, every time."""
+        """The mixture that shows each query its row of the table, every time."""
         n = len(table)
         return cls(table, np.ones(n), np.arange(n + 1, dtype=np.int64), n_documents)
 
     @classmethod
     def of_tables(cls, tables: list[DocumentArray], weights: ArrayLike, n_documents: int) -> Mixture:
-        """Show each query its row of one of the tables, drawn with the given weights."""
+        """The mixture that shows each query its row of one of the tables, drawn with the given weights."""
         n, k = tables[0].shape
         stacked = np.stack(tables, axis=1).reshape(n * len(tables), k)
         return cls(stacked, np.tile(np.asarray(weights, float), n), offsets_of([len(tables)] * n), n_documents)

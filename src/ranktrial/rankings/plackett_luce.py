@@ -1,4 +1,4 @@
-"""What does a Plackett-Luce policy show, and how likely is each document to be examined?
+"""Plackett-Luce logging policies: sampling, exact placement and exposure, and the gradient of exposure.
 
 A policy scores the documents of a query; a ranking is drawn from the top, each time one of the documents left with
 probability proportional to exp(score). Functions here take one query's scores (local document numbers 0..n-1) or, in
@@ -193,7 +193,7 @@ def simulate_counts(
 
 
 def queries_drawn(n_queries: int, impressions: int, seed: Seed) -> IntArray:
-    """How often the simulations with that seed draw each query, before anything else has to be known."""
+    """Numbers of times the simulations with that seed draw each query, before anything else has to be known."""
     drawn = np.zeros(n_queries, np.int64)
     kernels.count_queries(impressions, kernel_state(children(seed, 2)[0]), drawn)
     return drawn

@@ -1,4 +1,4 @@
-"""What is a click worth? Inverse-propensity weights lambda_d / rho_d, and when they may not be used.
+"""Inverse-propensity weights lambda_d / rho_d of clicks, and when they may not be used (the paper's Eq. ips).
 
 A click on d counts lambda_d / rho_d: how much more A shows d than B does, over how likely d was to be seen at all (the paper's
 Eq. ips). The mean over impressions is unbiased for Delta if and only if every document that matters could be seen: zeta_d
@@ -16,7 +16,7 @@ from ranktrial.arrays import FloatArray, IntArray, sum_by_group
 
 
 class LoggingPolicy(Protocol):
-    """What decides which ranking is shown: a ``Mixture`` or a ``PlackettLuce``."""
+    """A logging policy, which decides the ranking that is shown: a ``Mixture`` or a ``PlackettLuce``."""
 
     @property
     def n_documents(self) -> int: ...
@@ -53,7 +53,7 @@ class IPSWeights:
 
     @property
     def bias_bound(self) -> float:
-        """How far clipping can move the estimate from Delta at most, all queries being equally frequent."""
+        """The most that clipping can move the estimate from Delta, all queries being equally frequent."""
         return float(self.lost_by_query.mean())
 
 

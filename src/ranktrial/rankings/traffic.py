@@ -1,4 +1,4 @@
-"""What does a logging policy leave behind? Counts of an explicit mixture's traffic, drawn at once.
+"""Simulated counts of shows and clicks under an explicit mixture, all impressions drawn at once.
 
 Multinomials over (query, ranking) and binomials per rank have the same law as going impression by impression, at a cost that
 does not grow with the traffic. (A Plackett-Luce policy cannot list its rankings: see ``plackett_luce.simulate_counts``.)

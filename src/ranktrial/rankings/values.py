@@ -1,4 +1,4 @@
-"""What is an impression worth? Every estimator that is unbiased given theta is one formula.
+"""The value of an impression: one formula for every estimator that is unbiased given theta.
 
 With a guess zh of the relevances, made without looking at this impression,
 

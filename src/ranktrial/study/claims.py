@@ -34,12 +34,12 @@ ROWS = (
 
 
 class NotTestedError(Exception):
-    """The study lacks what a claim is about."""
+    """Raised where the study lacks what a claim is about."""
 
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """Something the paper says.
+    """A claim of the paper: a number that is measured and the range in which the claim holds.
 
     Attributes:
         number: Which of the paper's findings it belongs to.

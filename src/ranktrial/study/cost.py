@@ -1,4 +1,4 @@
-"""What will a study cost? Processor time and memory of the tasks that are done, and what all pairs will take."""
+"""The cost of a study: processor time and memory of the tasks that are done, and what all pairs will take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ranktrial.study.plan import Task
 
 @dataclass(frozen=True)
 class TaskCost:
-    """One method on one data set.
+    """The cost of one method on one data set.
 
     Attributes:
         data: Name of the data set.
@@ -38,7 +38,7 @@ class TaskCost:
 
 @dataclass(frozen=True)
 class StudyCost:
-    """What a study costs.
+    """The cost of a study, by method and in all.
 
     Attributes:
         pairs: Pairs on each data set that are foretold; limits are for as many as the plan has.

@@ -1,4 +1,4 @@
-"""What does a study leave on disk? A part for every finished task, a note for every failed one, and the tables made of them.
+"""The folder of a study: a part for every finished task, a note for every failed one, and the tables made of them.
 
     plan.json            what is being run; a plan that does not continue it is refused
     data/NAME/           prepared data set and rankers, memory-mapped by workers
@@ -67,7 +67,7 @@ class FailedTask:
 
 
 class StudyFolder:
-    """The folder of one study."""
+    """The folder of one study: reads and writes everything in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -92,7 +92,7 @@ class StudyFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One run at a time. The operating system lets go of the lock when a run dies, however it dies."""
+        """Hold the folder's lock: one run at a time. The operating system lets go of it when a run dies, however it dies."""
         try:
             import fcntl
         except ImportError:  # no such locks on this system: be careful yourself
@@ -159,7 +159,7 @@ class StudyFolder:
         return self.part(task).exists()
 
     def record(self, task: Task, result: TaskResult | Failure) -> None:
-        """Keep what became of a task."""
+        """Store the result of a task, or the note of its failure."""
         if isinstance(result, Failure):
             with written_whole(self._failure(task)) as path:
                 note = {**task._asdict(), "error": result.error, "details": result.details}
@@ -235,7 +235,7 @@ class StudyFolder:
                 self._copy(query, path, values)
 
     def times(self, plan: StudyPlan) -> list[dict[str, Any]]:
-        """What each task of the plan that is done has cost, whether the tables have been made or not."""
+        """Time and memory of each task of the plan that is done, whether the tables have been made or not."""
         if self.has_tables():
             return self.query(f"select {TIMES} from read_parquet($files)", [self.timings])
         if not (self.parts(plan) or self.limit_parts(plan)):
@@ -307,6 +307,6 @@ def _texts(files: Sequence[Path]) -> list[str]:
 
 
 def _file_name(method: str) -> str:
-    """Readable, and different for different methods."""
+    """The file name of a method: readable, and different for different methods."""
     readable = re.sub(r"[^A-Za-z0-9]+", "-", method).strip("-")[:60].strip("-")
     return f"{readable}-{hashlib.sha256(method.encode()).hexdigest()[:10]}"

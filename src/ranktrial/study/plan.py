@@ -1,4 +1,4 @@
-"""What will be compared, on what, by whose clicks, for how long? A study as one value, read from a TOML file or a preset.
+"""The plan of a study as one value, read from a TOML file or a preset: what is compared, on what data, by whose clicks.
 
 A preset is a TOML file in ``presets/``; nothing can be said there that a file of your own cannot say. Every error names the
 file, the key, the value and what would be right, before any work starts.

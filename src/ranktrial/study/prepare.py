@@ -1,4 +1,4 @@
-"""What must be there before the first task? Data sets and rankers, written once into the study's folder.
+"""What must be there before the first task: data sets and rankers, written once into the study's folder.
 
 A data set is built beside its place and renamed into it, so one that is there is complete.
 """

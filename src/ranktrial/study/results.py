@@ -47,7 +47,7 @@ class Runs:
     ctr_b: FloatArray
 
     def on(self, pairs: IntArray) -> Runs:
-        """The same, of some of its pairs."""
+        """The same runs on some of the pairs."""
         keep = np.isin(self.pairs, pairs)
         by_pair = {name: getattr(self, name)[keep] for name in ("pairs", "estimate", "delta", "ctr", "ctr_a", "ctr_b")}
         return Runs(
@@ -61,7 +61,7 @@ class Runs:
 
 @dataclass(frozen=True, eq=False)
 class MethodLimits:
-    """Where one method's estimate goes with ever more impressions, on the pairs of one data set (rows of ``limits.parquet``).
+    """Limits of one method's estimate with ever more impressions, on the pairs of one data set (from ``limits.parquet``).
 
     Attributes:
         method: As it is written.
@@ -121,7 +121,7 @@ class DataResults:
         return _first_playing(self.runs, roles)
 
     def limits_of(self, *roles: str) -> MethodLimits | None:
-        """The same of those that have limits."""
+        """The limits of the first method that plays the first of these roles that has any."""
         return _first_playing(self.limits, roles)
 
 
@@ -153,7 +153,7 @@ def thinned(points: IntArray) -> IntArray:
 
 
 def _files(study: StudyFolder, plan: StudyPlan, data: str, method: str) -> list[Path]:
-    """Where the rows of one method on one data set are: in the table, if there is one, else in its own parts alone."""
+    """Files with the rows of one method on one data set: the table, if there is one, else its own parts alone."""
     if study.has_tables():
         return [study.results]
     tasks = (Task(data, pair, method) for pair in range(plan.pairs))

@@ -33,7 +33,7 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True)
 class StudyProgress:
-    """How far a study is.
+    """The progress of a study.
 
     Attributes:
         stage: What is being done.
@@ -56,7 +56,7 @@ class StudyProgress:
 
 @dataclass(frozen=True)
 class StudyRun:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         folder: Where everything is.
@@ -123,7 +123,7 @@ def run_study(
 
 
 def _in_running_order(tasks: Sequence[Task]) -> list[Task]:
-    """Pair by pair, so that what is there halfway covers all data sets and methods alike."""
+    """Tasks pair by pair, so that what is there halfway covers all data sets and methods alike."""
     return sorted(tasks, key=lambda task: task.pair)
 
 
@@ -226,7 +226,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 class _Pool:
-    """Where tasks run: an executor, and how many tasks it runs at a time."""
+    """An executor of tasks, and how many it runs at a time."""
 
     executor: Executor
 
@@ -237,7 +237,7 @@ class _Pool:
         return future.result()
 
     def restart(self) -> None:
-        """After a BrokenExecutor."""
+        """Start the executor again after a BrokenExecutor."""
 
 
 class _LocalPool(_Pool):
@@ -254,7 +254,7 @@ class _LocalPool(_Pool):
 
 
 def _begin_worker() -> None:
-    """A worker leaves Ctrl-C to its parent and does not outlive it."""
+    """Begin a worker process, which leaves Ctrl-C to its parent and does not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -284,7 +284,7 @@ def _processes(workers: int) -> Iterator[_Pool]:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for processes started meanwhile; those that are set already stay."""
+    """Context with environment variables for processes started meanwhile; those that are set already stay."""
     ours = [name for name in values if name not in os.environ]
     os.environ.update({name: values[name] for name in ours})
     try:

@@ -1,4 +1,4 @@
-"""How did each method do? Means over pairs at round numbers of impressions, from the results of a study."""
+"""Summaries of a study: each method's mean errors over pairs at round numbers of impressions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MILESTONES = (100, 1_000, 10_000, 100_000, 1_000_000, 3_000_000)
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """One method on one data set.
+    """The summary of one method on one data set.
 
     Attributes:
         method: As it is written.
@@ -37,7 +37,7 @@ class MethodSummary:
 
 @dataclass(frozen=True)
 class DataSummary:
-    """All methods on one data set.
+    """The summary of all methods on one data set.
 
     Attributes:
         data: Its name.
@@ -54,7 +54,7 @@ class DataSummary:
 
 @dataclass(frozen=True)
 class StudySummary:
-    """A study at a glance.
+    """The summary of a study.
 
     Attributes:
         impressions: The checkpoints nearest to round numbers.

@@ -1,4 +1,4 @@
-"""What does one task do, and on what? Prepared data sets and rankings on disk, and the run of one method on one pair.
+"""Tasks of a study: the run of one method on one pair, from prepared data sets and rankings on disk.
 
 Everything a worker needs is in the study's folder: ``plan.json`` and memory-mapped arrays, so that workers of one machine
 share the pages of a large data set. A task's randomness depends on the study's seed and on what the task is, never on when
@@ -37,7 +37,7 @@ DATASET_ARRAYS = ("offsets", "labels", "features", "query_ids", "feature_ids")
 
 @dataclass(frozen=True)
 class Spent:
-    """What a task cost.
+    """Time and memory that a task took.
 
     Attributes:
         seconds: Of the method alone, without opening data; the first task of a process also loads compiled code.
@@ -52,7 +52,7 @@ class Spent:
 
 
 class Meter:
-    """Measures what is spent from here on."""
+    """Measures time and memory from here on."""
 
     def __init__(self) -> None:
         with contextlib.suppress(OSError):
@@ -82,7 +82,7 @@ def peak_memory() -> int:
 
 @dataclass(frozen=True, eq=False)
 class TaskResult:
-    """What a task found.
+    """The result of a task.
 
     Attributes:
         ctr_a: True clicks per impression of ranker A.
@@ -99,7 +99,7 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task has no result.
+    """The error of a task that has no result.
 
     Attributes:
         error: In one line.

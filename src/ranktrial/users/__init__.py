@@ -1,4 +1,4 @@
-"""How people click: behaviours to simulate."""
+"""Click behaviours to simulate."""
 
 from ranktrial.users.behaviour import User, cascade, position_based, rank_decay, trust_bias
 

@@ -1,4 +1,4 @@
-"""How do people click? Behaviours to simulate, all of one shape.
+"""Click behaviours to simulate (position-based, trust bias, cascade), all of one shape.
 
 A user reads a ranking from the top. While still reading, the document d at rank r is clicked with probability
 ``slope[r] * zeta[d] + intercept[r]``; the user then reads on with probability ``stay_after_click[r]`` or

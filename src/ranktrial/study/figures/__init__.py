@@ -50,7 +50,7 @@ NEEDED_TEXT = (
 
 @dataclass(frozen=True)
 class DrawnStudy:
-    """What was written.
+    """The files of a drawn study, with the numbers that people ask for.
 
     Attributes:
         files: All of it.
@@ -93,7 +93,7 @@ def draw_study(path: Path, out: Path | None = None, formats: Sequence[str] = FOR
 
 
 def _summary(plan: StudyPlan, results: Sequence[DataResults]) -> str:
-    total = len(plan.data) * plan.pairs * len(plan.methods)
+    total = sum(1 for _ in plan.tasks())
     done = sum(len(runs.pairs) for one in results for runs in one.runs.values())
     unfinished = f" {total - done:,} of {total:,} tasks have no result yet." if done < total else ""
     return (

@@ -1,4 +1,4 @@
-"""Parts that the figures share: the drawing itself, what methods are called and look like, panels, titles and lines."""
+"""Parts that the figures share: the drawing itself, labels and styles of methods, panels, titles and lines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Names:
-    """What methods are called and how they are drawn, the same in every figure."""
+    """Labels and styles of methods, the same in every figure."""
 
     labels: Mapping[str, str]
     styles: Mapping[str, Style]
@@ -79,7 +79,7 @@ def panel_title(label: str, subtitle: str, **options: Any) -> alt.Title:
 
 
 def vertical_line(sheets: Sheets, at: float, **x: Any) -> alt.Chart:
-    """A dashed line to compare with."""
+    """A dashed vertical line to compare with."""
     rule: alt.Chart = alt.Chart(sheets.add([{"x": at}])).mark_rule(strokeDash=[3, 3])
     return rule.encode(x=alt.X("x:Q", **x))
 

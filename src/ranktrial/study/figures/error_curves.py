@@ -146,7 +146,7 @@ def _panel(
 
 
 def _place(record: Record, floor: float) -> Record:
-    """Where a point and its band are drawn; four digits are what a picture can show, and keep pages small."""
+    """Ordinates of a point and its band; four digits are what a picture can show, and keep pages small."""
     mean, error = record["mean"], record["standard_error"] or 0
     ends = {"y": mean, "low": mean - error, "high": mean + error}
     return {name: float(f"{max(value, floor):.4g}") for name, value in ends.items()}

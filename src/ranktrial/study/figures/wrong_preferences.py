@@ -46,7 +46,7 @@ def wrong_preferences_figure(results: Sequence[DataResults], names: Names) -> Dr
 
 
 def _bin_width(largest: float) -> float:
-    """Round, at most 25 bins, and 0.01 is an edge as long as that can be."""
+    """The width of a bin: round, at most 25 bins, and 0.01 is an edge as long as that can be."""
     return next(
         (width for width in (0.001, 0.002, 0.005, 0.01) if largest / width <= 25), 0.01 * np.ceil(largest / 0.25)
     )
