@@ -31,6 +31,16 @@ def test_by_score_with_ties_by_rank(tmp_path: Path, name: str) -> None:
     assert repr(run) == "Run bm25: 2 queries, 5 documents"
 
 
+def test_some_queries_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "run.txt").write_text(RUN)
+    run = read_run(tmp_path / "run.txt")
+    one = run.only({"q1", "q7"})
+    assert (one.query_ids, one.ranking(0), one.tag) == (("q1",), ("d9", "d7", "d8"), "bm25")
+    assert one.offsets.tolist() == [0, 3]
+    assert one.scores.tolist() == [3, 2.5, 2.5]
+    assert run.only([]).n_documents == 0
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -13,9 +13,24 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from ranktrial.cli.console import out, plain_errors, progress_bar
-from ranktrial.cli.data_source import DataOption, PrefixOption, open_data
-from ranktrial.data import Dataset, train_rankers
+from ranktrial.cli.console import err, out, plain_errors, progress_bar
+from ranktrial.cli.data_source import PrefixOption
+from ranktrial.cli.two_rankers import (
+    CtrOption,
+    EtaOption,
+    JsonOption,
+    KOption,
+    LabelledData,
+    PairOption,
+    QrelsOption,
+    RankerA,
+    RankerB,
+    RankersOption,
+    ThetaOption,
+    TwoRankers,
+    position_bias,
+    read_two_rankers,
+)
 from ranktrial.methods import (
     AB,
     Balanced,
@@ -25,22 +40,35 @@ from ranktrial.methods import (
     Optimized,
     Probabilistic,
     TeamDraft,
+    TooManyDisplaysError,
     Trajectory,
 )
-from ranktrial.rankings import Pair
-from ranktrial.seeds import children
-from ranktrial.users import User, position_based, rank_decay
+from ranktrial.users import User
+
+DEFAULT_DATA = "yahoo-like"
 
 
-@dataclass(frozen=True)
-class World:
-    """Two rankers and the users who click on them; the truth is known exactly."""
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two rankers and the users who click on them; the truth is known exactly.
 
-    dataset: Dataset
-    pair: Pair
+    Attributes:
+        rankers: The rankers and what they rank.
+        user: Who clicks.
+        ctr_a: True clicks per impression of ranker A.
+        ctr_b: Of ranker B.
+    """
+
+    rankers: TwoRankers
     user: User
     ctr_a: float
     ctr_b: float
+
+    @classmethod
+    def of(cls, rankers: TwoRankers, ctr: float | None = None) -> Comparison:
+        """With users who click by the labels, as often as ``ctr`` says if it is given."""
+        user = rankers.user(ctr)
+        return cls(rankers, user, *rankers.pair.ctr(user))
 
     @property
     def delta(self) -> float:
@@ -48,7 +76,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedMethod:
     """How one method fared.
 
     Attributes:
@@ -74,17 +102,6 @@ class Row:
         return asdict(self)
 
 
-def build_world(dataset: Dataset, *, k: int, seed: int, progress: Callable[[int, int], None] | None = None) -> World:
-    """Train two linear rankers on 100 queries each and let position-based users (theta = 1/rank) click."""
-    training, ties = children(seed, 2)
-    rankers = train_rankers(dataset, 2, seed=training, rankers="code", progress=progress)
-    scores = [rankers.scores(dataset, i) for i in range(2)]
-    theta = rank_decay(k)
-    pair = Pair.from_scores(scores[0], scores[1], dataset.offsets, k, seed=ties).knowing(theta=theta)
-    user = position_based(dataset.zeta(), theta)
-    return World(dataset, pair, user, *pair.ctr(user))
-
-
 def compared_methods() -> list[Method]:
     interleaving: list[Method] = [TeamDraft(), Probabilistic(), Optimized(), Balanced()]
     counterfactual = [Counterfactual(logging=logging) for logging in ("uniform", "ab")]
@@ -92,31 +109,50 @@ def compared_methods() -> list[Method]:
     return [AB(), AB(estimate="means"), *interleaving, *counterfactual, *logopt]
 
 
-def run_method(method: Method, world: World, checkpoints: list[int], *, seed: int) -> Row:
-    pair, user = world.pair, world.user
+def _tends_to_delta(method: Method) -> bool:
+    return isinstance(method, (AB, Counterfactual, LogOpt))
+
+
+def _lists_displays(method: Method) -> bool:
+    """Its displays are few and stay as they are: they can be listed before the first impression."""
+    return isinstance(method, (AB, Optimized, Balanced)) and not _drawn_at_once(method)
+
+
+def _drawn_at_once(method: Method) -> bool:
+    """No impression has a value of its own, so that a run can only be drawn as a whole."""
+    return method == AB(estimate="means")
+
+
+def _learns(method: Method) -> bool:
+    """What it shows changes on the way: even one impression costs a design."""
+    return isinstance(method, LogOpt)
+
+
+def run_method(method: Method, comparison: Comparison, checkpoints: list[int], *, seed: int) -> ComparedMethod:
+    """Simulate a method on a pair of rankers and measure how far off it is."""
+    pair, user = comparison.rankers.pair, comparison.user
     # Displays that are listed beforehand are set-up, and so is compiling: neither counts as the simulation's time.
-    listed = method.displays(pair) if isinstance(method, (AB, Optimized, Balanced)) else None
-    at_once = method == AB(estimate="means")
+    listed = method.displays(pair) if _lists_displays(method) else None
 
     def simulate(points: list[int]) -> Trajectory:
-        if listed is not None and not at_once:
+        if listed is not None:
             return listed.simulate(user, points, seed=seed)
         return method.simulate(pair, user, points, seed=seed, shortcut=False)
 
-    if not isinstance(method, LogOpt):
+    if not _learns(method):
         simulate([1])
     start = time.perf_counter()
     run = simulate(checkpoints)
     elapsed = time.perf_counter() - start
     final = run.estimate[-1]
-    return Row(
+    return ComparedMethod(
         str(method),
         tuple(run.estimate.tolist()),
-        tuple(run.absolute_error(world.delta).tolist()),
+        tuple(run.absolute_error(comparison.delta).tolist()),
         "A" if final > 0 else "B" if final < 0 else "neither",
         float(run.ctr[-1]),
-        None if at_once else checkpoints[-1] / elapsed,
-        isinstance(method, (AB, Counterfactual, LogOpt)),
+        None if _drawn_at_once(method) else checkpoints[-1] / elapsed,
+        _tends_to_delta(method),
     )
 
 
@@ -127,48 +163,99 @@ def checkpoints_to(impressions: int) -> list[int]:
 
 
 def compare_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
-    data: DataOption = "yahoo-like",
+    ranker_a: RankerA = None,
+    ranker_b: RankerB = None,
+    as_json: JsonOption = False,
+    qrels: QrelsOption = None,
+    data: LabelledData = None,
     prefix: PrefixOption = None,
     queries: Annotated[int, typer.Option(min=200, help="Queries of a synthetic set.")] = 2000,
+    rankers: RankersOption = None,
+    pair: PairOption = "1,2",
+    k: KOption = None,
+    theta: ThetaOption = None,
+    eta: EtaOption = 1.0,
+    ctr: CtrOption = None,
     impressions: Annotated[int, typer.Option(min=1000, help="Impressions each method gets.")] = 1_000_000,
-    k: Annotated[int, typer.Option("--k", min=1, max=12, help="Results on a page.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another pair of rankers.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, other clicks and other trained rankers.")] = 1,
 ) -> None:
     """Compare two rankers with every method on simulated users, and see how far off each is.
 
-    Trains two linear rankers, works out the true difference in clicks, then lets every method collect clicks from
-    position-based users.
+    Labels say who clicks what, so the true difference in clicks is known
+    exactly. From two TREC run files and judgements of their documents:
+
+      ranktrial compare a.run b.run --qrels judged.qrels
+
+    From labelled documents with two files of scores, or two rankers trained
+    on them; without any argument, on a synthetic set:
+
+      ranktrial compare a.scores b.scores --data train.txt
+      ranktrial compare --data mslr-like
+
+    Users look at a rank with probability 1/rank (--eta, --theta) and click
+    what they look at with probability 0.1 for grade 0 to 1 for the highest
+    (the highest of the qrels; 4 with --data).
     """
     with plain_errors():
-        dataset = open_data(data, queries, prefix)
-        with progress_bar("training two rankers") as progress:
-            world = build_world(dataset, k=k, seed=seed, progress=progress)
+        bias = position_bias(theta, eta, k)
+        if ranker_a is None and data is None:
+            data = DEFAULT_DATA
+        if data is None and qrels is None:
+            raise ValueError("run files say nothing about clicks: give judgements of their documents with --qrels")
+        both = read_two_rankers(
+            (ranker_a, ranker_b),
+            theta=bias,
+            data=data,
+            qrels=qrels,
+            prefix=prefix,
+            queries=queries,
+            rankers=rankers,
+            chosen=pair,
+            seed=seed,
+        )
+        comparison = Comparison.of(both, ctr)
         points = checkpoints_to(impressions)
-        methods = compared_methods()
-        rows = []
-        with progress_bar("simulating users") as progress:
-            for done, method in enumerate(methods):
-                progress(done, len(methods))
-                rows.append(run_method(method, world, points, seed=seed))
+        rows, left_out = run_methods(compared_methods(), comparison, points, seed=seed)
     if as_json:
-        truth = {"ctr_a": world.ctr_a, "ctr_b": world.ctr_b, "delta": world.delta}
-        print(json.dumps({**truth, "checkpoints": points, "methods": [row.to_dict() for row in rows]}, indent=2))
+        truth = {"ctr_a": comparison.ctr_a, "ctr_b": comparison.ctr_b, "delta": comparison.delta}
+        methods = {"methods": [row.to_dict() for row in rows], "left_out": left_out}
+        print(json.dumps({**truth, **both.judged_dict(), "checkpoints": points, **methods}, indent=2))
         return
     out.print(
-        f"[bold]{dataset.name}[/]: {dataset.n_queries:,} queries, {dataset.n_documents:,} documents. "
-        f"True clicks per search: A {world.ctr_a:.4f}, B {world.ctr_b:.4f}, difference {world.delta:+.4f}.\n",
+        f"[bold]{escape(both.name)}[/]: {both.pair.n_queries:,} queries, {both.pair.n_documents:,} documents. "
+        f"True clicks per search: A {comparison.ctr_a:.4f}, B {comparison.ctr_b:.4f}, "
+        f"difference {comparison.delta:+.4f}.",
         highlight=False,
     )
-    print_comparison(world, points, rows)
+    if both.judged:
+        out.print(both.judged_text(), highlight=False)
+    out.print()
+    print_comparison(comparison, points, rows)
     out.print(
         "Errors in brackets: an interleaving outcome is not a difference in clicks, so it does not tend to the true "
         "difference; `ranktrial proof` shows cases where even its sign is wrong.",
         highlight=False,
     )
+    for line in left_out:
+        err.print(f"left out {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
-def print_comparison(world: World, points: Sequence[int], rows: Sequence[Row]) -> None:
+def run_methods(
+    methods: Sequence[Method], comparison: Comparison, checkpoints: list[int], *, seed: int
+) -> tuple[list[ComparedMethod], list[str]]:
+    """How each method fared; and a line for each that has too many displays for these lists."""
+    rows, left_out = [], []
+    with progress_bar("simulating users") as progress:
+        for done, method in enumerate(methods):
+            progress(done, len(methods))
+            try:
+                rows.append(run_method(method, comparison, checkpoints, seed=seed))
+            except TooManyDisplaysError as problem:
+                left_out.append(f"{method}: {problem}")
+    return rows, left_out
+
+
+def print_comparison(comparison: Comparison, points: Sequence[int], rows: Sequence[ComparedMethod]) -> None:
     wide = out.width >= 120
     shown = range(len(points)) if wide else range(len(points))[-1:]
     table = Table(
@@ -182,7 +269,7 @@ def print_comparison(world: World, points: Sequence[int], rows: Sequence[Row]) -
         table.add_column(f"{points[i]:,}", justify="right", no_wrap=True)
     for heading in ("error", "prefers", *(["clicks/search"] if wide else []), "searches/s"):
         table.add_column(heading, justify="right", no_wrap=True)
-    better = "A" if world.delta > 0 else "B"
+    better = "A" if comparison.delta > 0 else "B"
     for row in rows:
         colour = "green" if row.prefers == better else "red"
         cells = [

@@ -14,48 +14,50 @@ from rich.markup import escape
 from rich.table import Table
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray
 from ranktrial.charts.charts import FORMATS, Sheets, decades, highlighting, save_chart
 from ranktrial.charts.pages import Figure, Page, Section
 from ranktrial.charts.theme import STYLES
 from ranktrial.cli.console import err, out, plain_errors, progress_bar
-from ranktrial.cli.data_source import DATA_HELP, PrefixOption, open_data
-from ranktrial.data import Dataset, read_rankers, read_run, read_scores, train_rankers
+from ranktrial.cli.data_source import PrefixOption
+from ranktrial.cli.two_rankers import (
+    CtrOption,
+    EtaOption,
+    JsonOption,
+    KOption,
+    LabelledData,
+    PairOption,
+    QrelsOption,
+    RankerA,
+    RankerB,
+    RankersOption,
+    ThetaOption,
+    number,
+    position_bias,
+    read_two_rankers,
+)
 from ranktrial.inference.planning import ClickRate, Plan, people_count, plan
 from ranktrial.methods import parse_method
 from ranktrial.rankings import Pair
-from ranktrial.users import User, position_based, rank_decay
+from ranktrial.users import User, position_based
 
 DEFAULT_DELTA = "1%"
 Users = User | ClickRate
 
 
 def plan_command(
-    ranker_a: Annotated[
-        Path | None,
-        typer.Argument(help="Ranker A: a TREC run file; with --data, a file with a score per document and line."),
-    ] = None,
-    ranker_b: Annotated[Path | None, typer.Argument(help="Ranker B, likewise.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
-    data: Annotated[
-        str | None,
-        typer.Option(help=f"Labelled documents. {DATA_HELP} Without score files two rankers are trained on it."),
-    ] = None,
+    ranker_a: RankerA = None,
+    ranker_b: RankerB = None,
+    as_json: JsonOption = False,
+    qrels: QrelsOption = None,
+    data: LabelledData = None,
     prefix: PrefixOption = None,
     queries: Annotated[int, typer.Option(min=10, help="Queries of a synthetic set.")] = 1000,
-    rankers: Annotated[
-        Path | None, typer.Option(help="Rankers for --data, as `ranktrial rankers` writes them.")
-    ] = None,
-    pair: Annotated[str, typer.Option(help="Which two of --rankers are A and B, counted from 1.")] = "1,2",
-    k: Annotated[int | None, typer.Option("--k", min=1, max=64, help="Results on a page. [default: 10]")] = None,
-    theta: Annotated[
-        str | None, typer.Option(help="P(a rank is looked at), from the top, with commas: 1,.5,.3. Also sets --k.")
-    ] = None,
-    eta: Annotated[float, typer.Option(min=0, help="Position bias 1 / rank^eta, where --theta is not given.")] = 1.0,
-    ctr: Annotated[
-        float | None,
-        typer.Option(help="Clicks per page. With labels the click probabilities are scaled to it."),
-    ] = None,
+    rankers: RankersOption = None,
+    pair: PairOption = "1,2",
+    k: KOption = None,
+    theta: ThetaOption = None,
+    eta: EtaOption = 1.0,
+    ctr: CtrOption = None,
     sd: Annotated[
         float | None,
         typer.Option(
@@ -92,28 +94,38 @@ def plan_command(
 
       ranktrial plan a.run b.run --ctr 0.8 --delta 1%
 
-    From labelled documents, where it is also known which ranker is better and whether interleaving would notice:
+    With judgements of their documents it is also known which ranker is
+    better, and whether interleaving would notice:
 
+      ranktrial plan a.run b.run --qrels judged.qrels
+
+    The same from labelled documents with two files of scores, or two rankers
+    trained on them:
+
+      ranktrial plan a.scores b.scores --data train.txt
       ranktrial plan --data yahoo-like
     """
     with plain_errors():
-        bias = _bias(theta, eta, k)
+        bias = position_bias(theta, eta, k)
         if chart is not None:
             checks.one_of("--chart ends in", chart.suffix.lstrip("."), (*FORMATS, "html"))
-        files = [file for file in (ranker_a, ranker_b) if file is not None]
-        if len(files) == 1 or (not files and data is None):
-            raise ValueError("give two files, one for each ranker, or labelled documents with --data")
-        if data is not None:
-            if zeta is not None or sd is not None:
-                raise ValueError("--zeta and --sd are for run files; labels already say what is clicked")
-            if rankers is not None and files:
-                raise ValueError("give either --rankers or two score files, not both")
-            dataset = open_data(data, queries, prefix)
-            lists = _labelled_pair(dataset, files, rankers, pair, bias, seed)
-            user: Users = _labelled_user(dataset, lists, ctr)
-        else:
-            lists = Pair.from_runs(read_run(files[0]), read_run(files[1]), len(bias)).knowing(theta=bias)
-            user = _click_rate(lists, ctr, sd, zeta)
+        labelled = data is not None or qrels is not None
+        if labelled and (zeta is not None or sd is not None):
+            raise ValueError("--zeta and --sd are for run files without labels; labels already say what is clicked")
+        both = read_two_rankers(
+            (ranker_a, ranker_b),
+            theta=bias,
+            data=data,
+            qrels=qrels,
+            prefix=prefix,
+            queries=queries,
+            rankers=rankers,
+            chosen=pair,
+            seed=seed,
+        )
+        lists = both.pair
+        user: Users = both.user(ctr) if labelled else _click_rate(lists, ctr, sd, zeta)
+        if not labelled:
             delta = delta or DEFAULT_DELTA
         rate = user.ctr if isinstance(user, ClickRate) else float(np.mean(lists.ctr(user)))
         with progress_bar("planning") as progress:
@@ -132,72 +144,29 @@ def plan_command(
         if chart is not None:
             draw(result, chart)
     if as_json:
-        print(json.dumps(result.to_dict(), indent=2))
+        print(json.dumps({**result.to_dict(), **both.judged_dict()}, indent=2))
     else:
         print_plan(result, lists)
+        if both.judged:
+            out.print(both.judged_text(), highlight=False)
     for line in result.left_out:
         err.print(f"left out {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
-def _bias(theta: str | None, eta: float, k: int | None) -> FloatArray:
-    if theta is None:
-        return rank_decay(k or 10, eta)
-    bias = checks.probabilities("--theta", [_number(text, "--theta") for text in theta.split(",")])
-    if k is not None and k != len(bias):
-        raise ValueError(f"--theta has {len(bias)} ranks, --k is {k}: leave one of them out")
-    return bias
-
-
-def _number(text: str, option: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{option}: {text!r} is not a number") from None
-
-
 def _difference(text: str, ctr: float) -> float:
     relative = text.strip().endswith("%")
-    value = _number(text.strip().removesuffix("%"), "--delta")
+    value = number(text.strip().removesuffix("%"), "--delta")
     if not value > 0:
         raise ValueError(f"--delta is {text}, must be more than 0")
     return value / 100 * ctr if relative else value
 
 
-def _labelled_pair(
-    dataset: Dataset, files: list[Path], rankers: Path | None, pair: str, bias: FloatArray, seed: int
-) -> Pair:
-    if files:
-        scores = [read_scores(file, dataset) for file in files]
-    else:
-        if rankers is None:
-            with progress_bar("training two rankers") as progress:
-                found, chosen = train_rankers(dataset, 2, seed=seed, progress=progress), [1, 2]
-        else:
-            found = read_rankers(rankers, dataset, allow_dropped=True)
-            chosen = [int(_number(text, "--pair")) for text in pair.split(",")]
-        if len(chosen) != 2 or chosen[0] == chosen[1] or not all(1 <= i <= len(found) for i in chosen):
-            raise ValueError(f"--pair is {pair!r}, must name two of the {len(found)} rankers, such as 1,2")
-        scores = [found.scores(dataset, i - 1) for i in chosen]
-    return Pair.from_scores(scores[0], scores[1], dataset.offsets, len(bias), seed=seed).knowing(theta=bias)
-
-
-def _labelled_user(dataset: Dataset, pair: Pair, ctr: float | None) -> User:
-    zeta = dataset.zeta()
-    user = position_based(zeta, pair.known_theta)
-    if ctr is None:
-        return user
-    factor = ctr / float(np.mean(pair.ctr(user)))
-    if not 0 < factor * zeta.max() <= 1:
-        most = ctr / factor / zeta.max()
-        raise ValueError(
-            f"--ctr is {ctr:g}, must be more than 0 and at most {most:.4g} with these labels and position bias"
-        )
-    return position_based(zeta * factor, pair.known_theta)
-
-
 def _click_rate(pair: Pair, ctr: float | None, sd: float | None, zeta: float | None) -> ClickRate:
     if (ctr is None) == (zeta is None):
-        raise ValueError("run files say nothing about clicks: give --ctr (clicks per page, e.g. 0.8) or else --zeta")
+        raise ValueError(
+            "run files say nothing about clicks: give --ctr (clicks per page, e.g. 0.8) or else --zeta; or judgements "
+            "of their documents with --qrels"
+        )
     if zeta is not None:
         checks.between("--zeta", zeta, 0, 1)
         ctr = float(np.mean(pair.ctr(position_based(np.full(pair.n_documents, zeta), pair.known_theta))))

@@ -6,6 +6,7 @@ from ranktrial.data.cache import cache_folder
 from ranktrial.data.dataset import Dataset
 from ranktrial.data.files import FormatError
 from ranktrial.data.letor import LetorError, read_letor, read_splits
+from ranktrial.data.qrels import Qrels, read_qrels
 from ranktrial.data.rankers import LinearRankers, read_rankers, train_rankers, write_rankers
 from ranktrial.data.runs import Run, read_run, read_scores
 from ranktrial.data.synthetic import mslr_like, yahoo_like
@@ -15,10 +16,12 @@ __all__ = [
     "FormatError",
     "LetorError",
     "LinearRankers",
+    "Qrels",
     "Run",
     "cache_folder",
     "mslr_like",
     "read_letor",
+    "read_qrels",
     "read_rankers",
     "read_run",
     "read_scores",

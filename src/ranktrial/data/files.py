@@ -96,12 +96,14 @@ def _up_to_damage(member: zlib._Decompress, data: bytes) -> Iterator[bytes]:
             yield member.decompress(data[at : at + 1])
 
 
-def lines(path: Path, error: type[FormatError] = FormatError) -> Iterator[tuple[int, str]]:
+def lines(
+    path: Path, error: type[FormatError] = FormatError, *, progress: Progress | None = None
+) -> Iterator[tuple[int, str]]:
     """Lines with their numbers from 1, without line ends; the last may lack its newline."""
     number = 0
     rest = b""
     try:
-        for block in blocks(path):
+        for block in blocks(path, progress=progress):
             *whole, rest = (rest + block).split(b"\n")
             if len(rest) > MAX_LINE_BYTES:
                 raise error(path, number + len(whole) + 1, f"line longer than {MAX_LINE_BYTES >> 20} MB")

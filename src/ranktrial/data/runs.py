@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from ranktrial.arrays import FloatArray, IntArray, offsets_of
 from ranktrial.data.dataset import Dataset
-from ranktrial.data.files import FormatError, existing_file, lines
+from ranktrial.data.files import FormatError, Progress, existing_file, lines
 
 _RUN_EXAMPLE = "'301 Q0 FR940202-2-00150 1 2.73 my-run'"
 
@@ -49,6 +50,19 @@ class Run:
         """Document ids of the query at this position (from 0), best first."""
         return self.document_ids[self.offsets[query] : self.offsets[query + 1]]
 
+    def only(self, queries: Collection[str]) -> Run:
+        """The run of those of its queries that are among these."""
+        kept = [q for q, query in enumerate(self.query_ids) if query in queries]
+        lists = [self.ranking(q) for q in kept]
+        rows = [np.arange(self.offsets[q], self.offsets[q + 1]) for q in kept]
+        return Run(
+            query_ids=tuple(self.query_ids[q] for q in kept),
+            offsets=offsets_of([len(ranked) for ranked in lists]),
+            document_ids=tuple(document for ranked in lists for document in ranked),
+            scores=self.scores[np.concatenate(rows)] if rows else self.scores[:0],
+            tag=self.tag,
+        )
+
     def __repr__(self) -> str:
         return f"Run {self.tag}: {self.n_queries:,} queries, {self.n_documents:,} documents"
 
@@ -61,16 +75,16 @@ class _Entry:
     line: int
 
 
-def read_run(path: str | os.PathLike[str]) -> Run:
+def read_run(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Run:
     """Read a TREC run, plain or gzipped: ``query Q0 document rank score tag`` a line, in any order.
 
     As trec_eval does, documents are ranked by decreasing score and not by the rank column, which only breaks ties (the
-    lower rank first). A document that appears twice for a query is an error.
+    lower rank first). A document that appears twice for a query is an error. ``progress`` counts bytes of the file.
     """
     file = existing_file(path)
     queries: dict[str, dict[str, _Entry]] = {}
     tag = ""
-    for number, line in lines(file):
+    for number, line in lines(file, progress=progress):
         if not line.strip():
             continue
         query, entry, line_tag = _parse_run_line(file, number, line)
