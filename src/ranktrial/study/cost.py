@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median_low
@@ -67,18 +67,19 @@ def study_cost(path: Path, *, pairs: int | None = None, workers: int = 1) -> Stu
         rows = study.times(plan)
     finally:
         study.close()
-    number = {"run": plan.pairs if pairs is None else pairs, "limit": plan.limits}
+    planned = Counter((task.data, task.method, task.kind) for task in plan.all_tasks())
     measured: defaultdict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         measured[row["data"], row["method"], row["kind"]].append(row)
     costs, missing = [], []
-    for data, method, kind in dict.fromkeys((task.data, task.method, task.kind) for task in plan.all_tasks()):
+    for (data, method, kind), tasks in planned.items():
         what = Task(data, 0, method, kind).what
         if (data, method, kind) in measured:
-            costs.append(_cost(data, what, measured[data, method, kind], number[kind] / workers))
+            number = pairs if kind == "run" and pairs is not None else tasks
+            costs.append(_cost(data, what, measured[data, method, kind], number / workers))
         else:
             missing.append(f"{what} on {data}")
-    return StudyCost(number["run"], workers, sum(one.hours for one in costs), tuple(costs), tuple(missing))
+    return StudyCost(pairs or plan.pairs, workers, sum(one.hours for one in costs), tuple(costs), tuple(missing))
 
 
 def _cost(data: str, what: str, rows: list[dict[str, Any]], tasks: float) -> TaskCost:

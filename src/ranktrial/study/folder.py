@@ -7,6 +7,7 @@
     failed/NAME/PAIR/    a JSON file a failed task; gone when it succeeds
     results.parquet      a row per (data set, pair, method, checkpoint), when the run has ended
     limits.parquet       a row per (data set, pair, method), if the plan asks for limits
+    pairs.csv            which systems are A and B of each pair, if systems were given
     timings.parquet      time and memory of each task, apart because no two runs agree on them
 
 Files appear whole or not at all, so a study may be killed at any moment.

@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from importlib import resources
+from math import comb
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ class Task(NamedTuple):
 
     Attributes:
         data: Name of the data set.
-        pair: Rankers 2 pair and 2 pair + 1 are A and B.
+        pair: Rankers 2 pair and 2 pair + 1 are A and B; of given systems see ``systems.system_pairs``.
         method: As it is written.
         kind: "run" lets it have its impressions; "limit" finds what it would converge to.
     """
@@ -67,7 +68,8 @@ class DataPlan:
 
     Attributes:
         name: What results call it.
-        source: "yahoo-like" or "mslr-like", a LETOR/SVMlight file, or a folder of which the training file is used.
+        source: "yahoo-like" or "mslr-like", a LETOR/SVMlight file, or a folder of which the training file is used; None
+            where ``runs`` say what is ranked.
         queries: Size of a synthetic set; of files the first so many, None for all.
         seed: Of a synthetic set.
         rankers: Train them as the authors' "code" did (their shipped rankers' CTRs come out so) or as the "paper" says; or
@@ -77,10 +79,13 @@ class DataPlan:
             pairs, so that data sets that differ in k or user can be compared pair by pair.
         k: Results on a page here; None for the study's.
         user: Who clicks here; None for the study's.
+        runs: Instead of ``source`` and ``rankers``, TREC run files of real systems, which are compared pair by pair.
+        qrels: With ``runs``, the TREC file of judgements that gives their documents labels.
+        scores: Instead of ``rankers``, files of real systems with a score per line and document of the source.
     """
 
     name: str
-    source: str
+    source: str | None = None
     queries: int | None = None
     seed: int = 0
     rankers: str = "code"
@@ -88,6 +93,9 @@ class DataPlan:
     same_pairs_as: str | None = None
     k: int | None = None
     user: UserPlan | None = None
+    runs: tuple[str, ...] | None = None
+    qrels: str | None = None
+    scores: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -101,10 +109,41 @@ class DataPlan:
             raise ValueError(f"queries is missing, a synthetic set ({self.source}) needs its size")
         if self.prefix is not None and self.synthetic:
             raise ValueError(f"prefix is {self.prefix!r}, must be left out for a synthetic set")
+        self._check_systems()
+
+    def _check_systems(self) -> None:
+        if self.source is None and self.runs is None:
+            raise ValueError("source is missing, must be a text in quotes; or give runs and qrels")
+        if (self.runs is None) != (self.qrels is None):
+            there, missing = ("qrels", "runs") if self.runs is None else ("runs", "qrels")
+            raise ValueError(f"{missing} is missing, must come with {there}: run files and judgements belong together")
+        how = "runs" if self.runs is not None else "scores"
+        for name in ("source", "prefix", "scores") if self.runs is not None else ():
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, must be left out where runs are given")
+        if self.systems is not None and self.rankers != "code":
+            raise ValueError(f"rankers is {self.rankers!r}, must be left out where {how} are given")
+        if self.systems is not None and len(set(self.systems)) < max(2, len(self.systems)):
+            raise ValueError(f"{how} is {list(self.systems)}, must be two files or more, each once")
 
     @property
     def synthetic(self) -> bool:
         return self.source in SYNTHETIC
+
+    @property
+    def systems(self) -> tuple[str, ...] | None:
+        """Files of the real systems that are compared; None where rankers are linear."""
+        return self.scores if self.runs is None else self.runs
+
+    def at_most(self, pairs: int) -> int:
+        """So many pairs of rankers, or all that the given systems make if that is fewer."""
+        return pairs if self.systems is None else min(pairs, comb(len(self.systems), 2))
+
+    @property
+    def system_names(self) -> list[str]:
+        """What tables call the systems: names of their files, with folders only where they must be told apart by them."""
+        names = [Path(file).name for file in self.systems or ()]
+        return names if len(set(names)) == len(names) else list(self.systems or ())
 
     @property
     def seed_name(self) -> str:
@@ -112,7 +151,8 @@ class DataPlan:
 
     def files(self) -> list[Path]:
         """What must exist before the study can start."""
-        return [Path(text) for text, known in ((self.source, SYNTHETIC), (self.rankers, TRAINED)) if text not in known]
+        named = [self.source] * (not self.synthetic) + [self.rankers] * (self.rankers not in TRAINED)
+        return [Path(text) for text in (*named, *(self.systems or ()), self.qrels) if text is not None]
 
 
 @dataclass(frozen=True)
@@ -178,7 +218,7 @@ class StudyPlan:
     Attributes:
         data: The data sets.
         methods: As text; each prints as it is parsed.
-        pairs: Pairs of rankers on each data set.
+        pairs: Pairs of rankers on each data set; of given systems as many as there are, if that is fewer.
         impressions: Impressions each method gets on each pair.
         checkpoints: At how many numbers of impressions results are kept, log-spaced from 100.
         k: Results on a page.
@@ -242,7 +282,7 @@ class StudyPlan:
     def tasks(self) -> Iterator[Task]:
         """Runs, in the order of the rows of the results."""
         for data in self.data:
-            for pair in range(self.pairs):
+            for pair in range(data.at_most(self.pairs)):
                 for method in self.methods:
                     yield Task(data.name, pair, method)
 
@@ -250,7 +290,7 @@ class StudyPlan:
         """Limits, in the order of the rows of their table."""
         methods = [method for method in self.methods if parse_method(method).has_exact_limit]
         for data in self.data:
-            for pair in range(self.limits):
+            for pair in range(data.at_most(self.limits)):
                 for method in methods:
                     yield Task(data.name, pair, method, "limit")
 
@@ -327,7 +367,7 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "tuple[str, ...]": (
         lambda v: tuple(v) if isinstance(v, list) and all(isinstance(text, str) for text in v) else None,
-        'a list of texts such as ["AB()", "TeamDraft()"]',
+        'a list of texts such as ["one", "two"]',
     ),
 }
 
@@ -396,9 +436,12 @@ class _Named:
 
 def _data_plan(table: _Table, name: str, base: Path) -> DataPlan:
     values = table.read(DataPlan, tables=["user"], given=["name"])
-    for key, known in (("source", SYNTHETIC), ("rankers", TRAINED)):
+    for key, known in (("source", SYNTHETIC), ("rankers", TRAINED), ("qrels", ())):
         if key in values and values[key] not in known:
             values[key] = str(base / Path(values[key]).expanduser())
+    for key in ("runs", "scores"):
+        if key in values:
+            values[key] = tuple(str(base / Path(file).expanduser()) for file in values[key])
     user = _user_plan(table.table("user")) if "user" in table.values else None
     with table.named():
         return DataPlan(name=name, user=user, **values)

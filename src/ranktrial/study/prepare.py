@@ -5,6 +5,7 @@ A data set is built beside its place and renamed into it, so one that is there i
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
 import tempfile
@@ -13,9 +14,20 @@ from pathlib import Path
 
 import numpy as np
 
-from ranktrial.data import Dataset, LinearRankers, read_letor, read_rankers, read_splits, train_rankers
+from ranktrial.data import (
+    Dataset,
+    LinearRankers,
+    read_letor,
+    read_qrels,
+    read_rankers,
+    read_run,
+    read_scores,
+    read_splits,
+    train_rankers,
+)
 from ranktrial.study.plan import SYNTHETIC, TRAINED, DataPlan, StudyPlan
-from ranktrial.study.tasks import DATASET_ARRAYS, click_probability, mapped, seed_of
+from ranktrial.study.systems import Ranks, ranked_by_runs, ranked_by_scores
+from ranktrial.study.tasks import DATASET_ARRAYS, chosen_pairs, click_probability, mapped, seed_of, written_whole
 
 Report = Callable[[str, int, int], None]  # what is being done, done, total
 
@@ -23,7 +35,7 @@ Report = Callable[[str, int, int], None]  # what is being done, done, total
 def prepare(plan: StudyPlan, folder: Path, *, workers: int, report: Report) -> None:
     """Make every data set of the plan that is not there yet or has too few rankers. What fails leaves no data set behind."""
     root = folder / "data"
-    short = [data for data in plan.data if _rankers_there(root / data.name) < plan.n_rankers]
+    short = [data for data in plan.data if not _is_there(plan, data, root / data.name)]
     for data in short:
         for file in data.files():
             if not file.exists():
@@ -47,13 +59,28 @@ def prepare(plan: StudyPlan, folder: Path, *, workers: int, report: Report) -> N
             raise
         finally:
             shutil.rmtree(building, ignore_errors=True)
+    _name_pairs(plan, folder)
 
 
-def _rankers_there(prepared: Path) -> int:
+def _name_pairs(plan: StudyPlan, folder: Path) -> None:
+    """Write which systems are A and B of each pair, where systems were given."""
+    rows = []
+    for data in plan.data:
+        pairs = chosen_pairs(plan, data)[: max(plan.pairs, plan.limits)]
+        rows += [(data.name, i, *(data.system_names[system] for system in pair)) for i, pair in enumerate(pairs)]
+    if rows:
+        with written_whole(folder / "pairs.csv") as path, path.open("w", newline="") as out:
+            csv.writer(out, lineterminator="\n").writerows([("data", "pair", "a", "b"), *rows])
+
+
+def _is_there(plan: StudyPlan, data: DataPlan, prepared: Path) -> bool:
+    """Whether a data set has been prepared, with all the rankers that the plan needs."""
     if not prepared.exists():
-        return 0
+        return False
     try:
-        return len(mapped(prepared / "rankers.npy"))
+        if data.systems is not None:
+            return len(mapped(prepared / "ranks.npy")) == len(data.systems)
+        return len(mapped(prepared / "rankers.npy")) >= plan.n_rankers
     except FileNotFoundError:
         raise ValueError(f"{prepared} is not a data set of a study; choose another folder") from None
 
@@ -70,21 +97,35 @@ def _more_rankers(data: DataPlan, longer: Path, there: Path) -> None:
 
 
 def _build(plan: StudyPlan, data: DataPlan, building: Path, workers: int, report: Report) -> None:
-    dataset, validation = _load(data, building, report)
-    click_probability(plan.user_of(data), dataset)
-    rankers = _rankers(plan, data, dataset, validation, workers, report)
-    np.save(building / "rankers.npy", rankers.weights[: plan.n_rankers])
+    if data.runs is not None:
+        dataset, ranks, top_grade = _read_runs(data, report)
+        np.save(building / "top_grade.npy", top_grade)
+        click_probability(plan.user_of(data), dataset, top_grade)
+        np.save(building / "ranks.npy", ranks)
+    else:
+        dataset, validation = _load(data, building, report)
+        scores = [read_scores(file, dataset) for file in data.scores or ()]
+        if data.queries is not None and data.queries < dataset.n_queries:
+            dataset = dataset.take(np.arange(data.queries))
+        click_probability(plan.user_of(data), dataset)
+        if scores:
+            ties = seed_of(plan.seed, data.seed_name, "ties")
+            first = [column[: dataset.n_documents] for column in scores]
+            np.save(building / "ranks.npy", ranked_by_scores(first, dataset.offsets, seed=ties))
+        else:
+            rankers = _rankers(plan, data, dataset, validation, workers, report)
+            np.save(building / "rankers.npy", rankers.weights[: plan.n_rankers])
     for name in DATASET_ARRAYS:
         if not (building / f"{name}.npy").exists():
             np.save(building / f"{name}.npy", getattr(dataset, name))
 
 
 def _load(data: DataPlan, building: Path, report: Report) -> tuple[Dataset, Dataset | None]:
-    """The data set and, where there is one, the set for the early stopping of rankers."""
+    """The whole data set and, where there is one, the set for the early stopping of rankers."""
     if data.synthetic:
         assert data.queries is not None
         features = building / "features.npy"
-        dataset = SYNTHETIC[data.source](
+        dataset = SYNTHETIC[str(data.source)](
             data.queries,
             data.seed,
             features_file=features,
@@ -95,15 +136,27 @@ def _load(data: DataPlan, building: Path, report: Report) -> tuple[Dataset, Data
     def progress(done: int, total: int) -> None:
         report(f"reading {data.name}", done, total)
 
+    assert data.source is not None
     path = Path(data.source)
     if path.is_dir():
         splits = read_splits(path, prefix=data.prefix, progress=progress)
         dataset, validation = splits["train"], splits.get("vali")
     else:
         dataset, validation = read_letor(path, progress=progress), None
-    if data.queries is not None and data.queries < dataset.n_queries:
-        dataset = dataset.take(np.arange(data.queries))
     return dataset, validation
+
+
+def _read_runs(data: DataPlan, report: Report) -> tuple[Dataset, Ranks, int]:
+    """The documents that the given runs list, the ranks they have, and the highest grade of the judgements."""
+    assert data.runs is not None
+    assert data.qrels is not None
+    qrels = read_qrels(data.qrels)
+    runs = []
+    for done, file in enumerate(data.runs):
+        report(f"reading runs of {data.name}", done, len(data.runs))
+        runs.append(read_run(file))
+    dataset, ranks = ranked_by_runs(runs, qrels, name=data.name, queries=data.queries)
+    return dataset, ranks, qrels.top
 
 
 def _rankers(

@@ -16,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,13 @@ import numpy as np
 
 from ranktrial.arrays import FloatArray
 from ranktrial.data import Dataset, LinearRankers
+from ranktrial.data.qrels import zeta_by_grade
 from ranktrial.methods import Trajectory, parse_method
 from ranktrial.rankings import Pair, Rankings
 from ranktrial.rankings.lists import rank_by_score
 from ranktrial.study.limits import Limit, limit_of
 from ranktrial.study.plan import DataPlan, StudyPlan, Task, UserPlan
+from ranktrial.study.systems import Ranks, pair_of_ranks, system_pairs
 from ranktrial.users import User
 
 DATASET_ARRAYS = ("offsets", "labels", "features", "query_ids", "feature_ids")
@@ -143,7 +145,13 @@ def mapped(file: Path) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class PreparedData:
-    """One prepared data set with its rankers and the users who click."""
+    """One prepared data set with its rankers and the users who click.
+
+    Attributes:
+        rankers: Linear rankers; none where systems were given.
+        user: Who clicks on any document of the data set.
+        ranks: What ranks the given systems give the documents (see ``systems``).
+    """
 
     plan: StudyPlan
     data: DataPlan
@@ -151,9 +159,29 @@ class PreparedData:
     dataset: Dataset
     rankers: LinearRankers
     user: User
+    ranks: Ranks | None = None
 
     def pair(self, index: int) -> Pair:
-        """A pair of rankers; the first that asks ranks all documents, others map what it wrote."""
+        """A pair of rankers, over all documents; of given systems over those that either lists."""
+        k, features = self.plan.k_of(self.data), self.dataset.features
+        if self.ranks is None:
+            pair = self._linear_pair(index, k)
+        else:
+            a, b = chosen_pairs(self.plan, self.data)[index]
+            pair = pair_of_ranks(self.ranks[a], self.ranks[b], self.dataset.offsets, k)
+            if pair.n_documents < self.dataset.n_documents:
+                features = features[np.asarray(pair.ids)]
+        known = {"features": features} if self.dataset.n_features else {}
+        return pair.knowing(theta=self.plan.user_of(self.data).theta(k), **known)
+
+    def user_of(self, pair: Pair) -> User:
+        """Who clicks on the documents of a pair."""
+        if pair.n_documents == self.dataset.n_documents:
+            return self.user
+        return replace(self.user, zeta=self.user.zeta[np.asarray(pair.ids)])
+
+    def _linear_pair(self, index: int, k: int) -> Pair:
+        """The first that asks ranks all documents, others map what it wrote."""
         file = rankings_file(self.folder, self.dataset.name, index)
         try:
             both = mapped(file)
@@ -161,9 +189,8 @@ class PreparedData:
             both = self._rank(index)
             with written_whole(file) as path, path.open("wb") as out:
                 np.save(out, both)
-        offsets, k = self.dataset.offsets, self.plan.k_of(self.data)
-        pair = Pair(Rankings(offsets, both[0]), Rankings(offsets, both[1]), offsets, k)
-        return pair.knowing(theta=self.plan.user_of(self.data).theta(k), features=self.dataset.features)
+        offsets = self.dataset.offsets
+        return Pair(Rankings(offsets, both[0]), Rankings(offsets, both[1]), offsets, k)
 
     def _rank(self, index: int) -> Any:
         ties = seed_of(self.plan.seed, self.data.seed_name, index, "ties")
@@ -175,8 +202,19 @@ def rankings_file(folder: Path, data: str, pair: int) -> Path:
     return folder / "rankings" / data / f"{pair:05}.npy"
 
 
-def click_probability(user: UserPlan, dataset: Dataset) -> FloatArray:
-    """zeta of every document, from its label."""
+def chosen_pairs(plan: StudyPlan, data: DataPlan) -> list[tuple[int, int]]:
+    """Which two of the given systems are A and B of each pair; empty where rankers are linear."""
+    return system_pairs(len(data.systems or ()), seed=seed_of(plan.seed, data.seed_name, "pairs"))
+
+
+def click_probability(user: UserPlan, dataset: Dataset, top_grade: int | None = None) -> FloatArray:
+    """zeta of every document, from its label.
+
+    The user's probabilities are those of labels 0, 1, 2 ...; with the highest grade of a file of judgements they are spread
+    evenly over its grades instead.
+    """
+    if top_grade is not None:
+        return zeta_by_grade(top_grade, user.zeta)[dataset.labels]
     highest = int(dataset.labels.max(initial=0))
     if highest >= len(user.zeta):
         raise ValueError(
@@ -197,19 +235,22 @@ def open_prepared(folder: str, digest: str, name: str) -> PreparedData:
     try:
         record = json.loads((root / "plan.json").read_text())
         plan = StudyPlan.from_dict(record["plan"], f"{root / 'plan.json'}", root)
-        dataset = open_dataset(root, name)
-        rankers = LinearRankers(mapped(root / "data" / name / "rankers.npy"), dataset.feature_ids)
+        if plan.digest != digest:
+            raise ValueError(f"{root / 'plan.json'} holds another plan than the one that is running")
+        data = next(one for one in plan.data if one.name == name)
+        prepared, dataset = root / "data" / name, open_dataset(root, name)
+        given = data.systems is not None
+        ranks = mapped(prepared / "ranks.npy") if given else None
+        weights = np.empty((0, dataset.n_features)) if given else mapped(prepared / "rankers.npy")
+        top_grade = None if data.qrels is None else int(mapped(prepared / "top_grade.npy"))
     except FileNotFoundError as missing:
         raise FileNotFoundError(
             f"{missing.filename} is not there on this machine; every worker must see the study's folder under the same path"
         ) from None
-    if plan.digest != digest:
-        raise ValueError(f"{root / 'plan.json'} holds another plan than the one that is running")
-    data = next(one for one in plan.data if one.name == name)
     user = plan.user_of(data)
-    return PreparedData(
-        plan, data, root, dataset, rankers, user.build(click_probability(user, dataset), plan.k_of(data))
-    )
+    zeta = click_probability(user, dataset, top_grade)
+    rankers = LinearRankers(weights, dataset.feature_ids)
+    return PreparedData(plan, data, root, dataset, rankers, user.build(zeta, plan.k_of(data)), ranks)
 
 
 def run_task(folder: str, digest: str, task: Task) -> TaskResult | Failure:
@@ -218,16 +259,17 @@ def run_task(folder: str, digest: str, task: Task) -> TaskResult | Failure:
         meter = Meter()
         prepared = open_prepared(folder, digest, task.data)
         pair = prepared.pair(task.pair)
-        ctr_a, ctr_b = pair.ctr(prepared.user)
+        user = prepared.user_of(pair)
+        ctr_a, ctr_b = pair.ctr(user)
         method = parse_method(task.method)
         found: Trajectory | Limit
         meter.start()
         if task.kind == "limit":
-            found = limit_of(method, pair, prepared.user, seed=seed_of(prepared.plan.seed, *task))
+            found = limit_of(method, pair, user, seed=seed_of(prepared.plan.seed, *task))
         else:
             # The kind is no part of this seed: studies begun before there were limits go on as they were.
             seed = seed_of(prepared.plan.seed, task.data, task.pair, task.method)
-            found = method.simulate(pair, prepared.user, prepared.plan.points, seed=seed)
+            found = method.simulate(pair, user, prepared.plan.points, seed=seed)
         return TaskResult(ctr_a, ctr_b, found, meter.spent())
     except Exception as problem:
         said = " ".join(str(problem).split())

@@ -96,8 +96,9 @@ def _summary(plan: StudyPlan, results: Sequence[DataResults]) -> str:
     total = sum(1 for _ in plan.tasks())
     done = sum(len(runs.pairs) for one in results for runs in one.runs.values())
     unfinished = f" {total - done:,} of {total:,} tasks have no result yet." if done < total else ""
+    pairs = max(data.at_most(plan.pairs) for data in plan.data)
     return (
-        f"{len(plan.data)} data sets, {len(plan.methods)} methods, {plan.pairs} pairs of rankers on each, "
+        f"{len(plan.data)} data sets, {len(plan.methods)} methods, {pairs} pairs of rankers on each, "
         f"{plan.impressions:,} impressions of each method on each pair.{unfinished} {HOW_TEXT}"
     )
 
