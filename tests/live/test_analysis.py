@@ -27,7 +27,7 @@ WORLD = World.make()
 
 
 def trial_of(path: Path, **options: Any) -> Trial:
-    quiet = {"k": 5, "seed": 1, "background": False, "patience": 60.0, "clock": Ticks()}
+    quiet = {"k": 5, "seed": 1, "background": False, "timeout": 60.0, "clock": Ticks()}
     return Trial.create(path / "t.db", **{**quiet, **options})
 
 

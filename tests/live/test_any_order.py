@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from ranktrial.live import Outcome, Shown, Trial
+from ranktrial.live import ClickOutcome, Shown, Trial
 
 LISTS = {
     "red shoes": (["s1", "s2", "s3", "s4"], ["s2", "s5", "s1"]),
@@ -21,7 +21,7 @@ LISTS = {
     "nothing": ([], ["n1", "n2", "n3"]),
 }
 USERS = [f"user {i}" for i in range(6)]
-CONFIG: dict[str, Any] = {"k": 3, "seed": 4, "background": False, "patience": 60.0, "schedule": (3, 9)}
+CONFIG: dict[str, Any] = {"k": 3, "seed": 4, "background": False, "timeout": 60.0, "schedule": (3, 9)}
 
 
 class Clock:
@@ -100,13 +100,13 @@ class AnyOrder(RuleBasedStateMachine):
         assert recorded is not None
         on_page = document in recorded[0].design.top(recorded[0].place)
         if document == "no such thing":
-            assert outcome == Outcome.NOT_SHOWN
+            assert outcome == ClickOutcome.NOT_SHOWN
         elif on_page:
-            assert outcome == (Outcome.LATE if late else Outcome.COUNTED)
+            assert outcome == (ClickOutcome.LATE if late else ClickOutcome.COUNTED)
             if not late:
                 self.counted.add((shown.id, document))
         else:
-            assert outcome == Outcome.LATER_PAGE
+            assert outcome == ClickOutcome.LATER_PAGE
 
     @rule(user=st.sampled_from(USERS), query=st.sampled_from(sorted(LISTS)), which=st.integers(0, 1))
     def click_on_what_is_not_known_yet(self, user: str, query: str, which: int) -> None:
@@ -115,7 +115,7 @@ class AnyOrder(RuleBasedStateMachine):
             return
         shown = self.elsewhere.rank(query, a, b, unit=user)
         assert shown._impression is not None
-        assert self.trials[which].click(shown.id, shown.ranking[0]).outcome == Outcome.WAITING
+        assert self.trials[which].click(shown.id, shown.ranking[0]).outcome == ClickOutcome.WAITING
 
     @rule(which=st.integers(0, 1))
     def update(self, which: int) -> None:
@@ -128,7 +128,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1))
     def restart(self, which: int) -> None:
         self.trials[which].close()
-        self.trials[which] = Trial.open(self.path, clock=self.clock, background=False, patience=60.0)
+        self.trials[which] = Trial.open(self.path, clock=self.clock, background=False, timeout=60.0)
 
     @rule(seconds=st.integers(-5, 5))
     def time_passes(self, seconds: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ranktrial.live import Outcome, SQLiteStore, Trial
+from ranktrial.live import ClickOutcome, SQLiteStore, Trial
 from ranktrial.live.stores.base import Impression, Row, Stored
 
 A = [f"a{i}" for i in range(6)]
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def trial(path: Path) -> Iterator[Trial]:
     with Trial.create(
-        SQLiteStore(path, write_patience=60), k=3, seed=5, background=False, patience=60, own_store=True
+        SQLiteStore(path, write_timeout=60), k=3, seed=5, background=False, timeout=60, own_store=True
     ) as made:
         good = made.rank("q", A, B, unit="good", wait=True)
         made.click(good.id, good.ranking[0])
@@ -50,7 +50,7 @@ def unlock(other: sqlite3.Connection) -> None:
 
 def test_a_stalled_store(trial: Trial, path: Path) -> None:
     other = lock(path)
-    trial._patience = 0.02
+    trial._timeout = 0.02
     shown = [trial.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(3)]
     assert [(s.ranking, s.fallback) for s in shown] == [(A, "the store did not answer in time")] * 3
     unlock(other)
@@ -59,7 +59,7 @@ def test_a_stalled_store(trial: Trial, path: Path) -> None:
     assert fallbacks(trial) == {"fallback: the store did not answer in time": 3}
     # The first was already being written when its time was up: it is in the log, and void.
     assert report.tallies.get("void impressions", 0) <= 1
-    trial._patience = 60
+    trial._timeout = 60
     again = trial.rank("q", A, B, unit="u2", wait=True)
     assert again.fallback is None
 
@@ -73,7 +73,7 @@ def test_a_retry_before_the_void_is_stored_is_void_too(trial: Trial, path: Path)
     again = trial.rank("q", A, B, unit="u")
     assert (again.ranking, again.fallback) == (A, "shown as A before")
     unlock(other)
-    assert trial.click(shown.id, shown.ranking[0]).outcome == Outcome.VOID
+    assert trial.click(shown.id, shown.ranking[0]).outcome == ClickOutcome.VOID
     report = trial.report()
     assert (report.impressions, report.tallies["void impressions"]) == (1, 1)
 
@@ -123,7 +123,7 @@ def test_void_stays_void(trial: Trial, path: Path) -> None:
     trial.store.flush()
     again = trial.rank("q", A, B, unit="u", wait=True)
     assert (again.ranking, again.fallback) == (A, "shown as A before")
-    assert trial.click(shown.id, shown.ranking[0]).outcome == Outcome.VOID
+    assert trial.click(shown.id, shown.ranking[0]).outcome == ClickOutcome.VOID
     report = trial.report()
     assert (report.impressions, report.clicks) == (1, 1)
     assert report.tallies["void impressions"] == 1
@@ -136,8 +136,8 @@ def test_a_full_disk(trial: Trial, path: Path, monkeypatch: pytest.MonkeyPatch) 
     pages = sqlite3.connect(path).execute("PRAGMA page_count").fetchone()[0]
     connect = store._connect
 
-    def tiny(patience: float) -> sqlite3.Connection:
-        connection = connect(patience)
+    def tiny(timeout: float) -> sqlite3.Connection:
+        connection = connect(timeout)
         connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 
@@ -167,7 +167,7 @@ class Bad(Impression):
 def test_without_waiting_a_lost_impression_is_counted_and_a_retry_stores_it(trial: Trial, path: Path) -> None:
     store = trial.store
     assert isinstance(store, SQLiteStore)
-    store._write_patience = 0.01
+    store._write_timeout = 0.01
     store.put(Bad()).exception(60)
     other = lock(path)
     shown = trial.rank("q", A, B, unit="u")
@@ -202,7 +202,7 @@ def test_a_damaged_design(trial: Trial, path: Path) -> None:
     connection.execute("UPDATE designs SET weights = zeroblob(length(weights)) WHERE query = 'q'")
     connection.commit()
     connection.close()
-    with Trial.open(path, background=False, patience=60) as later:
+    with Trial.open(path, background=False, timeout=60) as later:
         shown = later.rank("q", A, B, unit="good", wait=True)
         assert (shown.ranking, shown.fallback) == (A, "a stored design is damaged")
         report = later.report()
@@ -216,7 +216,7 @@ def test_a_damaged_place(trial: Trial, path: Path) -> None:
     connection.execute("UPDATE impressions SET place = 1000")
     connection.commit()
     connection.close()
-    with Trial.open(path, background=False, patience=60) as later:
+    with Trial.open(path, background=False, timeout=60) as later:
         shown = later.rank("q", A, B, unit="good", wait=True)
         assert shown.ranking == A
         assert shown.fallback is not None
@@ -225,7 +225,7 @@ def test_a_damaged_place(trial: Trial, path: Path) -> None:
 
 def test_a_clock_that_goes_back_does_not_take_the_log_with_it(tmp_path: Path) -> None:
     times = iter([2000.0, 3000.0, 1000.0, 1500.0, 4000.0])
-    with Trial.create(tmp_path / "c.db", k=3, background=False, patience=60, clock=lambda: next(times)) as trial:
+    with Trial.create(tmp_path / "c.db", k=3, background=False, timeout=60, clock=lambda: next(times)) as trial:
         shown = [trial.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(5)]
         assert all(s.fallback is None for s in shown)
         assert (trial.log().time / 1e6).tolist() == [2000, 3000, 3000, 3000, 4000]
@@ -234,7 +234,7 @@ def test_a_clock_that_goes_back_does_not_take_the_log_with_it(tmp_path: Path) ->
 
 @pytest.mark.parametrize("now", [float("nan"), 1e300])
 def test_a_clock_that_makes_no_sense(tmp_path: Path, now: float) -> None:
-    with Trial.create(tmp_path / "c.db", k=3, background=False, patience=60, clock=lambda: now) as trial:
+    with Trial.create(tmp_path / "c.db", k=3, background=False, timeout=60, clock=lambda: now) as trial:
         shown = trial.rank("q", A, B, unit="u", wait=True)
         assert shown.ranking == A
         assert shown.fallback is not None
@@ -263,9 +263,9 @@ class Broken:
 )
 @pytest.mark.parametrize("operation", ["put", "impression", "void", "tally"])
 def test_any_operation_may_fail(path: Path, operation: str, fault: Exception) -> None:
-    inner = SQLiteStore(path, write_patience=60)
+    inner = SQLiteStore(path, write_timeout=60)
     store = Broken(inner, operation, fault)
-    with Trial.create(store, k=3, seed=5, background=False, patience=60, own_store=True) as trial:
+    with Trial.create(store, k=3, seed=5, background=False, timeout=60, own_store=True) as trial:
         for unit in ("u", "v"):
             shown = trial.rank("q", A, B, unit=unit, wait=True)
             if operation in ("put", "impression"):
@@ -279,7 +279,7 @@ def test_any_operation_may_fail(path: Path, operation: str, fault: Exception) ->
 
 
 def test_a_write_that_never_ends(path: Path) -> None:
-    with Trial.create(SQLiteStore(path), k=3, background=False, patience=0.01, own_store=True) as trial:
+    with Trial.create(SQLiteStore(path), k=3, background=False, timeout=0.01, own_store=True) as trial:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(trial.store, "put", lambda row: Stored())
             shown = trial.rank("q", A, B, unit="u", wait=True)

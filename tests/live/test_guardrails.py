@@ -24,7 +24,7 @@ KNOWN: dict[str, Any] = {"refit": False, "theta": tuple(WORLD.theta.tolist())}
 def logged(
     path: Path, impressions: int, *, once: bool = False, world: World = WORLD, **options: Any
 ) -> tuple[Log, TrialConfig]:
-    quiet = {"k": 5, "seed": 1, "background": False, "patience": 60.0, "clock": Ticks()}
+    quiet = {"k": 5, "seed": 1, "background": False, "timeout": 60.0, "clock": Ticks()}
     with Trial.create(path / "t.db", **{**quiet, **options}) as trial:
         world.run(trial, impressions, seed=1, once=once)
         return trial.log(), trial.config
@@ -218,7 +218,7 @@ def test_a_unit_that_asks_again_with_other_lists_is_one_draw(tmp_path: Path) -> 
         "k": 5,
         "seed": 3,
         "background": False,
-        "patience": 60.0,
+        "timeout": 60.0,
         "clock": Ticks(),
         "holdback": 0.4,
     }

@@ -18,7 +18,7 @@ from ranktrial.live import Trial
 from concurrent.futures import ThreadPoolExecutor
 
 a, b = [f"a{i}" for i in range(6)], ["a1", "a0", "b2", "b3", "a4"]
-trial = Trial.create(sys.argv[1], k=3, background=False, patience=60)
+trial = Trial.create(sys.argv[1], k=3, background=False, timeout=60)
 
 def serve(user):
     shown = trial.rank("q", a, b, unit=f"{sys.argv[2]}-{user}", wait=True)
@@ -49,7 +49,7 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path) -> No
         rest = [line.split() for line in server.stdout.read().splitlines()]
         acknowledged += [(line[0], line[1], line[2]) for line in rest if len(line) == 3]
         assert server.wait() == -signal.SIGKILL
-    with Trial.open(path, background=False, patience=60) as trial:
+    with Trial.open(path, background=False, timeout=60) as trial:
         stored = trial.log()
         assert len(stored) >= len(acknowledged)
         clicked = {(row[2], row[3]) for row in trial.store.rows("clicks", 1, 0)}

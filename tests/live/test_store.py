@@ -89,7 +89,7 @@ def test_only_one_s_own_impression_is_voided(tmp_path: Path) -> None:
 def test_many_rows_in_one_commit(tmp_path: Path) -> None:
     """More than fit in a statement; some twice, one in two ways; the designs of a commit that failed are not relied on."""
     path = tmp_path / "s.db"
-    with contextlib.closing(SQLiteStore(path, write_patience=60)) as store:
+    with contextlib.closing(SQLiteStore(path, write_timeout=60)) as store:
         with locked(path):
             rows: list[Row] = [impression(number) for number in (*range(130), *range(20))]
             rows += [Click(b"%010d" % number, 1, "x", False) for number in (*range(130), *range(30))]
@@ -110,7 +110,7 @@ def test_many_rows_in_one_commit(tmp_path: Path) -> None:
 
 def test_a_full_queue_refuses_and_recovers(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    with contextlib.closing(SQLiteStore(path, queue_size=5, write_patience=60)) as store:
+    with contextlib.closing(SQLiteStore(path, queue_size=5, write_timeout=60)) as store:
         with locked(path):
             taken = [store.put(impression(0))]
             while not taken[0].running():  # it is this one that waits for the lock, outside the queue
@@ -127,7 +127,7 @@ def test_a_full_queue_refuses_and_recovers(tmp_path: Path) -> None:
 
 def test_what_is_taken_back_in_time_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    with contextlib.closing(SQLiteStore(path, write_patience=60)) as store:
+    with contextlib.closing(SQLiteStore(path, write_timeout=60)) as store:
         with locked(path):
             first = store.put(impression(0))
             while not first.running():  # it is this one that waits for the lock
@@ -144,7 +144,7 @@ def test_what_is_taken_back_in_time_is_not_written(tmp_path: Path) -> None:
 
 def test_a_bad_row_does_not_take_others_with_it(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    with contextlib.closing(SQLiteStore(path, write_patience=60)) as store:
+    with contextlib.closing(SQLiteStore(path, write_timeout=60)) as store:
         with locked(path):
             rows: list[Row] = [impression(0), Click(b"%010d" % 0, 1, "\ud800", False), impression(1)]
             futures = [store.put(row) for row in rows]
@@ -156,7 +156,7 @@ def test_a_bad_row_does_not_take_others_with_it(tmp_path: Path) -> None:
 
 def test_tallies_survive_a_store_that_is_down(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    with contextlib.closing(SQLiteStore(path, write_patience=0.01)) as store:
+    with contextlib.closing(SQLiteStore(path, write_timeout=0.01)) as store:
         with locked(path):
             store.tally(1, "trouble", 2)
             with pytest.raises(sqlite3.OperationalError, match="locked"):
@@ -171,7 +171,7 @@ WRITE = """
 import sys
 sys.path.insert(0, sys.argv[3])
 from test_store import SQLiteStore, impression
-store = SQLiteStore(sys.argv[1], write_patience=120)
+store = SQLiteStore(sys.argv[1], write_timeout=120)
 futures = [store.put(impression(number)) for number in range(int(sys.argv[2]), int(sys.argv[2]) + 300)]
 for future in futures:
     future.result()
@@ -254,7 +254,7 @@ def test_a_callback_that_fails_reaches_nobody(tmp_path: Path) -> None:
         raise SystemExit
 
     path = tmp_path / "s.db"
-    with contextlib.closing(SQLiteStore(path, write_patience=60)) as store:
+    with contextlib.closing(SQLiteStore(path, write_timeout=60)) as store:
         with locked(path):
             futures = [store.put(Click(b"%010d" % number, 1, "x", False)) for number in range(3)]
             futures[1].add_done_callback(fail)

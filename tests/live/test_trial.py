@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from ranktrial.live import Outcome, Shown, SQLiteStore, StoreError, Trial
+from ranktrial.live import ClickOutcome, Shown, SQLiteStore, StoreError, Trial
 from ranktrial.live.stores.base import Nothing
 from ranktrial.live.tokens import Token, version_of
 from ranktrial.methods import AB, LogOpt
 
 A = [f"a{i}" for i in range(6)]
-QUIET: dict[str, Any] = {"background": False, "patience": 60.0}
+QUIET: dict[str, Any] = {"background": False, "timeout": 60.0}
 B = ["a1", "a0", "b2", "b3", "a4"]
 
 
@@ -169,7 +169,7 @@ def test_bad_input_shows_a_and_is_left_out(trial: Trial, query: str, a: list[str
     shown = trial.rank(query, a, b, unit="u", wait=True)
     assert shown.fallback == "bad input"
     assert shown.ranking == (a or [])
-    assert trial.click(shown.id, "a0").outcome == Outcome.FALLBACK
+    assert trial.click(shown.id, "a0").outcome == ClickOutcome.FALLBACK
     report = trial.report()
     assert report.impressions == 0
     assert report.tallies == {"clicks on fallbacks": 1, "fallback: bad input": 1}
@@ -180,7 +180,7 @@ def test_a_stopped_trial_shows_a_and_still_counts_clicks(trial: Trial) -> None:
     trial.stop()
     after = trial.rank("q", A, B, unit="other", offset=1, size=2)
     assert (after.ranking, after.fallback) == (A[1:3], "the trial is stopped")
-    assert trial.click(before.id, before.ranking[0]).outcome == Outcome.COUNTED
+    assert trial.click(before.id, before.ranking[0]).outcome == ClickOutcome.COUNTED
     report = trial.report()
     assert (report.impressions, report.clicks, report.stopped) == (1, 1, True)
 
@@ -204,7 +204,7 @@ def on_page(shown: Shown) -> str:
 def test_a_click_counts_once_however_often_it_comes(trial: Trial) -> None:
     shown = trial.rank("q", A, B, unit="u", wait=True)
     for _ in range(3):
-        assert trial.click(shown.id, on_page(shown)).outcome == Outcome.COUNTED
+        assert trial.click(shown.id, on_page(shown)).outcome == ClickOutcome.COUNTED
     report = trial.report()
     assert report.clicks == 1
     assert report.tallies == {"duplicate clicks": 2}
@@ -213,7 +213,7 @@ def test_a_click_counts_once_however_often_it_comes(trial: Trial) -> None:
 def test_a_click_may_come_before_its_impression(trial: Trial, clock: Clock, tmp_path: Path) -> None:
     with Trial.create(tmp_path / "copy.db", name="t", k=3, seed=5, **QUIET, clock=clock) as copy:
         shown = trial.rank("q", A, B, unit="u")
-        assert copy.click(shown.id, on_page(shown)).outcome == Outcome.WAITING
+        assert copy.click(shown.id, on_page(shown)).outcome == ClickOutcome.WAITING
         early = copy.report()
         assert (early.impressions, early.clicks, early.tallies) == (0, 0, {"clicks without impression": 1})
         assert copy.rank("q", A, B, unit="u").id == shown.id  # the same secret, so the same draw
@@ -223,10 +223,10 @@ def test_a_click_may_come_before_its_impression(trial: Trial, clock: Clock, tmp_
 
 def test_clicks_elsewhere_do_not_count(trial: Trial) -> None:
     shown = trial.rank("q", A, B, unit="u", wait=True)
-    assert trial.click(shown.id, shown.ranking[3]).outcome == Outcome.LATER_PAGE
-    assert trial.click(shown.id, shown.ranking[-1]).outcome == Outcome.LATER_PAGE
-    assert trial.click(shown.id, "never heard of").outcome == Outcome.NOT_SHOWN
-    assert trial.click(shown.id, "x" * 5000).outcome == Outcome.NOT_SHOWN
+    assert trial.click(shown.id, shown.ranking[3]).outcome == ClickOutcome.LATER_PAGE
+    assert trial.click(shown.id, shown.ranking[-1]).outcome == ClickOutcome.LATER_PAGE
+    assert trial.click(shown.id, "never heard of").outcome == ClickOutcome.NOT_SHOWN
+    assert trial.click(shown.id, "x" * 5000).outcome == ClickOutcome.NOT_SHOWN
     report = trial.report()
     assert report.clicks == 0
     assert report.tallies == {"clicks on later pages": 2, "clicks on what was not shown": 2}
@@ -238,7 +238,7 @@ def test_forged_ids_are_refused_and_counted(trial: Trial) -> None:
     forged = Token(1, 1_700_000_000, b"0123456789").sign(b"a guess")
     for id in (forged, "", "nonsense", shown.id[:-1] + ("A" if shown.id[-1] != "A" else "B")):
         clicked = trial.click(id, on_page(shown))
-        assert clicked.outcome == Outcome.NOT_OURS
+        assert clicked.outcome == ClickOutcome.NOT_OURS
         assert clicked.outcome.refused
     report = trial.report()
     assert (report.clicks, report.tallies) == (0, {"clicks with an id that is not ours": 4})
@@ -247,9 +247,9 @@ def test_forged_ids_are_refused_and_counted(trial: Trial) -> None:
 def test_late_clicks_do_not_count_unless_one_came_in_time(trial: Trial, clock: Clock) -> None:
     first, second = (trial.rank("q", A, B, unit=unit, wait=True) for unit in "uv")
     clock.now += trial.config.click_window + 2
-    assert trial.click(first.id, on_page(first)).outcome == Outcome.LATE
-    assert trial.click(second.id, on_page(second)).outcome == Outcome.LATE
-    assert trial.click(second.id, on_page(second), time=clock.now - 100).outcome == Outcome.COUNTED
+    assert trial.click(first.id, on_page(first)).outcome == ClickOutcome.LATE
+    assert trial.click(second.id, on_page(second)).outcome == ClickOutcome.LATE
+    assert trial.click(second.id, on_page(second), time=clock.now - 100).outcome == ClickOutcome.COUNTED
     report = trial.report()
     assert (report.clicks, report.tallies) == (1, {"late clicks": 1})
 
@@ -257,7 +257,7 @@ def test_late_clicks_do_not_count_unless_one_came_in_time(trial: Trial, clock: C
 def test_the_fallback_id_is_no_way_in(trial: Trial) -> None:
     shown = trial.rank("q", A, None, unit="u")  # type: ignore[arg-type]
     assert shown._impression is None
-    assert trial.click(shown.id, A[0]).outcome == Outcome.FALLBACK
+    assert trial.click(shown.id, A[0]).outcome == ClickOutcome.FALLBACK
     assert trial.report().clicks == 0
 
 
@@ -276,7 +276,7 @@ def test_a_changed_configuration_is_a_new_version_and_never_pooled(tmp_path: Pat
         assert two.version == 2
         shown = two.rank("q", A, B, unit="u", wait=True)
         assert shown.id != first.id
-        assert two.click(first.id, first.ranking[1]).outcome == Outcome.COUNTED  # of the first version
+        assert two.click(first.id, first.ranking[1]).outcome == ClickOutcome.COUNTED  # of the first version
         report = two.report()
         assert (report.version, report.impressions, report.clicks) == (2, 1, 0)
         assert [(part.version, part.impressions, part.clicks) for part in report.parts] == [(1, 1, 2), (2, 1, 0)]
@@ -289,7 +289,7 @@ def test_several_trials_share_a_store(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     with Trial.create(path, name="one", **QUIET) as one, Trial.create(path, name="two", **QUIET) as two:
         shown = one.rank("q", A, B, unit="u", wait=True)
-        assert two.click(shown.id, A[0]).outcome == Outcome.NOT_OURS
+        assert two.click(shown.id, A[0]).outcome == ClickOutcome.NOT_OURS
         assert (one.report().impressions, two.report().impressions) == (1, 0)
     with pytest.raises(StoreError, match="holds 2 trials"):
         Trial.open(path)

@@ -3,11 +3,11 @@
 from ranktrial.live.schemas import Report, TrialConfig
 from ranktrial.live.stores.base import Overloaded, Store, StoreError
 from ranktrial.live.stores.sqlite import SQLiteStore
-from ranktrial.live.trial import Clicked, Outcome, Shown, Trial
+from ranktrial.live.trial import Clicked, ClickOutcome, Shown, Trial
 
 __all__ = [
+    "ClickOutcome",
     "Clicked",
-    "Outcome",
     "Overloaded",
     "Report",
     "SQLiteStore",

@@ -11,14 +11,14 @@ from ranktrial.arrays import weighted_counts
 from ranktrial.live.analysis import Analysis, forecast
 from ranktrial.live.guardrails import SLOW, guardrails
 from ranktrial.live.schemas import Contributor, Guardrail, Part, Report
-from ranktrial.live.stores.base import Version
+from ranktrial.live.stores.base import ConfigVersion
 
 CONTRIBUTORS = 10
 
 
 def make_report(
     name: str,
-    analyses: Mapping[Version, Analysis],
+    analyses: Mapping[ConfigVersion, Analysis],
     tallies: Counter[str],
     stopped: bool,
     nanoseconds: Sequence[int] = (),
@@ -54,7 +54,7 @@ def make_report(
     )
 
 
-def _part(version: Version, analysis: Analysis) -> Part:
+def _part(version: ConfigVersion, analysis: Analysis) -> Part:
     return Part(
         version=version.number,
         config=analysis.config,

@@ -35,12 +35,12 @@ from ranktrial.live.stores.base import (
     Bias,
     Click,
     Clicks,
+    ConfigVersion,
     Impression,
     Overloaded,
     Store,
     Stored,
     StoreError,
-    Version,
     Void,
 )
 from ranktrial.live.stores.sqlite import SQLiteStore
@@ -51,7 +51,7 @@ Ids = Sequence[str | int]
 LEAST_THETA = 0.01  # in a design: a rank without clicks so far may get some
 
 
-class Outcome(StrEnum):
+class ClickOutcome(StrEnum):
     """What became of a click."""
 
     COUNTED = "counted"
@@ -65,7 +65,7 @@ class Outcome(StrEnum):
 
     @property
     def refused(self) -> bool:
-        return self in (Outcome.NOT_SHOWN, Outcome.NOT_OURS)
+        return self in (ClickOutcome.NOT_SHOWN, ClickOutcome.NOT_OURS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Shown:
 class Clicked(NamedTuple):
     """What became of a click, when it is on the disk, and the rank from 0 of its document if it stood in the top k."""
 
-    outcome: Outcome
+    outcome: ClickOutcome
     stored: Stored
     rank: int | None = None
 
@@ -109,7 +109,7 @@ class Trial:
         name: Which of the store's trials.
         version: Number of the configuration's version, the latest by default.
         background: Look every second for what other processes did, and refit position bias when it is due.
-        patience: Seconds that ``rank(wait=True)`` waits for the disk before it shows A's list.
+        timeout: Seconds that ``rank(wait=True)`` waits for the disk before it shows A's list.
         clock: Seconds since 1970.
         cache_size: Designs, and impressions, kept in memory.
         own_store: Close the store with the trial, as where ``create`` or ``open`` made it from a path.
@@ -122,7 +122,7 @@ class Trial:
         *,
         version: int | None = None,
         background: bool = True,
-        patience: float = 0.25,
+        timeout: float = 0.25,
         clock: Callable[[], float] = time.time,
         cache_size: int = 10_000,
         own_store: bool = False,
@@ -133,7 +133,7 @@ class Trial:
         self._version = _pick(store.versions(self.name), version, self.name)
         self.config = self._versions[self._version.id]
         self._plain = self.config.plain
-        self._clock, self._patience = clock, patience
+        self._clock, self._timeout = clock, timeout
         self._latest = 0
         self._lock = threading.Lock()
         self._recent: OrderedDict[bytes, tuple[Impression, Stored]] = OrderedDict()
@@ -244,7 +244,7 @@ class Trial:
             self._tally(SLOW)
         if wait and shown.fallback is None:
             try:
-                shown.stored.result(self._patience)
+                shown.stored.result(self._timeout)
             except Exception as fault:
                 return self.fall_back(shown, a, offset=offset, size=size, reason=_reason(fault))
             if shown.stored.again:
@@ -403,19 +403,19 @@ class Trial:
         stored = {version: self.store.put(Clicks(version, tuple(some))) for version, some in rows.items()}
         return [Clicked(outcome, DONE if row is None else stored[row.version], rank) for outcome, row, rank in judged]
 
-    def _judge(self, id: str, document: str, time: float | None) -> tuple[Outcome, Click | None, int | None]:
+    def _judge(self, id: str, document: str, time: float | None) -> tuple[ClickOutcome, Click | None, int | None]:
         """What becomes of a click, the row to store if any, and the rank that it is on."""
         token = tokens.read_token(id, self._secret)
         if token is None or token.version not in self._versions:
             self._tally("clicks with an id that is not ours")
-            return Outcome.NOT_OURS, None, None
+            return ClickOutcome.NOT_OURS, None, None
         if token.key == tokens.FALLBACK:
             self._tally("clicks on fallbacks")
-            return Outcome.FALLBACK, None, None
+            return ClickOutcome.FALLBACK, None, None
         name = document if type(document) is str else str(document)
         if len(name) > LONGEST_TEXT:
             self._tally("clicks on what was not shown")
-            return Outcome.NOT_SHOWN, None, None
+            return ClickOutcome.NOT_SHOWN, None, None
         when = self._clock() if time is None else checks.number("time", time)
         if when > LATEST_TIME:
             raise ValueError(f"time is {when!r}, must be in seconds since 1970, not in milliseconds")
@@ -423,22 +423,22 @@ class Trial:
         outcome, rank = self._outcome(token.key, name, late)
         return outcome, Click(token.key, token.version, name, late), rank
 
-    def _outcome(self, key: bytes, document: str, late: bool) -> tuple[Outcome, int | None]:
+    def _outcome(self, key: bytes, document: str, late: bool) -> tuple[ClickOutcome, int | None]:
         """As far as can be told now; what counts is decided from the whole log."""
         try:
             found = self._recorded(key)
         except (CorruptDesign, Voided):
-            return Outcome.VOID, None
+            return ClickOutcome.VOID, None
         except Exception:
-            return Outcome.WAITING, None
+            return ClickOutcome.WAITING, None
         if found is None:
-            return Outcome.WAITING, None
+            return ClickOutcome.WAITING, None
         rank = found[0].design.rank_of(found[0].place, document)
         if rank is None:
-            return Outcome.NOT_SHOWN, None
+            return ClickOutcome.NOT_SHOWN, None
         if rank < 0:
-            return Outcome.LATER_PAGE, None
-        return (Outcome.LATE if late else Outcome.COUNTED), rank
+            return ClickOutcome.LATER_PAGE, None
+        return (ClickOutcome.LATE if late else ClickOutcome.COUNTED), rank
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -461,7 +461,7 @@ class Trial:
         tallies = self.store.tallies(self._version.id) + self.store.tallies(ALL_TRIALS)
         return make_report(self.name, analyses, tallies, self._stopped, tuple(self._nanoseconds))
 
-    def _analysis(self, version: Version) -> Analysis:
+    def _analysis(self, version: ConfigVersion) -> Analysis:
         """The last one again if nothing has been added to the log since."""
         log, config = self.log(version.number), self._versions[version.id]
         biases = self.store.biases(version.id)
@@ -558,12 +558,12 @@ def _ids(name: str, ranked: Ids) -> list[str]:
     return ids
 
 
-def _latest(store: Store, name: str) -> Version | None:
+def _latest(store: Store, name: str) -> ConfigVersion | None:
     versions = store.versions(name)
     return versions[-1] if versions else None
 
 
-def _pick(versions: list[Version], number: int | None, name: str) -> Version:
+def _pick(versions: list[ConfigVersion], number: int | None, name: str) -> ConfigVersion:
     if number is None:
         return versions[-1]
     for one in versions:

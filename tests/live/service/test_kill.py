@@ -37,7 +37,7 @@ warm_up()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in sys.stdin:
     if os.fork() == 0:
-        app = create_app(sys.argv[1], limits=Limits(patience=60, write_patience=60))
+        app = create_app(sys.argv[1], limits=Limits(timeout=60, write_timeout=60))
         listening = listen("127.0.0.1", 0)
         print(os.getpid(), listening.getsockname()[1], flush=True)
         uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False)).run(sockets=[listening])
@@ -149,7 +149,7 @@ def replayed(
     """What a fresh trial says that was told what was acknowledged, and when, and nothing else."""
     units = sorted(ranked, key=lambda unit: time_of[unit])
     times = iter([(time_of[unit] + 0.5) / 1e6 for unit in units])
-    with Trial.create(path, "t", **CONFIG, background=False, patience=60, clock=lambda: next(times)) as trial:  # type: ignore[arg-type]
+    with Trial.create(path, "t", **CONFIG, background=False, timeout=60, clock=lambda: next(times)) as trial:  # type: ignore[arg-type]
         for unit in units:
             shown = trial.rank("q", A, B, unit=unit, wait=True)
             assert (shown.id, shown.ranking) == (ranked[unit]["id"], ranked[unit]["ranking"])

@@ -22,7 +22,7 @@ from ranktrial.live.service import Limits
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with serving(tmp_path_factory.mktemp("service") / "t.db", limits=Limits(patience=60, batch=20)) as made:
+    with serving(tmp_path_factory.mktemp("service") / "t.db", limits=Limits(timeout=60, batch=20)) as made:
         start(made)
         yield made
 
@@ -149,7 +149,7 @@ def test_a_fault_inside_is_a_problem_document_and_is_logged(
 
 
 def test_a_slow_disk_shows_a_and_counts_as_fallback(tmp_path: Path) -> None:
-    with serving(tmp_path / "t.db", limits=Limits(patience=0.02, write_patience=0.02)) as client:
+    with serving(tmp_path / "t.db", limits=Limits(timeout=0.02, write_timeout=0.02)) as client:
         start(client)
         send(client, click(rank(client, "before")["id"], "a0"))
         other = sqlite3.connect(tmp_path / "t.db", isolation_level=None)
@@ -165,7 +165,7 @@ def test_a_slow_disk_shows_a_and_counts_as_fallback(tmp_path: Path) -> None:
 
 
 def test_overload_is_429_for_events_and_a_for_rank(tmp_path: Path) -> None:
-    with serving(tmp_path / "t.db", limits=Limits(patience=60, write_patience=60, rows=4)) as client:
+    with serving(tmp_path / "t.db", limits=Limits(timeout=60, write_timeout=60, rows=4)) as client:
         start(client)
         shown = rank(client, "u")
         store = client.app.state.store  # type: ignore[attr-defined]

@@ -247,23 +247,23 @@ async def rank(request: Request, name: Name) -> Response:
         asked = RANK.validate_json(raw)
     except ValidationError as problem:
         raise problems.invalid(problem) from problem
-    shown = await _shown(trial, asked, state.limits.patience)
+    shown = await _shown(trial, asked, state.limits.timeout)
     state.metrics.ranked(name, shown.fallback)
     return _json({"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback})
 
 
-async def _shown(trial: Trial, asked: RankRequest, patience: float, look: bool = False) -> Shown:
+async def _shown(trial: Trial, asked: RankRequest, timeout: float, look: bool = False) -> Shown:
     unit = None if asked.unit is None else str(asked.unit)
     shown = trial.rank(asked.query, asked.a, asked.b, unit, offset=asked.offset, size=asked.size, look=look)
     try:
-        await on_disk(shown.stored, patience)
+        await on_disk(shown.stored, timeout)
     except Exception as fault:
         late = isinstance(fault, TimeoutError | CancelledError)  # cancelled: a request for the same one gave up
         reason = "the store did not answer in time" if late else type(fault).__name__
         return trial.fall_back(shown, asked.a, offset=asked.offset, size=asked.size, reason=reason)
     if not shown.stored.again:
         return shown
-    again = await _shown(trial, asked, patience, look=True)
+    again = await _shown(trial, asked, timeout, look=True)
     if again.fallback is not None:
         trial.take_back(shown, again.fallback)
     return again
@@ -280,7 +280,7 @@ async def take_events(request: Request) -> Response:
     if batch.strangers:
         state.store.tally(ALL_TRIALS, NO_TRIAL, batch.strangers)
     for stored in batch.stored:
-        await on_disk(stored, state.limits.write_patience)
+        await on_disk(stored, state.limits.write_timeout)
     state.metrics.took(batch.counts, batch.misplaced)
     return _json(batch.to_dict())
 

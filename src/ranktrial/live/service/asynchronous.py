@@ -12,7 +12,7 @@ from ranktrial.live.stores.base import Stored
 T = TypeVar("T")
 
 
-async def on_disk(future: Stored, patience: float) -> None:
+async def on_disk(future: Stored, timeout: float) -> None:
     """Until a row is on the disk; raises TimeoutError, or what it failed with.
 
     Not ``asyncio.wrap_future``: giving up on that cancels the row, also for a retry that waits for the same one.
@@ -25,7 +25,7 @@ async def on_disk(future: Stored, patience: float) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_settle, waiter)
 
-        timer = loop.call_later(patience, _settle, waiter)
+        timer = loop.call_later(timeout, _settle, waiter)
         future.add_done_callback(wake)
         try:
             await waiter

@@ -21,7 +21,7 @@ from ranktrial.live.schemas import LATEST_TIME, LONGEST_TEXT, ClickEvent
 from ranktrial.live.service.problems import Refusal
 from ranktrial.live.stores.base import Stored
 from ranktrial.live.tokens import version_of
-from ranktrial.live.trial import Outcome, Trial
+from ranktrial.live.trial import ClickOutcome, Trial
 
 CLICK_ACTIONS = frozenset({"click", "click_through"})
 IGNORED, INVALID = "ignored", "invalid"
@@ -146,7 +146,9 @@ def take(
     Raises Overloaded when the store cannot take them all; what ``trial_of`` raises is raised before any is given away.
     """
     read = [_read(event, actions) for event in _events(raw, limit)]
-    results = [event if isinstance(event, Result) else Result(event.event_id, Outcome.NOT_OURS.value) for event in read]
+    results = [
+        event if isinstance(event, Result) else Result(event.event_id, ClickOutcome.NOT_OURS.value) for event in read
+    ]
     of_trial: dict[Trial | None, list[int]] = {}
     for at, event in enumerate(read):
         if isinstance(event, ReadClick):

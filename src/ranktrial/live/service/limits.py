@@ -18,16 +18,16 @@ class Limits:
         batch: Events in one request.
         in_flight: Requests that are worked on at once; beyond it the answer is 429.
         rows: Rows that may wait to be written; beyond it events get 429, and ``rank`` shows A's list.
-        patience: Seconds that ``rank`` waits for the disk before it shows A's list.
-        write_patience: Seconds that events wait for the disk before the answer is 503.
+        timeout: Seconds that ``rank`` waits for the disk before it shows A's list.
+        write_timeout: Seconds that events wait for the disk before the answer is 503.
     """
 
     body: int = 2**20
     batch: int = 1_000
     in_flight: int = 256
     rows: int = 10_000
-    patience: float = 0.25
-    write_patience: float = 10.0
+    timeout: float = 0.25
+    write_timeout: float = 10.0
 
 
 async def read_body(request: Request, limit: int) -> bytes:

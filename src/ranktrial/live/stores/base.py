@@ -177,7 +177,7 @@ class Bias:
 
 
 @dataclass(frozen=True)
-class Version:
+class ConfigVersion:
     """A version of a trial's configuration; ``id`` is unique in the store, ``number`` within the trial."""
 
     id: int
@@ -235,7 +235,7 @@ class Store(Protocol):
 
     def stop(self, name: str) -> None: ...
 
-    def versions(self, trial: str) -> list[Version]: ...
+    def versions(self, trial: str) -> list[ConfigVersion]: ...
 
     def add_version(self, trial: str, number: int, config: str) -> None:
         """Unless the trial has a version of that number."""

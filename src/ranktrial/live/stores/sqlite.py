@@ -26,13 +26,13 @@ from ranktrial.live.stores.base import (
     Bias,
     Click,
     Clicks,
+    ConfigVersion,
     Impression,
     Nothing,
     Overloaded,
     Row,
     Stored,
     StoreError,
-    Version,
     Void,
 )
 
@@ -91,15 +91,15 @@ class SQLiteStore:
     Args:
         path: The file; made if it does not exist.
         queue_size: Rows that may wait to be written.
-        patience: Seconds that reading may wait for a lock before it is an error.
-        write_patience: Seconds that a commit may wait for other processes.
+        read_timeout: Seconds that reading may wait for a lock before it is an error.
+        write_timeout: Seconds that a commit may wait for other processes.
     """
 
     def __init__(
-        self, path: str | Path, *, queue_size: int = 10_000, patience: float = 0.05, write_patience: float = 5.0
+        self, path: str | Path, *, queue_size: int = 10_000, read_timeout: float = 0.05, write_timeout: float = 5.0
     ) -> None:
         self.path = Path(path)
-        self._patience, self._write_patience = patience, write_patience
+        self._read_timeout, self._write_timeout = read_timeout, write_timeout
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._queue_size, self._waiting = queue_size, 0
         self._idle: list[sqlite3.Connection] = []  # connections for reading
@@ -108,7 +108,7 @@ class SQLiteStore:
         self._design_ids: dict[bytes, int] = {}  # of the writing thread
         self._closed = False
         try:
-            setup = self._connect(write_patience)
+            setup = self._connect(write_timeout)
             with contextlib.closing(setup):
                 _migrate(setup, self.path)
         except sqlite3.Error as problem:
@@ -116,8 +116,8 @@ class SQLiteStore:
         self._thread = threading.Thread(target=self._write_forever, name="ranktrial-writer", daemon=True)
         self._thread.start()
 
-    def _connect(self, patience: float) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=patience, isolation_level=None, check_same_thread=False)
+    def _connect(self, timeout: float) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=timeout, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         return connection
@@ -130,7 +130,7 @@ class SQLiteStore:
                 raise StoreError(f"{self.path} is closed")
             connection = self._idle.pop() if self._idle else None
         if connection is None:
-            connection = self._connect(self._patience)
+            connection = self._connect(self._read_timeout)
         sound = True
         try:
             yield connection
@@ -182,7 +182,7 @@ class SQLiteStore:
             rows = [item for item in items if item is not None and item.done.start()]
             try:
                 if connection is None:
-                    connection = self._connect(self._write_patience)
+                    connection = self._connect(self._write_timeout)
                 self._commit(connection, rows)
             except Exception as problem:
                 self._fail(rows, problem)
@@ -359,7 +359,7 @@ class SQLiteStore:
         return str(found[0][0]) if found else None
 
     def _rarely(self, statement: str, values: tuple[Any, ...]) -> None:
-        connection = self._connect(self._write_patience)
+        connection = self._connect(self._write_timeout)
         with contextlib.closing(connection):
             connection.execute(statement, values)
 
@@ -369,9 +369,9 @@ class SQLiteStore:
     def stop(self, name: str) -> None:
         self._rarely("UPDATE trials SET stopped = 1 WHERE name = ?", (name,))
 
-    def versions(self, trial: str) -> list[Version]:
+    def versions(self, trial: str) -> list[ConfigVersion]:
         rows = self._select("SELECT id, number, config FROM versions WHERE trial = ? ORDER BY number", (trial,))
-        return [Version(*row) for row in rows]
+        return [ConfigVersion(*row) for row in rows]
 
     def add_version(self, trial: str, number: int, config: str) -> None:
         self._rarely("INSERT OR IGNORE INTO versions VALUES (NULL, ?, ?, ?)", (trial, number, config))
