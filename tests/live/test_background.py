@@ -27,16 +27,16 @@ def test_refits_on_schedule_and_tells_other_processes(tmp_path: Path) -> None:
         Trial.open(path, clock=Ticks(), background=False) as other,
     ):
         WORLD.run(one, 400, seed=1)
-        wait_until(lambda: one._bias.impressions == 300)
-        assert one._bias.fitted
-        assert not other._bias.fitted
+        wait_until(lambda: one._drawing.bias.impressions == 300)
+        assert one._drawing.bias.fitted
+        assert not other._drawing.bias.fitted
         other.refresh()
-        assert other._bias == one._bias
+        assert other._drawing.bias == one._drawing.bias
         assert len(other.store.biases(1)) == 2  # the other did not fit it again
         shown = one.rank("q0", WORLD.a["q0"], WORLD.b["q0"], unit="new", wait=True)
         assert shown.fallback is None
         one.store.flush()
         designs = {row[3] for row in one.store.designs(range(1, 1000))}
-        assert designs == {1, one._bias.id}  # queries asked before and after have a design for each theta
+        assert designs == {1, one._drawing.bias.id}  # queries asked before and after have a design for each theta
         other.stop()
         wait_until(lambda: one.stopped)

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +31,7 @@ from ranktrial.live.guardrails import NO_TRIAL
 from ranktrial.live.schemas import ClickEvent, RankRequest, RankResponse, Report, TrialConfig
 from ranktrial.live.service import events as event_batches
 from ranktrial.live.service import problems
-from ranktrial.live.service.asynchronous import on_disk
+from ranktrial.live.service.asynchronous import on_disk, shown_by
 from ranktrial.live.service.auth import Needs
 from ranktrial.live.service.limits import Limits, read_body
 from ranktrial.live.service.metrics import Metrics
@@ -43,7 +42,7 @@ from ranktrial.live.service.problems import Refusal, documented
 from ranktrial.live.service.trials import NotAtHand, TrialInfo, TrialList, Trials
 from ranktrial.live.stores.base import ALL_TRIALS, Nothing, Overloaded, StoreError
 from ranktrial.live.stores.sqlite import SQLiteStore
-from ranktrial.live.trial import Shown, Trial
+from ranktrial.live.trial import Trial
 
 SMALL_BATCH = 4096  # bytes of events that are taken on the event loop
 RANK = TypeAdapter(RankRequest)
@@ -247,26 +246,12 @@ async def rank(request: Request, name: Name) -> Response:
         asked = RANK.validate_json(raw)
     except ValidationError as problem:
         raise problems.invalid(problem) from problem
-    shown = await _shown(trial, asked, state.limits.timeout)
+    unit = None if asked.unit is None else str(asked.unit)
+    # Nothing is shown before it is on the disk, so the store tells then whether it was there before.
+    steps = trial.rank_steps(asked.query, asked.a, asked.b, unit, offset=asked.offset, size=asked.size, look=False)
+    shown = await shown_by(steps, state.limits.timeout)
     state.metrics.ranked(name, shown.fallback)
     return _json({"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback})
-
-
-async def _shown(trial: Trial, asked: RankRequest, timeout: float, look: bool = False) -> Shown:
-    unit = None if asked.unit is None else str(asked.unit)
-    shown = trial.rank(asked.query, asked.a, asked.b, unit, offset=asked.offset, size=asked.size, look=look)
-    try:
-        await on_disk(shown.stored, timeout)
-    except Exception as fault:
-        late = isinstance(fault, TimeoutError | CancelledError)  # cancelled: a request for the same one gave up
-        reason = "the store did not answer in time" if late else type(fault).__name__
-        return trial.fall_back(shown, asked.a, offset=asked.offset, size=asked.size, reason=reason)
-    if not shown.stored.again:
-        return shown
-    again = await _shown(trial, asked, timeout, look=True)
-    if again.fallback is not None:
-        trial.take_back(shown, again.fallback)
-    return again
 
 
 async def take_events(request: Request) -> Response:

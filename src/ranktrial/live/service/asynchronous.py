@@ -1,4 +1,4 @@
-"""How does an event loop wait for other threads? For a commit, and for one computation that many ask for."""
+"""Waiting on the event loop for other threads: for a commit, and for one computation that many ask for."""
 
 from __future__ import annotations
 
@@ -7,13 +7,30 @@ import contextlib
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from ranktrial.live.drawing import Shown, Steps
 from ranktrial.live.stores.base import Stored
 
 T = TypeVar("T")
 
 
+async def shown_by(steps: Steps, timeout: float) -> Shown:
+    """What the steps of a draw return, waiting on the event loop: ``drawing.wait_for`` does it in a thread."""
+    try:
+        stored = next(steps)
+        while True:
+            try:
+                await on_disk(stored, timeout)
+            except Exception as fault:
+                stored = steps.throw(fault)
+            else:
+                stored = next(steps)
+    except StopIteration as end:
+        shown: Shown = end.value
+        return shown
+
+
 async def on_disk(future: Stored, timeout: float) -> None:
-    """Until a row is on the disk; raises TimeoutError, or what it failed with.
+    """Wait until a row is on the disk; raises TimeoutError, or what it failed with.
 
     Not ``asyncio.wrap_future``: giving up on that cancels the row, also for a retry that waits for the same one.
     """

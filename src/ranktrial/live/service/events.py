@@ -17,11 +17,12 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
+from ranktrial.live.clicks import ClickOutcome
 from ranktrial.live.schemas import LATEST_TIME, LONGEST_TEXT, ClickEvent
 from ranktrial.live.service.problems import Refusal
 from ranktrial.live.stores.base import Stored
 from ranktrial.live.tokens import version_of
-from ranktrial.live.trial import ClickOutcome, Trial
+from ranktrial.live.trial import Trial
 
 CLICK_ACTIONS = frozenset({"click", "click_through"})
 IGNORED, INVALID = "ignored", "invalid"

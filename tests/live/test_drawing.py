@@ -1,0 +1,113 @@
+"""The steps of a draw that waits for the disk, alike in a thread and on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ranktrial.live import Overloaded, Shown, Trial
+from ranktrial.live.drawing import Steps, wait_for
+from ranktrial.live.service.asynchronous import shown_by
+from ranktrial.live.stores.base import Impression, Row, Stored
+
+A = [f"a{i}" for i in range(6)]
+B = ["a1", "a0", "b2", "b3", "a4"]
+Driver = Callable[[Steps, float], Shown]
+IN_A_THREAD: Driver = wait_for
+LATE = "the store did not answer in time"
+
+
+def on_a_loop(steps: Steps, timeout: float) -> Shown:
+    return asyncio.run(shown_by(steps, timeout))
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[Trial]:
+    with Trial.create(tmp_path / "t.db", k=3, seed=5, background=False) as made:
+        yield made
+
+
+def never(_: Stored) -> None:
+    """It stays where it is: nobody writes it."""
+
+
+def cancelled(stored: Stored) -> None:
+    assert stored.cancel()
+
+
+def failed(problem: Exception) -> Callable[[Stored], None]:
+    def fail(stored: Stored) -> None:
+        assert stored.start()
+        stored.finish(problem)
+
+    return fail
+
+
+@pytest.mark.parametrize("drive", [IN_A_THREAD, on_a_loop])
+@pytest.mark.parametrize(
+    ("fate", "reason"),
+    [
+        (never, LATE),
+        (cancelled, LATE),
+        (failed(OSError("no disk")), "OSError"),
+        (failed(Overloaded("too much")), "the store is overloaded"),
+    ],
+)
+def test_what_is_not_on_the_disk_is_not_shown(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, drive: Driver, fate: Callable[[Stored], None], reason: str
+) -> None:
+    def put(row: Row) -> Stored:
+        stored = Stored()
+        if isinstance(row, Impression):
+            fate(stored)
+        return stored
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trial.store, "put", put)
+        shown = drive(trial.rank_steps("q", A, B, "u", size=4), 0.0)
+    assert (shown.ranking, shown.fallback) == (A[:4], reason)
+    report = trial.report()
+    assert (report.impressions, report.tallies) == (0, {f"fallback: {reason}": 1})
+
+
+@pytest.mark.parametrize("drive", [IN_A_THREAD, on_a_loop])
+def test_what_was_there_before_is_shown_instead(trial: Trial, tmp_path: Path, drive: Driver) -> None:
+    before = [trial.rank("q", A, B, f"u{i}", wait=True) for i in range(20)]
+    trial.store.add_bias(1, 1, " ".join(value.hex() for value in (1.0, 0.9, 0.1)), True, "")
+    with Trial.open(tmp_path / "t.db", background=False) as other:
+        drawn = [other.rank("q", A, B, f"u{i}", look=False).ranking for i in range(20)]
+        other._drawing._recent.clear()
+        again = [drive(other.rank_steps("q", A, B, f"u{i}", look=False), 60.0) for i in range(20)]
+        assert [(one.id, one.ranking) for one in again] == [(one.id, one.ranking) for one in before]
+        assert [one.ranking for one in again] != drawn
+        report = other.report()
+    assert (report.impressions, report.tallies) == (20, {})
+
+
+@pytest.mark.parametrize("drive", [IN_A_THREAD, on_a_loop])
+def test_a_fallback_waits_for_nothing(trial: Trial, drive: Driver) -> None:
+    assert drive(trial.rank_steps("q", A, None), 0.0).fallback == "bad input"  # type: ignore[arg-type]
+
+
+def test_the_steps_one_by_one(trial: Trial) -> None:
+    steps = trial.rank_steps("q", A, B, "u")
+    stored = next(steps)
+    stored.result(60)
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    shown = end.value.value
+    assert shown.stored is stored
+    assert shown.fallback is None
+    assert trial.rank("q", A, B, "u").id == shown.id
+
+
+def test_a_caller_that_goes_away_leaves_its_impression(trial: Trial) -> None:
+    """As when a client hangs up while its request waits: it may ask again, and gets the same."""
+    steps = trial.rank_steps("q", A, B, "u")
+    next(steps)
+    steps.close()
+    report = trial.report()
+    assert (report.impressions, report.tallies) == (1, {})
