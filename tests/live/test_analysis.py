@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -248,14 +249,14 @@ def test_the_log_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         first = trial.log()
         assert trial.log() is first
         read: list[int] = []
-        rows = trial.store.rows
 
-        def counted(*arguments: Any) -> list[Any]:
+        def counted(rows: Any, *arguments: int) -> list[Any]:
             got = list(rows(*arguments))
             read.append(len(got))
             return got
 
-        monkeypatch.setattr(trial.store, "rows", counted)
+        for name in ("impressions", "clicks", "voids"):
+            monkeypatch.setattr(trial.store, name, partial(counted, getattr(trial.store, name)))
         WORLD.run(trial, 7, seed=2, start=50)
         assert len(trial.log()) == 57
         assert max(read) <= 20

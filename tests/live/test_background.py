@@ -36,7 +36,7 @@ def test_refits_on_schedule_and_tells_other_processes(tmp_path: Path) -> None:
         shown = one.rank("q0", WORLD.a["q0"], WORLD.b["q0"], unit="new", wait=True)
         assert shown.fallback is None
         one.store.flush()
-        designs = {row[3] for row in one.store.designs(range(1, 1000))}
+        designs = {row.bias for row in one.store.designs(range(1, 1000))}
         assert designs == {1, one._drawing.bias.id}  # queries asked before and after have a design for each theta
         other.stop()
         wait_until(lambda: one.stopped)

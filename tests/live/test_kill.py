@@ -52,7 +52,7 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path) -> No
     with Trial.open(path, background=False, timeout=60) as trial:
         stored = trial.log()
         assert len(stored) >= len(acknowledged)
-        clicked = {(row[2], row[3]) for row in trial.store.rows("clicks", 1, 0)}
+        clicked = {(row.key, row.document) for row in trial.store.clicks(1, 0)}
         for user, id, document in acknowledged:
             again = trial.rank("q", A, B, unit=user)
             assert (again.id, again.fallback) == (id, None)

@@ -7,7 +7,9 @@ after any order of arrival, any number of restarts.
 
 from __future__ import annotations
 
-from itertools import compress, islice
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,12 @@ from numpy.typing import NDArray
 from ranktrial.arrays import BoolArray, IntArray, offsets_of
 from ranktrial.inference.log import Log
 from ranktrial.live.designs import NOTHING, CorruptDesign, Design, checksum
-from ranktrial.live.stores.base import Store
+from ranktrial.live.stores.base import ClickRow, DesignRow, Store
 from ranktrial.live.tokens import KEY_BYTES
 
 KEY = f"S{KEY_BYTES}"
 IMPRESSION = np.dtype([("key", KEY), ("design", "i8"), ("place", "i8"), ("unit", "i8"), ("time", "i8")])
+STORED = np.dtype([("id", "i8"), *IMPRESSION.descr])  # an ImpressionRow
 SORTED = np.dtype([("key", KEY), ("at", "i8")])  # impressions by key
 CLICK = np.dtype([("at", "i8"), ("cell", "i8"), ("late", "?")])
 LATER_PAGE, NOT_SHOWN, CELLS = 2**32, 2**33, 2**34  # a click's cell is a slot, or one of these plus a check sum
@@ -40,31 +43,33 @@ class LogReader:
         self._impressions = np.empty(0, IMPRESSION)
         self._sorted = np.empty(0, SORTED)
         self._clicks = np.empty(0, CLICK)
-        self._unmatched: list[tuple[Any, ...]] = []  # clicks whose impression is not there (yet)
+        self._unmatched = _Clicks()  # whose impression is not there (yet)
         self._voids: set[bytes] = set()
         self._position: tuple[int, ...] = (0, 0, 0)
         self._log: Log | None = None
 
     def read(self) -> Log:
+        """The log as it is in the store now."""
         # Clicks first: an impression that is stored before its clicks is then never missed.
         before = self._position
-        clicks = list(self._store.rows("clicks", self._version, before[1]))
-        voids = list(self._store.rows("voids", self._version, before[2]))
+        clicks_to = self._unmatched.add(self._store.clicks(self._version, before[1]), before[1])
+        voids = list(self._store.voids(self._version, before[2]))
         blocks, impressions_to = self._new_impressions(before[0])
-        others_to = (rows[-1][0] if rows else old for rows, old in zip((clicks, voids), before[1:]))
-        self._position = impressions_to, *others_to
+        self._position = impressions_to, clicks_to, voids[-1].id if voids else before[2]
         if self._log is None or self._position != before:
-            self._voids.update(row[2] for row in voids)
+            self._voids.update(row.key for row in voids)
             self._add_impressions(blocks)
-            self._match([*self._unmatched, *clicks])
+            self._match()
             self._log = self._arrays()
         return self._log
 
     def _new_impressions(self, after: int) -> tuple[list[NDArray[np.void]], int]:
-        rows, blocks = iter(self._store.rows("impressions", self._version, after)), []
-        while some := list(islice(rows, BLOCK)):
-            after = some[-1][0]
-            blocks.append(np.array([(key, *rest) for _, key, _, *rest in some], IMPRESSION))
+        rows, blocks = iter(self._store.impressions(self._version, after)), []
+        # Plain tuples, because the garbage collector goes through all named ones that are kept.
+        while some := [tuple(row) for row in islice(rows, BLOCK)]:
+            block = np.array(some, STORED)
+            after = int(block["id"][-1])
+            blocks.append(block[list(IMPRESSION.names or ())])
         return blocks, after
 
     def _add_impressions(self, blocks: list[NDArray[np.void]]) -> None:
@@ -78,19 +83,18 @@ class LogReader:
         self._sorted = np.insert(self._sorted, np.searchsorted(self._sorted["key"], keys["key"]), keys)
         self._impressions = np.concatenate([self._impressions, new])
 
-    def _match(self, clicks: list[tuple[Any, ...]]) -> None:
+    def _match(self) -> None:
         """Note for each click its impression, and where in that impression's design its document is."""
-        keys = np.array([row[2] for row in clicks], KEY)
+        clicks = self._unmatched
+        keys = np.array(clicks.keys, KEY)
         place = np.minimum(np.searchsorted(self._sorted["key"], keys), len(self._sorted) - 1)
         known = self._sorted["key"][place] == keys if len(self._sorted) else np.zeros(len(keys), bool)
         at = self._sorted["at"][place[known]]
-        matched = list(compress(clicks, known))
+        matched, self._unmatched = clicks.where(known), clicks.where(~known)
         new = np.empty(len(at), CLICK)
-        new["at"], new["late"] = at, [row[4] for row in matched]
-        cell, designs = self._designs.cell, self._impressions["design"][at].tolist()
-        new["cell"] = [cell(design, row[3]) for design, row in zip(designs, matched)]
+        new["at"], new["late"] = at, matched.late
+        new["cell"] = list(map(self._designs.cell, self._impressions["design"][at].tolist(), matched.documents))
         self._clicks = np.concatenate([self._clicks, new])
-        self._unmatched = list(compress(clicks, ~known))
 
     def _arrays(self) -> Log:
         rows = self._impressions
@@ -126,7 +130,7 @@ class LogReader:
     ) -> BoolArray:
         """Which ranks of the impressions were clicked; what else was clicked is counted."""
         late = self._clicks["late"]
-        unmatched_late, unmatched = ({row[2:4] for row in self._unmatched if row[4] == when} for when in (True, False))
+        unmatched_late, unmatched = self._unmatched.which(late=True), self._unmatched.which(late=False)
         pair = self._clicks["at"] * CELLS + self._clicks["cell"]
         at, cell = position[self._clicks["at"][~late]], self._clicks["cell"][~late]
         valid = at >= 0
@@ -146,6 +150,31 @@ class LogReader:
         return clicks
 
 
+@dataclass(frozen=True)
+class _Clicks:
+    """Clicks, column by column."""
+
+    keys: list[bytes] = field(default_factory=list)
+    documents: list[str] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
+
+    def add(self, rows: Iterable[ClickRow], after: int) -> int:
+        """Add rows with an id above ``after``, and return the highest."""
+        for row in rows:
+            self.keys.append(row.key)
+            self.documents.append(row.document)
+            self.late.append(row.late)
+            after = row.id
+        return after
+
+    def where(self, use: BoolArray) -> _Clicks:
+        at = np.flatnonzero(use).tolist()
+        return _Clicks([self.keys[i] for i in at], [self.documents[i] for i in at], [self.late[i] for i in at])
+
+    def which(self, *, late: bool) -> set[tuple[bytes, str]]:
+        return {(key, document) for key, document, when in zip(self.keys, self.documents, self.late) if when == late}
+
+
 class _Designs:
     """The designs that a log has needed so far, numbered in the order in which they were met."""
 
@@ -160,7 +189,7 @@ class _Designs:
     def numbers(self, ids: IntArray) -> IntArray:
         unique, inverse = np.unique(ids, return_inverse=True)
         new = [id for id in unique.tolist() if id not in self._number]
-        found = {id: _sound(digest, parts) for id, digest, *parts in self._store.designs(new)}
+        found = {row.id: _sound(row) for row in self._store.designs(new)}
         self._number.update({id: len(self._all) + place for place, id in enumerate(new)})
         fresh = [found.get(id) for id in new]
         self._all += fresh
@@ -199,9 +228,9 @@ class _Designs:
         return number, arrays
 
 
-def _sound(digest: bytes, parts: list[Any]) -> Design | None:
+def _sound(row: DesignRow) -> Design | None:
     try:
-        return Design.from_parts(digest, parts)
+        return row.design()
     except CorruptDesign:
         return None
 

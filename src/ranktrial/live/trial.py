@@ -15,7 +15,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from ranktrial.arrays import FloatArray
 from ranktrial.inference.log import Log
 from ranktrial.live.analysis import Analysis, Fit, analyse, fit_theta
 from ranktrial.live.clicks import Clicked, ClickJudge
@@ -56,7 +55,8 @@ class Trial:
         own_store: bool = False,
     ) -> None:
         self.store = store
-        self.name, secret, stopped = store.trial(name)
+        row = store.trial(name)
+        self.name = row.name
         self._configs = {one.id: TrialConfig.model_validate_json(one.config) for one in store.versions(self.name)}
         self._version = _pick(store.versions(self.name), version, self.name)
         self.config = self._configs[self._version.id]
@@ -65,9 +65,9 @@ class Trial:
             store,
             self._version.id,
             self.config,
-            secret=secret,
+            secret=row.secret,
             bias=self._latest_bias(),
-            stopped=stopped,
+            stopped=row.stopped,
             clock=clock,
             cache_size=cache_size,
         )
@@ -267,20 +267,19 @@ class Trial:
             log = self.log()
             fit, impressions = fit_theta(log, self.config), len(log)
         else:
-            fit, impressions = Fit.refused("position bias is taken as known"), self.store.count(self._version.id, 0)[0]
+            known = Fit.refused("position bias is taken as known")
+            fit, impressions = known, self.store.count(self._version.id, 0).impressions
         impressions = impressions if at is None else at
         theta = old.theta if fit.theta is None else tuple(fit.theta.tolist())
-        text = " ".join(value.hex() for value in theta)
-        self.store.add_bias(self._version.id, impressions, text, old.fitted or fit.theta is not None, fit.note)
+        self.store.add_bias(self._version.id, impressions, theta, old.fitted or fit.theta is not None, fit.note)
         self._drawing.bias = self._latest_bias()
         return self._drawing.bias
 
     def _latest_bias(self) -> Bias:
         known = self.store.biases(self._version.id)
         if not known:
-            first: FloatArray = self.config.first_theta
-            text = " ".join(value.hex() for value in first.tolist())
-            self.store.add_bias(self._version.id, 0, text, False, "assumed at the start")
+            first: list[float] = self.config.first_theta.tolist()
+            self.store.add_bias(self._version.id, 0, first, False, "assumed at the start")
             known = self.store.biases(self._version.id)
         return known[-1]
 
@@ -300,7 +299,7 @@ class Trial:
 
     def refresh(self) -> None:
         """Take over what other processes did, and refit position bias if that is due."""
-        self._drawing.stopped = self.store.trial(self.name)[2]
+        self._drawing.stopped = self.store.trial(self.name).stopped
         self._drawing.bias = self._latest_bias()
         new, row = self.store.count(self._version.id, self._seen[1])
         self._seen = self._seen[0] + new, row

@@ -126,7 +126,7 @@ def test_any_order_and_any_number_of_times_gives_the_same_report(client: httpx.C
     assert before["clicks"] == 5  # u3 clicked rank 4 of 3 that count
     assert [one["tallies"]["duplicate clicks"] for one in (before, after)] == [8, 14]
     with Trial.open(tmp_path / "t.db", background=False) as trial:
-        assert len(list(trial.store.rows("clicks", 1, 0))) == 6
+        assert len(list(trial.store.clicks(1, 0))) == 6
 
 
 def test_clicks_before_their_impression_wait_for_it(client: httpx.Client, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ class Trials:
     def info(self, name: str) -> TrialInfo:
         latest = self.store.versions(name)[-1]
         config = TrialConfig.model_validate_json(latest.config)
-        return TrialInfo(name=name, version=latest.number, config=config, stopped=self.store.trial(name)[2])
+        return TrialInfo(name=name, version=latest.number, config=config, stopped=self.store.trial(name).stopped)
 
     def all(self) -> TrialList:
         names = [name for name in self.store.trial_names() if self.store.versions(name)]

@@ -1,4 +1,7 @@
-"""What does a trial need of a store? A log that only grows: rows that are stored once, and read in order."""
+"""The store of a trial's log: rows that are put in, each kept once, and typed rows that are read, in order.
+
+Another store is a class with the methods of ``Store``; ``tests/live/stores`` says what must hold for each.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ranktrial.live.designs import Design
 
@@ -25,9 +28,12 @@ class StoreError(RuntimeError):
     """The store cannot be used; the message says why."""
 
 
+# --- rows that are put in ---------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Impression:
-    """One row of the log: which ranking (``place``) of which design was shown to which unit, when (microseconds).
+    """An impression: which ranking (``place``) of which design was shown to which unit, when (microseconds).
 
     ``looked`` says that the store had none of this key when it was drawn; otherwise ``Stored.again`` tells.
     """
@@ -42,6 +48,8 @@ class Impression:
 
 
 class Click(NamedTuple):
+    """A click on a document of the impression with this key; ``late`` if it came after the click window."""
+
     key: bytes
     version: int
     document: str
@@ -75,6 +83,94 @@ class Nothing:
 
 
 Row = Impression | Click | Clicks | Void | Nothing
+
+
+# --- rows that are read -----------------------------------------------------------------------------------------------------
+
+
+class ImpressionRow(NamedTuple):
+    """An impression as it is stored: ``id`` grows with every row, ``design`` is the id of a ``DesignRow``."""
+
+    id: int
+    key: bytes
+    design: int
+    place: int
+    unit: int
+    time: int
+
+
+class ClickRow(NamedTuple):
+    """A click as it is stored: ``id`` grows with every row, ``late`` is 0 or 1."""
+
+    id: int
+    key: bytes
+    document: str
+    late: int
+
+
+class VoidRow(NamedTuple):
+    """The key of an impression that was taken out, and why: ``id`` grows with every row."""
+
+    id: int
+    key: bytes
+    reason: str
+
+
+class DesignRow(NamedTuple):
+    """A design as it is stored: its digest and ``Design.parts``, unchecked."""
+
+    id: int
+    digest: bytes
+    query: str
+    bias: int
+    documents: str
+    a: bytes
+    b: bytes
+    rankings: bytes
+    weights: bytes
+    rest: bytes
+
+    def design(self) -> Design:
+        """Raises CorruptDesign where this is not what was stored."""
+        return Design.from_parts(self.digest, self[2:])
+
+
+class ImpressionCount(NamedTuple):
+    """How many impressions there are, and the highest id among them."""
+
+    impressions: int
+    last: int
+
+
+class TrialRow(NamedTuple):
+    """A trial: its name, the secret that its ids are signed with, and whether it is stopped."""
+
+    name: str
+    secret: bytes
+    stopped: bool
+
+
+@dataclass(frozen=True)
+class ConfigVersion:
+    """A version of a trial's configuration; ``id`` is unique in the store, ``number`` within the trial."""
+
+    id: int
+    number: int
+    config: str
+
+
+@dataclass(frozen=True)
+class Bias:
+    """A theta that was in force from some number of impressions on."""
+
+    id: int
+    impressions: int
+    theta: tuple[float, ...]
+    fitted: bool
+    note: str
+
+
+# --- the answer to a row that is put in ---------------------------------------------------------------------------------------
 
 
 class _Stage(IntEnum):
@@ -165,28 +261,10 @@ class Stored:
         return stored
 
 
-@dataclass(frozen=True)
-class Bias:
-    """A theta that was in force from some number of impressions on."""
-
-    id: int
-    impressions: int
-    theta: tuple[float, ...]
-    fitted: bool
-    note: str
-
-
-@dataclass(frozen=True)
-class ConfigVersion:
-    """A version of a trial's configuration; ``id`` is unique in the store, ``number`` within the trial."""
-
-    id: int
-    number: int
-    config: str
-
-
 class Store(Protocol):
-    """What a trial needs of a store."""
+    """The log of several trials, and what little else they keep."""
+
+    # --- the log ---
 
     def put(self, row: Row) -> Stored:
         """Queue a row; the future is done when it is on the disk. Raises Overloaded.
@@ -195,60 +273,91 @@ class Store(Protocol):
         """
         ...
 
-    def tally(self, version: int, name: str, count: int = 1) -> None:
-        """Count something that is no row; written with the next rows, kept in memory while the store is down."""
-        ...
-
-    def tallies(self, version: int) -> Counter[str]: ...
-
-    def impression(self, key: bytes) -> Impression | None:
-        """Raises CorruptDesign when what it showed cannot be read."""
-        ...
-
-    def void(self, key: bytes) -> str | None:
-        """Why an impression was taken out, if it was."""
-        ...
-
-    def rows(self, table: str, version: int, after: int) -> Iterable[tuple[Any, ...]]:
-        """Rows of a log table with an id above ``after``, in order of id."""
-        ...
-
-    def designs(self, ids: Sequence[int]) -> Iterable[tuple[Any, ...]]:
-        """(id, digest, parts...) of the designs asked for."""
-        ...
-
-    def count(self, version: int, after: int) -> tuple[int, int]:
-        """Impressions with an id above ``after``, and the highest id."""
-        ...
-
-    def trial(self, name: str | None) -> tuple[str, bytes, bool]:
-        """Name, secret and whether it is stopped; the only trial of the store if no name is given."""
-        ...
-
-    def trial_names(self) -> list[str]: ...
-
-    def trial_of_version(self, version: int) -> str | None:
-        """The trial that a version's id belongs to."""
-        ...
-
-    def add_trial(self, name: str, secret: bytes) -> None: ...
-
-    def stop(self, name: str) -> None: ...
-
-    def versions(self, trial: str) -> list[ConfigVersion]: ...
-
-    def add_version(self, trial: str, number: int, config: str) -> None:
-        """Unless the trial has a version of that number."""
-        ...
-
-    def biases(self, version: int) -> list[Bias]: ...
-
-    def add_bias(self, version: int, impressions: int, theta: str, fitted: bool, note: str) -> None:
-        """Unless it is known already."""
+    @property
+    def waiting(self) -> int:
+        """Rows that wait to be written."""
         ...
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything queued so far is on the disk."""
         ...
 
-    def close(self) -> None: ...
+    def impression(self, key: bytes) -> Impression | None:
+        """The impression of this key, if there is one. Raises CorruptDesign when what it showed cannot be read."""
+        ...
+
+    def void(self, key: bytes) -> str | None:
+        """Why an impression was taken out, if it was."""
+        ...
+
+    def impressions(self, version: int, after: int) -> Iterable[ImpressionRow]:
+        """Impressions of a version with an id above ``after``, in order of id."""
+        ...
+
+    def clicks(self, version: int, after: int) -> Iterable[ClickRow]:
+        """Clicks of a version with an id above ``after``, in order of id."""
+        ...
+
+    def voids(self, version: int, after: int) -> Iterable[VoidRow]:
+        """Voids of a version with an id above ``after``, in order of id."""
+        ...
+
+    def designs(self, ids: Sequence[int]) -> Iterable[DesignRow]:
+        """Those of the designs asked for that there are, in any order."""
+        ...
+
+    def count(self, version: int, after: int) -> ImpressionCount:
+        """Impressions of a version with an id above ``after``; the highest id is ``after`` where there are none."""
+        ...
+
+    # --- counters ---
+
+    def tally(self, version: int, name: str, count: int = 1) -> None:
+        """Count something that is no row; written with the next rows, kept in memory while the store is down."""
+        ...
+
+    def tallies(self, version: int) -> Counter[str]:
+        """All that was counted for a version, written or not."""
+        ...
+
+    # --- trials ---
+
+    def trial(self, name: str | None) -> TrialRow:
+        """The trial of this name, the only one of the store if no name is given. Raises StoreError."""
+        ...
+
+    def trial_names(self) -> list[str]:
+        """Names of all trials, sorted."""
+        ...
+
+    def trial_of_version(self, version: int) -> str | None:
+        """The trial that a version's id belongs to."""
+        ...
+
+    def add_trial(self, name: str, secret: bytes) -> None:
+        """Add a trial, unless there is one of that name."""
+        ...
+
+    def stop(self, name: str) -> None:
+        """Mark a trial as stopped."""
+        ...
+
+    def versions(self, trial: str) -> list[ConfigVersion]:
+        """All versions of a trial, in order of their number."""
+        ...
+
+    def add_version(self, trial: str, number: int, config: str) -> None:
+        """Add a version, unless the trial has one of that number."""
+        ...
+
+    def biases(self, version: int) -> list[Bias]:
+        """Position bias of a version, the latest last."""
+        ...
+
+    def add_bias(self, version: int, impressions: int, theta: Sequence[float], fitted: bool, note: str) -> None:
+        """Add position bias, to the last bit, unless the same theta is known from the same number of impressions."""
+        ...
+
+    def close(self) -> None:
+        """Write what is queued and let go of everything."""
+        ...

@@ -1,4 +1,4 @@
-"""Where does a trial keep what happened? A log that only grows, in one SQLite file.
+"""The store in one SQLite file: a log that only grows.
 
 * Write-ahead log with ``synchronous=FULL``: a commit is on the disk before it is acknowledged, so neither a killed process
   nor a power cut loses what was acknowledged. (NORMAL would survive the first only.)
@@ -17,25 +17,33 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ranktrial.live.designs import Design
 from ranktrial.live.stores.base import (
     Bias,
     Click,
+    ClickRow,
     Clicks,
     ConfigVersion,
+    DesignRow,
     Impression,
+    ImpressionCount,
+    ImpressionRow,
     Nothing,
     Overloaded,
     Row,
     Stored,
     StoreError,
+    TrialRow,
     Void,
+    VoidRow,
 )
 
+R = TypeVar("R", ImpressionRow, ClickRow, VoidRow)
 MIGRATIONS = (
     """
     CREATE TABLE trials (name TEXT PRIMARY KEY, secret BLOB NOT NULL, stopped INTEGER) WITHOUT ROWID;
@@ -66,7 +74,6 @@ MIGRATIONS = (
     ) WITHOUT ROWID;
     """,
 )
-LOG_TABLES = ("impressions", "clicks", "voids")
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
 INSERT_CLICK = "INSERT OR IGNORE INTO clicks VALUES (NULL, ?, ?, ?, ?)"
@@ -76,7 +83,7 @@ ADD_TALLY = """INSERT INTO tallies VALUES (?, ?, ?)
                ON CONFLICT (version, name) DO UPDATE SET count = count + excluded.count"""
 TOGETHER = 50  # rows in one statement
 DESIGNS_KNOWN = 50_000  # whose row numbers are kept in memory
-DESIGN_COLUMNS = "query, bias, documents, a, b, rankings, weights, rest"
+DESIGN_COLUMNS = ", ".join(f"d.{name}" for name in DesignRow._fields)
 
 
 @dataclass(slots=True)
@@ -307,39 +314,49 @@ class SQLiteStore:
 
     def impression(self, key: bytes) -> Impression | None:
         found = self._select(
-            f"""SELECT i.version, i.place, i.unit, i.time, d.digest, {DESIGN_COLUMNS}
+            f"""SELECT i.version, i.place, i.unit, i.time, {DESIGN_COLUMNS}
                 FROM impressions i JOIN designs d ON d.id = i.design WHERE i.key = ?""",
             (key,),
         )
         if not found:
             return None
-        version, place, unit, time, digest, *parts = found[0]
-        return Impression(key, version, Design.from_parts(digest, parts), place, unit, time)
+        version, place, unit, time, *design = found[0]
+        return Impression(key, version, DesignRow(*design).design(), place, unit, time)
 
     def void(self, key: bytes) -> str | None:
         found = self._select("SELECT reason FROM voids WHERE key = ?", (key,))
         return str(found[0][0]) if found else None
 
-    def rows(self, table: str, version: int, after: int) -> Iterable[tuple[Any, ...]]:
-        assert table in LOG_TABLES, table
-        statement = f"SELECT * FROM {table} WHERE id > ? AND version = ? ORDER BY id"
-        with self._reading() as connection:
-            yield from connection.execute(statement, (after, version))
+    def impressions(self, version: int, after: int) -> Iterator[ImpressionRow]:
+        return self._after(ImpressionRow, "impressions", version, after)
 
-    def designs(self, ids: Sequence[int]) -> Iterable[tuple[Any, ...]]:
+    def clicks(self, version: int, after: int) -> Iterator[ClickRow]:
+        return self._after(ClickRow, "clicks", version, after)
+
+    def voids(self, version: int, after: int) -> Iterator[VoidRow]:
+        return self._after(VoidRow, "voids", version, after)
+
+    def _after(self, kind: type[R], table: str, version: int, after: int) -> Iterator[R]:
+        columns = ", ".join(kind._fields)
+        statement = f"SELECT {columns} FROM {table} WHERE id > ? AND version = ? ORDER BY id"
+        make = partial(tuple.__new__, kind)  # as ``kind._make``, which calls Python for every row
+        with self._reading() as connection:
+            yield from map(make, connection.execute(statement, (after, version)))
+
+    def designs(self, ids: Sequence[int]) -> Iterator[DesignRow]:
         for start in range(0, len(ids), 500):
             some = ids[start : start + 500]
             marks = ",".join("?" * len(some))
-            yield from self._select(f"SELECT id, digest, {DESIGN_COLUMNS} FROM designs WHERE id IN ({marks})", some)
+            rows = self._select(f"SELECT {DESIGN_COLUMNS} FROM designs d WHERE d.id IN ({marks})", some)
+            yield from map(DesignRow._make, rows)
 
-    def count(self, version: int, after: int) -> tuple[int, int]:
+    def count(self, version: int, after: int) -> ImpressionCount:
         statement = "SELECT count(*), coalesce(max(id), ?) FROM impressions WHERE id > ? AND version = ?"
-        count, last = self._select(statement, (after, after, version))[0]
-        return int(count), int(last)
+        return ImpressionCount(*self._select(statement, (after, after, version))[0])
 
     # --- what is rare ---------------------------------------------------------------------------------------------------
 
-    def trial(self, name: str | None) -> tuple[str, bytes, bool]:
+    def trial(self, name: str | None) -> TrialRow:
         found = self._select("SELECT name, secret, stopped FROM trials ORDER BY name")
         names = [row[0] for row in found]
         if name is None and len(found) != 1:
@@ -348,8 +365,8 @@ class SQLiteStore:
             )
         if name is not None and name not in names:
             raise StoreError(f"{self.path} holds no trial {name!r}; it holds {', '.join(names) or 'none'}")
-        row = found[0] if name is None else found[names.index(name)]
-        return str(row[0]), bytes(row[1]), row[2] is not None
+        name, secret, stopped = found[0] if name is None else found[names.index(name)]
+        return TrialRow(name, secret, stopped is not None)
 
     def trial_names(self) -> list[str]:
         return [row[0] for row in self._select("SELECT name FROM trials ORDER BY name")]
@@ -385,9 +402,10 @@ class SQLiteStore:
             for id, at, theta, fitted, note in rows
         ]
 
-    def add_bias(self, version: int, impressions: int, theta: str, fitted: bool, note: str) -> None:
+    def add_bias(self, version: int, impressions: int, theta: Sequence[float], fitted: bool, note: str) -> None:
+        text = " ".join(value.hex() for value in theta)
         self._rarely(
-            "INSERT OR IGNORE INTO biases VALUES (NULL, ?, ?, ?, ?, ?)", (version, impressions, theta, fitted, note)
+            "INSERT OR IGNORE INTO biases VALUES (NULL, ?, ?, ?, ?, ?)", (version, impressions, text, fitted, note)
         )
 
 

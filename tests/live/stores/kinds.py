@@ -1,0 +1,73 @@
+"""The kinds of stores that the shared tests run through, and rows to put in. Another kind: a class like ``InSQLite``, and its
+name in ``KINDS``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ranktrial.live.designs import Design
+from ranktrial.live.stores.base import Impression, Store
+from ranktrial.live.stores.sqlite import SQLiteStore
+
+ORDERS = np.array([[0, 1], [1, 0]], np.uint8)
+DESIGN = Design("q", 1, ("x", "y"), ORDERS[0], ORDERS[1], ORDERS, np.array([0.1, 0.9]), ("z",))
+
+
+def key(number: int) -> bytes:
+    return b"%010d" % number
+
+
+def impression(number: int, place: int = 0) -> Impression:
+    return Impression(key(number), 1, DESIGN, place, number, number)
+
+
+class Kind(Protocol):
+    """A kind of store, kept in one place.
+
+    Attributes:
+        failure: What a row fails with that could not be written in time.
+    """
+
+    failure: type[Exception]
+
+    def __init__(self, folder: Path) -> None: ...
+
+    def open(self, *, queue_size: int = 10_000, write_timeout: float = 60) -> Store:
+        """The store as one more process opens it."""
+        ...
+
+    def stalled(self) -> contextlib.AbstractContextManager[None]:
+        """While another process keeps everybody from writing."""
+        ...
+
+
+class InSQLite:
+    """The store in a SQLite file."""
+
+    failure: type[Exception] = sqlite3.OperationalError
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "s.db"
+
+    def open(self, **options: Any) -> SQLiteStore:
+        return SQLiteStore(self.path, **{"write_timeout": 60, **options})
+
+    @contextlib.contextmanager
+    def stalled(self) -> Iterator[None]:
+        other = sqlite3.connect(self.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            other.execute("ROLLBACK")
+            other.close()
+
+
+KINDS: dict[str, type[Kind]] = {"sqlite": InSQLite}

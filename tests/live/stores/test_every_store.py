@@ -1,0 +1,316 @@
+"""What must hold for every store: acknowledged means on the disk, every row once, in order, with a bounded queue."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+
+from live.stores.kinds import DESIGN, KINDS, Kind, impression, key
+from ranktrial.live.stores.base import (
+    Click,
+    ClickRow,
+    Clicks,
+    ImpressionCount,
+    ImpressionRow,
+    Nothing,
+    Overloaded,
+    Row,
+    Store,
+    Stored,
+    StoreError,
+    TrialRow,
+    Void,
+    VoidRow,
+)
+
+
+@pytest.fixture(params=sorted(KINDS))
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
+    return KINDS[request.param](tmp_path)
+
+
+@pytest.fixture
+def store(kind: Kind) -> Iterator[Store]:
+    with contextlib.closing(kind.open()) as made:
+        yield made
+
+
+def start_writing(stored: Stored) -> None:
+    """Wait until a row is being written: it is then no longer in the queue."""
+    while not stored.running():
+        threading.Event().wait(0.001)
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_acknowledged_is_there_for_others(kind: Kind, store: Store) -> None:
+    store.put(impression(1)).result()
+    with contextlib.closing(kind.open()) as other:
+        for one in (store, other):
+            found = one.impression(key(1))
+            assert found is not None
+            assert found.design.digest == DESIGN.digest
+            assert (found.key, found.version, found.place, found.unit, found.time) == (key(1), 1, 0, 1, 1)
+            assert one.impression(key(2)) is None
+
+
+def test_rows_are_read_as_they_were_put_in(store: Store) -> None:
+    store.put(impression(1, place=1))
+    store.put(Click(key(1), 1, "x", False))
+    store.put(Clicks(1, (Click(key(1), 1, "y", True), Click(key(2), 1, "x", False))))
+    store.put(Click(key(1), 2, "z", False))
+    store.put(Void(key(2), 1, "why", 2))
+    store.flush()
+    (shown,), clicks, voids = list(store.impressions(1, 0)), list(store.clicks(1, 0)), list(store.voids(1, 0))
+    assert shown == ImpressionRow(shown.id, key(1), shown.design, 1, 1, 1)
+    assert sorted(row[1:] for row in clicks) == [(key(1), "x", 0), (key(1), "y", 1), (key(2), "x", 0)]
+    assert [row[1:] for row in voids] == [(key(2), "why")]
+    (design,) = store.designs([shown.design, shown.design + 1])
+    assert (design.id, design.digest, design.query, design.bias) == (shown.design, DESIGN.digest, "q", 1)
+    assert design.design().documents == DESIGN.documents
+    assert {type(row) for row in (shown, *clicks, *voids)} == {ImpressionRow, ClickRow, VoidRow}
+
+
+def test_rows_are_read_in_order_from_where_one_was(store: Store) -> None:
+    for number in range(20):
+        store.put(impression(number))
+        store.put(Click(key(number), 1, "x", False))
+        store.put(Void(key(100 + number), 1, "why", 0))
+    store.flush()
+    for rows in (store.impressions, store.clicks, store.voids):
+        ids = [row.id for row in rows(1, 0)]
+        assert ids == sorted(set(ids))
+        assert [row.id for row in rows(1, ids[11])] == ids[12:]
+        assert list(rows(1, ids[-1])) == list(rows(2, 0)) == []
+    ids = [row.id for row in store.impressions(1, 0)]
+    assert store.count(1, 0) == ImpressionCount(20, ids[-1])
+    assert store.count(1, ids[4]) == ImpressionCount(15, ids[-1])
+    assert store.count(1, ids[-1]) == ImpressionCount(0, ids[-1])
+
+
+def test_rows_are_stored_once(store: Store) -> None:
+    for _ in range(3):
+        store.put(impression(1))
+        store.put(Click(key(1), 1, "x", False))
+        store.put(Void(key(2), 1, "why", 2))
+    store.flush()
+    assert [len(list(rows(1, 0))) for rows in (store.impressions, store.clicks, store.voids)] == [1, 1, 1]
+    assert store.tallies(1) == {"duplicate clicks": 2}
+    assert store.void(key(2)) == "why"
+    assert len(list(store.designs(range(1, 10)))) == 1
+
+
+def test_one_key_shown_in_two_ways_is_void(store: Store) -> None:
+    store.put(impression(1, place=0))
+    store.put(impression(1, place=0))
+    store.put(impression(2, place=0))
+    store.put(impression(2, place=1))
+    store.flush()
+    assert store.void(key(1)) is None
+    assert store.void(key(2)) == "shown in two ways"
+
+
+def test_only_one_s_own_impression_is_voided(store: Store) -> None:
+    store.put(impression(1))  # at time 1
+    store.put(Void(key(1), 1, "another of that key", 7))
+    store.put(impression(2))
+    store.put(Void(key(2), 1, "its own", 2))
+    store.flush()
+    assert [store.void(key(number)) for number in (1, 2)] == [None, "its own"]
+
+
+def test_many_rows_in_one_commit(kind: Kind, store: Store) -> None:
+    """More than fit in a statement; some twice, one in two ways; the designs of a commit that failed are not relied on."""
+    with kind.stalled():
+        rows: list[Row] = [impression(number) for number in (*range(130), *range(20))]
+        rows += [Click(key(number), 1, "x", False) for number in (*range(130), *range(30))]
+        futures = [store.put(row) for row in (*rows, impression(77, place=1))]
+        bad = store.put(Click(key(0), 1, "\ud800", False))
+    for future in futures:
+        future.result(60)
+    assert isinstance(bad.exception(60), UnicodeEncodeError)
+    shown = list(store.impressions(1, 0))
+    assert sorted(row.key for row in shown) == [key(number) for number in range(130)]
+    assert len({row.design for row in shown}) == 1
+    assert store.impression(key(129)) is not None  # with its design
+    assert len(list(store.clicks(1, 0))) == 130
+    assert [row.key for row in store.voids(1, 0)] == [key(77)]
+    assert store.tallies(1)["duplicate clicks"] == 30
+
+
+def test_a_full_queue_refuses_and_recovers(kind: Kind) -> None:
+    with contextlib.closing(kind.open(queue_size=5)) as store:
+        with kind.stalled():
+            taken = [store.put(impression(0))]
+            start_writing(taken[0])  # it is this one that waits for the others, outside the queue
+            taken += [store.put(impression(number)) for number in range(1, 6)]
+            assert store.waiting == 5
+            with pytest.raises(Overloaded, match="5 rows wait"):
+                store.put(impression(6))
+            void = store.put(Void(key(0), 1, "always possible", 0))
+        for future in (*taken, void):
+            future.result(60)
+        assert len(list(store.impressions(1, 0))) == len(taken)
+        store.put(impression(99)).result(60)
+        assert store.waiting == 0
+
+
+def test_what_is_taken_back_in_time_is_not_written(kind: Kind, store: Store) -> None:
+    with kind.stalled():
+        first = store.put(impression(0))
+        start_writing(first)
+        second = store.put(impression(1))
+        assert second.cancel()
+        assert not first.cancel()
+    first.result(60)
+    with pytest.raises(CancelledError):
+        second.result(60)
+    store.flush()
+    assert [row.key for row in store.impressions(1, 0)] == [key(0)]
+
+
+def test_a_bad_row_does_not_take_others_with_it(kind: Kind, store: Store) -> None:
+    with kind.stalled():
+        rows: list[Row] = [impression(0), Click(key(0), 1, "\ud800", False), impression(1)]
+        futures = [store.put(row) for row in rows]
+    futures[0].result(60)
+    futures[2].result(60)
+    assert isinstance(futures[1].exception(60), UnicodeEncodeError)
+    assert store.tallies(1) == {"failed writes": 1}
+
+
+def test_tallies_survive_a_store_that_is_down(kind: Kind) -> None:
+    with contextlib.closing(kind.open(write_timeout=0.01)) as store:
+        with kind.stalled():
+            store.tally(1, "trouble", 2)
+            with pytest.raises(kind.failure):
+                store.put(impression(1)).result(60)
+            assert store.tallies(1) == {"trouble": 2, "failed writes": 1}
+        store.put(Nothing()).result(60)
+    with contextlib.closing(kind.open()) as again:
+        assert again.tallies(1) == {"trouble": 2, "failed writes": 1}
+
+
+WRITE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[4])
+from live.stores.kinds import KINDS, impression
+store = KINDS[sys.argv[1]](Path(sys.argv[2])).open(write_timeout=120)
+first = int(sys.argv[3])
+futures = [store.put(impression(number)) for number in range(first, first + 300)]
+for future in futures:
+    future.result()
+store.close()
+"""
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_several_processes_write_to_one_store(name: str, tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", WRITE, name, str(tmp_path)]
+    tests = str(Path(__file__).parents[2])
+    writers = [subprocess.Popen([*arguments, first, tests]) for first in ("0", "150")]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    with contextlib.closing(KINDS[name](tmp_path).open()) as store:
+        assert sorted(row.key for row in store.impressions(1, 0)) == [key(number) for number in range(450)]
+        assert store.count(1, 0).impressions == 450
+        assert list(store.voids(1, 0)) == []
+
+
+def test_closed_is_closed(kind: Kind) -> None:
+    store = kind.open()
+    last = store.put(impression(1))
+    store.close()
+    store.close()
+    assert last.exception(0) is None
+    with pytest.raises(StoreError, match="closed"):
+        store.put(impression(2))
+    with pytest.raises(StoreError, match="closed"):
+        store.impression(key(1))
+
+
+def test_a_callback_that_fails_reaches_nobody(kind: Kind, store: Store) -> None:
+    def fail(_: Stored) -> None:
+        raise SystemExit
+
+    with kind.stalled():
+        futures = [store.put(Click(key(number), 1, "x", False)) for number in range(3)]
+        futures[1].add_done_callback(fail)
+        assert store.put(Nothing()).cancel()
+    for future in futures:
+        future.result(60)
+    futures[0].add_done_callback(fail)
+    store.flush(60)
+    assert store.tallies(1) == {}
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_rows_are_refused_or_stored_while_the_store_is_closed(name: str, tmp_path: Path) -> None:
+    for attempt in range(20):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        store = KINDS[name](folder).open()
+        accepted: list[Stored] = []
+
+        def put_forever(store: Store = store, accepted: list[Stored] = accepted) -> None:
+            with contextlib.suppress(StoreError, Overloaded):
+                while True:
+                    accepted.append(store.put(Nothing()))
+
+        thread = threading.Thread(target=put_forever)
+        thread.start()
+        store.close()
+        thread.join()
+        for stored in accepted:
+            stored.result(0)
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------------
+
+
+def test_trials_are_found_by_name_or_because_there_is_one(store: Store) -> None:
+    with pytest.raises(StoreError, match="holds 0 trials"):
+        store.trial(None)
+    store.add_trial("shoes", b"secret")
+    store.add_trial("shoes", b"another")
+    assert store.trial(None) == store.trial("shoes") == TrialRow("shoes", b"secret", False)
+    store.add_trial("hats", b"hidden")
+    store.stop("shoes")
+    assert store.trial_names() == ["hats", "shoes"]
+    assert [store.trial(name).stopped for name in ("hats", "shoes")] == [False, True]
+    with pytest.raises(StoreError, match=r"holds 2 trials \(hats, shoes\): say which"):
+        store.trial(None)
+    with pytest.raises(StoreError, match="holds no trial 'socks'; it holds hats, shoes"):
+        store.trial("socks")
+
+
+def test_versions_have_a_number_in_their_trial_and_an_id_in_the_store(store: Store) -> None:
+    for trial, number in (("shoes", 1), ("hats", 1), ("shoes", 2), ("shoes", 2)):
+        store.add_version(trial, number, f"{trial} {number}")
+    versions = [*store.versions("shoes"), *store.versions("hats")]
+    assert [(one.number, one.config) for one in versions] == [(1, "shoes 1"), (2, "shoes 2"), (1, "hats 1")]
+    assert len({one.id for one in versions}) == 3
+    assert [store.trial_of_version(one.id) for one in versions] == ["shoes", "shoes", "hats"]
+    assert store.trial_of_version(max(one.id for one in versions) + 1) is None
+    assert store.versions("socks") == []
+
+
+def test_position_bias_is_kept_to_the_last_bit(store: Store) -> None:
+    theta = (1.0, 1 / 3, 0.1 + 0.2, 5e-324)
+    for impressions, fitted in ((0, False), (0, True), (7, True)):
+        store.add_bias(1, impressions, theta, fitted, f"after {impressions}")
+    store.add_bias(2, 0, theta[:1], False, "of another version")
+    known = store.biases(1)
+    assert [(one.impressions, one.theta, one.fitted, one.note) for one in known] == [
+        (0, theta, False, "after 0"),
+        (7, theta, True, "after 7"),
+    ]
+    assert known[0].id < known[1].id

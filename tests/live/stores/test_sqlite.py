@@ -1,0 +1,70 @@
+"""What is particular to the store in a SQLite file: durability, schema versions, other people's files, connections."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from live.stores.kinds import impression, key
+from ranktrial.live.stores import sqlite as module
+from ranktrial.live.stores.base import Impression, StoreError
+from ranktrial.live.stores.sqlite import SQLiteStore
+
+
+def test_a_commit_is_on_the_disk(tmp_path: Path) -> None:
+    with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
+        store.put(impression(1)).result()
+        other = sqlite3.connect(tmp_path / "s.db")
+        assert other.execute("SELECT count(*) FROM impressions").fetchone() == (1,)
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        other.close()
+        assert store._connect(1).execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+
+def test_the_schema_is_brought_up_to_date_in_steps(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with contextlib.closing(SQLiteStore(path)) as store:
+        store.put(impression(1)).result()
+    connection = sqlite3.connect(path, isolation_level=None)
+    steps = (*module.MIGRATIONS, "CREATE TABLE more (x); INSERT INTO more VALUES (1)")
+    module._migrate(connection, path, steps)
+    module._migrate(connection, path, steps)
+    assert connection.execute("SELECT * FROM more").fetchall() == [(1,)]
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("SELECT count(*) FROM impressions").fetchone() == (1,)
+    with pytest.raises(sqlite3.OperationalError):
+        module._migrate(connection, path, (*steps, "CREATE TABLE good (x); CREATE TABLE more (x)"))
+    assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'good'").fetchone() == (0,)
+    connection.close()
+    with pytest.raises(StoreError, match="schema 2, this ranktrial knows up to 1"):
+        SQLiteStore(path)
+
+
+def test_other_files_are_left_alone(tmp_path: Path) -> None:
+    text = tmp_path / "text.db"
+    text.write_text("not a database " * 100)
+    with pytest.raises(StoreError, match="cannot be opened"):
+        SQLiteStore(text)
+    other = sqlite3.connect(tmp_path / "other.db")
+    other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    with pytest.raises(StoreError, match="something else"):
+        SQLiteStore(tmp_path / "other.db")
+    with pytest.raises(StoreError, match="cannot be opened"):
+        SQLiteStore(tmp_path / "no" / "such" / "folder.db")
+
+
+def test_reading_from_many_threads_needs_few_connections(tmp_path: Path) -> None:
+    with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
+        store.put(impression(1)).result()
+        found: list[Impression | None] = []
+        for _ in range(30):
+            thread = threading.Thread(target=lambda: found.append(store.impression(key(1))))
+            thread.start()
+            thread.join()
+        assert [one is not None for one in found] == [True] * 30
+        assert len(store._idle) == 1
