@@ -20,7 +20,7 @@ from ranktrial.arrays import offsets_of
 from ranktrial.data import Dataset, mslr_like, train_rankers, yahoo_like
 from ranktrial.design.closed_form import closed_form, closed_form_many, closed_form_query, least_variance_mixture, price
 from ranktrial.design.network_policy import ips_variance
-from ranktrial.methods import Counterfactual, LogOpt
+from ranktrial.methods import Counterfactual, LogOptNetwork
 from ranktrial.rankings import LoggingPolicy, Mixture, Pair, PlackettLuce, Rankings, rank_by_score
 from ranktrial.users import User, position_based, rank_decay
 
@@ -141,7 +141,7 @@ def measured(pair: Pair, user: User) -> dict[str, tuple[float, float, float]]:
 
 
 def oracle(pair: Pair, user: User) -> PlackettLuce:
-    return LogOpt(policy="network", relevance="true", schedule=()).run(pair, user, [1], seed=5).versions[0].policy
+    return LogOptNetwork(relevance="true", schedule=()).run(pair, user, [1], seed=5).versions[0].policy
 
 
 def _clicks(policy: LoggingPolicy, pair: Pair, user: User) -> float:

@@ -1,7 +1,7 @@
 """How often do intervals hold the truth, looked at once or all along, with position bias known or estimated?
 
 Yahoo-like queries, drawn uniformly, rankers trained as the paper's text says, pages of 10, theta = 1/r. Values come
-from single impressions (A/B: from the exact law of arm and clicks); with theta estimated, from counts per group. A run misses
+from single impressions (A/B: from the exact law of arm and clicks); with theta estimated, from logs. A run misses
 when the truth is outside at any of its looks. "+-" is the Monte-Carlo standard error of the share.
 """
 
@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import stats
 
-from ranktrial.arrays import NO_DOCUMENT, BoolArray, FloatArray, IntArray, offsets_of, sum_by_group
+from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.data import Dataset, train_rankers, yahoo_like
+from ranktrial.inference import Log, estimate
 from ranktrial.inference.intervals import (
     asymptotic_radius,
     asymptotic_sequence,
@@ -21,11 +22,10 @@ from ranktrial.inference.intervals import (
     fixed_interval,
     refuted_after,
 )
-from ranktrial.inference.uncertainty import GROUPS, from_groups
+from ranktrial.inference.log import GROUPS
 from ranktrial.methods import AB, Counterfactual
 from ranktrial.methods.displays import Displays, Linear
-from ranktrial.position_bias import Counts
-from ranktrial.rankings import Mixture, Pair, ips_weights, show_counts
+from ranktrial.rankings import Mixture, Pair
 from ranktrial.rankings.values import Affine
 from ranktrial.seeds import children, generator
 from ranktrial.users import User, position_based, rank_decay
@@ -189,34 +189,11 @@ def growing_log(
     mixture: Mixture, pair: Pair, user: User, seed: np.random.SeedSequence
 ) -> Iterator[tuple[float, float, float, float, float]]:
     """At each look: the estimate, its standard error, that of clicks alone, the estimate with theta from the first look,
-    and the reach of the sequence.
-
-    Impressions fall into groups at random, drawn at once from as many copies of all queries as there are groups.
-    """
-    size = pair.n_documents
-    copies = [np.where(mixture.rankings >= 0, mixture.rankings + g * size, NO_DOCUMENT) for g in range(GROUPS)]
-    many = Mixture(
-        np.concatenate(copies).astype(np.int32),
-        np.tile(mixture.weights, GROUPS),
-        offsets_of(np.tile(np.diff(mixture.offsets), GROUPS)),
-        size * GROUPS,
-    )
-    crowd = position_based(np.tile(user.zeta, GROUPS), user.slope)
-    placement, first = mixture.placement(), None
-    shown, clicked = np.zeros((2, GROUPS, size, pair.k))
-    for n, more, child in zip(BIAS_LOOKS, np.diff(BIAS_LOOKS, prepend=0), children(seed, len(BIAS_LOOKS))):
-        for table, drawn in zip((shown, clicked), show_counts(many, crowd, int(more), seed=child)):
-            table += drawn.reshape(table.shape)
-        parts = [[counts_of(s, c, placement, pair)] for s, c in zip(shown, clicked)]
-        estimate = from_groups(parts, pair, [placement], units=n)
-        if first is None:
-            theta = estimate.bias.theta
-            first = ips_weights(pair.lam(theta), placement @ theta, pair.offsets).values
-        kept = float(clicked.sum((0, 2)) @ first / n)
-        low, high = estimate.anytime_interval()
-        yield estimate.delta, estimate.standard_error, estimate.clicks_alone, kept, (high - low) / 2
-
-
-def counts_of(shown: FloatArray, clicked: FloatArray, placement: FloatArray, pair: Pair) -> Counts:
-    impressions = np.repeat(sum_by_group(shown[:, 0], pair.offsets), np.diff(pair.offsets))
-    return Counts.from_dense(shown, clicked, offsets=pair.offsets, expected=placement * impressions[:, None])
+    and the reach of the sequence."""
+    log, first = Log.simulated(pair, mixture, user, BIAS_LOOKS[-1], seed=seed), None
+    for n in BIAS_LOOKS:
+        part = log.take(np.arange(n))
+        found = estimate(part, theta="estimated", estimator="ips")
+        first = found.theta if first is None else first
+        kept = estimate(part, theta=first, estimator="ips").delta
+        yield found.delta, found.standard_error, found.clicks_alone, kept, found.anytime_interval().half_width

@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks._timing import row
 from ranktrial.cli.demo import SimulatedSite
 from ranktrial.live import Trial
+from ranktrial.methods import LogOpt
 from ranktrial.seeds import children, generator
 
 CALLS, PAUSE = 10_000, 0.001
@@ -37,7 +38,7 @@ def rank_times() -> Iterator[dict[str, object]]:
     searches = {f"query {q}": lists(q, random) for q in range(CALLS)}
     with (
         tempfile.TemporaryDirectory() as folder,
-        Trial.create(Path(folder, "t.db"), schedule=(), cache_size=2 * CALLS) as trial,
+        Trial.create(Path(folder, "t.db"), method=LogOpt(schedule=()), cache_size=2 * CALLS) as trial,
     ):
         for seen in ("a query's first impression", "a query seen before"):
             times = []
@@ -97,7 +98,7 @@ def holds_truth(seed: int) -> bool:
 
 def visit(world: SimulatedSite, trial: Trial, impressions: int, seed: np.random.SeedSequence) -> None:
     """Visitors search and click; position bias is refitted when the schedule says, at once."""
-    random, due = generator(seed), set(trial.config.schedule)
+    random, due = generator(seed), set(trial.config.comparison.learns_at)
     for visitor in range(impressions):
         if visitor in due or visitor % 1_000 == 0:  # do not let more rows wait than the store takes
             trial.store.flush()

@@ -17,7 +17,7 @@ import numpy as np
 from ranktrial.data import Dataset, mslr_like, read_splits, train_rankers, yahoo_like
 from ranktrial.design.network import Adam, Network
 from ranktrial.design.network_policy import Objective, ips_variance, network_policy, optimise, policy_inputs
-from ranktrial.methods import Counterfactual, LogOpt
+from ranktrial.methods import Counterfactual, LogOptNetwork
 from ranktrial.rankings import Mixture, Pair, PlackettLuce
 from ranktrial.users import User, position_based, rank_decay
 
@@ -79,12 +79,12 @@ def policy_variances(pair: Pair, user: User) -> dict[str, float]:
         f"{logging} logging": variance(Counterfactual(logging=logging).policy(pair))
         for logging in ("uniform", "ab", "lambda")
     }
-    for method in (LogOpt(policy="network"), LogOpt(policy="network", bias="estimated")):
+    for method in (LogOptNetwork(), LogOptNetwork(bias="estimated")):
         versions = method.run(pair, user, [100_001], seed=5).versions
         for version in versions:
             when = f"after {version.begin:,} impressions" if version.begin else "before the first impression"
             found[f"LogOpt, bias {method.bias}, {when}"] = variance(version.policy)
-    oracle = LogOpt(policy="network", relevance="true", schedule=()).run(pair, user, [1], seed=5)
+    oracle = LogOptNetwork(relevance="true", schedule=()).run(pair, user, [1], seed=5)
     found["Oracle"] = variance(oracle.versions[0].policy)
     return found
 
@@ -114,7 +114,7 @@ def curves() -> list[dict[str, object]]:
 def whole_run() -> dict[str, object]:
     dataset = yahoo_like(5000, 3)
     pair, user = pairs_of(dataset, 1)[0]
-    method = LogOpt(policy="network", bias="estimated")
+    method = LogOptNetwork(bias="estimated")
     method.run(pair, user, [10], seed=1)
     start = time.process_time()
     method.run(pair, user, np.unique(np.geomspace(100, 3_000_000, 500).astype(int)), seed=1)

@@ -3,7 +3,7 @@
 Variance: predicted from labels, from lists and the click rate alone, and with the standard deviation of clicks as well; the
 measured one is that of x in simulated impressions of users with the true relevances. Numbers are the mean ratio of predicted
 to measured over the pairs, and the worst. Gain: the rule 1 / E[TV^2] against the exact ratio of variances of an A/B test
-stratified by query and LogOpt(estimate="rank-aware"). Wrong way: of pairs whose true difference is in a range, the share that
+stratified by query and LogOpt(floor=0, holdback=0). Wrong way: of pairs whose true difference is in a range, the share that
 team-draft turns round, beside the share of plausible users.
 """
 
@@ -15,19 +15,21 @@ import numpy as np
 
 from benchmarks.closed_form import good_pairs_of
 from benchmarks.logopt import data_sets, pairs_of
-from ranktrial.inference.planning import ClickRate, closed_form_displays, plan, plausible_users, stratified_ab
+from ranktrial.inference.planning import ClickRate, plan, plausible_users
 from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft
 from ranktrial.rankings import Pair
 from ranktrial.users import User
 
 PAIRS = 10  # of each kind of rankers: 20 on each data set
 IMPRESSIONS = 200_000
+LEAST = LogOpt(floor=0, holdback=0)
 METHODS: tuple[Method, ...] = (
     AB(),
     AB(estimate="means"),
     Counterfactual(logging="ab"),
     LogOpt(),
-    LogOpt(estimate="rank-aware"),
+    LogOpt(estimate="ips", floor=0, holdback=0),
+    LEAST,
     TeamDraft(),
 )
 RANGES = ((0.0, 0.005), (0.005, 0.01), (0.01, 0.02), (0.02, 1.0))  # of |Delta| as a share of clicks
@@ -63,7 +65,7 @@ def variances(name: str, pairs: Pairs) -> list[Row]:
             "lists, ctr": ClickRate(ctr),
             "lists, ctr, sd": ClickRate(ctr, sd),
         }
-        true = [measured(method, pair, user, ctr, seed) for method in METHODS]
+        true = [measured(method, pair, user, seed) for method in METHODS]
         for source, known in knowledge.items():
             users = known if isinstance(known, User) else known.user(pair)
             for row, variance in zip(plan(pair, users, delta=0.01, methods=METHODS).rows, true):
@@ -79,10 +81,10 @@ def clicks(pair: Pair, user: User) -> tuple[float, float]:
     return mean, float(np.sqrt(law @ number**2 - mean**2))
 
 
-def measured(method: Method, pair: Pair, user: User, ctr: float, seed: int) -> float:
+def measured(method: Method, pair: Pair, user: User, seed: int) -> float:
     """Variance of x in simulated impressions."""
     if isinstance(method, LogOpt):
-        run = closed_form_displays(method, pair, ctr).simulate(user, [IMPRESSIONS], seed=seed)
+        run = method.planned_displays(pair, user).simulate(user, [IMPRESSIONS], seed=seed)
     else:
         run = method.simulate(pair, user, [IMPRESSIONS], seed=seed)
     return float(run.mean_square[0] - run.estimate[0] ** 2)
@@ -91,8 +93,8 @@ def measured(method: Method, pair: Pair, user: User, ctr: float, seed: int) -> f
 def gains(name: str, pairs: Pairs) -> list[Row]:
     by_rule = []
     for pair, user in pairs:
-        (row,) = (found := plan(pair, user, delta=0.01, methods=[LogOpt(estimate="rank-aware")])).rows
-        by_rule.append(found.rule / (stratified_ab(pair, user).variance / row.variance))
+        (row,) = (found := plan(pair, user, delta=0.01, methods=[LEAST])).rows
+        by_rule.append(found.rule / (AB(estimate="adjusted").moments(pair, user).variance / row.variance))
     return [_row(name, "gain over A/B stratified by query", "1 / E[TV^2]", by_rule)]
 
 

@@ -215,7 +215,7 @@ def few_queries(logs: int = 1000, queries: Iterable[int] = (2, 3, 5, 10, 20, 50)
             inside, normal, widths, freedom = [], [], [], []
             for seed in range(logs):
                 zeta, features, (score, _) = graded(queries=n, seed=seed)
-                world = World("few queries", zeta, features, noisy(score, 0.5))
+                world = Scenario("few queries", zeta, features, noisy(score, 0.5))
                 try:
                     fit = Conditional().fit(world.log(200 * n, rng, often / often.sum()))
                 except NotIdentifiable:

@@ -211,5 +211,5 @@ def run() -> list[dict[str, object]]:
 
 async def start_trial(port: int) -> None:
     async with Connection.to(port) as connection:
-        await connection.send("PUT", "/v1/trials/t", {"k": 10, "refit": False})
+        await connection.send("PUT", "/v1/trials/t", {"k": 10, "method": 'LogOpt(bias="known")'})
         await connection.send("POST", "/v1/trials/t/rank", request(0))

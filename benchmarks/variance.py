@@ -27,7 +27,7 @@ from ranktrial.design.closed_form import closed_form
 from ranktrial.design.gradients import low_noise_gradient
 from ranktrial.design.network import Adam
 from ranktrial.design.network_policy import Objective, ips_variance
-from ranktrial.methods import AB, Counterfactual, LogOpt
+from ranktrial.methods import AB, Counterfactual, LogOptNetwork
 from ranktrial.position_bias import relevance_guess
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, affine_values, list_inputs, show_counts
 from ranktrial.seeds import children
@@ -163,7 +163,7 @@ def cross_fitted(
 
 
 def network_variance(goal: Objective, user: User, steps: int) -> float:
-    method = LogOpt(policy="network", relevance="true", schedule=(), steps=steps)
+    method = LogOptNetwork(relevance="true", schedule=(), steps=steps)
     policy = method.run(goal.pair, user, [1], seed=5).versions[0].policy
     assert isinstance(policy, PlackettLuce)
     return ips_variance(policy, goal).value

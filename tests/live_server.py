@@ -64,7 +64,7 @@ def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def start(client: httpx.Client, name: str = "t", **config: Any) -> None:
-    answer = client.put(f"/v1/trials/{name}", json={"k": 3, "seed": 5, "refit": False, **config})
+    answer = client.put(f"/v1/trials/{name}", json={"k": 3, "seed": 5, "method": 'LogOpt(bias="known")', **config})
     assert answer.status_code in (200, 201), answer.text
 
 

@@ -78,3 +78,8 @@ def checkpoints(values: ArrayLike) -> IntArray:
     if array[0] < 1 or np.any(np.diff(array) <= 0):
         raise ValueError(f"checkpoints must increase from at least 1, got {array.tolist()[:10]}")
     return array
+
+
+def schedule(values: ArrayLike) -> tuple[int, ...]:
+    """Increasing counts of impressions at which something is done; none is fine."""
+    return tuple(checkpoints(values).tolist()) if np.size(values) else ()

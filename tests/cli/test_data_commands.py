@@ -20,7 +20,7 @@ def test_every_method_is_compared() -> None:
     assert report["delta"] == pytest.approx(report["ctr_a"] - report["ctr_b"])
     names = [row["method"].split("(")[0] for row in report["methods"]]
     interleaving = ["TeamDraft", "Probabilistic", "Optimized", "Balanced"]
-    assert names == ["AB", "AB", *interleaving, *["Counterfactual"] * 2, *["LogOpt"] * 4]
+    assert names == ["AB", "AB", *interleaving, *["Counterfactual"] * 2, "LogOptNetwork", *["LogOpt"] * 3]
     assert [row["comparable"] for row in report["methods"]] == [name not in interleaving for name in names]
     means = report["methods"][1]
     assert means["errors"][-1] < 0.15

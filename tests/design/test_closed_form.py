@@ -428,10 +428,10 @@ def test_the_design_for_rank_aware_estimates(world: tuple[Pair, User], zeta0: fl
         np.testing.assert_allclose(mixture.exposure(bias)[rows][best > 0], best[best > 0], atol=1e-8)
 
 
-def lists(a: str, b: str, k: int, theta: list[float], **options: float) -> list[tuple[str, float]]:
+def lists(a: str, b: str, k: int, theta: list[float], floor: float = 0.0) -> list[tuple[str, float]]:
     pair = Pair.from_lists([a], [b], k)
     ids = pair.ids
-    mixture = closed_form(pair, theta, **options)
+    mixture = closed_form(pair, theta, floor=floor)
     return [
         ("".join(ids[d] for d in row if d >= 0), round(float(w), 9))
         for row, w in zip(mixture.rankings, mixture.weights)

@@ -27,8 +27,8 @@ def test_a_unit_keeps_the_guess_of_its_first_impression_but_tells_later_ones() -
 
 def test_no_group_is_used_for_itself() -> None:
     parts = [np.array([1.0]), np.array([10.0]), np.array([100.0])]
-    assert [float(t[0]) for t in training_sums(parts, "folds")] == [110, 101, 11]
-    assert [float(t[0]) for t in training_sums(parts, "past")] == [0, 1, 11]
+    assert [float(t[0]) for t in training_sums(parts.__getitem__, 3, "folds")] == [110, 101, 11]
+    assert [float(t[0]) for t in training_sums(parts.__getitem__, 3, "past")] == [0, 1, 11]
 
 
 def test_units_must_be_one_each() -> None:

@@ -12,16 +12,14 @@ from scipy import stats
 from ranktrial.design.closed_form import priced_design
 from ranktrial.inference import asymptotic_radius
 from ranktrial.inference.planning import (
-    STRATIFIED,
     ClickRate,
     anytime_factor,
     exposure_disagreement,
     fixed_impressions,
     plan,
     plausible_users,
-    stratified_ab,
 )
-from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft
+from ranktrial.methods import AB, Counterfactual, LogOpt, LogOptNetwork, Method, TeamDraft
 from ranktrial.methods.proof import appendix_a
 from ranktrial.rankings import Pair
 from ranktrial.users import position_based
@@ -60,14 +58,14 @@ def test_an_ab_test_by_hand() -> None:
 def test_one_query_leaves_nothing_to_stratify() -> None:
     user = position_based([0.1, 0.0, 1.0], [1.0, 0.9, 0.8])
     means = AB(estimate="means").moments(three_documents(), user)
-    assert stratified_ab(three_documents(), user).variance == pytest.approx(means.variance)
+    assert AB(estimate="adjusted").moments(three_documents(), user).variance == pytest.approx(means.variance)
 
 
 def test_stratifying_spares_what_queries_differ_in() -> None:
     pair = Pair.from_lists([["a"], ["c"]], [["b"], ["d"]], k=1)
     user = position_based([0.9, 0.9, 0.1, 0.1], [1.0])  # first query clicked often, second rarely, A as much as B
     pair = pair.knowing(theta=[1.0])
-    assert stratified_ab(pair, user).variance == pytest.approx(4 * 0.09)
+    assert AB(estimate="adjusted").moments(pair, user).variance == pytest.approx(4 * 0.09)
     assert AB(estimate="means").moments(pair, user).variance == pytest.approx(4 * 0.25)
 
 
@@ -185,7 +183,8 @@ def test_without_labels_interleaving_is_judged_on_plausible_users() -> None:
 
 def test_the_guess_of_the_closed_form_comes_from_the_click_rate() -> None:
     pair = many_queries()
-    methods: list[Method] = [LogOpt(), LogOpt(estimate="constant"), LogOpt(estimate="rank-aware")]
+    estimates = ("ips", "constant", "rank-aware")
+    methods: list[Method] = [LogOpt(estimate=estimate, floor=0, holdback=0) for estimate in estimates]
     found = [row.variance for row in plan(pair, ClickRate(0.1), delta=0.01, methods=methods).rows]
     assert found == sorted(found, reverse=True)
     assert found[0] == pytest.approx(
@@ -206,7 +205,7 @@ def test_policies_that_cannot_be_listed() -> None:
 def test_results_are_plain_data() -> None:
     found = plan(three_documents(), [0.1, 0.0, 1.0], impressions=1000)
     text = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert text["methods"][0]["method"] == STRATIFIED
+    assert text["methods"][0]["method"] == 'AB(estimate="adjusted")'
     wrong = next(row for row in text["methods"] if row["method"] == "TeamDraft()")
     assert wrong["impressions"] is None
     assert wrong["wrong"] == 1
@@ -249,7 +248,7 @@ def test_equal_lists_have_no_rule() -> None:
         ({"level": 0}, "level is 0"),
         ({"delta": 0.0}, "delta is 0.0"),
         ({"impressions": 0}, "impressions is 0"),
-        ({"methods": [LogOpt(policy="network")]}, "changes what it shows on the way"),
+        ({"methods": [LogOptNetwork()]}, "changes what it shows on the way"),
         ({"methods": [Counterfactual(propensities="observed")]}, "cannot be planned"),
         ({"methods": [Counterfactual(logging="ab", clip=0.1)]}, "cuts off weights, so it cannot be planned"),
     ],

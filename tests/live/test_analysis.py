@@ -1,4 +1,4 @@
-"""What the log says: against the library's estimators on the same impressions, and against a known truth."""
+"""What a trial's log says: the same as a log from arrays, and near a known truth."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 from ranktrial.arrays import FloatArray
-from ranktrial.inference import ClickLog, estimate
-from ranktrial.inference.intervals import asymptotic_sequence
-from ranktrial.inference.log import Log
+from ranktrial.inference import Log, asymptotic_sequence, estimate
 from ranktrial.live import Trial
-from ranktrial.live.analysis import LEAST_CLICKS, analyse, counts_by_group, fit_theta, guesses, slot_weights, values
+from ranktrial.live.analysis import LEAST_CLICKS, analyse
 from ranktrial.live.log_reader import LogReader
 from ranktrial.live.schemas import TrialConfig
+from ranktrial.methods import LogOpt
 from ranktrial.position_bias import Counts
 from ranktrial.rankings import Mixture, Pair, Rankings
 from ranktrial.users import rank_decay
@@ -59,51 +58,36 @@ def as_pair(log: Log, theta: FloatArray) -> tuple[Pair, Mixture]:
     return pair, Mixture(log.rankings.astype(np.int32), log.weights, log.row_offsets, log.n_slots)
 
 
-def test_values_are_those_of_the_constant_estimator(log: Log) -> None:
+def test_a_trials_log_is_valued_as_a_log_from_arrays(log: Log) -> None:
+    """The same impressions through both constructors: every estimate is the same, impression by impression."""
     theta = rank_decay(5, 0.8)
     pair, mixture = as_pair(log, theta)
-    x = values(log, slot_weights(log, theta))
-    filled = log.rankings[log.row][:, 0] >= 0  # a page without results, as A's on q0, is no row of a ClickLog
+    filled = log.rankings[log.row][:, 0] >= 0  # a page without results, as A's on q0, cannot be given as an array
     assert 0 < (~filled).sum() < 20
-    if log.design.max() >= 0:
-        clicks = ClickLog.of(log.rankings[log.row][filled], log.clicks[filled])
-        ips = estimate(clicks, pair, [mixture], estimator="ips").x
-        weights = np.append(slot_weights(log, theta).worth, 0)[log.rankings[log.row]]
-        np.testing.assert_allclose((weights * log.clicks).sum(1)[filled], ips, atol=1e-12)
-    whole = ClickLog.of(np.where(filled[:, None], log.rankings[log.row], -1)[filled], log.clicks[filled])
-    first = min(100, int(np.argmin(filled)))  # up to there both see the same past
-    expected = estimate(whole, pair, [mixture], estimator="constant", cross_fit="past").x
-    np.testing.assert_allclose(x[:first], expected[:first], atol=1e-12)
+    part = log.take(filled)
+    copy = Log.of(pair, mixture, part.rankings[part.row], part.clicks)
+    for estimator in ("ips", "constant"):
+        x = [estimate(each, theta=theta, estimator=estimator, cross_fit="past").x for each in (part, copy)]
+        np.testing.assert_allclose(x[0], x[1], atol=1e-12)
+    x = [estimate(each, theta=theta, estimator="rank-aware", guess=0.3).x for each in (part, copy)]
+    np.testing.assert_allclose(x[0], x[1], atol=1e-12)
 
 
 def test_a_unit_that_comes_again_keeps_the_guess_from_before_it_came(log: Log) -> None:
     """Its first and its last impression here; what lies between must not be in the guess for either."""
-    theta = rank_decay(5)
     units = np.arange(len(log))
     units[-1] = 0
-    alone, again = guesses(log, theta), guesses(replace(log, unit=units), theta)
-    assert again[-1] == again[0] != alone[-1]
+    alone, again = (
+        estimate(each, theta=rank_decay(5), estimator="constant", cross_fit="past").x
+        for each in (log, replace(log, unit=units))
+    )
     np.testing.assert_array_equal(again[:-1], alone[:-1])
-
-
-def test_the_value_has_mean_delta_whatever_the_guess(log: Log) -> None:
-    """Exactly: the mean over the rankings of a design, clicks at their expectation, is the difference of both lists."""
-    weights = slot_weights(log, WORLD.theta)
-    zeta = np.random.default_rng(0).random(log.n_slots)
-    theta, padded = WORLD.theta, np.append(zeta, 0)
-    per_rank = np.append(weights.worth, 0)[log.rankings]
-    for guess in (0.0, 0.3):
-        surprise = theta * padded[log.rankings] - theta * guess
-        x = (per_rank * surprise).sum(1)
-        design = np.repeat(np.arange(log.n_designs), np.diff(log.row_offsets))
-        mean = np.bincount(design, log.weights * x, log.n_designs)
-        slots = np.repeat(np.arange(log.n_designs), np.diff(log.slot_offsets))
-        mean = mean + guess * np.bincount(slots, weights.lam, log.n_designs)
-        np.testing.assert_allclose(mean, np.bincount(slots, weights.lam * zeta, log.n_designs), atol=1e-12)
+    short = log.take(np.array([len(log) - 1]))  # valued with the first guess, as in a log where it stands alone
+    assert again[-1] == estimate(short, theta=rank_decay(5), estimator="constant", cross_fit="past").x[0] != alone[-1]
 
 
 def test_counts_are_those_of_going_through_the_log(log: Log) -> None:
-    total = Counts.merged(counts_by_group(log))
+    total = Counts.merged(log.parts()[0])
     shown, clicked, expected = (np.zeros((len(log.document_query), 5)) for _ in range(3))
     for i in range(len(log)):
         for rank, slot in enumerate(log.rankings[log.row][i]):
@@ -119,11 +103,16 @@ def test_counts_are_those_of_going_through_the_log(log: Log) -> None:
     np.testing.assert_array_equal(total.shown, shown[total.documents])
     np.testing.assert_array_equal(total.clicked, clicked[total.documents])
     np.testing.assert_allclose(total.expected, expected[total.documents])
+    np.testing.assert_array_equal(log.shows, shown.sum(0))
+    everything = log.counts()
+    np.testing.assert_array_equal(everything.shown, shown[everything.documents])
+    assert everything.expected is not None
+    np.testing.assert_allclose(everything.expected, expected[everything.documents])
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_delta_and_theta_are_inside_their_intervals(tmp_path: Path, seed: int) -> None:
-    with trial_of(tmp_path, seed=seed, schedule=(100, 500, 2000)) as trial:
+    with trial_of(tmp_path, seed=seed, method=LogOpt(schedule=(100, 500, 2000))) as trial:
         for part in range(5):
             WORLD.run(trial, 600, seed=100 * seed + part, start=600 * part)
             trial.refresh()
@@ -173,7 +162,7 @@ def test_what_cannot_be_told_keeps_the_old_theta_and_says_so(tmp_path: Path) -> 
 
 
 def test_a_known_theta_is_never_refitted(tmp_path: Path) -> None:
-    with trial_of(tmp_path, refit=False, theta=tuple(WORLD.theta.tolist())) as trial:
+    with trial_of(tmp_path, method=LogOpt(bias="known"), theta=tuple(WORLD.theta.tolist())) as trial:
         WORLD.run(trial, 800, seed=1)
         assert "taken as known" in trial.update().note
         report = trial.report()
@@ -186,12 +175,10 @@ def test_users_who_come_often_are_the_units(tmp_path: Path) -> None:
     with trial_of(tmp_path, unit="user") as trial:
         WORLD.run(trial, 1500, seed=1, users=60)
         log, config = trial.log(), trial.config
-    theta = fit_theta(log, config).theta
-    assert theta is not None
-    by_user = analyse(log, config, theta, True)
-    by_impression = analyse(log, config.model_copy(update={"unit": "impression"}), theta, True)
-    assert len(by_user.sums) == 60
-    assert len(by_impression.sums) == len(log)
+    by_user = analyse(log, config, config.first_beliefs)
+    by_impression = analyse(log, config.model_copy(update={"unit": "impression"}), config.first_beliefs)
+    assert by_user.estimate.units == 60
+    assert by_impression.estimate.units == len(log)
     assert by_user.delta == pytest.approx(by_impression.delta, abs=1e-12)
     assert not np.isfinite(by_user.interval[0])  # 60 units are too few to say anything
 
@@ -203,7 +190,7 @@ def test_the_report_is_plain_values(tmp_path: Path) -> None:
         json.dumps(empty.to_dict(), allow_nan=False)
         WORLD.run(trial, 60, seed=1)
         early = trial.report()
-        assert early.verdict == "Too early to say after 60 impressions and 40 clicks."
+        assert early.verdict == f"Too early to say after 60 impressions and {early.clicks} clicks."
         WORLD.run(trial, 440, seed=2, start=60)
         report = trial.report()
         trial.stop()
@@ -231,7 +218,7 @@ def test_contributions_add_up(tmp_path: Path) -> None:
 
 def test_the_forecast_says_when_the_interval_will_be_narrow_enough(tmp_path: Path) -> None:
     close = World.make(noise=0.02)
-    with trial_of(tmp_path, smallest=0.05, refit=False, theta=tuple(close.theta.tolist())) as trial:
+    with trial_of(tmp_path, smallest=0.05, method=LogOpt(bias="known"), theta=tuple(close.theta.tolist())) as trial:
         close.run(trial, 400, seed=1)
         forecast = trial.report().forecast
         assert forecast.target == pytest.approx(max(0.05, abs(trial.report().delta)))
@@ -284,11 +271,11 @@ def test_what_came_before_enough_clicks_does_not_narrow_the_interval(log: Log) -
     """Values without clicks hardly vary: an interval from them would be far too narrow, and would stay."""
     first = np.flatnonzero(log.clicks.any(1))[400]
     silent = replace(log, clicks=log.clicks & (np.arange(len(log)) >= first)[:, None])
-    config = TrialConfig.model_validate({"k": 5, "refit": False})
-    analysis = analyse(silent, config, config.first_theta, False)
+    config = TrialConfig.model_validate({"k": 5, "method": LogOpt(bias="known")})
+    analysis = analyse(silent, config, config.first_beliefs)
     assert analysis.band[0].units > first
     enough = np.searchsorted(np.cumsum(silent.clicks.sum(1)), LEAST_CLICKS)
     points = np.array([point.units for point in analysis.band])
     assert points.min() > enough
-    alone = asymptotic_sequence(analysis.sums, points, level=0.95, tightest_at=10_000)
+    alone = asymptotic_sequence(analysis.estimate.sums, points, level=0.95, tightest_at=10_000)
     assert analysis.interval == pytest.approx((alone.low[-1], alone.high[-1]))

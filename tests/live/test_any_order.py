@@ -21,7 +21,7 @@ LISTS = {
     "nothing": ([], ["n1", "n2", "n3"]),
 }
 USERS = [f"user {i}" for i in range(6)]
-CONFIG: dict[str, Any] = {"k": 3, "seed": 4, "background": False, "timeout": 60.0, "schedule": (3, 9)}
+CONFIG: dict[str, Any] = {"k": 3, "seed": 4, "background": False, "timeout": 60.0, "method": "LogOpt(schedule=(3, 9))"}
 
 
 class Clock:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 from ranktrial.live import Trial
+from ranktrial.methods import LogOpt
 from simulated_trial import Ticks, World
 
 WORLD = World.make(queries=10)
@@ -23,7 +24,7 @@ def wait_until(happened: object) -> None:
 def test_refits_on_schedule_and_tells_other_processes(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     with (
-        Trial.create(path, k=5, seed=1, schedule=(300,), clock=Ticks()) as one,
+        Trial.create(path, k=5, seed=1, method=LogOpt(schedule=(300,)), clock=Ticks()) as one,
         Trial.open(path, clock=Ticks(), background=False) as other,
     ):
         WORLD.run(one, 400, seed=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +13,17 @@ from hypothesis import strategies as st
 from ranktrial.design.closed_form import closed_form
 from ranktrial.live import tokens
 from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of
+from ranktrial.methods import AB, Beliefs, LogOpt, Method
 from ranktrial.rankings import Pair
 
 THETA = np.array([1, 0.5, 0.25])
 
 
-def design_of(a: str, b: str, *, plain: tuple[float, float] = (0.05, 0.05), floor: float = 0.5) -> Design:
-    return make_design("query", list(a), list(b), THETA, bias=3, floor=floor, plain=plain)
+CONSTANT = LogOpt(estimate="constant")
+
+
+def design_of(a: str, b: str, method: Method = CONSTANT) -> Design:
+    return make_design("query", list(a), list(b), method, Beliefs(THETA), bias=3)
 
 
 def test_is_the_closed_form_with_plain_lists_mixed_in() -> None:
@@ -37,7 +42,7 @@ def test_is_the_closed_form_with_plain_lists_mixed_in() -> None:
 
 
 def test_ab_shows_nothing_but_the_two_lists() -> None:
-    design = design_of("wxyz", "ywvu", plain=(0.3, 0.7))
+    design = design_of("wxyz", "ywvu", AB(split=0.3))
     assert [design.top(row) for row in range(len(design.weights))] == [list("wxy"), list("ywv")]
     assert design.weights.tolist() == [0.3, 0.7]
 
@@ -103,7 +108,9 @@ def test_draws_come_as_often_as_the_weights_say() -> None:
 
 @given(st.floats(0, 1, exclude_max=True))
 def test_no_draw_shows_what_has_no_weight(chance: float) -> None:
-    design = design_of("wx", "xw", plain=(0.0, 0.0))
+    design = design_of("wx", "xw")
+    weights = np.array([0.0, *design.weights[1:-2], 0.0, 0.0])
+    design = replace(design, weights=weights / weights.sum())
     assert design.weights[design.row(chance)] > 0
 
 

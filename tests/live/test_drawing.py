@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ranktrial.live import Overloaded, Shown, Trial
 from ranktrial.live.drawing import Steps, wait_for
 from ranktrial.live.service.asynchronous import shown_by
 from ranktrial.live.stores.base import Impression, Row, Stored
+from ranktrial.methods import Beliefs
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
@@ -76,7 +78,7 @@ def test_what_is_not_on_the_disk_is_not_shown(
 @pytest.mark.parametrize("drive", [IN_A_THREAD, on_a_loop])
 def test_what_was_there_before_is_shown_instead(trial: Trial, tmp_path: Path, drive: Driver) -> None:
     before = [trial.rank("q", A, B, f"u{i}", wait=True) for i in range(20)]
-    trial.store.add_bias(1, 1, (1.0, 0.9, 0.1), True, "")
+    trial.store.add_bias(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True))
     with Trial.open(tmp_path / "t.db", background=False) as other:
         drawn = [other.rank("q", A, B, f"u{i}", look=False).ranking for i in range(20)]
         other._drawing._recent.clear()

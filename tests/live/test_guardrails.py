@@ -13,12 +13,14 @@ from ranktrial.arrays import BoolArray
 from ranktrial.inference.log import Log
 from ranktrial.live import Trial
 from ranktrial.live import guardrails as checks
-from ranktrial.live.analysis import Analysis, analyse, slot_weights
+from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.schemas import TrialConfig
+from ranktrial.methods import LogOpt
 from simulated_trial import Ticks, World
 
 WORLD = World.make(queries=15)
-KNOWN: dict[str, Any] = {"refit": False, "theta": tuple(WORLD.theta.tolist())}
+KNOWN: dict[str, Any] = {"theta": tuple(WORLD.theta.tolist())}
+METHOD = LogOpt(bias="known", holdback=0.3)
 
 
 def logged(
@@ -31,7 +33,7 @@ def logged(
 
 
 def analysed(log: Log, config: TrialConfig) -> Analysis:
-    return analyse(log, config, config.first_theta, False)
+    return analyse(log, config, config.first_beliefs)
 
 
 def some(log: Log, kept: BoolArray) -> Log:
@@ -40,15 +42,9 @@ def some(log: Log, kept: BoolArray) -> Log:
     return replace(log, **columns)
 
 
-def documents_of(log: Log, query: str) -> list[tuple[int, str]]:
-    """Number and id of a query's candidates: numbers are given out by query and id."""
-    numbers = np.flatnonzero(log.document_query == log.queries.index(query))
-    return list(zip(numbers.tolist(), sorted({*WORLD.a[query][:5], *WORLD.b[query][:5]}), strict=True))
-
-
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> tuple[Log, TrialConfig]:
-    return logged(tmp_path_factory.mktemp("good"), 3000, holdback=0.3, **KNOWN)
+    return logged(tmp_path_factory.mktemp("good"), 3000, method=METHOD, **KNOWN)
 
 
 def test_all_pass_when_all_is_well(good: tuple[Log, TrialConfig]) -> None:
@@ -90,7 +86,7 @@ def test_calibration_statistic_has_its_law(good: tuple[Log, TrialConfig]) -> Non
     for _ in range(200):
         row = np.searchsorted(cumulative, start + random.random(len(log)) * (1 - 1e-9), side="right")
         again = replace(log, row=np.clip(row, log.row_offsets[log.design], log.row_offsets[log.design + 1] - 1))
-        ps.append(checks.calibration(Analysis(again, config, *[None] * 7)).value)  # type: ignore[arg-type]
+        ps.append(checks.calibration(Analysis(again, config, *[None] * 4)).value)  # type: ignore[arg-type]
     assert abs(np.mean(ps) - 0.5) < 5 * np.sqrt(1 / 12 / 200)
     assert np.mean(np.array(ps) < 0.1) < 0.1 + 5 * np.sqrt(0.09 / 200)
 
@@ -102,7 +98,8 @@ def test_coverage_when_a_document_cannot_be_seen(good: tuple[Log, TrialConfig]) 
     blind = replace(log, weights=only_a)
     told = checks.coverage(analysed(blind, config))
     assert told.status == "fail"
-    assert told.value == slot_weights(blind, WORLD.theta).unseen.sum() > 0
+    by_a, by_b = blind.list_exposures(WORLD.theta)
+    assert told.value == ((by_a != by_b) & (blind.exposure(WORLD.theta) == 0)).sum() > 0
     assert "query 'q" in told.text
 
 
@@ -119,7 +116,7 @@ def test_largest_weight() -> None:
 def test_holdback_when_clicks_depend_on_the_company(good: tuple[Log, TrialConfig]) -> None:
     """Results that both show at one rank are clicked on A's page and not on B's: no click model of single results sees it."""
     log, config = good
-    same = np.append(slot_weights(log, WORLD.theta).lam == 0, False)[log.rankings[log.row]]
+    same = np.append(log.rank_a == log.rank_b, False)[log.rankings[log.row]]
     clicks = np.where(log.arm[:, None] > 0, log.clicks | same, log.clicks & ~same)
     told = checks.holdback(analysed(replace(log, clicks=clicks), config))
     assert told.status == "fail"
@@ -130,15 +127,15 @@ def test_holdback_when_clicks_depend_on_the_company(good: tuple[Log, TrialConfig
 def test_holdback_holds_its_level_when_theta_is_fitted_to_the_same_clicks(good: tuple[Log, TrialConfig]) -> None:
     """Clicks drawn anew on the same displays: the statistic has the law that its p comes from."""
     log, config = good
-    fitted = config.model_copy(update={"refit": True})
-    names = {number: (query, d) for query in log.queries for number, d in documents_of(log, query)}
-    zeta = np.array([WORLD.zeta[query][d] for query, d in (names[n] for n in range(len(names)))])
+    fitted = config.model_copy(update={"method": "LogOpt(holdback=0.3)"})
+    names = [(str(log.queries[query]), str(document)) for query, document in zip(log.document_query, log.documents)]
+    zeta = np.array([WORLD.zeta[query][document] for query, document in names])
     shown = log.rankings[log.row]
     chance = WORLD.theta * np.where(shown >= 0, zeta[log.document[shown]], 0.0)
     random, away = np.random.default_rng(3), []
     for _ in range(100):
         told = analysed(replace(log, clicks=random.random(chance.shape) < chance), fitted)
-        assert told.fit.without is not None
+        assert told.fit is not None
         away.append(checks.holdback(told).value)
     spread = np.mean(np.square(away)) / (19 / 17)  # of t with 19 degrees of freedom
     assert abs(spread - 1) < 5 * np.sqrt(2.5 / 100)
@@ -152,14 +149,14 @@ def test_independence_when_people_leave_after_a_click(tmp_path: Path) -> None:
 
 
 def test_page_when_the_trial_costs_clicks(tmp_path: Path) -> None:
-    options = {"world": World.make(), "holdback": 0.0, **KNOWN}
-    blind = checks.page(analysed(*logged(tmp_path, 1500, floor=0.0, **options)))
+    options = {"world": World.make(), **KNOWN}
+    blind = checks.page(analysed(*logged(tmp_path, 1500, method=LogOpt(bias="known", floor=0, holdback=0), **options)))
     assert blind.status == "warn"
     assert "cannot be told" in blind.text
-    costly = checks.page(analysed(*logged(tmp_path, 1500, floor=0.5, **options)))
+    costly = checks.page(analysed(*logged(tmp_path, 1500, method=LogOpt(bias="known", holdback=0), **options)))
     assert costly.status == "warn"
     assert costly.value > 0.05
-    kind = checks.page(analysed(*logged(tmp_path, 1500, floor=1.0, **options)))
+    kind = checks.page(analysed(*logged(tmp_path, 1500, method=LogOpt(bias="known", floor=1, holdback=0), **options)))
     assert kind.value < costly.value
 
 
@@ -206,8 +203,8 @@ def test_clicks_that_are_lost(good: tuple[Log, TrialConfig], tallies: dict[str, 
 
 def test_theta_that_can_no_longer_be_told_is_a_warning(good: tuple[Log, TrialConfig]) -> None:
     log, config = good
-    known = config.model_copy(update={"refit": True})
-    told = checks.bias(analyse(some(log, np.arange(len(log)) < 30), known, config.first_theta, True))
+    known = config.model_copy(update={"method": "LogOpt(holdback=0.3)"})
+    told = checks.bias(analyse(some(log, np.arange(len(log)) < 30), known, replace(config.first_beliefs, fitted=True)))
     assert told.status == "warn"
     assert told.text.startswith("From fewer clicks")
 
@@ -220,7 +217,7 @@ def test_a_unit_that_asks_again_with_other_lists_is_one_draw(tmp_path: Path) -> 
         "background": False,
         "timeout": 60.0,
         "clock": Ticks(),
-        "holdback": 0.4,
+        "method": LogOpt(holdback=0.4),
     }
     with Trial.create(tmp_path / "t.db", **options) as trial:
         for unit in range(300):

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ranktrial.live import ClickOutcome, Shown, SQLiteStore, StoreError, Trial
 from ranktrial.live.stores.base import Nothing
 from ranktrial.live.tokens import Token, version_of
-from ranktrial.methods import AB, LogOpt
+from ranktrial.methods import AB, Beliefs, LogOpt
 
 A = [f"a{i}" for i in range(6)]
 QUIET: dict[str, Any] = {"background": False, "timeout": 60.0}
@@ -64,7 +65,7 @@ def test_a_retry_repeats_it_also_after_a_restart_and_a_new_design(trial: Trial, 
     shown = [trial.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(20)]
     assert [trial.rank("q", A, B, unit=f"u{i}").ranking for i in range(20)] == [s.ranking for s in shown]
     assert len({tuple(s.ranking) for s in shown}) > 1
-    trial.store.add_bias(trial._version.id, 9, (1.0, 0.9, 0.8), True, "flatter")
+    trial.store.add_bias(trial._version.id, 9, Beliefs(np.array([1.0, 0.9, 0.8]), fitted=True, note="flatter"))
     with reopened(trial, clock) as later:
         clock.now += 60
         again = [later.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(20)]
@@ -303,16 +304,16 @@ def test_methods_are_written_as_everywhere(tmp_path: Path) -> None:
     with Trial.create(tmp_path / "t.db", name="x", method=LogOpt(), **QUIET) as trial:
         assert trial.config.method == "LogOpt()"
     with Trial.create(tmp_path / "t.db", name="y", method=AB(split=0.2), **QUIET) as trial:
-        assert trial.config.plain == pytest.approx((0.2, 0.8))
-    for method in ("TeamDraft()", 'LogOpt(policy="network")', "nonsense"):
+        assert trial.config.comparison == AB(split=0.2)
+    for method in ("TeamDraft()", "LogOptNetwork()", "nonsense"):
         with pytest.raises(ValueError, match="method"):
             Trial.create(tmp_path / "t.db", name="z", method=method)
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("k", 0), ("floor", 2), ("holdback", 1), ("theta", (1.0, 0.5)), ("theta", (0.5, 0.5, 0.5)), ("schedule", (10, 5)),
-     ("level", 0.2), ("smallest", 0), ("unit", "household"), ("colour", "red")],
+    [("k", 0), ("method", "LogOpt(floor=2)"), ("theta", (1.0, 0.5)), ("theta", (0.5, 0.5, 0.5)), ("level", 0.2),
+     ("method", "LogOpt(schedule=(10, 5))"), ("floor", 0.5), ("smallest", 0), ("unit", "household"), ("colour", "red")],
 )  # fmt: skip
 def test_a_configuration_is_checked_before_anything_is_made(tmp_path: Path, option: str, value: object) -> None:
     with pytest.raises((ValueError, TypeError), match=option):
@@ -389,7 +390,7 @@ def test_without_looking_the_store_tells_what_was_shown_before(tmp_path: Path) -
     with Trial.create(tmp_path / "t.db", k=3, seed=5, **QUIET) as first:
         shown = [first.rank("q", A, B, unit=f"u{i}", wait=True, look=False) for i in range(30)]
         assert not any(one.stored.again for one in shown)
-        first.store.add_bias(1, 1, (1.0, 0.9, 0.1), True, "")
+        first.store.add_bias(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True))
         with Trial.open(tmp_path / "t.db", **QUIET) as second:
             drawn = [second.rank("q", A, B, unit=f"u{i}", look=False) for i in range(30)]
             second.store.flush()

@@ -31,9 +31,9 @@ METHODS = [
     Counterfactual(logging="optimal"),
     Counterfactual(logging="optimal", floor=0.5),
     Counterfactual(logging="ab", clip=0.5),
-    LogOpt(schedule=()),
-    LogOpt(schedule=(), estimate="constant", floor=0.5),
-    LogOpt(schedule=(), estimate="rank-aware"),
+    LogOpt(schedule=(), bias="known", estimate="ips", floor=0, holdback=0),
+    LogOpt(schedule=(), bias="known", estimate="constant"),
+    LogOpt(schedule=(), bias="known"),
 ]
 
 

@@ -1,3 +1,5 @@
+"""LogOpt as the closed form: the designs it makes, what it learns, and that it stays unbiased on the way."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -5,279 +7,205 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ranktrial.arrays import offsets_of
-from ranktrial.methods import Counterfactual, LogOpt, parse_method
-from ranktrial.methods.counterfactual import observed_estimate
-from ranktrial.methods.logopt import _State, first_theta, shrunken_relevance
+from oracles import click_patterns
+from ranktrial.arrays import NO_DOCUMENT, FloatArray, offsets_of
+from ranktrial.design.closed_form import closed_form
+from ranktrial.methods import AB, Counterfactual, LogOpt
+from ranktrial.methods.adaptive import FIRST_RELEVANCE, first_theta
+from ranktrial.methods.displays import Displays
+from ranktrial.methods.logopt import SimulatedTrial
+from ranktrial.position_bias import NotIdentifiable
 from ranktrial.rankings import Pair
-from ranktrial.users import User, position_based, rank_decay
+from ranktrial.users import User, cascade, position_based, rank_decay
 
 
-# Small and quick: what is tested is the machinery; how well it optimises is tested in tests/design.
-def quick(**options: Any) -> LogOpt:
-    return LogOpt(policy="network", steps=30, samples=20, **options)
+def free(**options: Any) -> LogOpt:
+    """Least variance whatever it costs, position bias known, relevance learnt: what the study runs."""
+    return LogOpt(**{"bias": "known", "relevance": "estimated", "floor": 0, "holdback": 0, **options})
+
+
+ESTIMATES = ("ips", "constant", "doubly-robust", "rank-aware")
 
 
 def world(n_queries: int = 20, n_documents: int = 8, k: int = 4, seed: int = 0) -> tuple[Pair, User]:
     rng = np.random.default_rng(seed)
     offsets = offsets_of([n_documents] * n_queries)
-    n = int(offsets[-1])
-    features = rng.normal(size=(n, 3)).astype(np.float32)
-    zeta = 1 / (1 + np.exp(1.5 - features[:, 0]))
-    a, b = (zeta + 0.3 * rng.normal(size=n) for _ in range(2))
+    zeta = rng.beta(1, 2, size=int(offsets[-1]))
+    a, b = (zeta + 0.3 * rng.normal(size=len(zeta)) for _ in range(2))
     theta = rank_decay(k)
-    pair = Pair.from_scores(a, b, offsets, k).knowing(theta=theta, features=features)
-    return pair, position_based(zeta, theta)
+    return Pair.from_scores(a, b, offsets, k).knowing(theta=theta), position_based(zeta, theta)
 
 
-VARIANTS = [
-    quick(),
-    quick(bias="estimated", schedule=(500, 5000)),
-    quick(relevance="true", schedule=()),
-    quick(gradient="paper", inputs="both", warm_start=True, queries="data", schedule=(500,)),
-    quick(gradient="authors", inputs="features", start="rank-2", schedule=(500,)),
-    quick(bias="estimated", click_model="em", true_lambda=True, schedule=(500, 5000)),
-    quick(bias="estimated", click_model="regression-em", schedule=(500,)),
-    quick(bias="estimated", click_model="regression-em", authors_rows=True, schedule=(500,)),
-    quick(propensities="observed", schedule=(500,)),
-]
+def expectation(displays: Displays, user: User) -> float:
+    """E[x] by going through every display and click pattern."""
+    total = 0.0
+    mixture = displays.mixture
+    for display, row in enumerate(mixture.rankings):
+        shown = row[row != NO_DOCUMENT]
+        for pattern, probability in click_patterns(user, shown):
+            total += mixture.weights[display] * probability * displays.value_of(display, pattern)
+    return total / mixture.n_queries
 
 
-@pytest.mark.parametrize("method", VARIANTS, ids=str)
-def test_every_variant_runs_repeats_and_parses_back(method: LogOpt) -> None:
+@pytest.mark.parametrize("estimate", ESTIMATES)
+def test_every_version_is_unbiased_exactly_whatever_was_learnt_before(estimate: str) -> None:
+    """Enumerated on 3 queries: versions whose guesses of relevance came from little and misleading data."""
+    pair, user = world(n_queries=3, n_documents=5, k=3)
+    misleading = position_based(1 - user.zeta, rank_decay(3, eta=0.2))
+    method = free(estimate=estimate, schedule=(5, 400))
+    state = SimulatedTrial(method, pair, misleading, pair.known_theta, seed=1)
+    guesses = []
+    for begin, end in ((0, 5), (5, 400), (400, 500)):
+        state.next_version()
+        displays = state._displays(state.versions[-1])
+        assert expectation(displays, user) == pytest.approx(pair.delta(user), abs=1e-12)
+        state.show(begin, end, np.array([end]))
+        guesses.append(state.versions[-1].guess)
+    if estimate == "ips":
+        assert guesses == [None, None, None]
+    else:
+        assert guesses[0] == FIRST_RELEVANCE
+        assert not np.array_equal(np.asarray(guesses[1]), np.asarray(guesses[2]))
+    # 400 impressions of 3 queries tell relevance well enough to design for it
+    assert state.zeta is not None
+
+
+@pytest.mark.parametrize("estimate", ESTIMATES)
+def test_runs_are_unbiased_and_as_spread_as_they_say(estimate: str) -> None:
+    """150 runs in which guesses and design change twice: mean within 4.5 standard errors, spread of means as x^2 tells."""
     pair, user = world()
-    run = method.simulate(pair, user, [100, 500, 3000], seed=1)
-    again = method.simulate(pair, user, [100, 500, 3000], seed=1)
-    assert np.array_equal(run.estimate, again.estimate)
-    assert np.all(np.isfinite(run.estimate))
-    assert np.all((run.ctr > 0) & (run.ctr < 4))
-    assert parse_method(str(method)) == method
+    method = free(estimate=estimate, schedule=(300, 1500))
+    runs = [method.simulate(pair, user, [3000], seed=seed) for seed in range(150)]
+    estimates = np.array([run.estimate[0] for run in runs])
+    delta = pair.delta(user)
+    error = estimates.std(ddof=1) / np.sqrt(len(runs))
+    assert abs(estimates.mean() - delta) < 4.5 * error
+    predicted = np.sqrt(np.mean([run.squared_error(delta)[0] for run in runs]) / 3000)
+    assert estimates.std(ddof=1) == pytest.approx(predicted, rel=4.5 / np.sqrt(2 * len(runs)))
 
 
-def test_bias_known_is_unbiased_through_updates_of_the_policy() -> None:
-    """Mean of 120 runs, the policy changing twice on the way, within 4.5 standard errors; x^2 as the spread says."""
+def test_better_estimates_have_less_variance() -> None:
+    pair, user = world(n_queries=40)
+    last = {e: free(estimate=e).simulate(pair, user, [400_000], seed=1).mean_square[0] for e in ESTIMATES}
+    assert last["rank-aware"] < 0.97 * last["doubly-robust"] < 0.97 * 0.99 * last["constant"]
+    assert last["constant"] < 0.97 * last["ips"]
+
+
+def test_known_bias_and_relevance_taken_as_constant_is_the_fixed_design() -> None:
     pair, user = world()
-    method = quick(schedule=(200, 1000))
-    runs = [method.simulate(pair, user, [2000], seed=s) for s in range(120)]
-    estimates = np.array([r.estimate[0] for r in runs])
-    assert abs(estimates.mean() - pair.delta(user)) < 4.5 * estimates.std() / np.sqrt(len(runs))
-    per_impression = np.mean([r.squared_error(pair.delta(user))[0] for r in runs])
-    assert 2000 * estimates.var() == pytest.approx(per_impression, rel=4.5 * np.sqrt(2 / 120))
+    run = free(relevance="constant", estimate="ips", floor=0.5, schedule=(1000, 10_000)).run(
+        pair, user, [100, 20_000], seed=3
+    )
+    fixed = Counterfactual(logging="optimal", floor=0.5)
+    assert len(run.versions) == 3
+    for version in run.versions:
+        np.testing.assert_array_equal(version.policy.rankings, fixed.displays(pair).mixture.rankings)
+    exact = fixed.moments(pair, user)
+    error = np.sqrt(exact.variance / 20_000)
+    assert abs(run.trajectory.estimate[-1] - exact.mean) < 4.5 * error
+    assert run.trajectory.ctr[-1] == pytest.approx(exact.ctr, abs=0.05)
 
 
-def test_bias_estimated_finds_the_position_bias_and_the_difference() -> None:
-    pair, user = world(n_queries=30)
-    method = quick(bias="estimated", schedule=(1_000, 10_000, 100_000))
-    run = method.run(pair, user, [400_000], seed=3)
-    assert run.versions[0].theta == pytest.approx(first_theta(pair.k))
-    assert run.versions[-1].theta == pytest.approx(user.slope, abs=0.02)
-    known = quick(schedule=method.schedule).run(pair, user, [400_000], seed=3)
-    error = np.sqrt(known.trajectory.squared_error(pair.delta(user))[0] / 400_000)
-    assert abs(run.trajectory.estimate[0] - pair.delta(user)) < 6 * error
-    assert [v.begin for v in run.versions] == [0, 1_000, 10_000, 100_000]
-
-
-def test_past_clicks_are_weighted_anew_when_the_position_bias_changes() -> None:
-    """At the end of a run the estimate is the sum over versions of clicks times lambda-hat / rho-hat of that version."""
+def test_design_uses_relevance_once_queries_have_been_seen_often_enough() -> None:
     pair, user = world()
-    method = quick(bias="estimated", schedule=(500, 2000))
-    run = method.run(pair, user, [5000], seed=2)
-    theta = run.versions[-1].theta
-    lam = pair.lam(theta)
-    total = sum(v.clicks @ np.divide(lam, v.policy.placement() @ theta) for v in run.versions)
-    assert run.trajectory.estimate[-1] == pytest.approx(total / 5000, rel=1e-9)
+    run = free(estimate="ips", schedule=(500, 5000)).run(pair, user, [6000], seed=1)
+    same = closed_form(pair, pair.known_theta)
+    assert [np.array_equal(v.policy.rankings, same.rankings) for v in run.versions] == [True, True, False]
 
 
-def test_a_log_that_cannot_tell_keeps_the_position_bias_and_says_so() -> None:
-    """One impression has no document at two ranks, so the first update learns nothing."""
+def spread(state_theta: FloatArray, pair: Pair) -> float:
+    return float(np.abs(state_theta - pair.known_theta).max())
+
+
+@pytest.mark.parametrize("estimate", ["ips", "rank-aware"])
+def test_estimated_bias_comes_near_the_truth_and_revalues_the_past(estimate: str) -> None:
+    pair, user = world(n_queries=60)
+    run = free(bias="estimated", estimate=estimate).run(pair, user, [1000, 300_000], seed=2)
+    errors = [spread(version.theta, pair) for version in run.versions]
+    assert np.array_equal(run.versions[0].theta, first_theta(4))
+    assert errors[-1] < 0.02 < errors[0]
+    delta = pair.delta(user)
+    error = np.sqrt(run.trajectory.squared_error(delta)[-1] / 300_000)
+    assert abs(run.trajectory.estimate[-1] - delta) < 5 * error
+    # the sum over versions, valued by hand at the last theta, is what the trajectory says
+    state = SimulatedTrial(free(bias="estimated", estimate=estimate), pair, user, run.versions[-1].theta, seed=0)
+    total = sum(state._displays(v).total(v.shown, v.clicked) for v in run.versions)
+    assert total / 300_000 == pytest.approx(run.trajectory.estimate[-1], rel=1e-9)
+    assert sum(int(v.shown.sum()) for v in run.versions) == 300_000
+
+
+def test_bias_that_cannot_be_identified_is_kept_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: object, counts: object) -> None:
+        raise NotIdentifiable("ranks 1 and 2 share no document")
+
+    monkeypatch.setattr("ranktrial.position_bias.Auto.fit", refuse)
     pair, user = world()
-    run = quick(bias="estimated", schedule=(1, 20)).run(pair, user, [30], seed=1)
-    assert run.versions[1].theta == pytest.approx(first_theta(pair.k))
-    assert "kept the position bias" in run.versions[1].note
+    run = LogOpt(schedule=(100,)).run(pair, user, [200], seed=1)
+    assert np.array_equal(run.versions[1].theta, first_theta(4))
+    assert "position bias cannot be told yet: ranks 1 and 2" in run.versions[1].note
 
 
-def test_checkpoints_do_not_change_the_run() -> None:
+def test_users_who_leave_early_can_be_simulated_too() -> None:
     pair, user = world()
-    method = quick(schedule=(500,))
-    often = method.simulate(pair, user, [10, 400, 700, 1500], seed=5)
-    once = method.simulate(pair, user, [1500], seed=5)
-    assert often.estimate[-1] == once.estimate[-1]
-    assert often.mean_square[-1] == pytest.approx(once.mean_square[-1])
+    leaving = cascade(user.zeta, 4, theta=rank_decay(4), leave_after_click=0.9, leave_after_skip=0.0)
+    stays = LogOpt().simulate(pair, user, [20_000], seed=1).ctr[0]
+    assert LogOpt().simulate(pair, leaving, [20_000], seed=1).ctr[0] < 0.9 * stays
 
 
-def test_the_authors_estimate_needs_many_impressions_of_a_query() -> None:
-    """Observed propensities: near the truth when queries are seen often, and steadier than when seen about once."""
-    pair, user = world(n_queries=400, seed=4)
-    method = Counterfactual(logging="uniform", propensities="observed")
-    runs = np.array([method.simulate(pair, user, [100, 20_000], seed=s).estimate for s in range(60)])
-    delta, error = pair.delta(user), runs.std(0) / np.sqrt(60)
-    assert abs(runs[:, 1].mean() - delta) < 0.2 * abs(delta) + 4.5 * error[1]
-    assert runs.std(0)[1] < runs.std(0)[0]
+def test_lists_shorter_than_a_page_and_identical_rankers() -> None:
+    pair = Pair.from_lists([["x", "y"], ["p"], ["u", "v", "w"]], [["y", "x"], ["q", "p"], ["u", "v", "w"]], k=3)
+    pair = pair.knowing(theta=rank_decay(3))
+    user = position_based(np.full(pair.n_documents, 0.4), rank_decay(3))
+    for estimate in ESTIMATES:
+        run = LogOpt(estimate=estimate, schedule=(100, 1000)).run(pair, user, [5000], seed=1)
+        assert np.isfinite(run.trajectory.estimate).all()
+        same = Pair(pair.a, pair.a, pair.offsets, 3).knowing(theta=rank_decay(3))
+        assert LogOpt(estimate=estimate).simulate(same, user, [100, 5000], seed=1).estimate.tolist() == [0, 0]
 
 
-def test_observed_estimate_by_hand() -> None:
-    pair = Pair.from_lists(["ab", "c"], ["ba", "c"], k=2)
-    shown = np.array([[3.0, 1], [1, 3], [2, 0]])
-    clicked = np.array([[1.0, 0], [0, 1], [2, 0]])
-    theta = np.array([1, 0.5])
-    # lambda = .5, -.5, 0; examined 3.5, 2.5, 2; query 0 has 4 of 6 impressions
-    found = observed_estimate(pair, pair.lam(theta), theta, shown, clicked)
-    assert found == pytest.approx(4 / 6 * (0.5 / 3.5 - 0.5 / 2.5))
-
-
-def test_relevance_is_shrunk_towards_the_mean() -> None:
-    shown, clicked = np.array([[10.0, 0], [0, 20], [0, 0]]), np.array([[5.0, 0], [0, 1], [0, 0]])
-    zeta = shrunken_relevance(shown, clicked, np.array([1, 0.5]), strength=10)
-    mean = 6 / 20
-    np.testing.assert_allclose(zeta, [(5 + 10 * mean) / 20, (1 + 10 * mean) / 20, mean])
+@pytest.mark.parametrize("estimate", ESTIMATES)
+def test_an_oracle_that_knows_a_document_to_be_never_clicked_still_compares_it(estimate: str) -> None:
+    pair = Pair.from_lists(["a"], ["b"], k=1)
+    pair, user = pair.knowing(theta=[1.0]), position_based([0.5, 0.0], [1.0])
+    method = free(relevance="true", estimate=estimate, schedule=())
+    state = SimulatedTrial(method, pair, user, pair.known_theta, seed=1)
+    state.next_version()
+    assert expectation(state._displays(state.versions[-1]), user) == pytest.approx(0.5, abs=1e-12)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"bias": "guessed"}, "bias is 'guessed'"),
-        ({"schedule": (1000, 100)}, "checkpoints must increase"),
-        ({"samples": 1}, "samples is 1"),
-        ({"gradient": "exact"}, "gradient is 'exact'"),
+        ({"estimate": "dr"}, "estimate is 'dr'"),
+        ({"floor": 1.5}, "floor is 1.5"),
+        ({"holdback": -0.1}, "holdback is -0.1"),
         ({"schedule": (10.7,)}, "whole numbers"),
-        ({"steps": 10.5}, "steps is 10.5, must be a whole number"),
-        ({"true_lambda": True}, "true_lambda changes nothing"),
-        ({"authors_rows": True}, "authors_rows needs"),
-        ({"relevance": "true", "bias": "estimated"}, "the Oracle, which knows the bias"),
-        ({"relevance": "true", "start": "rank-2"}, "the Oracle, which assumes nothing"),
-        ({"policy": "best"}, "policy is 'best'"),
-        ({"floor": 0.5}, 'floor belongs to policy="closed-form", but policy is "network"'),
-        ({"relevance": "constant"}, 'relevance="constant" belongs to policy="closed-form"'),
-        ({"policy": "closed-form", "steps": 10}, 'steps belongs to policy="network", but policy is "closed-form"'),
-        ({"policy": "closed-form", "estimate": "dr"}, "estimate is 'dr'"),
+        ({"relevance": "true"}, "the Oracle, which knows the bias"),
     ],
 )
-def test_impossible_options_are_refused(options: dict[str, object], message: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        LogOpt(**{"policy": "network", **options})  # type: ignore[arg-type]
+        LogOpt(**options)
 
 
-def test_what_a_variant_needs_is_asked_for() -> None:
-    pair, user = world()
-    bare = Pair(pair.a, pair.b, pair.offsets, pair.k)
-    with pytest.raises(ValueError, match=r"knowing\(theta"):
-        quick().simulate(bare, user, [10], seed=1)
-    with pytest.raises(ValueError, match=r"knowing\(features"):
-        quick(bias="estimated", inputs="features").simulate(bare, user, [10], seed=1)
-    assert quick(bias="estimated").simulate(bare, user, [10], seed=1).impressions[0] == 10
-
-
-class Optimisations:
-    """Records what each optimisation of a run is asked to do, instead of doing it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.calls: list[dict[str, Any]] = []
-        monkeypatch.setattr("ranktrial.methods.logopt.optimise", self)
-
-    def __call__(self, network: Any, optimiser: Any, inputs: Any, objective: Any, **options: Any) -> None:
-        self.calls.append({"network": network, "inputs": inputs, "objective": objective, **options})
-
-    def of(self, method: LogOpt, *, pair: Pair | None = None, user: User | None = None) -> list[dict[str, Any]]:
-        self.calls = []
-        default_pair, default_user = world()
-        method.run(pair or default_pair, user or default_user, [4000], seed=1)
-        return self.calls
-
-
-def test_what_is_optimised_at_each_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Algorithm 1: before any click equal relevance; then the fitted model, the estimate so far, the log's queries."""
-    pair, user = world()
-    first, second = Optimisations(monkeypatch).of(quick(schedule=(2000,)))
-    assert np.ptp(first["objective"].zeta) == 0
-    assert first["objective"].delta == 0
-    assert first["query_weights"] is None
-    assert np.array_equal(first["objective"].lam, pair.lam(pair.known_theta))
-    assert np.ptp(second["objective"].zeta) > 0.05
-    assert np.corrcoef(second["objective"].zeta, user.zeta)[0, 1] > 0.3
-    assert second["objective"].delta != 0
-    assert abs(second["objective"].delta - pair.delta(user)) < 0.3
-    assert second["query_weights"].sum() == 2000
-    assert np.all(second["query_weights"] > 50)
-    assert second["network"] is not first["network"]
-    assert (first["gradient"], first["steps"], first["samples"]) == ("low-noise", 30, 20)
-    assert first["inputs"].shape[1] == 7
-
-
-def test_each_switch_changes_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair, user = world()
-    spy = Optimisations(monkeypatch)
-    for gradient in ("paper", "authors"):
-        assert spy.of(quick(gradient=gradient))[0]["gradient"] == gradient
-    assert spy.of(quick(inputs="features"))[0]["inputs"].shape[1] == 3
-    assert spy.of(quick(inputs="both"))[0]["inputs"].shape[1] == 10
-    warm = spy.of(quick(schedule=(2000,), warm_start=True))
-    assert warm[1]["network"] is warm[0]["network"]
-    assert spy.of(quick(schedule=(2000,), queries="data"))[1]["query_weights"] is None
-    start = spy.of(quick(start="rank-2"))[0]["objective"]
-    assert start.theta.tolist() == [0, 1, 0, 0]
-    assert np.array_equal(start.lam, pair.lam(np.array([0.0, 1, 0, 0])))
-    oracle = spy.of(quick(relevance="true", schedule=()))[0]["objective"]
-    assert np.array_equal(oracle.zeta, user.zeta)
-    assert np.array_equal(oracle.theta, user.slope)
-
-
-def test_lambda_follows_the_estimated_position_bias_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair, _ = world()
-    spy = Optimisations(monkeypatch)
-    fitted = spy.of(quick(bias="estimated", schedule=(2000,)))[1]["objective"]
-    assert not np.allclose(fitted.theta, pair.known_theta)
-    assert np.array_equal(fitted.lam, pair.lam(fitted.theta))
-    true = spy.of(quick(bias="estimated", schedule=(2000,), true_lambda=True))[1]["objective"]
-    assert np.array_equal(true.lam, pair.lam(pair.known_theta))
-    assert not np.allclose(true.theta, pair.known_theta)
-
-
-def test_the_authors_rows_reach_the_click_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    spy = Optimisations(monkeypatch)
-    zeta = [
-        spy.of(quick(bias="estimated", click_model="regression-em", schedule=(30,), authors_rows=rows))[1][
-            "objective"
-        ].zeta
-        for rows in (False, True)
-    ]
-    assert not np.array_equal(zeta[0], zeta[1])
-
-
-def test_the_designs_expected_counts_add_up_over_versions() -> None:
-    """What position-bias estimation is told: impressions of each query times the placement of the version showing them."""
-    pair, user = world()
-    state = _State(quick(bias="estimated", schedule=(500,)), pair, user, first_theta(pair.k), 1)
-    expected = np.zeros((pair.n_documents, pair.k))
-    for begin, end in ((0, 500), (500, 2000)):
-        state.next_version()
-        before = state.shown.copy()
-        state.show(begin, end, np.array([end]))
-        impressions = (state.shown - before)[:, 0].reshape(pair.n_queries, -1).sum(1)
-        expected += np.repeat(impressions, 8)[:, None] * state.versions[-1].policy.placement()
-    counts = state._counts(state.listed, design=True)
-    assert counts.expected is not None
-    np.testing.assert_allclose(counts.expected, expected[state.listed], atol=1e-9)
-    assert np.array_equal(counts.shown, state.shown[state.listed])
-    assert set(np.flatnonzero(pair.lam(pair.known_theta))) <= set(counts.documents)
-
-
-@pytest.mark.parametrize("logging", ["uniform", "lambda", "ab", "optimal"])
-@pytest.mark.parametrize("propensities", ["policy", "observed"])
-def test_a_user_who_could_see_more_sees_the_page_only(logging: str, propensities: str) -> None:
-    pair, user = world()
-    deep = position_based(user.zeta, np.append(user.slope, [0.9, 0.9, 0.9]))
-    method = Counterfactual(logging=logging, propensities=propensities)
-    runs = [method.simulate(pair, u, [300], seed=1).estimate[0] for u in (user, deep)]
-    assert runs[0] == runs[1]
-    short = position_based(user.zeta, user.slope[:2])
-    with pytest.raises(ValueError, match="knows 2 ranks"):
-        method.simulate(pair, short, [300], seed=1)
-
-
-def test_queries_without_documents_are_skipped() -> None:
-    rng = np.random.default_rng(0)
-    offsets = offsets_of([8, 0, 8, 0, 0, 8, 0])
-    theta = rank_decay(4)
-    pair = Pair.from_scores(rng.normal(size=24), rng.normal(size=24), offsets, 4).knowing(theta=theta)
-    run = quick(schedule=()).simulate(pair, position_based(np.full(24, 0.5), theta), [200], seed=1)
-    assert np.isfinite(run.estimate[0])
+def test_the_hold_back_is_two_more_rankings_of_every_query() -> None:
+    """Plain A and plain B have their share, the rest keeps its proportions; values stay unbiased, exactly."""
+    pair, user = world(n_queries=3, n_documents=5, k=3)
+    method = LogOpt(holdback=0.3)
+    mixture, free_of_it = method.policy(pair), LogOpt(holdback=0).policy(pair)
+    assert mixture.plain
+    assert not free_of_it.plain
+    for query in range(3):
+        start, end = mixture.offsets[query], mixture.offsets[query + 1]
+        assert mixture.rankings[end - 2].tolist() == pair.top_a[query].tolist()
+        assert mixture.rankings[end - 1].tolist() == pair.top_b[query].tolist()
+        assert mixture.weights[end - 2 : end].tolist() == [0.15, 0.15]
+        own = slice(free_of_it.offsets[query], free_of_it.offsets[query + 1])
+        np.testing.assert_array_equal(mixture.rankings[start : end - 2], free_of_it.rankings[own])
+        np.testing.assert_allclose(mixture.weights[start : end - 2], 0.7 * free_of_it.weights[own])
+    for estimate in ESTIMATES:
+        displays = LogOpt(holdback=0.3, estimate=estimate).displays(pair)
+        assert expectation(displays, user) == pytest.approx(pair.delta(user), abs=1e-12)
+    only_plain = LogOpt(holdback=1.0).policy(pair)
+    assert only_plain.placement() == pytest.approx(AB().policy(pair).placement())

@@ -149,10 +149,10 @@ def test_a_user_with_too_few_documents_is_refused_everywhere() -> None:
 
 
 def test_inputs_from_lists_by_hand() -> None:
-    """1 / rank and -log rank in A and in B, a document not listed standing past the end; then of the better rank."""
+    """1 / rank and -log rank in A and in B, a document not listed standing past the end and past k; then of the better rank."""
     pair = Pair.from_lists(["abc", "x"], ["ca", "y"], k=2)
     ids = pair.ids
-    ranks = {"a": (1, 2), "b": (2, 3), "c": (3, 1), "x": (1, 2), "y": (2, 1)}
+    ranks = {"a": (1, 2), "b": (2, 3), "c": (3, 1), "x": (1, 3), "y": (3, 1)}
     expected = [
         [1 / ranks[d][0], 1 / ranks[d][1], *-np.log(ranks[d]), 1 / min(ranks[d]), -np.log(min(ranks[d]))] for d in ids
     ]

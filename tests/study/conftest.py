@@ -15,7 +15,7 @@ def tiny_plan() -> StudyPlan:
         methods=(
             "AB()",
             'Counterfactual(logging="lambda")',
-            'LogOpt(policy="network", bias="estimated", schedule=(500,), steps=5, samples=20)',
+            'LogOptNetwork(bias="estimated", schedule=(500,), steps=5, samples=20)',
         ),
         pairs=2,
         impressions=2_000,

@@ -14,8 +14,8 @@ from ranktrial.study.figures import side_by_side
 from ranktrial.study.results import DataResults, MethodLimits, Runs
 
 POINTS = np.unique(np.geomspace(100, 3e6, 60).astype(np.int64))
-LOGOPT = 'LogOpt(policy="network", bias="known", click_model="regression-em", gradient="paper", inputs="both")'
-ORACLE = 'LogOpt(policy="network", relevance="true", schedule=())'
+LOGOPT = 'LogOptNetwork(bias="known", click_model="regression-em", gradient="paper", inputs="both")'
+ORACLE = 'LogOptNetwork(relevance="true", schedule=())'
 
 
 def made(method: str, variance: float, *, floor: float = 0.0, wrong: int = 0, pairs: int = 100) -> Runs:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ranktrial.methods import LogOpt, parse_method
+from ranktrial.methods import LogOpt, LogOptNetwork, parse_method
 from ranktrial.study import PlanError, StudyPlan, UserPlan, read_plan
 from ranktrial.study.plan import PRESETS
 from ranktrial.study.tasks import seed_of
@@ -41,15 +41,18 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
     assert (plan.pairs, plan.impressions, plan.k, len(plan.points)) == (500, 3_000_000, 10, 500)
     assert plan.points[0] == 100
     assert plan.user == UserPlan(kind="position-based", eta=1, zeta=(0.1, 0.325, 0.55, 0.775, 1))
-    logopt = [method for method in map(parse_method, plan.methods) if isinstance(method, LogOpt)]
-    assert {(m.policy, m.bias, m.relevance) for m in logopt} >= {
-        ("network", "known", "estimated"),
-        ("network", "estimated", "estimated"),
-        ("network", "known", "true"),
-        ("closed-form", "estimated", "estimated"),
+    methods = [parse_method(text) for text in plan.methods]
+    assert {(m.bias, m.relevance) for m in methods if isinstance(m, LogOptNetwork)} == {
+        ("known", "estimated"),
+        ("estimated", "estimated"),
+        ("known", "true"),
+    }
+    closed = [m for m in methods if isinstance(m, LogOpt)]
+    assert {(m.bias, m.estimate, m.floor, m.holdback) for m in closed} == {
+        (bias, estimate, 0, 0) for bias in ("known", "estimated") for estimate in ("ips", "rank-aware")
     }
     as_published = [
-        method for method in map(parse_method, read_plan("departures").methods) if isinstance(method, LogOpt)
+        method for method in map(parse_method, read_plan("departures").methods) if isinstance(method, LogOptNetwork)
     ]
     assert {m.click_model for m in as_published} == {"regression-em"}
 

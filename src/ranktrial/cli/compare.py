@@ -36,6 +36,7 @@ from ranktrial.methods import (
     Balanced,
     Counterfactual,
     LogOpt,
+    LogOptNetwork,
     Method,
     Optimized,
     Probabilistic,
@@ -105,7 +106,12 @@ class ComparedMethod:
 def compared_methods() -> list[Method]:
     interleaving: list[Method] = [TeamDraft(), Probabilistic(), Optimized(), Balanced()]
     counterfactual = [Counterfactual(logging=logging) for logging in ("uniform", "ab")]
-    logopt = [LogOpt(policy="network"), LogOpt(), LogOpt(estimate="rank-aware"), LogOpt(bias="estimated")]
+    logopt = [
+        LogOptNetwork(),
+        LogOpt(bias="known", estimate="ips", floor=0, holdback=0),
+        LogOpt(bias="known"),
+        LogOpt(),
+    ]
     return [AB(), AB(estimate="means"), *interleaving, *counterfactual, *logopt]
 
 

@@ -25,12 +25,20 @@ from ranktrial.design import _closed_form_kernels as kernels
 from ranktrial.rankings import Mixture, Pair, Rankings, RequirementError, exposure_of, ips_weights
 from ranktrial.users import User, position_based
 
+Shares = tuple[float, float]
+NONE: Shares = (0.0, 0.0)
 NO_FLOOR = np.empty(0)
 TYPICAL_ZETA = 0.3  # where nothing is known
 
 
 def closed_form(
-    pair: Pair, theta: ArrayLike, *, zeta: ArrayLike | None = None, floor: float = 0.0, zeta0: float | None = None
+    pair: Pair,
+    theta: ArrayLike,
+    *,
+    zeta: ArrayLike | None = None,
+    floor: float = 0.0,
+    zeta0: float | None = None,
+    plain: Shares = NONE,
 ) -> Mixture:
     """The mixture of rankings of least sum_d zeta_d lambda_d^2 / rho_d, for every query of a pair.
 
@@ -46,6 +54,7 @@ def closed_form(
             both rankers show is not demoted too far. ``priced_design`` tells what it costs and what it gives back.
         zeta0: Click rate for which the design is made when the estimate will be rank-aware: exposure then counts as
             theta / (1 - zeta0 theta), and so does the floor.
+        plain: Shares of plain A/B traffic, A's own list and B's own, which are then the last two rankings of every query.
 
     >>> pair = Pair.from_lists([["x", "y", "z"]], [["x", "z", "y"]], k=3)
     >>> ids = pair.ids
@@ -56,7 +65,7 @@ def closed_form(
     array([0.25, 0.75, 0.75])
     """
     tables = np.stack([pair.top_a, pair.top_b])
-    return _of_tables(tables, pair.n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0)
+    return _of_tables(tables, pair.n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0, plain=plain)
 
 
 def closed_form_many(
@@ -125,7 +134,13 @@ def least_variance_mixture(
 
 
 def closed_form_query(
-    a: DocumentArray, b: DocumentArray, theta: FloatArray, *, floor: float = 0.0, zeta0: float | None = None
+    a: DocumentArray,
+    b: DocumentArray,
+    theta: FloatArray,
+    *,
+    floor: float = 0.0,
+    zeta0: float | None = None,
+    plain: Shares = NONE,
 ) -> tuple[DocumentArray, FloatArray]:
     """``closed_form`` of one query from two lists of small document numbers, as rankings and weights; quick, checks little.
 
@@ -139,7 +154,7 @@ def closed_form_query(
         top = ranked[: len(theta)]
         table[0, : len(top)] = top
         highest = max(highest, int(top.max(initial=-1)))
-    rankings, weights, _ = _design(tables, highest + 1, theta, None, floor, zeta0)
+    rankings, weights, _ = _design(tables, highest + 1, theta, None, floor, zeta0, plain)
     return rankings, weights
 
 
@@ -151,13 +166,14 @@ def _of_tables(
     zeta: ArrayLike | None,
     floor: float,
     zeta0: float | None,
+    plain: Shares = NONE,
 ) -> Mixture:
     bias = checks.probabilities("theta", theta)
     k = tables.shape[2]
     if len(bias) != k:
         raise ValueError(f"theta has {len(bias)} ranks, must have k = {k}")
     relevance = None if zeta is None else _relevance(zeta, n_documents)
-    return Mixture(*_design(tables, n_documents, bias, relevance, floor, zeta0), n_documents)
+    return Mixture(*_design(tables, n_documents, bias, relevance, floor, zeta0, plain), n_documents, plain=any(plain))
 
 
 def _design(
@@ -167,6 +183,7 @@ def _design(
     zeta: FloatArray | None,
     floor: float,
     zeta0: float | None,
+    plain: Shares = NONE,
 ) -> tuple[DocumentArray, FloatArray, IntArray]:
     """Rankings, their weights and each query's offsets."""
     checks.between("floor", floor, 0, 1)
@@ -175,7 +192,22 @@ def _design(
         need *= np.sqrt(zeta[documents])
     floors = floor * _design_bias(least, zeta0) if floor else NO_FLOOR
     rankings, weights, rows = kernels.least_variance(offsets, documents, need, floors, _design_bias(theta, zeta0))
-    return rankings, weights, rows
+    return _with_plain(rankings, weights, rows, tables, plain) if any(plain) else (rankings, weights, rows)
+
+
+def _with_plain(
+    rankings: DocumentArray, weights: FloatArray, offsets: IntArray, tables: DocumentArray, shares: Shares
+) -> tuple[DocumentArray, FloatArray, IntArray]:
+    """Every query's rankings with their share, then the row of each table with its own."""
+    n, more = len(offsets) - 1, len(shares)
+    grown = offsets + more * np.arange(n + 1)
+    old = np.arange(len(rankings)) + more * np.repeat(np.arange(n), np.diff(offsets))
+    table = np.empty((grown[-1], rankings.shape[1]), rankings.dtype)
+    chances = np.empty(grown[-1])
+    table[old], chances[old] = rankings, weights * (1 - sum(shares))
+    for place, (own, share) in enumerate(zip(tables, shares), -more):
+        table[grown[1:] + place], chances[grown[1:] + place] = own, share
+    return table, chances, grown
 
 
 def _design_bias(theta: FloatArray, zeta0: float | None) -> FloatArray:

@@ -1,7 +1,6 @@
-"""How sure: estimates from logs, intervals that stay valid when people peek, plans before any click."""
+"""How sure: the log, estimates from it, intervals that stay valid when people peek, plans before any click."""
 
-from ranktrial.inference.ab import estimate_ab
-from ranktrial.inference.estimators import Estimate, estimate, estimate_ips
+from ranktrial.inference.estimation import estimate, estimate_ab, fit_position_bias
 from ranktrial.inference.intervals import (
     Band,
     UnitSums,
@@ -12,16 +11,16 @@ from ranktrial.inference.intervals import (
     fixed_interval,
     refuted_after,
 )
-from ranktrial.inference.log import ClickLog
+from ranktrial.inference.log import Log
 from ranktrial.inference.planning import ClickRate, Plan, plan
-from ranktrial.inference.uncertainty import JackknifeEstimate, with_estimated_bias
+from ranktrial.inference.results import BiasFit, Estimate
 
 __all__ = [
     "Band",
-    "ClickLog",
+    "BiasFit",
     "ClickRate",
     "Estimate",
-    "JackknifeEstimate",
+    "Log",
     "Plan",
     "UnitSums",
     "asymptotic_radius",
@@ -30,9 +29,8 @@ __all__ = [
     "difference_values",
     "estimate",
     "estimate_ab",
-    "estimate_ips",
+    "fit_position_bias",
     "fixed_interval",
     "plan",
     "refuted_after",
-    "with_estimated_bias",
 ]

@@ -16,51 +16,52 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
 from ranktrial.inference.cross_fitting import contributions, groups_of, training_sums
-from ranktrial.inference.estimators import Estimate
 from ranktrial.inference.intervals import difference_values
 from ranktrial.position_bias.relevance import nested_effects
 
 AB_ESTIMATORS = ("weighted", "means", "adjusted")
 
 
-def estimate_ab(
+def ab_values(
     in_a: ArrayLike,
     clicks: ArrayLike,
     *,
     queries: ArrayLike | None = None,
-    split: float = 0.5,
+    split: ArrayLike = 0.5,
     estimator: str = "adjusted",
     cross_fit: str = "folds",
     folds: int = 5,
     refits: ArrayLike | None = None,
     units: ArrayLike | None = None,
-) -> Estimate:
-    """Delta from impressions that showed A (``in_a``) or B, and how many clicks each got.
+) -> tuple[FloatArray, FloatArray]:
+    """The value x of impressions that showed A (``in_a``) or B and got so many clicks each, and the weight of a click.
 
-    ``split`` is the probability of A by design, ``queries`` the query of each impression (any names), for "adjusted". The other
-    options are those of ``estimate``.
+    ``split`` is the probability of A by design (one, or one for each impression), ``queries`` the query of each impression (any
+    names), for "adjusted". The other options are those of ``estimate``.
+
+    >>> ab_values([True, False, True], [2, 1, 0], split=0.25, estimator="weighted")[0].round(3)
+    array([ 8.   , -1.333,  0.   ])
     """
     checks.one_of("estimator", estimator, AB_ESTIMATORS)
-    checks.between("split", split, 0, 1, open_ends=True)
     a, y = np.asarray(in_a, bool), checks.finite("clicks", clicks)
     if a.shape != y.shape or len(y) == 0:
         raise ValueError(f"in_a has shape {a.shape}, clicks {y.shape}: must be one each, and at least one")
     odd = np.flatnonzero((y < 0) | (y != np.floor(y)))
     if len(odd):
         raise ValueError(f"clicks[{odd[0]}] is {y[odd[0]]:g}, must be a number of clicks")
-    shares = np.array([split, 1 - split])
+    share = np.broadcast_to(np.asarray(split, np.float64), y.shape)
+    checks.between("split", float(share.min()), 0, 1, open_ends=True)
+    checks.between("split", float(share.max()), 0, 1, open_ends=True)
     if estimator == "means":
-        x = difference_values(y, a)
-        shares = np.array([a.mean(), (~a).mean()])
-    sign_over_share = np.where(a, 1 / shares[0], -1 / shares[1])
+        return difference_values(y, a), np.where(a, 1 / a.mean(), -1 / (~a).mean())
+    sign_over_share = np.where(a, 1 / share, -1 / (1 - share))
     if estimator == "weighted":
-        x = sign_over_share * y
-    if estimator == "adjusted":
-        groups = groups_of(len(y), cross_fit, folds=folds, refits=refits, units=units)
-        counted = contributions(groups, cross_fit, refits=refits)
-        predicted = _predictions(a, y, _numbered(queries, len(y)), counted, groups, cross_fit)
-        x = predicted[:, 0] - predicted[:, 1] + sign_over_share * (y - np.where(a, predicted[:, 0], predicted[:, 1]))
-    return Estimate.of(x, np.repeat(sign_over_share, y.astype(np.int64)), largest_weight=1 / shares.min(), units=units)
+        return sign_over_share * y, sign_over_share
+    groups = groups_of(len(y), cross_fit, folds=folds, refits=refits, units=units)
+    counted = contributions(groups, cross_fit, refits=refits)
+    predicted = _predictions(a, y, _numbered(queries, len(y)), counted, groups, cross_fit)
+    surprise = y - np.where(a, predicted[:, 0], predicted[:, 1])
+    return predicted[:, 0] - predicted[:, 1] + sign_over_share * surprise, sign_over_share
 
 
 def _numbered(queries: ArrayLike | None, n: int) -> IntArray:
@@ -77,13 +78,15 @@ def _predictions(
     """Clicks to be expected of A and of B on each impression's query, from impressions that may be used for its group."""
     n_cells = 2 * (int(queries.max()) + 1)
     cells = 2 * queries + ~a
-    parts = []
-    for group in range(counted.max() + 1):
+    n_groups = int(counted.max()) + 1
+
+    def counted_in(group: int) -> FloatArray:
         rows = counted == group
         sums = (np.ones(rows.sum()), y[rows], y[rows] ** 2)
-        parts.append(np.stack([weighted_counts(cells[rows], s, n_cells) for s in sums]))
-    by_cell = np.stack([_expected_clicks(sums) for sums in training_sums(parts, cross_fit)])
-    return np.asarray(by_cell.reshape(len(parts), -1, 2)[groups, queries])
+        return np.stack([weighted_counts(cells[rows], s, n_cells) for s in sums])
+
+    by_cell = np.stack([_expected_clicks(sums) for sums in training_sums(counted_in, n_groups, cross_fit)])
+    return np.asarray(by_cell.reshape(n_groups, -1, 2)[groups, queries])
 
 
 def _expected_clicks(sums: FloatArray) -> FloatArray:

@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,7 @@ from ranktrial import checks
 from ranktrial.arrays import IntArray
 from ranktrial.inference.intervals import first_seen
 
+T = TypeVar("T", bound=Any)
 CROSS_FITS = ("folds", "past")
 FIRST_REFIT = 100
 
@@ -51,14 +52,17 @@ def _first_of_unit(units: ArrayLike) -> IntArray:
     return np.asarray(first[place])
 
 
-def training_sums(parts: Sequence[Any], cross_fit: str) -> list[Any]:
-    """For each group what may be used to value it, given what each group adds up to (anything with + and -)."""
+def training_sums(part: Callable[[int], T], n: int, cross_fit: str) -> Iterator[T]:
+    """For each of n groups what may be used to value it, given what a group adds up to (anything with + and -)."""
     if cross_fit == "folds":
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        return [total - part for part in parts]
-    sums = [parts[0] - parts[0]]
-    for part in parts[:-1]:
-        sums.append(sums[-1] + part)
-    return sums
+        total = part(0)
+        for number in range(1, n):
+            total = total + part(number)
+        for number in range(n):
+            yield total - part(number)
+        return
+    before = part(0) - part(0)
+    for number in range(n):
+        yield before
+        if number < n - 1:
+            before = before + part(number)

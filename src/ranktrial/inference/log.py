@@ -1,54 +1,80 @@
-"""What was shown and clicked? A log of impressions, and whether it fits the pair and the policies said to have shown it."""
+"""A log: what was shown, by which design, and what was clicked. The one input of every estimate, wherever it comes from.
+
+A *design* is what decided about an impression: a query, two ranked lists, and the rankings that could be shown with their
+probabilities. Its candidates are *slots*, numbered through over all designs; its rankings are *rows* of one table of slots. A
+simulated run, a live trial and a file differ in who fills these arrays.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, weighted_counts
-from ranktrial.inference.cross_fitting import contributions, groups_of
-from ranktrial.rankings import LoggingPolicy, Pair, PlackettLuce
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
+from ranktrial.inference import log_sources
+from ranktrial.position_bias import Counts
+from ranktrial.rankings import Mixture, Pair, PlackettLuce, draw_impressions
+from ranktrial.rankings._kernels import exposures
+from ranktrial.seeds import Seed
+from ranktrial.users import User
 
+Policy = Mixture | PlackettLuce
 GROUPS = 20  # of units, for jackknives
-PLAIN = 2  # the last two rankings of every design are A's own and B's own
+PLAIN = 2  # where designs hold plain traffic, their last two rankings are A's own and B's own
+
+
+class Members(NamedTuple):
+    """Places of a document in two lists: a row for each (document, rank in A, rank in B) that occurs, by document."""
+
+    of_slot: IntArray
+    document: IntArray
+    rank_a: IntArray
+    rank_b: IntArray
 
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """One version's impressions, in order of time, and the designs that showed them.
+    """Impressions in order of time, and the designs that showed them.
 
-    Designs are flattened: candidates of design j are *slots* ``slot_offsets[j]:slot_offsets[j + 1]``, its rankings rows
-    ``row_offsets[j]:row_offsets[j + 1]``.
+    Made by ``Log.of`` from arrays, ``Log.simulated`` from users, ``Log.from_records`` and ``Log.read`` from what a site has
+    logged, ``Trial.log`` from the store of a live trial.
 
     Attributes:
-        queries: Text of each query.
+        k: Ranks that count.
+        queries: Name of each query.
+        documents: Id of each (query, document), by query.
+        document_query: Query of each.
         query: Query of each design.
-        slot_offsets: See above.
+        slot_offsets: Candidates of design j are slots ``slot_offsets[j]:slot_offsets[j + 1]``.
         document: Number of each slot's (query, document), the same in all designs.
-        document_query: Query of each (query, document).
-        rank_a: Rank of each slot in A's list, k if A does not show it; rank_b in B's.
-        row_offsets: See above.
+        rank_a: Rank from 0 of each slot in A's list, k or more if A does not show it; rank_b in B's.
+        row_offsets: Rankings of design j are rows ``row_offsets[j]:row_offsets[j + 1]``.
         rankings: Slot at each rank of each row, -1 where nothing stands.
-        weights: Probability of each row within its design.
+        weights: Probability of each row within its design; nan where they cannot be listed (see ``given_placement``).
         design: Of each impression.
         row: That was shown.
-        unit: Number of its unit.
+        unit: Number of its unit: whoever the draw belongs to.
         time: In microseconds.
         clicks: Which ranks of it were clicked, ``(impressions, k)``.
-        left_out: What is in the store but not in these arrays, and how often.
-        position: Last rows of the store that were read.
+        plain: Whether the last two rows of every design are A's own list and B's own: plain A/B traffic.
+        theta: Position bias, where it is known.
+        given_placement: P(slot at rank), where a policy has too many rankings to list them.
+        left_out: What was logged but is not in these arrays, and how often.
     """
 
     k: int
-    queries: tuple[str, ...]
+    queries: Sequence[Hashable]
+    documents: Sequence[Hashable]
+    document_query: IntArray
     query: IntArray
     slot_offsets: IntArray
     document: IntArray
-    document_query: IntArray
     rank_a: IntArray
     rank_b: IntArray
     row_offsets: IntArray
@@ -59,11 +85,121 @@ class Log:
     unit: IntArray
     time: IntArray
     clicks: BoolArray
-    left_out: dict[str, int]
-    position: tuple[int, ...]
+    plain: bool = False
+    theta: FloatArray | None = None
+    given_placement: FloatArray | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    # --- where logs come from -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(
+        cls,
+        pair: Pair,
+        policies: Policy | Sequence[Policy],
+        rankings: ArrayLike,
+        clicks: ArrayLike,
+        *,
+        versions: ArrayLike | None = None,
+        units: ArrayLike | None = None,
+        times: ArrayLike | None = None,
+    ) -> Log:
+        """From arrays: impressions of a pair's queries, shown by one policy or several, one after the other.
+
+        Args:
+            pair: The two rankers; if it knows the position bias, so does the log.
+            policies: What decided about impressions: a ``Mixture`` or ``PlackettLuce``, or one for each version.
+            rankings: Documents shown (the pair's numbers), ``(impressions, k)``, -1 past the end of a short page.
+            clicks: Which of them were clicked.
+            versions: Which of the policies showed each impression, counted from 0.
+            units: Whose impression each is (users, sessions; any names); by default each is its own.
+            times: In microseconds; by default their order.
+
+        >>> pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1.0, 0.5])
+        >>> even = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents)
+        >>> Log.of(pair, even, [[0, 1], [1, 0]], [[True, False], [False, False]])
+        Log(impressions=2, clicks=1, queries=1, designs=1, k=2)
+        """
+        table, flags = log_sources.checked_impressions(rankings, clicks)
+        known = log_sources.checked_policies(policies, pair)
+        n = len(table)
+        if n == 0:
+            raise ValueError("the log is empty")
+        if table.shape[1] != pair.k:
+            raise ValueError(f"the log shows {table.shape[1]} ranks, the pair k = {pair.k}")
+        which = np.zeros(n, np.int64) if versions is None else np.asarray(versions, np.int64)
+        if which.shape != (n,):
+            raise ValueError(f"{len(which)} versions for {n} impressions, must be one each")
+        if which.min() < 0 or which.max() >= len(known):
+            raise ValueError(f"the log has versions {which.min()} to {which.max()}, but {len(known)} policies")
+        queries = log_sources.queries_of(table, pair)
+        return cls(**log_sources.of_pair(pair, known, which, queries, table, flags, units, times))
+
+    @classmethod
+    def simulated(
+        cls,
+        pair: Pair,
+        policies: Policy | Sequence[Policy],
+        user: User,
+        impressions: int | Sequence[int],
+        *,
+        seed: Seed,
+        units: ArrayLike | None = None,
+    ) -> Log:
+        """Users who come to a pair's queries, uniformly, and click on what the policies show, so many impressions each.
+
+        >>> from ranktrial.users import position_based
+        >>> pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1.0, 0.5])
+        >>> even = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents)
+        >>> len(Log.simulated(pair, even, position_based([0.5, 0.1], [1.0, 0.5]), 1000, seed=1))
+        1000
+        """
+        known = log_sources.checked_policies(policies, pair)
+        sizes = [impressions] if isinstance(impressions, int) else list(impressions)
+        if len(sizes) != len(known):
+            raise ValueError(f"{len(sizes)} numbers of impressions for {len(known)} policies, must be one each")
+        drawn = draw_impressions(known, user, sizes, seed=seed)
+        versions = np.repeat(np.arange(len(known)), sizes)
+        arrays = log_sources.of_pair(
+            pair, known, versions, drawn.queries, drawn.rankings, drawn.clicks, units, None, drawn.rows
+        )
+        return cls(**arrays)
+
+    @classmethod
+    def from_records(cls, records: Iterable[Mapping[str, Any]], k: int) -> Log:
+        """From what a site has logged, a mapping for each impression:
+
+        * ``query``, and ``a`` and ``b``: the ids that both rankers returned for it, from the top;
+        * ``shown``: the ids on the page; ``clicked``: those of them that were clicked;
+        * ``rankings``: what could have been shown, as pairs (ids, probability). Without it the log is that of an A/B test:
+          A's list or B's, with probability ``split`` (0.5) of A's; ``arm`` ("a" or "b") says which, where both are the same;
+        * ``unit`` and ``time`` (seconds), if known.
+
+        >>> search = {"query": "shoes", "a": ["x", "y"], "b": ["y", "z"]}
+        >>> log = Log.from_records([{**search, "shown": ["x", "y"], "clicked": ["y"]}, {**search, "shown": ["y", "z"]}], k=2)
+        >>> log, log.arm
+        (Log(impressions=2, clicks=1, queries=1, designs=1, k=2), array([ 1, -1]))
+        """
+        return cls(**log_sources.of_records(records, k))
+
+    @classmethod
+    def read(cls, file: str | Path, k: int) -> Log:
+        """``from_records`` of a file of JSON lines."""
+        return cls.from_records(log_sources.json_lines(Path(file)), k)
+
+    def take(self, impressions: BoolArray | IntArray) -> Log:
+        """The same log of some impressions only."""
+        columns = {name: getattr(self, name)[impressions] for name in ("design", "row", "unit", "time", "clicks")}
+        return replace(self, **columns)
+
+    # --- what it says -------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.design)
+
+    def __repr__(self) -> str:
+        counts = f"impressions={len(self):,}, clicks={int(self.clicks.sum()):,}, queries={len(self.queries):,}"
+        return f"Log({counts}, designs={self.n_designs:,}, k={self.k})"
 
     @property
     def n_designs(self) -> int:
@@ -81,19 +217,12 @@ class Log:
 
     @cached_property
     def displays(self) -> tuple[IntArray, IntArray]:
-        """The rankings that were shown at least once, and which of them each impression showed."""
-        rows, display = np.unique(self.row, return_inverse=True)
-        return self.rankings[rows], display
+        """The rows that were shown at least once, and which of them each impression showed."""
+        return np.unique(self.row, return_inverse=True)
 
     @cached_property
     def design_of_slot(self) -> IntArray:
         return np.repeat(np.arange(self.n_designs), np.diff(self.slot_offsets))
-
-    @cached_property
-    def past(self) -> tuple[IntArray, IntArray]:
-        """The stretch of the log before which each impression's guess must be made, and the one that it is counted in."""
-        before = groups_of(len(self), "past", folds=2, refits=None, units=self.unit)
-        return before, contributions(before, "past", refits=None)
 
     @cached_property
     def drawn(self) -> IntArray:
@@ -106,98 +235,101 @@ class Log:
     @cached_property
     def placement(self) -> FloatArray:
         """P(slot at rank) under its design, exactly: ``(slots, k)``."""
+        if self.given_placement is not None:
+            return self.given_placement
         filled = self.rankings >= 0
         cells = (self.rankings * self.k + np.arange(self.k))[filled]
         weights = np.broadcast_to(self.weights[:, None], filled.shape)[filled]
         return weighted_counts(cells, weights, self.n_slots * self.k).reshape(self.n_slots, self.k)
 
+    def exposure(self, theta: FloatArray) -> FloatArray:
+        """rho of each slot: the probability that it is examined under its design."""
+        if self.given_placement is not None:
+            return np.asarray(self.given_placement @ theta)
+        rho = np.zeros(self.n_slots)
+        exposures(self.rankings, self.weights, theta, rho)
+        return rho
+
+    def list_exposures(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """P(examined) of each slot in A's list and in B's."""
+        padded = np.append(theta, 0.0)
+        return padded[np.minimum(self.rank_a, self.k)], padded[np.minimum(self.rank_b, self.k)]
+
     @cached_property
     def arm(self) -> IntArray:
         """Which plain list each impression was drawn as: 1 is A's own, -1 B's own, 0 neither."""
+        if not self.plain:
+            return np.zeros(len(self), np.int64)
         from_end = self.row_offsets[self.design + 1] - self.row
         return np.where(from_end > PLAIN, 0, np.where(from_end == 2, 1, -1))
 
     @cached_property
+    def plain_shares(self) -> FloatArray:
+        """Probabilities of A's own list and of B's own, for each design: ``(designs, 2)``."""
+        if not self.plain:
+            return np.zeros((self.n_designs, 2))
+        last = self.row_offsets[1:] - 1
+        return np.stack([self.weights[last - 1], self.weights[last]], axis=1)
+
+    @cached_property
     def group(self) -> IntArray:
-        """The part of the log that each unit belongs to, for jackknives and cross-fitting."""
-        return np.asarray(self.unit.view(np.uint64) % np.uint64(GROUPS), np.int64)
+        """The part of the log that each unit belongs to, for jackknives."""
+        return np.asarray(self.unit.astype(np.int64).view(np.uint64) % np.uint64(GROUPS), np.int64)
 
+    @cached_property
+    def shows(self) -> FloatArray:
+        """Results shown at each rank, over all impressions."""
+        rows, display = self.displays
+        return np.asarray(np.bincount(display, minlength=len(rows)) @ (self.rankings[rows] >= 0), np.float64)
 
-@dataclass(frozen=True, eq=False)
-class ClickLog:
-    """Impressions in the order they came.
+    def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> tuple[list[Counts], IntArray]:
+        """Counts of each group of units, and the group of each impression."""
+        group = np.asarray(self.unit.astype(np.int64).view(np.uint64) % np.uint64(groups), np.int64)
+        return [self.counts(group == g, clicked_only=clicked_only) for g in range(groups)], group
 
-    Attributes:
-        rankings: Documents shown, ``(impressions, k)``, NO_DOCUMENT past the end of a short page.
-        clicks: Which of them were clicked.
-        versions: Which policy showed each impression, counted from 0.
-    """
+    @cached_property
+    def members(self) -> Members:
+        """The places in both lists that documents have: what a guess of relevance can tell apart."""
+        width = int(max(self.rank_a.max(initial=0), self.rank_b.max(initial=0))) + 1
+        keys, of_slot = np.unique((self.document * width + self.rank_a) * width + self.rank_b, return_inverse=True)
+        document, ranks = np.divmod(keys, width * width)
+        return Members(of_slot, document, *np.divmod(ranks, width))
 
-    rankings: DocumentArray
-    clicks: BoolArray
-    versions: IntArray
+    def counts(self, impressions: BoolArray | None = None, *, clicked_only: bool = False) -> Counts:
+        """Shows and clicks per (query, document) and rank, with what the designs expected; of some impressions or all.
 
-    @classmethod
-    def of(cls, rankings: ArrayLike, clicks: ArrayLike, versions: ArrayLike | None = None) -> ClickLog:
-        """Checked: shapes agree, nothing is clicked where nothing is shown."""
-        given = np.asarray(rankings)
-        if given.size and not np.issubdtype(given.dtype, np.integer):
-            raise ValueError(f"rankings hold {given.dtype}, must hold document ids (whole numbers)")
-        table, flags = given.astype(np.int32), np.asarray(clicks, bool)
-        if table.ndim != 2 or table.shape != flags.shape:
-            raise ValueError(f"rankings are {table.shape}, clicks {flags.shape}: must be the same (impressions, k)")
-        hollow = np.argwhere(flags & (table == NO_DOCUMENT))
-        if len(hollow):
-            raise ValueError(f"impression {hollow[0][0]}: a click at rank {hollow[0][1] + 1}, where nothing was shown")
-        strange = np.argwhere(table < NO_DOCUMENT)
-        if len(strange):
-            raise ValueError(f"impression {strange[0][0]}: document {table[tuple(strange[0])]}, must be at least -1")
-        ordered = np.sort(table, axis=1)
-        twice = np.argwhere((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NO_DOCUMENT))
-        if len(twice):
-            raise ValueError(f"impression {twice[0][0]}: document {ordered[twice[0][0], twice[0][1]]} is shown twice")
-        which = np.zeros(len(table), np.int64) if versions is None else np.asarray(versions, np.int64)
-        if which.shape != (len(table),):
-            raise ValueError(f"{len(which)} versions for {len(table)} impressions, must be one each")
-        return cls(table, flags, which)
+        ``clicked_only`` leaves out documents that the log never clicks: they tell estimators that eliminate relevance nothing.
+        """
+        inside = np.ones(len(self), bool) if impressions is None else impressions
+        k, n = self.k, len(self.document_query)
+        ranks = np.arange(k)
+        per_design = np.bincount(self.design[inside], minlength=self.n_designs)
+        use_slot = per_design[self.design_of_slot] > 0
+        if clicked_only:
+            ever = np.zeros(n, bool)
+            ever[self.document[self.clicked[2]]] = True
+            use_slot &= ever[self.document]
+        slots = np.flatnonzero(use_slot)
+        documents, row = np.unique(self.document[slots], return_inverse=True)
+        row_of = np.full(n + 1, -1)  # the last for where nothing stands
+        row_of[documents] = np.arange(len(documents))
 
-    def __len__(self) -> int:
-        return len(self.rankings)
+        def table(cells: IntArray, weights: FloatArray) -> FloatArray:
+            return weighted_counts(cells.ravel(), weights.ravel(), len(documents) * k).reshape(-1, k)
 
-
-def checked_queries(log: ClickLog, pair: Pair, policies: Sequence[LoggingPolicy]) -> IntArray:
-    """The query of each impression; refuses logs that do not fit the pair or the policies."""
-    if len(log) == 0:
-        raise ValueError("the log is empty")
-    if log.rankings.shape[1] != pair.k:
-        raise ValueError(f"the log shows {log.rankings.shape[1]} ranks, the pair k = {pair.k}")
-    if log.versions.min() < 0 or log.versions.max() >= len(policies):
-        raise ValueError(
-            f"the log has versions {log.versions.min()} to {log.versions.max()}, but {len(policies)} policies"
+        expected = self.placement[slots] * per_design[self.design_of_slot[slots]][:, None]
+        rows, display = self.displays
+        shown, times = np.unique(display[inside], return_counts=True)
+        standing = row_of[np.append(self.document, n)[self.rankings[rows[shown]]]]
+        use = standing >= 0
+        impression, rank, slot = self.clicked
+        hit = inside[impression]
+        clicked = row_of[self.document[slot[hit]]] * k + rank[hit]
+        return Counts(
+            n,
+            documents,
+            table((standing * k + ranks)[use], np.broadcast_to(times[:, None], use.shape)[use].astype(np.float64)),
+            table(clicked, np.ones(len(clicked))),
+            self.document_query[documents],
+            table((row * k)[:, None] + ranks, expected),
         )
-    if log.rankings.max() >= pair.n_documents:
-        raise ValueError(f"the log shows document {log.rankings.max()}, the pair has {pair.n_documents}")
-    for version, policy in enumerate(policies):
-        if (policy.n_documents, policy.k) != (pair.n_documents, pair.k):
-            raise ValueError(
-                f"policy {version} shows {policy.k} of {policy.n_documents} documents, the pair {pair.k} of {pair.n_documents}"
-            )
-        if isinstance(policy, PlackettLuce) and not np.array_equal(policy.offsets, pair.offsets):
-            raise ValueError(f"policy {version} divides the documents among queries otherwise than the pair")
-    return _queries_of(log, pair)
-
-
-def _queries_of(log: ClickLog, pair: Pair) -> IntArray:
-    """The query of each impression, from its documents, which must all belong to it."""
-    first = log.rankings[:, 0]
-    if np.any(first == NO_DOCUMENT):
-        raise ValueError(f"impression {int(np.argmax(first == NO_DOCUMENT))} shows nothing")
-    queries = np.searchsorted(pair.offsets, first, side="right") - 1
-    inside = (log.rankings >= pair.offsets[queries][:, None]) & (log.rankings < pair.offsets[queries + 1][:, None])
-    foreign = np.argwhere(~inside & (log.rankings != NO_DOCUMENT))
-    if len(foreign):
-        at, rank = foreign[0]
-        raise ValueError(
-            f"impression {at} of query {queries[at]} shows document {log.rankings[at, rank]} of another query"
-        )
-    return np.asarray(queries, np.int64)

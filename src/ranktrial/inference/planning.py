@@ -30,12 +30,10 @@ from scipy import optimize, stats
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, sum_by_group
 from ranktrial.design.closed_form import Price, closed_form, price
-from ranktrial.design.network_policy import Objective, ips_variance
 from ranktrial.inference.intervals import asymptotic_radius
 from ranktrial.methods import (
     AB,
     Counterfactual,
-    Displays,
     LogOpt,
     Method,
     Optimized,
@@ -43,15 +41,10 @@ from ranktrial.methods import (
     TeamDraft,
     TooManyDisplaysError,
 )
-from ranktrial.methods.closed_form_run import design, valued
-from ranktrial.rankings import Mixture, Moments, Pair, exposure_of
-from ranktrial.rankings._kernels import linear_moments
-from ranktrial.rankings.lists import user_arrays
-from ranktrial.rankings.values import RANK_AWARE_GUESSES
+from ranktrial.rankings import Moments, Pair, exposure_of
 from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User, position_based, rank_decay
 
-STRATIFIED = "A/B, stratified by query"
 FLOORS = (0.0, 0.5, 1.0)
 USERS_TO_PRICE = 10
 WORTH_IT = 1.1  # a smaller gain over A/B is called none
@@ -113,6 +106,7 @@ class PlannedMethod:
 
     Attributes:
         method: As it is written.
+        is_ab: An A/B test, however it is evaluated: what other methods are measured against.
         tends_to_delta: The estimate tends to Delta; False for interleaving.
         variance: Of the value x of one impression.
         outcome: What the estimate tends to where the better ranker is better by delta; of many users the median. Negative
@@ -127,6 +121,7 @@ class PlannedMethod:
     """
 
     method: str
+    is_ab: bool
     tends_to_delta: bool
     variance: float
     outcome: float
@@ -135,11 +130,6 @@ class PlannedMethod:
     detectable: float | None
     ctr: float
     wrong: float
-
-    @property
-    def is_ab(self) -> bool:
-        """An A/B test, however it is evaluated: what other methods are measured against."""
-        return self.method.startswith(("AB(", "A/B"))
 
 
 @dataclass(frozen=True)
@@ -265,7 +255,7 @@ def plan(
     Args:
         user: A user; or zeta, one number per document; or a ``ClickRate`` (or one zeta for all documents, which is the
             same) where nothing is known of documents.
-        methods: By default ``planned_methods()`` and an A/B test stratified by query, which only comes with them.
+        methods: By default ``planned_methods()``.
         delta: The smallest difference that matters, in clicks per impression; by default the difference under the user.
         impressions: For the smallest detectable difference.
         users: How many users to judge interleaving on where only a ``ClickRate`` is known.
@@ -282,10 +272,10 @@ def plan(
     ctr_a, ctr_b = pair.ctr(known)
     truth = ctr_a - ctr_b if one else None
     delta = _checked_delta(delta, truth)
-    chosen: list[Method | str] = [STRATIFIED, *planned_methods()] if methods is None else list(methods)
+    chosen = planned_methods() if methods is None else list(methods)
     judges = [known] if one else []
-    priced = any(isinstance(method, LogOpt) and method.policy == "closed-form" for method in chosen)
-    if not one and (priced or any(not _tends_to_delta(method) for method in chosen)):
+    priced = any(method.needs_position_bias and method.runs_live for method in chosen)
+    if not one and (priced or any(not method.tends_to_delta for method in chosen)):
         judges = plausible_users(pair, known, delta, users, seed=seed)
     needs = _Needs(delta, power, level, impressions)
     disagreement = exposure_disagreement(pair)
@@ -294,10 +284,10 @@ def plan(
         if progress is not None:
             progress(done, len(chosen))
         try:
-            if _tends_to_delta(method):
-                rows.append(needs.of_estimate(str(method), _moments(method, pair, known)))
+            if method.tends_to_delta:
+                rows.append(needs.of_estimate(method, _moments(method, pair, known)))
             elif judges:
-                rows.append(needs.of_outcomes(str(method), _outcomes(method, pair, judges, seed)))
+                rows.append(needs.of_outcomes(method, _outcomes(method, pair, judges, seed)))
             else:
                 left_out.append(f"{method}: no plausible users make a difference of {delta:g} between these lists")
         except TooManyDisplaysError as problem:
@@ -322,8 +312,9 @@ def plan(
 
 def planned_methods() -> list[Method]:
     """What is planned unless methods are named."""
-    counterfactual = [Counterfactual(logging="ab"), LogOpt(), LogOpt(estimate="rank-aware")]
-    return [AB(), AB(estimate="means"), *counterfactual, TeamDraft(), Probabilistic(), Optimized()]
+    ab = [AB(estimate=estimate) for estimate in ("adjusted", "weighted", "means")]
+    counterfactual = [Counterfactual(logging="ab"), LogOpt(), LogOpt(estimate="ips", floor=0, holdback=0)]
+    return [*ab, *counterfactual, TeamDraft(), Probabilistic(), Optimized()]
 
 
 def exposure_disagreement(pair: Pair) -> FloatArray:
@@ -369,30 +360,6 @@ def anytime_factor(*, power: float = 0.8, level: float = 0.95) -> float:
         return float(radius + quantile * spread / np.sqrt(n) - 1)
 
     return float(optimize.brentq(short, 0.1, 1e4))
-
-
-def stratified_ab(pair: Pair, user: User) -> Moments:
-    """An A/B test of equal arms compared query by query, as with a perfect regression adjustment; x to first order.
-
-    Where a query comes many times this is what A/B can do at best: what queries differ in costs it nothing.
-    """
-    variance, clicks = 0.0, []
-    for table in (pair.top_a, pair.top_b):
-        first, second = linear_moments(table, np.ones(table.shape), *user_arrays(user)).T
-        variance += 2 * float((second - first**2).mean())
-        clicks.append(first)
-    differences = clicks[0] - clicks[1]
-    return Moments(float(differences.mean()), variance + float(differences.var()), float(np.mean(clicks)))
-
-
-def closed_form_displays(method: LogOpt, pair: Pair, ctr: float) -> Displays:
-    """What LogOpt in closed form shows with position bias known and relevance guessed as one number from the clicks per
-    impression: what it fits to clicks later can only do better."""
-    theta = pair.known_theta
-    examined = (np.stack([pair.top_a, pair.top_b]) != NO_DOCUMENT) @ theta
-    guess = float(np.clip(ctr / examined.mean(), *RANK_AWARE_GUESSES))
-    policy = design(method, pair, theta, mean_relevance=guess)
-    return valued(method, pair, policy, theta, None if method.estimate == "ips" else guess)
 
 
 def floor_prices(pair: Pair, users: Sequence[User]) -> tuple[tuple[float, Price], ...]:
@@ -461,22 +428,24 @@ class _Needs:
     level: float
     traffic: int | None
 
-    def of_estimate(self, method: str, moments: Moments) -> PlannedMethod:
+    def of_estimate(self, method: Method, moments: Moments) -> PlannedMethod:
         detectable = None
         if self.traffic is not None:
             detectable = float(_z(self.power, self.level) * np.sqrt(moments.variance / self.traffic))
         fixed = self._fixed(moments.variance, self.delta)
         return PlannedMethod(
-            method, True, moments.variance, self.delta, fixed, self._anytime(fixed), detectable, moments.ctr, 0.0
-        )
+            str(method), _is_ab(method), True, moments.variance, self.delta, fixed, self._anytime(fixed), detectable,
+            moments.ctr, 0.0,
+        )  # fmt: skip
 
-    def of_outcomes(self, method: str, outcomes: Sequence[tuple[float, Moments]]) -> PlannedMethod:
+    def of_outcomes(self, method: Method, outcomes: Sequence[tuple[float, Moments]]) -> PlannedMethod:
         """From the true difference and the moments of x under each of many users; numbers are medians."""
         towards = np.array([_scaled(moments.mean, truth, self.delta) for truth, moments in outcomes])
         variances = [moments.variance for _, moments in outcomes]
         fixed = float(np.median([self._fixed(variance, mean) for variance, mean in zip(variances, towards)]))
         return PlannedMethod(
-            method,
+            str(method),
+            False,
             False,
             float(np.median(variances)),
             float(np.median(towards)),
@@ -525,40 +494,28 @@ def _checked_delta(delta: float | None, truth: float | None) -> float:
     return abs(truth)
 
 
-def _tends_to_delta(method: Method | str) -> bool:
-    return isinstance(method, (AB, Counterfactual, LogOpt, str))
+def _is_ab(method: Method) -> bool:
+    return sum(method.plain_shares) == 1 and not method.needs_position_bias
 
 
-def _moments(method: Method | str, pair: Pair, user: User) -> Moments:
-    if method == STRATIFIED:
-        return stratified_ab(pair, user)
-    assert isinstance(method, Method)
-    if isinstance(method, LogOpt) and method.policy == "closed-form" and method.relevance != "true":
-        return closed_form_displays(method, pair, float(np.mean(pair.ctr(user)))).moments(user)
-    if isinstance(method, Counterfactual):
-        if method.clip is not None:
-            raise ValueError(f"{method} does not tend to Delta, because it cuts off weights, so it cannot be planned")
-        if method.propensities == "observed":
-            raise ValueError(f"{method} gives single impressions no value of their own, so it cannot be planned")
-        policy = method.policy(pair)
-        if not isinstance(policy, Mixture) and method.clip is None and user.reads_on:
-            theta, truth = pair.known_theta, pair.delta(user)
-            value = ips_variance(policy, Objective(pair, theta, user.zeta, pair.lam(theta), truth), samples=200)
-            return Moments(truth, value.value, float(policy.exposure(theta) @ user.zeta / pair.n_queries))
+def _moments(method: Method, pair: Pair, user: User) -> Moments:
+    if not method.averages_impressions and not _is_ab(method):
+        raise ValueError(f"{method} gives single impressions no value of their own, so it cannot be planned")
     try:
-        return method.moments(pair, user)
+        return method.planned_moments(pair, user)
     except NotImplementedError:
         raise ValueError(f"{method} changes what it shows on the way, so it cannot be planned beforehand") from None
 
 
-def _outcomes(method: Method | str, pair: Pair, users: Sequence[User], seed: Seed) -> list[tuple[float, Moments]]:
+def _outcomes(method: Method, pair: Pair, users: Sequence[User], seed: Seed) -> list[tuple[float, Moments]]:
     """The true difference and the moments of x under each user."""
-    assert isinstance(method, Method)
+    if method.needs_position_bias:
+        raise ValueError(f"{method} does not tend to Delta, because it cuts off weights, so it cannot be planned")
     shift: Callable[[Moments], Moments] = lambda moments: moments  # noqa: E731
     try:
         displays = method.displays(pair)
     except TooManyDisplaysError:
-        if not isinstance(method, Probabilistic):
+        if not method.draws_displays:
             raise
         displays = method.sampled_displays(pair, max(MOST_SAMPLED // (pair.n_queries * len(users)), 4), seed=seed)
         # Clicks that do not depend on documents favour nobody: what they do favour is the luck of the displays drawn.

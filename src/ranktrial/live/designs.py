@@ -1,4 +1,4 @@
-"""What may be shown for one query, and with what probability? The closed form plus plain A/B traffic, as one mixture.
+"""Designs: what may be shown for one query and its two lists, and with what probability, as one mixture of rankings.
 
 The hold-back is nothing but two more rankings of the mixture, A's and B's own, so every impression has one exact
 probability and all of them count in the estimate. An A/B test is the mixture of these two alone. The whole mixture is
@@ -20,10 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import FloatArray
-from ranktrial.design.closed_form import closed_form_query
-from ranktrial.inference.log import PLAIN
-
-NOTHING = 255  # of a slot: nothing stands there
+from ranktrial.inference.log_sources import NOTHING
+from ranktrial.methods import Beliefs, LogOpt, Method
 
 ENDED = "\0 the end of a list"
 Slots = NDArray[np.uint8]
@@ -42,7 +40,8 @@ class Design:
         bias: Number of the theta it was made with.
         documents: Id of each candidate.
         a: Slots of A's top k; b: of B's.
-        rankings: What may be shown, ``(rankings, k)`` slots, NOTHING past the end; the last two are A's own and B's own.
+        rankings: What may be shown, ``(rankings, k)`` slots, NOTHING past the end; where there is plain traffic the last two
+            are A's own and B's own.
         weights: Probability of each.
         below: Documents that can only stand below the top k; where a design was stored, their check sums.
     """
@@ -140,48 +139,32 @@ def checksum(document: str) -> int:
 
 
 def make_design(
-    query: str,
-    a: Sequence[str],
-    b: Sequence[str],
-    theta: FloatArray,
-    *,
-    bias: int,
-    floor: float,
-    plain: tuple[float, float],
+    query: str, a: Sequence[str], b: Sequence[str], method: Method, beliefs: Beliefs, *, bias: int = 0
 ) -> Design:
-    """The design for two lists without repetition; ``plain`` are the shares of A's own and B's own list.
+    """The design for two lists without repetition; ``bias`` is the number under which the store has the beliefs.
 
-    >>> design = make_design("q", ["x", "y"], ["y", "x"], np.array([1, 0.5]), bias=0, floor=0, plain=(0.25, 0.25))
+    >>> from ranktrial.methods import LogOpt
+    >>> method = LogOpt(floor=0, holdback=0.5, estimate="ips")
+    >>> design = make_design("q", ["x", "y"], ["y", "x"], method, Beliefs(np.array([1, 0.5])))
     >>> [("".join(design.top(row)), round(float(weight), 9)) for row, weight in enumerate(design.weights)]
     [('xy', 0.25), ('yx', 0.25), ('xy', 0.25), ('yx', 0.25)]
     """
-    k = len(theta)
+    k = len(beliefs.theta)
     slot_of: dict[str, int] = {}
-    slots = [[slot_of.setdefault(d, len(slot_of)) for d in ranked[:k]] for ranked in (a, b)]
-    designed = 1 - plain[0] - plain[1]
-    if designed > 0 and slot_of:
-        numbers = [np.array(some, np.int32) for some in slots]
-        rankings, weights = closed_form_query(numbers[0], numbers[1], theta, floor=floor)
-    else:
-        rankings, weights = np.empty((0, k), np.int32), np.empty(0)
-    table = np.full((len(rankings) + PLAIN, k), NOTHING, np.uint8)
-    table[:-PLAIN] = rankings.astype(np.uint8)  # -1 becomes NOTHING
-    shares = np.empty(len(table))
-    shares[:-PLAIN] = weights * (designed / weights.sum()) if len(weights) else weights
-    shares[-PLAIN:] = plain
-    own = [np.array(some, np.uint8) for some in slots]
-    for row, some in zip((-2, -1), own):
-        table[row, : len(some)] = some
+    slots = [np.array([slot_of.setdefault(d, len(slot_of)) for d in ranked[:k]], np.int32) for ranked in (a, b)]
+    rankings, weights = method.query_policy(slots[0], slots[1], beliefs)
     below = tuple(
         {*a[k:], *b[k:]}.difference(slot_of)
     )  # a tuple of texts is nothing to the garbage collector, a set is
-    return Design(query, bias, tuple(slot_of), own[0], own[1], table, shares, below)
+    own = [some.astype(np.uint8) for some in slots]
+    # -1 becomes NOTHING
+    return Design(query, bias, tuple(slot_of), own[0], own[1], rankings.astype(np.uint8), weights, below)
 
 
 @cache
 def warm_up() -> None:
     """Compile, once in a process, so that the first request does not wait for it."""
-    make_design("q", ["a", "b"], ["b", "a"], np.array([1.0, 0.5]), bias=0, floor=0.5, plain=(0.1, 0.1))
+    make_design("q", ["a", "b"], ["b", "a"], LogOpt(), Beliefs(np.array([1.0, 0.5])))
 
 
 def page_of(top: Sequence[str], a: Sequence[str], b: Sequence[str], k: int, offset: int, size: int | None) -> list[str]:

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TypeVar
 
-import numpy as np
-
 from ranktrial.live import tokens
 from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of
 from ranktrial.live.guardrails import SLOW
@@ -27,7 +25,6 @@ from ranktrial.live.stores.base import Bias, Impression, Overloaded, Store, Stor
 
 T = TypeVar("T")
 Ids = Sequence[str | int]
-LEAST_THETA = 0.01  # in a design: a rank without clicks so far may get some
 DONE = Stored.already()
 
 
@@ -88,7 +85,7 @@ class Drawing:
         self.secret, self.bias, self.stopped = secret, bias, stopped
         self.nanoseconds: deque[int] = deque(maxlen=10_000)
         self._store, self._version, self.config = store, version, config
-        self._plain = config.plain
+        self._method = config.comparison
         self._clock, self._cache_size = clock, cache_size
         self._latest = 0
         self._lock = threading.Lock()
@@ -188,8 +185,7 @@ class Drawing:
         return design
 
     def _new_design(self, query: str, a: list[str], b: list[str], bias: Bias) -> Design:
-        theta = np.maximum(bias.theta, LEAST_THETA)
-        return make_design(query, a, b, theta, bias=bias.id, floor=self.config.floor, plain=self._plain)
+        return make_design(query, a, b, self._method, bias.beliefs, bias=bias.id)
 
     def _remember(self, impression: Impression, stored: Stored) -> tuple[Impression, Stored]:
         self._keep(self._recent, impression.key, (impression, stored))

@@ -1,4 +1,4 @@
-"""May the numbers be trusted? One check for every assumption, each with its number.
+"""Guardrails: one check for every assumption behind a report, each with its number.
 
 A check on chance alarms once in a thousand trials that are in order (fail) or once in a hundred (warn).
 """
@@ -11,9 +11,8 @@ import numpy as np
 from scipy import stats
 
 from ranktrial.arrays import FloatArray, weighted_counts
-from ranktrial.inference.intervals import UnitSums
-from ranktrial.inference.log import GROUPS, Log
-from ranktrial.live.analysis import Analysis, Weights, click_sums, plain_values, slot_weights
+from ranktrial.inference import Log, UnitSums, estimate
+from ranktrial.live.analysis import Analysis
 from ranktrial.live.schemas import Guardrail, Status
 from ranktrial.position_bias.jackknife import jackknife_variance
 
@@ -56,7 +55,7 @@ def _not_yet(name: str, why: str) -> Guardrail:
 def sample_ratio(analysis: Analysis) -> Guardrail:
     """Were design, plain A and plain B shown as often as configured?"""
     log, name = analysis.log, "sample ratio"
-    for_a, for_b = analysis.config.plain
+    for_a, for_b = analysis.config.comparison.plain_shares
     shares = np.array([1 - for_a - for_b, for_a, for_b])
     arm = log.arm[log.drawn]
     seen = np.array([(arm == 0).sum(), (arm > 0).sum(), (arm < 0).sum()])
@@ -104,37 +103,26 @@ def calibration(analysis: Analysis) -> Guardrail:
 
 def coverage(analysis: Analysis) -> Guardrail:
     """Could every document on which the rankers differ be seen?"""
-    weights, log = analysis.weights, analysis.log
-    bad = np.flatnonzero(weights.unseen)
-    if analysis.config.is_ab or not len(bad):
+    log = analysis.log
+    bad = np.flatnonzero(analysis.estimate.uncovered)
+    if not len(bad):
         return Guardrail(name="coverage", status="pass", value=0, text="Every document that matters could be seen.")
-    design = int(np.searchsorted(log.slot_offsets, bad[0], side="right") - 1)
-    query = log.queries[log.query[design]]
+    query = log.queries[log.query[log.design_of_slot[bad[0]]]]
     text = f"{len(bad)} documents that matter could not be seen, first for query {query!r}: they are left out."
     return Guardrail(name="coverage", status="fail", value=float(len(bad)), text=text)
 
 
-def _click_weights(analysis: Analysis) -> FloatArray:
-    log = analysis.log
-    if analysis.config.is_ab:
-        for_a, for_b = analysis.config.plain
-        return np.asarray(np.repeat(np.where(log.arm > 0, 1 / for_a, 1 / for_b), log.clicks.sum(1)))
-    return np.abs(analysis.weights.worth[log.clicked[2]])
-
-
 def effective_clicks(analysis: Analysis) -> Guardrail:
     """On how many equally weighted clicks does the estimate rest?"""
-    weights = _click_weights(analysis)
-    squares = float((weights**2).sum())
-    effective = float(weights.sum() ** 2 / squares) if squares > 0 else 0.0
+    effective = analysis.estimate.effective_clicks
     status: Status = "pass" if effective >= 100 else "warn"
-    text = f"The estimate rests on {effective:,.0f} effective clicks of {len(weights):,}."
+    text = f"The estimate rests on {effective:,.0f} effective clicks of {analysis.clicks:,}."
     return Guardrail(name="effective clicks", status=status, value=effective, text=text)
 
 
 def largest_weight(analysis: Analysis) -> Guardrail:
     """Does any single click count for very much?"""
-    weights = _click_weights(analysis)
+    weights = np.abs(analysis.estimate.click_weights)
     most = float(weights.max(initial=0.0))
     heavy = float(np.sort(weights**2)[::-1][: max(len(weights) // 100, 1)].sum() / max((weights**2).sum(), 1e-300))
     text = f"No click counts more than {most:.3g}; the heaviest hundredth makes {heavy:.0%} of the squares."
@@ -145,20 +133,20 @@ def holdback(analysis: Analysis) -> Guardrail:
     """On plain A/B traffic, does the click model say what the clicks alone say? A z-test of the paired difference."""
     log, config, name = analysis.log, analysis.config, "agreement with the hold-back"
     rows = np.flatnonzero(log.arm != 0)
-    if config.is_ab:
+    if not config.comparison.needs_position_bias:
         return Guardrail(name=name, status="pass", value=0.0, text="An A/B test: there is no click model to check.")
     if len(rows) < 200 or min((log.arm[rows] > 0).sum(), (log.arm[rows] < 0).sum()) < 50:
         return _not_yet(name, f"{len(rows)} plain A/B impressions, 200 are needed")
-    from_clicks = plain_values(log, config, rows)
-    away = from_clicks - _as_if_plain(log, analysis.weights)[rows]
+    from_clicks = estimate(log, estimator="adjusted", cross_fit="past").x
+    away = from_clicks - _as_if_plain(log, np.array(analysis.theta.theta))[rows]
     error, tails = UnitSums.of(away, None if config.unit == "impression" else log.unit[rows]).standard_error, stats.norm
-    if analysis.fit.without is not None:  # theta is as uncertain as the clicks it was fitted to
+    if analysis.fit is not None:  # theta is as uncertain as the clicks it was fitted to
         without = [
-            (from_clicks - _as_if_plain(log, slot_weights(log, theta))[rows])[log.group[rows] != group].mean()
+            (from_clicks - _as_if_plain(log, theta)[rows])[analysis.fit.group[rows] != group].mean()
             for group, theta in enumerate(analysis.fit.without)
         ]
         error = float(np.sqrt(jackknife_variance(np.array(without)[:, None])[0, 0]))
-        tails = stats.t(GROUPS - 1)
+        tails = stats.t(len(without) - 1)
     z = float(away.mean() / error) if error > 0 else 0.0
     p = float(2 * tails.sf(abs(z)))
     told = f"differ by {away.mean():+.4f}, which is {z:+.2f} standard errors"
@@ -166,11 +154,17 @@ def holdback(analysis: Analysis) -> Guardrail:
     return Guardrail(name=name, status=_by_chance(p), value=z, text=text)
 
 
-def _as_if_plain(log: Log, weights: Weights) -> FloatArray:
+def _as_if_plain(log: Log, theta: FloatArray) -> FloatArray:
     """IPS values by the exposure of the plain lists alone: A's and B's, half of the time each."""
-    rho = (weights.by_a + weights.by_b) / 2
-    worth = np.divide(weights.lam, rho, out=np.zeros_like(rho), where=rho > 0)
-    return click_sums(log, worth)
+    by_a, by_b = log.list_exposures(theta)
+    return _clicks_worth(log, by_a - by_b, (by_a + by_b) / 2)
+
+
+def _clicks_worth(log: Log, wanted: FloatArray, rho: FloatArray) -> FloatArray:
+    """What each impression's clicks are worth, by inverse propensity: wanted over actual exposure of each slot."""
+    worth = np.divide(wanted, rho, out=np.zeros_like(rho), where=rho > 0)
+    impression, _, slot = log.clicked
+    return weighted_counts(impression, worth[slot], len(log))
 
 
 def independence(analysis: Analysis) -> Guardrail:
@@ -180,7 +174,8 @@ def independence(analysis: Analysis) -> Guardrail:
     be clicked there as often as the others: the Cochran-Mantel-Haenszel test over all such strata, whatever the relevances.
     """
     log, name = analysis.log, "position-based clicking"
-    rankings, display = log.displays
+    rows, display = log.displays
+    rankings = log.rankings[rows]
     impression, rank, slot = log.clicked
     strata = np.append(log.document, -1)[rankings] * log.k + np.arange(log.k)  # below 0 where nothing stands
     highest = np.full(len(log), log.k)
@@ -212,13 +207,13 @@ def independence(analysis: Analysis) -> Guardrail:
 def bias(analysis: Analysis) -> Guardrail:
     """Is position bias known from this trial's clicks?"""
     theta, name = analysis.theta, "position bias"
-    if analysis.config.is_ab:
+    if not analysis.config.comparison.needs_position_bias:
         return Guardrail(name=name, status="pass", value=0.0, text="An A/B test needs none.")
-    if not analysis.config.refit:
+    if not analysis.config.comparison.learns_position_bias:
         return Guardrail(name=name, status="pass", value=0.0, text="Taken as known, as configured.")
     if analysis.config.k == 1:
         return Guardrail(name=name, status="pass", value=0.0, text="One rank has none.")
-    if analysis.fit.theta is None:
+    if analysis.fit is None:
         how = "From fewer clicks" if theta.fitted else "Assumed, not fitted"
         text = f"{how}, so the interval does not hold its error: {theta.note}."
         return Guardrail(name=name, status="warn", value=NOT_YET, text=text)
@@ -232,18 +227,19 @@ def page(analysis: Analysis) -> Guardrail:
 
     No matter of trust, so it never fails; it warns where the cost is 5 % more than that of an A/B test.
     """
-    log, weights, name = analysis.log, analysis.weights, "clicks on what is shown"
-    if int(log.clicks.sum()) < 100:
+    log, name = analysis.log, "clicks on what is shown"
+    if analysis.clicks < 100:
         return _not_yet(name, "fewer than 100 clicks")
-    shown = log.clicks.sum(1).astype(np.float64)
-    if not analysis.config.is_ab and np.any((weights.rho == 0) & (weights.by_a + weights.by_b > 0)):
+    shown, is_ab = log.clicks.sum(1).astype(np.float64), not analysis.config.comparison.needs_position_bias
+    by_a, by_b, rho = analysis.exposures
+    if not is_ab and np.any((rho == 0) & (by_a + by_b > 0)):
         text = f"{shown.mean():.4g} clicks per impression; what A or B would get cannot be told: "
         text += "some of their results never show. A floor or a hold-back above 0 shows them."
         return Guardrail(name=name, status="warn", value=NOT_YET, text=text)
-    if analysis.config.is_ab:
+    if is_ab:
         rates = [float(shown[log.arm == arm].mean()) if (log.arm == arm).any() else 0.0 for arm in (1, -1)]
     else:
-        rates = [float(_as_shown_by(log, by, weights.rho).mean()) for by in (weights.by_a, weights.by_b)]
+        rates = [float(_clicks_worth(log, by, rho).mean()) for by in (by_a, by_b)]
     ctr, better = float(shown.mean()), max(rates)
     loss = 1 - ctr / better if better > 0 else 0.0
     against = f"{loss:.1%} lost to the better" if loss >= 0 else f"{-loss:.1%} more than the better"
@@ -253,12 +249,6 @@ def page(analysis: Analysis) -> Guardrail:
     if status != "pass":
         text += " A higher agreement floor gives some back."
     return Guardrail(name=name, status=status, value=loss, text=text)
-
-
-def _as_shown_by(log: Log, exposure: FloatArray, rho: FloatArray) -> FloatArray:
-    """Clicks that a ranker would have got, by inverse propensity."""
-    worth = np.divide(exposure, rho, out=np.zeros_like(rho), where=rho > 0)
-    return click_sums(log, worth)
 
 
 def clicks(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:

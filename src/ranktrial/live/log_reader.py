@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ranktrial.arrays import BoolArray, IntArray, offsets_of
+from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.inference.log import Log
-from ranktrial.live.designs import NOTHING, CorruptDesign, Design, checksum
+from ranktrial.inference.log_sources import flatten
+from ranktrial.live.designs import CorruptDesign, Design, checksum
 from ranktrial.live.stores.base import ClickRow, DesignRow, Store
 from ranktrial.live.tokens import KEY_BYTES
 
@@ -33,12 +34,14 @@ BLOCK = 10_000  # rows
 class LogReader:
     """Reads what is new in the store and makes the arrays; the same object again if nothing is new.
 
+    ``plain`` says that every design of the version ends with A's own list and B's own: its method has plain traffic.
+
     A row is looked at once and kept as numbers, some 60 bytes for an impression and 20 for a click. If reading fails, start
     over with another reader.
     """
 
-    def __init__(self, store: Store, version: int, k: int) -> None:
-        self._store, self._version, self._k = store, version, k
+    def __init__(self, store: Store, version: int, k: int, *, plain: bool) -> None:
+        self._store, self._version, self._k, self._plain = store, version, k, plain
         self._designs = _Designs(store, k)
         self._impressions = np.empty(0, IMPRESSION)
         self._sorted = np.empty(0, SORTED)
@@ -121,7 +124,7 @@ class LogReader:
             time=kept["time"].copy(),
             clicks=clicks,
             left_out={what: count for what, count in sorted(left_out.items()) if count},
-            position=self._position,
+            plain=self._plain,
             **flat,
         )
 
@@ -223,7 +226,7 @@ class _Designs:
             by_digest = sorted(sound, key=lambda one: sound[one].digest)
             number = np.full(len(self._all), -1)
             number[by_digest] = np.arange(len(by_digest))
-            self._flat = needed, number, _flatten([sound[one] for one in by_digest], self._k)
+            self._flat = needed, number, flatten([sound[one] for one in by_digest], self._k)
         _, number, arrays = self._flat
         return number, arrays
 
@@ -233,35 +236,3 @@ def _sound(row: DesignRow) -> Design | None:
         return row.design()
     except CorruptDesign:
         return None
-
-
-def _flatten(sound: list[Design], k: int) -> dict[str, Any]:
-    queries = tuple(sorted({design.query for design in sound}))
-    query_number = {query: number for number, query in enumerate(queries)}
-    names = sorted({(design.query, document) for design in sound for document in design.documents})
-    document_number = {name: number for number, name in enumerate(names)}
-    slot_offsets = offsets_of([len(design.documents) for design in sound])
-    rows = [len(design.weights) for design in sound]
-    table = np.concatenate([design.rankings for design in sound] or [np.empty((0, k), np.uint8)]).astype(np.int64)
-    first = np.repeat(slot_offsets[:-1], rows)
-    return {
-        "queries": queries,
-        "query": np.array([query_number[design.query] for design in sound], np.int64),
-        "slot_offsets": slot_offsets,
-        "document": np.array([document_number[d.query, name] for d in sound for name in d.documents], np.int64),
-        "document_query": np.array([query_number[query] for query, _ in names], np.int64),
-        "rank_a": _ranks([design.a for design in sound], slot_offsets, k),
-        "rank_b": _ranks([design.b for design in sound], slot_offsets, k),
-        "row_offsets": offsets_of(rows),
-        "rankings": np.where(table == NOTHING, -1, table + first[:, None]),
-        "weights": np.concatenate([design.weights for design in sound] or [np.empty(0)]),
-    }
-
-
-def _ranks(lists: list[NDArray[np.uint8]], slot_offsets: IntArray, k: int) -> IntArray:
-    """Rank of every slot in one ranker's lists, k where it is not among them."""
-    ranks = np.full(slot_offsets[-1], k, np.int64)
-    lengths = np.array([len(ranked) for ranked in lists], np.int64)
-    slots = np.concatenate([*lists, np.empty(0, np.uint8)]).astype(np.int64) + np.repeat(slot_offsets[:-1], lengths)
-    ranks[slots] = np.arange(len(slots)) - np.repeat(offsets_of(lengths)[:-1], lengths)
-    return ranks

@@ -41,8 +41,8 @@ def make_report(
         level=analysis.config.level,
         verdict=verdict(analysis, checks),
         impressions=len(analysis.log),
-        clicks=int(analysis.log.clicks.sum()),
-        ctr=float(analysis.log.clicks.sum() / max(len(analysis.log), 1)),
+        clicks=analysis.clicks,
+        ctr=analysis.clicks / max(len(analysis.log), 1),
         forecast=forecast(analysis),
         theta=analysis.theta,
         band=analysis.band,
@@ -59,7 +59,7 @@ def _part(version: ConfigVersion, analysis: Analysis) -> Part:
         version=version.number,
         config=analysis.config,
         impressions=len(analysis.log),
-        clicks=int(analysis.log.clicks.sum()),
+        clicks=analysis.clicks,
         delta=analysis.delta,
         interval=analysis.interval,
         verdict=verdict(analysis),
@@ -101,7 +101,7 @@ def contributors(analysis: Analysis) -> tuple[Contributor, ...]:
     if not len(log):
         return ()
     query, size = log.query[log.design], len(log.queries)
-    moved = weighted_counts(query, analysis.x, size) / len(log)
+    moved = weighted_counts(query, analysis.estimate.x, size) / len(log)
     impressions = np.bincount(query, minlength=size)
     clicks = weighted_counts(query, log.clicks.sum(1).astype(np.float64), size)
     order = np.argsort(-np.abs(moved), kind="stable")[:CONTRIBUTORS]

@@ -1,4 +1,4 @@
-"""What goes in and out of a trial: one set of models for configuration, impressions, clicks and the report.
+"""Schemas of what goes in and out of a trial: configuration, impressions, clicks and the report.
 
 The same models give JSON Schema, OpenAPI and the documents in the store. They are checked at the border (when a trial is
 made, when a request arrives over HTTP); ``Trial.rank`` itself never builds one.
@@ -6,15 +6,17 @@ made, when a request arrives over HTTP); ``Trial.rank`` itself never builds one.
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ranktrial.arrays import FloatArray
 from ranktrial.charts.live_page import write_report
-from ranktrial.methods import AB, LogOpt, Method, parse_method
+from ranktrial.interval import Interval
+from ranktrial.methods import Beliefs, LogOpt, Method, parse_method
 from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.users import rank_decay
 
@@ -42,18 +44,14 @@ def _plain(value: Any) -> Any:
 
 
 class TrialConfig(_Frozen):
-    """Everything that decides what is shown and how it is read; never changed, a changed one is a new version.
+    """A method, and what is not a method's business; never changed, a changed one is a new version.
 
     Attributes:
-        method: As it is written, such as ``LogOpt()`` or ``AB(split=0.5)``.
+        method: Decides what is shown and how it is valued, as it is written: ``LogOpt(floor=0.9)``, ``AB(split=0.5)``.
         k: Results that count: the first page.
-        floor: Agreement floor from 0 to 1: what both rankers show keeps at least that share of its lesser exposure.
-        holdback: Share of plain A/B traffic inside the trial, to check the click model against.
         level: Of the interval.
         eta: Position bias to start from, 1 / rank^eta,
-        theta: or rank by rank.
-        refit: Whether position bias is estimated from the clicks; otherwise the one to start from is taken as known.
-        schedule: After how many impressions position bias and design are refreshed.
+        theta: or rank by rank. A method with ``bias="known"`` takes it as known.
         unit: What ``unit`` names in ``rank``: "impression" if every one is independent, "user" if a unit gives several.
         smallest: The smallest difference that matters, in clicks per impression.
         click_window: Seconds after an impression in which a click counts.
@@ -64,13 +62,9 @@ class TrialConfig(_Frozen):
 
     method: str = "LogOpt()"
     k: int = Field(10, ge=1, le=MOST_RANKS)
-    floor: float = Field(0.5, ge=0, le=1)
-    holdback: float = Field(0.1, ge=0, lt=1)
     level: float = Field(0.95, gt=0.5, lt=1)
     eta: float = Field(1.0, ge=0, le=100)
     theta: tuple[float, ...] | None = None
-    refit: bool = True
-    schedule: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
     unit: Literal["impression", "user"] = "impression"
     smallest: float | None = Field(None, gt=0)
     click_window: float = Field(86_400.0, gt=0)
@@ -79,13 +73,10 @@ class TrialConfig(_Frozen):
     @field_validator("method", mode="before")
     @classmethod
     def _spell(cls, method: str | Method) -> str:
-        text = method if isinstance(method, str) else repr(method)
-        parsed = parse_method(text)
-        if not isinstance(parsed, AB | LogOpt):
-            raise ValueError(f"method is {text}, a trial can run LogOpt() and AB()")
-        if 'policy="network"' in text.replace("'", '"'):
-            raise ValueError(f"method is {text}, a trial can run the closed form of LogOpt only: it needs no training")
-        return text if isinstance(parsed, LogOpt) else repr(parsed)
+        parsed = parse_method(method) if isinstance(method, str) else method
+        if not isinstance(parsed, Method) or not parsed.runs_live:
+            raise ValueError(f"method is {parsed}, which cannot run live: LogOpt() and AB() can")
+        return str(parsed)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -94,25 +85,31 @@ class TrialConfig(_Frozen):
                 raise ValueError(f"theta has {len(self.theta)} ranks, must have k = {self.k}")
             if not all(0 < value <= 1 for value in self.theta) or self.theta[0] != 1:
                 raise ValueError(f"theta is {self.theta}, must start with 1 and stay above 0 and at most 1")
-        if any(b <= a for a, b in zip((0, *self.schedule), self.schedule)):
-            raise ValueError(f"schedule is {self.schedule}, must increase from at least 1")
         return self
 
-    @property
-    def first_theta(self) -> FloatArray:
-        """Position bias before any click."""
-        return rank_decay(self.k, self.eta) if self.theta is None else np.array(self.theta, np.float64)
+    @classmethod
+    def stored(cls, text: str) -> TrialConfig:
+        """As it stands in a store. Before version 0.2 options that are now a method's stood beside it."""
+        told = json.loads(text)
+        options = {name: told.pop(name) for name in ("floor", "holdback", "schedule", "refit") if name in told}
+        if options and told["method"].startswith("LogOpt("):
+            refit = options.pop("refit", True)
+            told["method"] = str(LogOpt(bias="estimated" if refit else "known", estimate="constant", **options))
+        return cls.model_validate(told)
 
     @property
-    def plain(self) -> tuple[float, float]:
-        """Share of impressions that show A's own list, and B's: the hold-back, or all of them in an A/B test."""
-        method = parse_method(self.method)
-        share, split = (1.0, method.split) if isinstance(method, AB) else (self.holdback, 0.5)
-        return share * split, share * (1 - split)
+    def comparison(self) -> Method:
+        """The method itself."""
+        return _parsed(self.method)
 
     @property
-    def is_ab(self) -> bool:
-        return isinstance(parse_method(self.method), AB)
+    def first_beliefs(self) -> Beliefs:
+        """What is believed of users before any click."""
+        theta = rank_decay(self.k, self.eta) if self.theta is None else np.array(self.theta, np.float64)
+        return Beliefs(theta, note="assumed at the start")
+
+
+_parsed = cache(parse_method)
 
 
 class RankRequest(_Frozen):
@@ -223,7 +220,7 @@ class Part(_Frozen):
     impressions: int
     clicks: int
     delta: float
-    interval: tuple[float, float]
+    interval: Interval
     verdict: str
 
 
@@ -252,7 +249,7 @@ class Report(_Frozen):
     trial: str
     version: int
     delta: float
-    interval: tuple[float, float]
+    interval: Interval
     level: float
     verdict: str
     impressions: int

@@ -13,10 +13,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from ranktrial.inference.log import Log
-from ranktrial.live.analysis import Analysis, Fit, analyse, fit_theta
+from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.clicks import Clicked, ClickJudge
 from ranktrial.live.designs import warm_up
 from ranktrial.live.drawing import DONE, Drawing, Ids, Shown, Steps, wait_for
@@ -57,7 +55,7 @@ class Trial:
         self.store = store
         row = store.trial(name)
         self.name = row.name
-        self._configs = {one.id: TrialConfig.model_validate_json(one.config) for one in store.versions(self.name)}
+        self._configs = {one.id: TrialConfig.stored(one.config) for one in store.versions(self.name)}
         self._version = _pick(store.versions(self.name), version, self.name)
         self.config = self._configs[self._version.id]
         self._timeout, self._own_store = timeout, own_store
@@ -105,7 +103,7 @@ class Trial:
         try:
             secret = os.urandom(32) if config.seed is None else blake2b(str(config.seed).encode()).digest()[:32]
             place.add_trial(name, secret)
-            while (latest := _latest(place, name)) is None or TrialConfig.model_validate_json(latest.config) != config:
+            while (latest := _latest(place, name)) is None or TrialConfig.stored(latest.config) != config:
                 place.add_version(name, latest.number + 1 if latest else 1, text)
             return cls(place, name, **{"version": latest.number, "own_store": place is not store, **own})
         except BaseException:
@@ -229,9 +227,12 @@ class Trial:
         """What has been stored of a version, in the order of time."""
         one = self._version if version is None else _pick(self.store.versions(self.name), version, self.name)
         with self._reading:
-            reader = self._readers.setdefault(one.id, LogReader(self.store, one.id, self._configs[one.id].k))
+            if one.id not in self._readers:
+                config = self._configs[one.id]
+                plain = any(config.comparison.plain_shares)
+                self._readers[one.id] = LogReader(self.store, one.id, config.k, plain=plain)
             try:
-                return reader.read()
+                return self._readers[one.id].read()
             except BaseException:
                 del self._readers[one.id]
                 raise
@@ -251,8 +252,8 @@ class Trial:
         bias = biases[-1] if biases else None
         known = self._analyses.get(version.id)
         if known is None or known[0] is not log or known[1] != bias:
-            theta = config.first_theta if bias is None else np.array(bias.theta)
-            known = log, bias, analyse(log, config, theta, bias is not None and bias.fitted)
+            beliefs = config.first_beliefs if bias is None else bias.beliefs
+            known = log, bias, analyse(log, config, beliefs)
             self._analyses[version.id] = known
         return known[2]
 
@@ -262,24 +263,20 @@ class Trial:
         return self._update(None)
 
     def _update(self, at: int | None) -> Bias:
-        old = self._drawing.bias
-        if self.config.refit:
+        beliefs, method = self._drawing.bias.beliefs, self.config.comparison
+        if method.adapts:
             log = self.log()
-            fit, impressions = fit_theta(log, self.config), len(log)
+            beliefs, impressions = method.learn(log.parts()[0], log.shows, beliefs), len(log)
         else:
-            known = Fit.refused("position bias is taken as known")
-            fit, impressions = known, self.store.count(self._version.id, 0).impressions
-        impressions = impressions if at is None else at
-        theta = old.theta if fit.theta is None else tuple(fit.theta.tolist())
-        self.store.add_bias(self._version.id, impressions, theta, old.fitted or fit.theta is not None, fit.note)
+            impressions = self.store.count(self._version.id, 0).impressions
+        self.store.add_bias(self._version.id, impressions if at is None else at, beliefs)
         self._drawing.bias = self._latest_bias()
         return self._drawing.bias
 
     def _latest_bias(self) -> Bias:
         known = self.store.biases(self._version.id)
         if not known:
-            first: list[float] = self.config.first_theta.tolist()
-            self.store.add_bias(self._version.id, 0, first, False, "assumed at the start")
+            self.store.add_bias(self._version.id, 0, self.config.first_beliefs)
             known = self.store.biases(self._version.id)
         return known[-1]
 
@@ -309,7 +306,11 @@ class Trial:
 
     def _due(self) -> int | None:
         """The last point of the schedule that has been passed since position bias was fitted, if there is one."""
-        due = [point for point in self.config.schedule if self._drawing.bias.impressions < point <= self._seen[0]]
+        due = [
+            point
+            for point in self.config.comparison.learns_at
+            if self._drawing.bias.impressions < point <= self._seen[0]
+        ]
         return due[-1] if due else None
 
     def close(self) -> None:

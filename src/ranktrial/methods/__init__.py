@@ -1,12 +1,14 @@
 """Methods to compare two rankers, one file each: a distribution over displays plus a value for click patterns."""
 
 from ranktrial.methods.ab import AB
+from ranktrial.methods.adaptive import Beliefs
 from ranktrial.methods.balanced import Balanced
 from ranktrial.methods.base import Method, parse_method
 from ranktrial.methods.counterfactual import Counterfactual
 from ranktrial.methods.debiased_balanced import DebiasedBalanced
 from ranktrial.methods.displays import Display, Displays, Linear, Majority, TooManyDisplaysError
 from ranktrial.methods.logopt import LogOpt, LogOptRun
+from ranktrial.methods.logopt_network import LogOptNetwork
 from ranktrial.methods.optimized import Optimized
 from ranktrial.methods.probabilistic import Probabilistic
 from ranktrial.methods.team_draft import TeamDraft
@@ -15,12 +17,14 @@ from ranktrial.methods.trajectory import Trajectory
 __all__ = [
     "AB",
     "Balanced",
+    "Beliefs",
     "Counterfactual",
     "DebiasedBalanced",
     "Display",
     "Displays",
     "Linear",
     "LogOpt",
+    "LogOptNetwork",
     "LogOptRun",
     "Majority",
     "Method",

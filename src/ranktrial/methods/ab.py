@@ -1,7 +1,8 @@
 """A/B testing: show A's ranking or B's, and compare the clicks.
 
 The paper's value is x = (1[A]/P(A) - 1[B]/P(B)) * clicks, unbiased for Delta. The difference in means uses the same
-impressions and has two to three times less variance: it does not pay for the clicks both rankers get anyway.
+impressions and has two to three times less variance: it does not pay for the clicks both rankers get anyway. Adjusted for
+the query (``inference.ab``) it does not pay for what queries differ in either, where they come often enough.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import DocumentArray, FloatArray, IntArray
+from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray
+from ranktrial.methods.adaptive import Beliefs
 from ranktrial.methods.base import Method
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.trajectory import Trajectory, draw_counts
@@ -29,7 +31,8 @@ class AB(Method):
 
     Attributes:
         split: P(A), the share of impressions shown ranker A.
-        estimate: "weighted" is the paper's x; "means" the difference of the two arms' mean clicks.
+        estimate: "weighted" is the paper's x; "means" the difference of the two arms' mean clicks; "adjusted" the same query by
+            query. Adjusting needs the query of every impression: it works on logs and in live trials, and is not simulated.
 
     >>> from ranktrial.users import position_based
     >>> pair, user = Pair.from_lists(["ab"], ["ba"], k=2), position_based([0.5, 0.25], [1.0, 0.5])
@@ -47,29 +50,43 @@ class AB(Method):
 
     def __post_init__(self) -> None:
         checks.between("split", self.split, 0, 1, open_ends=True)
-        checks.one_of("estimate", self.estimate, ("weighted", "means"))
+        checks.one_of("estimate", self.estimate, ("weighted", "means", "adjusted"))
 
     def displays(self, pair: Pair) -> Displays:
-        weights = (self.split, 1 - self.split)
-        mixture = Mixture.of_tables([pair.top_a, pair.top_b], weights, pair.n_documents)
+        mixture = Mixture.of_tables([pair.top_a, pair.top_b], self.plain_shares, pair.n_documents, plain=True)
         per_click = np.tile([1 / self.split, -1 / (1 - self.split)], pair.n_queries)
         return Displays(mixture, Linear(np.repeat(per_click[:, None], pair.k, axis=1)))
 
+    def query_policy(self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs) -> tuple[DocumentArray, FloatArray]:
+        table = np.full((2, len(beliefs.theta)), NO_DOCUMENT, np.int32)
+        for row, ranked in zip(table, (a, b)):
+            top = ranked[: len(row)]
+            row[: len(top)] = top
+        return table, np.array(self.plain_shares)
+
     def moments(self, pair: Pair, user: User) -> Moments:
-        """For "means", N times the large-sample variance of the difference; its expectation is Delta."""
+        """For "means" and "adjusted", N times the large-sample variance of the difference; its expectation is Delta.
+
+        "adjusted" is what A/B can do at best: where a query comes many times, what queries differ in costs it nothing.
+        """
         weighted = super().moments(pair, user)
         if self.estimate == "weighted":
             return weighted
-        variance = 0.0
-        for table, share in ((pair.top_a, self.split), (pair.top_b, 1 - self.split)):
-            per_query = linear_moments(table, np.ones(table.shape), *user_arrays(user))
-            arm = Moments.of_queries(per_query[:, 0], per_query[:, 1], per_query[:, 0])
-            variance += arm.variance / share
+        variance, clicks = 0.0, []
+        for table, share in zip((pair.top_a, pair.top_b), self.plain_shares):
+            first, second = linear_moments(table, np.ones(table.shape), *user_arrays(user)).T
+            within = float((second - first**2).mean())
+            variance += (within if self.estimate == "adjusted" else within + float(first.var())) / share
+            clicks.append(first)
+        if self.estimate == "adjusted":
+            variance += float((clicks[0] - clicks[1]).var())
         return Moments(weighted.mean, variance, weighted.ctr)
 
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
+        if self.estimate == "adjusted":
+            raise NotImplementedError(f"{self} needs the query of every impression: estimate a Log.simulated instead")
         if shortcut or self.estimate == "means":
             return self.draw(self.outcome_law(pair, user), checkpoints, seed=seed)
         return super().simulate(pair, user, checkpoints, seed=seed)
@@ -105,6 +122,10 @@ class AB(Method):
         return AB(1 - self.split, self.estimate)
 
     @property
+    def estimator(self) -> str:
+        return self.estimate
+
+    @property
     def plain_shares(self) -> tuple[float, float]:
         return self.split, 1 - self.split
 
@@ -113,8 +134,8 @@ class AB(Method):
         return self.estimate == "weighted"
 
     @property
-    def role(self) -> str:
-        return "ab" if self.estimate == "weighted" else "ab-means"
+    def role(self) -> str | None:
+        return {"weighted": "ab", "means": "ab-means"}.get(self.estimate)
 
 
 def _clicks_law(table: DocumentArray, user: User) -> FloatArray:

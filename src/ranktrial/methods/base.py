@@ -15,10 +15,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import DocumentArray, FloatArray
+from ranktrial.methods.adaptive import Beliefs
 from ranktrial.methods.displays import Displays, TooManyDisplaysError
 from ranktrial.methods.trajectory import Trajectory
-from ranktrial.rankings import Moments, Pair
+from ranktrial.position_bias import Counts
+from ranktrial.rankings import Mixture, Moments, Pair, PlackettLuce
 from ranktrial.seeds import Seed
 from ranktrial.users import User
 
@@ -46,9 +48,17 @@ class Method:
         """Every display of every query with its probability and the value of clicks on it."""
         raise NotImplementedError
 
+    def policy(self, pair: Pair) -> Mixture | PlackettLuce:
+        """What decides which ranking is shown: what a ``Log`` of the method's impressions was made by."""
+        return self.displays(pair).mixture
+
     def moments(self, pair: Pair, user: User) -> Moments:
         """Exact mean and variance of one impression's value under a user."""
         return self.displays(pair).moments(user)
+
+    def planned_moments(self, pair: Pair, user: User) -> Moments:
+        """Moments to plan with: of what the method will run, as far as that is known before any click."""
+        return self.moments(pair, user)
 
     def placement(self, pair: Pair) -> FloatArray:
         """P(document at rank) as a (documents, k) matrix, exactly."""
@@ -75,6 +85,19 @@ class Method:
     def swapped(self) -> Self:
         """The same method with the parts of A and B exchanged."""
         return self
+
+    # What a live trial asks of a method that ``runs_live``.
+
+    def query_policy(self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs) -> tuple[DocumentArray, FloatArray]:
+        """What to show for one query, given two lists of numbers from 0: rankings and their probabilities.
+
+        Where the method has ``plain_shares``, the last two are A's own list and B's own.
+        """
+        raise NotImplementedError(f"{self} cannot run live")
+
+    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs) -> Beliefs:
+        """What to believe after a log; see ``adaptive.learnt``."""
+        return beliefs
 
     # What is known of a method. The defaults suit an interleaving method that lists its displays; a subclass overrides what is
     # different with a property or, where options do not matter, with a class attribute (``tends_to_delta = True``).
@@ -127,7 +150,22 @@ class Method:
     @property
     def adapts(self) -> bool:
         """What is shown changes with the clicks that come in, so exact moments hold for the first impressions only."""
+        return bool(self.learns_at)
+
+    @property
+    def learns_position_bias(self) -> bool:
+        """Position bias is estimated from the clicks on the way."""
         return False
+
+    @property
+    def estimator(self) -> str:
+        """The ``estimator`` of ``inference.estimate`` by which a log of this method is valued, where it ``runs_live``."""
+        raise NotImplementedError(f"{self} has no estimate from a log")
+
+    @property
+    def learns_at(self) -> tuple[int, ...]:
+        """After how many impressions it learns, and changes what it shows."""
+        return ()
 
     @property
     def has_exact_limit(self) -> bool:

@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, sum_by_group
 from ranktrial.design.closed_form import closed_form
+from ranktrial.design.network_policy import Objective, ips_variance
 from ranktrial.methods.base import Method, spelled
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.trajectory import Trajectory
-from ranktrial.rankings import Mixture, Pair, PlackettLuce, ips_weights, show_counts
+from ranktrial.rankings import Mixture, Moments, Pair, PlackettLuce, ips_weights, show_counts
 from ranktrial.rankings.lists import check_user
 from ranktrial.rankings.plackett_luce import CountArray, simulate_counts, simulate_ips
 from ranktrial.seeds import Seed, children
@@ -63,7 +64,7 @@ class Counterfactual(Method):
     def policy(self, pair: Pair) -> Mixture | PlackettLuce:
         """What decides which ranking is shown."""
         if self.logging == "ab":
-            return Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents)
+            return Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents, plain=True)
         if self.logging == "optimal":
             return closed_form(pair, pair.known_theta, floor=self.floor)
         sharpness = LAMBDA_SHARPNESS if self.logging == "lambda" else 0.0
@@ -78,6 +79,14 @@ class Counterfactual(Method):
 
     def placement(self, pair: Pair) -> FloatArray:
         return self.policy(pair).placement()
+
+    def planned_moments(self, pair: Pair, user: User) -> Moments:
+        policy = self.policy(pair)
+        if isinstance(policy, Mixture) or not user.reads_on:
+            return self.moments(pair, user)
+        theta, truth = pair.known_theta, pair.delta(user)
+        value = ips_variance(policy, Objective(pair, theta, user.zeta, pair.lam(theta), truth), samples=200)
+        return Moments(truth, value.value, float(policy.exposure(theta) @ user.zeta / pair.n_queries))
 
     def _weights(self, pair: Pair, rho: FloatArray) -> FloatArray:
         return ips_weights(pair.lam(pair.known_theta), rho, pair.offsets, clip=self.clip).values

@@ -1,174 +1,128 @@
-"""LogOpt (Oosterhuis and de Rijke 2020): counterfactual evaluation whose logging policy is optimised on the way.
+"""LogOpt in closed form: counterfactual evaluation with the logging policy of least variance, kept up to date on the way.
 
-By default the policy is the closed form (see ``closed_form_run``). With ``policy="network"`` it is the paper's, trained by its
-Algorithm 1. Before the first impression and at each point of a schedule: fit a click model to the log (position
-bias theta-hat, relevance zeta-hat), work out lambda-hat and the current estimate, train a policy network to lower the variance
-of the estimate under that model, and show what the new policy says from then on. Every impression keeps the exposure of the
-policy that showed it; when theta-hat changes, exposures are worked out anew from each version's exact placement.
+The loop is the paper's Algorithm 1 (Oosterhuis and de Rijke 2020), without its training. Before the first impression and at
+each point of a schedule: estimate position bias from the log where it is not known, and relevance where the estimate or the
+design uses it; work out the design of least variance; show what it says from then on, with some plain A/B traffic among it.
+Each impression is valued with the placement of the design that showed it and with the guess of relevance made before it, so
+estimates stay unbiased given position bias however the guesses turn out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import NO_DOCUMENT, BoolArray, FloatArray, IntArray
-from ranktrial.design.network import Adam, Network, NetworkRegression
-from ranktrial.design.network_policy import (
-    GRADIENTS,
-    INPUTS,
-    Objective,
-    feature_inputs,
-    network_policy,
-    optimise,
-    policy_inputs,
-)
+from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, weighted_counts
+from ranktrial.design.closed_form import closed_form, closed_form_query
+from ranktrial.methods.adaptive import BIAS, RELEVANCES, Beliefs, first_theta, learnt, run_stages
 from ranktrial.methods.base import Method
-from ranktrial.methods.closed_form_run import ESTIMATES, ClosedFormState, DesignVersion, design, first_guess, valued
-from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
-from ranktrial.methods.displays import Displays
+from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.trajectory import Trajectory
-from ranktrial.position_bias import EM, Auto, Counts, Estimator, NotIdentifiable, RegressionEM
-from ranktrial.rankings import Pair, PlackettLuce, ips_weights
+from ranktrial.position_bias import Counts, relevance_guess
+from ranktrial.rankings import Mixture, Moments, Pair, affine_values, list_inputs
 from ranktrial.rankings.lists import check_user
-from ranktrial.rankings.plackett_luce import CountArray, queries_drawn, simulate_counts
+from ranktrial.rankings.values import Guess
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
 
-POLICIES = ("closed-form", "network")
-BIAS = ("known", "estimated")
-RELEVANCE = ("estimated", "constant", "true")
-CLICK_MODELS = ("auto", "em", "regression-em")
-STARTS = ("lists", "rank-2")
-QUERY_SOURCES = ("log", "data")
-NETWORK_OPTIONS = (
-    "steps",
-    "samples",
-    "gradient",
-    "inputs",
-    "click_model",
-    "propensities",
-    "start",
-    "queries",
-    "warm_start",
-    "true_lambda",
-    "authors_rows",
-)
-CLOSED_FORM_OPTIONS = ("estimate", "floor")
+ESTIMATES = ("ips", "constant", "doubly-robust", "rank-aware")
 ROBUST = ("doubly-robust", "rank-aware")
-PUBLISHED = {"click_model": "regression-em", "gradient": "paper", "inputs": "both"}  # all three at once
-SEEDS_A_VERSION = 5  # fit and its network, network, optimisation, impressions
+RELEVANCE = ("constant", "estimated", "true")
+LEAST_RELEVANCE = 1e-4  # in a design: a document of none would never be shown, and values need every one that differs
+IMPRESSIONS_TO_KNOW_RELEVANCE = 50  # a query; a design from fewer is worse than one for equal relevance
 
 
 @dataclass(frozen=True, repr=False)
 class LogOpt(Method):
-    """Counterfactual evaluation with an optimised logging policy.
+    """Counterfactual evaluation with the logging policy of least variance, in closed form: no training, no features.
 
     Attributes:
-        policy: "closed-form", the mixture of rankings of least variance, without training; or "network", the paper's: a
-            Plackett-Luce policy over the scores of a small network.
-        bias: Position bias "known" (the pair's theta) or "estimated" from the clicks on the way.
-        relevance: What the policy assumes of relevance: "estimated" on the way (the closed form waits until queries have 50
-            impressions on average), "constant", or "true": the paper's Oracle, for simulations only.
-        schedule: After how many impressions the click model is fitted and the policy optimised anew.
-        estimate: What an impression is worth, for the closed form: "ips" as the paper has it; "constant" subtracts the clicks
-            to be expected if all documents were equally relevant; "doubly-robust" those expected from earlier clicks;
-            "rank-aware" also weighs clicks by what their rank tells. All unbiased, each with less variance than the last.
-        floor: For the closed form, the share of its lesser exposure under A and B that every document keeps.
-        steps: Gradient steps of each optimisation.
-        samples: Rankings sampled a step.
-        gradient: "low-noise", "paper" (as published), or "authors" (as their code scales it).
-        inputs: What the network sees: "lists" (lambda and ranks), document "features", or "both".
-        click_model: "regression-em" is the paper's and needs features; "em" has a relevance per document; "auto" takes theta
-            from the estimator that suits the log and shrinks relevance towards its mean.
-        propensities: "policy" is the paper's and exact; "observed" the authors' code's (see ``Counterfactual``).
-        start: What the first optimisation assumes with no click seen: "lists", equal relevance and the position bias at
-            hand; "rank-2", as the authors' code, that only rank 2 is examined.
-        queries: Steps draw queries from the "log", as the paper says, or from the "data" set, as the authors' code.
-        warm_start: Keep the network and its optimiser between optimisations, as the authors' code, instead of starting
-            each afresh.
-        true_lambda: Take lambda from the true position bias even where it is estimated, as the authors' code.
-        authors_rows: Fit regression-EM to the wrong rows of features, as the authors' code.
+        bias: Position bias "estimated" from the clicks on the way, or "known" (the pair's theta, or the trial's).
+        relevance: What the design assumes of relevance: "constant", the same for all documents; "estimated" on the way, once
+            queries have 50 impressions on average; or "true", for simulations only.
+        estimate: What an impression is worth: "ips" as the paper has it; "constant" subtracts the clicks to be expected if
+            all documents were equally relevant; "doubly-robust" those expected from earlier clicks; "rank-aware" also weighs
+            clicks by what their rank tells. All unbiased, each with less variance than the last.
+        floor: The share of its lesser exposure under A and B that every document keeps, from 0 to 1.
+        holdback: The share of impressions that show A's own list or B's own, half each: what a click model can be checked with.
+        schedule: After how many impressions beliefs are fitted anew, and the design with them.
+
+    >>> LogOpt(floor=0.9)
+    LogOpt(floor=0.9)
     """
 
-    policy: str = "closed-form"
-    bias: str = "known"
-    relevance: str = "estimated"
-    schedule: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
-    estimate: str = "ips"
-    floor: float = 0.0
-    steps: int = 1000
-    samples: int = 1000
-    gradient: str = "low-noise"
-    inputs: str = "lists"
-    click_model: str = "auto"
-    propensities: str = "policy"
-    start: str = "lists"
-    queries: str = "log"
-    warm_start: bool = False
-    true_lambda: bool = False
-    authors_rows: bool = False
+    bias: str = "estimated"
+    relevance: str = "constant"
+    estimate: str = "rank-aware"
+    floor: float = 0.5
+    holdback: float = 0.1
+    schedule: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
+
+    tends_to_delta = True
+    needs_position_bias = True
+    lists_displays = False
+    has_exact_limit = False
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("policy", POLICIES),
-            ("bias", BIAS),
-            ("relevance", RELEVANCE),
-            ("estimate", ESTIMATES),
-            ("gradient", GRADIENTS),
-            ("inputs", INPUTS),
-            ("click_model", CLICK_MODELS),
-            ("propensities", PROPENSITIES),
-            ("start", STARTS),
-            ("queries", QUERY_SOURCES),
-        ):
-            checks.one_of(name, getattr(self, name), allowed)
-        if self.schedule:
-            checks.checkpoints(self.schedule)
-        object.__setattr__(self, "schedule", tuple(int(n) for n in self.schedule))
+        checks.one_of("bias", self.bias, BIAS)
+        checks.one_of("relevance", self.relevance, RELEVANCE)
+        checks.one_of("estimate", self.estimate, ESTIMATES)
         checks.between("floor", self.floor, 0, 1)
-        self._check_options_suit_policy()
-        checks.whole("steps", self.steps, 0, 10**9)
-        checks.whole("samples", self.samples, 2, 10**9)
-        for idle, why in (
-            (self.true_lambda and self.bias == "known", 'true_lambda changes nothing with bias="known"'),
-            (
-                self.authors_rows and self.click_model != "regression-em",
-                'authors_rows needs click_model="regression-em"',
-            ),
-            (
-                self.relevance == "true" and self.bias == "estimated",
-                'relevance="true" is the Oracle, which knows the bias',
-            ),
-            (
-                self.relevance == "true" and self.start == "rank-2",
-                'relevance="true" is the Oracle, which assumes nothing',
-            ),
-        ):
-            if idle:
-                raise ValueError(why)
+        checks.between("holdback", self.holdback, 0, 1)
+        object.__setattr__(self, "schedule", checks.schedule(self.schedule))
+        if self.relevance == "true" and self.bias == "estimated":
+            raise ValueError('relevance="true" is the Oracle, which knows the bias: bias="known"')
 
-    def _check_options_suit_policy(self) -> None:
-        closed = self.policy == "closed-form"
-        other, belong = ("network", NETWORK_OPTIONS) if closed else ("closed-form", CLOSED_FORM_OPTIONS)
-        for option in fields(self):
-            if option.name in belong and getattr(self, option.name) != option.default:
-                raise ValueError(f'{option.name} belongs to policy="{other}", but policy is "{self.policy}"')
-        if not closed and self.relevance == "constant":
-            raise ValueError('relevance="constant" belongs to policy="closed-form", but policy is "network"')
+    # --- what it shows, and what that is worth ------------------------------------------------------------------------
 
-    def displays(self, pair: Pair) -> Displays:
-        """Before any click, as if position bias were known, for the closed form; the network's cannot be listed."""
-        if self.policy == "network":
-            raise NotImplementedError
+    def query_policy(self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs) -> tuple[DocumentArray, FloatArray]:
+        return closed_form_query(
+            a, b, beliefs.theta, floor=self.floor, zeta0=self._zeta0(beliefs), plain=self.plain_shares
+        )
+
+    def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:
+        """What it shows, given what it believes (by default that the pair's theta is right); ``zeta`` is per document."""
+        known = Beliefs(pair.known_theta) if beliefs is None else beliefs
+        return closed_form(
+            pair, known.theta, zeta=zeta, floor=self.floor, zeta0=self._zeta0(known), plain=self.plain_shares
+        )
+
+    def _zeta0(self, beliefs: Beliefs) -> float | None:
+        return beliefs.relevance if self.estimate == "rank-aware" else None
+
+    def displays(self, pair: Pair, beliefs: Beliefs | None = None) -> Displays:
+        """Before any click, as if position bias were known."""
         if self.relevance == "true":
             raise ValueError('relevance="true" needs a user to know it from: use simulate')
+        known = Beliefs(pair.known_theta) if beliefs is None else beliefs
+        guess = None if self.estimate == "ips" else known.relevance
+        return self.valued(pair, self.policy(pair, known), known.theta, guess)
+
+    def valued(self, pair: Pair, policy: Mixture, theta: FloatArray, guess: Guess) -> Displays:
+        """What impressions of a design are worth at a position bias."""
+        rank_aware = self.estimate == "rank-aware"
+        affine = affine_values(policy, pair.lam(theta), theta, pair.offsets, zeta_hat=guess, rank_aware=rank_aware)
+        return Displays(policy, Linear(affine.values, affine.base))
+
+    def planned_moments(self, pair: Pair, user: User) -> Moments:
+        return self.planned_displays(pair, user).moments(user)
+
+    def planned_displays(self, pair: Pair, user: User) -> Displays:
+        """With position bias known and relevance guessed as one number from the clicks per impression: what it fits to clicks
+        later can only do better."""
         theta = pair.known_theta
-        return valued(self, pair, design(self, pair, theta), theta, first_guess(self))
+        examined = (np.stack([pair.top_a, pair.top_b]) != NO_DOCUMENT) @ theta
+        guess = float(np.clip(np.mean(pair.ctr(user)) / examined.mean(), *RELEVANCES))
+        return self.displays(pair, Beliefs(theta, guess))
+
+    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs) -> Beliefs:
+        return learnt(parts, shows, beliefs, bias=self.bias)
+
+    # --- simulation ---------------------------------------------------------------------------------------------------
 
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
@@ -184,297 +138,146 @@ class LogOpt(Method):
         seed: Seed,
         progress: Callable[[int, int], None] | None = None,
     ) -> LogOptRun:
-        """Simulate, keeping what was fitted and shown at each version of the policy."""
-        points = checks.checkpoints(checkpoints)
+        """Simulate, keeping what was fitted and shown at each version of the design."""
         check_user(user, pair.k, pair.n_documents)
-        known = self.bias == "known" or self.relevance == "true"
-        theta = pair.known_theta if known else first_theta(pair.k)
-        kind: type[_State | ClosedFormState] = _State if self.policy == "network" else ClosedFormState
-        state = kind(self, pair, user, theta, seed)
-        turns = [n for n in self.schedule if n < points[-1]]
-        rows: list[tuple[float, float, float]] = []
-        for begin, end in zip([0, *turns], [*turns, int(points[-1])]):
-            state.next_version()
-            rows += state.show(begin, end, points[(points > begin) & (points <= end)])
-            if progress is not None:
-                progress(end, int(points[-1]))
-        estimate, mean_square, ctr = np.array(rows).T
-        trajectory = Trajectory(points, estimate, mean_square, ctr)
-        if isinstance(state, ClosedFormState):
-            return LogOptRun(trajectory, designs=tuple(state.versions))
-        return LogOptRun(trajectory, versions=tuple(state.versions))
+        theta = pair.known_theta if self.bias == "known" else first_theta(pair.k)
+        state = SimulatedTrial(self, pair, user, theta, seed)
+        return LogOptRun(run_stages(state, self.schedule, checkpoints, progress), tuple(state.versions))
 
-    tends_to_delta = True
-    needs_position_bias = True
-    lists_displays = False
-    has_exact_limit = False
+    # --- what is known of it ------------------------------------------------------------------------------------------
 
     @property
-    def adapts(self) -> bool:
-        return bool(self.schedule)
+    def plain_shares(self) -> tuple[float, float]:
+        return self.holdback / 2, self.holdback / 2
 
     @property
-    def averages_impressions(self) -> bool:
-        return self.propensities == "policy"
+    def estimator(self) -> str:
+        return self.estimate
+
+    @property
+    def learns_position_bias(self) -> bool:
+        return self.bias == "estimated"
+
+    @property
+    def learns_at(self) -> tuple[int, ...]:
+        return self.schedule
 
     @property
     def runs_live(self) -> bool:
-        return self.policy == "closed-form" and self.relevance != "true"
+        return self.relevance == "constant"
 
     @property
     def role(self) -> str:
-        bias = "estimated" if self.bias == "estimated" else "known"
-        if self.policy == "closed-form":
-            return f"{self.estimate if self.estimate in ROBUST else 'adaptive'}-{bias}"
-        if self.relevance == "true":
-            return "oracle"
-        published = all(getattr(self, name) == value for name, value in PUBLISHED.items())
-        return f"{'published' if published else 'network'}-{bias}"
+        return f"{self.estimate if self.estimate in ROBUST else 'adaptive'}-{self.bias}"
 
     @property
     def options_of_role(self) -> tuple[str, ...]:
-        told = ["policy", "bias", "steps", "samples"]  # how much work is put in changes no name
-        told += PUBLISHED if self.role.startswith("published") else ()
-        told += ("relevance", "schedule") if self.role == "oracle" else ()
-        told += ("estimate",) if self.estimate in ROBUST else ()
-        return tuple(told)
+        free = (self.relevance, self.floor, self.holdback) == ("estimated", 0, 0)  # least variance, whatever it costs
+        return ("bias", "estimate", *(("relevance", "floor", "holdback") if free else ()))
 
 
 @dataclass(frozen=True, eq=False)
-class Version:
-    """One version of the logging policy and what it was made from.
+class DesignVersion:
+    """One version of the design, what it was made from, and what came of it.
 
     Attributes:
         begin: Impressions before it.
         policy: What it shows.
         theta: Position bias it was made with.
-        zeta: Relevance it was made with.
-        note: What the click model had to say.
-        clicks: Clicks per document while it was shown.
+        guess: Relevance that its impressions are valued with; None for IPS.
+        note: What the estimate of position bias had to say.
+        shown: How often each ranking of the policy was shown.
+        clicked: How often it was clicked at each rank.
     """
 
     begin: int
-    policy: PlackettLuce
+    policy: Mixture
     theta: FloatArray
-    zeta: FloatArray
+    guess: Guess
     note: str
-    clicks: FloatArray = field(repr=False)
+    shown: IntArray
+    clicked: IntArray
 
 
 @dataclass(frozen=True, eq=False)
 class LogOptRun:
-    """A simulated run and the versions of its policy: ``versions`` of the network's, ``designs`` of the closed form."""
+    """A simulated run and the versions of its design."""
 
     trajectory: Trajectory
-    versions: tuple[Version, ...] = ()
-    designs: tuple[DesignVersion, ...] = ()
+    versions: tuple[DesignVersion, ...]
 
 
-def first_theta(k: int) -> FloatArray:
-    """Position bias assumed before any click: the discount of DCG, 1 / log2(1 + rank)."""
-    return np.asarray(1 / np.log2(np.arange(2, k + 2)))
-
-
-class _State:
-    """The log of a run so far, and the method's current idea of its users."""
+class SimulatedTrial:
+    """The log of a simulated run so far, as counts, and the method's current idea of its users."""
 
     def __init__(self, method: LogOpt, pair: Pair, user: User, theta: FloatArray, seed: Seed) -> None:
-        self.method, self.pair, self.user, self.theta = method, pair, user.cut(pair.k), theta
-        self.zeta = user.zeta if method.relevance == "true" else np.full(pair.n_documents, 0.5)
-        self.note = ""
-        self.seeds = iter(children(seed, SEEDS_A_VERSION * (len(method.schedule) + 1)))
-        self.versions: list[Version] = []
-        self.drawn: list[IntArray] = []  # impressions of each query while each version was shown
-        self.shown, self.clicked = (np.zeros((pair.n_documents, pair.k), np.uint32) for _ in range(2))
-        # Lambda is 0 for all other documents: their exposure is never asked for.
-        tops = np.concatenate([pair.top_a.ravel(), pair.top_b.ravel()])
-        self.listed: IntArray = np.unique(tops[tops != NO_DOCUMENT]).astype(np.int64)
-        self.query = np.repeat(np.arange(pair.n_queries, dtype=np.int32), np.diff(pair.offsets))
-        self.placements: dict[int, FloatArray] = {}  # of the listed documents, by version
-        self.weights: dict[int, FloatArray] = {}  # of each version at the current position bias
-        self.features: NDArray[np.float32] | None = None  # as inputs of the network
-        self.mean_square_total = 0.0
-        self.network: Network | None = None
-        self.optimiser = Adam()
-
-    @property
-    def lam(self) -> FloatArray:
-        true = self.method.true_lambda and self.pair.theta is not None
-        return self.pair.lam(self.pair.known_theta if true else self.theta)
+        self.method, self.pair, self.user, self.beliefs = method, pair, user.cut(pair.k), Beliefs(theta)
+        self.zeta = np.maximum(user.zeta, LEAST_RELEVANCE) if method.relevance == "true" else None  # for the design
+        self.guess: Guess = None if method.estimate == "ips" else self.beliefs.relevance  # for the estimate
+        self.seeds = iter(children(seed, len(method.schedule) + 1))
+        self.versions: list[DesignVersion] = []
+        self.sum_x, self.sum_squares, self.clicks = 0.0, 0.0, 0.0
+        # A design shows documents of both top lists only: tables of counts need rows for no others.
+        listed = np.concatenate([pair.top_a.ravel(), pair.top_b.ravel()])
+        self.documents = np.unique(listed[listed != NO_DOCUMENT]).astype(np.int64)
+        self.offsets = np.searchsorted(self.documents, pair.offsets)
+        self.shown, self.clicked, self.expected = np.zeros((3, len(self.documents), pair.k))
 
     def next_version(self) -> None:
-        """Lines 2 to 13 of Algorithm 1: fit, estimate, optimise, swap the policy in."""
-        method, pair = self.method, self.pair
+        """Fit, revalue what was shown before, make the next design."""
+        begin = int(sum(version.shown.sum() for version in self.versions))
         if self.versions:
-            self._fit()
-        theta = self.theta
-        if not self.versions and method.start == "rank-2":
-            theta = np.eye(1, pair.k, min(1, pair.k - 1))[0]
-        lam = self.lam if self.versions or method.start == "lists" else pair.lam(theta)
-        if method.inputs != "lists" and self.features is None:
-            self.features = feature_inputs(pair, method.inputs)
-        inputs = policy_inputs(pair, lam, method.inputs, features=self.features)
-        if self.network is None or not method.warm_start:
-            self.network, self.optimiser = Network.initialise(inputs.shape[1], next(self.seeds)), Adam()
-        impressions = sum((drawn.astype(np.float64) for drawn in self.drawn), np.zeros(pair.n_queries))
-        optimise(
-            self.network,
-            self.optimiser,
-            inputs,
-            Objective(pair, theta, self.zeta, lam, self._estimate(impressions.sum())),
-            steps=method.steps,
-            samples=method.samples,
-            seed=next(self.seeds),
-            gradient=method.gradient,
-            query_weights=impressions if method.queries == "log" and self.versions else None,
-        )
-        policy = network_policy(self.network, inputs, pair)
-        begin = int(impressions.sum())
-        self.versions.append(Version(begin, policy, self.theta, self.zeta, self.note, np.zeros(pair.n_documents)))
+            self._learn(begin)
+        policy = self.method.policy(self.pair, self.beliefs, zeta=self.zeta)
+        shown, clicked = np.zeros(len(policy.rankings), np.int64), np.zeros(policy.rankings.shape, np.int64)
+        known = self.beliefs
+        self.versions.append(DesignVersion(begin, policy, known.theta, self.guess, known.note, shown, clicked))
 
-    def _fit(self) -> None:
-        method = self.method
-        if method.relevance == "true":
-            return
-        known = self.theta if method.bias == "known" else None
-        try:
-            self.theta, self.zeta, self.note = self._click_model(known)
-            if known is None:
-                self.weights.clear()
-        except NotIdentifiable as refusal:
-            self.note = f"kept the position bias: {refusal}"
+    def _learn(self, impressions: int) -> None:
+        method, pair, before = self.method, self.pair, self.beliefs.theta
+        queries = np.repeat(np.arange(pair.n_queries), np.diff(self.offsets))
+        counts = Counts(pair.n_documents, self.documents, self.shown, self.clicked, queries, self.expected)
+        self.beliefs = method.learn([counts], self.shown.sum(0), self.beliefs)
+        if not np.array_equal(self.beliefs.theta, before):
+            self.sum_x = sum(self._displays(version).total(version.shown, version.clicked) for version in self.versions)
+        known_enough = impressions >= IMPRESSIONS_TO_KNOW_RELEVANCE * pair.n_queries
+        design_for_it = method.relevance == "estimated" and known_enough
+        if method.estimate in ROBUST or design_for_it:
+            guess = np.full(pair.n_documents, self.beliefs.relevance)
+            inputs = list_inputs(pair)[self.documents]
+            guess[self.documents] = relevance_guess(self.shown, self.clicked, self.beliefs.theta, self.offsets, inputs)
+            self.guess = guess if method.estimate in ROBUST else self.guess
+            self.zeta = guess if design_for_it else self.zeta
+        if method.estimate == "constant":
+            self.guess = self.beliefs.relevance
 
-    def _click_model(self, known: FloatArray | None) -> tuple[FloatArray, FloatArray, str]:
-        method = self.method
-        estimator: Estimator
-        if method.click_model == "auto":
-            theta, note = known, ""
-            if theta is None:
-                fitted = Auto().fit(self._counts(self.listed, design=True))
-                theta, note = np.clip(fitted.theta, 0, 1), fitted.note
-            return theta, shrunken_relevance(self.shown, self.clicked, theta), note
-        if method.click_model == "em":
-            estimator = EM(theta=None if known is None else known.tolist())
-        else:
-            if self.pair.features is None:
-                raise ValueError('click_model is "regression-em", which needs features: pair.knowing(features=...)')
-            model = NetworkRegression(Network.initialise(self.pair.features.shape[1], next(self.seeds)))
-            estimator = RegressionEM(
-                model,
-                self.pair.features,
-                theta=known,
-                most=model.steps * model.batch,
-                authors_rows=method.authors_rows,
-                seed=next(self.seeds),
-            )
-        fitted = estimator.fit(self._counts(np.flatnonzero(self.shown.any(1))))
-        assert fitted.zeta is not None
-        return np.clip(fitted.theta, 0, 1), fitted.zeta, fitted.note
-
-    def _counts(self, documents: IntArray, *, design: bool = False) -> Counts:
-        """The log of some documents. Any set chosen before the clicks gives an unbiased equation for position bias; the design
-        is only known where it is needed anyway, for the listed ones."""
-        shown, clicked = (table[documents].astype(np.float64) for table in (self.shown, self.clicked))
-        queries = self.query[documents].astype(np.int64)
-        expected = None
-        if design:
-            expected = np.zeros_like(shown)
-            for version, drawn in enumerate(self.drawn):
-                expected += drawn[queries][:, None] * self._placement(version)
-        return Counts(self.pair.n_documents, documents, shown, clicked, queries, expected)
-
-    def _estimate(self, impressions: float) -> float:
-        """The method's own estimate of Delta so far; 0 before the first impression."""
-        if not impressions:
-            return 0.0
-        return self._observed() if self.method.propensities == "observed" else self._past() / impressions
-
-    def _observed(self) -> float:
-        return observed_estimate(self.pair, self.lam, self.theta, self.shown, self.clicked)
-
-    def _past(self) -> float:
-        """Sum of x over the impressions of all versions so far, at the current position bias."""
-        return float(sum(v.clicks @ self._weights(i) for i, v in enumerate(self.versions) if v.clicks.any()))
-
-    def _weights(self, version: int) -> FloatArray:
-        """What a click is worth, of documents that may have been clicked: of queries that came while it was shown."""
-        if version not in self.weights:
-            lam = np.where(self.drawn[version][self.query] > 0, self.lam, 0.0)
-            self.weights[version] = ips_weights(lam, self._exposure(version, lam != 0), self.pair.offsets).values
-        return self.weights[version]
-
-    def _exposure(self, version: int, wanted: BoolArray) -> FloatArray:
-        if self.method.bias == "known":
-            return self.versions[version].policy.exposure(self.theta, wanted=wanted)
-        rho = np.full(len(wanted), np.nan)
-        rho[self.listed] = self._placement(version) @ self.theta
-        return rho
-
-    def _placement(self, version: int) -> FloatArray:
-        """Of the listed documents, worked out once for every position bias to come; 0 for queries that did not come."""
-        if version not in self.placements:
-            wanted = np.zeros(self.pair.n_documents, bool)
-            wanted[self.listed] = self.drawn[version][self.query[self.listed]] > 0
-            placement = self.versions[version].policy.placement(wanted=wanted)[self.listed]
-            self.placements[version] = np.where(wanted[self.listed, None], placement, 0.0)
-        return self.placements[version]
+    def _displays(self, version: DesignVersion) -> Displays:
+        """A version's displays, valued at the current position bias."""
+        return self.method.valued(self.pair, version.policy, self.beliefs.theta, version.guess)
 
     def show(self, begin: int, end: int, points: IntArray) -> list[tuple[float, float, float]]:
-        """Show impressions begin..end with the current policy; estimate, mean square and CTR at each point."""
+        """Show impressions begin..end with the current design; estimate, mean square and CTR at each point."""
         version = self.versions[-1]
-        observed = self.method.propensities == "observed"
-        # The authors' estimate needs all counts at every checkpoint, the paper's only sums.
-        parts = [*points, *([end] if not len(points) or points[-1] < end else [])] if observed else [end]
-        seeds = children(next(self.seeds), len(parts))
-        sizes = np.diff(parts, prepend=begin)
-        self.drawn.append(
-            sum(
-                (queries_drawn(self.pair.n_queries, int(n), child) for n, child in zip(sizes, seeds)),
-                np.zeros(self.pair.n_queries, np.int64),
-            )
-        )
-        clicks_before = self.clicked.sum(1)
-        past_x = 0.0 if observed else self._past()
-        weights = np.zeros(self.pair.n_documents) if observed else self._weights(len(self.versions) - 1)
-        rows = []
-        squares = 0.0
-        done, past_clicks = begin, float(clicks_before.sum())
-        for part, child in zip(parts, seeds):
-            inside = points[(points > done) & (points <= part)]
-            marks = np.unique([*(inside - done), part - done])
-            sums, *_ = simulate_counts(
-                version.policy.scores,
-                version.policy.offsets,
-                self.user,
-                weights,
-                marks,
-                child,
-                tables=(self.shown, self.clicked),
-            )
-            for point in inside:
-                row = sums[np.searchsorted(marks, point - done)]
-                value = (past_x + row[0]) / point
-                if observed:
-                    value = self._observed()
-                square = (self.mean_square_total + squares + row[1]) / point
-                rows.append((value, np.nan if observed else square, (past_clicks + row[2]) / point))
-            past_x += sums[-1, 0]
-            squares += sums[-1, 1]
-            past_clicks += sums[-1, 2]
-            done = part
-        self.mean_square_total += squares
-        version.clicks[:] = self.clicked.sum(1) - clicks_before
-        return rows
+        marks = np.unique([*(points - begin), end - begin])
+        sums, shown, clicked = self._displays(version).simulate_counts(self.user, marks, seed=next(self.seeds))
+        before = np.array([self.sum_x, self.sum_squares, self.clicks])
+        rows = (before + sums[np.searchsorted(marks, points - begin)]) / points[:, None]
+        self.sum_x, self.sum_squares, self.clicks = (before + sums[-1]).tolist()
+        version.shown[:] = shown
+        version.clicked[:] = clicked
+        self._remember(version)
+        return [(x, square, ctr) for x, square, ctr in rows.tolist()]
 
-
-def shrunken_relevance(shown: CountArray, clicked: CountArray, theta: FloatArray, strength: float = 10.0) -> FloatArray:
-    """Clicks over examinations per document, shrunk towards the mean as if it had been examined ``strength`` times more.
-
-    A raw rate per document makes the policy worse than equal relevance when documents were examined a few times only.
-    """
-    examined = np.zeros(len(shown))
-    for r, share in enumerate(theta):
-        examined += share * shown[:, r]
-    clicks = clicked.sum(1)
-    mean = clicks.sum() / max(examined.sum(), 1e-300)
-    return np.asarray(np.clip((clicks + strength * mean) / (examined + strength), 0.001, 0.999))
+    def _remember(self, version: DesignVersion) -> None:
+        """Add a version's counts to the tables that fits are made from."""
+        mixture, k = version.policy, self.pair.k
+        sizes = np.diff(mixture.offsets)
+        per_query = np.repeat(np.add.reduceat(version.shown, mixture.offsets[:-1]), sizes)
+        filled = mixture.rankings != NO_DOCUMENT
+        cells = (np.searchsorted(self.documents, mixture.rankings) * k + np.arange(k))[filled]
+        for table, per_cell in (
+            (self.shown, np.broadcast_to(version.shown[:, None], filled.shape)),
+            (self.clicked, version.clicked),
+            (self.expected, np.broadcast_to((per_query * mixture.weights)[:, None], filled.shape)),
+        ):
+            table += weighted_counts(cells, per_cell[filled].astype(np.float64), table.size).reshape(table.shape)

@@ -6,7 +6,7 @@ from ranktrial.position_bias.counts import Counts
 from ranktrial.position_bias.em import EM
 from ranktrial.position_bias.harvesting import Harvesting
 from ranktrial.position_bias.identifiability import Identifiability, NotIdentifiable, identifiability
-from ranktrial.position_bias.jackknife import jackknife
+from ranktrial.position_bias.jackknife import fit_groups, jackknife
 from ranktrial.position_bias.model import Estimator, PositionBias
 from ranktrial.position_bias.regression_em import Regression, RegressionEM
 from ranktrial.position_bias.relevance import Examinations, relevance_guess, shrunken_guess
@@ -26,6 +26,7 @@ __all__ = [
     "Regression",
     "RegressionEM",
     "TrustBias",
+    "fit_groups",
     "identifiability",
     "jackknife",
     "relevance_guess",

@@ -13,7 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from ranktrial.arrays import FloatArray
+from ranktrial.position_bias.auto import Auto
+from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
+from ranktrial.position_bias.identifiability import NotIdentifiable
 from ranktrial.position_bias.model import Estimator, PositionBias
 
 
@@ -67,6 +70,34 @@ def with_errors(estimate: PositionBias, theta: FloatArray) -> PositionBias:
         degrees_of_freedom=len(theta) - 1,
         remark="; ".join(part for part in (estimate.remark, f"jackknife over {len(theta)} groups") if part),
     )
+
+
+def fit_groups(
+    parts: Sequence[Counts], estimator: Estimator | None = None, *, most_error: float = np.inf
+) -> tuple[PositionBias, FloatArray]:
+    """Theta of a log that comes in groups of units, with jackknife errors, and theta without each group.
+
+    ``estimator`` is ``Auto()`` by default, which decides once, on the whole log: were it to choose anew without each group, the
+    jackknife would count that too. A single part keeps the estimator's own errors, and there is no theta without it. Refused
+    (NotIdentifiable) where a theta has an error of more than ``most_error``, in units of theta_1.
+    """
+    total = Counts.merged(parts)
+    chosen = Auto() if estimator is None else estimator
+    fitted, without = chosen.fit(total), np.empty((0, total.k))
+    if len(parts) > 1:
+        remark = fitted.remark
+        if isinstance(chosen, Auto):
+            chosen = Conditional(given="design" if "design" in fitted.method else "shown")
+        try:
+            fitted, without = replicates(chosen, parts)
+        except NotIdentifiable as refusal:
+            raise NotIdentifiable(f"without one of {len(parts)} groups of the log: {refusal}") from refusal
+        fitted = replace(with_errors(fitted, without), remark=remark)
+    worst = int(np.argmax(fitted.standard_error))
+    if fitted.standard_error[worst] > most_error or not np.isfinite(without).all():
+        told = f"{fitted.theta[worst]:.2f} +- {fitted.standard_error[worst]:.2f} at rank {worst + 1}"
+        raise NotIdentifiable(f"too uncertain, {told}")
+    return fitted, without
 
 
 def jackknife(estimator: Estimator, groups: Sequence[Counts]) -> PositionBias:

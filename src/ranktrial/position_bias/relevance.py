@@ -94,8 +94,18 @@ def relevance_guess(
     return shrunken_guess(Examinations.from_counts(shown, clicked, theta), offsets, inputs)
 
 
-def shrunken_guess(seen: Examinations, offsets: IntArray, inputs: FloatArray | None = None) -> FloatArray:
-    """``relevance_guess`` from what has been added up per document.
+def shrunken_guess(
+    seen: Examinations,
+    offsets: IntArray,
+    inputs: FloatArray | None = None,
+    *,
+    document: IntArray | None = None,
+    document_offsets: IntArray | None = None,
+) -> FloatArray:
+    """``relevance_guess`` from what has been added up per document; ``offsets`` say which belong to which query.
+
+    A document may have several rows, with inputs of their own (other ranks for other people): then ``document`` says whose row
+    each is, and ``document_offsets`` which documents belong to which query.
 
     >>> seen = Examinations(np.array([8.0, 1, 3]), examined=np.array([10.0, 10, 10]), squared=np.array([8.0, 8, 8]))
     >>> shrunken_guess(seen, np.array([0, 3])).round(2)
@@ -105,7 +115,13 @@ def shrunken_guess(seen: Examinations, offsets: IntArray, inputs: FloatArray | N
     if inputs is not None:
         guess = np.clip(guess + _explained(seen, guess, offsets, inputs), *GUESSES)
     residual, noise = _residual(seen, guess)
-    return np.asarray(np.clip(guess + nested_effects(residual, seen.examined, noise, offsets), *GUESSES))
+    if document is None or document_offsets is None:
+        effects = nested_effects(residual, seen.examined, noise, offsets)
+    else:
+        n = int(document_offsets[-1])
+        summed = [weighted_counts(document, part, n) for part in (residual, seen.examined, noise)]
+        effects = nested_effects(summed[0], summed[1], summed[2], document_offsets)[document]
+    return np.asarray(np.clip(guess + effects, *GUESSES))
 
 
 def _residual(seen: Examinations, guess: FloatArray) -> tuple[FloatArray, FloatArray]:

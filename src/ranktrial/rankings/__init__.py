@@ -1,11 +1,20 @@
 """Ranked lists, pairs of rankers, and distributions over rankings with exact placement and exposure: what may be shown."""
 
-from ranktrial.rankings.lists import Pair, Rankings, expected_clicks, exposure_of, list_inputs, rank_by_score, true_ctr
+from ranktrial.rankings.lists import (
+    Pair,
+    Rankings,
+    expected_clicks,
+    exposure_of,
+    list_inputs,
+    rank_by_score,
+    rank_inputs,
+    true_ctr,
+)
 from ranktrial.rankings.mixture import Mixture, Moments
 from ranktrial.rankings.plackett_luce import PlackettLuce
 from ranktrial.rankings.propensity import IPSWeights, LoggingPolicy, RequirementError, ips_weights
-from ranktrial.rankings.traffic import show_counts
-from ranktrial.rankings.values import Affine, affine_values, rank_weights
+from ranktrial.rankings.traffic import draw_impressions, show_counts
+from ranktrial.rankings.values import Affine, affine_values
 
 __all__ = [
     "Affine",
@@ -18,12 +27,13 @@ __all__ = [
     "Rankings",
     "RequirementError",
     "affine_values",
+    "draw_impressions",
     "expected_clicks",
     "exposure_of",
     "ips_weights",
     "list_inputs",
     "rank_by_score",
-    "rank_weights",
+    "rank_inputs",
     "show_counts",
     "true_ctr",
 ]

@@ -5,6 +5,7 @@ A user is passed as its five arrays (see ``ranktrial.users``): zeta, slope, inte
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numba as nb
@@ -283,3 +284,78 @@ def credit_distribution(
             rankings[i], credits[i], weights[i], zeta, slope, intercept, stay_click, stay_skip, reading, result
         )
     return result
+
+
+@nb.njit(cache=True)
+def exposures(rankings: Any, weights: Any, theta: Any, rho: Any) -> None:
+    """Add up P(examined) of what stands on each row of a table, shown with the given weights."""
+    for row in range(rankings.shape[0]):
+        for r in range(rankings.shape[1]):
+            if rankings[row, r] >= 0:
+                rho[rankings[row, r]] += weights[row] * theta[r]
+
+
+@nb.njit(cache=True)
+def affine_rows(
+    rows: Any,
+    design: Any,
+    slot_offsets: Any,
+    row_offsets: Any,
+    rankings: Any,
+    weights: Any,
+    placement: Any,
+    lam: Any,
+    guess: Any,
+    theta: Any,
+    rank_aware: Any,
+    clip: Any,
+    base: Any,
+    values: Any,
+    lost: Any,
+) -> Any:
+    """W and what it takes off for the clicks foreseen, of some rows of a table; see ``values``. Returns the largest weight.
+
+    ``design`` is that of each of the rows, which stand together by design. Placement follows from a design's rows and their
+    weights; where it has rows of its own (``placement`` is not empty) these count instead.
+    """
+    top, k = theta.max(), rankings.shape[1]
+    largest = 0.0
+    i = 0
+    while i < rows.shape[0]:
+        d = design[i]
+        start, end = slot_offsets[d], slot_offsets[d + 1]
+        examined = np.zeros(end - start)
+        if placement.shape[0] > 0:
+            for s in range(start, end):
+                for r in range(k):
+                    useful = (1.0 - top * guess[s]) / (1.0 - theta[r] * guess[s]) if rank_aware else 1.0
+                    examined[s - start] += placement[s, r] * theta[r] * useful
+        else:
+            for row in range(row_offsets[d], row_offsets[d + 1]):
+                for r in range(k):
+                    s = rankings[row, r]
+                    if s >= 0:
+                        useful = (1.0 - top * guess[s]) / (1.0 - theta[r] * guess[s]) if rank_aware else 1.0
+                        examined[s - start] += weights[row] * theta[r] * useful
+        worth = np.zeros(end - start)
+        given_up = 0.0
+        for s in range(start, end):
+            if lam[s] != 0.0 and examined[s - start] > 0.0:
+                weight = lam[s] / examined[s - start]
+                if abs(weight) > clip:
+                    given_up += abs(lam[s]) - clip * examined[s - start]
+                    weight = math.copysign(clip, weight)
+                worth[s - start] = weight
+                largest = max(largest, abs(weight))
+        while i < rows.shape[0] and design[i] == d:
+            foreseen = 0.0
+            for r in range(k):
+                s = rankings[rows[i], r]
+                if s >= 0:
+                    useful = (1.0 - top * guess[s]) / (1.0 - theta[r] * guess[s]) if rank_aware else 1.0
+                    values[i, r] = worth[s - start] * useful
+                    foreseen += values[i, r] * theta[r] * guess[s]
+            base[i] = -foreseen
+            lost[i] = given_up
+            i += 1
+    return largest

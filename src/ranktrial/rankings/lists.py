@@ -177,6 +177,16 @@ class Pair:
     def top_b(self) -> DocumentArray:
         return self.b.top(self.k)
 
+    @cached_property
+    def ranks(self) -> IntArray:
+        """Rank from 0 of every document in A's list and in B's, just past its end (and past k) where it is not listed."""
+        ranks = np.empty((2, self.n_documents), np.int64)
+        for row, ranker in zip(ranks, (self.a, self.b)):
+            lengths = np.diff(ranker.offsets)
+            row[:] = np.repeat(np.maximum(lengths, self.k), np.diff(self.offsets))
+            row[ranker.documents] = np.arange(len(ranker.documents)) - np.repeat(ranker.offsets[:-1], lengths)
+        return ranks
+
     def swapped(self) -> Pair:
         """The same comparison with A and B exchanged."""
         return replace(self, a=self.b, b=self.a)
@@ -226,15 +236,17 @@ def _check_lists(name: str, ranker: Rankings, offsets: IntArray) -> None:
 
 
 def list_inputs(pair: Pair) -> FloatArray:
-    """Inputs about relevance from two ranked lists before any click, a row per document (for ``relevance_guess``).
+    """What two ranked lists say about relevance before any click, a row per document (for ``relevance_guess``)."""
+    return rank_inputs(*pair.ranks)
 
-    For each ranker 1 / rank and -log rank, a document it does not list standing just past its end; the better of both ranks.
+
+def rank_inputs(rank_a: IntArray, rank_b: IntArray) -> FloatArray:
+    """The same from ranks counted from 0: for each ranker 1 / rank and -log rank, and of the better of both ranks.
+
+    >>> rank_inputs(np.array([0]), np.array([3])).round(2)
+    array([[ 1.  ,  0.25, -0.  , -1.39,  1.  , -0.  ]])
     """
-    ranks = np.empty((2, pair.n_documents))
-    for row, ranker in zip(ranks, (pair.a, pair.b)):
-        lengths = np.diff(ranker.offsets)
-        row[:] = np.repeat(lengths + 1.0, np.diff(pair.offsets))
-        row[ranker.documents] = np.arange(len(ranker.documents)) - np.repeat(ranker.offsets[:-1], lengths) + 1
+    ranks = np.stack([rank_a, rank_b]) + 1.0
     best = ranks.min(0)
     return np.column_stack([*(1 / ranks), *(-np.log(ranks)), 1 / best, -np.log(best)])
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of, sum_by_group, weighted_counts
-from ranktrial.rankings._kernels import linear_moments
+from ranktrial.rankings._kernels import exposures, linear_moments
 from ranktrial.rankings.lists import check_user, expected_clicks, user_arrays
 from ranktrial.users import User
 
@@ -48,13 +48,14 @@ class Mixture:
     """For each of many queries, rankings and the probability of showing each.
 
     Rankings of query q are rows ``offsets[q]:offsets[q + 1]`` of ``rankings`` (document ids, NO_DOCUMENT padding) and
-    ``weights`` (summing to 1 within a query).
+    ``weights`` (summing to 1 within a query). ``plain`` says that the last two of every query are A's own list and B's own.
     """
 
     rankings: DocumentArray
     weights: FloatArray
     offsets: IntArray
     n_documents: int
+    plain: bool = False
 
     def __post_init__(self) -> None:
         if not len(self.rankings) == len(self.weights) == self.offsets[-1]:
@@ -84,11 +85,13 @@ class Mixture:
         return cls(table, np.ones(n), np.arange(n + 1, dtype=np.int64), n_documents)
 
     @classmethod
-    def of_tables(cls, tables: list[DocumentArray], weights: ArrayLike, n_documents: int) -> Mixture:
-        """The mixture that shows each query its row of one of the tables, drawn with the given weights."""
+    def of_tables(
+        cls, tables: list[DocumentArray], weights: ArrayLike, n_documents: int, *, plain: bool = False
+    ) -> Mixture:
+        """Show each query its row of one of the tables, drawn with the given weights."""
         n, k = tables[0].shape
         stacked = np.stack(tables, axis=1).reshape(n * len(tables), k)
-        return cls(stacked, np.tile(np.asarray(weights, float), n), offsets_of([len(tables)] * n), n_documents)
+        return cls(stacked, np.tile(np.asarray(weights, float), n), offsets_of([len(tables)] * n), n_documents, plain)
 
     @property
     def n_queries(self) -> int:
@@ -109,8 +112,9 @@ class Mixture:
         """rho_d: the probability that each document is examined, exactly."""
         if len(theta) < self.k:
             raise ValueError(f"theta has {len(theta)} ranks, must have k = {self.k}")
-        shown = self.rankings != NO_DOCUMENT
-        return weighted_counts(self.rankings[shown], (self.weights[:, None] * theta[: self.k])[shown], self.n_documents)
+        rho = np.zeros(self.n_documents)
+        exposures(self.rankings, self.weights, theta, rho)
+        return rho
 
     def mean(self, per_ranking: FloatArray) -> FloatArray:
         """Per query, the expectation of a number per ranking."""

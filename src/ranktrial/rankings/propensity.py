@@ -69,16 +69,7 @@ def ips_weights(
     array([ 0.5, -2. ,  0. ])
     """
     matters = lam != 0 if zeta is None else (lam != 0) & (zeta != 0)
-    unseen = np.flatnonzero(matters & ~(rho > 0))
-    if len(unseen):
-        document = int(unseen[0])
-        query = int(np.searchsorted(offsets, document, side="right") - 1)
-        more = f" (and {len(unseen) - 1} more documents)" if len(unseen) > 1 else ""
-        raise RequirementError(
-            f"query {query}: document {document} has lambda = {lam[document]:+.3g} but can never be seen under the "
-            f"logging policy (rho = {rho[document]:g}){more}; a policy must be able to show every document "
-            "on which the rankers differ"
-        )
+    require_seen(np.where(matters, lam, 0.0), rho, offsets)
     values = np.divide(lam, rho, out=np.zeros_like(lam), where=matters)
     largest = float(np.abs(values).max(initial=0.0))
     if clip is None:
@@ -87,3 +78,18 @@ def ips_weights(
         raise ValueError(f"clip is {clip!r}, must be positive and finite (None for no limit)")
     lost = np.where(matters, np.maximum(np.abs(lam) - clip * rho, 0), 0.0)
     return IPSWeights(np.clip(values, -clip, clip), min(largest, clip), sum_by_group(lost, offsets))
+
+
+def require_seen(lam: FloatArray, rho: FloatArray, offsets: IntArray) -> None:
+    """Raise RequirementError, naming the query and document, where one with lambda other than 0 cannot be seen."""
+    unseen = np.flatnonzero((lam != 0) & ~(rho > 0))
+    if not len(unseen):
+        return
+    document = int(unseen[0])
+    query = int(np.searchsorted(offsets, document, side="right") - 1)
+    more = f" (and {len(unseen) - 1} more documents)" if len(unseen) > 1 else ""
+    raise RequirementError(
+        f"query {query}: document {document} has lambda = {lam[document]:+.3g} but can never be seen under the "
+        f"logging policy (rho = {rho[document]:g}){more}; a policy must be able to show every document "
+        "on which the rankers differ"
+    )

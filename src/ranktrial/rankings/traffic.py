@@ -1,4 +1,4 @@
-"""Simulated counts of shows and clicks under an explicit mixture, all impressions drawn at once.
+"""Traffic that a logging policy leaves behind: impression by impression, or as counts drawn at once.
 
 Multinomials over (query, ranking) and binomials per rank have the same law as going impression by impression, at a cost that
 does not grow with the traffic. (A Plackett-Luce policy cannot list its rankings: see ``plackett_luce.simulate_counts``.)
@@ -6,12 +6,16 @@ does not grow with the traffic. (A Plackett-Luce policy cannot list its rankings
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
-from ranktrial.arrays import NO_DOCUMENT, FloatArray, weighted_counts
+from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, weighted_counts
 from ranktrial.rankings.lists import check_user, expected_clicks
 from ranktrial.rankings.mixture import Mixture
-from ranktrial.seeds import Seed, generator
+from ranktrial.rankings.plackett_luce import PlackettLuce
+from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User
 
 
@@ -43,3 +47,58 @@ def show_counts(mixture: Mixture, user: User, impressions: int, *, seed: Seed) -
     everywhere = np.broadcast_to(shows[:, None], filled.shape)[filled].astype(np.float64)
     shown = weighted_counts(cells, everywhere, size).reshape(shape)
     return shown, weighted_counts(cells, clicks[filled].astype(np.float64), size).reshape(shape)
+
+
+class Impressions(NamedTuple):
+    """Single impressions; ``rows`` of the policies' rankings, one policy after the other, None where any is Plackett-Luce."""
+
+    queries: IntArray
+    rankings: DocumentArray
+    clicks: BoolArray
+    rows: IntArray | None
+
+
+def draw_impressions(
+    policies: Sequence[Mixture | PlackettLuce], user: User, sizes: Sequence[int], *, seed: Seed
+) -> Impressions:
+    """So many impressions of each policy, queries drawn uniformly, and the clicks of a user of any behaviour on them."""
+    queries, rankings, rows, before = [], [], [], 0
+    for policy, size, child in zip(policies, sizes, children(seed, len(sizes))):
+        check_user(user, policy.k, policy.n_documents)
+        random = generator(child)
+        query = random.integers(0, policy.n_queries, size)
+        if isinstance(policy, Mixture):
+            # Weights sum to 1 for each query, up to rounding: one running sum serves all.
+            row = np.searchsorted(np.cumsum(policy.weights), query + random.random(size), side="right")
+            row = np.clip(row, policy.offsets[query], policy.offsets[query + 1] - 1)
+            rows.append(before + row)
+            before += len(policy.rankings)
+            rankings.append(policy.rankings[row])
+        else:
+            table = np.empty((size, policy.k), np.int32)
+            for one, draws in zip(range(policy.n_queries), children(child, policy.n_queries)):
+                mine = np.flatnonzero(query == one)
+                if len(mine):
+                    table[mine] = policy.sample(one, len(mine), draws)
+            rankings.append(table)
+        queries.append(query)
+    shown = np.concatenate(rankings)
+    listed = len(rows) == len(policies)
+    clicks = draw_clicks(shown, user, seed=children(seed, len(sizes) + 1)[-1])
+    return Impressions(np.concatenate(queries), shown, clicks, np.concatenate(rows) if listed else None)
+
+
+def draw_clicks(rankings: DocumentArray, user: User, *, seed: Seed) -> BoolArray:
+    """Clicks of a user who reads each ranking from the top."""
+    random = generator(seed)
+    clicks = np.zeros(rankings.shape, bool)
+    reading = np.ones(len(rankings), bool)
+    for r in range(rankings.shape[1]):
+        filled = rankings[:, r] != NO_DOCUMENT
+        chance = (
+            user.slope[r] * user.zeta[np.where(filled, rankings[:, r], 0)] + user.intercept[r] if filled.any() else 0.0
+        )
+        clicks[:, r] = reading & filled & (random.random(len(rankings)) < chance)
+        stay = np.where(clicks[:, r], user.stay_after_click[r], user.stay_after_skip[r])
+        reading &= random.random(len(rankings)) < stay
+    return clicks

@@ -1,4 +1,4 @@
-"""The value of an impression: one formula for every estimator that is unbiased given theta.
+"""The value of an impression: every estimator that is unbiased given theta is one formula.
 
 With a guess zh of the relevances, made without looking at this impression,
 
@@ -10,8 +10,9 @@ has mean Delta whatever the guess. zh = 0 is the paper's IPS; a constant already
 guess takes out; a good guess is doubly robust estimation. A click at rank r that was to be expected (theta_r zh_d near 1) says
 more when it fails to come, which is what the rank-aware weights use.
 
-x is affine in the clicks: a number per ranking plus numbers per clicked rank. So exact moments and simulation need no more than
-for IPS. W does not change when u_d is scaled, and here u_d is at most 1: |W_d(r)| is at most |lambda_d| over the denominator.
+x is affine in the clicks: a number per ranking plus numbers per clicked rank (``Affine``). So exact moments and simulation need
+no more than for IPS, and a log needs them for the rankings that it shows. W does not change when u_d is scaled, and here
+u_d is at most 1: |W_d(r)| is at most |lambda_d| over the denominator.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ranktrial import checks
-from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, sum_by_group, weighted_counts
+from ranktrial.arrays import DocumentArray, FloatArray, IntArray, sum_by_group
+from ranktrial.rankings._kernels import affine_rows
 from ranktrial.rankings.mixture import Mixture
-from ranktrial.rankings.propensity import ips_weights
+from ranktrial.rankings.propensity import require_seen
 
 RANK_AWARE_GUESSES = (0.01, 0.9)  # beyond, 1 / (1 - theta zh) would trust a guess too much
 
@@ -46,6 +47,21 @@ class Affine:
         return float(np.maximum(np.abs(above), np.abs(below)).max())
 
 
+@dataclass(frozen=True, eq=False)
+class Valued:
+    """Some rankings with their values, and what the weights behind them are.
+
+    Attributes:
+        affine: x of each ranking.
+        largest: Largest absolute weight that a click can have.
+        lost: For each ranking, how far clipping can move the mean of x at most; 0 without clipping.
+    """
+
+    affine: Affine
+    largest: float
+    lost: FloatArray
+
+
 def affine_values(
     mixture: Mixture,
     lam: FloatArray,
@@ -61,32 +77,56 @@ def affine_values(
 
     ``offsets`` are the pair's. ``zeta_hat`` is None (IPS), one number, or one per document. ``known_queries`` replaces the
     first sum by its mean over all queries, uniformly: less variance where P(q) is known. ``clip`` caps W, for some bias.
+
+    >>> mixture = Mixture.of_tables([np.array([[0, 1]], np.int32), np.array([[1, 0]], np.int32)], (0.5, 0.5), 2)
+    >>> affine_values(mixture, np.array([0.5, -0.5]), np.array([1.0, 0.5]), np.array([0, 2])).values.round(3)
+    array([[ 0.667, -0.667],
+           [-0.667,  0.667]])
     """
     guess = checked_guess(zeta_hat, len(lam), rank_aware=rank_aware)
-    shown = mixture.rankings != NO_DOCUMENT
-    guessed = np.append(guess, 0.0)[mixture.rankings]  # 0 for NO_DOCUMENT, which is -1
-    useful = usefulness(theta, guessed, rank_aware=rank_aware)
-    weighted = (mixture.weights[:, None] * theta * useful)[shown]
-    examined = weighted_counts(mixture.rankings[shown], weighted, len(lam))
-    weights = ips_weights(lam, examined, offsets, clip=clip).values
-    values = np.append(weights, 0.0)[mixture.rankings] * useful
+    require_seen(lam, mixture.exposure(theta), offsets)
+    rows = np.arange(len(mixture.rankings))
+    query = np.repeat(np.arange(mixture.n_queries), np.diff(mixture.offsets))
+    valued = value_rows(
+        rows, query, offsets, mixture.offsets, mixture.rankings, mixture.weights, lam, guess, theta,
+        rank_aware=rank_aware, clip=clip,
+    )  # fmt: skip
     first = expected_value(lam, guess, offsets, known_queries=known_queries)
-    return Affine(np.repeat(first, np.diff(mixture.offsets)) - (values * theta * guessed).sum(1), values)
+    return Affine(first[query] + valued.affine.base, valued.affine.values)
 
 
-def rank_weights(
+def value_rows(
+    rows: IntArray,
+    design: IntArray,
+    slot_offsets: IntArray,
+    row_offsets: IntArray,
+    rankings: DocumentArray | IntArray,
+    weights: FloatArray,
     lam: FloatArray,
-    placement: FloatArray,
+    guess: FloatArray,
     theta: FloatArray,
-    offsets: IntArray,
-    zeta_hat: Guess = None,
-    rank_aware: bool = False,
-) -> FloatArray:
-    """W as a (documents, k) matrix, for policies that are no mixtures: ``placement`` is all that is needed of them."""
-    guess = checked_guess(zeta_hat, len(lam), rank_aware=rank_aware)
-    useful = usefulness(theta, guess[:, None], rank_aware=rank_aware)
-    weights = ips_weights(lam, (placement * (theta * useful)).sum(1), offsets)
-    return np.asarray(weights.values[:, None] * useful)
+    *,
+    rank_aware: bool,
+    clip: float | None = None,
+    placement: FloatArray | None = None,
+) -> Valued:
+    """The second sum of the formula, without the first, for some rows of a table of rankings; no checks.
+
+    Args:
+        rows: Which, those of one design together; ``design`` is that of each.
+        slot_offsets: The candidates of each design, numbered through; lam, guess and rankings speak of these numbers.
+        row_offsets: The rankings that each design may show, with their ``weights``.
+        placement: P(candidate at rank), where a design's rankings are too many to list.
+    """
+    if clip is not None and not 0 < clip < np.inf:
+        raise ValueError(f"clip is {clip!r}, must be positive and finite (None for no limit)")
+    base, lost, values = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((len(rows), rankings.shape[1]))
+    exact = np.empty((0, rankings.shape[1])) if placement is None else placement
+    largest = affine_rows(
+        rows, design, slot_offsets, row_offsets, rankings, weights, exact, lam, guess, theta, rank_aware,
+        np.inf if clip is None else float(clip), base, values, lost,
+    )  # fmt: skip
+    return Valued(Affine(base, values), float(largest), lost)
 
 
 def checked_guess(zeta_hat: Guess, n_documents: int, *, rank_aware: bool) -> FloatArray:
@@ -100,14 +140,7 @@ def checked_guess(zeta_hat: Guess, n_documents: int, *, rank_aware: bool) -> Flo
         raise ValueError(f"zeta_hat has {len(guess)} numbers for {n_documents} documents, must have one each")
     if rank_aware:
         guess = np.clip(guess, *RANK_AWARE_GUESSES)
-    return np.broadcast_to(guess, n_documents)
-
-
-def usefulness(theta: FloatArray, guess: FloatArray, *, rank_aware: bool) -> NDArray[np.float64]:
-    """u, scaled per document to at most 1, of guesses in any shape that broadcasts with the ranks (last axis)."""
-    if not rank_aware:
-        return np.ones(np.broadcast_shapes(theta.shape, guess.shape))
-    return np.asarray((1 - theta.max() * guess) / (1 - theta * guess))
+    return np.array(np.broadcast_to(guess, n_documents))
 
 
 def expected_value(lam: FloatArray, guess: FloatArray, offsets: IntArray, *, known_queries: bool) -> FloatArray:

@@ -130,7 +130,9 @@ def test_any_order_and_any_number_of_times_gives_the_same_report(client: httpx.C
 
 
 def test_clicks_before_their_impression_wait_for_it(client: httpx.Client, tmp_path: Path) -> None:
-    with Trial.create(tmp_path / "elsewhere.db", "t", k=3, seed=5, refit=False, background=False) as elsewhere:
+    with Trial.create(
+        tmp_path / "elsewhere.db", "t", k=3, seed=5, method='LogOpt(bias="known")', background=False
+    ) as elsewhere:
         shown = elsewhere.rank("q", ["x", "y"], ["y", "z"], unit="u", wait=True)  # the same secret and version
     assert send(client, click(shown.id, shown.ranking[0]))[0]["outcome"] == "waiting"
     client.post("/v1/trials/t/rank", json={"query": "q", "a": ["x", "y"], "b": ["y", "z"], "unit": "u"})

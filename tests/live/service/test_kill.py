@@ -24,7 +24,7 @@ from ranktrial.live.tokens import read_token
 
 ROUNDS = 20
 VISITORS = 4
-CONFIG = {"k": 3, "seed": 5, "refit": False}
+CONFIG = {"k": 3, "seed": 5, "method": 'LogOpt(bias="known")'}
 # Imports once and forks for each life of the service, which then takes a moment to start instead of seconds.
 NURSERY = """
 import os, signal, sys

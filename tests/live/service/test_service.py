@@ -64,7 +64,7 @@ def test_a_trial_from_start_to_end(tmp_path: Path) -> None:
 
 
 def test_it_shows_what_the_library_shows(client: httpx.Client, tmp_path: Path) -> None:
-    with Trial.create(tmp_path / "same.db", "t", k=3, seed=5, refit=False, background=False) as trial:
+    with Trial.create(tmp_path / "same.db", "t", k=3, seed=5, method='LogOpt(bias="known")', background=False) as trial:
         for unit in ("u1", "u2", "u3", "u4"):
             assert rank(client, unit)["ranking"] == trial.rank("q", A, B, unit=unit, wait=True).ranking
 

@@ -34,13 +34,13 @@ def test_the_schema_is_brought_up_to_date_in_steps(tmp_path: Path) -> None:
     module._migrate(connection, path, steps)
     module._migrate(connection, path, steps)
     assert connection.execute("SELECT * FROM more").fetchall() == [(1,)]
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(steps),)
     assert connection.execute("SELECT count(*) FROM impressions").fetchone() == (1,)
     with pytest.raises(sqlite3.OperationalError):
         module._migrate(connection, path, (*steps, "CREATE TABLE good (x); CREATE TABLE more (x)"))
     assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'good'").fetchone() == (0,)
     connection.close()
-    with pytest.raises(StoreError, match="schema 2, this ranktrial knows up to 1"):
+    with pytest.raises(StoreError, match=f"schema {len(steps)}, this ranktrial knows up to {len(steps) - 1}"):
         SQLiteStore(path)
 
 

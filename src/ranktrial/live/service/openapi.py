@@ -17,7 +17,7 @@ REF = "#/components/schemas/{model}"
 # Bodies are read by the endpoints themselves, in one step from bytes to a checked object, so FastAPI does not see them.
 READ = (RankRequest, ClickEvent, UBIEvent, TrialConfig)
 # In these a number that is not known yet is null.
-OPEN_NUMBERS = ("Report", "Guardrail", "Forecast", "Theta", "BandPoint", "Contributor", "Part")
+OPEN_NUMBERS = ("Report", "Guardrail", "Forecast", "Theta", "BandPoint", "Contributor", "Part", "Interval")
 
 
 def body_of(models: type[BaseModel] | tuple[type[BaseModel], ...], example: Any) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Trials:
 
     def info(self, name: str) -> TrialInfo:
         latest = self.store.versions(name)[-1]
-        config = TrialConfig.model_validate_json(latest.config)
+        config = TrialConfig.stored(latest.config)
         return TrialInfo(name=name, version=latest.number, config=config, stopped=self.store.trial(name).stopped)
 
     def all(self) -> TrialList:

@@ -12,9 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from ranktrial.live.designs import Design
+from ranktrial.methods import Beliefs
 
 log = logging.getLogger("ranktrial.live")
 ALL_TRIALS = 0  # instead of a version: what cannot be told apart
@@ -161,13 +165,18 @@ class ConfigVersion:
 
 @dataclass(frozen=True)
 class Bias:
-    """A theta that was in force from some number of impressions on."""
+    """What was believed of users from some number of impressions on: position bias, and the mean relevance."""
 
     id: int
     impressions: int
     theta: tuple[float, ...]
     fitted: bool
     note: str
+    relevance: float
+
+    @cached_property
+    def beliefs(self) -> Beliefs:
+        return Beliefs(np.array(self.theta), self.relevance, self.fitted, self.note)
 
 
 # --- the answer to a row that is put in ---------------------------------------------------------------------------------------
@@ -354,7 +363,7 @@ class Store(Protocol):
         """Position bias of a version, the latest last."""
         ...
 
-    def add_bias(self, version: int, impressions: int, theta: Sequence[float], fitted: bool, note: str) -> None:
+    def add_bias(self, version: int, impressions: int, beliefs: Beliefs) -> None:
         """Add position bias, to the last bit, unless the same theta is known from the same number of impressions."""
         ...
 

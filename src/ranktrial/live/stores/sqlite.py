@@ -42,6 +42,7 @@ from ranktrial.live.stores.base import (
     Void,
     VoidRow,
 )
+from ranktrial.methods import Beliefs
 
 R = TypeVar("R", ImpressionRow, ClickRow, VoidRow)
 MIGRATIONS = (
@@ -73,6 +74,7 @@ MIGRATIONS = (
         version INTEGER NOT NULL, name TEXT NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (version, name)
     ) WITHOUT ROWID;
     """,
+    "ALTER TABLE biases ADD COLUMN relevance REAL NOT NULL DEFAULT 0.3",
 )
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
@@ -395,17 +397,19 @@ class SQLiteStore:
 
     def biases(self, version: int) -> list[Bias]:
         rows = self._select(
-            "SELECT id, impressions, theta, fitted, note FROM biases WHERE version = ? ORDER BY id", (version,)
+            "SELECT id, impressions, theta, fitted, note, relevance FROM biases WHERE version = ? ORDER BY id",
+            (version,),
         )
         return [
-            Bias(id, at, tuple(map(float.fromhex, theta.split())), bool(fitted), note)
-            for id, at, theta, fitted, note in rows
+            Bias(id, at, tuple(map(float.fromhex, theta.split())), bool(fitted), note, relevance)
+            for id, at, theta, fitted, note, relevance in rows
         ]
 
-    def add_bias(self, version: int, impressions: int, theta: Sequence[float], fitted: bool, note: str) -> None:
-        text = " ".join(value.hex() for value in theta)
+    def add_bias(self, version: int, impressions: int, beliefs: Beliefs) -> None:
+        text = " ".join(value.hex() for value in beliefs.theta.tolist())
         self._rarely(
-            "INSERT OR IGNORE INTO biases VALUES (NULL, ?, ?, ?, ?, ?)", (version, impressions, text, fitted, note)
+            "INSERT OR IGNORE INTO biases VALUES (NULL, ?, ?, ?, ?, ?, ?)",
+            (version, impressions, text, beliefs.fitted, beliefs.note, beliefs.relevance),
         )
 
 

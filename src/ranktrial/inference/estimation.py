@@ -1,0 +1,191 @@
+"""Delta from a log: one formula (``rankings.values``), many guesses of relevance, position bias known or estimated.
+
+Every impression keeps the placement of the design that showed it, so a log may hold any number of designs.
+
+* "ips": the paper's Eq. ips; needs nothing but clicks.
+* "constant": subtracts the clicks to be expected if all documents were equally relevant.
+* "doubly-robust": subtracts those expected from a guess per document, made from other impressions of the log.
+* "rank-aware": the same, and weighs clicks by what their rank can tell. The least variance, hence the default.
+
+These are unbiased given theta. Two more are not; they are here to compare with:
+
+* "self-normalised": divides by the sum of weights instead of its expectation.
+* "observed": the authors' code's, divides by how often a document happened to be shown. Badly biased with
+  few impressions of a query.
+
+Plain A/B traffic inside the log also has estimates that need no click model ("weighted", "means", "adjusted"; see ``ab``).
+
+When theta is fitted to the same log its error is part of the estimate's. A delete-a-group jackknife over units tells both:
+theta is fitted anew without each group, and the rest valued with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import checks
+from ranktrial.arrays import FloatArray
+from ranktrial.inference.ab import AB_ESTIMATORS, ab_values
+from ranktrial.inference.cross_fitting import contributions, groups_of
+from ranktrial.inference.log import GROUPS, Log
+from ranktrial.inference.results import BiasFit, Estimate
+from ranktrial.inference.valuing import Values, given_guess, guesses, observed, scaled
+from ranktrial.position_bias import Auto, Conditional, Estimator, NotIdentifiable, fit_groups
+
+ESTIMATORS = ("ips", "constant", "doubly-robust", "rank-aware", "self-normalised", "observed")
+GUESSED = ("constant", "doubly-robust", "rank-aware")
+ESTIMATED = "estimated"
+INDEPENDENT = ("units", "impressions")
+UNCOVERED = ("refuse", "leave out")
+
+
+def fit_position_bias(
+    log: Log, *, estimator: Estimator | None = None, groups: int = GROUPS, most_error: float = np.inf
+) -> BiasFit:
+    """Theta from a log's clicks; raises NotIdentifiable where it cannot be told from relevance, also without any one group.
+
+    ``estimator`` is ``Auto()`` by default, which decides once, on the whole log. An error of a theta above ``most_error``, in
+    units of theta_1, is too much.
+    """
+    checks.whole("groups", groups, 2, 1000)
+    units = len(np.unique(log.unit))
+    if units < groups:
+        raise NotIdentifiable(f"{units} units cannot be divided into {groups} groups")
+    if not log.clicks[:, 0].any():
+        raise NotIdentifiable("nothing was clicked at rank 1, by which theta is scaled")
+    eliminates_relevance = estimator is None or isinstance(estimator, Auto | Conditional)
+    parts, group = log.parts(groups, clicked_only=eliminates_relevance)
+    return BiasFit(*fit_groups(parts, estimator, most_error=most_error), group)
+
+
+def estimate(
+    log: Log,
+    *,
+    theta: ArrayLike | BiasFit | str | None = None,
+    estimator: str = "rank-aware",
+    guess: ArrayLike | float | None = None,
+    cross_fit: str = "folds",
+    folds: int = 5,
+    refits: ArrayLike | None = None,
+    inputs: FloatArray | None = None,
+    known_queries: bool = False,
+    clip: float | None = None,
+    independent: str = "units",
+    uncovered: str = "refuse",
+) -> Estimate:
+    """Delta, how sure it is, and on what it rests.
+
+    Refuses with the query and document when a document on which the rankers differ could not be seen.
+
+    Args:
+        theta: Position bias, if it is known; "estimated" (or what ``fit_position_bias`` found) if it comes from the log's
+            clicks, with its error. By default the log's own, if it knows it, and else estimated.
+        estimator: See the module.
+        guess: Of the relevances, not made from this log: one number, or one per document. By default it is made from
+            those impressions of the log that ``cross_fit`` allows.
+        cross_fit: Guesses come from other "folds", or from the "past" only (see ``cross_fitting``).
+        folds: How many.
+        refits: After how many impressions guesses are made from the past; by default 100, 200, 400, ...
+        inputs: Columns per document that may tell its relevance; by default what both ranked lists say.
+        known_queries: All queries of the pair are known to be equally frequent: what the log's own frequencies add to the
+            variance is taken out, which pays from about 10 impressions a query.
+        clip: Caps weights, and widens the interval by the bias that can cost.
+        independent: Whether "units" are independent, or all "impressions". All impressions of a unit share a fold (or the
+            guess there was when it first came) in any case.
+        uncovered: "refuse" logs in which a document that matters could not be seen, or "leave out" such documents.
+
+    >>> from ranktrial.rankings import Mixture, Pair
+    >>> pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1.0, 0.5])
+    >>> even = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents)
+    >>> log = Log.of(pair, even, [[0, 1], [1, 0], [0, 1]], [[True, False], [False, False], [True, True]])
+    >>> round(estimate(log, estimator="ips").delta, 4)
+    0.2222
+    """
+    if not isinstance(log, Log):
+        raise TypeError(
+            f"log is {type(log).__name__}, must be a Log: Log.of(pair, policy, rankings, clicks), trial.log(), ..."
+        )
+    checks.one_of("estimator", estimator, (*ESTIMATORS, *AB_ESTIMATORS))
+    checks.one_of("independent", independent, INDEPENDENT)
+    checks.one_of("uncovered", uncovered, UNCOVERED)
+    if clip is not None and estimator not in ("ips", *GUESSED):
+        raise ValueError(f'clip applies to weights from the policy, not to estimator="{estimator}"')
+    if estimator in AB_ESTIMATORS:
+        return _plain(log, estimator, independent, cross_fit=cross_fit, folds=folds, refits=refits)
+    fit, bias = _resolved(log, theta)
+    values = Values(log, bias, estimator == "rank-aware", known_queries, clip, uncovered)
+    group = groups_of(len(log), cross_fit, folds=folds, refits=refits, units=log.unit)
+    if estimator in GUESSED and guess is None:
+        counted = contributions(group, cross_fit, refits=refits)
+        guessed = guesses(log, bias, counted, cross_fit, estimator, inputs)
+    else:
+        if guess is not None and estimator not in GUESSED:
+            raise ValueError(f'guess belongs to {", ".join(GUESSED)}, not to estimator="{estimator}"')
+        group, guessed = np.zeros_like(group), iter([given_guess(log, guess, estimator)])
+    if estimator == "self-normalised":
+        guessed = iter([values.normalising()])
+    if estimator == "observed":
+        return observed(log, values, independent)
+    values.add_all(group, guessed, () if fit is None else fit.without, None if fit is None else fit.group)
+    return values.estimate(independent, fit)
+
+
+def _resolved(log: Log, theta: ArrayLike | BiasFit | str | None) -> tuple[BiasFit | None, FloatArray]:
+    """The fit behind theta, if there is one, and theta."""
+    if isinstance(theta, str):
+        checks.one_of("theta", theta, (ESTIMATED,))
+    known = log.theta if theta is None else theta
+    if known is None or isinstance(known, str):
+        known = fit_position_bias(log)
+    if isinstance(known, BiasFit):
+        return known, scaled(known.bias.theta)
+    bias = checks.probabilities("theta", known)
+    if len(bias) != log.k:
+        raise ValueError(f"theta has {len(bias)} ranks, the log k = {log.k}")
+    return None, bias
+
+
+def _plain(log: Log, estimator: str, independent: str, **fit: Any) -> Estimate:
+    """From the impressions that showed A's own or B's own list, by clicks alone."""
+    rows = np.flatnonzero(log.arm != 0)
+    if not len(rows):
+        raise ValueError(f'estimator="{estimator}" needs plain A/B impressions, and this log has none')
+    shares = log.plain_shares[log.design[rows]]
+    return estimate_ab(
+        log.arm[rows] > 0,
+        log.clicks[rows].sum(1),
+        queries=log.query[log.design[rows]],
+        split=shares[:, 0] / shares.sum(1),
+        estimator=estimator,
+        units=log.unit[rows],
+        independent=independent,
+        **fit,
+    )
+
+
+def estimate_ab(
+    in_a: ArrayLike,
+    clicks: ArrayLike,
+    *,
+    queries: ArrayLike | None = None,
+    split: ArrayLike = 0.5,
+    estimator: str = "adjusted",
+    units: ArrayLike | None = None,
+    independent: str = "units",
+    **fit: Any,
+) -> Estimate:
+    """Delta from an A/B test of which no more is known than whose list each impression showed and how often it was clicked.
+
+    Options are those of ``estimate`` and ``ab.ab_values``. A log with both lists of every search says more
+    (``Log.from_records``).
+
+    >>> print(estimate_ab([True, False, True, False], [2, 1, 0, 1], estimator="means").delta)
+    0.0
+    """
+    x, weight = ab_values(in_a, clicks, queries=queries, split=split, estimator=estimator, units=units, **fit)
+    each = np.repeat(weight, np.asarray(clicks, np.int64))
+    owners = units if independent == "units" else None
+    return Estimate.of(x, each, largest_weight=float(np.abs(weight).max()), units=owners)

@@ -1,0 +1,159 @@
+"""What an estimate says: Delta, how sure it is once or at any time, and on what it rests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from ranktrial import checks
+from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.inference.intervals import Band, UnitSums, asymptotic_sequence, fixed_interval
+from ranktrial.interval import Interval
+from ranktrial.position_bias import PositionBias
+
+
+@dataclass(frozen=True, eq=False)
+class BiasFit:
+    """Position bias from a log, and from the log without each group of its units.
+
+    Attributes:
+        bias: Of the whole log, with jackknife errors.
+        without: Theta without each group, ``(groups, k)``.
+        group: Of each impression.
+    """
+
+    bias: PositionBias
+    without: FloatArray
+    group: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """An estimate of Delta, positive when A gets more clicks.
+
+    Attributes:
+        delta: The estimate, in clicks per impression: the mean of x.
+        standard_error: Of the estimate, over units; the error of an estimated theta included.
+        impressions: How many it rests on.
+        units: How many independent units gave them.
+        effective_clicks: (sum of click weights)^2 / sum of their squares: the number of equally weighted clicks that
+            would say as much.
+        largest_weight: Largest absolute weight any click can have.
+        bias_bound: How far clipping can have moved it; 0 without clipping.
+        theta: Position bias it was reckoned with; None for plain A/B estimates.
+        bias: Theta with its own errors, where it was estimated from the log.
+        clicks_alone: What the standard error would be if theta were known to be as estimated. It can also be the larger one:
+            errors of theta and of the clicks it was fitted to may cancel.
+        replicates: The estimate without each group of units, where theta was estimated.
+        uncovered: Candidates that matter and could not be seen, where they are left out instead of refused.
+        x: The value of each impression, in the order of the log: what intervals and sequences are made from.
+        sums: The same by unit.
+        click_weights: Of each click, in the order of the log.
+    """
+
+    delta: float
+    standard_error: float
+    impressions: int
+    units: int
+    effective_clicks: float
+    largest_weight: float
+    bias_bound: float = 0.0
+    theta: FloatArray | None = None
+    bias: PositionBias | None = None
+    clicks_alone: float = float("nan")
+    replicates: FloatArray | None = None
+    uncovered: BoolArray = field(default_factory=lambda: np.zeros(0, bool), repr=False)
+    x: FloatArray = field(default_factory=lambda: np.empty(0), repr=False)
+    sums: UnitSums = field(default_factory=lambda: UnitSums.of([]), repr=False)
+    click_weights: FloatArray = field(default_factory=lambda: np.empty(0), repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        x: FloatArray,
+        click_weights: FloatArray,
+        *,
+        largest_weight: float,
+        units: ArrayLike | None = None,
+        **more: Any,
+    ) -> Estimate:
+        """From the values of impressions and the weights of the clicks among them."""
+        sums = UnitSums.of(x, units)
+        effective = float(np.abs(click_weights).sum() ** 2 / max((click_weights**2).sum(), 1e-300))
+        error = sums.standard_error
+        known: dict[str, Any] = {"standard_error": error, "clicks_alone": error, **more}
+        return cls(
+            delta=sums.mean if len(x) else float("nan"),
+            impressions=len(x),
+            units=len(sums),
+            effective_clicks=effective,
+            largest_weight=largest_weight,
+            x=x,
+            sums=sums,
+            click_weights=click_weights,
+            **known,
+        )
+
+    def confidence_interval(self, level: float = 0.95) -> Interval:
+        """For a number of units fixed beforehand; looking again and again needs ``anytime_interval``.
+
+        ``fixed_interval``, or delta +- t standard errors where theta is estimated, widened by ``bias_bound``. Refused where
+        there is none: one unit, or no spread (as before the first click).
+        """
+        if self.replicates is None:
+            low, high = fixed_interval(self.sums, level)
+        else:
+            checks.between("level", level, 0, 1, open_ends=True)
+            reach = float(stats.t.ppf(0.5 + level / 2, len(self.replicates) - 1)) * self.standard_error
+            low, high = self.delta - reach, self.delta + reach
+        return Interval(low - self.bias_bound, high + self.bias_bound)
+
+    def inflation(self, level: float = 0.95) -> float:
+        """How much wider than with theta known an interval must be; t over the normal quantile, as groups are few."""
+        if self.replicates is None:
+            return 1.0
+        half = 0.5 + level / 2
+        wider = self.standard_error / self.clicks_alone if self.clicks_alone > 0 else 1.0
+        return float(max(wider, 1.0) * stats.t.ppf(half, len(self.replicates) - 1) / stats.norm.ppf(half))
+
+    def sequence(self, units: ArrayLike, level: float = 0.95, *, tightest_at: float = 10_000) -> Band:
+        """The asymptotic confidence sequence after numbers of units: right however often one looks."""
+        widen = self.inflation(level)
+        band = asymptotic_sequence(self.sums, units, level=level, tightest_at=tightest_at, widen=widen)
+        return replace(band, low=band.low - self.bias_bound, high=band.high + self.bias_bound)
+
+    def anytime_interval(self, level: float = 0.95, *, tightest_at: float = 10_000) -> Interval:
+        """The interval of ``sequence`` at all units, from this look alone."""
+        return self.sequence([self.units], level, tightest_at=tightest_at).last
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        names = ("delta", "standard_error", "impressions", "units", "effective_clicks", "largest_weight", "bias_bound")
+        told: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if self.theta is not None:
+            told["theta"] = self.theta.tolist()
+        if self.bias is not None and self.replicates is not None:
+            told |= {"clicks_alone": self.clicks_alone, "groups": len(self.replicates), "bias": self.bias.to_dict()}
+        return told
+
+    def __str__(self) -> str:
+        try:
+            low, high = self.confidence_interval()
+            interval = f"95% [{low:+.5f}, {high:+.5f}]"
+        except ValueError:
+            interval = "no interval yet"
+        known = (
+            ""
+            if self.bias is None
+            else f"  standard error {self.standard_error:.5f} ({self.clicks_alone:.5f} if theta were known)"
+        )
+        return (
+            f"delta {self.delta:+.5f}  {interval}  impressions {self.impressions:,}  "
+            f"effective clicks {self.effective_clicks:,.0f}  largest weight {self.largest_weight:.3g}{known}"
+        )
+
+    __repr__ = __str__

@@ -1,0 +1,233 @@
+"""Values of a log's impressions: guesses of relevance that may be used for each, and the formula with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, sum_by_group, weighted_counts
+from ranktrial.inference.cross_fitting import training_sums
+from ranktrial.inference.log import Log
+from ranktrial.inference.results import BiasFit, Estimate
+from ranktrial.position_bias import Examinations, shrunken_guess
+from ranktrial.position_bias.jackknife import jackknife_variance
+from ranktrial.rankings import rank_inputs
+from ranktrial.rankings.propensity import RequirementError
+from ranktrial.rankings.values import checked_guess, value_rows
+
+
+def scaled(theta: FloatArray) -> FloatArray:
+    """Only ratios of theta are known, and an estimated one may exceed that of the first rank."""
+    return np.asarray(theta / max(theta.max(), 1.0))
+
+
+class Values:
+    """x and click weights of a log, filled in part by part; sums of x at other thetas, for the jackknife."""
+
+    def __init__(
+        self, log: Log, theta: FloatArray, rank_aware: bool, known_queries: bool, clip: float | None, uncovered: str
+    ) -> None:
+        self.log, self.theta, self.rank_aware, self.known_queries, self.clip = (
+            log,
+            theta,
+            rank_aware,
+            known_queries,
+            clip,
+        )
+        self.lam, self.unseen = self._lambda(theta)
+        if self.unseen.any() and uncovered == "refuse":
+            raise RequirementError(_unseen_text(log, self.unseen))
+        if known_queries and len(set(np.bincount(log.query).tolist())) > 1:
+            raise ValueError("known_queries needs a log in which all queries are equally frequent, as one of a pair")
+        self.x = np.zeros(len(log))
+        self.click_weights = np.zeros(len(log.clicked[0]))
+        self.largest, self.lost = 0.0, 0.0
+        self.rest_sums = np.zeros(0)
+
+    def _lambda(self, theta: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """Lambda of each slot, 0 for those that could not be seen, and which these are."""
+        by_a, by_b = self.log.list_exposures(theta)
+        lam = by_a - by_b
+        unseen = (lam != 0) & ~(self.log.exposure(theta) > 0)
+        return np.where(unseen, 0.0, lam), unseen
+
+    def add_all(self, group: IntArray, guesses: Iterator[FloatArray], others: Any, left_out: IntArray | None) -> None:
+        """Value every group with its guess (a number per slot); and, for each of the other thetas, the sum of x of the
+        impressions that are not in the part of the log that it leaves out."""
+        thetas = [scaled(theta) for theta in others]
+        lams = [self._lambda(theta)[0] for theta in thetas]
+        self.rest_sums = np.zeros(len(thetas))
+        first_click = np.searchsorted(self.log.clicked[0], np.arange(len(self.log)))
+        for number, guess in enumerate(guesses):
+            inside = np.flatnonzero(group == number)
+            if not len(inside):
+                continue
+            rows, display = np.unique(self.log.row[inside], return_inverse=True)
+            at, rank = np.nonzero(self.log.clicks[inside])
+            x, weights, valued = self._part(inside, rows, display, at, rank, guess, self.theta, self.lam)
+            self.x[inside] = x
+            order = first_click[inside][at] + np.arange(len(at)) - np.searchsorted(at, at)
+            self.click_weights[order] = weights
+            self.largest = max(self.largest, valued.largest)
+            self.lost += float(valued.lost[display].sum())
+            for t, (theta, lam) in enumerate(zip(thetas, lams)):
+                again, _, _ = self._part(inside, rows, display, at, rank, guess, theta, lam)
+                assert left_out is not None
+                self.rest_sums[t] += again[left_out[inside] != t].sum()
+
+    def _part(
+        self,
+        inside: IntArray,
+        rows: IntArray,
+        display: IntArray,
+        at: IntArray,
+        rank: IntArray,
+        guess: FloatArray,
+        theta: FloatArray,
+        lam: FloatArray,
+    ) -> Any:
+        log = self.log
+        design = np.searchsorted(log.row_offsets, rows, side="right") - 1
+        valued = value_rows(
+            rows, design, log.slot_offsets, log.row_offsets, log.rankings, log.weights, lam, guess, theta,
+            rank_aware=self.rank_aware, clip=self.clip, placement=log.given_placement,
+        )  # fmt: skip
+        first = sum_by_group(lam * guess, log.slot_offsets)
+        if self.known_queries:
+            first = np.full_like(first, first.mean())
+        weights = valued.affine.values[display[at], rank]
+        x = (first[design] + valued.affine.base)[display] + weighted_counts(at, weights, len(inside))
+        return x, weights, valued
+
+    def normalising(self) -> FloatArray:
+        """The guess under which weighted surprises cancel over the log, one constant for each sign of lambda."""
+        log, nothing = self.log, np.zeros(self.log.n_slots)
+        rows, display = log.displays
+        times = np.bincount(display)
+        at, rank = np.nonzero(log.clicks)
+        _, of_clicks, valued = self._part(np.arange(len(log)), rows, display, at, rank, nothing, self.theta, self.lam)
+        weights = valued.affine.values
+        guess = nothing.copy()
+        for sign in (1, -1):
+            examined = float(times @ (np.maximum(sign * weights, 0) @ self.theta))
+            clicked = float(np.maximum(sign * of_clicks, 0).sum())
+            guess[sign * self.lam > 0] = clicked / examined if examined > 0 else 0.0
+        return guess
+
+    def estimate(self, independent: str, fit: BiasFit | None) -> Estimate:
+        more: dict[str, Any] = {
+            "theta": self.theta,
+            "uncovered": self.unseen,
+            "bias_bound": self.lost / max(len(self.x), 1),
+        }
+        units = self.log.unit if independent == "units" else None
+        if fit is not None:
+            sizes = len(self.x) - np.bincount(fit.group, minlength=len(fit.without))
+            own = weighted_counts(fit.group, self.x, len(fit.without))
+            without, theta_known = self.rest_sums / sizes, (self.x.sum() - own) / sizes
+            more |= {
+                "bias": fit.bias,
+                "replicates": without,
+                "standard_error": _jackknife_error(without),
+                "clicks_alone": _jackknife_error(theta_known),
+            }
+        return Estimate.of(self.x, self.click_weights, largest_weight=self.largest, units=units, **more)
+
+
+def _jackknife_error(values: FloatArray) -> float:
+    return float(np.sqrt(jackknife_variance(values[:, None])[0, 0]))
+
+
+def _unseen_text(log: Log, unseen: BoolArray) -> str:
+    slot = int(np.argmax(unseen))
+    query = log.queries[log.query[log.design_of_slot[slot]]]
+    more = f" (and {int(unseen.sum()) - 1} more)" if unseen.sum() > 1 else ""
+    return (
+        f"query {query}: document {log.documents[log.document[slot]]} is at rank {_rank(log.rank_a[slot], log.k)} in A's "
+        f"list and {_rank(log.rank_b[slot], log.k)} in B's, but could never be seen{more}; what decides what is shown must be "
+        "able to show every document on which the rankers differ"
+    )
+
+
+def _rank(rank: int, k: int) -> str:
+    return str(rank + 1) if rank < k else "none"
+
+
+def given_guess(log: Log, guess: ArrayLike | float | None, estimator: str) -> FloatArray:
+    given = None if guess is None else np.asarray(guess, np.float64)
+    single = given is not None and given.ndim == 0
+    known = float(given) if single else given  # type: ignore[arg-type]
+    per_document = checked_guess(known, len(log.documents), rank_aware=estimator == "rank-aware")
+    return per_document[log.document]
+
+
+def guesses(
+    log: Log, theta: FloatArray, group: IntArray, cross_fit: str, estimator: str, inputs: FloatArray | None
+) -> Iterator[FloatArray]:
+    """A guess per slot for each group, from the impressions that may be used for it."""
+    constant, n_groups = estimator == "constant", int(group.max(initial=-1)) + 1
+    member = np.zeros(log.n_slots, np.int64) if constant else log.members.of_slot
+    size = 1 if constant else len(log.members.document)
+
+    def seen_in(number: int) -> Examinations:
+        return _examinations(log, group == number, theta, member, size)
+
+    if not constant:
+        known = log.members
+        by_query = np.arange(len(log.queries) + 1)
+        columns = (
+            rank_inputs(known.rank_a, known.rank_b) if inputs is None else checked_inputs(inputs, log)[known.document]
+        )
+        offsets = np.searchsorted(log.document_query[known.document], by_query)
+        document_offsets = np.searchsorted(log.document_query, by_query)
+    for seen in training_sums(seen_in, n_groups, cross_fit):
+        if constant:
+            yield np.full(log.n_slots, seen.mean)
+        else:
+            guess = shrunken_guess(seen, offsets, columns, document=known.document, document_offsets=document_offsets)
+            yield checked_guess(guess, size, rank_aware=estimator == "rank-aware")[member]
+
+
+def _examinations(log: Log, inside: BoolArray, theta: FloatArray, member: IntArray, size: int) -> Examinations:
+    """What some impressions say of the members that slots belong to."""
+    rows, times = np.unique(log.row[inside], return_counts=True)
+    slots = log.rankings[rows]
+    filled = slots >= 0
+    members = member[slots[filled]]
+    per_rank = (times[:, None] * theta)[filled], (times[:, None] * theta**2)[filled]
+    impression, _, slot = log.clicked
+    hits = member[slot[inside[impression]]]
+    clicked = np.bincount(hits, minlength=size).astype(np.float64)
+    return Examinations(clicked, *(weighted_counts(members, part, size) for part in per_rank))
+
+
+def checked_inputs(inputs: FloatArray, log: Log) -> FloatArray:
+    table, n = np.asarray(inputs, np.float64), len(log.documents)
+    if table.ndim != 2 or len(table) != n:
+        raise ValueError(f"inputs have shape {table.shape}, must have a row for each of {n} documents")
+    if not np.isfinite(table).all():
+        row = int(np.argwhere(~np.isfinite(table))[0][0])
+        raise ValueError(f"inputs of document {row} are not all finite numbers")
+    return table
+
+
+def observed(log: Log, values: Values, independent: str) -> Estimate:
+    """Exposure and relevance of each document as they happened to be: weighted surprises cancel for each of them."""
+    theta, lam = values.theta, values.lam
+    seen = _examinations(log, np.ones(len(log), bool), theta, log.document, len(log.documents))
+    impressions = np.bincount(log.query[log.design], minlength=len(log.queries))
+    ever = seen.examined > 0  # documents never examined count as never clicked
+    guess = np.divide(seen.clicks, seen.examined, out=np.zeros(len(ever)), where=ever)[log.document]
+    weights = np.zeros(log.n_slots)
+    showings = impressions[log.document_query[log.document]]
+    np.divide(lam * showings, seen.examined[log.document], out=weights, where=ever[log.document])
+    slots = log.rankings[log.row]
+    padded, guessed = np.append(weights, 0.0)[slots], np.append(guess, 0.0)[slots]
+    first = sum_by_group(lam * guess, log.slot_offsets)[log.design]
+    x = first + (padded * (log.clicks - theta * guessed)).sum(1)
+    largest = float(np.abs(weights).max(initial=0.0))
+    units = log.unit if independent == "units" else None
+    return Estimate.of(x, padded[log.clicks], largest_weight=largest, units=units, theta=theta)

@@ -1,0 +1,399 @@
+"""LogOpt as published (Oosterhuis and de Rijke 2020, Algorithm 1): a logging policy trained by gradient steps on the way.
+
+Before the first impression and at each point of a schedule: fit a click model to the log (position bias theta-hat, relevance
+zeta-hat), work out lambda-hat and the current estimate, train a policy network to lower the variance of the estimate under that
+model, and show what the new policy says from then on. Every impression keeps the exposure of the policy that showed it; when
+theta-hat changes, exposures are worked out anew from each version's exact placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ranktrial import checks
+from ranktrial.arrays import NO_DOCUMENT, BoolArray, FloatArray, IntArray
+from ranktrial.design.network import Adam, Network, NetworkRegression
+from ranktrial.design.network_policy import (
+    GRADIENTS,
+    INPUTS,
+    Objective,
+    feature_inputs,
+    network_policy,
+    optimise,
+    policy_inputs,
+)
+from ranktrial.methods.adaptive import BIAS, first_theta, run_stages
+from ranktrial.methods.base import Method
+from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
+from ranktrial.methods.trajectory import Trajectory
+from ranktrial.position_bias import EM, Auto, Counts, Estimator, NotIdentifiable, RegressionEM
+from ranktrial.rankings import Pair, PlackettLuce, ips_weights
+from ranktrial.rankings.lists import check_user
+from ranktrial.rankings.plackett_luce import CountArray, queries_drawn, simulate_counts
+from ranktrial.seeds import Seed, children
+from ranktrial.users import User
+
+RELEVANCE = ("estimated", "true")
+CLICK_MODELS = ("auto", "em", "regression-em")
+STARTS = ("lists", "rank-2")
+QUERY_SOURCES = ("log", "data")
+PUBLISHED = {"click_model": "regression-em", "gradient": "paper", "inputs": "both"}  # all three at once
+SEEDS_A_VERSION = 5  # fit and its network, network, optimisation, impressions
+
+
+@dataclass(frozen=True, repr=False)
+class LogOptNetwork(Method):
+    """Counterfactual evaluation with the paper's logging policy: Plackett-Luce over the scores of a small trained network.
+
+    Attributes:
+        bias: Position bias "known" (the pair's theta) or "estimated" from the clicks on the way.
+        relevance: What the policy assumes of relevance: "estimated" on the way, or "true": the paper's Oracle, for
+            simulations only.
+        schedule: After how many impressions the click model is fitted and the policy optimised anew.
+        steps: Gradient steps of each optimisation.
+        samples: Rankings sampled a step.
+        gradient: "low-noise", "paper" (as published), or "authors" (as their code scales it).
+        inputs: What the network sees: "lists" (lambda and ranks), document "features", or "both".
+        click_model: "regression-em" is the paper's and needs features; "em" has a relevance per document; "auto" takes theta
+            from the estimator that suits the log and shrinks relevance towards its mean.
+        propensities: "policy" is the paper's and exact; "observed" the authors' code's (see ``Counterfactual``).
+        start: What the first optimisation assumes with no click seen: "lists", equal relevance and the position bias at
+            hand; "rank-2", as the authors' code, that only rank 2 is examined.
+        queries: Steps draw queries from the "log", as the paper says, or from the "data" set, as the authors' code.
+        warm_start: Keep the network and its optimiser between optimisations, as the authors' code, instead of starting
+            each afresh.
+        true_lambda: Take lambda from the true position bias even where it is estimated, as the authors' code.
+        authors_rows: Fit regression-EM to the wrong rows of features, as the authors' code.
+
+    >>> LogOptNetwork(bias="estimated").role
+    'network-estimated'
+    """
+
+    bias: str = "known"
+    relevance: str = "estimated"
+    schedule: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    steps: int = 1000
+    samples: int = 1000
+    gradient: str = "low-noise"
+    inputs: str = "lists"
+    click_model: str = "auto"
+    propensities: str = "policy"
+    start: str = "lists"
+    queries: str = "log"
+    warm_start: bool = False
+    true_lambda: bool = False
+    authors_rows: bool = False
+
+    tends_to_delta = True
+    needs_position_bias = True
+    shows_top_only = False
+    lists_displays = False
+    has_exact_limit = False
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("bias", BIAS),
+            ("relevance", RELEVANCE),
+            ("gradient", GRADIENTS),
+            ("inputs", INPUTS),
+            ("click_model", CLICK_MODELS),
+            ("propensities", PROPENSITIES),
+            ("start", STARTS),
+            ("queries", QUERY_SOURCES),
+        ):
+            checks.one_of(name, getattr(self, name), allowed)
+        object.__setattr__(self, "schedule", checks.schedule(self.schedule))
+        checks.whole("steps", self.steps, 0, 10**9)
+        checks.whole("samples", self.samples, 2, 10**9)
+        oracle = self.relevance == "true"
+        for idle, why in (
+            (self.true_lambda and self.bias == "known", 'true_lambda changes nothing with bias="known"'),
+            (
+                self.authors_rows and self.click_model != "regression-em",
+                'authors_rows needs click_model="regression-em"',
+            ),
+            (oracle and self.bias == "estimated", 'relevance="true" is the Oracle, which knows the bias'),
+            (oracle and self.start == "rank-2", 'relevance="true" is the Oracle, which assumes nothing'),
+        ):
+            if idle:
+                raise ValueError(why)
+
+    def simulate(
+        self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
+    ) -> Trajectory:
+        return self.run(pair, user, checkpoints, seed=seed).trajectory
+
+    def run(
+        self,
+        pair: Pair,
+        user: User,
+        checkpoints: ArrayLike,
+        *,
+        seed: Seed,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> NetworkRun:
+        """Simulate, keeping what was fitted and shown at each version of the policy."""
+        check_user(user, pair.k, pair.n_documents)
+        known = self.bias == "known" or self.relevance == "true"
+        state = _State(self, pair, user, pair.known_theta if known else first_theta(pair.k), seed)
+        return NetworkRun(run_stages(state, self.schedule, checkpoints, progress), tuple(state.versions))
+
+    @property
+    def learns_at(self) -> tuple[int, ...]:
+        return self.schedule
+
+    @property
+    def averages_impressions(self) -> bool:
+        return self.propensities == "policy"
+
+    @property
+    def role(self) -> str:
+        if self.relevance == "true":
+            return "oracle"
+        published = all(getattr(self, name) == value for name, value in PUBLISHED.items())
+        return f"{'published' if published else 'network'}-{self.bias}"
+
+    @property
+    def options_of_role(self) -> tuple[str, ...]:
+        told = ("bias", "steps", "samples")  # how much work is put in changes no name
+        if self.role == "oracle":
+            return (*told, "relevance", "schedule")
+        return (*told, *PUBLISHED) if self.role.startswith("published") else told
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyVersion:
+    """One version of the logging policy and what it was made from.
+
+    Attributes:
+        begin: Impressions before it.
+        policy: What it shows.
+        theta: Position bias it was made with.
+        zeta: Relevance it was made with.
+        note: What the click model had to say.
+        clicks: Clicks per document while it was shown.
+    """
+
+    begin: int
+    policy: PlackettLuce
+    theta: FloatArray
+    zeta: FloatArray
+    note: str
+    clicks: FloatArray = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkRun:
+    """A simulated run and the versions of its policy."""
+
+    trajectory: Trajectory
+    versions: tuple[PolicyVersion, ...]
+
+
+class _State:
+    """The log of a run so far, and the method's current idea of its users."""
+
+    def __init__(self, method: LogOptNetwork, pair: Pair, user: User, theta: FloatArray, seed: Seed) -> None:
+        self.method, self.pair, self.user, self.theta = method, pair, user.cut(pair.k), theta
+        self.zeta = user.zeta if method.relevance == "true" else np.full(pair.n_documents, 0.5)
+        self.note = ""
+        self.seeds = iter(children(seed, SEEDS_A_VERSION * (len(method.schedule) + 1)))
+        self.versions: list[PolicyVersion] = []
+        self.drawn: list[IntArray] = []  # impressions of each query while each version was shown
+        self.shown, self.clicked = (np.zeros((pair.n_documents, pair.k), np.uint32) for _ in range(2))
+        # Lambda is 0 for all other documents: their exposure is never asked for.
+        tops = np.concatenate([pair.top_a.ravel(), pair.top_b.ravel()])
+        self.listed: IntArray = np.unique(tops[tops != NO_DOCUMENT]).astype(np.int64)
+        self.query = np.repeat(np.arange(pair.n_queries, dtype=np.int32), np.diff(pair.offsets))
+        self.placements: dict[int, FloatArray] = {}  # of the listed documents, by version
+        self.weights: dict[int, FloatArray] = {}  # of each version at the current position bias
+        self.features: NDArray[np.float32] | None = None  # as inputs of the network
+        self.mean_square_total = 0.0
+        self.network: Network | None = None
+        self.optimiser = Adam()
+
+    @property
+    def lam(self) -> FloatArray:
+        true = self.method.true_lambda and self.pair.theta is not None
+        return self.pair.lam(self.pair.known_theta if true else self.theta)
+
+    def next_version(self) -> None:
+        """Lines 2 to 13 of Algorithm 1: fit, estimate, optimise, swap the policy in."""
+        method, pair = self.method, self.pair
+        if self.versions:
+            self._fit()
+        theta = self.theta
+        if not self.versions and method.start == "rank-2":
+            theta = np.eye(1, pair.k, min(1, pair.k - 1))[0]
+        lam = self.lam if self.versions or method.start == "lists" else pair.lam(theta)
+        if method.inputs != "lists" and self.features is None:
+            self.features = feature_inputs(pair, method.inputs)
+        inputs = policy_inputs(pair, lam, method.inputs, features=self.features)
+        if self.network is None or not method.warm_start:
+            self.network, self.optimiser = Network.initialise(inputs.shape[1], next(self.seeds)), Adam()
+        impressions = sum((drawn.astype(np.float64) for drawn in self.drawn), np.zeros(pair.n_queries))
+        optimise(
+            self.network,
+            self.optimiser,
+            inputs,
+            Objective(pair, theta, self.zeta, lam, self._estimate(impressions.sum())),
+            steps=method.steps,
+            samples=method.samples,
+            seed=next(self.seeds),
+            gradient=method.gradient,
+            query_weights=impressions if method.queries == "log" and self.versions else None,
+        )
+        policy = network_policy(self.network, inputs, pair)
+        begin = int(impressions.sum())
+        self.versions.append(PolicyVersion(begin, policy, self.theta, self.zeta, self.note, np.zeros(pair.n_documents)))
+
+    def _fit(self) -> None:
+        method = self.method
+        if method.relevance == "true":
+            return
+        known = self.theta if method.bias == "known" else None
+        try:
+            self.theta, self.zeta, self.note = self._click_model(known)
+            if known is None:
+                self.weights.clear()
+        except NotIdentifiable as refusal:
+            self.note = f"kept the position bias: {refusal}"
+
+    def _click_model(self, known: FloatArray | None) -> tuple[FloatArray, FloatArray, str]:
+        method = self.method
+        estimator: Estimator
+        if method.click_model == "auto":
+            theta, note = known, ""
+            if theta is None:
+                fitted = Auto().fit(self._counts(self.listed, design=True))
+                theta, note = np.clip(fitted.theta, 0, 1), fitted.note
+            return theta, shrunken_relevance(self.shown, self.clicked, theta), note
+        if method.click_model == "em":
+            estimator = EM(theta=None if known is None else known.tolist())
+        else:
+            if self.pair.features is None:
+                raise ValueError('click_model is "regression-em", which needs features: pair.knowing(features=...)')
+            model = NetworkRegression(Network.initialise(self.pair.features.shape[1], next(self.seeds)))
+            estimator = RegressionEM(
+                model,
+                self.pair.features,
+                theta=known,
+                most=model.steps * model.batch,
+                authors_rows=method.authors_rows,
+                seed=next(self.seeds),
+            )
+        fitted = estimator.fit(self._counts(np.flatnonzero(self.shown.any(1))))
+        assert fitted.zeta is not None
+        return np.clip(fitted.theta, 0, 1), fitted.zeta, fitted.note
+
+    def _counts(self, documents: IntArray, *, design: bool = False) -> Counts:
+        """The log of some documents. Any set chosen before the clicks gives an unbiased equation for position bias; the design
+        is only known where it is needed anyway, for the listed ones."""
+        shown, clicked = (table[documents].astype(np.float64) for table in (self.shown, self.clicked))
+        queries = self.query[documents].astype(np.int64)
+        expected = None
+        if design:
+            expected = np.zeros_like(shown)
+            for version, drawn in enumerate(self.drawn):
+                expected += drawn[queries][:, None] * self._placement(version)
+        return Counts(self.pair.n_documents, documents, shown, clicked, queries, expected)
+
+    def _estimate(self, impressions: float) -> float:
+        """The method's own estimate of Delta so far; 0 before the first impression."""
+        if not impressions:
+            return 0.0
+        return self._observed() if self.method.propensities == "observed" else self._past() / impressions
+
+    def _observed(self) -> float:
+        return observed_estimate(self.pair, self.lam, self.theta, self.shown, self.clicked)
+
+    def _past(self) -> float:
+        """Sum of x over the impressions of all versions so far, at the current position bias."""
+        return float(sum(v.clicks @ self._weights(i) for i, v in enumerate(self.versions) if v.clicks.any()))
+
+    def _weights(self, version: int) -> FloatArray:
+        """What a click is worth, of documents that may have been clicked: of queries that came while it was shown."""
+        if version not in self.weights:
+            lam = np.where(self.drawn[version][self.query] > 0, self.lam, 0.0)
+            self.weights[version] = ips_weights(lam, self._exposure(version, lam != 0), self.pair.offsets).values
+        return self.weights[version]
+
+    def _exposure(self, version: int, wanted: BoolArray) -> FloatArray:
+        if self.method.bias == "known":
+            return self.versions[version].policy.exposure(self.theta, wanted=wanted)
+        rho = np.full(len(wanted), np.nan)
+        rho[self.listed] = self._placement(version) @ self.theta
+        return rho
+
+    def _placement(self, version: int) -> FloatArray:
+        """Of the listed documents, worked out once for every position bias to come; 0 for queries that did not come."""
+        if version not in self.placements:
+            wanted = np.zeros(self.pair.n_documents, bool)
+            wanted[self.listed] = self.drawn[version][self.query[self.listed]] > 0
+            placement = self.versions[version].policy.placement(wanted=wanted)[self.listed]
+            self.placements[version] = np.where(wanted[self.listed, None], placement, 0.0)
+        return self.placements[version]
+
+    def show(self, begin: int, end: int, points: IntArray) -> list[tuple[float, float, float]]:
+        """Show impressions begin..end with the current policy; estimate, mean square and CTR at each point."""
+        version = self.versions[-1]
+        observed = self.method.propensities == "observed"
+        # The authors' estimate needs all counts at every checkpoint, the paper's only sums.
+        parts = [*points, *([end] if not len(points) or points[-1] < end else [])] if observed else [end]
+        seeds = children(next(self.seeds), len(parts))
+        sizes = np.diff(parts, prepend=begin)
+        self.drawn.append(
+            sum(
+                (queries_drawn(self.pair.n_queries, int(n), child) for n, child in zip(sizes, seeds)),
+                np.zeros(self.pair.n_queries, np.int64),
+            )
+        )
+        clicks_before = self.clicked.sum(1)
+        past_x = 0.0 if observed else self._past()
+        weights = np.zeros(self.pair.n_documents) if observed else self._weights(len(self.versions) - 1)
+        rows = []
+        squares = 0.0
+        done, past_clicks = begin, float(clicks_before.sum())
+        for part, child in zip(parts, seeds):
+            inside = points[(points > done) & (points <= part)]
+            marks = np.unique([*(inside - done), part - done])
+            sums, *_ = simulate_counts(
+                version.policy.scores,
+                version.policy.offsets,
+                self.user,
+                weights,
+                marks,
+                child,
+                tables=(self.shown, self.clicked),
+            )
+            for point in inside:
+                row = sums[np.searchsorted(marks, point - done)]
+                value = (past_x + row[0]) / point
+                if observed:
+                    value = self._observed()
+                square = (self.mean_square_total + squares + row[1]) / point
+                rows.append((value, np.nan if observed else square, (past_clicks + row[2]) / point))
+            past_x += sums[-1, 0]
+            squares += sums[-1, 1]
+            past_clicks += sums[-1, 2]
+            done = part
+        self.mean_square_total += squares
+        version.clicks[:] = self.clicked.sum(1) - clicks_before
+        return rows
+
+
+def shrunken_relevance(shown: CountArray, clicked: CountArray, theta: FloatArray, strength: float = 10.0) -> FloatArray:
+    """Clicks over examinations per document, shrunk towards the mean as if it had been examined ``strength`` times more.
+
+    A raw rate per document makes the policy worse than equal relevance when documents were examined a few times only.
+    """
+    examined = np.zeros(len(shown))
+    for r, share in enumerate(theta):
+        examined += share * shown[:, r]
+    clicks = clicked.sum(1)
+    mean = clicks.sum() / max(examined.sum(), 1e-300)
+    return np.asarray(np.clip((clicks + strength * mean) / (examined + strength), 0.001, 0.999))
