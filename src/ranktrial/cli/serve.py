@@ -122,10 +122,10 @@ def run_server(
 
     from ranktrial.live.service import create_app
     from ranktrial.live.service.events import CLICK_ACTIONS
-    from ranktrial.live.service.middleware import JsonLines
+    from ranktrial.live.service.json_log import JsonFormatter
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     address, port = listening.getsockname()[:2]
     app = create_app(

@@ -22,6 +22,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.responses import Response
 
 import ranktrial
@@ -35,7 +36,12 @@ from ranktrial.live.service.asynchronous import on_disk, shown_by
 from ranktrial.live.service.auth import Needs
 from ranktrial.live.service.limits import Limits, read_body
 from ranktrial.live.service.metrics import Metrics
-from ranktrial.live.service.middleware import Border
+from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
+from ranktrial.live.service.middleware.load_shedding import LoadSheddingMiddleware
+from ranktrial.live.service.middleware.request_metrics import RequestMetricsMiddleware
+from ranktrial.live.service.middleware.same_origin import SameOriginMiddleware
+from ranktrial.live.service.middleware.server_errors import ServerErrorMiddleware
+from ranktrial.live.service.middleware.trusted_host import TrustedHostMiddleware
 from ranktrial.live.service.openapi import body_of, documented_schema
 from ranktrial.live.service.page import mount_page
 from ranktrial.live.service.problems import Refusal, documented
@@ -100,11 +106,21 @@ def create_app(
             await asyncio.to_thread(app.state.trials.close)
             await asyncio.to_thread(store.close)  # writes what is queued
 
+    metrics = Metrics(lambda: app.state.store.waiting)
+    middleware = [  # the outermost first
+        Middleware(RequestMetricsMiddleware, metrics=metrics),
+        Middleware(AccessLogMiddleware, log_all=log_all),
+        Middleware(ServerErrorMiddleware),
+        Middleware(LoadSheddingMiddleware, in_flight=bounds.in_flight),
+    ]
+    if hosts is not None:
+        middleware += [Middleware(TrustedHostMiddleware, hosts=hosts), Middleware(SameOriginMiddleware)]
     app = FastAPI(
         title="ranktrial",
         version=ranktrial.__version__,
         summary="Which of two rankers gets more clicks, on live traffic.",
         lifespan=lifespan,
+        middleware=middleware,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -115,10 +131,8 @@ def create_app(
             **dict.fromkeys((Overloaded, StoreError, sqlite3.Error, TimeoutError), problems.on_store_error),
         },
     )
-    metrics = Metrics(lambda: app.state.store.waiting)
     app.state.keys = KeyFile(keys) if isinstance(keys, str | Path) else keys
     app.state.metrics, app.state.limits, app.state.click_actions = metrics, bounds, click_actions
-    app.add_middleware(Border, metrics=metrics, in_flight=bounds.in_flight, hosts=hosts, log_all=log_all)
     _add_routes(app)
     mount_page(app)
     app.openapi = lambda: documented_schema(app)  # type: ignore[method-assign]

@@ -1,0 +1,36 @@
+"""Access log: one line for every request, or only for those that ended in a fault."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ranktrial.live.service.middleware.status import StatusSend
+
+log = logging.getLogger("ranktrial.service")
+
+
+class AccessLogMiddleware:
+    """Logs method, path, status and time of requests.
+
+    Args:
+        log_all: Every request, not only those with a status of 500 and above.
+    """
+
+    def __init__(self, app: ASGIApp, log_all: bool) -> None:
+        self._app, self._log_all = app, log_all
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        start, noted = time.perf_counter(), StatusSend(send)
+        try:
+            return await self._app(scope, receive, noted)
+        finally:
+            if self._log_all or noted.status >= 500:
+                level = logging.ERROR if noted.status >= 500 else logging.INFO
+                milliseconds = round((time.perf_counter() - start) * 1e3, 3)
+                fields = {"method": scope["method"], "path": scope["path"], "status": noted.status}
+                log.log(level, "answered", extra={**fields, "milliseconds": milliseconds})

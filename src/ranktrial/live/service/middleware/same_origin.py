@@ -1,0 +1,23 @@
+"""Same origin: a browser may ask on behalf of pages of this service, and of no other site's."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ranktrial.live.service.problems import Refusal, response
+
+
+class SameOriginMiddleware:
+    """Answers 403 to a request that has an ``Origin`` other than the ``Host`` it is for."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = dict(scope["headers"])
+            origin = headers.get(b"origin", b"")
+            if origin and origin.partition(b"://")[2] != headers.get(b"host", b""):
+                refusal = Refusal(403, f"the request comes from a page of {origin.decode('latin-1')!r}")
+                return await response(refusal)(scope, receive, send)
+        return await self._app(scope, receive, send)

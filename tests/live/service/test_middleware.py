@@ -1,0 +1,141 @@
+"""Each middleware by itself, around a small application."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from typing import Any
+
+import pytest
+from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ranktrial.live.service.json_log import JsonFormatter
+from ranktrial.live.service.metrics import Metrics
+from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
+from ranktrial.live.service.middleware.load_shedding import LoadSheddingMiddleware
+from ranktrial.live.service.middleware.request_metrics import RequestMetricsMiddleware
+from ranktrial.live.service.middleware.same_origin import SameOriginMiddleware
+from ranktrial.live.service.middleware.server_errors import ServerErrorMiddleware
+from ranktrial.live.service.middleware.trusted_host import TrustedHostMiddleware
+
+HELLO = PlainTextResponse("hello")
+
+
+def answered(app: ASGIApp, *, kind: str = "http", path: str = "/", **headers: str) -> list[Message]:
+    """All that is sent in answer to one request."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    asyncio.run(app({"type": kind, "method": "GET", "path": path, "headers": raw}, receive, send))  # type: ignore[arg-type]
+    return sent
+
+
+def status(app: ASGIApp, **request: Any) -> int:
+    return int(answered(app, **request)[0]["status"])
+
+
+def failing(fault: Exception, *, begun: bool = False) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if begun:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise fault
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("localhost", 200), ("localhost:80", 200), ("[::1]:8000", 200), ("[::1]", 200), ("::1", 403), ("evil:80", 403)],
+)
+def test_trusted_host(host: str, expected: int) -> None:
+    assert status(TrustedHostMiddleware(HELLO, ["localhost", "[::1]"]), host=host) == expected
+
+
+def test_a_request_without_a_host_is_not_trusted() -> None:
+    assert status(TrustedHostMiddleware(HELLO, ["localhost"])) == 403
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [("http://localhost:80", 200), ("http://localhost", 403), ("http://evil.example", 403), ("null", 403)],
+)
+def test_same_origin(origin: str, expected: int) -> None:
+    assert status(SameOriginMiddleware(HELLO), host="localhost:80", origin=origin) == expected
+
+
+def test_load_shedding_counts_what_is_under_way() -> None:
+    async def nested(scope: Scope, receive: Receive, send: Send) -> None:
+        """A second request while the first is worked on."""
+        if scope["path"] == "/first":
+            await app({**scope, "path": "/second"}, receive, send)
+        await HELLO(scope, receive, send)
+
+    app = LoadSheddingMiddleware(nested, in_flight=1)
+    for _ in range(2):
+        starts = [message for message in answered(app, path="/first") if message["type"] == "http.response.start"]
+        assert [message["status"] for message in starts] == [429, 200]
+    assert status(LoadSheddingMiddleware(HELLO, in_flight=0), path="/readyz") == 200
+
+
+def test_a_fault_is_answered_once(caplog: pytest.LogCaptureFixture) -> None:
+    assert status(ServerErrorMiddleware(failing(OSError("no disk")))) == 500
+    assert caplog.messages == ["fault"]
+    begun = answered(ServerErrorMiddleware(failing(OSError("no disk"), begun=True)))
+    assert [message["type"] for message in begun] == ["http.response.start"]
+
+
+def test_a_client_that_left_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    assert status(ServerErrorMiddleware(failing(ClientDisconnect()))) == 499
+    assert caplog.messages == []
+
+
+def test_metrics_also_of_what_fails() -> None:
+    metrics = Metrics(lambda: 0)
+    answered(RequestMetricsMiddleware(HELLO, metrics))
+    with pytest.raises(OSError, match="no disk"):
+        answered(RequestMetricsMiddleware(failing(OSError("no disk")), metrics))
+    text = metrics.text().decode()
+    assert 'ranktrial_requests_total{method="any",route="other",status="200"} 1.0' in text
+    assert 'ranktrial_requests_total{method="any",route="other",status="0"} 1.0' in text
+    assert "ranktrial_requests_in_flight 0.0" in text
+
+
+@pytest.mark.parametrize(("log_all", "expected"), [(True, [200, 500]), (False, [500])])
+def test_access_log(caplog: pytest.LogCaptureFixture, log_all: bool, expected: list[int]) -> None:
+    with caplog.at_level(logging.INFO, "ranktrial.service"):
+        for app in (HELLO, PlainTextResponse("broken", 500)):
+            answered(AccessLogMiddleware(app, log_all=log_all), path="/x")
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+    assert [line["status"] for line in lines] == expected
+    assert lines[-1].keys() == {"time", "level", "logger", "event", "method", "path", "status", "milliseconds"}
+    assert (lines[-1]["level"], lines[-1]["path"]) == ("error", "/x")
+
+
+def test_json_lines_hold_the_traceback() -> None:
+    try:
+        raise OSError("no disk")
+    except OSError:
+        record = logging.LogRecord("name", logging.ERROR, "file", 1, "fault %s", ("here",), sys.exc_info())
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["event"], line["level"]) == ("fault here", "error")
+    assert line["traceback"].endswith("OSError: no disk")
+
+
+def test_what_is_no_request_passes_through_all() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "lifespan.startup.complete"})
+
+    inner = SameOriginMiddleware(TrustedHostMiddleware(app, []))
+    whole = AccessLogMiddleware(ServerErrorMiddleware(LoadSheddingMiddleware(inner, in_flight=0)), log_all=True)
+    metered = RequestMetricsMiddleware(whole, Metrics(lambda: 0))
+    assert answered(metered, kind="lifespan") == [{"type": "lifespan.startup.complete"}]
