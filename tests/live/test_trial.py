@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -318,6 +319,34 @@ def test_methods_are_written_as_everywhere(tmp_path: Path) -> None:
 def test_a_configuration_is_checked_before_anything_is_made(tmp_path: Path, option: str, value: object) -> None:
     with pytest.raises((ValueError, TypeError), match=option):
         Trial.create(tmp_path / "t.db", **{"k": 3, option: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", ["methode", "patience", "version"])
+def test_an_unknown_option_is_refused_before_anything_is_written(tmp_path: Path, option: str) -> None:
+    with pytest.raises(TypeError, match=f"{option} is not an option.*cache_size.*click_window.*method.*timeout"):
+        Trial.create(tmp_path / "t.db", **{"k": 3, option: "AB()"})  # type: ignore[arg-type]
+    assert not (tmp_path / "t.db").exists()
+    with contextlib.closing(SQLiteStore(tmp_path / "own.db")) as store:
+        with pytest.raises(TypeError, match=option):
+            Trial.create(store, **{"k": 3, option: "AB()"})  # type: ignore[arg-type]
+        assert store.trial_names() == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("timeout", "x"), ("timeout", None), ("timeout", -1), ("timeout", float("nan")), ("timeout", float("inf")),
+     ("cache_size", "x"), ("cache_size", -1), ("cache_size", 1.5), ("clock", "now"), ("name", 5)],
+)  # fmt: skip
+def test_options_of_the_trial_are_checked_before_anything_is_written(
+    tmp_path: Path, option: str, value: object
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"{option} is {value!r}, must be"):
+        Trial.create(tmp_path / "t.db", **{"k": 3, option: value})  # type: ignore[arg-type]
+    assert not (tmp_path / "t.db").exists()
+    if option != "name":
+        Trial.create(tmp_path / "t.db", k=3, **QUIET).close()
+        with pytest.raises((ValueError, TypeError), match=f"{option} is {value!r}, must be"):
+            Trial.open(tmp_path / "t.db", **{option: value})  # type: ignore[arg-type]
 
 
 def test_a_store_given_to_several_trials_stays_open(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ What is shown is drawn in ``drawing``, clicks are judged in ``clicks``; here the
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
 
+from ranktrial import checks
 from ranktrial.inference.log import Log
 from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.clicks import Clicked, ClickJudge
@@ -24,6 +26,8 @@ from ranktrial.live.schemas import Report, TrialConfig
 from ranktrial.live.stores.base import ALL_TRIALS, Bias, Click, Clicks, ConfigVersion, Store, StoreError
 from ranktrial.live.stores.sqlite import SQLiteStore
 from ranktrial.methods import Method
+
+OPTIONS = ("background", "timeout", "clock", "cache_size", "own_store")  # that ``create`` hands on to the trial
 
 
 class Trial:
@@ -52,6 +56,7 @@ class Trial:
         cache_size: int = 10_000,
         own_store: bool = False,
     ) -> None:
+        _check_options(timeout=timeout, clock=clock, cache_size=cache_size)
         self.store = store
         row = store.trial(name)
         self.name = row.name
@@ -92,9 +97,24 @@ class Trial:
     ) -> Self:
         """A new trial; the one that exists if it has this configuration; a new version of it if it has another.
 
-        ``options`` are those of ``TrialConfig`` and of ``Trial``.
+        Nothing is written before everything has been checked.
+
+        Args:
+            store: A SQLite file, made if it does not exist, or a store.
+            name: The trial's name, one of several in the store.
+            method: As an object, or as it is written.
+            k: Results that count: the first page.
+            options: Those of ``TrialConfig``, and ``background``, ``timeout``, ``clock``, ``cache_size`` and ``own_store`` of
+                ``Trial``.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"name is {name!r}, must be text")
         own = {option: options.pop(option) for option in list(options) if option not in TrialConfig.model_fields}
+        for option in own:
+            if option not in OPTIONS:
+                known = ", ".join(sorted({*TrialConfig.model_fields, *OPTIONS}))
+                raise TypeError(f"{option} is not an option of Trial.create, which has {known}")
+        _check_options(**own)
         config = TrialConfig.model_validate({"method": method, "k": k, **options})
         text = config.model_dump_json()
         if TrialConfig.model_validate_json(text) != config:
@@ -331,6 +351,14 @@ class Trial:
 
     def __repr__(self) -> str:
         return f"Trial({self.name!r}, version {self.version}, {self.config.method}, k={self.config.k})"
+
+
+def _check_options(*, timeout: float = 0, clock: object = time.time, cache_size: int = 0, **_: object) -> None:
+    """Refuse what would otherwise make every call fall back, or wait for ever."""
+    checks.between("timeout", timeout, 0, threading.TIMEOUT_MAX)
+    checks.whole("cache_size", cache_size, 0, sys.maxsize)
+    if not callable(clock):
+        raise TypeError(f"clock is {clock!r}, must be a function that returns seconds since 1970")
 
 
 def _latest(store: Store, name: str) -> ConfigVersion | None:

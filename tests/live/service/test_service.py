@@ -192,6 +192,15 @@ def test_too_many_at_once_is_429_but_probes_are_answered(tmp_path: Path) -> None
         assert 'status="429"' in client.get("/metrics").text
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("timeout", "x"), ("write_timeout", None), ("timeout", float("inf")), ("in_flight", 1.5), ("rows", -1)],
+)
+def test_limits_are_numbers(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{name} is {value!r}, must be"):
+        Limits(**{name: value})  # type: ignore[arg-type]
+
+
 def test_without_keys_only_this_machine_is_served(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db", hosts=("127.0.0.1", "localhost")) as client:
         assert client.get("/v1/trials").status_code == 200

@@ -68,3 +68,11 @@ def test_reading_from_many_threads_needs_few_connections(tmp_path: Path) -> None
             thread.join()
         assert [one is not None for one in found] == [True] * 30
         assert len(store._idle) == 1
+
+
+@pytest.mark.parametrize("name", ["read_timeout", "write_timeout"])
+@pytest.mark.parametrize("value", ["x", None, -1, float("nan"), float("inf")])
+def test_timeouts_are_checked_before_a_file_is_made(tmp_path: Path, name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{name} is {value!r}, must be"):
+        SQLiteStore(tmp_path / "s.db", **{name: value})  # type: ignore[arg-type]
+    assert not (tmp_path / "s.db").exists()

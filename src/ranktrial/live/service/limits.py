@@ -1,11 +1,14 @@
-"""How much may a request ask for? Everything has a bound, so memory has one."""
+"""Limits of the service: everything that a request may ask for has a bound, so memory has one."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from ranktrial import checks
 from ranktrial.live.service.problems import Refusal
 
 
@@ -28,6 +31,12 @@ class Limits:
     rows: int = 10_000
     timeout: float = 0.25
     write_timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("body", "batch", "in_flight", "rows"):
+            checks.whole(name, getattr(self, name), 0, sys.maxsize)
+        for name in ("timeout", "write_timeout"):
+            checks.between(name, getattr(self, name), 0, threading.TIMEOUT_MAX)
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -22,6 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ranktrial import checks
 from ranktrial.live.designs import Design
 from ranktrial.live.stores.base import (
     Bias,
@@ -83,6 +84,7 @@ INSERT_VOID = "INSERT OR IGNORE INTO voids VALUES (NULL, ?, ?, ?)"
 OF_ANOTHER_TIME = "SELECT 1 FROM impressions WHERE key = ? AND time <> ?"
 ADD_TALLY = """INSERT INTO tallies VALUES (?, ?, ?)
                ON CONFLICT (version, name) DO UPDATE SET count = count + excluded.count"""
+LONGEST_TIMEOUT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
 TOGETHER = 50  # rows in one statement
 DESIGNS_KNOWN = 50_000  # whose row numbers are kept in memory
 DESIGN_COLUMNS = ", ".join(f"d.{name}" for name in DesignRow._fields)
@@ -108,7 +110,8 @@ class SQLiteStore:
         self, path: str | Path, *, queue_size: int = 10_000, read_timeout: float = 0.05, write_timeout: float = 5.0
     ) -> None:
         self.path = Path(path)
-        self._read_timeout, self._write_timeout = read_timeout, write_timeout
+        self._read_timeout = checks.between("read_timeout", read_timeout, 0, LONGEST_TIMEOUT)
+        self._write_timeout = checks.between("write_timeout", write_timeout, 0, LONGEST_TIMEOUT)
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._queue_size, self._waiting = queue_size, 0
         self._idle: list[sqlite3.Connection] = []  # connections for reading
