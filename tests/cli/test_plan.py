@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +94,70 @@ def test_labelled_documents_and_score_files(tmp_path: Path) -> None:
     assert all(row["wrong"] == 0 for row in found["methods"])
     scaled = json.loads(runner.invoke(app, [*command, "--ctr", "0.4", *SHORT[4:]]).stdout)
     assert scaled["ctr"] == pytest.approx(0.4)
+
+
+@pytest.fixture
+def short_lists(tmp_path: Path) -> list[str]:
+    """Runs and qrels of 80 queries: A shows five results, B stops after four, and A's fifth is more relevant than most."""
+    rng = np.random.default_rng(8)
+    a: list[str] = []
+    b: list[str] = []
+    judged: list[str] = []
+    for query in range(80):
+        grades = rng.choice(3, 10, p=(0.35, 0.35, 0.3))
+        long = rng.permutation(10)[:5]
+        grades[long[-1]] = rng.choice(3, p=(0.15, 0.4, 0.45))
+        short = [document for document in rng.permutation(10) if document != long[-1]][:4]
+        for lines, ranked in ((a, long), (b, short)):
+            lines += [f"q{query} Q0 d{document} {rank} {-rank} r\n" for rank, document in enumerate(ranked, 1)]
+        judged += [f"q{query} 0 d{document} {grade}\n" for document, grade in enumerate(grades)]
+    files = [tmp_path / name for name in ("long.run", "short.run", "judged.qrels")]
+    for file, lines in zip(files, (a, b, judged)):
+        file.write_text("".join(lines))
+    return [str(file) for file in files]
+
+
+INTERLEAVING = ["--k", "5", "--json", "--method", "TeamDraft()", "--method", "Optimized()"]
+
+
+def planned(*arguments: str) -> dict[str, Any]:
+    result = runner.invoke(app, ["plan", *arguments])
+    assert result.exit_code == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_by_the_labels_interleaving_prefers_the_short_lists_that_get_fewer_clicks(short_lists: list[str]) -> None:
+    found = planned(*short_lists[:2], "--qrels", short_lists[2], *INTERLEAVING)
+    assert found["truth"] / found["ctr"] == pytest.approx(0.087, abs=0.001)
+    assert [row["wrong"] for row in found["methods"]] == [1, 1]
+    assert "would point the wrong way" in found["verdict"][-1]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="plausible users find what a list leaves out because it ends early less relevant than the rest, and all of them "
+    "about as much: so the longer list owes them nothing that interleaving does not see",
+)
+def test_without_labels_nobody_is_promised_that_interleaving_is_right_about_them(short_lists: list[str]) -> None:
+    labelled = planned(*short_lists[:2], "--qrels", short_lists[2], *INTERLEAVING)
+    ctr, delta = str(labelled["ctr"]), str(labelled["delta"])
+    found = planned(*short_lists[:2], "--ctr", ctr, "--delta", delta, *INTERLEAVING)
+    assert all(row["wrong"] > 0 for row in found["methods"])
+    assert not any("right way for all" in sentence for sentence in found["verdict"])
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="clicks on what a method shows are those of users to whom all documents are alike, the price of floors that of "
+    "plausible users",
+)
+def test_clicks_meanwhile_are_those_of_the_users_who_pay_for_floors(runs: list[str]) -> None:
+    found = planned(*runs, "--ctr", "0.6", "--delta", "5%", "--json", *SHORT)
+    ab, logopt, _ = found["methods"]
+    assert ab["ctr"] == pytest.approx(found["floors"][0]["ctr_mean"])
+    assert found["floors"][0]["loss"] > 0.01
+    assert logopt["ctr"] == pytest.approx(found["floors"][0]["ctr"])
 
 
 @pytest.mark.parametrize("ending", ["svg", "html"])
