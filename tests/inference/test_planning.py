@@ -218,7 +218,9 @@ def test_the_price_of_agreement_floors(known: bool) -> None:
     """A higher floor costs variance; with labels it is ``priced_design``, without the mean over plausible users."""
     pair = many_queries()
     zeta = np.random.default_rng(1).uniform(0.1, 0.6, pair.n_documents)
-    found = plan(pair, zeta if known else ClickRate(0.7), delta=0.01, methods=[AB(), LogOpt()], users=4)
+    found = plan(
+        pair, zeta if known else ClickRate(0.7), delta=0.01, methods=[AB(), LogOpt(estimate="ips", holdback=0)], users=4
+    )
     floors, prices = zip(*found.floors)
     assert floors == (0, 0.5, 1)
     assert [price.extra_variance for price in prices] == sorted(price.extra_variance for price in prices)

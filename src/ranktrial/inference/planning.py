@@ -28,8 +28,8 @@ from numpy.typing import ArrayLike
 from scipy import optimize, stats
 
 from ranktrial import checks
-from ranktrial.arrays import NO_DOCUMENT, FloatArray, sum_by_group
-from ranktrial.design.closed_form import Price, closed_form, price
+from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, sum_by_group
+from ranktrial.design.closed_form import Price, price
 from ranktrial.inference.intervals import asymptotic_radius
 from ranktrial.methods import (
     AB,
@@ -52,6 +52,7 @@ ROUNDING = 1e-12
 USERS = 40
 CHANCE = 0.5  # spread of the part of relevance that no ranker knows, relative to its mean
 UNLIKE = 0.1  # how much rankers differ in how fast relevance falls with rank; see docs/planning.md
+BEYOND = 0.25  # how much users differ in how relevant that is which a list lacks because it ends early; see there
 MOST_SAMPLED = 100_000  # displays, over all users, of a method that cannot list them all
 Progress = Callable[[int, int], None]
 
@@ -116,7 +117,8 @@ class PlannedMethod:
         anytime: The same where one looks at every impression and stops as soon as the confidence sequence leaves out 0.
         detectable: The smallest difference found with the impressions at hand; None for interleaving, and where no number
             of impressions was given.
-        ctr: Clicks per impression on what is shown meanwhile.
+        ctr: Clicks per impression on what is shown meanwhile; where only the click rate is known, the mean over plausible
+            users, the same as for ``Plan.floors``.
         wrong: The share of users under whom it points the wrong way, or nowhere.
     """
 
@@ -147,8 +149,8 @@ class Plan:
         level: Confidence level.
         traffic: Impressions at hand, for the smallest detectable difference.
         users: How many users interleaving was judged on.
-        floors: What the closed form would cost users, and a floor in variance, for some agreement floors; where only the click
-            rate is known, the mean over plausible users. Empty if the closed form is not planned.
+        floors: What the first planned method that has an agreement floor would cost users, and a floor in variance, for some
+            floors; where only the click rate is known, the mean over plausible users. Empty if there is no such method.
         left_out: Methods that could not be planned, and why.
     """
 
@@ -273,11 +275,12 @@ def plan(
     truth = ctr_a - ctr_b if one else None
     delta = _checked_delta(delta, truth)
     chosen = planned_methods() if methods is None else list(methods)
-    judges = [known] if one else []
-    priced = any(method.needs_position_bias and method.runs_live for method in chosen)
-    if not one and (priced or any(not method.tends_to_delta for method in chosen)):
+    judges = [known] if one else []  # users who tell documents apart
+    priced = next((method for method in chosen if method.with_floor(0) is not None), None)
+    if not one and (priced is not None or any(not method.tends_to_delta for method in chosen)):
         judges = plausible_users(pair, known, delta, users, seed=seed)
     needs = _Needs(delta, power, level, impressions)
+    crowd = judges[:USERS_TO_PRICE] or [known]
     disagreement = exposure_disagreement(pair)
     rows, left_out = [], []
     for done, method in enumerate(chosen):
@@ -285,7 +288,11 @@ def plan(
             progress(done, len(chosen))
         try:
             if method.tends_to_delta:
-                rows.append(needs.of_estimate(method, _moments(method, pair, known)))
+                moments = _moments(method, pair, known)
+                if not one:  # who finds all documents alike does not mind what is shown
+                    clicks = float(np.mean([_moments(method, pair, each).ctr for each in crowd]))
+                    moments = Moments(moments.mean, moments.variance, clicks)
+                rows.append(needs.of_estimate(method, moments))
             elif judges:
                 rows.append(needs.of_outcomes(method, _outcomes(method, pair, judges, seed)))
             else:
@@ -305,7 +312,7 @@ def plan(
         level,
         impressions,
         1 if one else len(judges),
-        floor_prices(pair, judges[:USERS_TO_PRICE] or [known]) if priced else (),
+        () if priced is None else floor_prices(priced, pair, known, crowd),
         tuple(left_out),
     )
 
@@ -362,13 +369,13 @@ def anytime_factor(*, power: float = 0.8, level: float = 0.95) -> float:
     return float(optimize.brentq(short, 0.1, 1e4))
 
 
-def floor_prices(pair: Pair, users: Sequence[User]) -> tuple[tuple[float, Price], ...]:
-    """What the closed form costs users, on the mean of those given, for some agreement floors."""
-    theta = pair.known_theta
-    free = closed_form(pair, theta)
-    found = []
-    for floor in FLOORS:
-        shown = closed_form(pair, theta, floor=floor) if floor else free
+def floor_prices(method: Method, pair: Pair, known: User, users: Sequence[User]) -> tuple[tuple[float, Price], ...]:
+    """What a method costs users, on the mean of those given, with other agreement floors; its hold-back included."""
+    theta, found = pair.known_theta, []
+    variants = [method.with_floor(floor) for floor in FLOORS]
+    policies = [one.planned_displays(pair, known).mixture for one in variants if one is not None]
+    free = policies[0]
+    for floor, shown in zip(FLOORS, policies):
         prices = [astuple(price(pair, theta, shown, zeta=user, without_floor=free)) for user in users]
         found.append((floor, Price(*np.mean(prices, axis=0).tolist())))
     return tuple(found)
@@ -378,8 +385,11 @@ def plausible_users(pair: Pair, user: User, delta: float, count: int, *, seed: S
     """Users under whom one of the rankers, drawn at random, is better by exactly delta, and who click as often as ``user``.
 
     Relevance is partly chance and partly what the rankers believe: it falls with the rank in A and with the rank in B, at
-    rates drawn for each user. How much more one ranker is right than the other is chosen such that Delta is +-delta. Users
-    for whom neither ranker could be that much better are not drawn; fewer than ``count`` come back if most are such.
+    rates drawn for each user. A document that a list lacks because it ends before the page is full stands somewhere past its
+    end, and how relevant such documents are differs from user to user: the longer list gets clicks on them that interleaving
+    does not count, so that they decide whether it errs. How much more one ranker is right than the other is chosen such that
+    Delta is +-delta. Users for whom neither ranker could be that much better are not drawn; fewer than ``count`` come back if
+    most are such.
     """
     checks.whole("users", count, 1, 10_000)
     found: list[User] = []
@@ -396,15 +406,20 @@ def _plausible_user(pair: Pair, user: User, delta: float, seed: Seed) -> User | 
     random = generator(seed)
     ctr = float(np.mean(pair.ctr(user)))
     weight, decay = random.uniform(0.2, 2, size=2)
-    beliefs = [
-        weight * exposure_of(table, rank_decay(pair.k, decay * random.lognormal(0, UNLIKE)), pair.n_documents)
-        for table in (pair.top_a, pair.top_b)
-    ]
+    tables = (pair.top_a, pair.top_b)
+    decays = [decay * random.lognormal(0, UNLIKE) for _ in tables]
     chance = random.gamma(1 / CHANCE**2, CHANCE**2, size=pair.n_documents)
     target = delta * random.choice([-1, 1])
+    past, factor = random.uniform(), random.lognormal(0, BEYOND)
+    ends = [_end_before(pair, table) for table in tables]
+    beliefs = [
+        weight * (exposure_of(table, rank_decay(pair.k, each), pair.n_documents) + past * end**-each)
+        for table, each, end in zip(tables, decays, ends)
+    ]
+    base = user.zeta * np.where(np.isfinite(ends).any(0), factor, 1.0)
 
     def leaning(lean: float) -> User:
-        relevance = user.zeta * (chance + (1 + lean) * beliefs[0] + (1 - lean) * beliefs[1])
+        relevance = base * (chance + (1 + lean) * beliefs[0] + (1 - lean) * beliefs[1])
         # Twice, because what is cut off at 1 changes the clicks a little.
         for _ in range(2):
             zeta = np.minimum(relevance, 1.0)
@@ -417,6 +432,15 @@ def _plausible_user(pair: Pair, user: User, delta: float, seed: Seed) -> User | 
     if not missing(-1.0) < 0 < missing(1.0):
         return None
     return leaning(float(optimize.brentq(missing, -1.0, 1.0, rtol=1e-9)))
+
+
+def _end_before(pair: Pair, table: DocumentArray) -> FloatArray:
+    """For each document that a list lacks though it ends before the page is full, the rank past its end; else infinity."""
+    shown = table != NO_DOCUMENT
+    lengths = shown.sum(1)
+    ends = np.repeat(np.where(lengths < pair.k, lengths + 1.0, np.inf), np.diff(pair.offsets))
+    ends[table[shown]] = np.inf
+    return ends
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,17 @@ class Method:
         """Exact mean and variance of one impression's value under a user."""
         return self.displays(pair).moments(user)
 
+    def planned_displays(self, pair: Pair, user: User) -> Displays:
+        """Displays to plan with: what the method will show, as far as that is known before any click."""
+        return self.displays(pair)
+
     def planned_moments(self, pair: Pair, user: User) -> Moments:
-        """Moments to plan with: of what the method will run, as far as that is known before any click."""
+        """Moments to plan with, likewise."""
         return self.moments(pair, user)
+
+    def with_floor(self, floor: float) -> Self | None:
+        """The same method with another agreement floor; None if it has none."""
+        return None
 
     def placement(self, pair: Pair) -> FloatArray:
         """P(document at rank) as a (documents, k) matrix, exactly."""

@@ -10,7 +10,7 @@ estimates stay unbiased given position bias however the guesses turn out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -118,6 +118,9 @@ class LogOpt(Method):
         examined = (np.stack([pair.top_a, pair.top_b]) != NO_DOCUMENT) @ theta
         guess = float(np.clip(np.mean(pair.ctr(user)) / examined.mean(), *RELEVANCES))
         return self.displays(pair, Beliefs(theta, guess))
+
+    def with_floor(self, floor: float) -> LogOpt:
+        return replace(self, floor=floor)
 
     def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs) -> Beliefs:
         return learnt(parts, shows, beliefs, bias=self.bias)
