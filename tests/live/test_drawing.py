@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from ranktrial.live import Overloaded, Shown, Trial
-from ranktrial.live.drawing import Steps, wait_for
-from ranktrial.live.service.asynchronous import shown_by
+from ranktrial.live.drawing import Steps, wait_in_thread
+from ranktrial.live.service.asynchronous import wait_on_loop
 from ranktrial.live.stores.base import Impression, Row, Stored
 from ranktrial.methods import Beliefs
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
 Driver = Callable[[Steps, float], Shown]
-IN_A_THREAD: Driver = wait_for
+IN_A_THREAD: Driver = wait_in_thread
 LATE = "the store did not answer in time"
 
 
 def on_a_loop(steps: Steps, timeout: float) -> Shown:
-    return asyncio.run(shown_by(steps, timeout))
+    return asyncio.run(wait_on_loop(steps, timeout))
 
 
 @pytest.fixture

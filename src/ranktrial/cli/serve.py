@@ -77,6 +77,7 @@ def find_keys(store: Path, keys: Path | None) -> KeyFile | None:
 
 
 def check_host(host: str, keys: KeyFile | None, store: Path) -> None:
+    """Refuse to listen where other machines can reach a service without keys."""
     if keys is None and not is_loopback(host):
         raise ValueError(
             f"--host {host} can be reached from other machines and there are no API keys: make one with "
@@ -85,6 +86,7 @@ def check_host(host: str, keys: KeyFile | None, store: Path) -> None:
 
 
 def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -92,6 +94,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_store(path: Path) -> None:
+    """Refuse a file that is no store; make it if it does not exist."""
     try:
         SQLiteStore(path).close()
     except StoreError as problem:
@@ -99,6 +102,7 @@ def check_store(path: Path) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)
@@ -118,6 +122,7 @@ def run_server(
     log_requests: bool,
     drain: int,
 ) -> None:
+    """Serve until a signal ends it."""
     import uvicorn  # the extra "serve"
 
     from ranktrial.live.service import create_app

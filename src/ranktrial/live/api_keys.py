@@ -1,4 +1,4 @@
-"""Who may do what? API keys of the service, each with scopes, kept as hashes in a small file beside the store.
+"""API keys of the service, each with scopes, kept as hashes in a small file beside the store.
 
 A key is ``rt_<id>_<secret>``: the id finds its entry, the secret (256 random bits) is compared as a hash in constant time.
 The file is read again when it changes: a key that is added or revoked counts within a second, without a restart.
@@ -51,7 +51,7 @@ class KeyFile:
 
     @classmethod
     def beside(cls, store: str | Path) -> KeyFile:
-        """Where a store's keys are unless told otherwise."""
+        """The file where a store's keys are unless told otherwise."""
         return cls(f"{store}.keys")
 
     def recognise(self, presented: str) -> ApiKey | None:
@@ -67,10 +67,11 @@ class KeyFile:
         return known if same and known else None
 
     def all(self) -> list[ApiKey]:
+        """All keys, in the order in which they were made. Raises ValueError where the file cannot be read."""
         return _read(self.path)
 
     def add(self, name: str, scopes: Sequence[str]) -> str:
-        """A new key. What is returned is told once and kept nowhere."""
+        """Make a key with these scopes. What is returned is told once and kept nowhere."""
         if not scopes:
             raise ValueError(f"a key needs at least one scope of {', '.join(SCOPES)}")
         allowed: tuple[Scope, ...] = tuple(checks.one_of("scope", scope, SCOPES) for scope in dict.fromkeys(scopes))
@@ -81,6 +82,7 @@ class KeyFile:
         return f"rt_{id}_{secret}"
 
     def revoke(self, id: str) -> ApiKey:
+        """Take a key out of the file, and return it."""
         with self._changing() as keys:
             for key in keys:
                 if key.id == id:
@@ -90,7 +92,7 @@ class KeyFile:
 
     @contextmanager
     def _changing(self) -> Iterator[list[ApiKey]]:
-        """Change the list; the file is replaced in one step, and two who change it take turns."""
+        """The keys, to be changed: the file is replaced in one step, and two who change it take turns."""
         with open(f"{self.path}.lock", "w") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
             keys = _read(self.path)
@@ -114,7 +116,7 @@ class KeyFile:
 
 
 def _digest(secret: str) -> str:
-    """A plain hash is enough: the secret is random, there is nothing to guess."""
+    """The hash of a secret. A plain one is enough: the secret is random, there is nothing to guess."""
     return sha256(secret.encode(errors="surrogateescape")).hexdigest()
 
 

@@ -33,7 +33,7 @@ class CorruptDesign(ValueError):  # noqa: N818 (reads as what it says)
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """A query's mixture of rankings. Candidates, the union of both top k, are numbered: a *slot* is such a number.
+    """The mixture of rankings of one query. Candidates, the union of both top k, are numbered: a *slot* is such a number.
 
     Attributes:
         query: What was asked.
@@ -76,7 +76,7 @@ class Design:
 
     @cached_property
     def digest(self) -> bytes:
-        """Of all it holds: equal designs are stored once, and a damaged one is noticed."""
+        """Hash of all it holds: equal designs are stored once, and a damaged one is noticed."""
         whole = blake2b(digest_size=16)
         for part in self.parts:
             raw = part if isinstance(part, bytes) else str(part).encode()
@@ -85,10 +85,12 @@ class Design:
 
     @cached_property
     def cumulative(self) -> tuple[float, ...]:
+        """Sums of the weights up to each ranking."""
         return tuple(accumulate(self.weights.tolist()))
 
     @cached_property
     def slot_of(self) -> dict[str, int]:
+        """The slot of each candidate."""
         return {document: slot for slot, document in enumerate(self.documents)}
 
     def row(self, chance: float) -> int:
@@ -100,6 +102,7 @@ class Design:
         return at
 
     def top(self, row: int) -> list[str]:
+        """Documents of one ranking, from the top."""
         return [self.documents[slot] for slot in self.rankings[row].tolist() if slot != NOTHING]
 
     def rank_of(self, row: int, document: str) -> int | None:
@@ -111,11 +114,12 @@ class Design:
 
     @cached_property
     def rest_sums(self) -> frozenset[int]:
+        """``rest``, to look up in."""
         return frozenset(self.rest.tolist())
 
     @classmethod
     def from_parts(cls, digest: bytes, parts: Sequence[object]) -> Design:
-        """Checked against its digest."""
+        """A design from its columns in the store, checked against its digest. Raises CorruptDesign."""
         try:
             query, bias, documents, a, b, rankings, weights, rest = parts
             assert isinstance(query, str)
@@ -135,6 +139,7 @@ class Design:
 
 
 def checksum(document: str) -> int:
+    """CRC-32 of a document's id."""
     return crc32(document.encode())
 
 

@@ -1,8 +1,8 @@
-"""Drawing of what to show: the same again on a retry, and A's list whenever something is wrong.
+"""Drawing of what to show: the same again on a retry, A's list whenever something is wrong.
 
 A draw depends on nothing but its key: ``rank`` queues the impression and returns, and waits for no commit and no lock that a
-writer holds. Whoever wants it on the disk first follows ``steps``, in a thread (``wait_for``) or on an event loop
-(``service.asynchronous``).
+writer holds. Whoever wants it on the disk first takes the ``steps``, in a thread (``wait_in_thread``) or on an event loop
+(``service.asynchronous.wait_on_loop``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DONE = Stored.already()
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What to show.
+    """What to show for one search, and the id that its clicks are sent with.
 
     Attributes:
         ranking: Document ids, from the top (of the page asked for).
@@ -107,9 +107,9 @@ class Drawing:
         return shown
 
     def steps(self, query: str, a: Ids, b: Ids, unit: str | None, offset: int, size: int | None, look: bool) -> Steps:
-        """The same for those who wait: yields what to wait for, returns what to show.
+        """The steps of a draw that waits for the disk: yields what to wait for, returns what to show.
 
-        Whoever drives it waits until what is yielded is on the disk, however one waits there, and throws in what went wrong.
+        Whoever takes them waits until what is yielded is on the disk, however one waits there, and throws in what went wrong.
         """
         shown = self.rank(query, a, b, unit, offset, size, look)
         if shown.fallback is not None:
@@ -250,8 +250,8 @@ class Drawing:
             return  # counting what went wrong must not be what breaks the page
 
 
-def wait_for(steps: Steps, timeout: float) -> Shown:
-    """What ``steps`` return, waiting in this thread for at most so many seconds at each."""
+def wait_in_thread(steps: Steps, timeout: float) -> Shown:
+    """Take the steps of a draw, waiting in this thread for at most so many seconds at each."""
     try:
         stored = next(steps)
         while True:

@@ -1,4 +1,4 @@
-"""Reads the log of one version of a trial out of its store, the same whatever order it arrived in.
+"""Reading of one version's log out of the store, the same whatever order it arrived in.
 
 Rows are read once, from where the last reading ended. The arrays are then made from all rows in a fixed order (impressions
 by time and key, designs by digest), so every number worked out from them is the same to the last bit on any machine,
@@ -171,10 +171,12 @@ class _Clicks:
         return after
 
     def where(self, use: BoolArray) -> _Clicks:
+        """Those of the clicks that are marked."""
         at = np.flatnonzero(use).tolist()
         return _Clicks([self.keys[i] for i in at], [self.documents[i] for i in at], [self.late[i] for i in at])
 
     def which(self, *, late: bool) -> set[tuple[bytes, str]]:
+        """Key and document of the clicks that came late, or of those that did not."""
         return {(key, document) for key, document, when in zip(self.keys, self.documents, self.late) if when == late}
 
 
@@ -190,6 +192,7 @@ class _Designs:
         self._flat: tuple[IntArray, IntArray, dict[str, Any]] | None = None
 
     def numbers(self, ids: IntArray) -> IntArray:
+        """The numbers of designs by their ids in the store, which is asked for those that are new."""
         unique, inverse = np.unique(ids, return_inverse=True)
         new = [id for id in unique.tolist() if id not in self._number]
         found = {row.id: _sound(row) for row in self._store.designs(new)}

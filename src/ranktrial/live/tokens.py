@@ -1,7 +1,7 @@
-"""How is a draw tied to its key? Keyed hashes: the same (trial, version, unit, query) always draws the same.
+"""Keyed hashes: the draw of a (trial, version, unit, query), always the same, and the signed token that is an impression's id.
 
-An impression's id names the version of the configuration, the time and the draw, and is signed with the trial's secret:
-a click can be checked without looking anything up, and cannot be forged.
+A token names the version of the configuration, the time and the draw, and is signed with the trial's secret: a click can be
+checked without looking anything up, and cannot be forged.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Token(NamedTuple):
     key: bytes
 
     def sign(self, secret: bytes) -> str:
+        """The token as text that goes into a URL."""
         body = _BODY.pack(self.version, self.second, self.key)
         return urlsafe_b64encode(body + _mac(body, secret)).decode()
 
@@ -50,7 +51,7 @@ def version_of(text: str) -> int | None:
 
 
 def _decoded(text: str) -> bytes:
-    """Nothing if it is not base64, or not text."""
+    """The bytes of a text in base64; none if it is not base64, or not text."""
     try:
         return a2b_base64(text.encode("ascii").translate(_FROM_URL), strict_mode=True)
     except (ValueError, AttributeError):
@@ -69,7 +70,7 @@ def draw(secret: bytes, version: int, unit: str, query: str) -> float:
 
 
 def impression_key(secret: bytes, version: int, unit: str, query: str, lists: bytes) -> bytes:
-    """Retries have the same key; other lists for the same unit and query are another impression."""
+    """The key of an impression: the same for a retry, another where the lists are others."""
     parts = _joined((str(version), unit, query)) + lists
     return blake2b(parts, digest_size=KEY_BYTES, key=secret, person=b"ranktrial key").digest()
 
@@ -80,6 +81,7 @@ def unit_number(secret: bytes, unit: str) -> int:
 
 
 def lists_digest(a: Sequence[str], b: Sequence[str]) -> bytes:
+    """A hash of both lists."""
     return blake2b(_joined((str(len(a)), *a, *b)), digest_size=16).digest()
 
 

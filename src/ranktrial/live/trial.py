@@ -19,7 +19,7 @@ from ranktrial.inference.log import Log
 from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.clicks import Clicked, ClickJudge
 from ranktrial.live.designs import warm_up
-from ranktrial.live.drawing import DONE, Drawing, Ids, Shown, Steps, wait_for
+from ranktrial.live.drawing import DONE, Drawing, Ids, Shown, Steps, wait_in_thread
 from ranktrial.live.log_reader import LogReader
 from ranktrial.live.reports import make_report
 from ranktrial.live.schemas import Report, TrialConfig
@@ -31,7 +31,7 @@ OPTIONS = ("background", "timeout", "clock", "cache_size", "own_store")  # that 
 
 
 class Trial:
-    """A comparison of two rankers on live traffic. Made by ``create`` or ``open``.
+    """A comparison of two rankers on live traffic, made by ``create`` or ``open``.
 
     Args:
         store: Where it is kept.
@@ -149,10 +149,12 @@ class Trial:
 
     @property
     def version(self) -> int:
+        """Number of the version of its configuration."""
         return self._version.number
 
     @property
     def stopped(self) -> bool:
+        """Whether it has ended, as far as this process knows."""
         return self._drawing.stopped
 
     # --- showing ------------------------------------------------------------------------------------------------------
@@ -174,6 +176,9 @@ class Trial:
         The same unit, query and lists give the same answer, so a retry repeats it and a later page continues it.
 
         Args:
+            query: What was searched for.
+            a: Ids of A's results, from the top: text or whole numbers.
+            b: Ids of B's results.
             unit: Who (or what) the draw belongs to; without one every call is a draw of its own.
             offset: First result of the page.
             size: Results on it, all by default.
@@ -182,7 +187,7 @@ class Trial:
                 anything; callers that wait for ``stored`` themselves must call once more, and look, if it is ``again``.
         """
         if wait:
-            return wait_for(self._drawing.steps(query, a, b, unit, offset, size, look), self._timeout)
+            return wait_in_thread(self._drawing.steps(query, a, b, unit, offset, size, look), self._timeout)
         return self._drawing.rank(query, a, b, unit, offset, size, look)
 
     def rank_steps(
@@ -221,9 +226,15 @@ class Trial:
     # --- clicks -------------------------------------------------------------------------------------------------------
 
     def click(self, id: str, document: str, *, time: float | None = None, wait: bool = True) -> Clicked:
-        """A click on a document of an impression: as often, as late and in any order as they come.
+        """Take a click on a document of an impression: as often, as late and in any order as they come.
 
         Returns when it is on the disk (unless ``wait=False``: then ``stored`` tells), and raises if it could not be stored.
+
+        Args:
+            id: Of the impression, from ``Shown.id``.
+            document: Id of the document.
+            time: Seconds since 1970, now by default.
+            wait: Until it is on the disk.
         """
         outcome, row, rank = self._judge.judge(id, document, time)
         clicked = Clicked(outcome, DONE if row is None else self.store.put(row), rank)
@@ -232,7 +243,7 @@ class Trial:
         return clicked
 
     def clicks(self, many: Iterable[tuple[str, str, float | None]]) -> list[Clicked]:
-        """Many clicks (id, document, time) at once, without waiting: those of a version are stored together."""
+        """Take many clicks (id, document, time) at once, without waiting: those of a version are stored together."""
         judged = [self._judge.judge(id, document, time) for id, document, time in many]
         rows: dict[int, list[Click]] = {}
         for _, row, _ in judged:
@@ -244,7 +255,7 @@ class Trial:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def log(self, version: int | None = None) -> Log:
-        """What has been stored of a version, in the order of time."""
+        """The log of a version, this one by default: what has been stored so far, in the order of time."""
         one = self._version if version is None else _pick(self.store.versions(self.name), version, self.name)
         with self._reading:
             if one.id not in self._readers:
@@ -266,7 +277,7 @@ class Trial:
         return make_report(self.name, analyses, tallies, self.stopped, tuple(self._drawing.nanoseconds))
 
     def _analysis(self, version: ConfigVersion) -> Analysis:
-        """The last one again if nothing has been added to the log since."""
+        """The analysis of a version; the last one again if nothing has been added to its log since."""
         log, config = self.log(version.number), self._configs[version.id]
         biases = self.store.biases(version.id)
         bias = biases[-1] if biases else None

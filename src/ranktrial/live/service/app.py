@@ -32,7 +32,7 @@ from ranktrial.live.guardrails import NO_TRIAL
 from ranktrial.live.schemas import ClickEvent, RankRequest, RankResponse, Report, TrialConfig
 from ranktrial.live.service import events as event_batches
 from ranktrial.live.service import problems
-from ranktrial.live.service.asynchronous import on_disk, shown_by
+from ranktrial.live.service.asynchronous import on_disk, wait_on_loop
 from ranktrial.live.service.auth import Needs
 from ranktrial.live.service.limits import Limits, read_body
 from ranktrial.live.service.metrics import Metrics
@@ -69,6 +69,8 @@ class Fitted(BaseModel):
 
 
 class Health(BaseModel):
+    """Whether the service is well."""
+
     status: str
 
 
@@ -263,7 +265,7 @@ async def rank(request: Request, name: Name) -> Response:
     unit = None if asked.unit is None else str(asked.unit)
     # Nothing is shown before it is on the disk, so the store tells then whether it was there before.
     steps = trial.rank_steps(asked.query, asked.a, asked.b, unit, offset=asked.offset, size=asked.size, look=False)
-    shown = await shown_by(steps, state.limits.timeout)
+    shown = await wait_on_loop(steps, state.limits.timeout)
     state.metrics.ranked(name, shown.fallback)
     return _json({"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback})
 

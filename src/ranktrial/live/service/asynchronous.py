@@ -13,8 +13,8 @@ from ranktrial.live.stores.base import Stored
 T = TypeVar("T")
 
 
-async def shown_by(steps: Steps, timeout: float) -> Shown:
-    """What the steps of a draw return, waiting on the event loop: ``drawing.wait_for`` does it in a thread."""
+async def wait_on_loop(steps: Steps, timeout: float) -> Shown:
+    """Take the steps of a draw, waiting on the event loop for at most so many seconds at each."""
     try:
         stored = next(steps)
         while True:
@@ -68,6 +68,7 @@ class Shared(Generic[T]):
         self._next: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
+        """The result of a computation that begins after this call."""
         if self._next is None:
             self._next = asyncio.create_task(self._run())
         return await asyncio.shield(self._next)

@@ -1,4 +1,4 @@
-"""May this request do that? A dependency for each scope."""
+"""Authorization: the dependency that asks a request for a key with a scope."""
 
 from __future__ import annotations
 

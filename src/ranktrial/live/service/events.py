@@ -1,4 +1,4 @@
-"""What becomes of a batch of events? Each click goes to the trial that its impression's id names.
+"""Batches of events: each click goes to the trial that its impression's id names.
 
 Two kinds of events are taken, also mixed: our own (``ClickEvent``) and those of OpenSearch's User Behavior Insights 1.3 as
 they are, where ``query_id`` is the impression's id. Where a document stood is known from the impression; a position that
@@ -106,6 +106,8 @@ class EventResults(BaseModel):
 
 
 class Result(NamedTuple):
+    """What became of one event; ``EventResult`` describes it."""
+
     event_id: str | None
     outcome: str
     detail: str | None = None
@@ -142,7 +144,7 @@ class Batch:
 def take(
     raw: bytes, trial_of: Callable[[int | None], Trial | None], limit: int, actions: Collection[str] = CLICK_ACTIONS
 ) -> Batch:
-    """Every event of the batch, given to the trial of its impression's version.
+    """Give every event of a batch to the trial of its impression's version.
 
     Raises Overloaded when the store cannot take them all; what ``trial_of`` raises is raised before any is given away.
     """

@@ -40,7 +40,7 @@ class Limits:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body, read no further than allowed. Only JSON, so that no other site's form can post here."""
+    """Read the body, no further than allowed. Only JSON, so that no other site's form can post here."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise Refusal(415, f"the body is {kind or 'of no type'}, must be application/json")
@@ -57,4 +57,5 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def too_large(limit: int) -> Refusal:
+    """413: the connection is closed, because the rest of the body is still to come."""
     return Refusal(413, f"the body is larger than {limit:,} bytes", headers={"Connection": "close"})

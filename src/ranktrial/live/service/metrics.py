@@ -1,4 +1,4 @@
-"""What is the service doing? Counters for Prometheus."""
+"""Metrics of the service, for Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
 
 class Metrics:
-    """Of one application: each has a registry of its own."""
+    """Counters and gauges of one application: each has a registry of its own."""
 
     def __init__(self, waiting: Callable[[], float]) -> None:
         self._registry = registry = CollectorRegistry()
@@ -31,19 +31,23 @@ class Metrics:
         Gauge("ranktrial_rows_waiting", "Rows that wait to be written.", registry=registry).set_function(waiting)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answer."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def ranked(self, trial: str, fallback: str | None) -> None:
+        """Count an impression, or a fallback by its reason."""
         if fallback is None:
             self._ranked.labels(trial).inc()
         else:
             self._fallbacks.labels(trial, fallback).inc()
 
     def took(self, counts: Counts[str], misplaced: int) -> None:
+        """Count the events of a batch by what became of them."""
         for outcome, count in counts.items():
             self._events.labels(outcome).inc(count)
         self._misplaced.inc(misplaced)
 
     def text(self) -> bytes:
+        """All of them in Prometheus' text format."""
         return generate_latest(self._registry)

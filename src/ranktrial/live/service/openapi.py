@@ -1,4 +1,4 @@
-"""What does the service promise about its interface? OpenAPI, from the models that check and answer requests."""
+"""The OpenAPI description of the service, from the models that check and answer requests."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def _ref(model: type[BaseModel]) -> dict[str, str]:
 
 
 def documented_schema(app: FastAPI) -> dict[str, Any]:
+    """The whole description, made once."""
     if app.openapi_schema is None:
         whole = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         read = models_json_schema([(model, "validation") for model in (*READ, Problem)], ref_template=REF)[1]["$defs"]

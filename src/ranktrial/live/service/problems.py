@@ -1,4 +1,4 @@
-"""How does the service say that something went wrong? With a problem document (RFC 9457), for every error there is."""
+"""Problem documents (RFC 9457): the answer to every error there is."""
 
 from __future__ import annotations
 
@@ -68,15 +68,17 @@ class Refusal(Exception):  # noqa: N818 (reads as what it says)
 
 
 def overloaded(detail: str) -> Refusal:
+    """429: try again in a second."""
     return Refusal(429, detail, headers={"Retry-After": "1"})
 
 
 def not_stored(detail: str) -> Refusal:
+    """503: try again in a second."""
     return Refusal(503, detail, headers={"Retry-After": "1"})
 
 
 def invalid(problem: ValidationError | RequestValidationError) -> Refusal:
-    """What pydantic has to say, in our words."""
+    """400 or 422: what pydantic has to say, in our words."""
     errors: list[Any] = list(problem.errors())
     flaws = [Flaw(where=".".join(map(str, one["loc"])), problem=one["msg"]) for one in errors[:20]]
     if errors and errors[0]["type"] == "json_invalid":
@@ -86,6 +88,7 @@ def invalid(problem: ValidationError | RequestValidationError) -> Refusal:
 
 
 def response(refusal: Refusal) -> Response:
+    """The problem document of a refusal."""
     status = refusal.status
     content = {
         "type": f"urn:ranktrial:problem:{KINDS.get(status, 'other')}",

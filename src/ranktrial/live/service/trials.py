@@ -1,4 +1,4 @@
-"""Which trials does the service serve? All of its store, opened when first asked for, and again when they get a new version."""
+"""The trials that the service serves: all of its store, opened when first asked for, and again when they get a new version."""
 
 from __future__ import annotations
 
@@ -45,15 +45,16 @@ class Trials:
         self._lock = threading.RLock()
 
     def opened(self, name: str) -> Trial | None:
-        """Without waiting for anything; None if it is not open (yet)."""
+        """The open trial of this name, None if it is not open (yet); waits for nothing."""
         return self._open.get(name)
 
     def open(self, name: str) -> Trial:
+        """The trial of this name, opened if need be; may have to wait for the store."""
         with self._lock:
             return self._open.get(name) or self._reopen(name)
 
     def _reopen(self, name: str) -> Trial:
-        """As the store has it now. What still uses the old object can go on doing so: rows go to the same store."""
+        """Open a trial as the store has it now. What still uses the old object may go on: rows go to the same store."""
         versions = self.store.versions(name)
         if not versions:
             raise Refusal(404, f"there is no trial {name!r}")
@@ -74,7 +75,7 @@ class Trials:
         return self._open[name]
 
     def of_version(self, version: int | None) -> Trial | None:
-        """The same, whichever process made that version; may have to wait for the store."""
+        """The trial that a version belongs to, whichever process made it; may have to wait for the store."""
         if version is None:
             return None
         name = self._name_of.get(version)
@@ -106,16 +107,18 @@ class Trials:
         return after, before is None or before.version != after.version
 
     def info(self, name: str) -> TrialInfo:
+        """One trial as it is now."""
         latest = self.store.versions(name)[-1]
         config = TrialConfig.stored(latest.config)
         return TrialInfo(name=name, version=latest.number, config=config, stopped=self.store.trial(name).stopped)
 
     def all(self) -> TrialList:
+        """All trials as they are now."""
         names = [name for name in self.store.trial_names() if self.store.versions(name)]
         return TrialList(trials=[self.info(name) for name in names])
 
     async def report(self, name: str) -> Report:
-        """One at a time per trial: however many ask, each waits for at most two."""
+        """The report of a trial. One at a time is made for each: however many ask, each waits for at most two."""
         if self.opened(name) is None:
             await asyncio.to_thread(
                 self.open, name
@@ -124,6 +127,7 @@ class Trials:
         return await shared.get()
 
     def close(self) -> None:
+        """Close what is open."""
         with self._lock:
             for trial in self._open.values():
                 trial.close()

@@ -70,7 +70,7 @@ class Clicks:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """Take an impression out of the estimate: what was shown is not what the log says.
+    """A mark that takes an impression out of the estimate: what was shown is not what the log says.
 
     Only the one of this ``time``: another of the same key was shown to somebody.
     """
@@ -83,7 +83,7 @@ class Void:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Write what has been tallied."""
+    """No row: to write what has been tallied, or to wait for what was queued before."""
 
 
 Row = Impression | Click | Clicks | Void | Nothing
@@ -135,7 +135,7 @@ class DesignRow(NamedTuple):
     rest: bytes
 
     def design(self) -> Design:
-        """Raises CorruptDesign where this is not what was stored."""
+        """The design, checked. Raises CorruptDesign where this is not what was stored."""
         return Design.from_parts(self.digest, self[2:])
 
 
@@ -187,7 +187,8 @@ class _Stage(IntEnum):
 
 
 class Stored:
-    """Done when a row is on the disk, or could not be stored. As a ``Future``, but light: there is one for every row.
+    """A future of a row that was put in: done when it is on the disk, or could not be stored. There is one for every row, so
+    it is lighter than ``concurrent.futures.Future``.
 
     ``again`` is set for an impression that may have been there before, perhaps another one: look before showing it.
     """
@@ -202,6 +203,7 @@ class Stored:
         self._callbacks: tuple[Callable[[Stored], object], ...] = ()
 
     def done(self) -> bool:
+        """Whether it is on the disk, could not be stored, or was taken back."""
         return self._stage is _Stage.DONE
 
     def running(self) -> bool:
@@ -210,6 +212,7 @@ class Stored:
 
     @property
     def failed(self) -> bool:
+        """Whether it could not be stored, or was taken back."""
         return self._problem is not None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -232,10 +235,11 @@ class Stored:
         return self._move(_Stage.WAITING, _Stage.DONE, CancelledError())
 
     def start(self) -> bool:
-        """False if the row was taken back."""
+        """Note that the row is being written; False if it was taken back."""
         return self._move(_Stage.WAITING, _Stage.RUNNING, None)
 
     def finish(self, problem: BaseException | None = None) -> None:
+        """Note that the row is on the disk, or why it could not be stored."""
         self._move(_Stage.RUNNING, _Stage.DONE, problem)
 
     def _move(self, old: _Stage, new: _Stage, problem: BaseException | None) -> bool:
@@ -256,7 +260,7 @@ class Stored:
             log.exception("a callback failed")
 
     def add_done_callback(self, callback: Callable[[Stored], object]) -> None:
-        """Called once, in whichever thread finishes it, or at once."""
+        """Call this once when it is done, in whichever thread that happens; at once if it is done."""
         with self._lock:
             if self._stage is not _Stage.DONE:
                 self._callbacks += (callback,)
@@ -265,6 +269,7 @@ class Stored:
 
     @classmethod
     def already(cls) -> Stored:
+        """One that is done from the start."""
         stored = cls()
         stored._stage = _Stage.DONE
         return stored

@@ -97,7 +97,7 @@ class _Item:
 
 
 class SQLiteStore:
-    """A store in one file.
+    """A store in one SQLite file. Its methods are described in ``Store``.
 
     Args:
         path: The file; made if it does not exist.
@@ -421,14 +421,14 @@ def _size(row: Row) -> int:
 
 
 def _same(connection: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
-    """Or another process drew for the same key from another design at the same moment: users saw either."""
+    """Whether this impression is the one that is stored; if not, another process drew another one: users saw either."""
     key, _, design, place, *_ = row
     same = "SELECT 1 FROM impressions WHERE key = ? AND design = ? AND place = ?"
     return connection.execute(same, (key, design, place)).fetchone() is not None
 
 
 def _insert(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
-    """How many of the rows were new.
+    """Insert rows, and return how many were new.
 
     Many go into one statement: between any two statements another thread may take the interpreter, and it takes its time.
     """
