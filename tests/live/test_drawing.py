@@ -81,7 +81,7 @@ def test_what_was_there_before_is_shown_instead(trial: Trial, tmp_path: Path, dr
     trial.store.add_bias(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True))
     with Trial.open(tmp_path / "t.db", background=False) as other:
         drawn = [other.rank("q", A, B, f"u{i}", look=False).ranking for i in range(20)]
-        other._drawing._recent.clear()
+        other._draws._recent.clear()
         again = [drive(other.rank_steps("q", A, B, f"u{i}", look=False), 60.0) for i in range(20)]
         assert [(one.id, one.ranking) for one in again] == [(one.id, one.ranking) for one in before]
         assert [one.ranking for one in again] != drawn

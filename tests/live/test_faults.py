@@ -81,7 +81,7 @@ def test_a_retry_before_the_void_is_stored_is_void_too(trial: Trial, path: Path)
 def test_a_retry_that_takes_too_long_leaves_what_was_shown_alone(trial: Trial, path: Path) -> None:
     """Drawn without looking and too late: the impression of before was shown and clicked, and stays."""
     before = trial.rank("q", A, B, unit="good", wait=True)
-    trial._drawing._recent.clear()  # as after a restart
+    trial._draws._recent.clear()  # as after a restart
     other = lock(path)
     again = trial.rank("q", A, B, unit="good", look=False)
     while not again.stored.running():
@@ -96,7 +96,7 @@ def test_a_retry_that_takes_too_long_leaves_what_was_shown_alone(trial: Trial, p
 
 def test_a_second_look_that_fails_leaves_nothing_behind(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     trial.rank("q", A, B, unit="known", wait=True)
-    trial._drawing._recent.clear()
+    trial._draws._recent.clear()
     draw = trial.store.put
 
     def put(row: Row) -> Stored:

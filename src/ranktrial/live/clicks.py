@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ranktrial import checks
 from ranktrial.live import tokens
 from ranktrial.live.designs import CorruptDesign
-from ranktrial.live.drawing import Drawing, Voided
+from ranktrial.live.drawing import Draws, Voided
 from ranktrial.live.schemas import LATEST_TIME, LONGEST_TEXT, TrialConfig
 from ranktrial.live.stores.base import Click, Stored
 
@@ -52,26 +52,26 @@ class ClickJudge:
     """Judges the clicks of a trial.
 
     Args:
-        drawing: Knows what was shown.
+        draws: Know what was shown.
         configs: Of all versions of the trial, by id: clicks on what an earlier one showed still count for it.
         clock: Seconds since 1970.
     """
 
-    def __init__(self, drawing: Drawing, configs: Mapping[int, TrialConfig], clock: Callable[[], float]) -> None:
-        self._drawing, self._configs, self._clock = drawing, configs, clock
+    def __init__(self, draws: Draws, configs: Mapping[int, TrialConfig], clock: Callable[[], float]) -> None:
+        self._draws, self._configs, self._clock = draws, configs, clock
 
     def judge(self, id: str, document: str, time: float | None) -> Judged:
         """What becomes of a click on a document of an impression; clicks that are not stored are tallied."""
-        token = tokens.read_token(id, self._drawing.secret)
+        token = tokens.read_token(id, self._draws.secret)
         if token is None or token.version not in self._configs:
-            self._drawing.tally("clicks with an id that is not ours")
+            self._draws.tally("clicks with an id that is not ours")
             return Judged(ClickOutcome.NOT_OURS)
         if token.key == tokens.FALLBACK:
-            self._drawing.tally("clicks on fallbacks")
+            self._draws.tally("clicks on fallbacks")
             return Judged(ClickOutcome.FALLBACK)
         name = document if type(document) is str else str(document)
         if len(name) > LONGEST_TEXT:
-            self._drawing.tally("clicks on what was not shown")
+            self._draws.tally("clicks on what was not shown")
             return Judged(ClickOutcome.NOT_SHOWN)
         when = self._clock() if time is None else checks.number("time", time)
         if when > LATEST_TIME:
@@ -83,7 +83,7 @@ class ClickJudge:
     def _outcome(self, key: bytes, document: str, late: bool) -> tuple[ClickOutcome, int | None]:
         """As far as can be told now; what counts is decided from the whole log."""
         try:
-            found = self._drawing.recorded(key)
+            found = self._draws.recorded(key)
         except (CorruptDesign, Voided):
             return ClickOutcome.VOID, None
         except Exception:

@@ -53,7 +53,7 @@ class Voided(Exception):  # noqa: N818 (reads as what it says)
     """This impression was shown as A's list before."""
 
 
-class Drawing:
+class Draws:
     """The draws of one version of a trial: made, found again, and taken back when they are not shown.
 
     Args:

@@ -19,7 +19,7 @@ from ranktrial.inference.log import Log
 from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.clicks import Clicked, ClickJudge
 from ranktrial.live.designs import warm_up
-from ranktrial.live.drawing import DONE, Drawing, Ids, Shown, Steps, wait_in_thread
+from ranktrial.live.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
 from ranktrial.live.log_reader import LogReader
 from ranktrial.live.reports import make_report
 from ranktrial.live.schemas import Report, TrialConfig
@@ -64,7 +64,7 @@ class Trial:
         self._version = _pick(store.versions(self.name), version, self.name)
         self.config = self._configs[self._version.id]
         self._timeout, self._own_store = timeout, own_store
-        self._drawing = Drawing(
+        self._draws = Draws(
             store,
             self._version.id,
             self.config,
@@ -74,7 +74,7 @@ class Trial:
             clock=clock,
             cache_size=cache_size,
         )
-        self._judge = ClickJudge(self._drawing, self._configs, clock)
+        self._judge = ClickJudge(self._draws, self._configs, clock)
         self._readers: dict[int, LogReader] = {}
         self._reading = threading.Lock()
         self._analyses: dict[int, tuple[Log, Bias | None, Analysis]] = {}
@@ -155,7 +155,7 @@ class Trial:
     @property
     def stopped(self) -> bool:
         """Whether it has ended, as far as this process knows."""
-        return self._drawing.stopped
+        return self._draws.stopped
 
     # --- showing ------------------------------------------------------------------------------------------------------
 
@@ -187,8 +187,8 @@ class Trial:
                 anything; callers that wait for ``stored`` themselves must call once more, and look, if it is ``again``.
         """
         if wait:
-            return wait_in_thread(self._drawing.steps(query, a, b, unit, offset, size, look), self._timeout)
-        return self._drawing.rank(query, a, b, unit, offset, size, look)
+            return wait_in_thread(self._draws.steps(query, a, b, unit, offset, size, look), self._timeout)
+        return self._draws.rank(query, a, b, unit, offset, size, look)
 
     def rank_steps(
         self,
@@ -205,7 +205,7 @@ class Trial:
 
         It yields what must be on the disk first: wait for that, and throw in what went wrong.
         """
-        return self._drawing.steps(query, a, b, unit, offset, size, look)
+        return self._draws.steps(query, a, b, unit, offset, size, look)
 
     def fall_back(
         self,
@@ -217,11 +217,11 @@ class Trial:
         reason: str = "not stored in time",
     ) -> Shown:
         """A's list instead of what was drawn, now taken out of the log; for callers that wait for ``stored`` themselves."""
-        return self._drawing.fall_back(shown, a, offset, size, reason)
+        return self._draws.fall_back(shown, a, offset, size, reason)
 
     def take_back(self, shown: Shown, reason: str) -> None:
         """Take what was drawn out of the log: it is not shown."""
-        self._drawing.take_back(shown, reason)
+        self._draws.take_back(shown, reason)
 
     # --- clicks -------------------------------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class Trial:
         versions = [one for one in self.store.versions(self.name) if one.number <= self._version.number]
         analyses = {one: self._analysis(one) for one in versions}
         tallies = self.store.tallies(self._version.id) + self.store.tallies(ALL_TRIALS)
-        return make_report(self.name, analyses, tallies, self.stopped, tuple(self._drawing.nanoseconds))
+        return make_report(self.name, analyses, tallies, self.stopped, tuple(self._draws.nanoseconds))
 
     def _analysis(self, version: ConfigVersion) -> Analysis:
         """The analysis of a version; the last one again if nothing has been added to its log since."""
@@ -294,15 +294,15 @@ class Trial:
         return self._update(None)
 
     def _update(self, at: int | None) -> Bias:
-        beliefs, method = self._drawing.bias.beliefs, self.config.comparison
+        beliefs, method = self._draws.bias.beliefs, self.config.comparison
         if method.adapts:
             log = self.log()
             beliefs, impressions = method.learn(log.parts()[0], log.shows, beliefs), len(log)
         else:
             impressions = self.store.count(self._version.id, 0).impressions
         self.store.add_bias(self._version.id, impressions if at is None else at, beliefs)
-        self._drawing.bias = self._latest_bias()
-        return self._drawing.bias
+        self._draws.bias = self._latest_bias()
+        return self._draws.bias
 
     def _latest_bias(self) -> Bias:
         known = self.store.biases(self._version.id)
@@ -314,7 +314,7 @@ class Trial:
     def stop(self) -> None:
         """End the trial for all processes: ``rank`` returns A's list from now on; clicks on what was shown still count."""
         self.store.stop(self.name)
-        self._drawing.stopped = True
+        self._draws.stopped = True
 
     # --- in the background ----------------------------------------------------------------------------------------------
 
@@ -323,12 +323,12 @@ class Trial:
             try:
                 self.refresh()
             except Exception:
-                self._drawing.tally("background failures")
+                self._draws.tally("background failures")
 
     def refresh(self) -> None:
         """Take over what other processes did, and refit position bias if that is due."""
-        self._drawing.stopped = self.store.trial(self.name).stopped
-        self._drawing.bias = self._latest_bias()
+        self._draws.stopped = self.store.trial(self.name).stopped
+        self._draws.bias = self._latest_bias()
         new, row = self.store.count(self._version.id, self._seen[1])
         self._seen = self._seen[0] + new, row
         due = self._due()
@@ -340,7 +340,7 @@ class Trial:
         due = [
             point
             for point in self.config.comparison.learns_at
-            if self._drawing.bias.impressions < point <= self._seen[0]
+            if self._draws.bias.impressions < point <= self._seen[0]
         ]
         return due[-1] if due else None
 
