@@ -141,7 +141,8 @@ def measured(pair: Pair, user: User) -> dict[str, tuple[float, float, float]]:
 
 
 def oracle(pair: Pair, user: User) -> PlackettLuce:
-    return LogOptNetwork(relevance="true", schedule=()).run(pair, user, [1], seed=5).versions[0].policy
+    policy: PlackettLuce = LogOptNetwork(relevance="true", schedule=()).run(pair, user, [1], seed=5).versions[0].policy
+    return policy
 
 
 def _clicks(policy: LoggingPolicy, pair: Pair, user: User) -> float:

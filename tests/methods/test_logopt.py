@@ -11,7 +11,7 @@ from oracles import click_patterns
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, offsets_of
 from ranktrial.design.closed_form import closed_form
 from ranktrial.methods import AB, Counterfactual, LogOpt
-from ranktrial.methods.adaptive import FIRST_RELEVANCE, first_theta
+from ranktrial.methods.beliefs import FIRST_RELEVANCE, first_theta
 from ranktrial.methods.displays import Displays
 from ranktrial.methods.logopt import SimulatedTrial
 from ranktrial.position_bias import NotIdentifiable

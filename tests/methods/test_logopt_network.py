@@ -7,7 +7,7 @@ import pytest
 
 from ranktrial.arrays import offsets_of
 from ranktrial.methods import Counterfactual, LogOptNetwork, parse_method
-from ranktrial.methods.adaptive import first_theta
+from ranktrial.methods.beliefs import first_theta
 from ranktrial.methods.counterfactual import observed_estimate
 from ranktrial.methods.logopt_network import _State, shrunken_relevance
 from ranktrial.rankings import Pair

@@ -48,7 +48,7 @@ def test_cost_is_the_median_of_the_tasks_done_times_the_pairs(folder: Path, merg
     assert limit.hours == pytest.approx(1 * 2 / 2 / 3600)
     assert found.hours == pytest.approx(ab.hours + counterfactual.hours + limit.hours)
     (missing,) = found.not_measured
-    assert missing.startswith("LogOpt(")
+    assert missing.startswith("LogOptNetwork(")
     assert missing.endswith(" on first")
     assert study_cost(folder).costs[0].hours == pytest.approx(12 * 3 / 3600)
 
@@ -71,7 +71,14 @@ def test_cost_on_the_command_line(folder: Path) -> None:
     run = CliRunner().invoke
     shown = run(study_app, ["cost", str(folder), "--pairs", "600", "--workers", "2"])
     assert shown.exit_code == 0, shown.output
-    for text in ("AB()", "limit of AB()", "4 MB", "1.0 h", "for 600 pairs on 2 workers", "not measured yet: LogOpt("):
+    for text in (
+        "AB()",
+        "limit of AB()",
+        "4 MB",
+        "1.0 h",
+        "for 600 pairs on 2 workers",
+        "not measured yet: LogOptNetwork(",
+    ):
         assert text in shown.stdout
     report = json.loads(run(study_app, ["cost", str(folder), "--json"]).stdout)
     assert report["costs"][0]["cpu_seconds"] == 12.0

@@ -135,7 +135,7 @@ def test_unknown_methods_keep_their_spelling() -> None:
         "Coming(soon=True)": "Coming(soon=True)",
         "AB()": "A/B, the paper's x",
     }
-    assert role('LogOpt(estimate="doubly-robust")') == "doubly-robust-known"
+    assert role('LogOpt(estimate="doubly-robust", bias="known")') == "doubly-robust-known"
     assert len({style.colour for style in styles(["Coming()", "AB()", "Other()"]).values()}) == 3
 
 

@@ -115,37 +115,18 @@ def compared_methods() -> list[Method]:
     return [AB(), AB(estimate="means"), *interleaving, *counterfactual, *logopt]
 
 
-def _tends_to_delta(method: Method) -> bool:
-    return isinstance(method, (AB, Counterfactual, LogOpt))
-
-
-def _lists_displays(method: Method) -> bool:
-    """Its displays are few and stay as they are: they can be listed before the first impression."""
-    return isinstance(method, (AB, Optimized, Balanced)) and not _drawn_at_once(method)
-
-
-def _drawn_at_once(method: Method) -> bool:
-    """No impression has a value of its own, so that a run can only be drawn as a whole."""
-    return method == AB(estimate="means")
-
-
-def _learns(method: Method) -> bool:
-    """What it shows changes on the way: even one impression costs a design."""
-    return isinstance(method, LogOpt)
-
-
 def run_method(method: Method, comparison: Comparison, checkpoints: list[int], *, seed: int) -> ComparedMethod:
     """Simulate a method on a pair of rankers and measure how far off it is."""
     pair, user = comparison.rankers.pair, comparison.user
     # Displays that are listed beforehand are set-up, and so is compiling: neither counts as the simulation's time.
-    listed = method.displays(pair) if _lists_displays(method) else None
+    listed = method.displays(pair) if method.lists_displays and method.averages_impressions else None
 
     def simulate(points: list[int]) -> Trajectory:
         if listed is not None:
             return listed.simulate(user, points, seed=seed)
         return method.simulate(pair, user, points, seed=seed, shortcut=False)
 
-    if not _learns(method):
+    if not method.adapts:
         simulate([1])
     start = time.perf_counter()
     run = simulate(checkpoints)
@@ -157,8 +138,8 @@ def run_method(method: Method, comparison: Comparison, checkpoints: list[int], *
         tuple(run.absolute_error(comparison.delta).tolist()),
         "A" if final > 0 else "B" if final < 0 else "neither",
         float(run.ctr[-1]),
-        None if _drawn_at_once(method) else checkpoints[-1] / elapsed,
-        _tends_to_delta(method),
+        checkpoints[-1] / elapsed if method.averages_impressions else None,
+        method.tends_to_delta,
     )
 
 

@@ -16,7 +16,7 @@ from ranktrial.inference import BiasFit, Estimate, Log, UnitSums, asymptotic_rad
 from ranktrial.interval import Interval
 from ranktrial.live.schemas import BandPoint, Forecast, Theta, TrialConfig
 from ranktrial.methods import Beliefs
-from ranktrial.methods.adaptive import MOST_ERROR
+from ranktrial.methods.beliefs import MOST_ERROR
 from ranktrial.position_bias import NotIdentifiable
 
 TIGHTEST_AT = 10_000.0

@@ -338,9 +338,7 @@ class Trial:
     def _due(self) -> int | None:
         """The last point of the schedule that has been passed since position bias was fitted, if there is one."""
         due = [
-            point
-            for point in self.config.comparison.learns_at
-            if self._draws.bias.impressions < point <= self._seen[0]
+            point for point in self.config.comparison.learns_at if self._draws.bias.impressions < point <= self._seen[0]
         ]
         return due[-1] if due else None
 

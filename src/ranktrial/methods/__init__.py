@@ -1,13 +1,14 @@
 """Methods to compare two rankers, one file each: a distribution over displays plus a value for click patterns."""
 
 from ranktrial.methods.ab import AB
-from ranktrial.methods.adaptive import Beliefs
+from ranktrial.methods.adaptive import AdaptiveRun
 from ranktrial.methods.balanced import Balanced
 from ranktrial.methods.base import Method, parse_method
+from ranktrial.methods.beliefs import Beliefs
 from ranktrial.methods.counterfactual import Counterfactual
 from ranktrial.methods.debiased_balanced import DebiasedBalanced
 from ranktrial.methods.displays import Display, Displays, Linear, Majority, TooManyDisplaysError
-from ranktrial.methods.logopt import LogOpt, LogOptRun
+from ranktrial.methods.logopt import LogOpt
 from ranktrial.methods.logopt_network import LogOptNetwork
 from ranktrial.methods.optimized import Optimized
 from ranktrial.methods.probabilistic import Probabilistic
@@ -16,6 +17,7 @@ from ranktrial.methods.trajectory import Trajectory
 
 __all__ = [
     "AB",
+    "AdaptiveRun",
     "Balanced",
     "Beliefs",
     "Counterfactual",
@@ -25,7 +27,6 @@ __all__ = [
     "Linear",
     "LogOpt",
     "LogOptNetwork",
-    "LogOptRun",
     "Majority",
     "Method",
     "Optimized",

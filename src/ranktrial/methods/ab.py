@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray
-from ranktrial.methods.adaptive import Beliefs
 from ranktrial.methods.base import Method
+from ranktrial.methods.beliefs import Beliefs
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.trajectory import Trajectory, draw_counts
 from ranktrial.rankings import Mixture, Moments, Pair

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import DocumentArray, FloatArray
-from ranktrial.methods.adaptive import Beliefs
+from ranktrial.methods.beliefs import Beliefs
 from ranktrial.methods.displays import Displays, TooManyDisplaysError
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.position_bias import Counts
@@ -41,8 +41,9 @@ class Method:
 
     registry: ClassVar[dict[str, type[Method]]] = {}
 
-    def __init_subclass__(cls) -> None:
-        Method.registry[cls.__name__] = cls
+    def __init_subclass__(cls, *, abstract: bool = False) -> None:
+        if not abstract:
+            Method.registry[cls.__name__] = cls
 
     def displays(self, pair: Pair) -> Displays:
         """Every display of every query with its probability and the value of clicks on it."""
@@ -104,7 +105,7 @@ class Method:
         raise NotImplementedError(f"{self} cannot run live")
 
     def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs) -> Beliefs:
-        """What to believe after a log; see ``adaptive.learnt``."""
+        """What to believe after a log; see ``beliefs.learnt``."""
         return beliefs
 
     # What is known of a method. The defaults suit an interleaving method that lists its displays; a subclass overrides what is

@@ -9,22 +9,18 @@ estimates stay unbiased given position bias however the guesses turn out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, weighted_counts
 from ranktrial.design.closed_form import closed_form, closed_form_query
-from ranktrial.methods.adaptive import BIAS, RELEVANCES, Beliefs, first_theta, learnt, run_stages
-from ranktrial.methods.base import Method
+from ranktrial.methods.adaptive import Adaptive
+from ranktrial.methods.beliefs import RELEVANCES, Beliefs, learnt
 from ranktrial.methods.displays import Displays, Linear
-from ranktrial.methods.trajectory import Trajectory
 from ranktrial.position_bias import Counts, relevance_guess
 from ranktrial.rankings import Mixture, Moments, Pair, affine_values, list_inputs
-from ranktrial.rankings.lists import check_user
 from ranktrial.rankings.values import Guess
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
@@ -37,7 +33,7 @@ IMPRESSIONS_TO_KNOW_RELEVANCE = 50  # a query; a design from fewer is worse than
 
 
 @dataclass(frozen=True, repr=False)
-class LogOpt(Method):
+class LogOpt(Adaptive):
     """Counterfactual evaluation with the logging policy of least variance, in closed form: no training, no features.
 
     Attributes:
@@ -62,18 +58,12 @@ class LogOpt(Method):
     holdback: float = 0.1
     schedule: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
 
-    tends_to_delta = True
-    needs_position_bias = True
-    lists_displays = False
-    has_exact_limit = False
-
     def __post_init__(self) -> None:
-        checks.one_of("bias", self.bias, BIAS)
+        super().__post_init__()
         checks.one_of("relevance", self.relevance, RELEVANCE)
         checks.one_of("estimate", self.estimate, ESTIMATES)
         checks.between("floor", self.floor, 0, 1)
         checks.between("holdback", self.holdback, 0, 1)
-        object.__setattr__(self, "schedule", checks.schedule(self.schedule))
         if self.relevance == "true" and self.bias == "estimated":
             raise ValueError('relevance="true" is the Oracle, which knows the bias: bias="known"')
 
@@ -125,27 +115,8 @@ class LogOpt(Method):
     def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs) -> Beliefs:
         return learnt(parts, shows, beliefs, bias=self.bias)
 
-    # --- simulation ---------------------------------------------------------------------------------------------------
-
-    def simulate(
-        self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
-    ) -> Trajectory:
-        return self.run(pair, user, checkpoints, seed=seed).trajectory
-
-    def run(
-        self,
-        pair: Pair,
-        user: User,
-        checkpoints: ArrayLike,
-        *,
-        seed: Seed,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> LogOptRun:
-        """Simulate, keeping what was fitted and shown at each version of the design."""
-        check_user(user, pair.k, pair.n_documents)
-        theta = pair.known_theta if self.bias == "known" else first_theta(pair.k)
-        state = SimulatedTrial(self, pair, user, theta, seed)
-        return LogOptRun(run_stages(state, self.schedule, checkpoints, progress), tuple(state.versions))
+    def stages(self, pair: Pair, user: User, theta: FloatArray, seed: Seed) -> SimulatedTrial:
+        return SimulatedTrial(self, pair, user, theta, seed)
 
     # --- what is known of it ------------------------------------------------------------------------------------------
 
@@ -156,14 +127,6 @@ class LogOpt(Method):
     @property
     def estimator(self) -> str:
         return self.estimate
-
-    @property
-    def learns_position_bias(self) -> bool:
-        return self.bias == "estimated"
-
-    @property
-    def learns_at(self) -> tuple[int, ...]:
-        return self.schedule
 
     @property
     def runs_live(self) -> bool:
@@ -200,14 +163,6 @@ class DesignVersion:
     note: str
     shown: IntArray
     clicked: IntArray
-
-
-@dataclass(frozen=True, eq=False)
-class LogOptRun:
-    """A simulated run and the versions of its design."""
-
-    trajectory: Trajectory
-    versions: tuple[DesignVersion, ...]
 
 
 class SimulatedTrial:

@@ -8,11 +8,10 @@ theta-hat changes, exposures are worked out anew from each version's exact place
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, FloatArray, IntArray
@@ -26,13 +25,10 @@ from ranktrial.design.network_policy import (
     optimise,
     policy_inputs,
 )
-from ranktrial.methods.adaptive import BIAS, first_theta, run_stages
-from ranktrial.methods.base import Method
+from ranktrial.methods.adaptive import Adaptive
 from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
-from ranktrial.methods.trajectory import Trajectory
 from ranktrial.position_bias import EM, Auto, Counts, Estimator, NotIdentifiable, RegressionEM
 from ranktrial.rankings import Pair, PlackettLuce, ips_weights
-from ranktrial.rankings.lists import check_user
 from ranktrial.rankings.plackett_luce import CountArray, queries_drawn, simulate_counts
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
@@ -46,7 +42,7 @@ SEEDS_A_VERSION = 5  # fit and its network, network, optimisation, impressions
 
 
 @dataclass(frozen=True, repr=False)
-class LogOptNetwork(Method):
+class LogOptNetwork(Adaptive):
     """Counterfactual evaluation with the paper's logging policy: Plackett-Luce over the scores of a small trained network.
 
     Attributes:
@@ -88,15 +84,11 @@ class LogOptNetwork(Method):
     true_lambda: bool = False
     authors_rows: bool = False
 
-    tends_to_delta = True
-    needs_position_bias = True
     shows_top_only = False
-    lists_displays = False
-    has_exact_limit = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, allowed in (
-            ("bias", BIAS),
             ("relevance", RELEVANCE),
             ("gradient", GRADIENTS),
             ("inputs", INPUTS),
@@ -106,7 +98,6 @@ class LogOptNetwork(Method):
             ("queries", QUERY_SOURCES),
         ):
             checks.one_of(name, getattr(self, name), allowed)
-        object.__setattr__(self, "schedule", checks.schedule(self.schedule))
         checks.whole("steps", self.steps, 0, 10**9)
         checks.whole("samples", self.samples, 2, 10**9)
         oracle = self.relevance == "true"
@@ -122,29 +113,8 @@ class LogOptNetwork(Method):
             if idle:
                 raise ValueError(why)
 
-    def simulate(
-        self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
-    ) -> Trajectory:
-        return self.run(pair, user, checkpoints, seed=seed).trajectory
-
-    def run(
-        self,
-        pair: Pair,
-        user: User,
-        checkpoints: ArrayLike,
-        *,
-        seed: Seed,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> NetworkRun:
-        """Simulate, keeping what was fitted and shown at each version of the policy."""
-        check_user(user, pair.k, pair.n_documents)
-        known = self.bias == "known" or self.relevance == "true"
-        state = _State(self, pair, user, pair.known_theta if known else first_theta(pair.k), seed)
-        return NetworkRun(run_stages(state, self.schedule, checkpoints, progress), tuple(state.versions))
-
-    @property
-    def learns_at(self) -> tuple[int, ...]:
-        return self.schedule
+    def stages(self, pair: Pair, user: User, theta: FloatArray, seed: Seed) -> _State:
+        return _State(self, pair, user, theta, seed)
 
     @property
     def averages_impressions(self) -> bool:
@@ -184,14 +154,6 @@ class PolicyVersion:
     zeta: FloatArray
     note: str
     clicks: FloatArray = field(repr=False)
-
-
-@dataclass(frozen=True, eq=False)
-class NetworkRun:
-    """A simulated run and the versions of its policy."""
-
-    trajectory: Trajectory
-    versions: tuple[PolicyVersion, ...]
 
 
 class _State:

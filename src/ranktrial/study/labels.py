@@ -40,7 +40,7 @@ INTERLEAVING = ("team-draft", "probabilistic", "optimized", "balanced")
 def role(text: str) -> str | None:
     """The part a method plays in the study; None for one that plays none, or is not a method.
 
-    >>> role('LogOpt(policy="network", bias="known", steps=50)'), role("New()")
+    >>> role("LogOptNetwork(steps=50)"), role("New()")
     ('network-known', None)
     """
     try:
