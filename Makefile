@@ -1,14 +1,21 @@
 # `make test` and `make demo` do everything, set-up included; they need python3 (3.11 or newer) with venv and pip.
+# `make quick` is for the edit loop: it leaves out the slow tests and most examples of property tests.
 PYTHON ?= python3
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # Numba does not notice that a kernel called from another file has changed, so its cache is kept per state of all kernels.
-KERNELS := $(shell find src -name '*_kernels.py' -o -path '*/_kernels/*.py' | sort | xargs cat | cksum | cut -d ' ' -f 1)
+KERNELS := $(shell find src -path '*_kernels*.py' | sort | xargs cat | cksum | cut -d ' ' -f 1)
 export NUMBA_CACHE_DIR := $(CURDIR)/.numba_cache/$(KERNELS)
+# Tests start many processes, each of which would compile all sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test demo lint types unit bench format clean
+# The tests of a file stay together: they share fixtures, and none of them is surprised by another file's.
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+
+.PHONY: test quick demo lint types unit bench format clean
 
 test: lint types unit
 
@@ -24,7 +31,10 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/pytest
+	$(PYTEST)
+
+quick: $(STAMP)
+	$(PYTEST) -m 'not slow' --hypothesis-profile quick
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,31 @@ from hypothesis import settings
 
 # The first call of a kernel compiles it, so single examples have no deadline; derandomised, a run repeats exactly.
 settings.register_profile("ranktrial", deadline=None, derandomize=True, max_examples=100)
+settings.register_profile("quick", settings.get_profile("ranktrial"), max_examples=20)
 settings.load_profile("ranktrial")
+
+# Fixtures that take seconds: a test that needs one is slow, whatever it does itself.
+SLOW_FIXTURES = {"browser", "reference"}
+
+# Two processes that compile the same kernel for different types at the same moment can store one under the name of the other
+# (Numba's index of its cache is read, changed and written without a lock), so every worker of pytest-xdist has its own cache.
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    home = os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).resolve().parents[1] / ".numba_cache"
+    os.environ["NUMBA_CACHE_DIR"] = str(Path(home, worker))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+        item.add_marker("slow")
+    # pytest 9.2 forgets the operation in the ids of Schemathesis's tests.
+    if item.parent is not None and not item.nodeid.endswith(item.name):
+        item._id = item.id.parse(f"{item.parent.nodeid}::{item.name}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    twice = [id for id, times in Counter(item.nodeid for item in items).items() if times > 1]
+    if twice:
+        raise pytest.UsageError(f"{twice[0]}: several tests have this id, and pytest-xdist would run one of them")
 
 
 @pytest.fixture(autouse=True)

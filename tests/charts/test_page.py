@@ -54,6 +54,7 @@ def test_the_library_comes_once_and_only_with_charts(page: Page) -> None:
     assert len(Page("Words", [Section("s", ["Only words."])]).to_html()) < 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium here")
 def test_in_a_browser(page: Page, tmp_path: Path) -> None:
     sync_api = pytest.importorskip("playwright.sync_api")

@@ -12,6 +12,7 @@ from ranktrial.data import read_rankers
 runner = CliRunner()
 
 
+@pytest.mark.slow
 def test_every_method_is_compared() -> None:
     result = runner.invoke(app, ["compare", "--queries", "200", "--impressions", "20000", "--json"])
     assert result.exit_code == 0, result.output

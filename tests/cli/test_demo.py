@@ -29,6 +29,7 @@ def test_the_truth_is_that_of_the_lists() -> None:
     assert site.delta > 0
 
 
+@pytest.mark.slow
 def test_a_short_trial(tmp_path: Path) -> None:
     arguments = ["demo", "--impressions", "200", "--json", "--out", str(tmp_path)]
     result = runner.invoke(app, arguments)
@@ -51,6 +52,7 @@ def test_a_short_trial(tmp_path: Path) -> None:
     assert "exists already" in " ".join(again.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_service_that_does_not_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "demo.db").write_text("not a store, but long enough to be taken for a damaged one")
     with (

@@ -71,6 +71,7 @@ def test_a_difference_of_a_rounding_error_is_none() -> None:
     assert case["wrong_sign"] is False
 
 
+@pytest.mark.slow
 def test_a_method_that_cannot_list_its_displays_is_left_out_with_a_line() -> None:
     letters = "ABCDEFGHIJ"
     zeta = ",".join(f"{d}=.5" for d in letters)

@@ -103,6 +103,7 @@ def test_a_failed_build_leaves_nothing(file: Path) -> None:
     assert entries() == []
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(tmp_path: Path) -> None:
     file = tmp_path / "train.txt"
     file.write_text("".join(f"1 qid:{i // 9} 1:{i} 2:{i * 7 % 11}\n" for i in range(2000)))

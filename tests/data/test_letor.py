@@ -97,6 +97,7 @@ def letor_text(draw: st.DrawFn) -> str:
     return ends.join(lines) + draw(st.sampled_from(["", ends]))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(text=letor_text(), block_bytes=st.sampled_from([1, 7, 64, 1 << 20]), normalise=st.booleans(), drop=st.booleans())
 def test_reader_equals_its_twin(text: str, block_bytes: int, normalise: bool, drop: bool) -> None:
@@ -126,6 +127,7 @@ def test_numbers_are_read_exactly(text: str) -> None:
         assert line[slow[0, 1] : slow[0, 2]].decode() == text
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     content=st.one_of(

@@ -76,6 +76,7 @@ def rates(dataset: Dataset, kind: str, count: int) -> np.ndarray[tuple[int], np.
     return np.array(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "queries", "count", "mean", "deviation", "paper_range"),
     [(yahoo_like, 1500, 60, 1.194, 0.034, (1.1, 1.3)), (mslr_like, 600, 40, 0.806, 0.069, (0.7, 0.95))],

@@ -360,6 +360,7 @@ def test_the_full_floor_keeps_what_both_show_at_the_same_rank() -> None:
 # --- pairs ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(world=small_worlds(queries=3))
 def test_pairs(world: tuple[Pair, User]) -> None:
     """Valid, covering, weights at most 2, the same whichever ranker comes first, unbiased for any relevance."""

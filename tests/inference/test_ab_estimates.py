@@ -33,6 +33,7 @@ def outcomes(pair: Pair, user: User, split: float) -> list[tuple[int, bool, int,
     return [(*key, chance) for key, chance in chances.items()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fit", [{"folds": 2}, {"cross_fit": "past", "refits": [1, 2]}])
 @pytest.mark.parametrize(("estimator", "split"), [("weighted", 0.3), ("adjusted", 0.5), ("adjusted", 0.3)])
 def test_unbiased_exactly(estimator: str, split: float, fit: dict[str, Any]) -> None:

@@ -84,6 +84,7 @@ def test_unbiased_exactly_under_any_policy(name: str, estimator: str) -> None:
     assert mean == pytest.approx(pair.delta(user), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "fit"),
     [
@@ -293,6 +294,7 @@ def test_options_without_sense_are_refused(options: dict[str, Any], message: str
         estimate(Log.of(pair, explicit(pair, "A/B"), [[0, 1]], [[True, False]]), **options)
 
 
+@pytest.mark.slow
 def test_the_standard_error_is_that_of_many_logs() -> None:
     pair, user = fixed_world(seed=1, k=2, n_queries=3)
     mixture = PlackettLuce(np.zeros(pair.n_documents), pair.offsets, 2).listed()

@@ -40,6 +40,7 @@ def test_a_fixed_interval_covers_at_a_fixed_number() -> None:
     assert abs(inside / runs - 0.95) < 4.5 * np.sqrt(0.95 * 0.05 / runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["asymptotic", "betting"])
 def test_a_sequence_covers_at_all_looks_at_once(kind: str) -> None:
     """A fixed interval looked at 40 times misses far more often than 5 %; a sequence does not, at any of its looks."""

@@ -107,6 +107,7 @@ def growing(pair: Pair, user: User, mixture: Mixture, looks: list[int], seed: np
     return [estimated(log.take(np.arange(n)), bias=Conditional()) for n in looks]
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     """At a number of impressions fixed beforehand, and the sequence at all looks at once."""
     pair, user, policy = world(queries=4)

@@ -131,6 +131,7 @@ def test_delta_and_theta_are_inside_their_intervals(tmp_path: Path, seed: int) -
     assert {g.name: g.status for g in report.guardrails if g.status == "fail"} == {}
 
 
+@pytest.mark.slow
 def test_ab_needs_no_theta_and_more_impressions(tmp_path: Path) -> None:
     with trial_of(tmp_path, method="AB(split=0.4)") as trial:
         WORLD.run(trial, 3000, seed=1)
@@ -171,6 +172,7 @@ def test_a_known_theta_is_never_refitted(tmp_path: Path) -> None:
     assert report.interval[0] < WORLD.delta < report.interval[1]
 
 
+@pytest.mark.slow
 def test_users_who_come_often_are_the_units(tmp_path: Path) -> None:
     with trial_of(tmp_path, unit="user") as trial:
         WORLD.run(trial, 1500, seed=1, users=60)

@@ -124,6 +124,7 @@ def test_holdback_when_clicks_depend_on_the_company(good: tuple[Log, TrialConfig
     assert checks.holdback(analysed(log, config)).status == "pass"
 
 
+@pytest.mark.slow
 def test_holdback_holds_its_level_when_theta_is_fitted_to_the_same_clicks(good: tuple[Log, TrialConfig]) -> None:
     """Clicks drawn anew on the same displays: the statistic has the law that its p comes from."""
     log, config = good
@@ -148,6 +149,7 @@ def test_independence_when_people_leave_after_a_click(tmp_path: Path) -> None:
     assert told.value < -5
 
 
+@pytest.mark.slow
 def test_page_when_the_trial_costs_clicks(tmp_path: Path) -> None:
     options = {"world": World.make(), **KNOWN}
     blind = checks.page(analysed(*logged(tmp_path, 1500, method=LogOpt(bias="known", floor=0, holdback=0), **options)))

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ranktrial.live import Trial
 
 A = [f"a{i}" for i in range(6)]
@@ -33,6 +35,7 @@ with ThreadPoolExecutor(4) as pool:
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     chance = random.Random(3)

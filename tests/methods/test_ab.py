@@ -8,6 +8,7 @@ from ranktrial.methods import AB
 from ranktrial.rankings import true_ctr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [0.5, 0.8])
 def test_the_shortcut_and_the_kernel_draw_the_same_law(split: float) -> None:
     pair, user = fixed_world(seed=1, k=3, n_queries=6)

@@ -80,12 +80,14 @@ def test_drawn_displays_have_the_enumerated_probabilities(tau: float) -> None:
         )
 
 
+@pytest.mark.slow
 def test_too_many_displays_are_refused_with_the_way_out() -> None:
     pair = Pair.from_lists([list(range(12))], [list(range(12))[::-1]], k=10)
     with pytest.raises(ValueError, match="sampled_displays"):
         Probabilistic().displays(pair)
 
 
+@pytest.mark.slow
 def test_sampled_displays_estimate_the_moments_at_full_size() -> None:
     """Against the per-impression kernel at k = 10 and 30 documents, within 5 standard errors of either."""
     rng = np.random.default_rng(1)

@@ -46,6 +46,7 @@ def test_em_steps_equal_their_numpy_twin(prior: tuple[float, float]) -> None:
     assert theta[0] == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", [(1.0, 1.0), (2.0, 2.0)])
 def test_newton_ends_where_em_ends(prior: tuple[float, float]) -> None:
     shown, clicked = log_of(1)

@@ -117,6 +117,7 @@ def test_no_bias_and_honest_errors_given_the_design(estimator: Estimator) -> Non
     np.testing.assert_allclose(error.mean(0) / spread, 1, atol=0.225)
 
 
+@pytest.mark.slow
 def test_em_is_badly_biased_on_short_logs_and_the_conditional_equation_is_not() -> None:
     world, rng, logs = graded_world(600, 20, 10, noise=1.0), np.random.default_rng(3), 20
     counts = [world.log(1800, rng) for _ in range(logs)]
@@ -128,6 +129,7 @@ def test_em_is_badly_biased_on_short_logs_and_the_conditional_equation_is_not() 
     assert "expect theta to be too high" in EM().fit(counts[0]).note
 
 
+@pytest.mark.slow
 def test_em_recovers_theta_from_a_million_impressions() -> None:
     world = graded_world(100, 20, 10, noise=1.0)
     estimate = EM().fit(world.log(1_000_000, np.random.default_rng(4)))
@@ -138,6 +140,7 @@ def test_em_recovers_theta_from_a_million_impressions() -> None:
     assert np.abs(estimate.zeta - world.zeta.ravel())[~estimate.guessed].mean() < 0.05
 
 
+@pytest.mark.slow
 def test_the_jackknife_agrees_with_the_sandwich() -> None:
     world, rng = graded_world(60, 8, 5, noise=0.7), np.random.default_rng(5)
     ratios = []
@@ -227,6 +230,7 @@ def test_regression_em_shares_relevance_through_features() -> None:
     np.testing.assert_array_equal(again.theta, estimate.theta)
 
 
+@pytest.mark.slow
 def test_the_authors_rows_lose_the_relation_to_the_features() -> None:
     world, features = logistic_world()
     counts = world.log(20_000, np.random.default_rng(9))

@@ -108,6 +108,7 @@ def test_exposure_of_unlikely_documents_is_relatively_exact(spread: float, k: in
         np.testing.assert_allclose(pl.exposure(scores, theta)[possible], expected[possible], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "k"), [(24, 10), (120, 10), (40, 20), (70, 60)])
 def test_placement_agrees_with_a_dense_quadrature(n: int, k: int) -> None:
     scores = np.random.default_rng(n).standard_normal(n)

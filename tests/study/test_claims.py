@@ -51,6 +51,7 @@ def test_claims_stand_in_one_line_for_all_data_sets() -> None:
     assert line[4] == line[5]
 
 
+@pytest.mark.slow
 def test_impressions_needed_follow_the_variance() -> None:
     ab, logopt, uniform = (
         made('AB(estimate="means")', 4.0),
@@ -97,6 +98,7 @@ def test_interleaving_by_number_of_pairs(wrong: int, pairs: int, verdict: str) -
     ]
 
 
+@pytest.mark.slow
 def test_interleaving_stops_falling_and_errs_at_small_differences() -> None:
     data = study(made("TeamDraft()", 0.5, floor=0.03, wrong=9), made("AB()", 4.0), made(LOGOPT, 1.0))
     for number in ("1c", "1d"):

@@ -13,6 +13,7 @@ from ranktrial.study.folder import StudyFolder
 runner = CliRunner()
 
 
+@pytest.mark.slow
 def test_run_and_show(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text('pairs = 9\nimpressions = 300\nmethods = ["AB()"]\n[data.set]\nsource = "yahoo-like"\nqueries = 9')

@@ -172,6 +172,7 @@ def test_limits_are_tasks_like_others(reference: Path, tiny_plan: StudyPlan, tmp
         run_study(replace(fast, limits=2), grown)
 
 
+@pytest.mark.slow
 def test_a_data_set_may_have_its_own_k_and_users_on_the_same_pairs(tiny_plan: StudyPlan, tmp_path: Path) -> None:
     first = tiny_plan.data[0]
     alone = replace(first, name="shallow", same_pairs_as="first", k=2, user=UserPlan(kind="cascade", assumed_eta=0.5))
@@ -187,6 +188,7 @@ def test_a_data_set_may_have_its_own_k_and_users_on_the_same_pairs(tiny_plan: St
     assert other[COLUMNS.index("ctr_a")] == shallow.pair(0).ctr(shallow.user)[0] < one[COLUMNS.index("ctr_a")]
 
 
+@pytest.mark.slow
 def test_more_rankers_must_begin_with_those_there_were(tiny_plan: StudyPlan, tmp_path: Path) -> None:
     plan = replace(tiny_plan, data=tiny_plan.data[:1], methods=("AB()",), pairs=1)
     run_study(plan, tmp_path)
@@ -234,6 +236,7 @@ def opposed(tmp_path: Path) -> StudyPlan:
     return StudyPlan(data, ("AB()", "Optimized()"), pairs=1, impressions=200, checkpoints=2, k=17)
 
 
+@pytest.mark.slow
 def test_a_failing_task_does_not_stop_the_rest(opposed: StudyPlan, tmp_path: Path) -> None:
     seen: list[StudyProgress] = []
     done = run_study(opposed, tmp_path / "study", progress=seen.append)
@@ -283,6 +286,7 @@ def test_a_worker_that_dies_costs_nothing(reference: Path, tiny_plan: StudyPlan,
     assert done.results.read_bytes() == (reference / "results.parquet").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_task_that_kills_its_worker_fails_alone(
     tiny_plan: StudyPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from live_server import ASKED, A, B, click, command, rank, start
 from ranktrial.live import Trial
@@ -119,6 +120,7 @@ def live_once(nursery: subprocess.Popen[str], visitors: list[Visitor], until: in
         os.kill(pid, signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_killed_under_load_nothing_acknowledged_is_lost_and_nothing_counts_twice(tmp_path: Path) -> None:
     path, chance = tmp_path / "t.db", random.Random(11)
     Trial.create(path, "t", **CONFIG, background=False).close()  # type: ignore[arg-type]
@@ -166,6 +168,7 @@ def outcome(report: Any) -> dict[str, Any]:
     return dict(said)
 
 
+@pytest.mark.slow
 def test_ends_cleanly_when_asked_to(tmp_path: Path) -> None:
     """The command itself: logs are JSON lines, SIGTERM lets open requests end, and what was accepted is in the store."""
     with command(str(tmp_path / "t.db"), "--log-requests") as (process, address):

@@ -237,6 +237,7 @@ def test_what_a_client_makes_up_leaves_nothing_behind(client: httpx.Client) -> N
     assert client.app.state.trials._reports == {}  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
 def test_the_curl_examples_work_as_printed(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "service.md").read_text()
@@ -268,6 +269,7 @@ def test_a_client_that_hangs_up_is_no_fault_of_the_service(
     assert "fault" not in caplog.messages
 
 
+@pytest.mark.slow
 def test_it_answers_at_the_loopback_address_it_was_given(tmp_path: Path) -> None:
     with command(str(tmp_path / "t.db"), "--host", "127.0.0.2") as (_, address):
         assert httpx.get(address.replace("127.0.0.1", "127.0.0.2") + "/v1/trials", timeout=60).json() == {"trials": []}
