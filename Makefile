@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The tests of a file stay together: they share fixtures, and none of them is surprised by another file's.
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: test quick demo lint types unit bench format clean
+.PHONY: test quick demo lint types unit graph walk bench format clean
 
 test: lint types unit
 
@@ -26,6 +26,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python tools/import_graph.py --check
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -35,6 +36,12 @@ unit: $(STAMP)
 
 quick: $(STAMP)
 	$(PYTEST) -m 'not slow' --hypothesis-profile quick
+
+graph: $(STAMP)
+	$(BIN)/python tools/import_graph.py
+
+walk: $(STAMP)
+	$(BIN)/python tools/walk.py
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
