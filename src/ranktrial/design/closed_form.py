@@ -115,6 +115,7 @@ def least_variance_mixture(
     >>> least_variance_mixture(candidates, [0.1, 0.3, 0.0], theta=[1.0, 0.2]).exposure(np.array([1.0, 0.2]))
     array([0.3, 0.9, 0. ])
     """
+    _check_zeta0(zeta0)
     bias = _design_bias(checks.probabilities("theta", theta), zeta0)
     checks.at_least("number of ranks in theta", len(bias), 1)
     amounts = _amounts("need", need)
@@ -169,6 +170,8 @@ def _of_tables(
     plain: Shares = NONE,
 ) -> Mixture:
     bias = checks.probabilities("theta", theta)
+    checks.between("floor", floor, 0, 1)
+    _check_zeta0(zeta0)
     k = tables.shape[2]
     if len(bias) != k:
         raise ValueError(f"theta has {len(bias)} ranks, must have k = {k}")
@@ -185,8 +188,7 @@ def _design(
     zeta0: float | None,
     plain: Shares = NONE,
 ) -> tuple[DocumentArray, FloatArray, IntArray]:
-    """Rankings, their weights and each query's offsets."""
-    checks.between("floor", floor, 0, 1)
+    """Rankings, their weights and each query's offsets; no checks, as it is on the way of every live request."""
     offsets, documents, need, least = kernels.unite(tables, theta, n_documents)
     if zeta is not None:
         need *= np.sqrt(zeta[documents])
@@ -211,10 +213,12 @@ def _with_plain(
 
 
 def _design_bias(theta: FloatArray, zeta0: float | None) -> FloatArray:
-    if zeta0 is None:
-        return theta
-    checks.between("zeta0", zeta0, 0, 0.99)
-    return theta / (1 - zeta0 * theta)
+    return theta if zeta0 is None else theta / (1 - zeta0 * theta)
+
+
+def _check_zeta0(zeta0: float | None) -> None:
+    if zeta0 is not None:
+        checks.between("zeta0", zeta0, 0, 0.99)
 
 
 def _relevance(zeta: ArrayLike, n_documents: int) -> FloatArray:
