@@ -18,6 +18,7 @@ from ranktrial.inference.intervals import (
     betting_sequence,
     difference_values,
     fixed_interval,
+    looks,
     refuted_after,
 )
 
@@ -101,27 +102,80 @@ def test_the_asymptotic_radius_is_the_published_formula() -> None:
     assert ratios[1] == ratios.min()
 
 
-def test_looks_are_widened_before_they_are_intersected() -> None:
+def drifting() -> FloatArray:
+    return values(np.random.default_rng(15), 3000) - np.linspace(0, 0.2, 3000)
+
+
+def test_every_interval_is_that_of_its_own_look() -> None:
     """Values drift, so that the best lower and the best upper end come from different looks."""
-    x = values(np.random.default_rng(15), 3000) - np.linspace(0, 0.2, 3000)
-    points, widen = np.arange(200, 3001, 100), 1.5
+    x, points, widen = drifting(), np.arange(200, 3001, 100), 1.5
     mean = np.array([x[:n].mean() for n in points])
     reach = asymptotic_radius(points, [x[:n].std(ddof=1) for n in points])
     band = asymptotic_sequence(x, points, widen=widen)
-    assert band.low == pytest.approx(np.maximum.accumulate(mean - widen * reach), abs=1e-12)
-    assert band.high == pytest.approx(np.minimum.accumulate(mean + widen * reach), abs=1e-12)
-    # Widening what plain looks leave over, by the same factor, is not the same: it is narrower.
-    plain = asymptotic_sequence(x, points).last
-    assert widen * plain.half_width < 0.9 * band.last.half_width
+    assert band.mean == pytest.approx(mean, abs=1e-12)
+    assert band.low == pytest.approx(mean - widen * reach, abs=1e-12)
+    assert band.high == pytest.approx(mean + widen * reach, abs=1e-12)
     assert band.last == (band.low[-1], band.high[-1])
+    # The intersection is of widened looks. To widen that of plain looks by the same factor would be narrower.
+    best = band.intersected()
+    assert np.array_equal(best.low, np.maximum.accumulate(band.low))
+    assert np.array_equal(best.high, np.minimum.accumulate(band.high))
+    plain = asymptotic_sequence(x, points).intersected().last
+    assert widen * plain.half_width < 0.9 * best.last.half_width
 
 
-def test_ends_never_move_back() -> None:
+def test_ends_of_an_intersection_never_move_back() -> None:
     x = values(np.random.default_rng(3), 3000)
     points = np.arange(100, 3001, 100)
-    for band in (asymptotic_sequence(x, points), betting_sequence(x, points, bound=BOUND, tolerance=1e-4)):
+    for band in (
+        asymptotic_sequence(x, points).intersected(),
+        betting_sequence(x, points, bound=BOUND, tolerance=1e-4),
+    ):
         assert np.all(np.diff(band.low) >= 0)
         assert np.all(np.diff(band.high) <= 0)
+
+
+def test_an_interval_holds_its_estimate_after_a_change_and_an_intersection_does_not() -> None:
+    """Rankers that are equal, and one of them is changed after 8,000 impressions."""
+    rng = np.random.default_rng(0)
+    x = rng.choice([0.0, 1.8, -1.6], 16_000, p=[0.7, 0.1415, 0.1585])
+    x[8000:] -= 0.15
+    band = asymptotic_sequence(x, np.arange(100, 16_001))
+    assert np.all((band.low <= band.mean) & (band.mean <= band.high))
+    best = band.intersected()
+    assert np.mean((best.mean < best.low) | (best.mean > best.high)) > 0.1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_report_repeats_what_earlier_ones_said(seed: int) -> None:
+    """A close decision: looks at points that depend on n, or at the last interval only, withdraw some of these."""
+    x = np.random.default_rng(seed).choice([0.0, 1.8, -1.6], 10_000, p=[0.7, 0.17, 0.13])
+    whole = asymptotic_sequence(x, np.arange(1, 10_001))
+    decided = whole.decided_at()
+    assert decided is not None
+    assert whole.decided_for() == 1
+    for n in (decided - 1, decided, decided + 1, 9_000, 10_000):
+        band = asymptotic_sequence(x[:n], np.arange(1, n + 1))
+        assert np.array_equal(band.low, whole.low[:n])
+        assert band.decided_at() == (decided if n >= decided else None)
+    shared = looks(7_000)[:-1]
+    assert set(shared) <= set(looks(10_000))
+    assert np.array_equal(whole.at(shared).high, asymptotic_sequence(x, shared).high)
+
+
+def test_a_decision_is_told_from_what_the_last_interval_holds() -> None:
+    low, high = np.array([[-1, 1], [1, 3], [-1, 2], [2, 3], [-2, 1], [-3, -1]], float).T
+    units = np.arange(10, 70, 10)
+
+    def upto(n: int) -> Band:
+        return Band(units[:n], (low + high)[:n] / 2, low[:n], high[:n], 0.95)
+
+    told = [(upto(n).decided_at(0), upto(n).decided_for(0), upto(n).withdrawn_at(0)) for n in range(1, 7)]
+    assert told == [(None, 0, None), (20, 1, None), (20, 1, 30), (20, 1, None), (20, 1, 50), (20, 1, 50)]
+    assert upto(6).decided_at(2) == 10
+    assert upto(6).decided_for(2) == -1
+    best = upto(6).intersected()
+    assert best.low[-1] > best.high[-1]
 
 
 sizes_and_values = st.lists(
@@ -295,6 +349,8 @@ def test_a_large_mean_does_not_spoil_the_spread(shift: float) -> None:
         (lambda: fixed_interval([[1.0]]), "2 dimensions"),
         (lambda: asymptotic_sequence([1.0, 2.0], [3]), "the last checkpoint is 3, but there are 2 values"),
         (lambda: asymptotic_sequence([1.0, 2.0], [2], widen=0.9), "widen is 0.9, must be at least 1"),
+        (lambda: asymptotic_sequence([1.0, 2.0], [1]).at([2]), "not worked out at 2 units"),
+        (lambda: looks(0), "units is 0, must be at least 1"),
         (lambda: betting_sequence([1.0, 3.0], [2], bound=2), "value 1 is 3, beyond the bound 2"),
         (lambda: betting_sequence([1.0, 1.0], [2], bound=0), "bound is 0, must be positive"),
         (lambda: betting_sequence([1.0, 1.0], [2], bound=2, level=1), "level is 1"),

@@ -1,5 +1,6 @@
 """How sure: the log, estimates from it, intervals that stay valid when people peek, plans before any click."""
 
+from ranktrial.inference.drift import Drift, position_scores
 from ranktrial.inference.estimation import estimate, estimate_ab, fit_position_bias
 from ranktrial.inference.intervals import (
     Band,
@@ -9,6 +10,7 @@ from ranktrial.inference.intervals import (
     betting_sequence,
     difference_values,
     fixed_interval,
+    looks,
     refuted_after,
 )
 from ranktrial.inference.log import Log
@@ -19,6 +21,7 @@ __all__ = [
     "Band",
     "BiasFit",
     "ClickRate",
+    "Drift",
     "Estimate",
     "Log",
     "Plan",
@@ -31,6 +34,8 @@ __all__ = [
     "estimate_ab",
     "fit_position_bias",
     "fixed_interval",
+    "looks",
     "plan",
+    "position_scores",
     "refuted_after",
 ]

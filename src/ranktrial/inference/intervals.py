@@ -15,7 +15,7 @@ hold if every unit is complete: all its impressions that count are there when it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -121,12 +121,24 @@ def first_seen(names: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
     return distinct[order], rank[place]
 
 
+def looks(units: int, *, per_doubling: int = 4) -> IntArray:
+    """Numbers of units at which to look: a fixed grid, so that two reports agree on what they share of the past, and the last.
+
+    >>> looks(11)
+    array([ 1,  2,  3,  4,  5,  6,  8,  9, 11])
+    """
+    checks.at_least("units", units, 1)
+    grid = 2 ** (np.arange(int(per_doubling * np.log2(units)) + 1) / per_doubling)
+    return np.unique(np.append(np.floor(grid + 1e-9).astype(np.int64), units))
+
+
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A confidence sequence at given numbers of units; what was ruled out once stays ruled out.
+    """A confidence sequence at given numbers of units: the interval of each, and what they ruled out on the way.
 
     Attributes:
         units: How many units had been seen.
+        mean: The estimate, per impression.
         low: Lower end of the interval for the mean.
         high: Upper end.
         level: Confidence that the mean is inside at all of them at once.
@@ -136,9 +148,12 @@ class Band:
     (array([0.04, 0.44]), array([0.96, 0.56]))
     >>> print(band.last)
     +0.4390 to +0.5610
+    >>> band.decided_at(0.4), band.withdrawn_at(0.4)
+    (1000, None)
     """
 
     units: IntArray
+    mean: FloatArray
     low: FloatArray
     high: FloatArray
     level: float
@@ -147,6 +162,53 @@ class Band:
     def last(self) -> Interval:
         """The interval after the most units."""
         return Interval(float(self.low[-1]), float(self.high[-1]))
+
+    def decided_at(self, value: float = 0.0) -> int | None:
+        """After how many units an interval first left out this value; None if none did.
+
+        If the mean has stayed the same, the value may be taken as ruled out from there on: the chance that the true mean is
+        ever left out is 1 - level, whatever later intervals hold.
+        """
+        outside = np.flatnonzero(self._side(value))
+        return int(self.units[outside[0]]) if len(outside) else None
+
+    def decided_for(self, value: float = 0.0) -> int:
+        """1 if the first interval to leave out this value was above it, -1 if it was below, 0 if none left it out."""
+        side = self._side(value)
+        return int(side[np.argmax(side != 0)])
+
+    def withdrawn_at(self, value: float = 0.0) -> int | None:
+        """Since how many units intervals no longer leave out this value on the side first decided; None if they still do.
+
+        Chance does that soon after a close decision, and the decision stands; a mean that has changed does it too, which is
+        what ``Drift`` tests.
+        """
+        side, decided = self._side(value), self.decided_for(value)
+        kept = np.flatnonzero(side == decided)
+        if decided == 0 or kept[-1] == len(side) - 1:
+            return None
+        return int(self.units[kept[-1] + 1])
+
+    def intersected(self) -> Band:
+        """The running intersection: each end keeps its best value so far.
+
+        Never wider and as valid, but only for a mean that stays the same; it need not hold the estimate. Where low > high
+        nothing is left: the mean has changed, or the sequence had missed it.
+        """
+        return replace(self, low=np.maximum.accumulate(self.low), high=np.minimum.accumulate(self.high))
+
+    def at(self, units: ArrayLike) -> Band:
+        """The same sequence at some of its numbers of units, as for a chart."""
+        wanted = checks.checkpoints(units)
+        place = np.searchsorted(self.units, wanted)
+        missing = np.flatnonzero(self.units[np.minimum(place, len(self.units) - 1)] != wanted)
+        if len(missing):
+            raise ValueError(f"the band was not worked out at {wanted[missing[0]]} units, so it cannot be shown there")
+        return replace(self, units=wanted, mean=self.mean[place], low=self.low[place], high=self.high[place])
+
+    def _side(self, value: float) -> IntArray:
+        """Of every interval: 1 above the value, -1 below it, 0 around it."""
+        return (self.low > value).astype(np.int64) - (self.high < value)
 
 
 def fixed_interval(values: ArrayLike | UnitSums, level: float = 0.95, *, units: ArrayLike | None = None) -> Interval:
@@ -217,11 +279,15 @@ def asymptotic_sequence(
     It holds for large numbers only, so nothing is said (the ends are infinite) before ``first_look`` units, nor before 20 of
     them differed from the first: with rare clicks an early spread of zero would rule out the truth for good.
 
+    Each interval is that of its own look: the estimate +- a radius. It is meant for the mean over the units so far, also where
+    that changes over time; see ``Band.intersected`` for what a constant mean allows. What is said after some units
+    depends on those units only, so a later report repeats it.
+
     Args:
         checkpoints: Increasing numbers of units at which to look.
         tightest_at: The number of units at which it is narrowest next to a fixed interval; valid at any other too.
         widen: A factor of at least 1 on every radius, for errors that the values do not show (as that of an estimated
-            theta). It acts before looks are intersected: widening the intersection instead gives an interval too narrow.
+            theta). It acts on each look: widening an intersection of looks instead gives an interval too narrow.
         units: Whose impression each value is.
 
     >>> x = [0.0, 1.0] * 500
@@ -231,7 +297,7 @@ def asymptotic_sequence(
     checks.at_least("widen", widen, 1)
     sums = _sums(values, units)
     points = _points(checkpoints, len(sums))
-    n, middle = sums.impressions, sums.mean
+    n, middle = sums.impressions, sums.totals[0] / sums.impressions[0]
     total = sums.totals - middle * n  # shifting by a constant changes no spread, and keeps the sums small
 
     def so_far(per_unit: FloatArray | BoolArray) -> FloatArray:
@@ -244,7 +310,7 @@ def asymptotic_sequence(
     reach = widen * asymptotic_radius(points, spread, level=level, tightest_at=tightest_at)
     differ = sums.totals * n[0] != sums.totals[0] * n
     reach = np.where((points >= first_look) & (so_far(differ) >= ENOUGH_TO_TELL), reach, np.inf)
-    return _running(points, middle + mean - reach, middle + mean + reach, level)
+    return Band(points, middle + mean, middle + mean - reach, middle + mean + reach, level)
 
 
 def betting_sequence(
@@ -259,6 +325,9 @@ def betting_sequence(
     largest_unit: int = 1,
 ) -> Band:
     """The betting confidence sequence at increasing numbers of units, for values with abs(x) <= bound.
+
+    Its intervals are intersections: a mean refuted after any unit stays refuted. So they are for a mean that stays the same,
+    need not hold the estimate, and are empty (low > high) where no constant mean is left.
 
     Args:
         checkpoints: Increasing numbers of units at which to look.
@@ -275,8 +344,9 @@ def betting_sequence(
     points = _points(checkpoints, len(sums))
     y, w, bets = _bets(sums, bound, level, tightest_at, largest_unit)
     ends = np.array([betting_interval(y[:n], w[:n], bets[:n], 1 - level, tolerance) for n in points])
-    ends = ends * 2 * bound - bound
-    return _running(points, ends[:, 0], ends[:, 1], level)
+    low, high = (ends * 2 * bound - bound).T
+    mean = np.cumsum(sums.totals)[points - 1] / np.cumsum(sums.impressions)[points - 1]
+    return Band(points, mean, low, high, level).intersected()  # they differ from intersections by the tolerance at most
 
 
 def refuted_after(
@@ -335,16 +405,6 @@ def _bets(
     w = sums.impressions / largest_unit
     y = np.clip((sums.totals / largest_unit + bound * w) / (2 * bound), 0, w)
     return y, w, predictable_bets(y, w, 1 - level, float(tightest_at))
-
-
-def _running(points: IntArray, low: FloatArray, high: FloatArray, level: float) -> Band:
-    """Both sequences hold at all times at once, so each end may keep its best value so far.
-
-    Should the ends cross, an assumption does not hold; then what the latest values say is shown, not an empty set.
-    """
-    best_low, best_high = np.maximum.accumulate(low), np.minimum.accumulate(high)
-    crossed = best_low > best_high
-    return Band(points, np.where(crossed, low, best_low), np.where(crossed, high, best_high), level)
 
 
 def _points(checkpoints: ArrayLike, n: int) -> IntArray:
