@@ -1,7 +1,7 @@
 """How often does the test of change alarm, rightly and wrongly, and what do intervals and verdicts do meanwhile?
 
-Values like those of a trial: mostly 0, skewed, bounded by 4. p is that of the whole run: the test is looked at from 100 units on,
-whenever 3 % more have come. A change is counted in standard errors of the mean of 8,000 units, the units before it.
+Values like those of a trial: mostly 0, skewed, bounded by 4. p is that of the whole run: the test is looked at from 100 units
+on, whenever 3 % more have come. A change is counted in standard errors of the mean of 8,000 units, the units before it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from ranktrial.seeds import children, generator
 RUNS, LONGEST = 2_000, 20_000
 POWER_RUNS, CHANGED_AT = 200, 8_000
 CHANGES, UNTIL = (0.5, 1, 2, 4, 6, 8, 12, 16), (10_000, 12_000, 16_000)
-VERDICT_RUNS, VERDICT_N, DAYS = 200, 10_000, 10
-WORTH, CHANCE = (2.0, 1.0, 0.5, -1.0, -2.0, 4.0), (0.1, 0.25, 0.2, 0.3, 0.1, 0.05)  # of a click: mean 0.3
+VERDICT_RUNS, VERDICT_N, DELTA, DAYS = 400, 10_000, 0.04, 10
+WORTH, CHANCE = (2.0, 1.0, 0.5, -1.0, -2.0, 4.0), (0.1, 0.25, 0.2, 0.3, 0.1, 0.05)  # of a click
+MEAN = 0.3 * float(np.dot(WORTH, CHANCE))
 Row = dict[str, object]
 
 
@@ -74,9 +75,9 @@ def _sign(random: np.random.Generator, n: int) -> FloatArray:
 
 
 def power() -> list[Row]:
-    """A change after 8,000 units."""
+    """A change after 8,000 units, noticed with a warning / a failure by so many units."""
     rows: list[Row] = []
-    spread = float(np.sqrt(0.3 * np.square(WORTH) @ CHANCE - (0.3 * np.array(WORTH) @ CHANCE) ** 2))
+    spread = float(np.sqrt(0.3 * np.square(WORTH) @ CHANCE - MEAN**2))
     for number, change in enumerate(CHANGES):
         moved = change * spread / np.sqrt(CHANGED_AT)
         found = []
@@ -84,21 +85,16 @@ def power() -> list[Row]:
             x = values(generator(child), UNTIL[-1])
             x[CHANGED_AT:] += moved
             found.append([Drift.of(x[:n]) for n in UNTIL])
-        truth = 0.3 * float(np.dot(WORTH, CHANCE)) + moved
-        last = [row[-1] for row in found if row[-1].changed]
-        told = {
-            "time held": f"{np.mean([d.between[0] <= CHANGED_AT <= d.between[1] for d in last if d.between]):.0%}"
-            if last
-            else "",
-            "mean since held": f"{np.mean([truth in d.since for d in last]):.0%}" if last else "",
-        }
+        row: Row = {"what": f"change of {change:g} standard errors at {CHANGED_AT:,}", "runs": POWER_RUNS}
         for column, n in enumerate(UNTIL):
-            for limit in (0.01, 0.001):
-                share = float(np.mean([row[column].p < limit for row in found]))
-                more = told if n == UNTIL[-1] and limit == 0.01 else {}
-                rows.append(
-                    _row(f"change of {change:g} at {CHANGED_AT:,}: p < {limit:.1%} by {n:,}", share, POWER_RUNS, **more)
-                )
+            p = np.array([run[column].p for run in found])
+            row[f"by {n:,}"] = f"{np.mean(p < 0.01):.0%} / {np.mean(p < 0.001):.0%}"
+        last = [run[-1] for run in found if run[-1].changed]
+        if last:
+            held = [d.between[0] <= CHANGED_AT <= d.between[1] for d in last if d.between is not None]
+            row["time held"] = f"{np.mean(held):.0%}"
+            row["mean since held"] = f"{np.mean([MEAN + moved in d.since for d in last]):.0%}"
+        rows.append(row)
     return rows
 
 
@@ -107,7 +103,7 @@ def verdicts() -> list[Row]:
     looks = np.arange(VERDICT_N // 50, VERDICT_N + 1, VERDICT_N // 50)
     counts = dict.fromkeys(
         (
-            "nothing changes, Delta small: verdict taken back, intersection at points that depend on n",
+            "nothing changes, Delta 0.04: verdict taken back, intersection at points that depend on n",
             "the same, interval of the last look alone",
             "the same, decided_at of every unit",
             "no difference: a verdict at any unit (at most 5 %)",
@@ -120,14 +116,14 @@ def verdicts() -> list[Row]:
     for child in children(7, VERDICT_RUNS):
         random = generator(child)
         x = values(random, VERDICT_N)
-        x += 0.04 - 0.09  # Delta = 0.04
+        x += DELTA - MEAN
         whole = asymptotic_sequence(x, np.arange(1, VERDICT_N + 1))
         moving = np.array([_moving(x[:n]) for n in looks])
         alone = (whole.low > 0) | (whole.high < 0)
         kept = np.array([asymptotic_sequence(x[:n], np.arange(1, n + 1)).decided_at() is not None for n in looks])
         for name, said in zip(names, (moving, alone[looks - 1], kept)):
             counts[name] += bool(np.any(said[:-1] & ~said[1:]))
-        counts[names[3]] += asymptotic_sequence(x - 0.04, np.arange(1, VERDICT_N + 1)).decided_at() is not None
+        counts[names[3]] += asymptotic_sequence(x - DELTA, np.arange(1, VERDICT_N + 1)).decided_at() is not None
         x[VERDICT_N // 2 :] += 0.15
         band = asymptotic_sequence(x, np.arange(100, VERDICT_N + 1))
         later = band.units > VERDICT_N // 2

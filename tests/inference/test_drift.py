@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.inference import Drift, Log, UnitSums, position_scores
+from ranktrial.inference import Drift, Log, UnitSums, asymptotic_sequence, estimate, position_scores
 from ranktrial.inference.drift import ENOUGH, FIRST, LAST, SIZES, _grid, _log_ratios
 from ranktrial.rankings import Mixture, Pair
 from ranktrial.users import position_based
 
 
 def values(rng: np.random.Generator, n: int, rate: float = 0.3) -> FloatArray:
-    """Mostly 0, skewed, bounded by 4, as x of a trial; mean 0.145 * rate."""
+    """Mostly 0, skewed, bounded by 4, as x of a trial; mean 0.25 * rate."""
     return np.where(
         rng.random(n) < rate, rng.choice([2, 1, 0.5, -1, -2, 4], n, p=[0.1, 0.25, 0.2, 0.3, 0.1, 0.05]), 0.0
     )
@@ -69,6 +69,16 @@ def test_a_normal_likelihood_ratio_has_mean_one() -> None:
     density = np.exp(-(d**2) / (2 * v)) / math.sqrt(2 * math.pi * v)
     ratio = math.sqrt(v / (v + t)) * np.exp(d**2 / 2 * t / (v * (v + t)))
     assert (ratio * density).sum() * (d[1] - d[0]) == pytest.approx(1)
+
+
+def test_p_is_one_over_the_highest_mean_of_the_ratios() -> None:
+    x = values(np.random.default_rng(12), 1500) + np.where(np.arange(1500) < 1000, 0, 0.3)
+    grid = _grid()
+    points = np.append(grid[grid < 1500], 1500)
+    ratios = np.exp(_log_ratios(UnitSums.of(x), points, np.zeros(1500, np.int64)))
+    means = [(ratios[i].sum() + np.sum(grid >= n)) / len(grid) for i, n in enumerate(points)]
+    assert 1e-6 < Drift.of(x).p < 0.5
+    assert Drift.of(x).p == pytest.approx(1 / max(means), rel=1e-12)
 
 
 def test_units_of_two_equal_impressions_are_as_good_as_their_means() -> None:
@@ -132,14 +142,6 @@ def test_rankers_that_change_after_8000_impressions_are_noticed() -> None:
     assert found.after in found.since
     assert found.since.high < 0
     assert found.text.startswith(f"The difference changed after about {found.at:,} of 16,000 units")
-
-
-def test_a_truth_that_reverses_halfway_is_noticed() -> None:
-    rng = np.random.default_rng(8)
-    x = np.where(np.arange(8000) < 4000, 1, -1) * rng.choice([0.0, 1.8, -1.6], 8000, p=[0.7, 0.18, 0.12])
-    found = Drift.of(x)
-    assert found.status == "fail"
-    assert found.before > 0 > found.after
 
 
 def test_a_daily_rhythm_is_no_change_if_it_is_told_of() -> None:
@@ -234,3 +236,22 @@ def test_a_log_in_which_nothing_moved_has_no_scores() -> None:
     same = Mixture.of_tables([pair.top_a], (1.0,), pair.n_documents)
     log = Log.simulated(pair, same, position_based([0.6, 0.3, 0.2], THETA), 500, seed=5)
     assert not position_scores(log, THETA).any()
+
+
+# --- a trial --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_truth_that_reverses_halfway_is_told_and_the_time_since_judged_by_itself() -> None:
+    """What A puts first is better in the first half, what B puts first in the second."""
+    halves = [
+        simulated(THETA, 6000, 6, zeta) for zeta in ((0.7, 0.3, 0.2, 0.6, 0.3, 0.2), (0.2, 0.7, 0.3, 0.2, 0.3, 0.7))
+    ]
+    x = np.concatenate([estimate(log, theta=THETA, estimator="ips").x for log in halves])
+    band = asymptotic_sequence(x, np.arange(1, 12_001))
+    assert band.decided_for() == 1
+    assert band.withdrawn_at() is not None
+    found = Drift.of(x, what="the difference")
+    assert found.status == "fail"
+    assert found.before > 0 > found.since.high
+    assert found.between is not None
+    assert found.between[0] <= 6000 <= found.between[1]
