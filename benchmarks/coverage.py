@@ -38,9 +38,9 @@ Row = dict[str, object]
 
 
 def run() -> list[Row]:
-    worlds = worlds_of(yahoo_like(300, 3), 2)
+    worlds = worlds_of(yahoo_like(300, seed=3), 2)
     rows = [row for pair, user in worlds for row in fixed(pair, user)]
-    return rows + all_along(*worlds[0]) + bias_estimated(*worlds_of(yahoo_like(100, 5), 1)[0])
+    return rows + all_along(*worlds[0]) + bias_estimated(*worlds_of(yahoo_like(100, seed=5), 1)[0])
 
 
 def worlds_of(dataset: Dataset, count: int) -> list[tuple[Pair, User]]:

@@ -27,7 +27,7 @@ CURVE = (0, 30, 100, 300, 1000)
 
 
 def data_sets() -> list[Dataset]:
-    found = [yahoo_like(2000, 3), mslr_like(1000, 3)]
+    found = [yahoo_like(2000, seed=3), mslr_like(1000, seed=3)]
     root = os.environ.get("RANKTRIAL_DATA")
     if root and (Path(root) / "mailru_longtail").exists():
         found.append(read_splits(Path(root) / "mailru_longtail")["train"])
@@ -112,7 +112,7 @@ def curves() -> list[dict[str, object]]:
 
 
 def whole_run() -> dict[str, object]:
-    dataset = yahoo_like(5000, 3)
+    dataset = yahoo_like(5000, seed=3)
     pair, user = pairs_of(dataset, 1)[0]
     method = LogOptNetwork(bias="estimated")
     method.run(pair, user, [10], seed=1)

@@ -16,7 +16,7 @@ What most people need is here by name; everything else is one level down:
 A trial on live traffic:
 
 >>> from ranktrial import LogOpt, Trial
->>> trial = Trial.create(store, method=LogOpt(), k=2)
+>>> trial = Trial.create("shoes.db", method=LogOpt(), k=2)
 >>> shown = trial.rank("red shoes", a=["sku-1", "sku-2"], b=["sku-2", "sku-3"], unit="user-17")
 >>> trial.click(shown.id, shown.ranking[0]).outcome
 <ClickOutcome.COUNTED: 'counted'>

@@ -1,4 +1,9 @@
-"""Random seeds: an integer or a SeedSequence per task, so results do not depend on the number of workers."""
+"""Random seeds: an integer or a SeedSequence, given by keyword; the same seed gives the same bytes on any number of workers.
+
+Functions whose result is chance (simulations, training, synthetic sets) require one. Where it decides little, ties between
+equal scores or which plausible users are asked, it is 0 by default. Plans of studies and configurations of trials, which are
+stored as text, take integers only.
+"""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ import numpy as np
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
 from ranktrial.methods import Linear, Method, parse_method
 from ranktrial.rankings import Pair
+from ranktrial.seeds import Seed
 from ranktrial.users import User, cascade, position_based, trust_bias
 
 _World = tuple[Pair, User]
@@ -52,7 +53,7 @@ def small_worlds(queries: int = 1, most_ranks: int = 5) -> Iterator[_World]:
         yield pair.knowing(theta=user.slope), user
 
 
-def fixed_world(seed: int = 0, k: int = 3, n_queries: int = 4) -> _World:
+def fixed_world(k: int = 3, n_queries: int = 4, *, seed: Seed = 0) -> _World:
     """Queries of 1 to 5 documents (some shorter than k), lists of unequal length, two disjoint lists; position-based user."""
     rng = np.random.default_rng(seed)
     sizes = [1 + i % 5 for i in range(1, n_queries + 1)]

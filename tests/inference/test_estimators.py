@@ -179,7 +179,7 @@ def test_every_estimate_tends_to_delta(estimator: str) -> None:
 
 def test_fitted_guesses_approach_the_true_ones_on_a_yahoo_like_set() -> None:
     """Exact variances under the closed form, guesses from another log: no worse than one constant at 1 impression a query."""
-    data, theta = yahoo_like(400, 3), rank_decay(5)
+    data, theta = yahoo_like(400, seed=3), rank_decay(5)
     rank = data.features @ np.random.default_rng(1).normal(size=(data.features.shape[1], 2)) / 5 + data.labels[:, None]
     pair = Pair.from_scores(rank[:, 0], rank[:, 1], data.offsets, 5).knowing(theta=theta)
     user = position_based(data.zeta(), theta)

@@ -26,7 +26,7 @@ def open_data(source: str, queries: int, prefix: str | None) -> Dataset:
     """The data set an option names; ``queries`` is the size of a synthetic one."""
     if source in SYNTHETIC:
         with progress_bar(f"generating {queries:,} {source} queries") as progress:
-            return SYNTHETIC[source](queries, 0, progress=progress)
+            return SYNTHETIC[source](queries, seed=0, progress=progress)
     path = Path(source)
     if not path.exists():
         raise ValueError(f"--data: no file or folder {source!r}, and not one of {', '.join(SYNTHETIC)}")

@@ -61,7 +61,7 @@ class SimulatedSite:
     def make(cls, *, queries: int = 100, k: int = 10, seed: int = 1) -> SimulatedSite:
         """A site whose rankers rank by relevance and noise, B with more of it."""
         data, noise, ties = children(seed, 3)
-        dataset = yahoo_like(queries, data)
+        dataset = yahoo_like(queries, seed=data)
         zeta, theta, random = dataset.zeta(), rank_decay(k), generator(noise)
         scores = [zeta + random.normal(0, spread, len(zeta)) for spread in (0.2, 0.3)]
         pair = Pair.from_scores(scores[0], scores[1], dataset.offsets, k, seed=ties)

@@ -59,6 +59,11 @@ def read_qrels(path: str | os.PathLike[str]) -> Qrels:
     """Read TREC judgements, plain or gzipped: ``query iteration document grade`` a line, in any order.
 
     As in trec_eval a negative grade means not relevant, like 0. A document judged twice for a query is an error.
+
+    >>> _ = Path("judged.qrels").write_text("q1 0 doc-3 2\\nq1 0 doc-5 0\\n")
+    >>> qrels = read_qrels("judged.qrels")
+    >>> qrels, qrels.grades["q1"]["doc-3"]
+    (Qrels judged.qrels: 1 queries, 2 judged documents, grades 0 to 2, 2)
     """
     file = existing_file(path)
     queries: dict[str, dict[str, tuple[int, int]]] = {}

@@ -109,6 +109,7 @@ def train_rankers(
     """Train ``count`` linear rankers, each on its own sample of queries and half of the features.
 
     Args:
+        seed: An integer or a SeedSequence; the same seed gives the same rankers.
         validation: where the early-stopping queries come from; without it from the queries of ``dataset`` that the
             ranker is not trained on (if there are fewer than twice ``queries``, half of them train and half validate).
         rankers: ``"paper"``, as the text says: weights off the random half are zero, the others start at N(0, 0.01^2),

@@ -80,6 +80,11 @@ def read_run(path: str | os.PathLike[str], *, progress: Progress | None = None) 
 
     As trec_eval does, documents are ranked by decreasing score and not by the rank column, which only breaks ties (the
     lower rank first). A document that appears twice for a query is an error. ``progress`` counts bytes of the file.
+
+    >>> _ = Path("bm25.run").write_text("q1 Q0 doc-3 1 7.5 bm25\\nq1 Q0 doc-8 2 6.1 bm25\\n")
+    >>> run = read_run("bm25.run")
+    >>> run, run.ranking(0)
+    (Run bm25: 1 queries, 2 documents, ('doc-3', 'doc-8'))
     """
     file = existing_file(path)
     queries: dict[str, dict[str, _Entry]] = {}

@@ -103,18 +103,21 @@ _MSLR = _Kind(
 
 
 def yahoo_like(
-    n_queries: int, seed: Seed, *, features_file: str | os.PathLike[str] | None = None, progress: Progress | None = None
+    n_queries: int, *, seed: Seed, features_file: str | os.PathLike[str] | None = None, progress: Progress | None = None
 ) -> Dataset:
     """A set shaped like Yahoo Webscope C14 set 1: 24 documents a query, labels 0-4, mostly 0-2.
 
-    The same seed gives the same set. ``features_file`` names a .npy file to hold the features memory-mapped instead of
-    in memory; ``progress`` is called with queries done and ``n_queries``.
+    Args:
+        n_queries: How many queries.
+        seed: An integer or a SeedSequence; the same seed gives the same set.
+        features_file: A .npy file to hold the features memory-mapped instead of in memory.
+        progress: Called with queries done and ``n_queries``.
     """
     return _generate(_YAHOO, n_queries, seed, features_file, progress)
 
 
 def mslr_like(
-    n_queries: int, seed: Seed, *, features_file: str | os.PathLike[str] | None = None, progress: Progress | None = None
+    n_queries: int, *, seed: Seed, features_file: str | os.PathLike[str] | None = None, progress: Progress | None = None
 ) -> Dataset:
     """A set shaped like MSLR-WEB30k: 120 documents a query, labels 0-4, half of them 0. Options as ``yahoo_like``."""
     return _generate(_MSLR, n_queries, seed, features_file, progress)

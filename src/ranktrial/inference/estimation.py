@@ -49,6 +49,18 @@ def fit_position_bias(
 
     ``estimator`` is ``Auto()`` by default, which decides once, on the whole log. An error of a theta above ``most_error``, in
     units of theta_1, is too much.
+
+    >>> from ranktrial.methods import LogOpt
+    >>> from ranktrial.rankings import Pair
+    >>> from ranktrial.users import position_based
+    >>> pair = Pair.from_lists([["a", "b", "c"], ["p", "q"]], [["b", "c", "a"], ["q", "r"]], k=2).knowing(theta=[1.0, 0.6])
+    >>> visitors = position_based(zeta=[0.5, 0.3, 0.2, 0.6, 0.4, 0.1], theta=[1.0, 0.6])
+    >>> log = Log.simulated(pair, LogOpt().policy(pair), visitors, 20_000, seed=1)
+    >>> fit = fit_position_bias(log)
+    >>> fit.bias.theta.round(2), fit.bias.standard_error.round(2)
+    (array([1. , 0.6]), array([0.  , 0.02]))
+    >>> estimate(log, theta=fit).standard_error > estimate(log).standard_error  # the error of theta is part of it
+    True
     """
     checks.whole("groups", groups, 2, 1000)
     units = len(np.unique(log.unit))

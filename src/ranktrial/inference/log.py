@@ -66,6 +66,13 @@ class Log:
         theta: Position bias, where it is known.
         given_placement: P(slot at rank), where a policy has too many rankings to list them.
         left_out: What was logged but is not in these arrays, and how often.
+
+    >>> search = {"query": "shoes", "a": ["x", "y"], "b": ["y", "z"]}
+    >>> log = Log.from_records([{**search, "shown": ["x", "y"], "clicked": ["y"]}, {**search, "shown": ["y", "z"]}], k=2)
+    >>> log
+    Log(impressions=2, clicks=1, queries=1, designs=1, k=2)
+    >>> log.documents, log.placement.tolist()  # y stood at rank 1 or at rank 2
+    (['x', 'y', 'z'], [[0.5, 0.0], [0.5, 0.5], [0.0, 0.5]])
     """
 
     k: int
@@ -147,6 +154,14 @@ class Log:
         units: ArrayLike | None = None,
     ) -> Log:
         """Users who come to a pair's queries, uniformly, and click on what the policies show, so many impressions each.
+
+        Args:
+            pair: The two rankers; if it knows the position bias, so does the log.
+            policies: What decides about impressions, one policy or several, one after the other.
+            user: Who clicks.
+            impressions: How many of each policy.
+            seed: An integer or a SeedSequence; the same seed gives the same log.
+            units: Whose impression each is; by default each is its own.
 
         >>> from ranktrial.users import position_based
         >>> pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1.0, 0.5])

@@ -261,6 +261,8 @@ def plan(
         delta: The smallest difference that matters, in clicks per impression; by default the difference under the user.
         impressions: For the smallest detectable difference.
         users: How many users to judge interleaving on where only a ``ClickRate`` is known.
+        seed: An integer or a SeedSequence; the same seed gives the same users.
+        progress: Called with methods done and their number.
 
     >>> pair = Pair.from_lists([["x", "y", "z"]], [["y", "z", "x"]], k=3)
     >>> one = plan(pair.knowing(theta=[1, 0.9, 0.8]), [0.1, 0.0, 1.0], methods=[AB(), TeamDraft()])

@@ -53,6 +53,15 @@ class Estimate:
         x: The value of each impression, in the order of the log: what intervals and sequences are made from.
         sums: The same by unit.
         click_weights: Of each click, in the order of the log.
+
+    >>> from ranktrial.inference import estimate_ab
+    >>> found = estimate_ab([True, False] * 500, [1, 0, 1, 1] * 250, estimator="means")  # who saw A, clicks of each
+    >>> found.delta, found.impressions
+    (0.5, 1000)
+    >>> print(found.confidence_interval())  # if 1,000 impressions had been agreed on
+    +0.4561 to +0.5439
+    >>> print(found.anytime_interval())  # if one looks whenever one likes, and stops when one has seen enough
+    +0.4138 to +0.5862
     """
 
     delta: float

@@ -42,6 +42,20 @@ class Trial:
         clock: Seconds since 1970.
         cache_size: Designs, and impressions, kept in memory.
         own_store: Close the store with the trial, as where ``create`` or ``open`` made it from a path.
+
+    >>> trial = Trial.create("shoes.db", "shoes-v2", method="LogOpt(floor=0.9)", k=3)
+    >>> shown = trial.rank("red shoes", a=["sku-1", "sku-2", "sku-3"], b=["sku-3", "sku-1", "sku-4"], unit="session-17")
+    >>> again = trial.rank("red shoes", a=["sku-1", "sku-2", "sku-3"], b=["sku-3", "sku-1", "sku-4"], unit="session-17")
+    >>> shown.ranking == again.ranking, shown.fallback  # a retry is the same impression
+    (True, None)
+    >>> trial.click(shown.id, shown.ranking[0]).outcome, trial.click(shown.id, "sku-9").outcome
+    (<ClickOutcome.COUNTED: 'counted'>, <ClickOutcome.NOT_SHOWN: 'not shown'>)
+    >>> trial.close()
+    >>> with Trial.open("shoes.db") as trial:
+    ...     print(trial, trial.log(), trial.report().verdict, sep="\\n")
+    Trial('shoes-v2', version 1, LogOpt(floor=0.9), k=3)
+    Log(impressions=1, clicks=1, queries=1, designs=1, k=3)
+    Too early to say after 1 impressions and 1 clicks.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ class Method:
             pair: The two rankers; queries come uniformly at random.
             user: Who clicks.
             checkpoints: Increasing numbers of impressions to report at; the last is the length of the run.
-            seed: The same seed repeats the run to the last bit.
+            seed: An integer or a SeedSequence; the same seed gives the same run to the last bit.
             shortcut: False goes impression by impression even where the same law can be drawn at once.
         """
         return self.displays(pair).simulate(user, checkpoints, seed=seed)

@@ -43,6 +43,18 @@ class Counterfactual(Method):
         propensities: "policy" takes rho from the policy, exactly. "observed" takes it from how often each document was
             shown so far, as the authors' code does: less variance with many impressions of a query, biased with few.
         clip: Largest weight of a click; None for no limit. Clipping costs bias (see ``ips_weights``).
+
+    >>> from ranktrial.users import position_based
+    >>> pair = Pair.from_lists([["a", "b", "c"]], [["b", "c", "a"]], k=2).knowing(theta=[1.0, 0.6])
+    >>> user = position_based(zeta=[0.5, 0.3, 0.2], theta=[1.0, 0.6])
+    >>> round(pair.delta(user), 3)
+    0.26
+    >>> for logging in ("uniform", "ab", "optimal"):  # unbiased with any of them, with more or less variance
+    ...     moments = Counterfactual(logging=logging).moments(pair, user)
+    ...     print(logging, round(moments.mean, 3), round(moments.variance, 3))
+    uniform 0.26 0.946
+    ab 0.26 1.178
+    optimal 0.26 0.687
     """
 
     logging: str = spelled("uniform")

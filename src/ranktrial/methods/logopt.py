@@ -47,8 +47,16 @@ class LogOpt(Adaptive):
         holdback: The share of impressions that show A's own list or B's own, half each: what a click model can be checked with.
         schedule: After how many impressions beliefs are fitted anew, and the design with them.
 
-    >>> LogOpt(floor=0.9)
-    LogOpt(floor=0.9)
+    >>> from ranktrial.methods import AB
+    >>> from ranktrial.users import position_based
+    >>> pair = Pair.from_lists([["a", "b", "c"]], [["b", "c", "a"]], k=2).knowing(theta=[1.0, 0.6])
+    >>> user = position_based(zeta=[0.5, 0.3, 0.2], theta=[1.0, 0.6])
+    >>> for method in (AB(estimate="means"), LogOpt(), LogOpt(floor=0, holdback=0)):
+    ...     moments = method.moments(pair, user)  # half the variance is half the impressions
+    ...     print(method, round(moments.mean, 3), round(moments.variance, 3))
+    AB(estimate="means") 0.26 1.426
+    LogOpt() 0.26 0.582
+    LogOpt(floor=0, holdback=0) 0.26 0.578
     """
 
     bias: str = "estimated"

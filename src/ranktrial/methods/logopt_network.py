@@ -65,8 +65,12 @@ class LogOptNetwork(Adaptive):
         true_lambda: Take lambda from the true position bias even where it is estimated, as the authors' code.
         authors_rows: Fit regression-EM to the wrong rows of features, as the authors' code.
 
-    >>> LogOptNetwork(bias="estimated").role
-    'network-estimated'
+    >>> from ranktrial.users import position_based
+    >>> pair = Pair.from_lists([["a", "b", "c"]], [["b", "c", "a"]], k=2).knowing(theta=[1.0, 0.6])
+    >>> user = position_based(zeta=[0.5, 0.3, 0.2], theta=[1.0, 0.6])
+    >>> run = LogOptNetwork(steps=50, samples=50).run(pair, user, [10_000], seed=1)
+    >>> len(run.versions), run.trajectory.estimate.round(1), round(pair.delta(user), 1)  # trained twice: at 0 and at 1,000
+    (2, array([0.3]), 0.3)
     """
 
     bias: str = "known"

@@ -117,7 +117,7 @@ class Pair:
 
     @classmethod
     def from_scores(cls, a: ArrayLike, b: ArrayLike, offsets: IntArray, k: int, *, seed: Seed = 0) -> Pair:
-        """The pair of rankers given by two score columns over the documents of a data set."""
+        """The pair of rankers given by two score columns over the documents of a data set; ties as in ``rank_by_score``."""
         return cls(rank_by_score(a, offsets, seed=seed), rank_by_score(b, offsets, seed=seed), offsets, k)
 
     @classmethod

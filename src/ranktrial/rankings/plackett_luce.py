@@ -278,7 +278,7 @@ class PlackettLuce:
             raise ValueError(f"theta has {len(theta)} ranks, must have k = {self.k}")
         return exposures(self.scores, self.offsets, theta[: self.k], wanted=wanted)
 
-    def sample(self, query: int, count: int, seed: Seed) -> DocumentArray:
+    def sample(self, query: int, count: int, *, seed: Seed) -> DocumentArray:
         """Draw rankings of one query: a (count, k) table of document ids, NO_DOCUMENT where it has fewer than k."""
         checks.between("query", query, 0, self.n_queries - 1)
         start, end = self.offsets[query], self.offsets[query + 1]

@@ -79,7 +79,7 @@ def draw_impressions(
             for one, draws in zip(range(policy.n_queries), children(child, policy.n_queries)):
                 mine = np.flatnonzero(query == one)
                 if len(mine):
-                    table[mine] = policy.sample(one, len(mine), draws)
+                    table[mine] = policy.sample(one, len(mine), seed=draws)
             rankings.append(table)
         queries.append(query)
     shown = np.concatenate(rankings)

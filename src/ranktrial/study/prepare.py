@@ -127,7 +127,7 @@ def _load(data: DataPlan, building: Path, report: Report) -> tuple[Dataset, Data
         features = building / "features.npy"
         dataset = SYNTHETIC[str(data.source)](
             data.queries,
-            data.seed,
+            seed=data.seed,
             features_file=features,
             progress=lambda done, total: report(f"generating {data.name}", done, total),
         )

@@ -72,7 +72,18 @@ def _user(
 
 
 def position_based(zeta: ArrayLike, theta: ArrayLike) -> User:
-    """The user of the paper: P(click d at rank r) = theta_r zeta_d."""
+    """The user of the paper: P(click d at rank r) = theta_r zeta_d.
+
+    Args:
+        zeta: P(click) of each document once it is looked at.
+        theta: P(looked at) of each rank.
+
+    >>> from ranktrial.rankings import Pair
+    >>> pair = Pair.from_lists([["a", "b"]], [["b", "a"]], k=2)
+    >>> user = position_based(zeta=[0.5, 0.2], theta=[1.0, 0.6])
+    >>> [round(clicks, 2) for clicks in pair.ctr(user)]  # A: 1 * 0.5 + 0.6 * 0.2, B: 1 * 0.2 + 0.6 * 0.5
+    [0.62, 0.5]
+    """
     slope = checks.probabilities("theta", theta)
     ones = np.ones_like(slope)
     return _user("position-based", zeta, slope, np.zeros_like(slope), ones, ones)
