@@ -59,13 +59,13 @@ def by_sales(query: str) -> list[str]:
 # --- the trial --------------------------------------------------------------------------------------------------------------
 SERVICE = os.environ.get("RANKTRIAL_URL", "http://127.0.0.1:8000")
 KEY = os.environ.get("RANKTRIAL_KEY", "")  # if the service asks for one
-TRIAL, PAGE, PATIENCE = "shop-search", 5, 1.0
+TRIAL, PAGE, TIMEOUT = "shop-search", 5, 1.0
 
 
 def call(method: str, path: str, body: Any) -> Any:
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {KEY}"} if KEY else {})
     request = Request(SERVICE + path, json.dumps(body).encode(), headers, method=method)
-    with urlopen(request, timeout=PATIENCE) as answer:
+    with urlopen(request, timeout=TIMEOUT) as answer:
         return json.load(answer)
 
 

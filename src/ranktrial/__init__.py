@@ -11,6 +11,7 @@ What most people need is here by name; everything else is one level down:
     inference      how sure: the log, the estimate, intervals, plans
     study          the paper's experiments: plan, run, figures, claims
     live           real traffic: Trial, its store, guardrails, the HTTP service
+    charts         what people see: charts, reports as one file, the live page
     testing        checks that a method of your own must pass
 
 A trial on live traffic:

@@ -1,21 +1,66 @@
-"""The Python in docs/live.md runs as printed."""
+"""What docs/live.md and docs/service.md say of options and bodies is what the code has."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "live.md"
+from ranktrial.live.schemas import ClickEvent, RankRequest, TrialConfig
+from ranktrial.live.service.events import UBIEvent
+from ranktrial.live.service.problems import Problem
+from ranktrial.live.service.trials import TrialInfo
+from ranktrial.methods import AB, LogOpt, Method
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+LIVE, SERVICE = ((DOCS / page).read_text(encoding="utf-8") for page in ("live.md", "service.md"))
 
 
-def test_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S):
-        exec(compile(block, str(PAGE), "exec"), names)
-    printed = capsys.readouterr().out
-    assert "Too early to say after 1 impressions and 1 clicks." in printed
-    (floors,) = re.findall(r"```\n(floor .*?)```", PAGE.read_text(), re.S)
-    assert floors in printed
+def options() -> list[dict[str, Any]]:
+    """The tables of options in docs/live.md: name and default."""
+    tables = re.findall(r"\| option \| default \| \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", LIVE)
+    rows = [re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", table, re.M) for table in tables]
+    assert [len(found) for found in rows] == [table.count("\n") for table in tables]
+    return [{name: ast.literal_eval(default) for name, default in found} for found in rows]
+
+
+def defaults(method: Method) -> dict[str, Any]:
+    return {f.name: f.default for f in fields(method)}
+
+
+def test_options_and_their_defaults_are_listed() -> None:
+    configuration, logopt, ab = options()
+    assert configuration == {name: field.default for name, field in TrialConfig.model_fields.items()}
+    assert logopt | {"relevance": "constant"} == defaults(LogOpt())  # no other relevance runs live
+    assert ab == defaults(AB())
+
+
+# By the field that a body begins with.
+MODELS: dict[str, type[BaseModel]] = {
+    "method": TrialConfig,
+    "query": RankRequest,
+    "id": ClickEvent,
+    "action_name": UBIEvent,
+    "type": Problem,
+    "name": TrialInfo,
+}
+
+
+def test_bodies_are_valid() -> None:
+    printed = [*re.findall(r"```json\n(.*?)```", SERVICE, re.S), *re.findall(r"-d '(.*?)'", SERVICE, re.S)]
+    read = [json.loads(text) for text in printed]
+    bodies = [body for one in read for body in (one if isinstance(one, list) else [one])]
+    assert {next(iter(body)) for body in bodies} == set(MODELS)
+    for body in bodies:
+        MODELS[next(iter(body))].model_validate(body)
+
+
+@pytest.mark.parametrize("text", re.findall(r'`\{"method": "([^"]+)"\}`', SERVICE))
+def test_methods_in_the_text_run_live(text: str) -> None:
+    assert TrialConfig.model_validate({"method": text}).comparison.runs_live

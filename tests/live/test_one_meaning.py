@@ -118,6 +118,8 @@ def test_a_store_of_version_0_1_goes_on(tmp_path: Path) -> None:
         assert trial.config == TrialConfig.model_validate({"method": method, "k": 3, "level": 0.9})
         assert trial.rank("q", ["x", "y"], ["y", "x"], unit="u").fallback is None
     store.close()
+    plain = TrialConfig.stored(old.replace("LogOpt()", "AB(split=0.3)"))
+    assert plain.comparison == AB(split=0.3, estimate="adjusted")
 
 
 def test_beliefs_decide_what_is_shown(tmp_path: Path) -> None:

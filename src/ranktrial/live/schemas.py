@@ -7,6 +7,7 @@ made, when a request arrives over HTTP); ``Trial.rank`` itself never builds one.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -95,6 +96,8 @@ class TrialConfig(_Frozen):
         if options and told["method"].startswith("LogOpt("):
             refit = options.pop("refit", True)
             told["method"] = str(LogOpt(bias="estimated" if refit else "known", estimate="constant", **options))
+        elif options:  # an A/B test was always adjusted by query then
+            told["method"] = str(replace(parse_method(told["method"]), estimate="adjusted"))  # type: ignore[call-arg]
         return cls.model_validate(told)
 
     @property
