@@ -65,7 +65,7 @@ class Adaptive(Method, abstract=True):
         checks.one_of("bias", self.bias, BIAS)
         object.__setattr__(self, "schedule", checks.schedule(self.schedule))
 
-    def stages(self, pair: Pair, user: User, theta: FloatArray, seed: Seed) -> Stages:
+    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> Stages:
         """A run that begins with this position bias."""
         raise NotImplementedError
 
@@ -81,7 +81,7 @@ class Adaptive(Method, abstract=True):
         """Simulate, keeping what was fitted and shown at each version."""
         check_user(user, pair.k, pair.n_documents)
         points = checks.checkpoints(checkpoints)
-        stages = self.stages(pair, user, pair.known_theta if self.bias == "known" else first_theta(pair.k), seed)
+        stages = self.stages(pair, user, pair.known_theta if self.bias == "known" else first_theta(pair.k), seed=seed)
         turns = [n for n in self.schedule if n < points[-1]]
         rows: list[tuple[float, float, float]] = []
         for begin, end in zip([0, *turns], [*turns, int(points[-1])]):

@@ -123,7 +123,7 @@ class LogOpt(Adaptive):
     def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs) -> Beliefs:
         return learnt(parts, shows, beliefs, bias=self.bias)
 
-    def stages(self, pair: Pair, user: User, theta: FloatArray, seed: Seed) -> SimulatedTrial:
+    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> SimulatedTrial:
         return SimulatedTrial(self, pair, user, theta, seed)
 
     # --- what is known of it ------------------------------------------------------------------------------------------

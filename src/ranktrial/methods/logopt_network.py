@@ -117,7 +117,7 @@ class LogOptNetwork(Adaptive):
             if idle:
                 raise ValueError(why)
 
-    def stages(self, pair: Pair, user: User, theta: FloatArray, seed: Seed) -> _State:
+    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> _State:
         return _State(self, pair, user, theta, seed)
 
     @property
