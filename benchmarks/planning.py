@@ -15,7 +15,8 @@ import numpy as np
 
 from benchmarks.closed_form import good_pairs_of
 from benchmarks.logopt import data_sets, pairs_of
-from ranktrial.inference.planning import ClickRate, plan, plausible_users
+from ranktrial.inference.planning import plan
+from ranktrial.inference.plausible_users import ClickRate, plausible_users
 from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft
 from ranktrial.rankings import Pair
 from ranktrial.users import User

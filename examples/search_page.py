@@ -90,7 +90,7 @@ def clicked(impression: str, item: str) -> None:
 def start() -> None:
     """The same configuration again changes nothing."""
     try:
-        call("PUT", f"/v1/trials/{TRIAL}", {"method": "LogOpt()", "k": PAGE, "unit": "user"})
+        call("PUT", f"/v1/trials/{TRIAL}", {"method": "LogOpt()", "k": PAGE})
     except OSError as problem:
         print(f"no trial: {problem}. Start the service first, then this page again.")
 

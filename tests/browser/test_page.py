@@ -59,10 +59,13 @@ def check_content(page: Page, report: dict[str, Any]) -> None:
     shown = page.locator("#guardrails li")
     expect(shown).to_have_count(len(report["guardrails"]))
     texts = shown.all_inner_texts()
+    assert "unknown" in {guardrail["status"] for guardrail in report["guardrails"]}
+    grey = page.evaluate("getComputedStyle(document.querySelector('#about')).color")
+    assert page.locator("#guardrails .unknown").first.evaluate("one => getComputedStyle(one).color") == grey
     for guardrail in report["guardrails"]:
         (row,) = [text for text in texts if guardrail["text"] in text]
         assert guardrail["name"] in row
-        assert ("not yet" if guardrail["value"] is None else guardrail["status"]) in row
+        assert guardrail["status"] in row
     queries = page.locator("#contributors tbody td:first-child").all_inner_texts()
     assert queries == [one["query"] for one in report["contributors"]]
 
@@ -90,7 +93,7 @@ def test_new_clicks_appear_by_themselves(browser: Browser, address: str) -> None
     watched = Watched.open(browser, **DESKTOP)
     watched.page.goto(f"{address}/#empty")
     expect(watched.page.locator("#verdict")).to_have_text("No impressions yet.")
-    expect(watched.page.locator("#band")).to_contain_text("The first interval comes after 100 impressions")
+    expect(watched.page.locator("#band")).to_contain_text("The first interval comes after 100 units")
     search_and_click(address, "empty", range(3))
     expect(watched.page.locator("#verdict")).to_have_text("Too early to say after 3 impressions and 3 clicks.")
     expect(figures(watched.page).nth(2)).to_contain_text("3")

@@ -54,7 +54,7 @@ def test_run_files_as_json(runs: list[str]) -> None:
     assert [row["method"] for row in found["methods"]] == ['AB(estimate="means")', "LogOpt()", "TeamDraft()"]
     assert [row["floor"] for row in found["floors"]] == [0, 0.5, 1]
     assert all(row["ctr_mean"] == pytest.approx(0.6) for row in found["floors"])
-    assert found["gain"] == pytest.approx(found["methods"][0]["variance"] / found["methods"][1]["variance"])
+    assert found["gain"] == pytest.approx(found["methods"][0]["impressions"] / found["methods"][1]["impressions"])
     by_zeta = runner.invoke(
         app, ["plan", *runs, "--zeta", str(0.6 / (1 + 1 / 2 + 1 / 3)), "--delta", ".03", "--json", *SHORT]
     )

@@ -10,15 +10,9 @@ import pytest
 from scipy import stats
 
 from ranktrial.design.closed_form import priced_design
-from ranktrial.inference import asymptotic_radius
-from ranktrial.inference.planning import (
-    ClickRate,
-    anytime_factor,
-    exposure_disagreement,
-    fixed_impressions,
-    plan,
-    plausible_users,
-)
+from ranktrial.inference.planning import exposure_disagreement, plan
+from ranktrial.inference.plausible_users import ClickRate, plausible_users
+from ranktrial.inference.power import anytime_impressions, tightest_for
 from ranktrial.methods import AB, Counterfactual, LogOpt, LogOptNetwork, Method, TeamDraft
 from ranktrial.methods.proof import appendix_a
 from ranktrial.rankings import Pair
@@ -51,7 +45,9 @@ def test_an_ab_test_by_hand() -> None:
         assert row.variance == pytest.approx(variance)
         assert row.impressions == ceil(Z**2 * variance / 0.08**2)
         assert row.detectable == pytest.approx(Z * sqrt(variance / 1000))
-        assert row.anytime == ceil(row.impressions * anytime_factor())
+        assert row.tightest_at == tightest_for(variance, 0.08)
+        assert row.anytime == anytime_impressions(lambda n, v=variance: v, 0.08, tightest_at=row.tightest_at)  # type: ignore[misc]
+        assert (row.theta, row.theta_variance, row.first_look) == (None, 0, 100)
         assert row.wrong == 0
 
 
@@ -96,15 +92,6 @@ def test_a_smaller_difference_takes_interleaving_in_proportion() -> None:
     )
     assert half.outcome == pytest.approx(whole.outcome / 2)
     assert half.impressions == pytest.approx(4 * whole.impressions, rel=1e-2)
-
-
-def test_the_anytime_factor_solves_its_equation() -> None:
-    # After factor x fixed impressions an estimate at its lower quintile still leaves out 0.
-    for power, level in ((0.8, 0.95), (0.9, 0.99)):
-        fixed, factor = fixed_impressions(1.0, 0.01, power=power, level=level), anytime_factor(power=power, level=level)
-        n = factor * fixed
-        radius = asymptotic_radius([n], [1.0], level=level, tightest_at=fixed)[0]
-        assert radius + stats.norm.ppf(power) / sqrt(n) == pytest.approx(0.01, rel=1e-3)
 
 
 def test_disagreement_of_lists() -> None:

@@ -24,6 +24,7 @@ METHODS = [
     LogOpt(bias="known", schedule=(), floor=0, holdback=0.4, estimate="constant"),
     AB(split=0.3),
     AB(estimate="means"),
+    AB(split=0.3, estimate="rank-aware", bias="known", schedule=()),
 ]
 
 
@@ -108,14 +109,16 @@ def test_a_method_that_cannot_run_live_is_refused_however_it_is_written(tmp_path
 
 
 def test_a_store_of_version_0_1_goes_on(tmp_path: Path) -> None:
-    """Floor, hold-back, schedule and refitting stood beside the method then, and the guess of relevance was a constant."""
-    old = '{"method": "LogOpt()", "k": 3, "floor": 0.7, "holdback": 0.2, "refit": false, "schedule": [50, 500], "level": 0.9}'
+    """Floor, hold-back, schedule and refitting stood beside the method then, the guess of relevance was a constant, and
+    ``unit`` chose what errors are worked out over.
+    """
+    old = '{"method": "LogOpt()", "k": 3, "floor": 0.7, "holdback": 0.2, "refit": false, "schedule": [50, 500]}'
     store = SQLiteStore(tmp_path / "t.db")
     store.add_trial("old", bytes(32))
-    store.add_version("old", 1, old)
+    store.add_version("old", 1, old.replace("}", ', "unit": "impression"}'))
     with Trial.open(store, "old", background=False) as trial:
         method = LogOpt(bias="known", estimate="constant", floor=0.7, holdback=0.2, schedule=(50, 500))
-        assert trial.config == TrialConfig.model_validate({"method": method, "k": 3, "level": 0.9})
+        assert trial.config == TrialConfig.model_validate({"method": method, "k": 3})
         assert trial.rank("q", ["x", "y"], ["y", "x"], unit="u").fallback is None
     store.close()
     plain = TrialConfig.stored(old.replace("LogOpt()", "AB(split=0.3)"))

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from oracles import fixed_world
-from ranktrial.methods import AB
+from ranktrial.methods import AB, Beliefs, Linear, LogOpt
+from ranktrial.methods.adaptive import BIAS
+from ranktrial.methods.click_model import ESTIMATES
 from ranktrial.rankings import true_ctr
 
 
@@ -59,7 +61,45 @@ def test_what_is_shown_is_the_mixture_of_both_rankers() -> None:
     assert moments.ctr == pytest.approx(0.3 * true_ctr(pair.top_a, user) + 0.7 * true_ctr(pair.top_b, user))
 
 
-@pytest.mark.parametrize("options", [{"split": 0.0}, {"split": 1.0}, {"estimate": "median"}])
+@pytest.mark.parametrize("estimate", ESTIMATES)
+@pytest.mark.parametrize("bias", BIAS)
+def test_by_the_click_model_it_is_logopt_that_holds_everything_back(estimate: str, bias: str) -> None:
+    pair, user = fixed_world(seed=6, n_queries=8)
+    plain, held = AB(estimate=estimate, bias=bias), LogOpt(estimate=estimate, bias=bias, holdback=1)
+    ours, theirs = plain.planned_displays(pair, user), held.planned_displays(pair, user)
+    shown = theirs.mixture.weights > 0
+    assert isinstance(ours.value, Linear)
+    assert isinstance(theirs.value, Linear)
+    np.testing.assert_array_equal(ours.mixture.rankings, theirs.mixture.rankings[shown])
+    np.testing.assert_array_equal(ours.mixture.weights, theirs.mixture.weights[shown])
+    np.testing.assert_allclose(ours.value.values, theirs.value.values[shown], rtol=1e-12)
+    assert ours.value.base is not None
+    assert theirs.value.base is not None
+    np.testing.assert_allclose(ours.value.base, theirs.value.base[shown], rtol=1e-12)
+    for name in ("needs_position_bias", "learns_position_bias", "learns_at", "estimator", "plain_shares", "adapts"):
+        assert getattr(plain, name) == getattr(held, name)
+
+
+def test_the_click_model_spares_impressions_and_changes_nothing_on_the_page() -> None:
+    pair, user = fixed_world(seed=7, k=3, n_queries=8)
+    method = AB(estimate="rank-aware")
+    assert method.planned_moments(pair, user).mean == pytest.approx(pair.delta(user))
+    assert method.planned_moments(pair, user).variance < AB(estimate="means").moments(pair, user).variance / 1.5
+    runs = np.array([method.simulate(pair, user, [4_000], seed=s).estimate[0] for s in range(40)])
+    spread = method.planned_moments(pair, user).variance / 4_000
+    assert abs(runs.mean() - pair.delta(user)) < 4.5 * np.sqrt(2 * spread / 40)
+    before, after = (method.policy(pair, Beliefs(theta)) for theta in (np.ones(3), np.array([1.0, 0.1, 0.01])))
+    np.testing.assert_array_equal(before.rankings, after.rankings)
+
+
+@pytest.mark.parametrize("options", [{"bias": "known"}, {"schedule": (5,)}])
+def test_options_of_the_click_model_belong_to_its_estimates(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r'belongs to ips, .* not to estimate="means"'):
+        AB(estimate="means", **options)  # type: ignore[arg-type]
+    assert AB(estimate="ips", **options) != AB(estimate="ips")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"split": 0.0}, {"split": 1.0}, {"estimate": "median"}, {"bias": "unknown"}])
 def test_impossible_tests_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be"):
         AB(**options)  # type: ignore[arg-type]

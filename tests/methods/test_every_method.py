@@ -22,6 +22,8 @@ METHODS = [
     *(method for method in EXPORTED if not method.adapts),
     AB(split=0.8),
     AB(estimate="means"),
+    AB(split=0.3, estimate="ips", bias="known", schedule=()),
+    AB(split=0.3, estimate="rank-aware", bias="known", schedule=()),
     TeamDraft(outcome="sum"),
     Probabilistic(tau=0),
     Optimized(credit="linear"),
@@ -54,14 +56,15 @@ def test_interleaving_and_clipping_are_known_to_be_biased(method: Method) -> Non
 
 def test_properties_hold_for_these_methods_and_no_others() -> None:
     """What the checks above do not look at: a default that should have been overridden would pass them."""
-    adaptive = [LogOpt(), LogOpt(bias="estimated")]
+    adaptive = [LogOpt(), LogOpt(bias="known"), AB(estimate="rank-aware")]
     observed = Counterfactual(propensities="observed")
-    plain = [*(m for m in METHODS if m.role in ("ab", "ab-means", "ab-logging"))]
     known = [*METHODS, *adaptive, observed]
+    plain = [m for m in known if isinstance(m, AB) or m.role == "ab-logging"]
     assert {m for m in known if m.runs_live} == {m for m in known if isinstance(m, AB | LogOpt)}
     assert {m for m in known if m.adapts} == {*adaptive}
     assert {m for m in known if sum(m.plain_shares) == 1} == {*plain}
     assert {m for m in known if not m.averages_impressions} == {AB(estimate="means"), observed}
     assert {type(m) for m in known if m.draws_displays} == {Probabilistic}
-    assert {type(m) for m in known if not m.lists_displays} == {TeamDraft, Probabilistic, Counterfactual, LogOpt}
+    assert {type(m) for m in known if not m.lists_displays} == {TeamDraft, Probabilistic, Counterfactual, LogOpt, AB}
+    assert {m for m in known if isinstance(m, AB) and not m.lists_displays} == {AB(estimate="rank-aware")}
     assert {m.logging for m in known if isinstance(m, Counterfactual) and m.lists_displays} == {"ab", "optimal"}

@@ -12,8 +12,8 @@ from ranktrial.arrays import NO_DOCUMENT, FloatArray, offsets_of
 from ranktrial.design.closed_form import closed_form
 from ranktrial.methods import AB, Counterfactual, LogOpt
 from ranktrial.methods.beliefs import FIRST_RELEVANCE, first_theta
+from ranktrial.methods.click_model import SimulatedTrial
 from ranktrial.methods.displays import Displays
-from ranktrial.methods.logopt import SimulatedTrial
 from ranktrial.position_bias import NotIdentifiable
 from ranktrial.rankings import Pair
 from ranktrial.users import User, cascade, position_based, rank_decay

@@ -35,7 +35,9 @@ from ranktrial.cli.two_rankers import (
     position_bias,
     read_two_rankers,
 )
-from ranktrial.inference.planning import ClickRate, Plan, people_count, plan
+from ranktrial.inference.plan_results import Plan, people_count
+from ranktrial.inference.planning import plan
+from ranktrial.inference.plausible_users import ClickRate
 from ranktrial.methods import parse_method
 from ranktrial.rankings import Pair
 from ranktrial.users import User, position_based
@@ -81,6 +83,14 @@ def plan_command(
     method: Annotated[
         list[str] | None,
         typer.Option(help="Only this method, e.g. 'TeamDraft()'; may be repeated. Default: all that matter."),
+    ] = None,
+    tightest_at: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            help="Impressions at which the confidence sequence is tightest. [default: where a live trial makes it so that is "
+            "told the difference as its smallest]",
+        ),
     ] = None,
     users: Annotated[int, typer.Option(min=1, max=10_000, help="Plausible users to judge interleaving on.")] = 40,
     chart: Annotated[
@@ -137,6 +147,7 @@ def plan_command(
                 power=power,
                 level=level,
                 impressions=impressions,
+                tightest_at=tightest_at,
                 users=users,
                 seed=seed,
                 progress=progress,
@@ -226,21 +237,19 @@ def _floors_table(result: Plan) -> Table:
 
 def draw(result: Plan, file: Path) -> None:
     """Detectable difference by impressions, a line per method that tends to Delta."""
-    rows = [row for row in result.rows if row.tends_to_delta and row.variance > 0]
+    rows = [row for row in result.rows if row.tends_to_delta and 0 < row.impressions < np.inf]
     if not rows:
         raise ValueError("--chart: no method to draw; interleaving does not estimate a difference in clicks")
     if not file.absolute().parent.is_dir():
         raise ValueError(f"--chart: cannot write {file}, its folder does not exist")
-    spread = np.sqrt([row.variance for row in rows])
-    # Every line has impressions = (z sd / difference)^2, so the planned difference gives z.
+    # Impressions go as 1 / difference^2, so the planned ones give the line.
     needed = np.array([row.impressions for row in rows])
     least, most = 10 ** np.floor(np.log10(needed.min() / 10)), 10 ** np.ceil(np.log10(needed.max() * 2))
     points = np.geomspace(max(least, 10), most, 41)
-    scale = result.delta * np.sqrt(needed[0]) / spread[0]
     names = [row.method for row in rows]
     values: list[dict[str, Any]] = [
-        {"method": name, "impressions": float(n), "difference": float(scale * sd / np.sqrt(n))}
-        for name, sd in zip(names, spread)
+        {"method": name, "impressions": float(n), "difference": float(result.delta * np.sqrt(enough / n))}
+        for name, enough in zip(names, needed)
         for n in points
     ]
     found = [float(value["difference"]) for value in values]

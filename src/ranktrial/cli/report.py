@@ -13,7 +13,7 @@ from rich.table import Table
 from ranktrial.cli.console import err, out, plain_errors
 from ranktrial.live import Report, StoreError, Trial
 
-COLOURS = {"pass": "green", "warn": "yellow", "fail": "red"}
+COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", "unknown": "dim"}
 
 
 def report_command(
@@ -48,7 +48,9 @@ def print_report(report: Report) -> None:
     head = f"{report.trial} (version {report.version}, {state}): {report.impressions:,} impressions, {report.clicks:,} clicks"
     out.print(head, markup=False, highlight=False)
     out.print(f"[bold]{escape(report.verdict)}[/]", highlight=False)
-    out.print(f"{report.forecast.text}\n", markup=False, highlight=False)
+    for line in (report.forecast.text, *report.notes):
+        out.print(line, markup=False, highlight=False)
+    out.print()
     table = Table("", "guardrail", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("", ratio=1)
     for check in report.guardrails:

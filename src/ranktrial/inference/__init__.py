@@ -13,9 +13,13 @@ from ranktrial.inference.intervals import (
     looks,
     refuted_after,
 )
+from ranktrial.inference.ladder import Hausman, Ladder, Rung, ladder
 from ranktrial.inference.log import Log
-from ranktrial.inference.planning import ClickRate, Plan, plan
+from ranktrial.inference.plan_results import Plan
+from ranktrial.inference.planning import plan
+from ranktrial.inference.plausible_users import ClickRate
 from ranktrial.inference.results import BiasFit, Estimate
+from ranktrial.inference.rules import LeftOut, Rules, apply_rules, heaviest_unit
 
 __all__ = [
     "Band",
@@ -23,9 +27,15 @@ __all__ = [
     "ClickRate",
     "Drift",
     "Estimate",
+    "Hausman",
+    "Ladder",
+    "LeftOut",
     "Log",
     "Plan",
+    "Rules",
+    "Rung",
     "UnitSums",
+    "apply_rules",
     "asymptotic_radius",
     "asymptotic_sequence",
     "betting_sequence",
@@ -34,6 +44,8 @@ __all__ = [
     "estimate_ab",
     "fit_position_bias",
     "fixed_interval",
+    "heaviest_unit",
+    "ladder",
     "looks",
     "plan",
     "position_scores",

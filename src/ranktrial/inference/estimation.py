@@ -7,7 +7,12 @@ Every impression keeps the placement of the design that showed it, so a log may 
 * "doubly-robust": subtracts those expected from a guess per document, made from other impressions of the log.
 * "rank-aware": the same, and weighs clicks by what their rank can tell. The least variance, hence the default.
 
-These are unbiased given theta. Two more are not; they are here to compare with:
+These are unbiased given theta, where clicks are position-based: theta_r zeta_d.
+
+* "direct": counts clicks at the ranks that documents have in A's list and in B's, over how often they stood there. Right for
+  clicks that depend on document and rank in any way; much more variance unless a good part of the traffic is plain A/B.
+
+Two more are not unbiased; they are here to compare with:
 
 * "self-normalised": divides by the sum of weights instead of its expectation.
 * "observed": the authors' code's, divides by how often a document happened to be shown. Badly biased with
@@ -34,9 +39,10 @@ from ranktrial.inference.log import GROUPS, Log
 from ranktrial.inference.results import BiasFit, Estimate
 from ranktrial.inference.valuing import Values, given_guess, guesses, observed, scaled
 from ranktrial.position_bias import Auto, Conditional, Estimator, NotIdentifiable, fit_groups
+from ranktrial.users import rank_decay
 
-ESTIMATORS = ("ips", "constant", "doubly-robust", "rank-aware", "self-normalised", "observed")
-GUESSED = ("constant", "doubly-robust", "rank-aware")
+ESTIMATORS = ("ips", "constant", "doubly-robust", "rank-aware", "direct", "self-normalised", "observed")
+GUESSED = ("constant", "doubly-robust", "rank-aware", "direct")
 ESTIMATED = "estimated"
 INDEPENDENT = ("units", "impressions")
 UNCOVERED = ("refuse", "leave out")
@@ -123,12 +129,15 @@ def estimate(
     checks.one_of("estimator", estimator, (*ESTIMATORS, *AB_ESTIMATORS))
     checks.one_of("independent", independent, INDEPENDENT)
     checks.one_of("uncovered", uncovered, UNCOVERED)
-    if clip is not None and estimator not in ("ips", *GUESSED):
+    if clip is not None and estimator not in ("ips", "constant", "doubly-robust", "rank-aware"):
         raise ValueError(f'clip applies to weights from the policy, not to estimator="{estimator}"')
     if estimator in AB_ESTIMATORS:
         return _plain(log, estimator, independent, cross_fit=cross_fit, folds=folds, refits=refits)
+    if estimator == "direct" and theta is None and log.theta is None:
+        theta = rank_decay(log.k)  # enters the guess only
     fit, bias = _resolved(log, theta)
-    values = Values(log, bias, estimator == "rank-aware", known_queries, clip, uncovered)
+    fit = None if estimator == "direct" else fit
+    values = Values(log, bias, estimator, known_queries, clip, uncovered)
     group = groups_of(len(log), cross_fit, folds=folds, refits=refits, units=log.unit)
     if estimator in GUESSED and guess is None:
         counted = contributions(group, cross_fit, refits=refits)

@@ -51,6 +51,7 @@ class Log:
         documents: Id of each (query, document), by query.
         document_query: Query of each.
         query: Query of each design.
+        lists: Number of its query and two lists: designs of other times for the same have the same.
         slot_offsets: Candidates of design j are slots ``slot_offsets[j]:slot_offsets[j + 1]``.
         document: Number of each slot's (query, document), the same in all designs.
         rank_a: Rank from 0 of each slot in A's list, k or more if A does not show it; rank_b in B's.
@@ -66,6 +67,7 @@ class Log:
         theta: Position bias, where it is known.
         given_placement: P(slot at rank), where a policy has too many rankings to list them.
         left_out: What was logged but is not in these arrays, and how often.
+        strange_units: Units that clicked on what was on none of their pages.
 
     >>> search = {"query": "shoes", "a": ["x", "y"], "b": ["y", "z"]}
     >>> log = Log.from_records([{**search, "shown": ["x", "y"], "clicked": ["y"]}, {**search, "shown": ["y", "z"]}], k=2)
@@ -80,6 +82,7 @@ class Log:
     documents: Sequence[Hashable]
     document_query: IntArray
     query: IntArray
+    lists: IntArray
     slot_offsets: IntArray
     document: IntArray
     rank_a: IntArray
@@ -96,6 +99,7 @@ class Log:
     theta: FloatArray | None = None
     given_placement: FloatArray | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
+    strange_units: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
 
     # --- where logs come from -----------------------------------------------------------------------------------------
 
@@ -310,22 +314,32 @@ class Log:
         document, ranks = np.divmod(keys, width * width)
         return Members(of_slot, document, *np.divmod(ranks, width))
 
-    def counts(self, impressions: BoolArray | None = None, *, clicked_only: bool = False) -> Counts:
-        """Shows and clicks per (query, document) and rank, with what the designs expected; of some impressions or all.
+    @cached_property
+    def candidates(self) -> tuple[IntArray, IntArray]:
+        """Number of each slot's (query, lists, document), and the query of each such number."""
+        keys = self.lists[self.design_of_slot] * max(len(self.document_query), 1) + self.document
+        distinct, number = np.unique(keys, return_inverse=True)
+        return number, self.document_query[distinct % max(len(self.document_query), 1)]
 
-        ``clicked_only`` leaves out documents that the log never clicks: they tell estimators that eliminate relevance nothing.
+    def counts(self, impressions: BoolArray | None = None, *, clicked_only: bool = False) -> Counts:
+        """Shows and clicks per (query, lists, document) and rank, with what the designs expected; of some impressions or all.
+
+        A document is compared with itself within the same query and lists only: where lists are personal it stands high for
+        those who like it. ``clicked_only`` leaves out documents that the log never clicks: they tell estimators that
+        eliminate relevance nothing.
         """
         inside = np.ones(len(self), bool) if impressions is None else impressions
-        k, n = self.k, len(self.document_query)
+        candidate, candidate_query = self.candidates
+        k, n = self.k, len(candidate_query)
         ranks = np.arange(k)
         per_design = np.bincount(self.design[inside], minlength=self.n_designs)
         use_slot = per_design[self.design_of_slot] > 0
         if clicked_only:
             ever = np.zeros(n, bool)
-            ever[self.document[self.clicked[2]]] = True
-            use_slot &= ever[self.document]
+            ever[candidate[self.clicked[2]]] = True
+            use_slot &= ever[candidate]
         slots = np.flatnonzero(use_slot)
-        documents, row = np.unique(self.document[slots], return_inverse=True)
+        documents, row = np.unique(candidate[slots], return_inverse=True)
         row_of = np.full(n + 1, -1)  # the last for where nothing stands
         row_of[documents] = np.arange(len(documents))
 
@@ -335,16 +349,16 @@ class Log:
         expected = self.placement[slots] * per_design[self.design_of_slot[slots]][:, None]
         rows, display = self.displays
         shown, times = np.unique(display[inside], return_counts=True)
-        standing = row_of[np.append(self.document, n)[self.rankings[rows[shown]]]]
+        standing = row_of[np.append(candidate, n)[self.rankings[rows[shown]]]]
         use = standing >= 0
         impression, rank, slot = self.clicked
         hit = inside[impression]
-        clicked = row_of[self.document[slot[hit]]] * k + rank[hit]
+        clicked = row_of[candidate[slot[hit]]] * k + rank[hit]
         return Counts(
             n,
             documents,
             table((standing * k + ranks)[use], np.broadcast_to(times[:, None], use.shape)[use].astype(np.float64)),
             table(clicked, np.ones(len(clicked))),
-            self.document_query[documents],
+            candidate_query[documents],
             table((row * k)[:, None] + ranks, expected),
         )

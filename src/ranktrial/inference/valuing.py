@@ -28,16 +28,15 @@ class Values:
     """x and click weights of a log, filled in part by part; sums of x at other thetas, for the jackknife."""
 
     def __init__(
-        self, log: Log, theta: FloatArray, rank_aware: bool, known_queries: bool, clip: float | None, uncovered: str
+        self, log: Log, theta: FloatArray, estimator: str, known_queries: bool, clip: float | None, uncovered: str
     ) -> None:
-        self.log, self.theta, self.rank_aware, self.known_queries, self.clip = (
-            log,
-            theta,
-            rank_aware,
-            known_queries,
-            clip,
-        )
+        self.log, self.theta, self.known_queries, self.clip = log, theta, known_queries, clip
+        self.rank_aware, self.direct = estimator == "rank-aware", None
+        if estimator == "direct":
+            self.direct = log.rank_a, log.rank_b
         self.lam, self.unseen = self._lambda(theta)
+        if self.direct is not None:  # what could not be seen at its ranks counts as if both left it out
+            self.direct = np.where(self.unseen, log.k, log.rank_a), np.where(self.unseen, log.k, log.rank_b)
         if self.unseen.any() and uncovered == "refuse":
             raise RequirementError(_unseen_text(log, self.unseen))
         if known_queries and len(set(np.bincount(log.query).tolist())) > 1:
@@ -51,7 +50,13 @@ class Values:
         """Lambda of each slot, 0 for those that could not be seen, and which these are."""
         by_a, by_b = self.log.list_exposures(theta)
         lam = by_a - by_b
-        unseen = (lam != 0) & ~(self.log.exposure(theta) > 0)
+        if self.direct is None:
+            unseen = (lam != 0) & ~(self.log.exposure(theta) > 0)
+        else:
+            placement = np.column_stack([self.log.placement, np.ones(self.log.n_slots)])  # at no rank: need not be seen
+            ranks = np.minimum(np.stack(self.direct), self.log.k)
+            least = np.min([placement[np.arange(len(placement)), rank] for rank in ranks], axis=0)
+            unseen = (ranks[0] != ranks[1]) & ~(least > 0)
         return np.where(unseen, 0.0, lam), unseen
 
     def add_all(self, group: IntArray, guesses: Iterator[FloatArray], others: Any, left_out: IntArray | None) -> None:
@@ -93,7 +98,7 @@ class Values:
         design = np.searchsorted(log.row_offsets, rows, side="right") - 1
         valued = value_rows(
             rows, design, log.slot_offsets, log.row_offsets, log.rankings, log.weights, lam, guess, theta,
-            rank_aware=self.rank_aware, clip=self.clip, placement=log.given_placement,
+            rank_aware=self.rank_aware, clip=self.clip, placement=log.given_placement, direct=self.direct,
         )  # fmt: skip
         first = sum_by_group(lam * guess, log.slot_offsets)
         if self.known_queries:

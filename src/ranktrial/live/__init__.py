@@ -1,6 +1,6 @@
 """Real traffic: a trial shows, counts clicks and reports, and keeps its log in a store."""
 
-from ranktrial.live.clicks import Clicked, ClickOutcome
+from ranktrial.live.clicks import Clicked, ClickOutcome, SeenOutcome
 from ranktrial.live.drawing import Shown
 from ranktrial.live.schemas import Report, TrialConfig
 from ranktrial.live.stores.base import Overloaded, Store, StoreError
@@ -13,6 +13,7 @@ __all__ = [
     "Overloaded",
     "Report",
     "SQLiteStore",
+    "SeenOutcome",
     "Shown",
     "Store",
     "StoreError",

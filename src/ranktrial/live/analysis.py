@@ -6,13 +6,27 @@ past only, so that the confidence sequence may be looked at any time. A plain A/
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from ranktrial.arrays import FloatArray
-from ranktrial.inference import BiasFit, Estimate, Log, UnitSums, asymptotic_radius, estimate, fit_position_bias
+from ranktrial.inference import (
+    Band,
+    BiasFit,
+    Drift,
+    Estimate,
+    Ladder,
+    Log,
+    Rung,
+    UnitSums,
+    asymptotic_radius,
+    fit_position_bias,
+    ladder,
+    looks,
+)
+from ranktrial.inference.power import tightest_for
 from ranktrial.interval import Interval
 from ranktrial.live.schemas import BandPoint, Forecast, Theta, TrialConfig
 from ranktrial.methods import Beliefs
@@ -27,14 +41,29 @@ MICROSECONDS_A_DAY = 86_400e6
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """A version's log with everything that its report rests on."""
+    """A version's log with everything that its report rests on.
+
+    Attributes:
+        log: What was shown and clicked.
+        config: What decided about it.
+        fit: Position bias from the log, if it can tell.
+        theta: The same, as it is reported.
+        ladder: Every reading of the log, with more and fewer assumptions.
+        rung: The reading that speaks; None if none can say anything yet.
+        estimate: Of that reading, or one of nothing.
+        band: Its confidence sequence after every unit, from the first that has enough clicks; None before that.
+        drift: Whether the difference stays the same over time.
+    """
 
     log: Log
     config: TrialConfig
     fit: BiasFit | None
     theta: Theta
+    ladder: Ladder
+    rung: Rung | None
     estimate: Estimate
-    band: tuple[BandPoint, ...]
+    band: Band | None
+    drift: Drift
 
     @cached_property
     def clicks(self) -> int:
@@ -46,7 +75,40 @@ class Analysis:
 
     @property
     def interval(self) -> Interval:
-        return Interval(self.band[-1].low, self.band[-1].high) if self.band else Interval(-np.inf, np.inf)
+        """Of all units so far, or of those since the difference changed."""
+        if self.changed:
+            return self.drift.since
+        return Interval(-np.inf, np.inf) if self.band is None else self.band.last
+
+    @property
+    def changed(self) -> bool:
+        """Whether the difference was seen to change: what was decided before then is void."""
+        return self.drift.status == "fail"
+
+    @property
+    def winner(self) -> int:
+        """1 if A gets more clicks, -1 if B does, 0 if that is not decided. What a sequence has ruled out stays so."""
+        if not self.decides or self.band is None:
+            return 0
+        if self.changed:
+            low, high = self.drift.since
+            return int(low > 0) - int(high < 0)
+        return self.band.decided_for(0)
+
+    @property
+    def points(self) -> tuple[BandPoint, ...]:
+        """The confidence sequence for a chart."""
+        if self.band is None:
+            return ()
+        shown = looks(int(self.band.units[-1]))
+        band = self.band.at(shown[shown >= self.band.units[0]])
+        columns = (column.tolist() for column in (band.units, band.mean, band.low, band.high))
+        return tuple(BandPoint(units=u, delta=d, low=lo, high=hi) for u, d, lo, hi in zip(*columns))
+
+    @property
+    def decides(self) -> bool:
+        """Whether what speaks may name a winner: nothing contradicts what it assumes, though something could have."""
+        return self.rung is not None and self.ladder.stands(self.rung)
 
     @cached_property
     def exposures(self) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -56,23 +118,28 @@ class Analysis:
 
 
 def analyse(log: Log, config: TrialConfig, beliefs: Beliefs) -> Analysis:
-    """``beliefs`` are those in force last: their theta is used when this log cannot tell."""
+    """``beliefs`` are those in force last: their theta was assumed or fitted earlier, and is no more than a guess here."""
     method = config.comparison
     fit, note = None, "position bias is taken as known"
     if method.learns_position_bias:
         fit, note = _fit(log)
-    theta = beliefs.theta if fit is None else fit.bias.theta
+    known = beliefs.theta if method.needs_position_bias and not method.learns_position_bias else None
+    readings = ladder(
+        log,
+        theta=known if fit is None else fit,
+        estimator=method.estimator if method.needs_position_bias else "rank-aware",
+        level=config.level,
+        tightest_at=config.tightest_at or TIGHTEST_AT,
+        waits_for=note if method.needs_position_bias else "an estimate by the click model was not asked for",
+        only=None if method.needs_position_bias else method.estimator,
+        cross_fit="past",
+        refits=method.learns_at or None,
+    )
+    rung = readings.shown
     found = Estimate.of(np.empty(0), np.empty(0), largest_weight=0.0)
-    if len(log):
-        found = estimate(
-            log,
-            theta=theta if fit is None else fit,
-            estimator=method.estimator,
-            cross_fit="past",
-            refits=method.learns_at or None,
-            independent=f"{'unit' if config.unit == 'user' else 'impression'}s",
-            uncovered="leave out",
-        )
+    if rung is not None and rung.estimate is not None:
+        found = rung.estimate
+    theta = beliefs.theta if fit is None else fit.bias.theta
     reported = Theta(
         theta=tuple(theta.tolist()),
         standard_error=tuple((np.zeros_like(theta) if fit is None else fit.bias.standard_error).tolist()),
@@ -80,7 +147,27 @@ def analyse(log: Log, config: TrialConfig, beliefs: Beliefs) -> Analysis:
         note=note,
         inflation=found.inflation(config.level),
     )
-    return Analysis(log, config, fit, reported, found, _band(log, config, found))
+    nothing = Drift("unknown", 1.0, 0, what="the difference")
+    return speaking(Analysis(log, config, fit, reported, readings, None, found, None, nothing), rung)
+
+
+def speaking(analysis: Analysis, rung: Rung | None) -> Analysis:
+    """The same analysis with this rung as the one that speaks."""
+    if rung is None or rung.estimate is None:
+        return analysis
+    log, found = analysis.log, rung.estimate
+    level = analysis.ladder.level_of(rung, analysis.config.level)
+    tight = tightest_at(analysis.config, found)
+    drift = Drift.of(
+        found.x,
+        log.unit[rung.rows],
+        times=log.time[rung.rows],
+        level=level,
+        tightest_at=tight,
+        widen=found.inflation(level),
+        what="the difference",
+    )
+    return replace(analysis, rung=rung, estimate=found, band=_band(log, rung, found, level, tight), drift=drift)
 
 
 def _fit(log: Log) -> tuple[BiasFit | None, str]:
@@ -96,22 +183,26 @@ def _fit(log: Log) -> tuple[BiasFit | None, str]:
     return fit, fit.bias.note
 
 
-def _band(log: Log, config: TrialConfig, found: Estimate) -> tuple[BandPoint, ...]:
-    """The confidence sequence at up to sixty numbers of units, from the first that has enough clicks."""
-    sums, n = found.sums, found.units
-    if n == 0:
-        return ()
-    clicks = np.cumsum(
-        UnitSums.of(log.clicks.sum(1).astype(np.float64), log.unit if config.unit == "user" else None).totals
-    )
-    points = np.unique(np.append(np.geomspace(1, n, 60).astype(np.int64), n))
-    points = points[clicks[points - 1] >= LEAST_CLICKS]  # what came before must not narrow what comes after
-    if not len(points):
-        return ()
-    told = found.sequence(points, config.level, tightest_at=TIGHTEST_AT)
-    means = np.cumsum(sums.totals)[points - 1] / np.cumsum(sums.impressions)[points - 1]
-    rows = zip(points.tolist(), means.tolist(), told.low.tolist(), told.high.tolist())
-    return tuple(BandPoint(units=u, delta=d, low=lo, high=hi) for u, d, lo, hi in rows)
+def _band(log: Log, rung: Rung, found: Estimate, level: float, tightest_at: float) -> Band | None:
+    clicks = np.cumsum(UnitSums.of(log.clicks[rung.rows].sum(1).astype(np.float64), log.unit[rung.rows]).totals)
+    first = int(np.searchsorted(clicks, LEAST_CLICKS)) + 1
+    if first > len(clicks):
+        return None
+    return found.sequence(np.arange(first, len(clicks) + 1), level, tightest_at=tightest_at)
+
+
+def tightest_at(config: TrialConfig, found: Estimate) -> float:
+    """Where the sequence is tightest: as configured, or where it finds the smallest difference that matters soonest.
+
+    For that it takes the spread of values so far. The sequence is then a mixture over differences of the order of ``smallest``,
+    fixed before the trial, with the variance estimated as it is anyway.
+    """
+    if config.tightest_at is not None:
+        return config.tightest_at
+    variance = found.standard_error**2 * found.units
+    if config.smallest is None or not variance > 0:
+        return TIGHTEST_AT
+    return tightest_for(variance, config.smallest, level=config.level)
 
 
 def forecast(analysis: Analysis) -> Forecast:
@@ -119,7 +210,10 @@ def forecast(analysis: Analysis) -> Forecast:
     low, high = analysis.interval
     smallest, n = analysis.config.smallest, len(analysis.log)
     nan = float("nan")
-    if low > 0 or high < 0:
+    if not analysis.decides and np.isfinite(low):
+        text = "No decision in sight: nothing tests how people click. A hold-back of plain A/B traffic does."
+        return Forecast(target=nan, impressions=np.inf, remaining=np.inf, days=np.inf, text=text)
+    if analysis.winner:
         return Forecast(target=abs(analysis.delta), impressions=n, remaining=0, days=0.0, text="Decided.")
     if smallest is not None and -smallest < low and high < smallest:
         return Forecast(target=smallest, impressions=n, remaining=0, days=0.0, text="Decided.")
@@ -130,7 +224,8 @@ def forecast(analysis: Analysis) -> Forecast:
     target = max(abs(analysis.delta), smallest or 0.0)
     units = analysis.estimate.units
     spread = analysis.estimate.sums.standard_error * np.sqrt(units) * analysis.theta.inflation
-    needed = max(_units_for(target, spread, analysis.config.level) * n / units, float(n))
+    tightest = tightest_at(analysis.config, analysis.estimate)
+    needed = max(_units_for(target, spread, analysis.config.level, tightest) * n / units, float(n))
     span = int(analysis.log.time[-1] - analysis.log.time[0])
     days = (needed - n) / n * span / MICROSECONDS_A_DAY if span > 0 else nan
     if needed > FARTHEST:
@@ -141,13 +236,13 @@ def forecast(analysis: Analysis) -> Forecast:
     return Forecast(target=target, impressions=needed, remaining=needed - n, days=days, text=text)
 
 
-def _units_for(target: float, spread: float, level: float) -> float:
+def _units_for(target: float, spread: float, level: float, tightest: float) -> float:
     """The least number of units whose interval is no wider than the target on either side."""
     low, high = 1.0, FARTHEST * 2
     if target <= 0:
         return high
     while high / low > 1.0001:
         middle = np.sqrt(low * high)
-        wide = asymptotic_radius([middle], [spread], level=level, tightest_at=TIGHTEST_AT)[0] > target
+        wide = asymptotic_radius([middle], [spread], level=level, tightest_at=tightest)[0] > target
         low, high = (middle, high) if wide else (low, middle)
     return float(high)

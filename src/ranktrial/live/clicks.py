@@ -1,8 +1,8 @@
-"""Judging of clicks: what becomes of one, as far as can be told when it comes."""
+"""Judging of events: what becomes of a click, and whether a page shows what was drawn, as far as can be told when they come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -11,7 +11,10 @@ from ranktrial.live import tokens
 from ranktrial.live.designs import CorruptDesign
 from ranktrial.live.drawing import Draws, Voided
 from ranktrial.live.schemas import LATEST_TIME, LONGEST_TEXT, TrialConfig
-from ranktrial.live.stores.base import Click, Stored
+from ranktrial.live.stores.base import Click, Impression, Stored
+from ranktrial.live.tallies import AT_RANK, ELSEWHERE, SEEN, SEEN_OTHERWISE
+
+MOST_OTHERS = 10  # clicks of an impression beyond k that are kept though they are on nothing that stood on its page
 
 
 class ClickOutcome(StrEnum):
@@ -20,6 +23,7 @@ class ClickOutcome(StrEnum):
     COUNTED = "counted"
     WAITING = "waiting"  # for its impression, which is not in the log (yet)
     LATER_PAGE = "later page"
+    LATER_VIEW = "later view"
     LATE = "late"
     FALLBACK = "fallback"
     VOID = "void"
@@ -30,6 +34,17 @@ class ClickOutcome(StrEnum):
     def refused(self) -> bool:
         """Whether it is a click on nothing that this trial showed."""
         return self in (ClickOutcome.NOT_SHOWN, ClickOutcome.NOT_OURS)
+
+
+class SeenOutcome(StrEnum):
+    """What became of the news of a page that was seen; none of it changes the estimate."""
+
+    AS_DRAWN = "as drawn"
+    NOT_AS_DRAWN = "not as drawn"
+    NOT_COMPARED = "not compared"  # its impression is not in the log (yet)
+    FALLBACK = "fallback"
+    VOID = "void"
+    NOT_OURS = "not ours"
 
 
 class Clicked(NamedTuple):
@@ -49,7 +64,7 @@ class Judged(NamedTuple):
 
 
 class ClickJudge:
-    """Judges the clicks of a trial.
+    """Judges the events of a trial.
 
     Args:
         draws: Know what was shown.
@@ -60,8 +75,11 @@ class ClickJudge:
     def __init__(self, draws: Draws, configs: Mapping[int, TrialConfig], clock: Callable[[], float]) -> None:
         self._draws, self._configs, self._clock = draws, configs, clock
 
-    def judge(self, id: str, document: str, time: float | None) -> Judged:
-        """What becomes of a click on a document of an impression; clicks that are not stored are tallied."""
+    def judge(self, id: str, document: str, time: float | None, position: int | None = None) -> Judged:
+        """What becomes of a click on a document of an impression; clicks that are not stored are tallied.
+
+        So is whether the position, where one is given, is the drawn rank.
+        """
         token = tokens.read_token(id, self._draws.secret)
         if token is None or token.version not in self._configs:
             self._draws.tally("clicks with an id that is not ours")
@@ -69,6 +87,9 @@ class ClickJudge:
         if token.key == tokens.FALLBACK:
             self._draws.tally("clicks on fallbacks")
             return Judged(ClickOutcome.FALLBACK)
+        if token.second == tokens.LATER_VIEW:
+            self._draws.tally("clicks on later views")
+            return Judged(ClickOutcome.LATER_VIEW)
         name = document if type(document) is str else str(document)
         if len(name) > LONGEST_TEXT:
             self._draws.tally("clicks on what was not shown")
@@ -76,21 +97,55 @@ class ClickJudge:
         when = self._clock() if time is None else checks.number("time", time)
         if when > LATEST_TIME:
             raise ValueError(f"time is {when!r}, must be in seconds since 1970, not in milliseconds")
-        late = when >= token.second + 1 + self._configs[token.version].click_window
+        config = self._configs[token.version]
+        late = when >= token.second + 1 + config.click_window
         outcome, rank = self._outcome(token.key, name, late)
-        return Judged(outcome, Click(token.key, token.version, name, late), rank)
+        if position is not None and rank is not None and self._draws.first_time(token.key + name.encode()):
+            self._draws.tally(AT_RANK if position == rank + 1 else ELSEWHERE, token.version, soon=False)
+        # What stood on the page is always kept. Of the rest, which anybody can make up, no more than tells what is wrong.
+        limit = None if rank is not None else config.k + MOST_OTHERS
+        return Judged(outcome, Click(token.key, token.version, name, late, limit), rank)
+
+    def seen(self, id: str, documents: Sequence[str]) -> SeenOutcome:
+        """Whether a page displayed what was drawn, its documents given from the top; tallied once for an impression."""
+        token = tokens.read_token(id, self._draws.secret)
+        if token is None or token.version not in self._configs:
+            return SeenOutcome.NOT_OURS
+        if token.key == tokens.FALLBACK:
+            return SeenOutcome.FALLBACK
+        try:
+            drawn = self._drawn(token.key)
+        except Voided:
+            return SeenOutcome.VOID
+        if drawn is None:
+            return SeenOutcome.NOT_COMPARED
+        top, page = drawn.design.top(drawn.place), [str(document) for document in documents]
+        same = page[: self._configs[token.version].k] == top[: len(page)] and bool(page) == bool(top)
+        if self._draws.first_time(token.key + b"\xff"):  # no document's name begins so
+            self._draws.tally(SEEN if same else SEEN_OTHERWISE, token.version)
+        return SeenOutcome.AS_DRAWN if same else SeenOutcome.NOT_AS_DRAWN
+
+    def _drawn(self, key: bytes) -> Impression | None:
+        """The impression of a key, None if it is not in the log (yet). Raises Voided where it is left out."""
+        try:
+            found = self._draws.recorded(key)
+        except CorruptDesign as damaged:
+            raise Voided from damaged
+        except Voided:
+            raise
+        except Exception:
+            return None
+        return None if found is None else found[0]
 
     def _outcome(self, key: bytes, document: str, late: bool) -> tuple[ClickOutcome, int | None]:
         """As far as can be told now; what counts is decided from the whole log."""
         try:
-            found = self._draws.recorded(key)
-        except (CorruptDesign, Voided):
+            drawn = self._drawn(key)
+        except Voided:
             return ClickOutcome.VOID, None
-        except Exception:
+        if drawn is None:
             return ClickOutcome.WAITING, None
-        if found is None:
-            return ClickOutcome.WAITING, None
-        rank = found[0].design.rank_of(found[0].place, document)
+        rank = drawn.design.rank_of(drawn.place, document)
         if rank is None:
             return ClickOutcome.NOT_SHOWN, None
         if rank < 0:

@@ -19,13 +19,14 @@ from typing import TypeVar
 
 from ranktrial.live import tokens
 from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of
-from ranktrial.live.guardrails import SLOW
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.live.stores.base import Bias, Impression, Overloaded, Store, Stored, Void
+from ranktrial.live.tallies import LATER_PAGES, SLOW
 
 T = TypeVar("T")
 Ids = Sequence[str | int]
 DONE = Stored.already()
+LATER_VIEWS = "views after the first"  # a tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,8 @@ class Draws:
         self._recent: OrderedDict[bytes, tuple[Impression, Stored]] = OrderedDict()
         self._voided: OrderedDict[bytes, str] = OrderedDict()
         self._designs: OrderedDict[bytes, Design] = OrderedDict()
+        self._later_views: OrderedDict[bytes, int] = OrderedDict()  # when an impression was last shown once more
+        self._told: OrderedDict[bytes, None] = OrderedDict()
 
     def rank(self, query: str, a: Ids, b: Ids, unit: str | None, offset: int, size: int | None, look: bool) -> Shown:
         """What to show, without waiting for the disk; never raises. ``Trial.rank`` describes the parameters."""
@@ -142,7 +145,29 @@ class Draws:
         recorded = self.recorded(key, look and bool(unit))
         impression, stored = recorded or self._draw(key, query, ranked_a, ranked_b, who, look or not unit)
         page = page_of(impression.design.top(impression.place), ranked_a, ranked_b, k, offset, size)
-        return Shown(page, self._token(impression.time // 1_000_000, key), None, stored, impression)
+        if page and offset + len(page) > k:
+            self.tally(LATER_PAGES, soon=False)
+        later = recorded is not None and self._is_later_view(impression, offset)
+        second = tokens.LATER_VIEW if later else impression.time // 1_000_000
+        return Shown(page, self._token(second, key), None, stored, impression)
+
+    def _is_later_view(self, impression: Impression, offset: int) -> bool:
+        """Whether an impression is shown once more, and not on a retry. Of several views a document is clicked more often than
+        position and relevance say, so only clicks on the first count.
+
+        Pages after the first belong to the view that this process has shown last.
+        """
+        with self._lock:
+            last = self._later_views.get(impression.key)
+        if offset:
+            return last is not None
+        now, window = self._now(), self.config.view_window * 1e6
+        if now - impression.time <= window:
+            return False
+        if last is None or now - last > window:
+            self._keep(self._later_views, impression.key, now)
+            self.tally(LATER_VIEWS)
+        return True
 
     def recorded(self, key: bytes, look: bool = True) -> tuple[Impression, Stored] | None:
         """The impression as it was shown before, in this process or, if one may look, in any other.
@@ -190,6 +215,14 @@ class Draws:
     def _remember(self, impression: Impression, stored: Stored) -> tuple[Impression, Stored]:
         self._keep(self._recent, impression.key, (impression, stored))
         return impression, stored
+
+    def first_time(self, what: bytes) -> bool:
+        """Whether this is new, as far as is remembered here: what is told again must not be counted again."""
+        with self._lock:
+            known = what in self._told
+        if not known:
+            self._keep(self._told, what, None)
+        return not known
 
     def _keep(self, where: OrderedDict[bytes, T], key: bytes, value: T) -> None:
         with self._lock:
@@ -242,10 +275,10 @@ class Draws:
             page = []
         return Shown(page, self._token(0, tokens.FALLBACK), reason, DONE)
 
-    def tally(self, name: str) -> None:
-        """Count something that went wrong or is left out; never raises."""
+    def tally(self, name: str, version: int | None = None, *, soon: bool = True) -> None:
+        """Count something that is no row, for this version unless another is given; never raises."""
         try:
-            self._store.tally(self._version, name)
+            self._store.tally(self._version if version is None else version, name, soon=soon)
         except Exception:
             return  # counting what went wrong must not be what breaks the page
 

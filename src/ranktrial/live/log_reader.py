@@ -20,6 +20,7 @@ from ranktrial.inference.log import Log
 from ranktrial.inference.log_sources import flatten
 from ranktrial.live.designs import CorruptDesign, Design, checksum
 from ranktrial.live.stores.base import ClickRow, DesignRow, Store
+from ranktrial.live.tallies import OFF_PAGE
 from ranktrial.live.tokens import KEY_BYTES
 
 KEY = f"S{KEY_BYTES}"
@@ -115,7 +116,7 @@ class LogReader:
         row = flat["row_offsets"][design] + kept["place"]
         position = np.full(len(rows), -1)
         position[order] = np.arange(len(order))
-        clicks = self._clicked(position, flat["rankings"], row, flat["slot_offsets"][design], left_out)
+        clicks, strange = self._clicked(position, flat["rankings"], row, flat["slot_offsets"][design], left_out)
         return Log(
             k=self._k,
             design=design,
@@ -124,14 +125,17 @@ class LogReader:
             time=kept["time"].copy(),
             clicks=clicks,
             left_out={what: count for what, count in sorted(left_out.items()) if count},
+            strange_units=np.unique(kept["unit"][strange]),
             plain=self._plain,
             **flat,
         )
 
     def _clicked(
         self, position: IntArray, rankings: IntArray, row: IntArray, first_slot: IntArray, left_out: dict[str, int]
-    ) -> BoolArray:
-        """Which ranks of the impressions were clicked; what else was clicked is counted."""
+    ) -> tuple[BoolArray, IntArray]:
+        """Which ranks of the impressions were clicked, and impressions where something else was that is on none of their pages;
+        all else is counted.
+        """
         late = self._clicks["late"]
         unmatched_late, unmatched = self._unmatched.which(late=True), self._unmatched.which(late=False)
         pair = self._clicks["at"] * CELLS + self._clicks["cell"]
@@ -145,12 +149,13 @@ class LogReader:
         only_late = ~np.isin(pair[late], pair[~late]) if late.any() else late[:0]
         left_out["late clicks"] = int(only_late.sum()) + len(unmatched_late - unmatched)
         left_out["clicks without impression"] = len(unmatched)
+        left_out["impressions that are not stored, with clicks"] = len({key for key, _ in unmatched})
         left_out["clicks on void impressions"] = int((~valid).sum())
         left_out["clicks on what was not shown"] = int((cell >= NOT_SHOWN).sum())
-        left_out["clicks on later pages"] = int((~slot & (cell < NOT_SHOWN)).sum() + (~on_page).sum())
+        left_out[OFF_PAGE] = int((~slot & (cell < NOT_SHOWN)).sum() + (~on_page).sum())
         clicks = np.zeros((len(row), self._k), bool)
         clicks[i[on_page], hit[on_page].argmax(1)] = True
-        return clicks
+        return clicks, at[cell >= NOT_SHOWN]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ranktrial.arrays import weighted_counts
-from ranktrial.live.analysis import Analysis, forecast
-from ranktrial.live.guardrails import SLOW, guardrails
-from ranktrial.live.schemas import Contributor, Guardrail, Part, Report
+from ranktrial.inference import Ladder, LeftOut, Rung
+from ranktrial.live.analysis import Analysis, forecast, speaking
+from ranktrial.live.guardrails import ASSUMPTIONS, COMPANY, guardrails
+from ranktrial.live.schemas import Contributor, Everyone, Guardrail, HistoryEntry, Part, Reading, Report
 from ranktrial.live.stores.base import ConfigVersion
+from ranktrial.live.tallies import AS_IT_SHOULD_BE
 
 CONTRIBUTORS = 10
+MODEL = (ASSUMPTIONS, COMPANY)  # guardrails of the click model
 
 
 def make_report(
@@ -22,17 +25,21 @@ def make_report(
     tallies: Counter[str],
     stopped: bool,
     nanoseconds: Sequence[int] = (),
+    whole: tuple[LeftOut, Analysis] | None = None,
+    history: Sequence[HistoryEntry] = (),
 ) -> Report:
     """The report on the last of the versions; the others are there for comparison, never pooled.
 
-    ``tallies`` are those of the last version, ``nanoseconds`` what recent calls of ``rank`` took.
+    ``tallies`` are those of the last version, ``nanoseconds`` what recent calls of ``rank`` took. ``whole`` is what rules
+    and exclusions left out, and the analysis with it.
     """
     version, analysis = list(analyses.items())[-1]
     for what, count in analysis.log.left_out.items():
         tallies[what] += count
     sorted_tallies = dict(sorted((what, count) for what, count in tallies.items() if count))
-    checks = guardrails(analysis, sorted_tallies, nanoseconds)
-    sorted_tallies.pop(SLOW, None)  # chance decides about these; the rest of a report follows from the log
+    analysis, checks = settled(analysis, sorted_tallies, nanoseconds)
+    for what in AS_IT_SHOULD_BE:
+        sorted_tallies.pop(what, None)
     return Report(
         trial=name,
         version=version.number,
@@ -40,17 +47,64 @@ def make_report(
         interval=analysis.interval,
         level=analysis.config.level,
         verdict=verdict(analysis, checks),
+        reading=None if analysis.rung is None else analysis.rung.name,
+        readings=tuple(_reading(analysis.ladder, rung) for rung in analysis.ladder.rungs),
         impressions=len(analysis.log),
         clicks=analysis.clicks,
         ctr=analysis.clicks / max(len(analysis.log), 1),
         forecast=forecast(analysis),
         theta=analysis.theta,
-        band=analysis.band,
+        band=analysis.points,
         contributors=contributors(analysis),
         guardrails=checks,
         tallies=sorted_tallies,
         parts=tuple(_part(one, result) for one, result in analyses.items()),
         stopped=stopped,
+        everyone=None if whole is None else _everyone(*whole),
+        history=tuple(history),
+    )
+
+
+def _everyone(left_out: LeftOut, analysis: Analysis) -> Everyone:
+    said = verdict(analysis)
+    why = ", ".join(f"{count:,} by {reason}" for reason, count in left_out.units.items())
+    text = f"Left out: {sum(left_out.units.values()):,} units ({why}) with {left_out.impressions:,} impressions."
+    return Everyone(
+        units=left_out.units,
+        without=left_out.impressions,
+        delta=analysis.delta,
+        interval=analysis.interval,
+        verdict=said,
+        text=f"{text} With them: {said}",
+    )
+
+
+def settled(
+    analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequence[int] = ()
+) -> tuple[Analysis, tuple[Guardrail, ...]]:
+    """The analysis with the reading that may speak, and all guardrails.
+
+    Where what stands above a result changes its clicks by more than the interval allows for, no reading by document and rank
+    is right: then plain A/B traffic speaks, if there is enough of it.
+    """
+    checks = guardrails(analysis, tallies, nanoseconds)
+    lowest = analysis.ladder.rungs[0]
+    if lowest.speaks and any(check.name == COMPANY and check.status == "fail" for check in checks):
+        return speaking(analysis, lowest), checks
+    return analysis, checks
+
+
+def _reading(ladder: Ladder, rung: Rung) -> Reading:
+    tests = [test.text for test in ladder.tests if test.upper == rung.name]
+    waits = f"Waits for: {rung.missing}." if rung.missing else ""
+    return Reading(
+        name=rung.name,
+        assumes=rung.assumes,
+        delta=float("nan") if rung.estimate is None else rung.estimate.delta,
+        interval=rung.interval,
+        contradicted=bool(ladder.contradictions(rung)),
+        hidden=ladder.hidden(rung),
+        text=" ".join([waits, *tests]).strip(),
     )
 
 
@@ -68,7 +122,8 @@ def _part(version: ConfigVersion, analysis: Analysis) -> Part:
 
 def verdict(analysis: Analysis, checks: tuple[Guardrail, ...] = ()) -> str:
     """One sentence."""
-    failed = [check.name for check in checks if check.status == "fail"]
+    # Where the click model fails, what assumes less speaks: that is no reason not to trust it.
+    failed = [check.name for check in checks if check.status == "fail" and check.name not in MODEL]
     said = _said(analysis)
     return f"Not to be trusted while a guardrail fails ({', '.join(failed)}): {said}" if failed else said
 
@@ -82,24 +137,45 @@ def _said(analysis: Analysis) -> str:
         ask = " Do events arrive, with the impression's id?" if len(analysis.log) >= 100 else ""
         return f"No clicks yet after {len(analysis.log):,} impressions.{ask}"
     if not np.isfinite(low):
-        return f"Too early to say after {len(analysis.log):,} impressions and {analysis.clicks:,} clicks."
-    told = (
-        f"{analysis.delta:+.4f} clicks per impression, {analysis.config.level:.0%} interval {low:+.4f} to {high:+.4f}"
-    )
-    if low > 0:
-        return f"A gets more clicks than B: {told}."
-    if high < 0:
-        return f"B gets more clicks than A: {told}."
+        waits = {rung.missing for rung in analysis.ladder.rungs if rung.missing and len(analysis.log) >= 1000}
+        early = f"Too early to say after {len(analysis.log):,} impressions and {analysis.clicks:,} clicks."
+        return f"{early} Waits for {'; '.join(sorted(waits))}." if waits else early
+    delta = analysis.drift.after if analysis.changed else analysis.delta
+    told = f"{delta:+.4f} clicks per impression, {analysis.config.level:.0%} interval {analysis.interval}"
+    assert analysis.rung is not None
+    if len(analysis.ladder.rungs) > 1:
+        told += f" ({analysis.rung.name} reading)"
+    if not analysis.decides:
+        return f"No winner is named, because nothing tests how people click: {told}."
+    hidden = analysis.ladder.hidden(analysis.rung)
+    if hidden > 0:
+        told += f"; a difference below {hidden:.4f} could be due to how people click"
+    if analysis.changed:
+        told += f"; {analysis.drift.text} Over all of the trial: {analysis.delta:+.4f}"
+    elif analysis.drift.status == "warn":
+        told += f"; {analysis.drift.text}"
+    if analysis.winner:
+        better, other = ("A", "B") if analysis.winner > 0 else ("B", "A")
+        return f"{better} gets more clicks than {other}: {told}{_since(analysis)}."
     if smallest is not None and -smallest < low and high < smallest:
         return f"A and B differ by less than {smallest:g}: {told}."
     return f"Neither is ahead yet: {told}."
 
 
+def _since(analysis: Analysis) -> str:
+    """When it was decided, where the interval of today no longer says so."""
+    band = analysis.band
+    if band is None or analysis.changed or (withdrawn := band.withdrawn_at(0)) is None:
+        return ""
+    decided = f"decided after {band.decided_at(0):,} units"
+    return f"; {decided}, and 0 is inside again since {withdrawn:,}, by chance as far as can be told"
+
+
 def contributors(analysis: Analysis) -> tuple[Contributor, ...]:
     """Queries by how far they moved the estimate."""
-    log = analysis.log
-    if not len(log):
+    if analysis.rung is None:
         return ()
+    log = analysis.log.take(analysis.rung.rows)
     query, size = log.query[log.design], len(log.queries)
     moved = weighted_counts(query, analysis.estimate.x, size) / len(log)
     impressions = np.bincount(query, minlength=size)

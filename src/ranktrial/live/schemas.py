@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,12 +17,13 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ranktrial.charts.live_page import write_report
+from ranktrial.inference.rules import Rules
 from ranktrial.interval import Interval
 from ranktrial.methods import Beliefs, LogOpt, Method, parse_method
 from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.users import rank_decay
 
-Status = Literal["pass", "warn", "fail"]
+Status = Literal["pass", "warn", "fail", "unknown"]
 LONGEST_TEXT = 1000  # characters of a document's id, and of a query or a unit that comes in over HTTP
 LATEST_TIME = 1e11  # seconds since 1970: beyond it they are milliseconds
 LONGEST_LIST = 1000  # ids of one ranker that come in over HTTP
@@ -53,9 +55,13 @@ class TrialConfig(_Frozen):
         level: Of the interval.
         eta: Position bias to start from, 1 / rank^eta,
         theta: or rank by rank. A method with ``bias="known"`` takes it as known.
-        unit: What ``unit`` names in ``rank``: "impression" if every one is independent, "user" if a unit gives several.
         smallest: The smallest difference that matters, in clicks per impression.
+        tightest_at: The number of units (impressions, unless ``unit`` is "user") at which the confidence sequence is tightest,
+            as ``plan`` says. By default where it finds ``smallest`` soonest, and 10,000 without one.
         click_window: Seconds after an impression in which a click counts.
+        view_window: Seconds after an impression in which the same search again is a retry; later it is another view of the
+            impression, and clicks on that do not count.
+        rules: The most that a unit may do before reports leave it out; none by default.
         seed: For a trial that must repeat exactly (tests, demonstrations): the secret is made from it.
     """
 
@@ -66,9 +72,11 @@ class TrialConfig(_Frozen):
     level: float = Field(0.95, gt=0.5, lt=1)
     eta: float = Field(1.0, ge=0, le=100)
     theta: tuple[float, ...] | None = None
-    unit: Literal["impression", "user"] = "impression"
     smallest: float | None = Field(None, gt=0)
+    tightest_at: float | None = Field(None, ge=1)
     click_window: float = Field(86_400.0, gt=0)
+    view_window: float = Field(30.0, ge=0)
+    rules: Rules = Rules()
     seed: int | None = Field(None, ge=0)
 
     @field_validator("method", mode="before")
@@ -90,8 +98,11 @@ class TrialConfig(_Frozen):
 
     @classmethod
     def stored(cls, text: str) -> TrialConfig:
-        """As it stands in a store. Before version 0.2 options that are now a method's stood beside it."""
+        """As it stands in a store. Before version 0.2 options that are now a method's stood beside it, and ``unit`` chose
+        between errors over impressions and over units: they are over units now.
+        """
         told = json.loads(text)
+        told.pop("unit", None)
         options = {name: told.pop(name) for name in ("floor", "holdback", "schedule", "refit") if name in told}
         if options and told["method"].startswith("LogOpt("):
             refit = options.pop("refit", True)
@@ -135,13 +146,25 @@ class RankResponse(_Frozen):
 
 
 class ClickEvent(_Frozen):
-    """A click on a document of an impression; ``time`` in seconds since 1970, now by default; ``event_id`` as you like it."""
+    """A click on a document of an impression; ``time`` in seconds since 1970, now by default; ``event_id`` as you like it.
+
+    ``position`` is where the visitor saw it, from 1: compared with what was drawn, and used for nothing else.
+    """
 
     id: str = Field(max_length=LONGEST_TEXT)
     document: Id
+    position: int | None = Field(None, ge=1, strict=True)
     time: float | None = Field(
         None, allow_inf_nan=False, lt=LATEST_TIME, description="seconds since 1970, not milliseconds"
     )
+    event_id: str | None = Field(None, max_length=LONGEST_TEXT)
+
+
+class SeenEvent(_Frozen):
+    """What the page of an impression really displayed, from the top: compared with what was drawn."""
+
+    id: str = Field(max_length=LONGEST_TEXT)
+    seen: list[Id] = Field(max_length=LONGEST_LIST)
     event_id: str | None = Field(None, max_length=LONGEST_TEXT)
 
 
@@ -150,9 +173,9 @@ class Guardrail(_Frozen):
 
     Attributes:
         name: What is checked.
-        status: pass, warn or fail.
-        value: The number it rests on; nan when there is nothing to go by yet.
-        text: What it means, in a sentence.
+        status: pass, warn or fail; unknown where it cannot be checked.
+        value: The number it rests on; nan where there is none.
+        text: What it means, in a sentence; where it is unknown, what it would take.
     """
 
     name: str
@@ -215,6 +238,28 @@ class Contributor(_Frozen):
     contribution: float
 
 
+class Reading(_Frozen):
+    """A rung of the ladder of assumptions: what the log says with these.
+
+    Attributes:
+        name: "A/B", "direct" or "position-based".
+        assumes: In a few words.
+        delta: What it says; nan if it cannot say anything yet.
+        interval: At any time; all readings hold together at the level of the configuration.
+        contradicted: Whether a reading with fewer assumptions contradicts it.
+        hidden: A bias of this size from how people click could be there unseen.
+        text: What it waits for, or what tests it.
+    """
+
+    name: str
+    assumes: str
+    delta: float
+    interval: Interval
+    contradicted: bool
+    hidden: float
+    text: str
+
+
 class Part(_Frozen):
     """The result of one version of the configuration."""
 
@@ -227,6 +272,59 @@ class Part(_Frozen):
     verdict: str
 
 
+class Everyone(_Frozen):
+    """What rules and exclusions left out of a report, and the result with everyone in.
+
+    Attributes:
+        units: How many units were left out, by why.
+        without: Impressions that were left out with them.
+        delta: With everyone in.
+        interval: The same.
+        verdict: The same.
+        text: All this in a sentence.
+    """
+
+    units: dict[str, int]
+    without: int
+    delta: float
+    interval: Interval
+    verdict: str
+    text: str
+
+
+class HistoryEntry(_Frozen):
+    """Something that people did to a trial that runs.
+
+    Attributes:
+        time: Seconds since 1970.
+        what: "excluded" or "included".
+        unit: As reports name it: units are stored as keyed hashes.
+        reason: Why.
+    """
+
+    time: float
+    what: Literal["excluded", "included"]
+    unit: str
+    reason: str
+
+    def __str__(self) -> str:
+        when = datetime.fromtimestamp(self.time, UTC)
+        return f"{when:%Y-%m-%d %H:%M} UTC: {self.what} {self.unit}: {self.reason}"
+
+
+class Exclusion(_Frozen):
+    """A unit to exclude or to include again, by the name it has in ``rank`` or in a report (``#`` and 16 digits), and why."""
+
+    unit: Id
+    reason: str = Field(min_length=1, max_length=LONGEST_TEXT)
+
+
+class History(_Frozen):
+    """A trial's history, in order of time."""
+
+    history: tuple[HistoryEntry, ...]
+
+
 class Report(_Frozen):
     """What a trial says.
 
@@ -236,6 +334,8 @@ class Report(_Frozen):
         delta: CTR(A) - CTR(B) in clicks per impression; nan before the first impression.
         interval: Holds at all times at once, at the level of the configuration.
         verdict: One sentence.
+        reading: The reading that delta, interval and verdict are of; None if none can say anything yet.
+        readings: All of them, those with fewest assumptions first.
         impressions: That the estimate rests on.
         clicks: That count.
         ctr: Clicks per impression on what was shown.
@@ -247,6 +347,8 @@ class Report(_Frozen):
         tallies: What was left out, and how often.
         parts: Every version by itself; they are never pooled.
         stopped: Whether the trial has ended.
+        everyone: The result without rules and exclusions, where they left something out.
+        history: Which units were excluded or included, when and why.
     """
 
     trial: str
@@ -255,6 +357,8 @@ class Report(_Frozen):
     interval: Interval
     level: float
     verdict: str
+    reading: str | None
+    readings: tuple[Reading, ...]
     impressions: int
     clicks: int
     ctr: float
@@ -266,6 +370,8 @@ class Report(_Frozen):
     tallies: dict[str, int]
     parts: tuple[Part, ...]
     stopped: bool
+    everyone: Everyone | None = None
+    history: tuple[HistoryEntry, ...] = ()
 
     def to_html(self, file: str | Path) -> Path:
         """Write the report as one HTML file that needs no network."""
@@ -277,8 +383,18 @@ class Report(_Frozen):
         earlier = [part for part in self.parts if part.version < self.version]
         return ", ".join(f"version {part.version} had {part.impressions:,} impressions" for part in earlier)
 
+    @property
+    def notes(self) -> list[str]:
+        """What was left out on purpose, a line each."""
+        return [*([self.everyone.text] if self.everyone else []), *map(str, self.history)]
+
     def __str__(self) -> str:
         width = max((len(g.name) for g in self.guardrails), default=0)
-        rows = [f"  {g.status:4}  {g.name:{width}}  {g.text}" for g in self.guardrails]
+        rows = [f"  {g.status:7}  {g.name:{width}}  {g.text}" for g in self.guardrails]
         version = "; ".join(filter(None, [f"version {self.version}", self.before]))
-        return "\n".join([f"{self.trial} ({version}): {self.verdict}", self.forecast.text, *rows])
+        readings = [
+            f"  {one.name:14}  {one.delta:+.4f}  {one.interval}" for one in self.readings if len(self.readings) > 1
+        ]
+        return "\n".join(
+            [f"{self.trial} ({version}): {self.verdict}", self.forecast.text, *readings, *self.notes, *rows]
+        )

@@ -7,6 +7,7 @@ checked without looking anything up, and cannot be forged.
 from __future__ import annotations
 
 import hmac
+import re
 from base64 import urlsafe_b64encode
 from binascii import a2b_base64
 from collections.abc import Iterable, Sequence
@@ -17,13 +18,15 @@ from typing import NamedTuple
 KEY_BYTES = 10
 MAC_BYTES = 6
 FALLBACK = bytes(KEY_BYTES)  # the key of every impression that showed A because of a fault: nothing was drawn
+LATER_VIEW = 2**32 - 1  # instead of a second: of an impression that is shown once more
 _BODY = Struct(f">II{KEY_BYTES}s")
 _DRAW = Struct(">Q")
+_UNIT_NAME = re.compile("#[0-9a-f]{16}")
 _FROM_URL = bytes.maketrans(b"-_", b"+/")
 
 
 class Token(NamedTuple):
-    """What an impression's id says: version of the configuration, second of the impression, key."""
+    """What an impression's id says: version of the configuration, second of the impression (or LATER_VIEW), key."""
 
     version: int
     second: int
@@ -78,6 +81,18 @@ def impression_key(secret: bytes, version: int, unit: str, query: str, lists: by
 def unit_number(secret: bytes, unit: str) -> int:
     """A unit's number, which tells units apart and does not tell who they are."""
     return int.from_bytes(blake2b(unit.encode(), digest_size=8, key=secret).digest(), "big", signed=True)
+
+
+def unit_name(number: int) -> str:
+    """A unit as reports name it: ``#`` and its number in 16 hexadecimal digits."""
+    return f"#{number % 2**64:016x}"
+
+
+def named_unit(secret: bytes, name: str) -> int:
+    """The number of the unit that people mean: by the name it has in ``rank``, or in reports."""
+    if not _UNIT_NAME.fullmatch(name):
+        return unit_number(secret, name)
+    return int.from_bytes(bytes.fromhex(name[1:]), "big", signed=True)
 
 
 def lists_digest(a: Sequence[str], b: Sequence[str]) -> bytes:

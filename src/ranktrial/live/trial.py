@@ -9,25 +9,36 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from ranktrial import checks
-from ranktrial.inference.log import Log
+from ranktrial.inference import LeftOut, Log, apply_rules
+from ranktrial.live import tokens
 from ranktrial.live.analysis import Analysis, analyse
-from ranktrial.live.clicks import Clicked, ClickJudge
+from ranktrial.live.clicks import Clicked, ClickJudge, SeenOutcome
 from ranktrial.live.designs import warm_up
 from ranktrial.live.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
 from ranktrial.live.log_reader import LogReader
 from ranktrial.live.reports import make_report
-from ranktrial.live.schemas import Report, TrialConfig
-from ranktrial.live.stores.base import ALL_TRIALS, Bias, Click, Clicks, ConfigVersion, Store, StoreError
+from ranktrial.live.schemas import HistoryEntry, Report, TrialConfig
+from ranktrial.live.stores.base import ALL_TRIALS, Bias, Click, Clicks, ConfigVersion, HistoryRow, Store, StoreError
 from ranktrial.live.stores.sqlite import SQLiteStore
 from ranktrial.methods import Method
 
 OPTIONS = ("background", "timeout", "clock", "cache_size", "own_store")  # that ``create`` hands on to the trial
+
+
+class _Analysed(NamedTuple):
+    """The analysis of a version, what it was made from, and what rules and exclusions left out with the analysis of all."""
+
+    log: Log
+    bias: Bias | None
+    excluded: frozenset[int]
+    analysis: Analysis
+    whole: tuple[LeftOut, Analysis] | None
 
 
 class Trial:
@@ -77,7 +88,7 @@ class Trial:
         self._configs = {one.id: TrialConfig.stored(one.config) for one in store.versions(self.name)}
         self._version = _pick(store.versions(self.name), version, self.name)
         self.config = self._configs[self._version.id]
-        self._timeout, self._own_store = timeout, own_store
+        self._timeout, self._own_store, self._clock = timeout, own_store, clock
         self._draws = Draws(
             store,
             self._version.id,
@@ -91,7 +102,7 @@ class Trial:
         self._judge = ClickJudge(self._draws, self._configs, clock)
         self._readers: dict[int, LogReader] = {}
         self._reading = threading.Lock()
-        self._analyses: dict[int, tuple[Log, Bias | None, Analysis]] = {}
+        self._analyses: dict[int, _Analysed] = {}
         self._seen = (0, 0)  # impressions of this version, and the row up to which they are counted
         warm_up()
         self._closing = threading.Event()
@@ -187,7 +198,8 @@ class Trial:
     ) -> Shown:
         """What to show for a query, given both rankers' lists of ids; never raises.
 
-        The same unit, query and lists give the same answer, so a retry repeats it and a later page continues it.
+        The same unit, query and lists give the same ranking, so a retry repeats it and a later page continues it. Asked for
+        again later than ``view_window`` it is another view, with an id of its own: clicks on that do not count.
 
         Args:
             query: What was searched for.
@@ -239,7 +251,9 @@ class Trial:
 
     # --- clicks -------------------------------------------------------------------------------------------------------
 
-    def click(self, id: str, document: str, *, time: float | None = None, wait: bool = True) -> Clicked:
+    def click(
+        self, id: str, document: str, *, time: float | None = None, position: int | None = None, wait: bool = True
+    ) -> Clicked:
         """Take a click on a document of an impression: as often, as late and in any order as they come.
 
         Returns when it is on the disk (unless ``wait=False``: then ``stored`` tells), and raises if it could not be stored.
@@ -248,23 +262,35 @@ class Trial:
             id: Of the impression, from ``Shown.id``.
             document: Id of the document.
             time: Seconds since 1970, now by default.
+            position: Where the visitor saw it, from 1: compared with the drawn rank, and used for nothing else.
             wait: Until it is on the disk.
         """
-        outcome, row, rank = self._judge.judge(id, document, time)
+        outcome, row, rank = self._judge.judge(id, document, time, position)
         clicked = Clicked(outcome, DONE if row is None else self.store.put(row), rank)
         if wait:
             clicked.stored.result()
         return clicked
 
-    def clicks(self, many: Iterable[tuple[str, str, float | None]]) -> list[Clicked]:
-        """Take many clicks (id, document, time) at once, without waiting: those of a version are stored together."""
-        judged = [self._judge.judge(id, document, time) for id, document, time in many]
+    def clicks(self, many: Iterable[tuple[str, str, float | None, int | None]]) -> list[Clicked]:
+        """Take many clicks (id, document, time, position) at once, without waiting: those of a version are stored together."""
+        judged = [self._judge.judge(*click) for click in many]
         rows: dict[int, list[Click]] = {}
         for _, row, _ in judged:
             if row is not None:
                 rows.setdefault(row.version, []).append(row)
         stored = {version: self.store.put(Clicks(version, tuple(some))) for version, some in rows.items()}
         return [Clicked(outcome, DONE if row is None else stored[row.version], rank) for outcome, row, rank in judged]
+
+    def seen(self, id: str, documents: Sequence[str]) -> SeenOutcome:
+        """Compare what a page really displayed with what was drawn for it.
+
+        The report tells how many pages were not as drawn. Ranks from k on, which count for nothing, are not compared.
+
+        Args:
+            id: Of the impression, from ``Shown.id``.
+            documents: Ids of the results of the first page as they were displayed, from the top; no more than were looked at.
+        """
+        return self._judge.seen(id, documents)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -286,21 +312,72 @@ class Trial:
         """What the trial says so far, from everything that is stored."""
         self.store.flush(60.0)
         versions = [one for one in self.store.versions(self.name) if one.number <= self._version.number]
-        analyses = {one: self._analysis(one) for one in versions}
-        tallies = self.store.tallies(self._version.id) + self.store.tallies(ALL_TRIALS)
-        return make_report(self.name, analyses, tallies, self.stopped, tuple(self._draws.nanoseconds))
+        analysed = {one: self._analysed(one) for one in versions}
+        return make_report(
+            self.name,
+            {one: each.analysis for one, each in analysed.items()},
+            self.store.tallies(self._version.id) + self.store.tallies(ALL_TRIALS),
+            self.stopped,
+            tuple(self._draws.nanoseconds),
+            analysed[versions[-1]].whole,
+            self.history(),
+        )
 
     def _analysis(self, version: ConfigVersion) -> Analysis:
-        """The analysis of a version; the last one again if nothing has been added to its log since."""
+        """The analysis of a version, without what rules and exclusions leave out."""
+        return self._analysed(version).analysis
+
+    def _analysed(self, version: ConfigVersion) -> _Analysed:
+        """The analysis of a version; the last one again if nothing has changed since."""
         log, config = self.log(version.number), self._configs[version.id]
         biases = self.store.biases(version.id)
-        bias = biases[-1] if biases else None
+        bias, excluded = biases[-1] if biases else None, self._excluded()
         known = self._analyses.get(version.id)
-        if known is None or known[0] is not log or known[1] != bias:
+        if known is None or known.log is not log or (known.bias, known.excluded) != (bias, excluded):
             beliefs = config.first_beliefs if bias is None else bias.beliefs
-            known = log, bias, analyse(log, config, beliefs)
-            self._analyses[version.id] = known
-        return known[2]
+            kept, left_out = apply_rules(log, config.rules, excluded)
+            analysis = analyse(kept, config, beliefs)
+            # Of earlier versions only the result is told, without what was left out.
+            both = left_out and version.id == self._version.id
+            whole = (left_out, analyse(log, config, beliefs)) if both else None
+            known = self._analyses[version.id] = _Analysed(log, bias, excluded, analysis, whole)
+        return known
+
+    # --- units that are left out ------------------------------------------------------------------------------------------
+
+    def exclude(self, unit: str, reason: str) -> HistoryEntry:
+        """Leave a unit out of everything that is analysed from now on, in all versions; ``include`` takes that back.
+
+        Its impressions stay in the store, and reports tell the result with them too. Nothing that decides about it may look at
+        which ranker gains.
+
+        Args:
+            unit: By the name it has in ``rank``, or as a report names it: ``#`` and 16 digits.
+            reason: Kept in the history, which every report shows.
+        """
+        return self._add_history("excluded", unit, reason)
+
+    def include(self, unit: str, reason: str) -> HistoryEntry:
+        """Take a unit back in that was excluded."""
+        return self._add_history("included", unit, reason)
+
+    def history(self) -> list[HistoryEntry]:
+        """Which units were excluded or included, when and why, in that order."""
+        return list(map(_entry, self.store.history(self.name)))
+
+    def _add_history(self, what: str, unit: str, reason: str) -> HistoryEntry:
+        for name, text in (("unit", unit), ("reason", reason)):
+            if type(text) is not str or not text:
+                raise ValueError(f"{name} is {text!r}, must be text, and not empty")
+        number = tokens.named_unit(self._draws.secret, unit)
+        self.store.add_history(self.name, int(self._clock() * 1e6), what, number, reason)
+        return self.history()[-1]
+
+    def _excluded(self) -> frozenset[int]:
+        last = {row.unit: row.what for row in self.store.history(self.name)}
+        return frozenset(unit for unit, what in last.items() if what == "excluded")
+
+    # --- learning -----------------------------------------------------------------------------------------------------------
 
     def update(self) -> Bias:
         """Refit position bias to all clicks so far and refresh the design with it; the old one stays if they cannot tell."""
@@ -310,8 +387,9 @@ class Trial:
     def _update(self, at: int | None) -> Bias:
         beliefs, method = self._draws.bias.beliefs, self.config.comparison
         if method.adapts:
-            log = self.log()
-            beliefs, impressions = method.learn(log.parts()[0], log.shows, beliefs), len(log)
+            whole = self.log()
+            log, _ = apply_rules(whole, self.config.rules, self._excluded())
+            beliefs, impressions = method.learn(log.parts()[0], log.shows, beliefs), len(whole)
         else:
             impressions = self.store.count(self._version.id, 0).impressions
         self.store.add_bias(self._version.id, impressions if at is None else at, beliefs)
@@ -382,6 +460,11 @@ def _check_options(*, timeout: float = 0, clock: object = time.time, cache_size:
     checks.whole("cache_size", cache_size, 0, sys.maxsize)
     if not callable(clock):
         raise TypeError(f"clock is {clock!r}, must be a function that returns seconds since 1970")
+
+
+def _entry(row: HistoryRow) -> HistoryEntry:
+    told = {"time": row.time / 1e6, "what": row.what, "unit": tokens.unit_name(row.unit), "reason": row.reason}
+    return HistoryEntry.model_validate(told)
 
 
 def _latest(store: Store, name: str) -> ConfigVersion | None:

@@ -3,26 +3,35 @@
 The paper's value is x = (1[A]/P(A) - 1[B]/P(B)) * clicks, unbiased for Delta. The difference in means uses the same
 impressions and has two to three times less variance: it does not pay for the clicks both rankers get anyway. Adjusted for
 the query (``inference.ab``) it does not pay for what queries differ in either, where they come often enough.
+
+Where both lists of every search are logged, the same impressions can also be valued by the click model, as ``LogOpt`` values
+its own: a click on a document that both rankers show tells little, one on a document that they place apart tells much. That
+takes several times fewer impressions than the difference in means, with nothing on the page but the two lists.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray
+from ranktrial.methods.adaptive import BIAS, run_in_stages
 from ranktrial.methods.base import Method
-from ranktrial.methods.beliefs import Beliefs
+from ranktrial.methods.beliefs import Beliefs, learnt
+from ranktrial.methods.click_model import ESTIMATES, ROBUST, SCHEDULE, SimulatedTrial, expected_beliefs, valued
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.trajectory import Trajectory, draw_counts
+from ranktrial.position_bias import Counts
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings._kernels import credit_distribution, linear_moments
 from ranktrial.rankings.lists import check_user, user_arrays
 from ranktrial.seeds import Seed
 from ranktrial.users import User
+
+BY_CLICKS = ("weighted", "means", "adjusted")  # estimates that need no click model
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,29 +42,62 @@ class AB(Method):
         split: P(A), the share of impressions shown ranker A.
         estimate: "weighted" is the paper's x; "means" the difference of the two arms' mean clicks; "adjusted" the same query by
             query. Adjusting needs the query of every impression: it works on logs and in live trials, and is not simulated.
+            "rank-aware" (and "doubly-robust", "constant", "ips") values clicks by the click model, as ``LogOpt`` does.
+        bias: For estimates by the click model: position bias "estimated" from the clicks on the way, or "known".
+        schedule: For these: after how many impressions bias and relevance are fitted anew; what is shown stays the same.
 
     >>> from ranktrial.users import position_based
     >>> pair, user = Pair.from_lists(["ab"], ["ba"], k=2), position_based([0.5, 0.25], [1.0, 0.5])
     >>> AB().moments(pair, user).mean, pair.delta(user)
     (0.125, 0.125)
+    >>> pair = pair.knowing(theta=[1.0, 0.5])
+    >>> [round(AB(estimate=name).moments(pair, user).variance, 2) for name in ("weighted", "means", "rank-aware")]
+    [2.73, 1.47, 0.16]
     """
 
     split: float = 0.5
     estimate: str = "weighted"
+    bias: str = "estimated"
+    schedule: tuple[int, ...] = SCHEDULE
 
     tends_to_delta = True
-    zero_on_identical = False
     runs_live = True
-    options_of_role = ("estimate",)
+    options_of_role = ("estimate", "bias")
+    relevance = "constant"  # what is shown assumes nothing of it
 
     def __post_init__(self) -> None:
         checks.between("split", self.split, 0, 1, open_ends=True)
-        checks.one_of("estimate", self.estimate, ("weighted", "means", "adjusted"))
+        checks.one_of("estimate", self.estimate, (*BY_CLICKS, *ESTIMATES))
+        checks.one_of("bias", self.bias, BIAS)
+        object.__setattr__(self, "schedule", checks.schedule(self.schedule))
+        for name, value in (("bias", "estimated"), ("schedule", SCHEDULE)):
+            if not self.needs_position_bias and getattr(self, name) != value:
+                raise ValueError(f'{name} belongs to {", ".join(ESTIMATES)}, not to estimate="{self.estimate}"')
 
-    def displays(self, pair: Pair) -> Displays:
-        mixture = Mixture.of_tables([pair.top_a, pair.top_b], self.plain_shares, pair.n_documents, plain=True)
+    def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:
+        """The two lists, whatever is believed."""
+        return Mixture.of_tables([pair.top_a, pair.top_b], self.plain_shares, pair.n_documents, plain=True)
+
+    def displays(self, pair: Pair, beliefs: Beliefs | None = None) -> Displays:
+        """By the click model, before any click and as if position bias were known, unless beliefs say otherwise."""
+        mixture = self.policy(pair)
+        if self.needs_position_bias:
+            known = Beliefs(pair.known_theta) if beliefs is None else beliefs
+            return valued(pair, mixture, known.theta, known.relevance, estimate=self.estimate)
         per_click = np.tile([1 / self.split, -1 / (1 - self.split)], pair.n_queries)
         return Displays(mixture, Linear(np.repeat(per_click[:, None], pair.k, axis=1)))
+
+    def planned_displays(self, pair: Pair, user: User) -> Displays:
+        return self.displays(pair, expected_beliefs(pair, user) if self.needs_position_bias else None)
+
+    def planned_moments(self, pair: Pair, user: User) -> Moments:
+        return self.planned_displays(pair, user).moments(user) if self.needs_position_bias else self.moments(pair, user)
+
+    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> SimulatedTrial:
+        return SimulatedTrial(self, pair, user, theta, seed)
+
+    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs) -> Beliefs:
+        return learnt(parts, shows, beliefs, bias=self.bias)
 
     def query_policy(self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs) -> tuple[DocumentArray, FloatArray]:
         table = np.full((2, len(beliefs.theta)), NO_DOCUMENT, np.int32)
@@ -70,7 +112,7 @@ class AB(Method):
         "adjusted" is what A/B can do at best: where a query comes many times, what queries differ in costs it nothing.
         """
         weighted = super().moments(pair, user)
-        if self.estimate == "weighted":
+        if self.averages_impressions:
             return weighted
         variance, clicks = 0.0, []
         for table, share in zip((pair.top_a, pair.top_b), self.plain_shares):
@@ -85,6 +127,8 @@ class AB(Method):
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
+        if self.needs_position_bias:
+            return run_in_stages(self, pair, user, checkpoints, seed=seed).trajectory
         if self.estimate == "adjusted":
             raise NotImplementedError(f"{self} needs the query of every impression: estimate a Log.simulated instead")
         if shortcut or self.estimate == "means":
@@ -119,7 +163,7 @@ class AB(Method):
         return Trajectory(points, estimate, estimate**2 + spread, ctr)
 
     def swapped(self) -> AB:
-        return AB(1 - self.split, self.estimate)
+        return replace(self, split=1 - self.split)
 
     @property
     def estimator(self) -> str:
@@ -130,11 +174,37 @@ class AB(Method):
         return self.split, 1 - self.split
 
     @property
+    def needs_position_bias(self) -> bool:
+        return self.estimate in ESTIMATES
+
+    @property
+    def learns_position_bias(self) -> bool:
+        return self.needs_position_bias and self.bias == "estimated"
+
+    @property
+    def learns_at(self) -> tuple[int, ...]:
+        return self.schedule if self.needs_position_bias else ()
+
+    @property
+    def zero_on_identical(self) -> bool:
+        return self.needs_position_bias
+
+    @property
+    def lists_displays(self) -> bool:
+        return not self.learns_at
+
+    @property
+    def has_exact_limit(self) -> bool:
+        return not self.learns_at
+
+    @property
     def averages_impressions(self) -> bool:
-        return self.estimate == "weighted"
+        return self.estimate not in ("means", "adjusted")
 
     @property
     def role(self) -> str | None:
+        if self.estimate in ROBUST:
+            return f"ab-{self.estimate}-{self.bias}"
         return {"weighted": "ab", "means": "ab-means"}.get(self.estimate)
 
 

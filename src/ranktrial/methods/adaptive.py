@@ -49,6 +49,42 @@ class AdaptiveRun:
     versions: tuple[Any, ...]
 
 
+class Staged(Protocol):
+    """A method whose simulated runs come in stages."""
+
+    @property
+    def bias(self) -> str: ...
+    @property
+    def schedule(self) -> tuple[int, ...]: ...
+    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> Stages:
+        """A run that begins with this position bias."""
+        ...
+
+
+def run_in_stages(
+    method: Staged,
+    pair: Pair,
+    user: User,
+    checkpoints: ArrayLike,
+    *,
+    seed: Seed,
+    progress: Callable[[int, int], None] | None = None,
+) -> AdaptiveRun:
+    """The loop: a version of what is shown before the first impression, and another at each point of the schedule."""
+    check_user(user, pair.k, pair.n_documents)
+    points = checks.checkpoints(checkpoints)
+    stages = method.stages(pair, user, pair.known_theta if method.bias == "known" else first_theta(pair.k), seed=seed)
+    turns = [n for n in method.schedule if n < points[-1]]
+    rows: list[tuple[float, float, float]] = []
+    for begin, end in zip([0, *turns], [*turns, int(points[-1])]):
+        stages.next_version()
+        rows += stages.show(begin, end, points[(points > begin) & (points <= end)])
+        if progress is not None:
+            progress(end, int(points[-1]))
+    estimate, mean_square, ctr = np.array(rows).T
+    return AdaptiveRun(Trajectory(points, estimate, mean_square, ctr), tuple(stages.versions))
+
+
 @dataclass(frozen=True, repr=False)
 class Adaptive(Method, abstract=True):
     """A method with position bias known or estimated that learns at the points of a schedule."""
@@ -79,18 +115,7 @@ class Adaptive(Method, abstract=True):
         progress: Callable[[int, int], None] | None = None,
     ) -> AdaptiveRun:
         """Simulate, keeping what was fitted and shown at each version."""
-        check_user(user, pair.k, pair.n_documents)
-        points = checks.checkpoints(checkpoints)
-        stages = self.stages(pair, user, pair.known_theta if self.bias == "known" else first_theta(pair.k), seed=seed)
-        turns = [n for n in self.schedule if n < points[-1]]
-        rows: list[tuple[float, float, float]] = []
-        for begin, end in zip([0, *turns], [*turns, int(points[-1])]):
-            stages.next_version()
-            rows += stages.show(begin, end, points[(points > begin) & (points <= end)])
-            if progress is not None:
-                progress(end, int(points[-1]))
-        estimate, mean_square, ctr = np.array(rows).T
-        return AdaptiveRun(Trajectory(points, estimate, mean_square, ctr), tuple(stages.versions))
+        return run_in_stages(self, pair, user, checkpoints, seed=seed, progress=progress)
 
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True

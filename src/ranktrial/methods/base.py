@@ -158,7 +158,7 @@ class Method:
 
     @property
     def adapts(self) -> bool:
-        """What is shown changes with the clicks that come in, so exact moments hold for the first impressions only."""
+        """What is shown, or its value, changes with the clicks that come in: exact moments hold for the first impressions."""
         return bool(self.learns_at)
 
     @property
@@ -173,7 +173,7 @@ class Method:
 
     @property
     def learns_at(self) -> tuple[int, ...]:
-        """After how many impressions it learns, and changes what it shows."""
+        """After how many impressions it learns, and may change what it shows."""
         return ()
 
     @property

@@ -359,3 +359,56 @@ def affine_rows(
             lost[i] = given_up
             i += 1
     return largest
+
+
+@nb.njit(cache=True)
+def direct_rows(
+    rows: Any,
+    design: Any,
+    slot_offsets: Any,
+    row_offsets: Any,
+    rankings: Any,
+    weights: Any,
+    placement: Any,
+    rank_a: Any,
+    rank_b: Any,
+    guess: Any,
+    theta: Any,
+    base: Any,
+    values: Any,
+) -> Any:
+    """As ``affine_rows``, with (1[rank in A] - 1[rank in B]) / P(slot at that rank) for the weight of a click: no theta."""
+    k = rankings.shape[1]
+    largest = 0.0
+    i = 0
+    while i < rows.shape[0]:
+        d = design[i]
+        start, end = slot_offsets[d], slot_offsets[d + 1]
+        at_a, at_b = np.zeros(end - start), np.zeros(end - start)
+        if placement.shape[0] > 0:
+            for s in range(start, end):
+                at_a[s - start] = placement[s, rank_a[s]] if rank_a[s] < k else 0.0
+                at_b[s - start] = placement[s, rank_b[s]] if rank_b[s] < k else 0.0
+        else:
+            for row in range(row_offsets[d], row_offsets[d + 1]):
+                for r in range(k):
+                    s = rankings[row, r]
+                    if s >= 0:
+                        if rank_a[s] == r:
+                            at_a[s - start] += weights[row]
+                        if rank_b[s] == r:
+                            at_b[s - start] += weights[row]
+        while i < rows.shape[0] and design[i] == d:
+            foreseen = 0.0
+            for r in range(k):
+                s = rankings[rows[i], r]
+                if s >= 0 and rank_a[s] != rank_b[s]:
+                    if rank_a[s] == r:
+                        values[i, r] = 1.0 / at_a[s - start]
+                    elif rank_b[s] == r:
+                        values[i, r] = -1.0 / at_b[s - start]
+                    largest = max(largest, abs(values[i, r]))
+                    foreseen += values[i, r] * theta[r] * guess[s]
+            base[i] = -foreseen
+            i += 1
+    return largest

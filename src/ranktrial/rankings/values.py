@@ -23,7 +23,7 @@ import numpy as np
 
 from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray, IntArray, sum_by_group
-from ranktrial.rankings._kernels import affine_rows
+from ranktrial.rankings._kernels import affine_rows, direct_rows
 from ranktrial.rankings.mixture import Mixture
 from ranktrial.rankings.propensity import require_seen
 
@@ -109,6 +109,7 @@ def value_rows(
     rank_aware: bool,
     clip: float | None = None,
     placement: FloatArray | None = None,
+    direct: tuple[IntArray, IntArray] | None = None,
 ) -> Valued:
     """The second sum of the formula, without the first, for some rows of a table of rankings; no checks.
 
@@ -117,11 +118,18 @@ def value_rows(
         slot_offsets: The candidates of each design, numbered through; lam, guess and rankings speak of these numbers.
         row_offsets: The rankings that each design may show, with their ``weights``.
         placement: P(candidate at rank), where a design's rankings are too many to list.
+        direct: Ranks of the candidates in A's list and in B's, to count clicks at these ranks only, over how often they stand
+            there: right for clicks that depend on document and rank in any way, with more variance.
     """
     if clip is not None and not 0 < clip < np.inf:
         raise ValueError(f"clip is {clip!r}, must be positive and finite (None for no limit)")
     base, lost, values = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((len(rows), rankings.shape[1]))
     exact = np.empty((0, rankings.shape[1])) if placement is None else placement
+    if direct is not None:
+        largest = direct_rows(
+            rows, design, slot_offsets, row_offsets, rankings, weights, exact, *direct, guess, theta, base, values
+        )
+        return Valued(Affine(base, values), float(largest), lost)
     largest = affine_rows(
         rows, design, slot_offsets, row_offsets, rankings, weights, exact, lam, guess, theta, rank_aware,
         np.inf if clip is None else float(clip), base, values, lost,

@@ -14,6 +14,10 @@ SOLID, DASHED, DOTTED, MIXED = DASHES
 ROLES: dict[str, tuple[str, Style]] = {
     "ab": ("A/B, the paper's x", Style(INK, SOLID, "circle")),
     "ab-means": ("A/B, difference in means", Style(INK, DASHED, "square")),
+    "ab-doubly-robust-known": ("A/B, doubly robust, bias known", Style(INK, DOTTED, "triangle-down")),
+    "ab-doubly-robust-estimated": ("A/B, doubly robust, bias estimated", Style(SKY, DOTTED, "triangle-down")),
+    "ab-rank-aware-known": ("A/B, rank-aware, bias known", Style(INK, DOTTED, "diamond")),
+    "ab-rank-aware-estimated": ("A/B, rank-aware, bias estimated", Style(SKY, MIXED, "diamond")),
     "team-draft": ("Team-draft", Style(VERMILLION, SOLID, "triangle-up")),
     "probabilistic": ("Probabilistic", Style(ORANGE, DASHED, "triangle-down")),
     "optimized": ("Optimized", Style(PURPLE, MIXED, "diamond")),

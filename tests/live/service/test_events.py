@@ -71,6 +71,38 @@ def test_ubi_events_are_taken_as_they_are(client: httpx.Client) -> None:
     assert (report["impressions"], report["clicks"]) == (1, 2)  # where a click claims to have been changes nothing
 
 
+def test_positions_are_compared_and_reported(client: httpx.Client) -> None:
+    """In our own events and in UBI's; 120 visitors click on the first result, which half of the events say was the second."""
+    for visitor in range(120):
+        shown = rank(client, f"u{visitor}")
+        own = {**click(shown["id"], shown["ranking"][0]), "position": 1 + visitor % 2}
+        send(client, own if visitor % 4 < 2 else ubi(shown["id"], shown["ranking"][0]))
+    assert send(client, own)[0]["detail"] == "stood at rank 1, the event says 2"
+    report = client.get("/v1/trials/t/report").json()
+    (told,) = [one for one in report["guardrails"] if one["name"] == "the page shows what was drawn"]
+    assert (told["status"], told["value"]) == ("fail", 0.25)
+    assert report["tallies"]["clicks at another rank than drawn"] == 30
+    assert send(client, {**own, "position": 0})[0]["outcome"] == "invalid"
+
+
+def test_pages_that_were_seen_are_compared(client: httpx.Client) -> None:
+    shown = rank(client, "u")
+    top = shown["ranking"][:3]
+    results = send(
+        client,
+        {"id": shown["id"], "seen": top},
+        click(shown["id"], top[0]),
+        {"id": shown["id"], "seen": [*top[1:], top[0]], "event_id": "own-id"},
+        {"id": shown["id"], "seen": top[0]},
+        {"id": shown["id"], "seen": top, "document": top[0]},
+        {"id": "nonsense", "seen": top},
+    )
+    assert [r["outcome"] for r in results] == ["as drawn", "counted", "not as drawn", "invalid", "invalid", "not ours"]
+    assert results[2]["event_id"] == "own-id"
+    report = client.get("/v1/trials/t/report").json()
+    assert (report["impressions"], report["clicks"]) == (1, 1)
+
+
 def test_whole_numbers_are_their_text(client: httpx.Client) -> None:
     shown = client.post("/v1/trials/t/rank", json={"query": "q", "a": ["7", "8"], "b": ["8", "7"], "unit": "u"}).json()
     assert send(client, ubi(shown["id"], 7))[0]["outcome"] == "counted"

@@ -163,7 +163,9 @@ def replayed(
 def outcome(report: Any) -> dict[str, Any]:
     """All it says of the trial, without how fast it was and how often it was told the same."""
     said = report.to_dict()
-    said["guardrails"] = [one for one in said["guardrails"] if one["name"] not in ("latency", "clicks")]
+    retold = ("latency", "clicks", "duplicate clicks", "the page shows what was drawn")
+    said["guardrails"] = [one for one in said["guardrails"] if one["name"] not in retold]
+    said["verdict"] = said["verdict"].removeprefix("Not to be trusted while a guardrail fails (duplicate clicks): ")
     del said["tallies"]
     return dict(said)
 

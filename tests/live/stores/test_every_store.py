@@ -15,6 +15,7 @@ import pytest
 
 from live.stores.kinds import DESIGN, KINDS, Kind, impression, key
 from ranktrial.live.stores.base import (
+    REFUSED,
     Click,
     ClickRow,
     Clicks,
@@ -110,6 +111,25 @@ def test_rows_are_stored_once(store: Store) -> None:
     assert len(list(store.designs(range(1, 10)))) == 1
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_what_an_impression_may_have_of_limited_clicks_is_bounded(store: Store, together: bool) -> None:
+    """Whatever the order; clicks without a limit are always kept."""
+    junk = [Click(key(1), 1, f"junk {number}", False, limit=3) for number in range(100)]
+    others = (Click(key(1), 1, "x", False), Click(key(1), 1, "y", False), Click(key(2), 1, "junk", False, limit=3))
+    for _ in range(2):
+        some = [junk[0], *others[:1], *junk, *others[1:]]
+        for row in [Clicks(1, tuple(some))] if together else some:
+            store.put(row)
+        store.flush()
+    kept = [(row.key, row.document) for row in store.clicks(1, 0)]
+    on_one = [document for of, document in kept if of == key(1)]
+    assert len(on_one) <= 3 + 2
+    assert {"x", "y"} < set(on_one)
+    assert (key(2), "junk") in kept
+    assert store.tallies(1)[REFUSED] + store.tallies(1)["duplicate clicks"] == 2 * 104 - len(kept)
+    assert store.tallies(1)[REFUSED] >= 2 * 97
+
+
 def test_one_key_shown_in_two_ways_is_void(store: Store) -> None:
     store.put(impression(1, place=0))
     store.put(impression(1, place=0))
@@ -199,6 +219,14 @@ def test_tallies_survive_a_store_that_is_down(kind: Kind) -> None:
         store.put(Nothing()).result(60)
     with contextlib.closing(kind.open()) as again:
         assert again.tallies(1) == {"trouble": 2, "failed writes": 1}
+
+
+def test_tallies_that_may_wait_come_with_the_next_row(kind: Kind) -> None:
+    with contextlib.closing(kind.open()) as store, contextlib.closing(kind.open()) as other:
+        store.tally(1, "later", soon=False)
+        assert (store.tallies(1), other.tallies(1)) == ({"later": 1}, {})
+        store.put(impression(1)).result(60)
+        assert other.tallies(1) == {"later": 1}
 
 
 WRITE = """
@@ -292,6 +320,21 @@ def test_trials_are_found_by_name_or_because_there_is_one(store: Store) -> None:
         store.trial(None)
     with pytest.raises(StoreError, match="holds no trial 'socks'; it holds hats, shoes"):
         store.trial("socks")
+
+
+def test_history_is_kept_in_order(store: Store) -> None:
+    entries = [
+        (5, "excluded", -(2**63), "a robot"),
+        (5, "included", 7, "no robot"),
+        (3, "excluded", 7, "a robot \u2013 \U0001f916"),
+    ]
+    for entry in entries:
+        store.add_history("shoes", *entry)
+    store.add_history("hats", 1, "excluded", 1, "why")
+    found = store.history("shoes")
+    assert [row[1:] for row in found] == entries
+    assert [row.id for row in found] == sorted({row.id for row in found})
+    assert store.history("socks") == []
 
 
 def test_versions_have_a_number_in_their_trial_and_an_id_in_the_store(store: Store) -> None:

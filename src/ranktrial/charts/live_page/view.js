@@ -72,7 +72,7 @@ const path = points => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)
 
 function drawBand(place, report, config) {
   const known = report.band.filter(point => point.low != null);
-  const units = config.unit === "user" ? "users" : "impressions";
+  const units = "units";
   if (known.length < 2) {
     place.replaceChildren(make("p", { class: "caption" }, `The first interval comes after 100 ${units} and 20 clicks, on lists that differ.`));
     byId("band-text").textContent = "";
@@ -165,7 +165,7 @@ function contributionBar(value, largest) {
 
 // --- the whole page --------------------------------------------------------------------------------------------------------
 
-const STATUS = { fail: "✕ fail", warn: "! warn", pass: "✓ pass", "not yet": "… not yet" };
+const STATUS = { fail: "✕ fail", warn: "! warn", unknown: "? unknown", pass: "✓ pass" };
 let latest = null;
 
 function figure(name, value, note) {
@@ -187,17 +187,19 @@ function showFigures(report, decimals) {
   byId("progress").hidden = left === 0;
   byId("bar").value = whole > 0 ? Math.min(report.impressions / whole, 1) : 0;
   byId("forecast").textContent = report.forecast.text;
+  const leftOut = [report.everyone?.text, ...(report.history ?? []).map(({ time, what, unit, reason }) =>
+    `${new Date(1000 * time).toISOString().slice(0, 16).replace("T", " ")} UTC: ${what} ${unit}: ${reason}.`)].filter(Boolean);
+  byId("left-out").textContent = leftOut.join(" ");
+  byId("left-out").hidden = leftOut.length === 0;
 }
 
-// What passes without a number has had nothing to go by yet.
-function showGuardrails(all) {
-  const guardrails = all.map(g => g.status === "pass" && g.value == null ? { ...g, status: "not yet" } : g);
+function showGuardrails(guardrails) {
   const order = Object.keys(STATUS);
   const number = status => guardrails.filter(g => g.status === status).length;
   byId("guardrails-text").textContent = order.filter(number).map(status => `${number(status)} ${status}`).join(", ");
   const sorted = [...guardrails].sort((one, two) => order.indexOf(one.status) - order.indexOf(two.status));
   byId("guardrails").replaceChildren(...sorted.map(({ name, status, value, text }) => make("li", {},
-    make("span", { class: `status ${status.replace(" ", "-")}` }, STATUS[status]), make("span", {}, name),
+    make("span", { class: `status ${status}` }, STATUS[status]), make("span", {}, name),
     make("span", { class: "number" }, plain(value)), make("span", { class: "text" }, text))));
 }
 
@@ -208,8 +210,13 @@ function showTables(report, config, decimals) {
     query: c => c.query, "impressions": c => [count(c.impressions)], clicks: c => [count(c.clicks)],
     "part of A − B": c => [signed(c.contribution, fine)], "": c => contributionBar(c.contribution, largest),
   }));
+  const ends = ([low, high]) => low == null ? UNKNOWN : `${signed(low, decimals)} to ${signed(high, decimals)}`;
+  byId("readings").replaceChildren(table(report.readings, {
+    reading: r => `${r.name}${r.name === report.reading ? " (speaks)" : r.contradicted ? " (contradicted)" : ""}`, assumes: r => r.assumes,
+    "A − B": r => [r.delta == null ? UNKNOWN : signed(r.delta, decimals)], interval: r => [ends(r.interval)], "": r => r.text,
+  }));
   byId("band-table").replaceChildren(table(report.band.filter(p => p.low != null), {
-    [config.unit === "user" ? "users" : "impressions"]: p => [count(p.units)], "A − B": p => [signed(p.delta, decimals)],
+    units: p => [count(p.units)], "A − B": p => [signed(p.delta, decimals)],
     low: p => [signed(p.low, decimals)], high: p => [signed(p.high, decimals)],
   }));
   byId("theta-table").replaceChildren(table(report.theta.theta.map((t, i) => [i + 1, t, report.theta.standard_error[i]]), {
@@ -248,7 +255,7 @@ function show(report) {
 }
 
 function thetaText(theta, config) {
-  if (config.method.startsWith("AB(")) return "Not used: an A/B test needs none.";
+  if (latest.readings.length === 1) return "Not used: an A/B test needs none.";
   if (theta.fitted && theta.standard_error.some(error => error > 0)) return "Fitted to the clicks of this trial, with two standard errors.";
   return `${theta.fitted ? "Fitted to earlier clicks." : "Assumed, not fitted."}${theta.note ? ` ${theta.note[0].toUpperCase()}${theta.note.slice(1)}` : ""}`;
 }

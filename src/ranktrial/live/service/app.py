@@ -28,8 +28,16 @@ from starlette.responses import Response
 import ranktrial
 from ranktrial.live.api_keys import KeyFile, Scope
 from ranktrial.live.designs import warm_up
-from ranktrial.live.guardrails import NO_TRIAL
-from ranktrial.live.schemas import ClickEvent, RankRequest, RankResponse, Report, TrialConfig
+from ranktrial.live.schemas import (
+    ClickEvent,
+    Exclusion,
+    History,
+    RankRequest,
+    RankResponse,
+    Report,
+    SeenEvent,
+    TrialConfig,
+)
 from ranktrial.live.service import events as event_batches
 from ranktrial.live.service import problems
 from ranktrial.live.service.asynchronous import on_disk, wait_on_loop
@@ -48,6 +56,7 @@ from ranktrial.live.service.problems import Refusal, documented
 from ranktrial.live.service.trials import NotAtHand, TrialInfo, TrialList, Trials
 from ranktrial.live.stores.base import ALL_TRIALS, Nothing, Overloaded, StoreError
 from ranktrial.live.stores.sqlite import SQLiteStore
+from ranktrial.live.tallies import NO_TRIAL
 from ranktrial.live.trial import Trial
 
 SMALL_BATCH = 4096  # bytes of events that are taken on the event loop
@@ -189,7 +198,7 @@ def _add_routes(app: FastAPI) -> None:
     )  # fmt: skip
     add(
         "POST", "/v1/events", take_events, "ingest", event_batches.EventResults, *takes_json,
-        extra=body_of((ClickEvent, event_batches.UBIEvent), [{"id": "AAAAAWkZIDwK5...", "document": "sku-3"}]),
+        extra=body_of((ClickEvent, SeenEvent, event_batches.UBIEvent), [{"id": "AAAAAWkZIDwK5...", "document": "sku-3"}]),
         kind=Direct,
     )  # fmt: skip
     add("GET", "/v1/trials", list_trials, "read", TrialList)
@@ -201,6 +210,12 @@ def _add_routes(app: FastAPI) -> None:
     )  # fmt: skip
     add("POST", "/v1/trials/{name}/update", update, "admin", Fitted)
     add("POST", "/v1/trials/{name}/stop", stop, "admin", TrialInfo)
+    robot = {"unit": "user-17", "reason": "a robot: 500 searches an hour"}
+    for what, do in (("exclude", exclude), ("include", include)):
+        add(
+            "POST", f"/v1/trials/{{name}}/{what}", do, "admin", History, *takes_json,
+            extra=body_of(Exclusion, robot),
+        )  # fmt: skip
     unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names"}}
     add("GET", "/v1/trials/{name}/report", report, "read", Report, responses=unchanged)
     add("GET", "/metrics", show_metrics, "read", Health, responses={200: {"content": {"text/plain": {}}}})
@@ -271,7 +286,7 @@ async def rank(request: Request, name: Name) -> Response:
 
 
 async def take_events(request: Request) -> Response:
-    """Clicks, one or many, ours or OpenSearch UBI 1.3 as they are; any order, any number of times.
+    """Clicks and seen pages, one or many, ours or OpenSearch UBI 1.3 as they are; any order, any number of times.
 
     The answer has a result for each and means that all of them are dealt with. On 429 and 503 send the whole batch again.
     """
@@ -307,6 +322,29 @@ async def stop(request: Request, name: Name) -> Response:
     trial = await _trial(request, name)
     await asyncio.to_thread(trial.stop)
     return _json(await asyncio.to_thread(request.app.state.trials.info, name))
+
+
+async def exclude(request: Request, name: Name) -> Response:
+    """Leave a unit out of every report from now on; its impressions stay, and reports tell the result with them too."""
+    return await _excluded(request, name, Trial.exclude)
+
+
+async def include(request: Request, name: Name) -> Response:
+    """Take a unit back in that was excluded."""
+    return await _excluded(request, name, Trial.include)
+
+
+async def _excluded(request: Request, name: str, do: Callable[[Trial, str, str], object]) -> Response:
+    trial = await _trial(request, name)
+    raw = await read_body(request, request.app.state.limits.body)
+    try:
+        asked = Exclusion.model_validate_json(raw)
+        await asyncio.to_thread(do, trial, str(asked.unit), asked.reason)
+    except ValidationError as problem:
+        raise problems.invalid(problem) from problem
+    except ValueError as problem:
+        raise Refusal(422, str(problem)) from problem
+    return _json(History(history=tuple(await asyncio.to_thread(trial.history))))
 
 
 async def report(request: Request, name: Name) -> Response:

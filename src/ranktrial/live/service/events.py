@@ -1,8 +1,8 @@
-"""Batches of events: each click goes to the trial that its impression's id names.
+"""Batches of events: each goes to the trial that its impression's id names.
 
-Two kinds of events are taken, also mixed: our own (``ClickEvent``) and those of OpenSearch's User Behavior Insights 1.3 as
-they are, where ``query_id`` is the impression's id. Where a document stood is known from the impression; a position that
-an event claims is compared with that and used for nothing else.
+Three kinds of events are taken, also mixed: our own clicks (``ClickEvent``), what a page really displayed (``SeenEvent``), and
+those of OpenSearch's User Behavior Insights 1.3 as they are, where ``query_id`` is the impression's id. Where a document
+stood is known from the impression; a position that an event claims is compared with that and used for nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from ranktrial.live.clicks import ClickOutcome
-from ranktrial.live.schemas import LATEST_TIME, LONGEST_TEXT, ClickEvent
+from ranktrial.live.schemas import LATEST_TIME, LONGEST_TEXT, ClickEvent, SeenEvent
 from ranktrial.live.service.problems import Refusal
 from ranktrial.live.stores.base import Stored
 from ranktrial.live.tokens import version_of
@@ -88,8 +88,9 @@ class EventResult(BaseModel):
 
     Attributes:
         event_id: The event's own, or one made from it.
-        outcome: counted, waiting, later page, late, fallback, void, not shown, not ours; ignored if it is no click,
-            invalid if it cannot be read. Nothing but "counted" and "waiting" can change the estimate.
+        outcome: counted, waiting, later page, later view, late, fallback, void, not shown, not ours; ignored if it is no click,
+            invalid if it cannot be read. Nothing but "counted" and "waiting" can change the estimate. For a page that was
+            seen: as drawn, not as drawn, not compared (its impression is not stored), fallback, void, not ours.
         detail: What is wrong with it.
     """
 
@@ -123,6 +124,14 @@ class ReadClick(NamedTuple):
     position: int | None
 
 
+class ReadSeen(NamedTuple):
+    """What the event of a page that was seen says."""
+
+    event_id: str
+    impression: str
+    documents: list[str]
+
+
 @dataclass(frozen=True)
 class Batch:
     """What becomes of each event, once these rows are on the disk."""
@@ -154,14 +163,17 @@ def take(
     ]
     of_trial: dict[Trial | None, list[int]] = {}
     for at, event in enumerate(read):
-        if isinstance(event, ReadClick):
+        if not isinstance(event, Result):
             of_trial.setdefault(trial_of(version_of(event.impression)), []).append(at)
     strangers = len(of_trial.pop(None, []))
     stored, misplaced = set(), 0
     for trial, places in of_trial.items():
         assert trial is not None
-        clicks = [event for event in map(read.__getitem__, places) if isinstance(event, ReadClick)]
-        for at, event, clicked in zip(places, clicks, trial.clicks(click[1:4] for click in clicks)):
+        clicks = [(at, event) for at in places if isinstance(event := read[at], ReadClick)]
+        for at in places:
+            if isinstance(page := read[at], ReadSeen):
+                results[at] = Result(page.event_id, trial.seen(page.impression, page.documents).value)
+        for (at, event), clicked in zip(clicks, trial.clicks(click[1:] for _, click in clicks)):
             stored.add(clicked.stored)
             wrong = clicked.rank is not None and event.position not in (None, clicked.rank + 1)
             misplaced += wrong
@@ -184,12 +196,14 @@ def _events(raw: bytes, limit: int) -> list[Any]:
     return events
 
 
-def _read(event: Any, actions: Collection[str]) -> ReadClick | Result:
-    """The click that an event stands for, or what is said of one that stands for none."""
+def _read(event: Any, actions: Collection[str]) -> ReadClick | ReadSeen | Result:
+    """What an event stands for, or what is said of one that stands for nothing."""
     if not isinstance(event, dict):
         return Result(None, INVALID, f"an event is an object, this is {type(event).__name__}")
     try:
-        return _read_ubi(event, actions) if "action_name" in event else _read_own(event)
+        if "action_name" in event:
+            return _read_ubi(event, actions)
+        return _read_seen(event) if "seen" in event else _read_own(event)
     except ValidationError as problem:
         first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
         return Result(_own_id(event), INVALID, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
@@ -198,7 +212,13 @@ def _read(event: Any, actions: Collection[str]) -> ReadClick | Result:
 def _read_own(event: dict[str, Any]) -> ReadClick:
     click = ClickEvent.model_validate(event)
     event_id = click.event_id or _made_id(f"{click.id}\0{click.document}\0{click.time}")
-    return ReadClick(event_id, click.id, str(click.document), click.time, None)
+    return ReadClick(event_id, click.id, str(click.document), click.time, click.position)
+
+
+def _read_seen(event: dict[str, Any]) -> ReadSeen:
+    page = SeenEvent.model_validate(event)
+    documents = [str(document) for document in page.seen]
+    return ReadSeen(page.event_id or _made_id("\0".join([page.id, *documents])), page.id, documents)
 
 
 def _read_ubi(event: dict[str, Any], actions: Collection[str]) -> ReadClick | Result:

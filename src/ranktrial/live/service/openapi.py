@@ -9,15 +9,26 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from ranktrial.live.schemas import ClickEvent, RankRequest, TrialConfig
+from ranktrial.live.schemas import ClickEvent, Exclusion, RankRequest, SeenEvent, TrialConfig
 from ranktrial.live.service.events import UBIEvent
 from ranktrial.live.service.problems import Problem
 
 REF = "#/components/schemas/{model}"
 # Bodies are read by the endpoints themselves, in one step from bytes to a checked object, so FastAPI does not see them.
-READ = (RankRequest, ClickEvent, UBIEvent, TrialConfig)
+READ = (RankRequest, ClickEvent, SeenEvent, UBIEvent, TrialConfig, Exclusion)
 # In these a number that is not known yet is null.
-OPEN_NUMBERS = ("Report", "Guardrail", "Forecast", "Theta", "BandPoint", "Contributor", "Part", "Interval")
+OPEN_NUMBERS = (
+    "Report",
+    "Guardrail",
+    "Forecast",
+    "Theta",
+    "BandPoint",
+    "Contributor",
+    "Part",
+    "Everyone",
+    "Interval",
+    "Reading",
+)
 
 
 def body_of(models: type[BaseModel] | tuple[type[BaseModel], ...], example: Any) -> dict[str, Any]:

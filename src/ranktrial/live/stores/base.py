@@ -22,6 +22,7 @@ from ranktrial.methods import Beliefs
 
 log = logging.getLogger("ranktrial.live")
 ALL_TRIALS = 0  # instead of a version: what cannot be told apart
+REFUSED = "clicks beyond what an impression may have"  # a tally
 
 
 class Overloaded(RuntimeError):  # noqa: N818 (reads as what it says)
@@ -52,12 +53,16 @@ class Impression:
 
 
 class Click(NamedTuple):
-    """A click on a document of the impression with this key; ``late`` if it came after the click window."""
+    """A click on a document of the impression with this key; ``late`` if it came after the click window.
+
+    With a ``limit`` it is kept only while its impression has fewer clicks than that, and else tallied as ``REFUSED``.
+    """
 
     key: bytes
     version: int
     document: str
     late: bool
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +149,16 @@ class ImpressionCount(NamedTuple):
 
     impressions: int
     last: int
+
+
+class HistoryRow(NamedTuple):
+    """An entry of a trial's history: when (microseconds), what was done to which unit, and why."""
+
+    id: int
+    time: int
+    what: str
+    unit: int
+    reason: str
 
 
 class TrialRow(NamedTuple):
@@ -326,8 +341,11 @@ class Store(Protocol):
 
     # --- counters ---
 
-    def tally(self, version: int, name: str, count: int = 1) -> None:
-        """Count something that is no row; written with the next rows, kept in memory while the store is down."""
+    def tally(self, version: int, name: str, count: int = 1, *, soon: bool = True) -> None:
+        """Count something that is no row; written with the next rows, kept in memory while the store is down.
+
+        ``soon=False`` makes no commit of its own: for what comes with a row, or may wait for one.
+        """
         ...
 
     def tallies(self, version: int) -> Counter[str]:
@@ -354,6 +372,14 @@ class Store(Protocol):
 
     def stop(self, name: str) -> None:
         """Mark a trial as stopped."""
+        ...
+
+    def history(self, trial: str) -> list[HistoryRow]:
+        """All entries of a trial's history, in the order in which they were made."""
+        ...
+
+    def add_history(self, trial: str, time: int, what: str, unit: int, reason: str) -> None:
+        """Add an entry; on the disk when this returns."""
         ...
 
     def versions(self, trial: str) -> list[ConfigVersion]:

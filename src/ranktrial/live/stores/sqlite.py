@@ -25,12 +25,14 @@ from typing import Any, TypeVar
 from ranktrial import checks
 from ranktrial.live.designs import Design
 from ranktrial.live.stores.base import (
+    REFUSED,
     Bias,
     Click,
     ClickRow,
     Clicks,
     ConfigVersion,
     DesignRow,
+    HistoryRow,
     Impression,
     ImpressionCount,
     ImpressionRow,
@@ -76,14 +78,21 @@ MIGRATIONS = (
     ) WITHOUT ROWID;
     """,
     "ALTER TABLE biases ADD COLUMN relevance REAL NOT NULL DEFAULT 0.3",
+    """CREATE TABLE history (
+        id INTEGER PRIMARY KEY, trial TEXT NOT NULL, time INTEGER NOT NULL, what TEXT NOT NULL, unit INTEGER NOT NULL,
+        reason TEXT NOT NULL
+    )""",
 )
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
 INSERT_CLICK = "INSERT OR IGNORE INTO clicks VALUES (NULL, ?, ?, ?, ?)"
+INSERT_LIMITED_CLICK = """INSERT OR IGNORE INTO clicks SELECT NULL, ?, ?, ?, ?
+                          WHERE (SELECT count(*) FROM clicks WHERE key = ?) < ?"""
 INSERT_VOID = "INSERT OR IGNORE INTO voids VALUES (NULL, ?, ?, ?)"
 OF_ANOTHER_TIME = "SELECT 1 FROM impressions WHERE key = ? AND time <> ?"
 ADD_TALLY = """INSERT INTO tallies VALUES (?, ?, ?)
                ON CONFLICT (version, name) DO UPDATE SET count = count + excluded.count"""
+DUPLICATE = "duplicate clicks"  # a tally
 LONGEST_TIMEOUT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
 TOGETHER = 50  # rows in one statement
 DESIGNS_KNOWN = 50_000  # whose row numbers are kept in memory
@@ -180,9 +189,11 @@ class SQLiteStore:
         """Rows that wait to be written."""
         return self._waiting
 
-    def tally(self, version: int, name: str, count: int = 1) -> None:
+    def tally(self, version: int, name: str, count: int = 1, *, soon: bool = True) -> None:
         with self._lock:
             self._tally[version, name] += count
+        if not soon:
+            return
         with contextlib.suppress(Overloaded, StoreError):
             if self._queue.empty():  # otherwise the next commit takes it along
                 self.put(Nothing())
@@ -260,16 +271,15 @@ class SQLiteStore:
         impressions: list[tuple[Any, ...]] = []
         voids: list[tuple[Any, ...]] = []
         taken_back: list[Void] = []
-        clicks: dict[int, list[tuple[Any, ...]]] = {}
+        clicks: list[Click] = []
         for item in items:
             match item.row:
                 case Impression(key, version, design, place, unit, time):
                     impressions.append((key, version, self._design_id(connection, design), place, unit, time))
-                case Click(key, version, document, late):
-                    clicks.setdefault(version, []).append((version, key, document, late))
-                case Clicks(version, several):
-                    some = clicks.setdefault(version, [])
-                    some += [(version, click.key, click.document, click.late) for click in several]
+                case Click() as click:
+                    clicks.append(click)
+                case Clicks(_, several):
+                    clicks += several
                 case Void() as void:
                     taken_back.append(void)
         if _insert(connection, INSERT_IMPRESSION, impressions) < len(impressions):
@@ -281,9 +291,7 @@ class SQLiteStore:
         for void in taken_back:  # now that its impression is there
             if connection.execute(OF_ANOTHER_TIME, (void.key, void.time)).fetchone() is None:
                 voids.append((void.version, void.key, void.reason))
-        for version, some in clicks.items():
-            if (known := len(some) - _insert(connection, INSERT_CLICK, some)) > 0:
-                connection.execute(ADD_TALLY, (version, "duplicate clicks", known))
+        _insert_clicks(connection, clicks)
         _insert(connection, INSERT_VOID, voids)
 
     def _design_id(self, connection: sqlite3.Connection, design: Design) -> int:
@@ -391,6 +399,13 @@ class SQLiteStore:
     def stop(self, name: str) -> None:
         self._rarely("UPDATE trials SET stopped = 1 WHERE name = ?", (name,))
 
+    def history(self, trial: str) -> list[HistoryRow]:
+        rows = self._select("SELECT id, time, what, unit, reason FROM history WHERE trial = ? ORDER BY id", (trial,))
+        return list(map(HistoryRow._make, rows))
+
+    def add_history(self, trial: str, time: int, what: str, unit: int, reason: str) -> None:
+        self._rarely("INSERT INTO history VALUES (NULL, ?, ?, ?, ?, ?)", (trial, time, what, unit, reason))
+
     def versions(self, trial: str) -> list[ConfigVersion]:
         rows = self._select("SELECT id, number, config FROM versions WHERE trial = ? ORDER BY number", (trial,))
         return [ConfigVersion(*row) for row in rows]
@@ -442,6 +457,24 @@ def _insert(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple
     if whole < len(rows):
         new += connection.executemany(statement, rows[whole:]).rowcount
     return new
+
+
+def _insert_clicks(connection: sqlite3.Connection, clicks: Iterable[Click]) -> None:
+    """Insert clicks and tally what is not new, or too much."""
+    rows: dict[int, list[tuple[Any, ...]]] = {}
+    tallied: Counter[tuple[int, str]] = Counter()
+    for key, version, document, late, limit in clicks:
+        row = version, key, document, late
+        if limit is None:
+            rows.setdefault(version, []).append(row)
+        elif connection.execute(INSERT_LIMITED_CLICK, (*row, key, limit)).rowcount == 0:
+            known = connection.execute("SELECT 1 FROM clicks WHERE (key, document, late) = (?, ?, ?)", row[1:])
+            tallied[version, DUPLICATE if known.fetchone() else REFUSED] += 1
+    for version, some in rows.items():
+        tallied[version, DUPLICATE] += len(some) - _insert(connection, INSERT_CLICK, some)
+    for (version, name), count in tallied.items():
+        if count:
+            connection.execute(ADD_TALLY, (version, name, count))
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:

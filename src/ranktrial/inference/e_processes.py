@@ -1,0 +1,114 @@
+"""Tests on chance that may be looked at any number of times: e-processes over a log in the order of time.
+
+An e-process is worth at most 1 on average at any time at which one may stop if what is tested holds, so the chance that it
+ever reaches 1 / alpha is at most alpha (Ville): 1 / its largest value so far is a p-value over the whole trial.
+
+* ``draws_evidence``: were outcomes drawn with the probabilities that were said? Exact at any number; for constant
+  probabilities the Dirichlet-multinomial mixture of Lindon and Malek (2022, "anytime-valid inference for multinomial counts").
+* ``mean_evidence``: is the mean of values zero? For large numbers: the normal mixture behind asymptotic confidence sequences.
+
+>>> anytime_p(np.log([0.5, 20.0, 4.0])).round(3)
+0.05
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import checks
+from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.inference.intervals import UnitSums
+
+CONCENTRATIONS = (
+    30.0,
+    300.0,
+    3000.0,
+)  # draws that the stated probabilities count for: large and small faults are found
+BLOCK = 1 << 16  # rows worked on at once
+ENOUGH = 50.0  # equally large values, before a sum of them is taken for normal
+
+
+def anytime_p(log_evidence: FloatArray) -> float:
+    """The p-value of an e-process, given its logarithm after each step: right however often one has looked.
+
+    1 before the first step.
+    """
+    return float(np.exp(-max(float(np.max(log_evidence, initial=0.0)), 0.0)))
+
+
+def draws_evidence(outcomes: IntArray, chances: FloatArray, kinds: IntArray | None = None) -> FloatArray:
+    """Logarithm of the evidence after each draw that outcomes did not come with their chances.
+
+    The alternative is that each outcome comes so many times as often as it should, by what was seen so far: (c p + seen) /
+    (c p + expected). The mean over three values of c is as good as the best of them but for a factor of three.
+
+    Args:
+        outcomes: Of each draw, from 0, in the order of time.
+        chances: Probability of each outcome: a row for each draw,
+        kinds: or a row for each kind of draw, and the kind of each draw.
+
+    >>> fair = np.array([[0.5, 0.5]])
+    >>> draws_evidence(np.array([0, 1, 0, 1]), fair, np.zeros(4, int)).round(2)
+    array([ 0.  , -0.01,  0.  , -0.01])
+    >>> bool(draws_evidence(np.zeros(60, int), fair, np.zeros(60, int))[-1] > np.log(1000))
+    True
+    """
+    n, cells = len(outcomes), chances.shape[1]
+    seen, expected = np.zeros(cells), np.zeros(cells)
+    log_e = np.zeros(len(CONCENTRATIONS))
+    evidence = np.empty(n)
+    for start in range(0, n, BLOCK):
+        drawn = outcomes[start : start + BLOCK]
+        p = chances[start : start + BLOCK] if kinds is None else chances[kinds[start : start + BLOCK]]
+        rows = np.arange(len(drawn))
+        hits = np.zeros_like(p)
+        hits[rows, drawn] = 1.0
+        all_seen, all_expected = seen + np.cumsum(hits, 0), expected + np.cumsum(p, 0)
+        before, awaited = all_seen - hits, all_expected - p
+        seen, expected = all_seen[-1], all_expected[-1]
+        steps = np.empty((len(drawn), len(CONCENTRATIONS)))
+        for number, c in enumerate(CONCENTRATIONS):
+            # What cannot be drawn now has no say, but may have been drawn before.
+            ratio = np.divide(c * p + before, c * p + awaited, out=np.zeros_like(p), where=p > 0)
+            with np.errstate(divide="ignore"):  # an impossible draw refutes everything
+                steps[:, number] = np.where(
+                    p[rows, drawn] > 0, np.log(ratio[rows, drawn]) - np.log((p * ratio).sum(1)), np.inf
+                )
+        path = log_e + np.cumsum(steps, 0)
+        log_e = path[-1]
+        evidence[start : start + BLOCK] = np.logaddexp.reduce(path, axis=1) - np.log(len(CONCENTRATIONS))
+    return evidence
+
+
+def mean_evidence(
+    values: ArrayLike, units: ArrayLike | None = None, *, telling: ArrayLike | None = None, widen: float = 1.0
+) -> FloatArray:
+    """Logarithm of the evidence after each unit that the mean of values is not zero; 0 while there are too few to tell.
+
+    With S the sum so far and V the sum of squares, sqrt(v / (V + v)) exp(S^2 / (2 (V + v))), where v is V at the time from
+    which on the sum is taken for normal: when it rests on the like of 50 equally large values.
+
+    Args:
+        values: In the order of time.
+        units: Whose each is: values of one unit may depend on each other.
+        telling: Which of them may be large, all by default: as with a click, where many small values without one are balanced
+            by a few large ones. Before there are enough of these a spread is not believed.
+        widen: A factor of at least 1 on the errors, for those that the values do not show.
+
+    >>> [anytime_p(mean_evidence([x, 1.0] * 200)) < 0.001 for x in (-1.0, 1.0)]
+    [False, True]
+    """
+    checks.at_least("widen", widen, 1)
+    x = UnitSums.of(values, units).totals
+    tells = x if telling is None else np.where(UnitSums.of(np.asarray(telling, np.float64), units).totals > 0, x, 0.0)
+    squares = np.cumsum(x**2)
+    enough = np.cumsum(tells**2) ** 2 >= ENOUGH * np.maximum(np.cumsum(tells**4), 1e-300)
+    evidence = np.zeros(len(x))
+    if not enough.any():
+        return evidence
+    first = int(np.argmax(enough))
+    variance, scale = widen**2 * squares[first:], widen**2 * squares[first]
+    sums = np.cumsum(x)[first:]
+    evidence[first:] = (np.log(scale / (variance + scale)) + sums**2 / (variance + scale)) / 2
+    return evidence

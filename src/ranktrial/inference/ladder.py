@@ -1,0 +1,262 @@
+"""A ladder of assumptions: the same log read with fewer and more of them, each rung tested against those below.
+
+| rung | assumes | estimate |
+|---|---|---|
+| A/B | nothing | clicks on plain A/B traffic, adjusted by query |
+| direct | a click depends on the document and its rank | ``estimator="direct"`` |
+| position-based | and is theta_rank times the document's relevance | the method's own, with the least variance |
+
+Every rung is unbiased under its assumption on the same impressions, so the difference of two has mean zero if the upper one's
+assumption holds (Hausman 1978). Its error is that over units, with what fitting theta anew without each of 20 groups adds to
+it, and it is held against an asymptotic confidence sequence, so that one may look any number of times.
+
+The headline is the highest rung that none below contradicts. It is named a winner only where something below could have
+contradicted it. Errors of the rungs are divided up (``SHARES``): whichever of them speaks, and however often that changes, the
+probability that any of those whose assumption holds ever leaves out the truth is at most 1 - level. A bias that no test has
+seen can still hide: ``Hausman.hidden`` is how much of it, at this number of impressions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from ranktrial.arrays import FloatArray, IntArray, weighted_counts
+from ranktrial.inference.estimation import estimate
+from ranktrial.inference.intervals import UnitSums, asymptotic_radius
+from ranktrial.inference.log import Log
+from ranktrial.inference.results import BiasFit, Estimate
+from ranktrial.inference.valuing import scaled
+from ranktrial.interval import Interval
+from ranktrial.position_bias.jackknife import jackknife_variance
+from ranktrial.rankings import RequirementError
+
+AB_RUNG, DIRECT, POSITION_BASED = "A/B", "direct", "position-based"
+ASSUMES = {
+    AB_RUNG: "nothing about how people click",
+    DIRECT: "a click depends on the document and its rank alone",
+    POSITION_BASED: "a click is the chance that its rank is looked at times the document's relevance",
+}
+# Of the error probability: a verdict mostly comes from the top, so the top has most of it.
+SHARES = {AB_RUNG: 0.1, DIRECT: 0.1, POSITION_BASED: 0.8}
+CONTRADICTED = (
+    0.05  # error probability of a test, over all looks: stepping down for nothing costs impressions, no truth
+)
+LEAST_UNITS, LEAST_CLICKS, LEAST_ARM = 100, 20, 50  # before that an estimate and its error are not believed
+
+
+@dataclass(frozen=True, eq=False)
+class Rung:
+    """One reading of a log.
+
+    Attributes:
+        name: "A/B", "direct" or "position-based".
+        estimate: What it says; None if it cannot say anything yet.
+        interval: At its share of the level, at any time; infinite where there is none.
+        missing: What it waits for.
+        rows: The impressions that it rests on.
+    """
+
+    name: str
+    estimate: Estimate | None
+    interval: Interval
+    missing: str
+    rows: IntArray
+
+    @property
+    def assumes(self) -> str:
+        return ASSUMES[self.name]
+
+    @property
+    def speaks(self) -> bool:
+        return self.estimate is not None and np.isfinite(self.interval.low)
+
+
+@dataclass(frozen=True)
+class Hausman:
+    """The test of an upper rung's assumption by a lower one.
+
+    Attributes:
+        upper: Name of the rung that is tested.
+        lower: Of the one that tests it.
+        difference: Upper minus lower.
+        standard_error: Of the difference.
+        reach: How far it may be from 0 at any time if the assumption holds.
+    """
+
+    upper: str
+    lower: str
+    difference: float
+    standard_error: float
+    reach: float
+
+    @property
+    def contradicted(self) -> bool:
+        return abs(self.difference) > self.reach
+
+    @property
+    def hidden(self) -> float:
+        """A bias of this size could be there without being seen."""
+        return abs(self.difference) + self.reach
+
+    @property
+    def text(self) -> str:
+        told = (
+            f"{self.upper} and {self.lower} differ by {self.difference:+.4f} (standard error {self.standard_error:.4f})"
+        )
+        if self.contradicted:
+            return f"{told}, more than chance explains: it is not true that {ASSUMES[self.upper]}."
+        return f"{told}; a bias below {self.hidden:.4f} could hide."
+
+
+@dataclass(frozen=True, eq=False)
+class Ladder:
+    """All readings of a log, lowest first, and the tests between them."""
+
+    rungs: tuple[Rung, ...]
+    tests: tuple[Hausman, ...]
+
+    def level_of(self, rung: Rung, level: float) -> float:
+        """The level of one rung's interval, such that those of all hold together at ``level``."""
+        return 1 - (1 - level) * (SHARES[rung.name] if len(self.rungs) > 1 else 1.0)
+
+    def rung(self, name: str) -> Rung:
+        return next(rung for rung in self.rungs if rung.name == name)
+
+    def stands(self, rung: Rung) -> bool:
+        """Whether it speaks and no rung below contradicts it, though one could have; the lowest needs no test."""
+        tests = [test for test in self.tests if test.upper == rung.name]
+        untested = rung.name != AB_RUNG and not tests
+        return rung.speaks and not untested and not any(test.contradicted for test in tests)
+
+    @property
+    def headline(self) -> Rung | None:
+        """The highest rung that stands; None if none does (yet)."""
+        return next((rung for rung in reversed(self.rungs) if self.stands(rung)), None)
+
+    @property
+    def shown(self) -> Rung | None:
+        """The headline; without one the highest rung that is not contradicted, though nothing tests it or it is too early."""
+        found = [rung for rung in reversed(self.rungs) if rung.estimate is not None and not self.contradictions(rung)]
+        return self.headline or next((rung for rung in found if rung.speaks), found[0] if found else None)
+
+    def contradictions(self, rung: Rung) -> tuple[Hausman, ...]:
+        return tuple(test for test in self.tests if test.upper == rung.name and test.contradicted)
+
+    def hidden(self, rung: Rung) -> float:
+        """How much bias could hide in a rung; 0 where it assumes nothing, infinite where nothing tests it."""
+        if rung.name == AB_RUNG:
+            return 0.0
+        return min((test.hidden for test in self.tests if test.upper == rung.name), default=float("inf"))
+
+
+def ladder(
+    log: Log,
+    *,
+    theta: FloatArray | BiasFit | None,
+    estimator: str = "rank-aware",
+    level: float = 0.95,
+    tightest_at: float = 10_000,
+    waits_for: str = "position bias is not known yet",
+    only: str | None = None,
+    **options: Any,
+) -> Ladder:
+    """Every rung that a log supports.
+
+    Args:
+        theta: Position bias known, or fitted to the log (``fit_position_bias``); None if it is neither (yet): then the
+            position-based rung says ``waits_for``.
+        estimator: Of the position-based rung.
+        only: An A/B test without a click model has one rung, by this estimator, with all of the level.
+        options: As of ``estimate``: cross-fitting and units.
+
+    >>> from ranktrial.methods import LogOpt
+    >>> from ranktrial.rankings import Pair
+    >>> from ranktrial.users import position_based
+    >>> pair = Pair.from_lists([["x", "y", "z"]] * 9, [["z", "x", "y"]] * 9, k=3).knowing(theta=[1, 0.5, 0.3])
+    >>> user = position_based([0.6, 0.3, 0.2] * 9, [1, 0.5, 0.3])
+    >>> found = ladder(Log.simulated(pair, LogOpt(holdback=0.5).policy(pair), user, 4000, seed=1), theta=pair.theta)
+    >>> [(rung.name, str(rung.interval)) for rung in found.rungs], found.headline.name
+    (..., 'position-based')
+    """
+    found: dict[str, Estimate] = {}
+    missing = dict.fromkeys(ASSUMES if only is None else (AB_RUNG,), "")
+    plain, everything = np.flatnonzero(log.arm != 0), np.arange(len(log))
+    could = (log.plain_shares[log.design] > 0).all(1)  # be shown either list
+    arms, clicks = [int(((log.arm == arm) & could).sum()) for arm in (1, -1)], int(log.clicks.sum())
+    if min(arms) >= (LEAST_ARM if only is None else 1):
+        found[AB_RUNG] = estimate(log, estimator=only or "adjusted", **options)
+    else:
+        missing[AB_RUNG] = f"{LEAST_ARM} plain impressions of A and of B ({arms[0]} and {arms[1]} so far)"
+    if only is None and len(log):
+        try:
+            known = scaled(theta.bias.theta) if isinstance(theta, BiasFit) else theta
+            found[DIRECT] = estimate(log, estimator=DIRECT, theta=known, **options)
+        except RequirementError as refusal:
+            missing[DIRECT] = f"plain traffic: {refusal}"
+        if theta is None:
+            missing[POSITION_BASED] = waits_for
+        else:
+            found[POSITION_BASED] = estimate(log, theta=theta, estimator=estimator, uncovered="leave out", **options)
+    rungs = []
+    for name in missing:
+        interval = Interval(-np.inf, np.inf)
+        if name in found and clicks >= LEAST_CLICKS:
+            share = SHARES[name] if only is None else 1.0
+            interval = found[name].anytime_interval(1 - (1 - level) * share, tightest_at=tightest_at)
+        if name in found and not np.isfinite(interval.low):
+            missing[name] = f"{LEAST_UNITS} units and {LEAST_CLICKS} clicks, on lists that differ"
+        rows = plain if name == AB_RUNG else everything
+        rungs.append(Rung(name, found.get(name), interval, missing[name], rows))
+    fit = theta if isinstance(theta, BiasFit) else None
+    tests = [
+        _hausman(log, upper, lower, fit, tightest_at)
+        for at, upper in enumerate(rungs)
+        for lower in rungs[:at]
+        if upper.speaks and lower.speaks
+    ]
+    return Ladder(tuple(rungs), tuple(test for test in tests if test.standard_error > 0))
+
+
+def _hausman(log: Log, upper: Rung, lower: Rung, fit: BiasFit | None, tightest_at: float) -> Hausman:
+    """The spread of the difference over units, with theta as it is, times what refitting theta adds to it."""
+    assert upper.estimate is not None
+    assert lower.estimate is not None
+    away = _influence(log, upper) - _influence(log, lower)
+    sums = UnitSums.of(away, log.unit).totals
+    n = len(sums)
+    error = float(np.sqrt(n / (n - 1) * (sums @ sums)))
+    level, wider = 1 - CONTRADICTED, 1.0
+    if fit is not None and upper.estimate.replicates is not None:
+        below = _without(lower, fit)
+        refitted, fixed = (
+            _jackknife_error(above - below) for above in (upper.estimate.replicates, _without(upper, fit))
+        )
+        error *= max(refitted / fixed, 1.0) if fixed > 0 else 1.0
+        half = 0.5 + level / 2
+        wider = float(stats.t.ppf(half, len(below) - 1) / stats.norm.ppf(half))
+    reach = asymptotic_radius([n], [wider * error * np.sqrt(n)], level=level, tightest_at=tightest_at)[0]
+    return Hausman(upper.name, lower.name, upper.estimate.delta - lower.estimate.delta, error, float(reach))
+
+
+def _influence(log: Log, rung: Rung) -> FloatArray:
+    """How much each impression moves a rung's estimate from its mean."""
+    assert rung.estimate is not None
+    moved, x = np.zeros(len(log)), rung.estimate.x
+    moved[rung.rows] = (x - x.mean()) / len(x)
+    return moved
+
+
+def _without(rung: Rung, fit: BiasFit) -> FloatArray:
+    """The estimate without each group of units, theta as it is."""
+    assert rung.estimate is not None
+    x, group, groups = rung.estimate.x, fit.group[rung.rows], len(fit.without)
+    left = len(x) - np.bincount(group, minlength=groups)
+    return np.asarray((x.sum() - weighted_counts(group, x, groups)) / np.maximum(left, 1))
+
+
+def _jackknife_error(values: FloatArray) -> float:
+    return float(np.sqrt(jackknife_variance(values[:, None])[0, 0]))

@@ -1,0 +1,116 @@
+"""Rules for robots and heavy units: which units of a log are analysed.
+
+They are declared before there is anything to see, and applied when a log is analysed, never when it is collected: an estimate
+can be shown with and without. A rule looks at how much a unit does, never at which ranker gains, and leaves a unit out whole.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ranktrial import checks
+from ranktrial.arrays import BoolArray
+from ranktrial.inference.intervals import UnitSums
+from ranktrial.inference.log import Log
+
+EXCLUDED = "excluded"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The most that a unit may do before it is left out; None for no bound.
+
+    Bounds on clicks depend on what is measured: where visitors who click more also differ in which ranker they prefer, what is
+    left is about the others. A bound on impressions does less of that; set all of them well above what people do.
+
+    Attributes:
+        unit_impressions: Impressions of a unit.
+        unit_clicks: Clicks of a unit, on all of its impressions.
+        impression_clicks: Clicks on any one of its impressions.
+    """
+
+    unit_impressions: int | None = None
+    unit_clicks: int | None = None
+    impression_clicks: int | None = None
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (read by pydantic, where rules are part of a configuration)
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if (most := getattr(self, one.name)) is not None:
+                checks.whole(one.name, most, 0, sys.maxsize)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What rules and exclusions took out of a log; false if that is nothing.
+
+    Attributes:
+        units: How many units, by why; one that breaks several rules counts for the first.
+        impressions: Of these units.
+        clicks: On these impressions.
+    """
+
+    units: dict[str, int]
+    impressions: int
+    clicks: int
+
+    def __bool__(self) -> bool:
+        return bool(self.units)
+
+
+def apply_rules(log: Log, rules: Rules | None = None, excluded: Collection[int] = ()) -> tuple[Log, LeftOut]:
+    """The log without units that break a rule or are excluded by number, and what that took out; the log itself if nothing.
+
+    >>> records = [{"query": "q", "a": ["x"], "b": ["y"], "shown": ["x"], "unit": unit} for unit in ("ann", "bot", "bot")]
+    >>> log = Log.from_records(records, k=1)
+    >>> apply_rules(log, Rules(unit_impressions=1))
+    (Log(impressions=1, clicks=0, queries=1, designs=1, k=1), LeftOut(units={'unit_impressions': 1}, impressions=2, clicks=0))
+    """
+    names, unit = np.unique(log.unit, return_inverse=True)
+    clicks = log.clicks.sum(1)
+    most_clicks = np.zeros(len(names), np.int64)
+    np.maximum.at(most_clicks, unit, clicks)
+    done = {
+        "unit_impressions": np.bincount(unit, minlength=len(names)),
+        "unit_clicks": np.bincount(unit, clicks, minlength=len(names)),
+        "impression_clicks": most_clicks,
+    }
+    reasons: dict[str, BoolArray] = {EXCLUDED: np.isin(names, np.array(sorted(excluded), np.int64))}
+    for name, by_unit in done.items():
+        most = None if rules is None else getattr(rules, name)
+        if most is not None:
+            reasons[name] = by_unit > most
+    out, counts = np.zeros(len(names), bool), {}
+    for reason, units in reasons.items():
+        counts[reason] = int((units & ~out).sum())
+        out |= units
+    if not out.any():
+        return log, LeftOut({}, 0, 0)
+    left = out[unit]
+    kept = replace(log.take(~left), strange_units=np.setdiff1d(log.strange_units, names[out]))
+    units_out = {reason: count for reason, count in counts.items() if count}
+    return kept, LeftOut(units_out, int(left.sum()), int(clicks[left].sum()))
+
+
+class Heaviest(NamedTuple):
+    """The unit with most impressions: its number, and its share of the impressions and of the estimate's variance."""
+
+    unit: int
+    impressions: float
+    variance: float
+
+
+def heaviest_unit(sums: UnitSums) -> Heaviest:
+    """The unit with most impressions of all: where its share of the variance is large, the estimate is about one visitor."""
+    at = int(sums.impressions.argmax())
+    away = (sums.totals - sums.mean * sums.impressions) ** 2
+    name = at if sums.units is None else int(sums.units[at])
+    return Heaviest(
+        name, float(sums.impressions[at] / sums.impressions.sum()), float(away[at] / max(away.sum(), 1e-300))
+    )

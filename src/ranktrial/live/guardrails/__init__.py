@@ -1,0 +1,70 @@
+"""Guardrails: one check for every assumption behind a report, each with its number.
+
+* ``draws``: rankings were drawn as often as designed;
+* ``pages``: pages show what was drawn, events belong to them;
+* ``estimates``: what the estimate rests on;
+* ``click_model``: a click depends on its document and rank alone.
+
+A check on chance alarms in one of a thousand trials that are in order (fail) or in one of a hundred (warn), over the whole
+trial and however often one looks (``inference.e_processes``). A check that cannot be made is unknown, and says what it
+would take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ranktrial.live.analysis import Analysis
+from ranktrial.live.guardrails.click_model import ASSUMPTIONS, COMPANY, assumptions, company, independence, interference
+from ranktrial.live.guardrails.draws import calibration, sample_ratio
+from ranktrial.live.guardrails.estimates import bias, coverage, effective_clicks, heaviest, largest_weight, page
+from ranktrial.live.guardrails.pages import clicks, duplicates, faults, latency, shown_as_drawn
+from ranktrial.live.schemas import Guardrail
+
+__all__ = [
+    "ASSUMPTIONS",
+    "COMPANY",
+    "assumptions",
+    "bias",
+    "calibration",
+    "clicks",
+    "company",
+    "coverage",
+    "duplicates",
+    "effective_clicks",
+    "faults",
+    "guardrails",
+    "heaviest",
+    "independence",
+    "interference",
+    "largest_weight",
+    "latency",
+    "page",
+    "sample_ratio",
+    "shown_as_drawn",
+]
+
+
+def guardrails(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequence[int]) -> tuple[Guardrail, ...]:
+    """All checks of a version.
+
+    Args:
+        analysis: Of its log.
+        tallies: What was counted of it and is no row (``live.tallies``), and what its log leaves out.
+        nanoseconds: What recent calls of ``rank`` took.
+    """
+    of_analysis: list[Callable[[Analysis], Guardrail]] = [
+        sample_ratio, calibration, coverage, effective_clicks, largest_weight, assumptions, bias, page, heaviest,
+    ]  # fmt: skip
+    of_tallies: list[Callable[[Analysis, Mapping[str, int]], Guardrail]] = [
+        shown_as_drawn, clicks, duplicates, faults,
+    ]  # fmt: skip
+    modelled = analysis.clicks > 0 and analysis.config.comparison.needs_position_bias
+    found = interference(analysis) if modelled else None
+    return (
+        *(check(analysis) for check in of_analysis),
+        company(analysis, found),
+        independence(analysis, found),
+        *(check(analysis, tallies) for check in of_tallies),
+        latency(analysis, tallies, nanoseconds),
+    )

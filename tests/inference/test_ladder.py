@@ -1,0 +1,132 @@
+"""The ladder of assumptions: rungs agree where all assumptions hold, and the one whose assumption fails steps down."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ranktrial.inference import Log, fit_position_bias, ladder
+from ranktrial.inference.ladder import AB_RUNG, DIRECT, POSITION_BASED, SHARES
+from ranktrial.methods import LogOpt
+from ranktrial.rankings import Pair
+from ranktrial.users import User, position_based, rank_decay, trust_bias
+
+K = 5
+THETA = rank_decay(K, 0.8)
+
+
+def top_and_tail(queries: int = 20) -> tuple[Pair, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    """Half of the queries swap the two best in A's favour; on the others B has better documents from rank 3 on."""
+    a: list[list[str]] = []
+    b: list[list[str]] = []
+    zeta: dict[str, float] = {}
+    for q in range(queries):
+        ids = [f"{q}-{d}" for d in range(8)]
+        a.append(ids[:K])
+        b.append([ids[1], ids[0], *ids[2:K]] if q % 2 else [*ids[:2], *ids[5:]])
+        zeta |= dict.fromkeys(ids, 0.3)
+        if q % 2:
+            zeta[ids[0]] = 0.7
+        else:
+            zeta |= dict.fromkeys(ids[5:], 0.6)
+    pair = Pair.from_lists(a, b, K)
+    return pair, np.array([zeta[str(d)] for d in pair.ids])
+
+
+def simulated(user: User, n: int, seed: int, holdback: float = 0.5) -> Log:
+    pair, _ = top_and_tail()
+    return Log.simulated(
+        pair, LogOpt(holdback=holdback).displays(pair.knowing(theta=THETA)).mixture, user, n, seed=seed
+    )
+
+
+def position_based_user() -> User:
+    return position_based(top_and_tail()[1], THETA)
+
+
+def trusting_user() -> User:
+    """Clicks are affine in relevance: high ranks are clicked whatever stands there."""
+    return trust_bias(
+        top_and_tail()[1], THETA, relevant=[1, 0.9, 0.8, 0.7, 0.6], irrelevant=[0.9, 0.45, 0.2, 0.05, 0.0]
+    )
+
+
+def test_all_rungs_hold_the_truth_and_none_contradicts_another_where_clicks_are_position_based() -> None:
+    """100 logs, theta fitted: intervals miss no more often than they may, differences scatter as they say."""
+    user, truth = position_based_user(), top_and_tail()[0].delta(position_based_user())
+    apart: dict[tuple[str, str], list[float]] = {}
+    missed, contradicted, headlines = 0, 0, []
+    for seed in range(100):
+        log = simulated(user, 2000, seed)
+        found = ladder(log, theta=fit_position_bias(log))
+        missed += any(truth not in rung.interval for rung in found.rungs)
+        contradicted += any(test.contradicted for test in found.tests)
+        headlines.append(found.headline and found.headline.name)
+        for test in found.tests:
+            apart.setdefault((test.upper, test.lower), []).append(test.difference / test.standard_error)
+    assert sum(SHARES.values()) == pytest.approx(1)
+    assert missed <= 5  # of a sequence that allows 5 % over all looks, at one look
+    assert contradicted <= 5
+    assert headlines.count(POSITION_BASED) >= 95
+    for z in apart.values():
+        assert abs(np.mean(z)) < 4.5 / 10
+        assert 0.6 < np.mean(np.square(z)) < 1.5
+
+
+def test_trust_bias_makes_the_position_based_rung_step_down() -> None:
+    """The estimate has the wrong sign there; what assumes less has not, and speaks instead."""
+    pair, user = top_and_tail()[0], trusting_user()
+    truth = pair.delta(user)
+    log = simulated(user, 40_000, seed=1)
+    found = ladder(log, theta=fit_position_bias(log))
+    top = found.rung(POSITION_BASED)
+    assert top.estimate is not None
+    assert truth not in top.interval
+    assert found.contradictions(top)
+    assert "it is not true that a click is the chance" in found.contradictions(top)[0].text
+    assert found.headline is not None
+    assert found.headline.name == DIRECT
+    assert truth in found.headline.interval
+    assert found.hidden(found.headline) < np.inf
+
+
+def test_before_theta_is_known_the_rungs_below_speak() -> None:
+    log = simulated(position_based_user(), 3000, seed=2)
+    found = ladder(log, theta=None, waits_for="clicks at rank 7")
+    top = found.rung(POSITION_BASED)
+    assert not top.speaks
+    assert top.missing == "clicks at rank 7"
+    assert found.headline is not None
+    assert found.headline.name == DIRECT
+    known = ladder(log, theta=THETA)
+    assert known.headline is not None
+    assert known.headline.name == POSITION_BASED
+
+
+def test_without_plain_traffic_nothing_is_tested_so_nothing_decides() -> None:
+    log = simulated(position_based_user(), 3000, seed=3, holdback=0.0)
+    found = ladder(log, theta=THETA)
+    assert found.rung(AB_RUNG).missing.startswith("50 plain impressions")
+    assert found.headline is None
+    assert found.shown is found.rung(POSITION_BASED)
+    assert found.hidden(found.shown) == np.inf
+
+
+def test_few_units_or_clicks_say_nothing() -> None:
+    log = simulated(position_based_user(), 90, seed=4)
+    found = ladder(log, theta=THETA)
+    assert found.headline is None
+    assert not any(rung.speaks for rung in found.rungs)
+    silent = ladder(
+        simulated(position_based(np.full(top_and_tail()[0].n_documents, 1e-4), THETA), 900, seed=5), theta=THETA
+    )
+    assert silent.headline is None
+
+
+def test_an_ab_test_has_one_rung_with_all_of_the_level() -> None:
+    log = simulated(position_based_user(), 1000, seed=6, holdback=1.0)
+    found = ladder(log, theta=None, only="means", level=0.9)
+    assert [rung.name for rung in found.rungs] == [AB_RUNG]
+    assert found.headline is found.rungs[0]
+    assert found.level_of(found.rungs[0], 0.9) == 0.9
+    assert found.hidden(found.rungs[0]) == 0
