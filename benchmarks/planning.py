@@ -5,6 +5,10 @@ measured one is that of x in simulated impressions of users with the true releva
 to measured over the pairs, and the worst. Gain: the rule 1 / E[TV^2] against the exact ratio of variances of an A/B test
 stratified by query and LogOpt(floor=0, holdback=0). Wrong way: of pairs whose true difference is in a range, the share that
 team-draft turns round, beside the share of plausible users.
+
+Promises: trials in memory, evaluated as live ones are (``live.analysis``) at twelve looks, of which the plan said that 80 %
+decide by its number of impressions; the share that did, with the true difference as the trial's ``smallest``. `python -m
+benchmarks.planning` makes these alone.
 """
 
 from __future__ import annotations
@@ -15,11 +19,15 @@ import numpy as np
 
 from benchmarks.closed_form import good_pairs_of
 from benchmarks.logopt import data_sets, pairs_of
+from ranktrial.inference import Log
 from ranktrial.inference.planning import plan
 from ranktrial.inference.plausible_users import ClickRate, plausible_users
-from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft
-from ranktrial.rankings import Pair
-from ranktrial.users import User
+from ranktrial.live.analysis import analyse
+from ranktrial.live.schemas import TrialConfig
+from ranktrial.methods import AB, Beliefs, Counterfactual, LogOpt, Method, TeamDraft
+from ranktrial.rankings import Pair, draw_impressions
+from ranktrial.seeds import children
+from ranktrial.users import User, position_based, rank_decay
 
 PAIRS = 10  # of each kind of rankers: 20 on each data set
 IMPRESSIONS = 200_000
@@ -34,6 +42,15 @@ METHODS: tuple[Method, ...] = (
     TeamDraft(),
 )
 RANGES = ((0.0, 0.005), (0.005, 0.01), (0.01, 0.02), (0.02, 1.0))  # of |Delta| as a share of clicks
+WORLDS = (  # queries, noise in A's and in B's ranking, and a factor on clicks: few impressions to many
+    (300, 0.2, 0.45, 1.0),
+    (500, 0.3, 0.5, 0.3),
+    (1000, 0.3, 0.45, 0.1),
+    (1000, 0.3, 0.33, 0.15),
+)
+TRIED: tuple[Method, ...] = (LogOpt(), AB(estimate="rank-aware"), AB(estimate="means"), AB())
+LOOKS = (0.2, 0.3, 0.4, 0.5, 0.58, 0.65, 0.72, 0.78, 0.84, 0.9, 0.95, 1.0)
+TRIALS = 200  # of each method in each world
 JUDGED = 2  # pairs of each kind
 USERS = 20
 
@@ -49,7 +66,7 @@ def run() -> list[Row]:
         rows += variances(dataset.name, pairs)
         rows += gains(dataset.name, pairs)
         rows += wrong_ways(dataset.name, pairs, [one for kind in kinds for one in kind[:JUDGED]])
-    return rows
+    return rows + promises()
 
 
 def _row(data: str, what: str, source: str, ratios: list[float]) -> Row:
@@ -125,3 +142,68 @@ def wrong_share(pair: Pair, user: User, share: float) -> float:
     displays = TeamDraft().displays(pair)
     users = plausible_users(pair, ClickRate(ctr).user(pair), share * ctr, USERS)
     return float(np.mean([displays.moments(each).mean * pair.delta(each) <= 0 for each in users]))
+
+
+def promises() -> list[Row]:
+    """What was promised of trials, and what share of them kept it."""
+    rows: list[Row] = []
+    for world in WORLDS:
+        pair, user = noisy_rankers(*world)
+        for planned, method in zip(plan(pair, user, methods=TRIED).rows, TRIED):
+            n = int(planned.anytime)
+            kept = [
+                decided(simulated_log(method, pair, user, n, seed), method, pair.delta(user)) for seed in range(TRIALS)
+            ]
+            rows.append(
+                {
+                    "data": f"{world[0]:,} queries, {planned.ctr:.2f} clicks a page",
+                    "what": f"{method} decides {pair.delta(user):.4f}",
+                    "impressions": n,
+                    "promised": 0.8,
+                    "kept": float(np.mean(kept)),
+                }
+            )
+            print(rows[-1], flush=True)
+    return rows
+
+
+def noisy_rankers(queries: int, noise_a: float, noise_b: float, factor: float) -> tuple[Pair, User]:
+    """Rankers that sort 20 documents by relevance and noise, for pages of 10."""
+    random, theta = np.random.default_rng(1), rank_decay(10, 0.7)
+    relevance = random.choice([0.1, 0.3, 0.8], (queries, 20), p=[0.6, 0.25, 0.15])
+    lists = [np.argsort(-(relevance + random.normal(0, noise, relevance.shape))) for noise in (noise_a, noise_b)]
+    pair = Pair.from_lists(lists[0].tolist(), lists[1].tolist(), k=10)
+    query = np.repeat(np.arange(queries), np.diff(pair.offsets))
+    return pair.knowing(theta=theta), position_based(factor * relevance[query, np.array(pair.ids)], theta)
+
+
+def simulated_log(method: Method, pair: Pair, user: User, impressions: int, seed: int) -> Log:
+    """The log of a trial that learns as a live one does; position bias to start from is 1 / rank."""
+    if not method.adapts:
+        return Log.simulated(pair, method.policy(pair), user, impressions, seed=seed)
+    assert isinstance(method, LogOpt | AB)
+    beliefs, turns = Beliefs(rank_decay(pair.k)), [n for n in method.learns_at if n < impressions]
+    ends, policies, shown, clicks = [*turns, impressions], [], [], []
+    for begin, end, child in zip([0, *turns], ends, children(seed, len(ends))):
+        policies.append(method.policy(pair, beliefs))
+        drawn = draw_impressions([policies[-1]], user, [end - begin], seed=child)
+        shown.append(drawn.rankings)
+        clicks.append(drawn.clicks)
+        versions = np.repeat(np.arange(len(shown)), [len(part) for part in shown])
+        log = Log.of(pair, policies, np.concatenate(shown), np.concatenate(clicks), versions=versions)
+        beliefs = method.learn(log.parts()[0], log.shows, beliefs) if end < impressions else beliefs
+    return log
+
+
+def decided(log: Log, method: Method, smallest: float) -> bool:
+    """Whether a trial said who gets more clicks, at one of twelve looks; with theta assumed it says nothing."""
+    config = TrialConfig(method=str(method), k=log.k, smallest=abs(smallest))
+    for part in LOOKS[::-1]:
+        found = analyse(log.take(np.arange(int(part * len(log)))), config, config.first_beliefs)
+        if (found.interval.low > 0 or found.interval.high < 0) and (found.fit or not method.learns_position_bias):
+            return True
+    return False
+
+
+if __name__ == "__main__":
+    promises()

@@ -61,6 +61,26 @@ def test_run_files_as_json(runs: list[str]) -> None:
     assert json.loads(by_zeta.stdout)["methods"][0] == pytest.approx(found["methods"][0])
 
 
+def test_what_a_live_trial_will_do_is_said(runs: list[str]) -> None:
+    found = planned(*runs, "--ctr", "0.6", "--delta", "5%", "--json", *SHORT)
+    row = found["methods"][1]
+    assert found["live"] == {
+        "method": "LogOpt()",
+        "smallest": pytest.approx(0.03),
+        "tightest_at": row["tightest_at"],
+        "given": False,
+        "first_look": row["first_look"],
+        "impressions": row["anytime"],
+        "power": 0.8,
+    }
+    assert (row["theta"], found["methods"][0]["theta"]) == ("estimated", None)
+    assert "method='LogOpt()', smallest=0.03)" in found["verdict"][-1]
+    given = planned(*runs, "--ctr", "0.6", "--delta", "5%", "--tightest-at", "100000", "--json", *SHORT)
+    assert given["live"]["tightest_at"] == 100_000
+    assert given["live"]["impressions"] > 1.2 * found["live"]["impressions"]
+    assert given["methods"][1]["impressions"] == row["impressions"]
+
+
 def test_the_table_fits_and_says_what_to_do(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "90")
     result = runner.invoke(app, ["plan", *runs, "--ctr", "0.6", *SHORT])

@@ -45,7 +45,7 @@ from ranktrial.inference.power import (
     normal_quantiles,
     tightest_for,
 )
-from ranktrial.inference.theta_error import SURE_ERROR, ThetaError, theta_error
+from ranktrial.inference.theta_error import ThetaError, learning_variance, mean_variance, theta_error
 from ranktrial.methods import (
     AB,
     LogOpt,
@@ -127,7 +127,10 @@ def plan(
                 if not one:  # who finds all documents alike does not mind what is shown
                     clicks = float(np.mean([_moments(method, pair, each).ctr for each in crowd]))
                     moments = Moments(moments.mean, moments.variance, clicks)
-                rows.append(needs.of_estimate(method, moments, *_stages(method, pair, known, moments.variance)))
+                learns = method.learns_position_bias and moments.variance > 0
+                error = theta_error(method, pair, known) if learns else None
+                stages = learning_variance(method, pair, known, error, seed=seed)
+                rows.append(needs.of_estimate(method, moments, error, stages))
             elif judges:
                 rows.append(needs.of_outcomes(method, _outcomes(method, pair, judges, seed)))
             else:
@@ -204,23 +207,20 @@ class _Needs:
     tightest_at: float | None
 
     def of_estimate(
-        self, method: Method, moments: Moments, error: ThetaError | None, early: float, until: int
+        self, method: Method, moments: Moments, error: ThetaError | None, stages: list[tuple[int, float]]
     ) -> PlannedMethod:
-        """``early`` is the variance of x up to so many impressions, before anything was learnt."""
+        """``stages`` are the variances of x on the way to the one that ``moments`` have."""
         known, total = moments.variance, moments.variance if error is None else error.variance
         away = (normal_quantiles if error is None else jackknife_quantiles)(self.power, self.level)
         fixed = fixed_impressions(total, self.delta, power=self.power, level=self.level, jackknife=error is not None)
         tightest_at = self._tightest(total, self.delta)
-        first_look = max(FIRST_LOOK, CLICKS_TO_SAY / max(moments.ctr, ROUNDING))
-        # A sequence is as wide as the spread of x, times theta's part where that is more.
-        widen = 1.0
+        first_look, widen, anytime = max(FIRST_LOOK, CLICKS_TO_SAY / max(moments.ctr, ROUNDING)), 1.0, np.inf
         if error is not None and np.isfinite(total):
-            first_look = max(first_look, error.worst / SURE_ERROR**2)
-            widen = jackknife_widening(self.level) * max(1.0, float(np.sqrt(known / total)) if total > 0 else 1.0)
-        anytime = np.inf
+            first_look = max(first_look, error.first_fit)
+            widen = jackknife_widening(self.level) * error.mean_widening() * float(np.sqrt(known / total))
         if np.isfinite(total):
             anytime = anytime_impressions(
-                lambda n: total + (early - known) * min(until / n, 1.0),
+                lambda n: mean_variance(stages, n) + total - known,
                 self.delta,
                 tightest_at=tightest_at,
                 first_look=first_look,
@@ -289,16 +289,6 @@ class _Needs:
         if self.tightest_at is not None:
             return self.tightest_at
         return tightest_for(variance, difference, level=self.level)
-
-
-def _stages(method: Method, pair: Pair, user: User, variance: float) -> tuple[ThetaError | None, float, int]:
-    """The error of theta, if it is estimated; the variance of x before anything is learnt, and until when."""
-    error = None
-    if method.learns_position_bias and variance > 0:
-        error = theta_error(method, pair, user)
-    if not method.learns_at or not method.needs_position_bias:
-        return error, variance, 0
-    return error, method.moments(pair, user).variance, method.learns_at[0]
 
 
 def _scaled(outcome: float, truth: float, delta: float) -> float:

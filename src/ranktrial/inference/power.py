@@ -102,7 +102,8 @@ def crossing(drift: float, tightest: float, *, start: float = 0.0, widen: float 
     if not near.any():
         return 0.0
     first = max(min(start, 1.0), float(early[np.argmax(near)]))
-    times = np.geomspace(first, 1.0, int(np.ceil(-np.log(first) / STEP)) + 1)
+    steps = round(-np.log(first) / STEP)  # shorter ones would fall between places
+    times = np.geomspace(first, 1.0, steps + 1) if steps else np.ones(1)
     bounds, centre, reach = boundary(times), drift * times, (FAR + 1) * np.sqrt(times)
     low, high = np.maximum(-bounds, centre - reach), np.minimum(bounds, centre + reach)
     if (low >= high).any():

@@ -8,6 +8,10 @@ as if impressions were worth x + g' H^-1 s, whose moments are exact.
 
 Shows are taken as the design expects them, as for queries that do not come again. With the shows that happened, the other
 choice of ``Auto``, results differ by a hundredth or so.
+
+Two things follow from the error of theta besides. A live interval is widened by a ratio of two jackknife errors. That is never
+taken below 1, and a jackknife overstates the error of a ratio in small logs: on average it widens by more than the true ratio.
+And a design made from an estimated theta, or from one that was assumed, is not the best one.
 """
 
 from __future__ import annotations
@@ -17,27 +21,57 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranktrial.arrays import FloatArray
-from ranktrial.methods import Linear, Method
+from ranktrial.inference.log import GROUPS
+from ranktrial.methods import Beliefs, Linear, Method
+from ranktrial.methods.beliefs import sound_theta
 from ranktrial.methods.click_model import expected_beliefs, valued
 from ranktrial.rankings import Mixture, Pair
-from ranktrial.users import User
+from ranktrial.seeds import Seed, generator
+from ranktrial.users import User, rank_decay
 
 STEP = 1e-4  # of log theta, for derivatives
-SURE_ERROR = 0.2  # of a theta: expected, where a log's own estimate of it is surely below ``adaptive.MOST_ERROR``
+SURE_ERROR = 0.2  # of a theta: expected, where a log's own estimate of it is surely below ``adaptive.MOST_ERROR``,
+SURE_CLICKS = (
+    0.3  # and variance of a log theta, where clicks at its rank surely lead to the first without any one group
+)
+OVERSTATED = 2.0  # theta's part in a jackknife variance over its true one, where trials decide; see docs/planning.md
 SINGULAR = 1e12  # condition number of H from which theta is not identified
+JACKKNIVES = 4_000  # drawn for the mean widening, which is then right to 0.003
+USED_ERROR = 0.3  # where mostly it is
+DESIGNS = 6  # drawn for the variance under a design from an estimated theta
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ThetaError:
     """Consequences of estimating theta from the same clicks.
 
     Attributes:
+        clicks_alone: Variance of x, theta known.
         variance: N times that of the estimate from N impressions; infinite where theta cannot be told from relevance.
+        part: N times the variance of theta's part in it alone.
+        covariance: N times that of log theta.
         worst: N times the largest variance of a theta_r, in units of theta_1.
     """
 
+    clicks_alone: float
     variance: float
+    part: float
+    covariance: FloatArray
     worst: float
+
+    @property
+    def first_fit(self) -> float:
+        """After about how many impressions theta is surely known well enough to be used."""
+        return max(self.worst / SURE_ERROR**2, float(self.covariance.diagonal().max()) / SURE_CLICKS)
+
+    def mean_widening(self) -> float:
+        """The mean ratio of jackknife errors with theta fitted anew and with theta fixed, each ratio at least 1."""
+        joint = (self.variance - self.clicks_alone - self.part) / 2
+        both = np.array([[self.clicks_alone, joint], [joint, OVERSTATED * self.part]])
+        factor = np.linalg.cholesky(both + 1e-12 * np.trace(both) * np.eye(2))
+        normal = generator(0).normal(size=(JACKKNIVES, GROUPS - 1, 2)) @ factor.T
+        alone, whole = (normal[..., 0] ** 2).sum(1), (normal.sum(2) ** 2).sum(1)
+        return float(np.maximum(np.sqrt(whole / alone), 1).mean())
 
 
 def theta_error(method: Method, pair: Pair, user: User) -> ThetaError:
@@ -45,20 +79,19 @@ def theta_error(method: Method, pair: Pair, user: User) -> ThetaError:
     displays, theta, k = method.planned_displays(pair, user), pair.known_theta, pair.k
     mixture, value = displays.mixture, displays.value
     assert isinstance(value, Linear)
+    alone = displays.moments(user).variance
     if k == 1:
-        return ThetaError(displays.moments(user).variance, 0.0)
+        return ThetaError(alone, alone, 0.0, np.zeros((1, 1)), 0.0)
     shares, information = _clicks_by_rank(mixture, pair, user)
-    free = np.flatnonzero(np.diag(information) > 0)
-    free = free[free > 0]
-    within = information[np.ix_(free, free)]
-    if len(free) < k - 1 or np.linalg.cond(within) > SINGULAR:
-        return ThetaError(np.inf, np.inf)
-    inverse = np.linalg.inv(within)
+    within = information[1:, 1:]
+    if not (np.diag(within) > 0).all() or np.linalg.cond(within) > SINGULAR:
+        return ThetaError(alone, np.inf, np.inf, np.full((k, k), np.inf), np.inf)
+    inverse = np.zeros((k, k))
+    inverse[1:, 1:] = np.linalg.inv(within)
 
     def per_click(of_log_theta: FloatArray) -> FloatArray:
         """The error of a linear function of log theta, as a number per clicked rank of each ranking."""
-        coefficient = np.zeros(k)
-        coefficient[free] = inverse @ of_log_theta[free]
+        coefficient = inverse @ of_log_theta
         expected = np.append(shares @ coefficient, 0.0)[mixture.rankings]
         return np.where(mixture.rankings >= 0, coefficient - expected, 0.0)
 
@@ -69,9 +102,52 @@ def theta_error(method: Method, pair: Pair, user: User) -> ThetaError:
 
     nudges = np.exp(STEP * np.eye(k))
     slope = np.array([(mean_of_x(theta * up) - mean_of_x(theta / up)) / (2 * STEP) for up in nudges])
-    total = mixture.moments(value.values + per_click(slope), user, value.base)
-    ranks = [mixture.moments(per_click(row), user).variance for row in np.diag(theta)[free]]
-    return ThetaError(total.variance, max(ranks))
+    from_theta = per_click(slope)
+    total = mixture.moments(value.values + from_theta, user, value.base).variance
+    of_ranks = np.array([mixture.moments(per_click(row), user).variance for row in np.eye(k)])
+    # H^-1 has the right correlations, as if shows were what happened; variances are exact.
+    scale = np.sqrt(np.divide(of_ranks, np.diag(inverse), out=np.zeros(k), where=np.diag(inverse) > 0))
+    covariance = inverse * np.outer(scale, scale)
+    part = mixture.moments(from_theta, user).variance
+    return ThetaError(alone, total, part, covariance, float((of_ranks * theta**2).max()))
+
+
+def learning_variance(
+    method: Method, pair: Pair, user: User, error: ThetaError | None, *, seed: Seed = 0
+) -> list[tuple[int, float]]:
+    """The variance of x from each point of a method's schedule on, with what it will have learnt by then; (begin, variance).
+
+    Before the first point it knows nothing of relevance. As long as theta cannot be told, designs are made from 1 / rank, as
+    a live trial's are by default; then from an estimate, of which some are drawn.
+    """
+    if not method.learns_at or not method.needs_position_bias:
+        return [(0, method.planned_moments(pair, user).variance)]
+    theta, guess, random = pair.known_theta, expected_beliefs(pair, user).relevance, generator(seed)
+
+    def variance(bias: FloatArray, relevance: float) -> float:
+        policy = method.policy(pair, Beliefs(bias, relevance))  # type: ignore[call-arg]
+        return valued(pair, policy, theta, relevance, estimate=method.estimator).moments(user).variance
+
+    first = theta if error is None else rank_decay(pair.k)
+    stages, unsure = [(0, variance(first, Beliefs(theta).relevance))], variance(first, guess)
+    for begin in method.learns_at:
+        found = [unsure]
+        if error is not None and error.worst / begin <= USED_ERROR**2:
+            logs = random.multivariate_normal(np.zeros(pair.k), error.covariance / begin, size=DESIGNS, method="eigh")
+            found = [variance(bias, guess) for bias in sound_theta(theta * np.maximum(1 + logs, 0))]
+        stages.append((begin, float(np.mean(found))))
+    return stages
+
+
+def mean_variance(stages: list[tuple[int, float]], impressions: float) -> float:
+    """The mean over the first impressions of a variance that changes on the way.
+
+    >>> mean_variance([(0, 2.0), (100, 1.0)], 400)
+    1.25
+    """
+    begins, variances = (np.array(column, np.float64) for column in zip(*stages))
+    sizes = np.clip(impressions, begins, np.append(begins[1:], np.inf)) - begins
+    return float(sizes @ variances / impressions)
 
 
 def _clicks_by_rank(mixture: Mixture, pair: Pair, user: User) -> tuple[FloatArray, FloatArray]:

@@ -67,8 +67,14 @@ def _with_bias(parts: Sequence[Counts], beliefs: Beliefs) -> Beliefs:
         fitted, _ = fit_groups(parts, most_error=MOST_ERROR)
     except NotIdentifiable as refusal:
         return replace(beliefs, note=f"position bias cannot be told yet: {refusal}")
-    # Only ratios of theta matter. No two ranks may come out equal or a rank unseen, or a design would leave out documents
-    # that a later, better theta needs.
-    theta = fitted.theta / max(1.0, float(fitted.theta.max()))
-    theta = np.maximum(theta, LEAST_BIAS / np.arange(1, len(theta) + 1))
-    return replace(beliefs, theta=theta, fitted=True, note=fitted.note)
+    return replace(beliefs, theta=sound_theta(fitted.theta), fitted=True, note=fitted.note)
+
+
+def sound_theta(theta: FloatArray) -> FloatArray:
+    """An estimate of theta (or several) as designs can use it.
+
+    Only ratios of theta matter. No two ranks may come out equal or a rank unseen, or a design would leave out documents that a
+    later, better theta needs.
+    """
+    scaled = theta / np.maximum(theta.max(axis=-1, keepdims=True), 1.0)
+    return np.asarray(np.maximum(scaled, LEAST_BIAS / np.arange(1, theta.shape[-1] + 1)))
