@@ -197,7 +197,7 @@ def simulated_log(method: Method, pair: Pair, user: User, impressions: int, seed
 
 def decided(log: Log, method: Method, smallest: float) -> bool:
     """Whether a trial said who gets more clicks, at one of twelve looks; with theta assumed it says nothing."""
-    config = TrialConfig(method=str(method), k=log.k, smallest=abs(smallest))
+    config = TrialConfig.model_validate({"method": str(method), "k": log.k, "smallest": abs(smallest)})
     for part in LOOKS[::-1]:
         found = analyse(log.take(np.arange(int(part * len(log)))), config, config.first_beliefs)
         if (found.interval.low > 0 or found.interval.high < 0) and (found.fit or not method.learns_position_bias):

@@ -201,11 +201,13 @@ def print_plan(result: Plan, pair: Pair) -> None:
         padding=(0, 1, 0, 0),
     )
     table.add_column("method", overflow="fold", ratio=1)
+    table.add_column("theta", no_wrap=True)
     for heading in ("variance", "impressions", "looking\noften", f"found at\n{result.traffic:,}", "wrong\nway"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result.rows:
         table.add_row(
             escape(row.method),
+            row.theta or "-",
             f"{row.variance:.3g}",
             people_count(row.impressions),
             people_count(row.anytime),

@@ -194,10 +194,10 @@ class Plan:
         width = max((len(row.method) for row in self.rows), default=6)
         lines = [
             f"delta {self.delta:.4g}  ctr {self.ctr:.4g}  disagreement {self.disagreement:.3f}  power {self.power:g}",
-            f"{'method':<{width}}  {'variance':>9}  {'impressions':>12}  {'looking often':>13}  {'wrong way':>9}",
+            f"{'method':<{width}}  {'theta':<9}  {'variance':>9}  {'impressions':>12}  {'looking often':>13}  {'wrong way':>9}",
         ]
         lines += [
-            f"{row.method:<{width}}  {row.variance:>9.4g}  {people_count(row.impressions):>12}  "
+            f"{row.method:<{width}}  {row.theta or '-':<9}  {row.variance:>9.4g}  {people_count(row.impressions):>12}  "
             f"{people_count(row.anytime):>13}  {row.wrong:>9.0%}"
             for row in self.rows
         ]

@@ -126,6 +126,7 @@ def learning_variance(
 
     def variance(bias: FloatArray, relevance: float) -> float:
         policy = method.policy(pair, Beliefs(bias, relevance))  # type: ignore[call-arg]
+        assert isinstance(policy, Mixture)
         return valued(pair, policy, theta, relevance, estimate=method.estimator).moments(user).variance
 
     first = theta if error is None else rank_decay(pair.k)
