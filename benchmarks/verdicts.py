@@ -118,9 +118,8 @@ class Trial:
 
 
 def _policy(method: Method, pair: Pair, beliefs: object) -> Mixture:
-    if isinstance(method, LogOpt):
-        return method.policy(pair, beliefs)  # type: ignore[arg-type]
-    return method.displays(pair).mixture
+    assert isinstance(method, LogOpt | AB)
+    return method.policy(pair, beliefs)  # type: ignore[arg-type]
 
 
 def one_run(world: tuple[Pair, User], method: Method, seed: int) -> tuple[str, int, str]:
