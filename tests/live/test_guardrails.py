@@ -15,7 +15,8 @@ from ranktrial.live import Trial
 from ranktrial.live import guardrails as checks
 from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.guardrails.status import above
-from ranktrial.live.schemas import TrialConfig
+from ranktrial.live.reports import settled, verdict
+from ranktrial.live.schemas import Guardrail, TrialConfig
 from ranktrial.live.tallies import NO_TRIAL, SLOW
 from ranktrial.methods import LogOpt
 from simulated_trial import Ticks, World
@@ -241,3 +242,24 @@ def test_a_unit_that_asks_again_with_other_lists_is_one_draw(tmp_path: Path) -> 
 def test_one_rank_needs_no_position_bias(tmp_path: Path) -> None:
     told = checks.bias(analysed(*logged(tmp_path, 200, k=1, world=World.make(queries=5, k=1))))
     assert (told.status, told.text) == ("pass", "One rank has none.")
+
+
+def test_no_winner_is_named_that_clicks_above_could_undo(
+    good: tuple[Log, TrialConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where clicks go with clicks above them, an effect that the log cannot rule out must not be what decides."""
+    analysis = analysed(*good)
+    assert analysis.winner == 1
+    warned = Guardrail(name=checks.INDEPENDENCE, status="warn", value=0.7, text="")
+    monkeypatch.setattr("ranktrial.live.reports.guardrails", lambda *_: (warned,))
+    for effect, error, winner in ((0.0, 0.001, 1), (analysis.delta, 0.001, 0), (0.0, analysis.delta, 0)):
+        found = checks.Interference(np.zeros(0), -0.5, 0.1, effect, error)
+        monkeypatch.setattr("ranktrial.live.reports.measured_interference", lambda _, found=found: found)
+        told, _ = settled(analysis, {})
+        assert told.winner == winner
+        assert verdict(told).startswith("A gets more" if winner else "No winner is named, because clicks depend on")
+    failed = Guardrail(name=checks.COMPANY, status="fail", value=0.0, text="")
+    monkeypatch.setattr("ranktrial.live.reports.guardrails", lambda *_: (failed,))
+    told, _ = settled(analysis, {})
+    assert told.rung is analysis.ladder.rungs[0]
+    assert "(A/B reading)" in verdict(told, (failed,))

@@ -53,6 +53,7 @@ class Analysis:
         estimate: Of that reading, or one of nothing.
         band: Its confidence sequence after every unit, from the first that has enough clicks; None before that.
         drift: Whether the difference stays the same over time.
+        doubt: Why no winner is named though the interval leaves out 0; "" if there is no such reason.
     """
 
     log: Log
@@ -64,6 +65,7 @@ class Analysis:
     estimate: Estimate
     band: Band | None
     drift: Drift
+    doubt: str = ""
 
     @cached_property
     def clicks(self) -> int:
@@ -88,7 +90,7 @@ class Analysis:
     @property
     def winner(self) -> int:
         """1 if A gets more clicks, -1 if B does, 0 if that is not decided. What a sequence has ruled out stays so."""
-        if not self.decides or self.band is None:
+        if not self.decides or self.band is None or self.doubt:
             return 0
         if self.changed:
             low, high = self.drift.since

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ranktrial.arrays import weighted_counts
 from ranktrial.inference import Ladder, LeftOut, Rung
 from ranktrial.live.analysis import Analysis, forecast, speaking
-from ranktrial.live.guardrails import ASSUMPTIONS, COMPANY, guardrails
+from ranktrial.live.guardrails import ASSUMPTIONS, COMPANY, INDEPENDENCE, guardrails, measured_interference
 from ranktrial.live.schemas import Contributor, Everyone, Guardrail, HistoryEntry, Part, Reading, Report
 from ranktrial.live.stores.base import ConfigVersion
 from ranktrial.live.tallies import AS_IT_SHOULD_BE
@@ -85,12 +86,22 @@ def settled(
     """The analysis with the reading that may speak, and all guardrails.
 
     Where what stands above a result changes its clicks by more than the interval allows for, no reading by document and rank
-    is right: then plain A/B traffic speaks, if there is enough of it.
+    is right: then plain A/B traffic speaks, if there is enough of it. Where clicks merely go with clicks above them, users may
+    differ, which harms nothing, or leave, which does: then a winner is named only where the effect that the log cannot rule out
+    would not undo it.
     """
-    checks = guardrails(analysis, tallies, nanoseconds)
+    found = measured_interference(analysis)
+    checks = guardrails(analysis, tallies, nanoseconds, found)
+    status = {check.name: check.status for check in checks}
     lowest = analysis.ladder.rungs[0]
-    if lowest.speaks and any(check.name == COMPANY and check.status == "fail" for check in checks):
+    if lowest.speaks and status.get(COMPANY) == "fail":
         return speaking(analysis, lowest), checks
+    if found is not None and status.get(INDEPENDENCE) == "warn" and analysis.rung is not lowest:
+        reach = 2 * found.effect_error
+        low, high = analysis.interval
+        if not (low > max(found.effect + reach, 0) or high < min(found.effect - reach, 0)):
+            effect = f"which may move the estimate by {found.effect:+.4f} (+- {reach:.4f})"
+            return replace(analysis, doubt=f"clicks depend on clicks above them, {effect}"), checks
     return analysis, checks
 
 
@@ -159,6 +170,8 @@ def _said(analysis: Analysis) -> str:
         return f"{better} gets more clicks than {other}: {told}{_since(analysis)}."
     if smallest is not None and -smallest < low and high < smallest:
         return f"A and B differ by less than {smallest:g}: {told}."
+    if analysis.doubt and (low > 0 or high < 0):
+        return f"No winner is named, because {analysis.doubt}: {told}."
     return f"Neither is ahead yet: {told}."
 
 

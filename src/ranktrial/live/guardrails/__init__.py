@@ -15,7 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ranktrial.live.analysis import Analysis
-from ranktrial.live.guardrails.click_model import ASSUMPTIONS, COMPANY, assumptions, company, independence, interference
+from ranktrial.live.guardrails.click_model import (
+    ASSUMPTIONS,
+    COMPANY,
+    INDEPENDENCE,
+    Interference,
+    assumptions,
+    company,
+    independence,
+    interference,
+)
 from ranktrial.live.guardrails.draws import calibration, sample_ratio
 from ranktrial.live.guardrails.estimates import bias, coverage, effective_clicks, heaviest, largest_weight, page
 from ranktrial.live.guardrails.pages import clicks, duplicates, faults, latency, shown_as_drawn
@@ -24,6 +33,8 @@ from ranktrial.live.schemas import Guardrail
 __all__ = [
     "ASSUMPTIONS",
     "COMPANY",
+    "INDEPENDENCE",
+    "Interference",
     "assumptions",
     "bias",
     "calibration",
@@ -39,19 +50,29 @@ __all__ = [
     "interference",
     "largest_weight",
     "latency",
+    "measured_interference",
     "page",
     "sample_ratio",
     "shown_as_drawn",
 ]
 
 
-def guardrails(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequence[int]) -> tuple[Guardrail, ...]:
+def measured_interference(analysis: Analysis) -> Interference | None:
+    """How clicks go with what stands above them, where there are clicks and a click model."""
+    modelled = analysis.clicks > 0 and analysis.config.comparison.needs_position_bias
+    return interference(analysis) if modelled else None
+
+
+def guardrails(
+    analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequence[int], found: Interference | None = None
+) -> tuple[Guardrail, ...]:
     """All checks of a version.
 
     Args:
         analysis: Of its log.
         tallies: What was counted of it and is no row (``live.tallies``), and what its log leaves out.
         nanoseconds: What recent calls of ``rank`` took.
+        found: ``measured_interference`` of the analysis, where it is known already.
     """
     of_analysis: list[Callable[[Analysis], Guardrail]] = [
         sample_ratio, calibration, coverage, effective_clicks, largest_weight, assumptions, bias, page, heaviest,
@@ -59,8 +80,7 @@ def guardrails(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequ
     of_tallies: list[Callable[[Analysis, Mapping[str, int]], Guardrail]] = [
         shown_as_drawn, clicks, duplicates, faults,
     ]  # fmt: skip
-    modelled = analysis.clicks > 0 and analysis.config.comparison.needs_position_bias
-    found = interference(analysis) if modelled else None
+    found = measured_interference(analysis) if found is None else found
     return (
         *(check(analysis) for check in of_analysis),
         company(analysis, found),

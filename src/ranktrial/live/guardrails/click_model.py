@@ -15,7 +15,7 @@ from ranktrial.live.analysis import Analysis
 from ranktrial.live.guardrails.status import WARN, by_chance, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
 
-ASSUMPTIONS, COMPANY = "how people click", "position-based clicking"
+ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
 NO_MODEL = "An A/B test: there is no click model to check."
 REFITS = 100 * 10 ** np.arange(10)  # impressions after which relevance is guessed anew
 
@@ -187,7 +187,7 @@ def independence(analysis: Analysis, found: Interference | None = None) -> Guard
     Users who leave after a click break it, and so do users who merely differ in how readily they click, with the estimate
     right: it never fails, and says how far the estimate is moved by what stands above (``interference``).
     """
-    log, name = analysis.log, "independent clicks"
+    log, name = analysis.log, INDEPENDENCE
     if not analysis.config.comparison.needs_position_bias:
         return needless(name, NO_MODEL)
     values, both, expected = _after_a_click(log)
