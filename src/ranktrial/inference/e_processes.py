@@ -7,7 +7,7 @@ ever reaches 1 / alpha is at most alpha (Ville): 1 / its largest value so far is
   probabilities the Dirichlet-multinomial mixture of Lindon and Malek (2022, "anytime-valid inference for multinomial counts").
 * ``mean_evidence``: is the mean of values zero? For large numbers: the normal mixture behind asymptotic confidence sequences.
 
->>> anytime_p(np.log([0.5, 20.0, 4.0])).round(3)
+>>> round(anytime_p(np.log([0.5, 20.0, 4.0])), 3)
 0.05
 """
 
@@ -50,7 +50,7 @@ def draws_evidence(outcomes: IntArray, chances: FloatArray, kinds: IntArray | No
 
     >>> fair = np.array([[0.5, 0.5]])
     >>> draws_evidence(np.array([0, 1, 0, 1]), fair, np.zeros(4, int)).round(2)
-    array([ 0.  , -0.01,  0.  , -0.01])
+    array([-0.  , -0.01, -0.01, -0.02])
     >>> bool(draws_evidence(np.zeros(60, int), fair, np.zeros(60, int))[-1] > np.log(1000))
     True
     """
