@@ -1,4 +1,4 @@
-"""How many impressions will a comparison need, by which method, before any click has come?
+"""Plans: how many impressions a comparison will need, by which method, before any click has come.
 
 Two ranked lists per query, the position bias and something about users give the exact variance of one impression's value x
 under every method. For a method whose mean is Delta,
