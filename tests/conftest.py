@@ -14,6 +14,13 @@ settings.load_profile("ranktrial")
 
 # Fixtures that take seconds: a test that needs one is slow, whatever it does itself.
 SLOW_FIXTURES = {"browser", "reference"}
+# Files that take 10 s and more, most of their tests a second each.
+SLOW_FILES = {
+    "test_any_order.py", "test_click_model.py", "test_compare.py", "test_data_commands.py", "test_documents.py",
+    "test_e_processes.py", "test_every_method.py", "test_gradients.py", "test_ladder.py", "test_limits.py",
+    "test_logopt_network.py", "test_one_meaning.py", "test_power.py", "test_run.py", "test_schema.py", "test_statistics.py",
+    "test_systems.py", "test_testing.py",
+}  # fmt: skip
 
 # Two processes that compile the same kernel for different types at the same moment can store one under the name of the other
 # (Numba's index of its cache is read, changed and written without a lock), so every worker of pytest-xdist has its own cache.
@@ -23,7 +30,7 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+    if item.path.name in SLOW_FILES or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
         item.add_marker("slow")
     # pytest 9.2 forgets the operation in the ids of Schemathesis's tests.
     if item.parent is not None and not item.nodeid.endswith(item.name):
