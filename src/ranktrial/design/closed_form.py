@@ -155,8 +155,10 @@ def closed_form_query(
         top = ranked[: len(theta)]
         table[0, : len(top)] = top
         highest = max(highest, int(top.max(initial=-1)))
-    rankings, weights, _ = _design(tables, highest + 1, theta, None, floor, zeta0, plain)
-    return rankings, weights
+    rankings, weights, _ = _design(tables, highest + 1, theta, None, floor, zeta0)
+    if not any(plain):
+        return rankings, weights
+    return np.concatenate([rankings, tables[:, 0]]), np.concatenate([weights * (1 - sum(plain)), plain])
 
 
 def _of_tables(
