@@ -291,11 +291,6 @@ class Log:
         return np.stack([self.weights[last - 1], self.weights[last]], axis=1)
 
     @cached_property
-    def group(self) -> IntArray:
-        """The part of the log that each unit belongs to, for jackknives."""
-        return np.asarray(self.unit.astype(np.int64).view(np.uint64) % np.uint64(GROUPS), np.int64)
-
-    @cached_property
     def shows(self) -> FloatArray:
         """Results shown at each rank, over all impressions."""
         rows, display = self.displays
