@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from ranktrial.live import Trial
 from ranktrial.live import guardrails as checks
 from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.guardrails.status import above
-from ranktrial.live.reports import settled, verdict
+from ranktrial.live.reports import make_report, settled, verdict
 from ranktrial.live.schemas import Guardrail, TrialConfig
+from ranktrial.live.stores.base import ConfigVersion
 from ranktrial.live.tallies import NO_TRIAL, SLOW
 from ranktrial.methods import LogOpt
 from simulated_trial import Ticks, World
@@ -257,7 +259,11 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
         monkeypatch.setattr("ranktrial.live.reports.measured_interference", lambda _, found=found: found)
         told, _ = settled(analysis, {})
         assert told.winner == winner
-        assert verdict(told).startswith("A gets more" if winner else "No winner is named, because clicks depend on")
+        said = "A gets more" if winner else "No winner is named, because clicks depend on"
+        assert verdict(told).startswith(said)
+        report = make_report("shoes", {ConfigVersion(1, 1, "{}"): analysis}, Counter(), False)
+        assert report.verdict.startswith(said)
+        assert report.parts[0].verdict.startswith(said)
     failed = Guardrail(name=checks.COMPANY, status="fail", value=0.0, text="")
     monkeypatch.setattr("ranktrial.live.reports.guardrails", lambda *_: (failed,))
     told, _ = settled(analysis, {})

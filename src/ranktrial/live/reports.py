@@ -59,7 +59,9 @@ def make_report(
         contributors=contributors(analysis),
         guardrails=checks,
         tallies=sorted_tallies,
-        parts=tuple(_part(one, result) for one, result in analyses.items()),
+        parts=tuple(
+            _part(one, analysis if one is version else settled(result, {})[0]) for one, result in analyses.items()
+        ),
         stopped=stopped,
         everyone=None if whole is None else _everyone(*whole),
         history=tuple(history),
@@ -67,6 +69,7 @@ def make_report(
 
 
 def _everyone(left_out: LeftOut, analysis: Analysis) -> Everyone:
+    analysis, _ = settled(analysis, {})
     said = verdict(analysis)
     why = ", ".join(f"{count:,} by {reason}" for reason, count in left_out.units.items())
     text = f"Left out: {sum(left_out.units.values()):,} units ({why}) with {left_out.impressions:,} impressions."
