@@ -207,29 +207,47 @@ def test_scales_far_apart() -> None:
     world=small_worlds(queries=2),
     price=prices,
     floor=st.sampled_from([0.0, 0.5, 1.0]),
+    keep=st.integers(0, 2),
     zeta0=st.sampled_from([None, 0.4]),
 )
-def test_pairs(world: tuple[Pair, User], price: float, floor: float, zeta0: float | None) -> None:
-    """Valid, the floor holds, the same whichever ranker comes first, unbiased whatever relevance really is."""
+def test_pairs(world: tuple[Pair, User], price: float, floor: float, keep: int, zeta0: float | None) -> None:
+    """Valid, floors hold, the same whichever ranker comes first, unbiased whatever relevance really is."""
     pair, user = world
-    theta = pair.known_theta
+    theta, keep = pair.known_theta, min(keep, pair.k)
     guess = (1 + np.arange(pair.n_documents) % 4) / 5
-    mixture = closed_form(pair, theta, zeta=guess, floor=floor, zeta0=zeta0, price=price)
+    mixture = closed_form(pair, theta, zeta=guess, floor=floor, keep=keep, zeta0=zeta0, price=price)
     check_valid(mixture, candidates_of(pair))
     rho = mixture.exposure(theta)
     tables = pair.top_a, pair.top_b
     by_a, by_b = (Mixture.always(table, pair.n_documents).exposure(theta) for table in tables)
     bias = theta if zeta0 is None else theta / (1 - zeta0 * theta)
-    least = [Mixture.always(table, pair.n_documents).exposure(bias) for table in tables]
-    assert np.all(mixture.exposure(bias) >= floor * np.minimum(*least) - EXACT)
+    least = np.minimum(*(Mixture.always(table, pair.n_documents).exposure(bias) for table in tables))
+    kept = np.minimum(by_a, by_b) >= np.sort(theta)[::-1][keep - 1] if keep else False
+    assert np.all(mixture.exposure(bias) >= np.where(kept, 1.0, floor) * least - EXACT)
     weights = ips_weights(by_a - by_b, rho, pair.offsets).values
-    swapped = closed_form(pair.swapped(), theta, zeta=guess, floor=floor, zeta0=zeta0, price=price)
+    swapped = closed_form(pair.swapped(), theta, zeta=guess, floor=floor, keep=keep, zeta0=zeta0, price=price)
     assert np.array_equal(swapped.rankings, mixture.rankings)
     assert np.array_equal(swapped.weights, mixture.weights)
     reader = position_based(user.zeta, theta)
     assume(np.abs(weights).max(initial=0) < 1e4)  # or the sum loses digits
     values = np.where(mixture.rankings >= 0, weights[mixture.rankings], 0)
     assert mixture.moments(values, reader).mean == pytest.approx(pair.delta(reader), abs=1e-9)
+
+
+def test_what_both_put_first_stays_first() -> None:
+    """Whatever the price and the guess, for nothing but the choice; without it, it may be missing from the page."""
+    rng = np.random.default_rng(12)
+    theta = rank_decay(4)
+    pair = Pair.from_lists([[0, *rng.permutation(np.arange(1, 9))] for _ in range(40)], [[0, *range(1, 9)]] * 40, k=4)
+    first = pair.top_a[:, 0]
+    guess = rng.uniform(0.05, 0.9, pair.n_documents)
+    for price in PRICES:
+        for zeta0 in (None, 0.3):
+            kept = closed_form(pair, theta, zeta=guess, zeta0=zeta0, price=price, keep=1)
+            np.testing.assert_allclose(kept.placement()[first, 0], 1, atol=1e-9)
+            loose = closed_form(pair, theta, zeta=guess, zeta0=zeta0, price=price)
+            assert loose.placement()[first].sum(1).min() < 0.1
+            assert kept.exposure(theta)[pair.lam(theta) != 0].min() > 0
 
 
 def some_pair(n_queries: int = 60, k: int = 6) -> tuple[Pair, FloatArray, FloatArray]:
@@ -242,12 +260,12 @@ def some_pair(n_queries: int = 60, k: int = 6) -> tuple[Pair, FloatArray, FloatA
 
 def test_one_query_is_as_in_a_pair() -> None:
     pair, theta, zeta = some_pair()
-    mixture = closed_form(pair, theta, zeta=zeta, floor=0.5, zeta0=0.3, price=2, plain=(0.1, 0.2))
+    mixture = closed_form(pair, theta, zeta=zeta, floor=0.5, keep=2, zeta0=0.3, price=2, plain=(0.1, 0.2))
     for query in range(pair.n_queries):
         rows = slice(*pair.offsets[query : query + 2])
         a, b = (table[query] - pair.offsets[query] for table in (pair.top_a, pair.top_b))
         rankings, weights = closed_form_query(
-            a, b, theta, zeta=zeta[rows], floor=0.5, zeta0=0.3, price=2, plain=(0.1, 0.2)
+            a, b, theta, zeta=zeta[rows], floor=0.5, keep=2, zeta0=0.3, price=2, plain=(0.1, 0.2)
         )
         cells = slice(*mixture.offsets[query : query + 2])
         assert np.array_equal(rankings + pair.offsets[query], mixture.rankings[cells])
@@ -276,16 +294,17 @@ def test_a_higher_price_buys_clicks_for_variance() -> None:
     world=small_worlds(queries=3),
     price=prices,
     floor=st.sampled_from([0.0, 0.5]),
+    keep=st.integers(0, 1),
     zeta0=st.sampled_from([None, 0.4]),
     plain=st.sampled_from([(0.0, 0.0), (0.1, 0.3)]),
 )
 def test_clicks_are_those_of_the_mixture(
-    world: tuple[Pair, User], price: float, floor: float, zeta0: float | None, plain: tuple[float, float]
+    world: tuple[Pair, User], price: float, floor: float, keep: int, zeta0: float | None, plain: tuple[float, float]
 ) -> None:
     pair, user = world
     theta, zeta = pair.known_theta, user.zeta
-    forecast = ClickForecast.of(pair, theta, zeta, floor=floor, zeta0=zeta0, plain=plain)
-    mixture = closed_form(pair, theta, zeta=zeta, floor=floor, zeta0=zeta0, price=price)
+    forecast = ClickForecast.of(pair, theta, zeta, floor=floor, keep=keep, zeta0=zeta0, plain=plain)
+    mixture = closed_form(pair, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price)
     exposure = mixture.exposure(theta) * zeta
     by_query = [exposure[start:end].sum() for start, end in zip(pair.offsets, pair.offsets[1:])]
     np.testing.assert_allclose(forecast.designed(price), by_query, atol=1e-12)
@@ -293,7 +312,7 @@ def test_clicks_are_those_of_the_mixture(
     np.testing.assert_allclose(np.add.reduceat(per_ranking, mixture.offsets[:-1]), by_query, atol=1e-12)
     reader = position_based(zeta, theta)
     assert forecast.ab == pytest.approx(sum(pair.ctr(reader)) / 2, abs=1e-12)
-    with_plain = closed_form(pair, theta, zeta=zeta, floor=floor, zeta0=zeta0, price=price, plain=plain)
+    with_plain = closed_form(pair, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price, plain=plain)
     assert forecast.shown(price) == pytest.approx(with_plain.ctr(reader), abs=1e-12)
 
 
@@ -338,6 +357,8 @@ def test_arguments_are_checked() -> None:
     pair = Pair.from_lists(["ab"], ["ba"], k=2)
     with pytest.raises(ValueError, match=r"price is -1, must be between 0 and 1e\+12"):
         closed_form(pair, [1, 0.5], price=-1)
+    with pytest.raises(ValueError, match="keep is 3, must be between 0 and 2"):
+        closed_form(pair, [1, 0.5], keep=3)
     with pytest.raises(ValueError, match="1 gain for 2 documents"):
         mixture_of(np.array([1.0, 1]), np.array([1.0]), gain=np.array([1.0]))
     with pytest.raises(ValueError, match=r"gain\[1\] is nan"):

@@ -62,6 +62,7 @@ class ClickForecast:
         zeta: ArrayLike,
         *,
         floor: float = 0.0,
+        keep: int = 0,
         zeta0: float | None = None,
         plain: Shares = NONE,
         weights: ArrayLike | None = None,
@@ -73,12 +74,13 @@ class ClickForecast:
             theta: Position bias.
             zeta: Guessed relevance per document.
             floor: Agreement floor of the design.
+            keep: Of how many ranks what both rankers put there is kept.
             zeta0: Click rate for which the design is made, if any.
             plain: Shares of plain A/B traffic, A's own list and B's own.
             weights: How often each query occurs; by default all alike.
         """
         tables = np.stack([pair.top_a, pair.top_b])
-        problem = checked_problem(tables, pair.n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0)
+        problem = checked_problem(tables, pair.n_documents, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0)
         bias, guess = np.asarray(theta, np.float64), np.asarray(zeta, np.float64)
         often = np.ones(pair.n_queries) if weights is None else checks.finite("weights", weights)
         if len(often) != pair.n_queries or often.min() < 0 or not often.any():

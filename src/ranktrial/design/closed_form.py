@@ -42,6 +42,7 @@ def closed_form(
     *,
     zeta: ArrayLike | None = None,
     floor: float = 0.0,
+    keep: int = 0,
     zeta0: float | None = None,
     price: float = 0.0,
     plain: Shares = NONE,
@@ -59,6 +60,8 @@ def closed_form(
             of zeta = 0 is taken to be of no consequence and may never be shown: give it a little unless that is certain.
         floor: Agreement floor from 0 to 1: rho_d is at least floor * min(theta at A's rank, theta at B's rank), so that what
             both rankers show is not demoted too far. ``priced_design`` tells what it costs and what it gives back.
+        keep: Documents that both rankers put within the first ``keep`` ranks (the best ones, by theta) have a floor of 1: with
+            1, a document that both put first stays first.
         zeta0: Click rate for which the design is made when the estimate will be rank-aware: exposure then counts as
             theta / (1 - zeta0 theta), and so does the floor.
         price: Of a click, in the units of a squared weight (lambda / rho)^2: 0 looks at variance alone, 1 is moderate, from 100
@@ -74,7 +77,9 @@ def closed_form(
     array([0.25, 0.75, 0.75])
     """
     tables = np.stack([pair.top_a, pair.top_b])
-    return _of_tables(tables, pair.n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0, price=price, plain=plain)
+    return _of_tables(
+        tables, pair.n_documents, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price, plain=plain
+    )
 
 
 def closed_form_many(
@@ -85,6 +90,7 @@ def closed_form_many(
     *,
     zeta: ArrayLike | None = None,
     floor: float = 0.0,
+    keep: int = 0,
     zeta0: float | None = None,
     price: float = 0.0,
 ) -> Mixture:
@@ -101,7 +107,7 @@ def closed_form_many(
                 f"ranker {number} ranks {len(ranker)} queries, must rank the {len(offsets) - 1} of the data set"
             )
     tables = np.stack([ranker.top(k) for ranker in rankers])
-    return _of_tables(tables, int(offsets[-1]), theta, zeta=zeta, floor=floor, zeta0=zeta0, price=price)
+    return _of_tables(tables, int(offsets[-1]), theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price)
 
 
 def least_variance_mixture(
@@ -152,6 +158,7 @@ def closed_form_query(
     *,
     zeta: FloatArray | None = None,
     floor: float = 0.0,
+    keep: int = 0,
     zeta0: float | None = None,
     price: float = 0.0,
     plain: Shares = NONE,
@@ -168,7 +175,7 @@ def closed_form_query(
         top = ranked[: len(theta)]
         table[0, : len(top)] = top
         highest = max(highest, int(top.max(initial=-1)))
-    problem = design_problem(tables, highest + 1, theta, zeta, floor, zeta0)
+    problem = design_problem(tables, highest + 1, theta, zeta, floor, keep, zeta0)
     rankings, weights, _ = _solved(problem, price, tables, NONE)
     if not any(plain):
         return rankings, weights
@@ -182,12 +189,13 @@ def _of_tables(
     *,
     zeta: ArrayLike | None,
     floor: float,
+    keep: int,
     zeta0: float | None,
     price: float,
     plain: Shares = NONE,
 ) -> Mixture:
     checks.between("price", price, 0, HIGHEST_PRICE)
-    problem = checked_problem(tables, n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0)
+    problem = checked_problem(tables, n_documents, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0)
     return Mixture(*_solved(problem, price, tables, plain), n_documents, plain=any(plain))
 
 
@@ -198,6 +206,7 @@ def checked_problem(
     *,
     zeta: ArrayLike | None,
     floor: float,
+    keep: int,
     zeta0: float | None,
 ) -> DesignProblem:
     """``design_problem`` of whatever people give."""
@@ -208,7 +217,8 @@ def checked_problem(
     if len(bias) != k:
         raise ValueError(f"theta has {len(bias)} ranks, must have k = {k}")
     relevance = None if zeta is None else _relevance(zeta, n_documents)
-    return design_problem(tables, n_documents, bias, relevance, floor, zeta0)
+    checks.whole("keep", keep, 0, k)
+    return design_problem(tables, n_documents, bias, relevance, floor, keep, zeta0)
 
 
 def _solved(
@@ -248,6 +258,7 @@ def design_problem(
     theta: FloatArray,
     zeta: FloatArray | None,
     floor: float,
+    keep: int,
     zeta0: float | None,
 ) -> DesignProblem:
     """The problem that ``closed_form`` solves, from the tables of what the rankers show; no checks, as it is on the way of
@@ -256,7 +267,12 @@ def design_problem(
     relevance = NONE_EACH if zeta is None else zeta[documents]
     if zeta is not None:
         need *= np.sqrt(relevance)
-    floors = floor * _design_bias(least, zeta0) if floor else NONE_EACH
+    floors = NONE_EACH
+    if floor or keep:
+        floors = floor * _design_bias(least, zeta0)
+        if keep:
+            kept = least >= np.sort(theta)[-keep]
+            floors[kept] = _design_bias(least[kept], zeta0)
     return DesignProblem(offsets, documents, need, floors, relevance, _design_bias(theta, zeta0))
 
 
