@@ -45,7 +45,8 @@ LIMITS: dict[str, Limits] = {
     "no floor": {},
     "floor 0.5": {"floor": 0.5},
     "floor 0.9": {"floor": 0.9},
-    "first kept": {"keep": 1},
+    "keep 1": {"keep": 1},
+    "keep 3": {"keep": 3},
     "no floor, zeta0 0.3": {"zeta0": 0.3},
 }
 BUDGETS = (0.0, -0.02)

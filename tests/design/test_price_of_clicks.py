@@ -216,14 +216,17 @@ def test_pairs(world: tuple[Pair, User], price: float, floor: float, keep: int, 
     theta, keep = pair.known_theta, min(keep, pair.k)
     guess = (1 + np.arange(pair.n_documents) % 4) / 5
     mixture = closed_form(pair, theta, zeta=guess, floor=floor, keep=keep, zeta0=zeta0, price=price)
-    check_valid(mixture, candidates_of(pair))
+    check_valid(mixture, candidates_of(pair), each=1 + (keep > 0))
     rho = mixture.exposure(theta)
     tables = pair.top_a, pair.top_b
     by_a, by_b = (Mixture.always(table, pair.n_documents).exposure(theta) for table in tables)
     bias = theta if zeta0 is None else theta / (1 - zeta0 * theta)
     least = np.minimum(*(Mixture.always(table, pair.n_documents).exposure(bias) for table in tables))
-    kept = np.minimum(by_a, by_b) >= np.sort(theta)[::-1][keep - 1] if keep else False
-    assert np.all(mixture.exposure(bias) >= np.where(kept, 1.0, floor) * least - EXACT)
+    assert np.all(mixture.exposure(bias) >= floor * least - EXACT)
+    lowest = np.sort(theta)[-keep] if keep else np.inf
+    for first, other in zip(pair.top_a[:, 0], pair.top_b[:, 0]):
+        if first == other and theta[0] >= lowest > 0:
+            assert mixture.placement()[first, theta >= lowest].sum() == pytest.approx(1, abs=1e-8)
     weights = ips_weights(by_a - by_b, rho, pair.offsets).values
     swapped = closed_form(pair.swapped(), theta, zeta=guess, floor=floor, keep=keep, zeta0=zeta0, price=price)
     assert np.array_equal(swapped.rankings, mixture.rankings)
@@ -234,20 +237,38 @@ def test_pairs(world: tuple[Pair, User], price: float, floor: float, keep: int, 
     assert mixture.moments(values, reader).mean == pytest.approx(pair.delta(reader), abs=1e-9)
 
 
-def test_what_both_put_first_stays_first() -> None:
-    """Whatever the price and the guess, for nothing but the choice; without it, it may be missing from the page."""
+@pytest.mark.parametrize("keep", [1, 2, 3])
+@pytest.mark.parametrize("zeta0", [None, 0.3])
+def test_what_both_put_first_is_kept_among_the_first(keep: int, zeta0: float | None) -> None:
+    """Whatever the price and the guess, on every page, where it could be missing otherwise; and it costs no more than that
+    least exposure does: exposures are the best with it, and it moves by one rank at most."""
     rng = np.random.default_rng(12)
     theta = rank_decay(4)
+    bias = theta if zeta0 is None else theta / (1 - zeta0 * theta)
     pair = Pair.from_lists([[0, *rng.permutation(np.arange(1, 9))] for _ in range(40)], [[0, *range(1, 9)]] * 40, k=4)
-    first = pair.top_a[:, 0]
+    first, lam = pair.top_a[:, 0], pair.lam(theta)
     guess = rng.uniform(0.05, 0.9, pair.n_documents)
     for price in PRICES:
-        for zeta0 in (None, 0.3):
-            kept = closed_form(pair, theta, zeta=guess, zeta0=zeta0, price=price, keep=1)
-            np.testing.assert_allclose(kept.placement()[first, 0], 1, atol=1e-9)
-            loose = closed_form(pair, theta, zeta=guess, zeta0=zeta0, price=price)
-            assert loose.placement()[first].sum(1).min() < 0.1
-            assert kept.exposure(theta)[pair.lam(theta) != 0].min() > 0
+        kept = closed_form(pair, theta, zeta=guess, zeta0=zeta0, price=price, keep=keep)
+        check_valid(kept, candidates_of(pair), each=2)
+        placement = kept.placement()[first]
+        np.testing.assert_allclose(placement[:, :keep].sum(1), 1, atol=1e-12)
+        assert np.all((placement > 0).sum(1) <= 2)
+        assert np.all(np.ptp(np.where(placement > 0, np.arange(4), placement.argmax(1)[:, None]), axis=1) <= 1)
+        loose = closed_form(pair, theta, zeta=guess, zeta0=zeta0, price=price)
+        assert loose.placement()[first].sum(1).min() < 0.1
+        for query in range(0, 40, 5):
+            documents = np.array(sorted(candidates_of(pair)[query]))
+            need = np.abs(lam[documents]) * np.sqrt(guess[documents])
+            least = np.where(documents == first[query], bias[keep - 1], 0)
+            best = mixture_of_bias(need, bias, least, price * guess[documents])
+            np.testing.assert_allclose(kept.exposure(bias)[documents][need > 0], best[need > 0], atol=1e-8)
+
+
+def mixture_of_bias(need: FloatArray, bias: FloatArray, least: FloatArray, gain: FloatArray) -> FloatArray:
+    """The best exposure for a bias that may exceed 1: the problem is the same in units of its largest."""
+    unit = bias.max()
+    return unit * mixture_of(need, bias / unit, least / unit, gain * unit**2).exposure(bias / unit)
 
 
 def some_pair(n_queries: int = 60, k: int = 6) -> tuple[Pair, FloatArray, FloatArray]:

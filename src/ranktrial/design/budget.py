@@ -74,7 +74,7 @@ class ClickForecast:
             theta: Position bias.
             zeta: Guessed relevance per document.
             floor: Agreement floor of the design.
-            keep: Of how many ranks what both rankers put there is kept.
+            keep: Ranks within which a document that both put first is kept.
             zeta0: Click rate for which the design is made, if any.
             plain: Shares of plain A/B traffic, A's own list and B's own.
             weights: How often each query occurs; by default all alike.
@@ -93,7 +93,9 @@ class ClickForecast:
     def designed(self, price: float) -> FloatArray:
         """Clicks on what the design shows at this price, per query, without plain traffic."""
         p = self.problem
-        clicks: FloatArray = kernels.predicted_clicks(p.offsets, p.need, p.least, p.zeta, price, p.bias, self.theta)
+        clicks: FloatArray = kernels.predicted_clicks(
+            p.offsets, p.documents, p.need, p.least, p.zeta, price, p.bias, p.first, self.theta
+        )
         return clicks
 
     def shown(self, price: float) -> float:

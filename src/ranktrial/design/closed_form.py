@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import DocumentArray, FloatArray, IntArray
+from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray
 from ranktrial.design import _closed_form_kernels as kernels
 from ranktrial.rankings import Mixture, Pair, Rankings, RequirementError, exposure_of, ips_weights
 from ranktrial.users import User, position_based
@@ -32,6 +32,7 @@ from ranktrial.users import User, position_based
 Shares = tuple[float, float]
 NONE: Shares = (0.0, 0.0)
 NONE_EACH = np.empty(0)  # no floors, or no gains
+NOT_KEPT = np.empty(0, np.int32)
 HIGHEST_PRICE = 1e12  # far beyond where anything changes
 TYPICAL_ZETA = 0.3  # where nothing is known
 
@@ -60,8 +61,8 @@ def closed_form(
             of zeta = 0 is taken to be of no consequence and may never be shown: give it a little unless that is certain.
         floor: Agreement floor from 0 to 1: rho_d is at least floor * min(theta at A's rank, theta at B's rank), so that what
             both rankers show is not demoted too far. ``priced_design`` tells what it costs and what it gives back.
-        keep: Documents that both rankers put within the first ``keep`` ranks (the best ones, by theta) have a floor of 1: with
-            1, a document that both put first stays first.
+        keep: A document that both rankers put first is on every page within the first ``keep`` ranks (the best ones, by
+            theta); 1 keeps it first, 0 lets it be anywhere, or nowhere.
         zeta0: Click rate for which the design is made when the estimate will be rank-aware: exposure then counts as
             theta / (1 - zeta0 theta), and so does the floor.
         price: Of a click, in the units of a squared weight (lambda / rho)^2: 0 looks at variance alone, 1 is moderate, from 100
@@ -146,7 +147,7 @@ def least_variance_mixture(
     if gain is not None:
         gains = _one_each("gain", gain, len(amounts))[candidates.documents]
     rankings, weights, offsets = kernels.least_variance(
-        candidates.offsets, candidates.documents, amounts[candidates.documents], floors, gains, bias
+        candidates.offsets, candidates.documents, amounts[candidates.documents], floors, gains, bias, NOT_KEPT
     )
     return Mixture(rankings, weights, offsets, len(amounts))
 
@@ -227,7 +228,7 @@ def _solved(
     """Rankings, their weights and each query's offsets."""
     gain = price * problem.zeta if price else NONE_EACH
     rankings, weights, rows = kernels.least_variance(
-        problem.offsets, problem.documents, problem.need, problem.least, gain, problem.bias
+        problem.offsets, problem.documents, problem.need, problem.least, gain, problem.bias, problem.first
     )
     return _with_plain(rankings, weights, rows, tables, plain) if any(plain) else (rankings, weights, rows)
 
@@ -242,6 +243,7 @@ class DesignProblem(NamedTuple):
         least: Exposure that each must have; empty for none.
         zeta: Relevance of each; empty where it is the same for all.
         bias: The design's, of each rank.
+        first: The document that all rankers put first, of each query, where it is to be kept; empty where none is.
     """
 
     offsets: IntArray
@@ -250,6 +252,7 @@ class DesignProblem(NamedTuple):
     least: FloatArray
     zeta: FloatArray
     bias: FloatArray
+    first: DocumentArray
 
 
 def design_problem(
@@ -267,13 +270,15 @@ def design_problem(
     relevance = NONE_EACH if zeta is None else zeta[documents]
     if zeta is not None:
         need *= np.sqrt(relevance)
-    floors = NONE_EACH
+    floors, first = NONE_EACH, NOT_KEPT
     if floor or keep:
         floors = floor * _design_bias(least, zeta0)
-        if keep:
-            kept = least >= np.sort(theta)[-keep]
-            floors[kept] = _design_bias(least[kept], zeta0)
-    return DesignProblem(offsets, documents, need, floors, relevance, _design_bias(theta, zeta0))
+    if keep:
+        first = np.where((tables[:, :, 0] == tables[0, :, 0]).all(0), tables[0, :, 0], NO_DOCUMENT)
+        kept = documents == np.repeat(first, np.diff(offsets))
+        lowest = np.minimum(least[kept], np.sort(theta)[-keep])
+        floors[kept] = np.maximum(floors[kept], _design_bias(lowest, zeta0))
+    return DesignProblem(offsets, documents, need, floors, relevance, _design_bias(theta, zeta0), first)
 
 
 def _with_plain(
