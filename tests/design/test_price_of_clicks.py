@@ -200,6 +200,15 @@ def test_scales_far_apart() -> None:
     assert mixture_of(need, theta, gain=1e30 * gain).exposure(theta)[[1, 2]].sum() == pytest.approx(1.001)
 
 
+def test_floors_that_take_the_whole_page_but_for_rounding_leave_what_matters_in_sight() -> None:
+    theta = np.array([1.0, 0.5])
+    least = (1 + 1e-12) * np.array([1, 0.5, 0, 0])
+    for gain in (None, np.array([0.3, 1.2, 2.7, 0.6])):
+        rho = mixture_of(np.array([0.3, 0.3, 0.3, 0.2]), theta, least, gain).exposure(theta)
+        assert rho == pytest.approx([1, 0.5, 0, 0], abs=EXACT)
+        assert np.all(rho > 0)
+
+
 # --- pairs ----------------------------------------------------------------------------------------------------------------
 
 
