@@ -277,7 +277,8 @@ def test_what_both_put_first_is_kept_among_the_first(keep: int, zeta0: float | N
 def mixture_of_bias(need: FloatArray, bias: FloatArray, least: FloatArray, gain: FloatArray) -> FloatArray:
     """The best exposure for a bias that may exceed 1: the problem is the same in units of its largest."""
     unit = bias.max()
-    return unit * mixture_of(need, bias / unit, least / unit, gain * unit**2).exposure(bias / unit)
+    best: FloatArray = unit * mixture_of(need, bias / unit, least / unit, gain * unit**2).exposure(bias / unit)
+    return best
 
 
 def some_pair(n_queries: int = 60, k: int = 6) -> tuple[Pair, FloatArray, FloatArray]:

@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray
+from ranktrial.arrays import DocumentArray, FloatArray, IntArray
 from ranktrial.design import _closed_form_kernels as kernels
+from ranktrial.design._candidate_kernels import keep_first, unite
 from ranktrial.rankings import Mixture, Pair, Rankings, RequirementError, exposure_of, ips_weights
 from ranktrial.users import User, position_based
 
@@ -266,19 +267,17 @@ def design_problem(
 ) -> DesignProblem:
     """The problem that ``closed_form`` solves, from the tables of what the rankers show; no checks, as it is on the way of
     every live request."""
-    offsets, documents, need, least = kernels.unite(tables, theta, n_documents)
+    offsets, documents, need, least = unite(tables, theta, n_documents)
     relevance = NONE_EACH if zeta is None else zeta[documents]
     if zeta is not None:
         need *= np.sqrt(relevance)
-    floors, first = NONE_EACH, NOT_KEPT
+    bias, floors, first = _design_bias(theta, zeta0), NONE_EACH, NOT_KEPT
     if floor or keep:
-        floors = floor * _design_bias(least, zeta0)
-    if keep:
-        first = np.where((tables[:, :, 0] == tables[0, :, 0]).all(0), tables[0, :, 0], NO_DOCUMENT)
-        kept = documents == np.repeat(first, np.diff(offsets))
-        lowest = np.minimum(least[kept], np.sort(theta)[-keep])
-        floors[kept] = np.maximum(floors[kept], _design_bias(lowest, zeta0))
-    return DesignProblem(offsets, documents, need, floors, relevance, _design_bias(theta, zeta0), first)
+        lesser = _design_bias(least, zeta0)
+        floors = floor * lesser
+        if keep:
+            first = keep_first(tables, offsets, documents, lesser, np.sort(bias)[-keep], floors)
+    return DesignProblem(offsets, documents, need, floors, relevance, bias, first)
 
 
 def _with_plain(
