@@ -11,13 +11,14 @@ import numpy as np
 from ranktrial.arrays import weighted_counts
 from ranktrial.inference import Ladder, LeftOut, Rung
 from ranktrial.live.analysis import Analysis, forecast, speaking
-from ranktrial.live.guardrails import ASSUMPTIONS, COMPANY, INDEPENDENCE, guardrails, measured_interference
+from ranktrial.live.guardrails import ASSUMPTIONS, BIAS, COMPANY, INDEPENDENCE, guardrails, measured_above
+from ranktrial.live.guardrails.over_time import told as told_of
 from ranktrial.live.schemas import Contributor, Everyone, Guardrail, HistoryEntry, Part, Reading, Report
 from ranktrial.live.stores.base import ConfigVersion
 from ranktrial.live.tallies import AS_IT_SHOULD_BE
 
 CONTRIBUTORS = 10
-MODEL = (ASSUMPTIONS, COMPANY)  # guardrails of the click model
+MODEL = (ASSUMPTIONS, BIAS, COMPANY)  # guardrails of the click model
 
 
 def make_report(
@@ -89,21 +90,29 @@ def settled(
     """The analysis with the reading that may speak, and all guardrails.
 
     Where what stands above a result changes its clicks by more than the interval allows for, no reading by document and rank
-    is right: then plain A/B traffic speaks, if there is enough of it. Where clicks merely go with clicks above them, users may
-    differ, which harms nothing, or leave, which does: then a winner is named only where the effect that the log cannot rule out
-    would not undo it.
+    is right: then plain A/B traffic speaks, if there is enough of it. Where position bias changed, a reading without one does.
+    Where clicks merely go with clicks above them, users may differ, which harms nothing, or leave, which does: then a winner is
+    named only where the effect that the log cannot rule out would not undo it, or where plain A/B traffic names one.
     """
-    found = measured_interference(analysis)
-    checks = guardrails(analysis, tallies, nanoseconds, found)
+    above = measured_above(analysis)
+    checks = guardrails(analysis, tallies, nanoseconds, above)
     status = {check.name: check.status for check in checks}
-    lowest = analysis.ladder.rungs[0]
-    if lowest.speaks and status.get(COMPANY) == "fail":
-        return speaking(analysis, lowest), checks
-    if found is not None and status.get(INDEPENDENCE) == "warn" and analysis.rung is not lowest:
-        reach = 2 * found.effect_error
+    ladder, lowest = analysis.ladder, analysis.ladder.rungs[0]
+    right, failed = ladder.rungs, next((name for name in (COMPANY, BIAS) if status.get(name) == "fail"), None)
+    if failed is not None:
+        right = ladder.rungs[:1] if failed == COMPANY else ladder.rungs[:2]
+    if analysis.rung not in (None, *right):
+        speaks = next((rung for rung in reversed(right) if ladder.stands(rung)), None)
+        if speaks is None:
+            return replace(analysis, doubt=f'"{failed}" fails, and nothing that assumes less can speak yet'), checks
+        analysis = speaking(analysis, speaks)
+    if above is not None and status.get(INDEPENDENCE) == "warn" and analysis.rung is not lowest:
         low, high = analysis.interval
-        if not (low > max(found.effect + reach, 0) or high < min(found.effect - reach, 0)):
-            effect = f"which may move the estimate by {found.effect:+.4f} (+- {reach:.4f})"
+        if not (low > max(above.effect.high, 0) or high < min(above.effect.low, 0)):
+            plain = speaking(analysis, lowest)
+            if plain.winner:
+                return plain, checks
+            effect = f"which may have moved the estimate by {above.effect}"
             return replace(analysis, doubt=f"clicks depend on clicks above them, {effect}"), checks
     return analysis, checks
 
@@ -165,9 +174,9 @@ def _said(analysis: Analysis) -> str:
     if hidden > 0:
         told += f"; a difference below {hidden:.4f} could be due to how people click"
     if analysis.changed:
-        told += f"; {analysis.drift.text} Over all of the trial: {analysis.delta:+.4f}"
+        told += f"; {told_of(analysis.drift)} Over all of the trial: {analysis.delta:+.4f}"
     elif analysis.drift.status == "warn":
-        told += f"; {analysis.drift.text}"
+        told += f"; {told_of(analysis.drift)}"
     if analysis.winner:
         better, other = ("A", "B") if analysis.winner > 0 else ("B", "A")
         return f"{better} gets more clicks than {other}: {told}{_since(analysis)}."
