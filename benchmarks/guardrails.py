@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.verdicts import Behaviour, behaviours, top_tail
 from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray
 from ranktrial.inference import Log
 from ranktrial.inference.log_sources import of_pair
@@ -32,7 +33,7 @@ from ranktrial.live.reports import settled, verdict
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Mixture, Pair
-from ranktrial.users import rank_decay
+from ranktrial.users import User, cascade, rank_decay
 
 RUNS = int(os.environ.get("GUARDRAIL_RUNS", "300"))
 FAULTY = int(os.environ.get("GUARDRAIL_FAULTY", "100"))
@@ -43,6 +44,7 @@ SELDOM = (1_000, 2_000, 4_000, 8_000)
 QUERIES = {"repeated": 100, "long tail": IMPRESSIONS}
 THETA, RANKS = rank_decay(K, 0.7), np.arange(K)
 CONFIG = TrialConfig.model_validate({"method": LogOpt(), "k": K})
+TRUSTING = behaviours()["trust bias"]
 Row = dict[str, object]
 
 
@@ -55,6 +57,7 @@ class World:
 
     pair: Pair
     zeta: FloatArray
+    parts: int = 1
 
     @classmethod
     def make(cls, queries: int, seed: int, noises: tuple[float, ...] = (0.6,)) -> World:
@@ -67,7 +70,13 @@ class World:
         pair = Pair.from_lists(np.tile(a, (len(noises), 1)).tolist(), np.concatenate(of_b).tolist(), k=K)
         assert pair.ids is not None
         query = np.repeat(np.arange(len(noises) * queries) % queries, np.diff(pair.offsets))
-        return cls(pair, zeta[query, np.array(pair.ids, np.int64)])
+        return cls(pair, zeta[query, np.array(pair.ids, np.int64)], len(noises))
+
+    @classmethod
+    def equal(cls, behaviour: Behaviour, queries: int, seed: int) -> World:
+        """The world of ``verdicts``, without chance: different rankers of equal clicks, so that any winner is a false one."""
+        pair, user = top_tail(behaviour, 0.8, queries=min(queries, 60))
+        return cls(pair, user.zeta)
 
     def relevance(self, documents: DocumentArray) -> FloatArray:
         return np.append(self.zeta, 0.0)[documents]
@@ -99,21 +108,22 @@ class Fault:
     Attributes:
         clicks: Clicks on the drawn pages, and what is tallied besides.
         config: Of the trial.
-        noises: Of B's ranker, in each part of the trial.
+        world: Given the number of queries and a seed.
         kept: Which impressions arrive.
         robot: The share of impressions that one unit has.
     """
 
     clicks: Clicks
     config: TrialConfig = CONFIG
-    noises: tuple[float, ...] = (0.6,)
+    world: Callable[[int, int], World] = World.make
     kept: Callable[[Drawn, np.random.Generator], BoolArray] | None = None
     robot: float = 0.0
 
 
 def simulated(fault: Fault, queries: int, seed: int, impressions: int = IMPRESSIONS) -> tuple[World, Log, Counter[str]]:
     """A whole trial: drawn, clicked, learnt from on the method's schedule."""
-    world, random = World.make(queries, seed, fault.noises), np.random.default_rng(seed)
+    world, random = fault.world(queries, seed), np.random.default_rng(seed)
+    queries = world.pair.n_queries // world.parts
     method, beliefs = fault.config.comparison, fault.config.first_beliefs
     assert isinstance(method, LogOpt)
     stops = sorted({*(n for n in method.learns_at if n < impressions), impressions})
@@ -123,7 +133,7 @@ def simulated(fault: Fault, queries: int, seed: int, impressions: int = IMPRESSI
     for start, stop in zip([0, *stops], stops):
         policy = method.policy(world.pair, beliefs)
         number = np.arange(start, stop)
-        part = number * len(fault.noises) // impressions
+        part = number * world.parts // impressions
         query = random.integers(0, queries, len(number)) + part * queries
         before = np.append(0.0, np.cumsum(policy.weights))
         first, last = before[policy.offsets[query]], before[policy.offsets[query + 1]]
@@ -200,9 +210,13 @@ def differ_in_taste(world: World, drawn: Drawn, random: np.random.Generator) -> 
 
 def trust_bias(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
     """High ranks are clicked whatever stands there."""
-    trust, zeta = (RANKS + 1) ** -0.5, world.relevance(drawn.page)
-    clicked = (0.6 + 0.4 * trust) * zeta + 0.5 * trust**2 * (1 - zeta)
-    return _drawn(THETA * np.where(drawn.page >= 0, clicked, 0.0), random)
+    user = TRUSTING(world.zeta)
+    shown = drawn.page >= 0
+    return _drawn(np.where(shown, user.slope * world.relevance(drawn.page) + user.intercept, 0.0), random)
+
+
+def steep(eta: float, world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+    return _drawn(world.chance(drawn.page, rank_decay(K, eta)), random)
 
 
 def tiring(left: float, world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
@@ -232,8 +246,8 @@ def wrong_pages(
 
 
 def cached_pages(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
-    """Ten visitors share a page and its id."""
-    chance = np.broadcast_to(world.chance(drawn.page)[:, None], (len(drawn.number), 10, K))
+    """Thirty visitors share a page and its id."""
+    chance = np.broadcast_to(world.chance(drawn.page)[:, None], (len(drawn.number), 30, K))
     hits, _ = _drawn(chance, random)
     clicks = hits.any(1)
     return clicks, Counter({names.DUPLICATES: int(hits.sum() - clicks.sum())})
@@ -290,29 +304,45 @@ def plain_a_lost(drawn: Drawn, random: np.random.Generator) -> BoolArray:
     return np.asarray((drawn.arm <= 0) | (random.random(len(drawn.number)) > 0.2))
 
 
+def leaving(leave: float, zeta: FloatArray) -> User:
+    """The users of ``tiring``, as far as clicks on a page go: what a click takes away is the chance of those who leave."""
+    return cascade(zeta, K, theta=THETA, leave_after_click=leave, leave_after_skip=0.0)
+
+
 def _given(eta: float) -> TrialConfig:
     return TrialConfig.model_validate({"method": LogOpt(bias="known"), "k": K, "eta": eta})
 
 
-RIGHT = {"in order": Fault(in_order), "users differ": Fault(users_differ)}
+def _equal(behaviour: Behaviour) -> Callable[[int, int], World]:
+    return partial(World.equal, behaviour)
+
+
+RIGHT = {
+    "in order": Fault(in_order),
+    "users differ": Fault(users_differ),
+    "users differ in taste": Fault(differ_in_taste),
+}
 FAULTS = {
-    "D1 theta given, rank^-1.5": Fault(in_order, config=_given(1.5)),
-    "D2 trust bias": Fault(trust_bias),
+    "D1 rank^-0.5, 1/rank given": Fault(
+        partial(steep, 0.5), _given(1.0), _equal(behaviours()["position-based, rank^-0.5"])
+    ),
+    "D2 trust bias": Fault(trust_bias, world=_equal(TRUSTING)),
+    "D13 cascade": Fault(partial(tiring, 0.0), world=_equal(partial(leaving, 1.0))),
+    "D13 damped after clicks": Fault(partial(tiring, 0.5), world=_equal(partial(leaving, 0.5))),
+    "cascade": Fault(partial(tiring, 0.0)),
+    "damped after clicks": Fault(partial(tiring, 0.5)),
     "D3 100 % wrong pages": Fault(partial(wrong_pages, 1.0, False)),
     "D3 20 % wrong pages": Fault(partial(wrong_pages, 0.2, False)),
     "D3 2 % wrong pages": Fault(partial(wrong_pages, 0.02, False)),
     "D3 2 % wrong pages, positions": Fault(partial(wrong_pages, 0.02, True)),
     "D3 cached pages": Fault(cached_pages),
-    "D4 users differ in taste": Fault(differ_in_taste),
-    "cascade": Fault(partial(tiring, 0.0)),
-    "damped after clicks": Fault(partial(tiring, 0.5)),
     "20 % of plain A lost": Fault(in_order, kept=plain_a_lost),
     "5 % of clicks on A's pages lost": Fault(partial(lost_clicks, True)),
     "5 % of clicks on A's results lost": Fault(partial(lost_clicks, False)),
     "10 % robots": Fault(partial(some_act, 0.1, robots)),
     "one robot, 10 %": Fault(partial(some_act, 0.1, robots), robot=0.1),
     "1 % hostile": Fault(partial(some_act, 0.01, hostile)),
-    "rankers change halfway": Fault(in_order, noises=(0.6, 0.05)),
+    "rankers change halfway": Fault(in_order, world=partial(World.make, noises=(0.6, 0.05))),
     "position bias changes halfway": Fault(steeper),
     "more clicks from halfway on": Fault(busier),
 }
@@ -330,7 +360,7 @@ def run() -> list[Row]:
                 rows += table(pool, name, traffic, OFTEN, RUNS if traffic == "repeated" else RUNS // 10)
         for name in FAULTS:
             rows += table(pool, name, "repeated", SELDOM, FAULTY)
-        for name in ("D2 trust bias", "cascade", "damped after clicks", "1 % hostile"):
+        for name in ("cascade", "damped after clicks", "1 % hostile"):
             rows += table(pool, name, "long tail", SELDOM, FAULTY // 5)
         rows += list(pool.map(effect, range(3)))
     return rows

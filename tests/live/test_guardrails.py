@@ -286,3 +286,56 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
     told, _ = settled(analysis, {})
     assert told.rung is analysis.ladder.rungs[0]
     assert "(A/B reading)" in verdict(told, (failed,))
+
+
+def test_position_bias_that_was_given_is_held_against_clicks(good: tuple[Log, TrialConfig]) -> None:
+    """What was given is right; a steeper one is not, and a reading without one speaks."""
+    log, config = good
+    told = checks.bias(analysed(log, config))
+    assert (told.status, told.text.startswith("Taken as known")) == ("pass", True)
+    steep = config.model_copy(update={"theta": tuple((WORLD.theta**2.5).tolist())})
+    analysis = analysed(log, steep)
+    told = checks.bias(analysis)
+    assert told.value < 0.001
+    assert "That moves the estimate by" in told.text
+    speaks, found = settled(analysis, {})
+    assert told in found
+    if told.status == "fail":
+        assert speaks.rung is not analysis.ladder.rungs[-1]
+    assert checks.bias(analysed(log.take(np.arange(5)), config)).status == "unknown"
+
+
+def test_as_many_hostile_impressions_as_said_undo_a_verdict(good: tuple[Log, TrialConfig]) -> None:
+    """Those who click on all that B favours: a third of what is said leaves the verdict, half as much again undoes it."""
+    log, config = good
+    analysis = analysed(log, config)
+    undone = checks.undone_by(analysis)
+    assert 0 < undone < 10
+    assert f"{undone:.2g} % of impressions clicking against it would undo this" in verdict(analysis)
+    favoured = np.append(log.rank_b < log.rank_a, False)[log.rankings[log.row]]
+    order = np.random.default_rng(1).permutation(len(log))
+
+    def with_hostile(share: float) -> Analysis:
+        hostile = np.zeros(len(log), bool)
+        hostile[order[: round(share / 100 * len(log))]] = True
+        return analysed(replace(log, clicks=np.where(hostile[:, None], favoured, log.clicks)), config)
+
+    assert with_hostile(undone / 3).interval.low > 0
+    assert with_hostile(undone * 1.5).interval.low < 0
+    assert checks.undone_by(analysed(log.take(np.arange(150)), config)) == 0
+
+
+def test_pages_with_many_clicks_that_decide_are_a_failure(good: tuple[Log, TrialConfig]) -> None:
+    """B's results are all clicked on 2 % of the pages: that B wins rests on these."""
+    log, config = good
+    assert checks.crowded_pages(analysed(log, config)).status == "pass"
+    favoured = np.append(log.rank_b < log.rank_a, False)[log.rankings[log.row]]
+    few = (np.arange(len(log)) % 50 == 0) & (favoured.sum(1) >= 2)
+    equal = np.where(np.random.default_rng(1).random(len(log)) < 0.5, 1, -1)[:, None]  # A and B are much alike
+    favours = np.append(np.sign(log.rank_b - log.rank_a), 0)[log.rankings[log.row]]
+    clicks = log.clicks & ((favours == equal) | (favours == 0)) & (np.cumsum(log.clicks, 1) == 1)
+    analysis = analysed(replace(log, clicks=np.where(few[:, None], favoured, clicks)), config)
+    told = checks.crowded_pages(analysis)
+    assert told.status in ("warn", "fail")
+    assert "without them the estimate is" in told.text
+    assert checks.crowded_pages(analysed(log.take(np.arange(20)), config)).status == "unknown"

@@ -94,7 +94,7 @@ def test_position_bias_that_changes_fails_with_its_effect_and_a_reading_without_
     assert top is not None
     effect = float(told.text.rsplit("by ", 1)[1].rstrip("."))
     assert abs(top.delta - effect - truth) < 4 * top.standard_error
-    failed = Guardrail(name=checks.BIAS, status="fail", value=0.0, text="")
+    failed = Guardrail(name=checks.BIAS_OVER_TIME, status="fail", value=0.0, text="")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ranktrial.live.reports.guardrails", lambda *_: (failed,))
         patch.setattr("ranktrial.live.reports.measured_above", lambda _: None)

@@ -11,14 +11,23 @@ import numpy as np
 from ranktrial.arrays import weighted_counts
 from ranktrial.inference import Ladder, LeftOut, Rung
 from ranktrial.live.analysis import Analysis, forecast, speaking
-from ranktrial.live.guardrails import ASSUMPTIONS, BIAS, COMPANY, INDEPENDENCE, guardrails, measured_above
+from ranktrial.live.guardrails import (
+    ASSUMPTIONS,
+    BIAS,
+    BIAS_OVER_TIME,
+    COMPANY,
+    INDEPENDENCE,
+    guardrails,
+    measured_above,
+)
+from ranktrial.live.guardrails.hostile import undone_text
 from ranktrial.live.guardrails.over_time import told as told_of
 from ranktrial.live.schemas import Contributor, Everyone, Guardrail, HistoryEntry, Part, Reading, Report
 from ranktrial.live.stores.base import ConfigVersion
 from ranktrial.live.tallies import AS_IT_SHOULD_BE
 
 CONTRIBUTORS = 10
-MODEL = (ASSUMPTIONS, BIAS, COMPANY)  # guardrails of the click model
+MODEL = (ASSUMPTIONS, BIAS, BIAS_OVER_TIME, COMPANY)  # guardrails of the click model
 
 
 def make_report(
@@ -90,21 +99,21 @@ def settled(
     """The analysis with the reading that may speak, and all guardrails.
 
     Where what stands above a result changes its clicks by more than the interval allows for, no reading by document and rank
-    is right: then plain A/B traffic speaks, if there is enough of it. Where position bias changed, a reading without one does.
-    Where clicks merely go with clicks above them, users may differ, which harms nothing, or leave, which does: then a winner is
-    named only where the effect that the log cannot rule out would not undo it, or where plain A/B traffic names one.
+    is right: then plain A/B traffic speaks, if there is enough of it. Where position bias changed, or is not what was given, a
+    reading without one does. Where clicks merely go with clicks above them, users may differ, which harms nothing, or leave,
+    which does: then a winner is named only where the effect that the log cannot rule out would not undo it, or where plain A/B
+    traffic names one.
     """
     above = measured_above(analysis)
     checks = guardrails(analysis, tallies, nanoseconds, above)
     status = {check.name: check.status for check in checks}
     ladder, lowest = analysis.ladder, analysis.ladder.rungs[0]
-    right, failed = ladder.rungs, next((name for name in (COMPANY, BIAS) if status.get(name) == "fail"), None)
-    if failed is not None:
-        right = ladder.rungs[:1] if failed == COMPANY else ladder.rungs[:2]
+    failed = [name for name in (COMPANY, BIAS, BIAS_OVER_TIME) if status.get(name) == "fail"]
+    right = ladder.rungs if not failed else ladder.rungs[: 1 if COMPANY in failed else 2]
     if analysis.rung not in (None, *right):
         speaks = next((rung for rung in reversed(right) if ladder.stands(rung)), None)
         if speaks is None:
-            return replace(analysis, doubt=f'"{failed}" fails, and nothing that assumes less can speak yet'), checks
+            return replace(analysis, doubt=f'"{failed[0]}" fails, and nothing that assumes less can speak yet'), checks
         analysis = speaking(analysis, speaks)
     if above is not None and status.get(INDEPENDENCE) == "warn" and analysis.rung is not lowest:
         low, high = analysis.interval
@@ -179,7 +188,8 @@ def _said(analysis: Analysis) -> str:
         told += f"; {told_of(analysis.drift)}"
     if analysis.winner:
         better, other = ("A", "B") if analysis.winner > 0 else ("B", "A")
-        return f"{better} gets more clicks than {other}: {told}{_since(analysis)}."
+        undone = f"; {text}" if (text := undone_text(analysis)) else ""
+        return f"{better} gets more clicks than {other}: {told}{_since(analysis)}{undone}."
     if smallest is not None and -smallest < low and high < smallest:
         return f"A and B differ by less than {smallest:g}: {told}."
     if analysis.doubt and (low > 0 or high < 0):

@@ -4,7 +4,8 @@
 * ``pages``: pages show what was drawn, events belong to them;
 * ``estimates``: what the estimate rests on;
 * ``click_model``: a click depends on its document and rank alone;
-* ``over_time``: nothing changes on the way.
+* ``over_time``: nothing changes on the way;
+* ``hostile``: no few pages make the verdict, and how many would undo it.
 
 A check on chance alarms in one of a thousand trials that are in order (fail) or in one of a hundred (warn), over the whole
 trial and however often one looks (``inference.e_processes``). A check that cannot be made is unknown, and says what it
@@ -31,14 +32,16 @@ from ranktrial.live.guardrails.click_model import (
     interference,
 )
 from ranktrial.live.guardrails.draws import calibration, sample_ratio
-from ranktrial.live.guardrails.estimates import bias, coverage, effective_clicks, heaviest, largest_weight, page
-from ranktrial.live.guardrails.over_time import BIAS, bias_over_time, clicks_over_time, difference_over_time
+from ranktrial.live.guardrails.estimates import BIAS, bias, coverage, effective_clicks, heaviest, largest_weight, page
+from ranktrial.live.guardrails.hostile import crowded_pages, undone_by
+from ranktrial.live.guardrails.over_time import BIAS_OVER_TIME, bias_over_time, clicks_over_time, difference_over_time
 from ranktrial.live.guardrails.pages import clicks, duplicates, faults, latency, shown_as_drawn
 from ranktrial.live.schemas import Guardrail
 
 __all__ = [
     "ASSUMPTIONS",
     "BIAS",
+    "BIAS_OVER_TIME",
     "COMPANY",
     "INDEPENDENCE",
     "Above",
@@ -53,6 +56,7 @@ __all__ = [
     "clicks_over_time",
     "company",
     "coverage",
+    "crowded_pages",
     "dependence",
     "difference_over_time",
     "duplicates",
@@ -68,6 +72,7 @@ __all__ = [
     "page",
     "sample_ratio",
     "shown_as_drawn",
+    "undone_by",
 ]
 
 
@@ -90,7 +95,7 @@ def guardrails(
     """
     of_analysis: list[Callable[[Analysis], Guardrail]] = [
         sample_ratio, calibration, coverage, effective_clicks, largest_weight, assumptions, bias, page, heaviest,
-        difference_over_time, clicks_over_time, bias_over_time,
+        crowded_pages, difference_over_time, clicks_over_time, bias_over_time,
     ]  # fmt: skip
     of_tallies: list[Callable[[Analysis, Mapping[str, int]], Guardrail]] = [
         shown_as_drawn, clicks, duplicates, faults,

@@ -13,7 +13,7 @@ from ranktrial.inference.e_processes import anytime_p, bet_evidence, mean_eviden
 from ranktrial.inference.valuing import guesses
 from ranktrial.interval import Interval
 from ranktrial.live.analysis import Analysis
-from ranktrial.live.guardrails.status import WARN, by_chance, needless, unknown
+from ranktrial.live.guardrails.status import WARN, by_chance, harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
 
 ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
@@ -193,10 +193,7 @@ def company(analysis: Analysis, above: Above | None = None) -> Guardrail:
     stakes = np.minimum(above.pooled.slope_before, 0.0)
     by_bet = bet_evidence(found.values, stakes, found.bound, log.unit)
     p = anytime_p(np.logaddexp(by_draw, by_bet) - np.log(2))
-    low, high = analysis.interval
-    status = by_chance(p)
-    if status == "fail" and abs(found.effect) < (high - low) / 4:
-        status = "warn"
+    status = harmful(analysis, by_chance(p), found.effect)
     told = (
         f"With each click to be expected further up, results are clicked {found.slope:+.0%} (+- {2 * found.error:.0%})"
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ranktrial.arrays import FloatArray, weighted_counts
-from ranktrial.inference import Log, heaviest_unit
+from ranktrial.inference import Log, UnitSums, heaviest_unit, position_scores
+from ranktrial.inference.e_processes import anytime_p, mean_evidence
 from ranktrial.live.analysis import Analysis
-from ranktrial.live.guardrails.status import NO_NUMBER, above, needless, unknown
+from ranktrial.live.guardrails.status import NO_NUMBER, WARN, above, by_chance, harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
 from ranktrial.live.tokens import unit_name
 
@@ -45,15 +46,18 @@ def largest_weight(analysis: Analysis) -> Guardrail:
     return Guardrail(name="largest weight", status=above(most, 20, 200), value=most, text=text)
 
 
+BIAS = "position bias"
+
+
 def bias(analysis: Analysis) -> Guardrail:
-    """Position bias: whether it is known from this trial's clicks, and how well."""
-    theta, name = analysis.theta, "position bias"
+    """Position bias: whether it is known from this trial's clicks, and how well; one that was given is held against them."""
+    theta, name = analysis.theta, BIAS
     if not analysis.config.comparison.needs_position_bias:
         return needless(name, "An A/B test needs none.")
-    if not analysis.config.comparison.learns_position_bias:
-        return needless(name, "Taken as known, as configured.")
     if analysis.config.k == 1:
         return needless(name, "One rank has none.")
+    if not analysis.config.comparison.learns_position_bias:
+        return _given_bias(analysis)
     if analysis.fit is None:
         how = "From fewer clicks" if theta.fitted else "Assumed, not fitted"
         text = f"{how}, so the interval does not hold its error: {theta.note}."
@@ -61,6 +65,36 @@ def bias(analysis: Analysis) -> Guardrail:
     worst = max(theta.standard_error)
     text = f"Fitted, standard error at most {worst:.3f}; it widens the interval by {theta.inflation - 1:.0%}."
     return Guardrail(name=name, status="warn" if worst > 0.2 else "pass", value=worst, text=text)
+
+
+def _given_bias(analysis: Analysis) -> Guardrail:
+    """Position bias that is taken as known, against where the same documents are clicked (``position_scores``)."""
+    log, theta = analysis.log, np.array(analysis.theta.theta)
+    scores = position_scores(log, theta) if len(log) else np.empty(0)
+    evidence = mean_evidence(scores, log.unit, telling=log.clicks.any(1))
+    if not evidence.any():
+        return unknown(BIAS, "it is taken as known, as configured, and to hold it against clicks takes more of them")
+    p, moved = anytime_p(evidence), UnitSums.of(scores, log.unit)
+    steeper = f"clicks fall with rank^{-moved.mean:+.2f} (+- {2 * moved.standard_error:.2f}) times what was given"
+    effect = exponent_effect(analysis, theta, np.full(len(log), moved.mean))
+    text = f"Taken as known, as configured; {steeper}, p = {p:.3g}."
+    if p < WARN:
+        text += f" That moves the estimate by {effect:+.4f}."
+    return Guardrail(name=BIAS, status=harmful(analysis, by_chance(p), effect), value=p, text=text)
+
+
+def exponent_effect(analysis: Analysis, theta: FloatArray, moved: FloatArray) -> float:
+    """How far theta moves the estimate away from that with theta rank^-moved, where each impression has its own exponent."""
+    log, ranks = analysis.log, np.arange(1, len(theta) + 1)
+
+    def values(bias: FloatArray) -> FloatArray:
+        by_a, by_b = log.list_exposures(bias)
+        return clicks_worth(log, by_a - by_b, log.exposure(bias))
+
+    right = np.zeros(len(log))
+    for exponent in np.unique(moved):
+        right += np.where(moved == exponent, values(theta * ranks**-exponent), 0.0)
+    return float((values(theta) - right).mean())
 
 
 def page(analysis: Analysis) -> Guardrail:

@@ -16,11 +16,11 @@ from ranktrial.inference import Drift, UnitSums, position_scores
 from ranktrial.inference.intervals import first_seen
 from ranktrial.inference.valuing import scaled
 from ranktrial.live.analysis import MICROSECONDS_A_DAY, Analysis
-from ranktrial.live.guardrails.estimates import clicks_worth
-from ranktrial.live.guardrails.status import needless, unknown
+from ranktrial.live.guardrails.estimates import clicks_worth, exponent_effect
+from ranktrial.live.guardrails.status import harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail
 
-DIFFERENCE, CLICKS, BIAS = "the difference over time", "clicks per page over time", "position bias over time"
+DIFFERENCE, CLICKS, BIAS_OVER_TIME = "the difference over time", "clicks per page over time", "position bias over time"
 LEAST_CLICKS = 100  # before that the mean over few of them is no mean
 
 
@@ -77,40 +77,26 @@ def bias_over_time(analysis: Analysis) -> Guardrail:
     """
     log, method = analysis.log, analysis.config.comparison
     if not method.needs_position_bias:
-        return needless(BIAS, "An A/B test needs none.")
+        return needless(BIAS_OVER_TIME, "An A/B test needs none.")
     if log.k == 1:
-        return needless(BIAS, "One rank has none.")
+        return needless(BIAS_OVER_TIME, "One rank has none.")
     if analysis.clicks < LEAST_CLICKS or (method.learns_position_bias and analysis.fit is None):
-        return unknown(BIAS, f"it takes {LEAST_CLICKS} clicks, and position bias: {analysis.theta.note}")
+        return unknown(BIAS_OVER_TIME, f"it takes {LEAST_CLICKS} clicks, and position bias: {analysis.theta.note}")
     theta = scaled(np.array(analysis.theta.theta))
     drift = _drift(
         analysis, position_scores(log, theta), "the exponent of position bias, against that of all of the trial,"
     )
     if drift.status == "unknown":
-        return unknown(BIAS, "it takes more clicks on results that the draw puts now here, now there")
+        return unknown(BIAS_OVER_TIME, "it takes more clicks on results that the draw puts now here, now there")
     text, status = told(drift), drift.status
     if drift.changed and drift.at is not None:
-        effect = _effect(analysis, theta, drift)
-        low, high = analysis.interval
-        if status == "fail" and abs(effect) < (high - low) / 4:
-            status = "warn"
+        late = first_seen(log.unit)[1] >= drift.at
+        effect = exponent_effect(analysis, theta, np.where(late, drift.after, drift.before))
+        status = harmful(analysis, status, effect)
         text += f" That moves the estimate by {effect:+.4f}."
-    return Guardrail(name=BIAS, status=status, value=drift.p, text=text)
+    return Guardrail(name=BIAS_OVER_TIME, status=status, value=drift.p, text=text)
 
 
 def _drift(analysis: Analysis, values: FloatArray, what: str) -> Drift:
     log = analysis.log
     return Drift.of(values, log.unit, times=log.time, period=MICROSECONDS_A_DAY, what=what)
-
-
-def _effect(analysis: Analysis, theta: FloatArray, drift: Drift) -> float:
-    """How far one theta for all of the trial moves the estimate away from that with the theta of each part."""
-    log, ranks = analysis.log, np.arange(1, len(theta) + 1)
-    late = first_seen(log.unit)[1] >= drift.at
-
-    def values(bias: FloatArray) -> FloatArray:
-        by_a, by_b = log.list_exposures(bias)
-        return clicks_worth(log, by_a - by_b, log.exposure(bias))
-
-    before, after = (values(theta * ranks**-moved) for moved in (drift.before, drift.after))
-    return float((values(theta) - np.where(late, after, before)).mean())
