@@ -136,13 +136,14 @@ class Values:
             more |= {
                 "bias": fit.bias,
                 "replicates": without,
-                "standard_error": _jackknife_error(without),
-                "clicks_alone": _jackknife_error(theta_known),
+                "standard_error": jackknife_error(without),
+                "clicks_alone": jackknife_error(theta_known),
             }
         return Estimate.of(self.x, self.click_weights, largest_weight=self.largest, units=units, **more)
 
 
-def _jackknife_error(values: FloatArray) -> float:
+def jackknife_error(values: FloatArray) -> float:
+    """Standard error of an estimate from those without each group."""
     return float(np.sqrt(jackknife_variance(values[:, None])[0, 0]))
 
 

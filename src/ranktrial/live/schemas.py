@@ -242,7 +242,7 @@ class Reading(_Frozen):
     """A rung of the ladder of assumptions: what the log says with these.
 
     Attributes:
-        name: "A/B", "direct" or "position-based".
+        name: "A/B", "direct", "affine" or "position-based".
         assumes: In a few words.
         delta: What it says; nan if it cannot say anything yet.
         interval: At any time; all readings hold together at the level of the configuration.

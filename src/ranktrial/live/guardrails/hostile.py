@@ -75,6 +75,7 @@ def _against(analysis: Analysis, winner: int) -> FloatArray:
     """What clicks on all results of each page that speak against the winner add up to."""
     log, rung = analysis.log, analysis.rung
     assert rung is not None
+    assert rung.estimate is not None
     slots = log.rankings[log.row[rung.rows]]
     if rung.name == AB_RUNG:  # all of the pages of the other
         shares = log.plain_shares[log.design[rung.rows]]
@@ -87,6 +88,8 @@ def _against(analysis: Analysis, winner: int) -> FloatArray:
         worth = np.divide(sign, log.placement, out=np.zeros_like(sign), where=log.placement > 0)
         of_page = np.vstack([worth, np.zeros(log.k)])[slots, ranks]
     else:
-        by_a, by_b, rho = analysis.exposures
+        theta = rung.estimate.theta
+        assert theta is not None
+        (by_a, by_b), rho = log.list_exposures(theta), log.exposure(theta)
         of_page = np.append(np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0), 0.0)[slots]
     return np.asarray(np.maximum(-winner * of_page, 0.0).sum(1))
