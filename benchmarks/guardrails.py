@@ -7,7 +7,8 @@ counts: what a report would have shown at that look, with everything computed an
 
 ``GUARDRAIL_RUNS`` sets how many trials in order there are of each kind (a tenth of that in a long tail), ``GUARDRAIL_FAULTY``
 how many with each fault, ``GUARDRAIL_WORKERS`` on how many processes. The last rows have what "position-based clicking" says of
-its effect on the estimate beside the estimate's real error, with 60,000 impressions.
+its effect on the estimate beside the estimate's real error, with 60,000 impressions, and how wide the intervals of all readings
+are.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.verdicts import Behaviour, behaviours, top_tail
 from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray
@@ -33,7 +35,7 @@ from ranktrial.live.reports import settled, verdict
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Mixture, Pair
-from ranktrial.users import User, cascade, rank_decay
+from ranktrial.users import User, cascade, position_based, rank_decay
 
 RUNS = int(os.environ.get("GUARDRAIL_RUNS", "300"))
 FAULTY = int(os.environ.get("GUARDRAIL_FAULTY", "100"))
@@ -128,7 +130,7 @@ def simulated(fault: Fault, queries: int, seed: int, impressions: int = IMPRESSI
     assert isinstance(method, LogOpt)
     stops = sorted({*(n for n in method.learns_at if n < impressions), impressions})
     policies: list[Mixture] = []
-    parts: list[tuple[IntArray, ...]] = []
+    parts: list[tuple[NDArray[Any], ...]] = []
     tallies: Counter[str] = Counter()
     for start, stop in zip([0, *stops], stops):
         policy = method.policy(world.pair, beliefs)
@@ -259,7 +261,7 @@ def lost_clicks(
     """5 % of clicks are lost: those on A's own pages, or those on results that A ranks higher than B does."""
     clicks, _ = in_order(world, drawn, random)
     favoured = np.broadcast_to(drawn.arm[:, None] > 0, clicks.shape) if of_pages else favours(world, drawn.page, 1)
-    return clicks & ~(favoured & (random.random(clicks.shape) < 0.05)), Counter()
+    return np.asarray(clicks & ~(favoured & (random.random(clicks.shape) < 0.05))), Counter()
 
 
 def favours(world: World, page: DocumentArray, ranker: int) -> BoolArray:
@@ -329,6 +331,7 @@ FAULTS = {
     "D2 trust bias": Fault(trust_bias, world=_equal(TRUSTING)),
     "D13 cascade": Fault(partial(tiring, 0.0), world=_equal(partial(leaving, 1.0))),
     "D13 damped after clicks": Fault(partial(tiring, 0.5), world=_equal(partial(leaving, 0.5))),
+    "trust bias": Fault(trust_bias),
     "cascade": Fault(partial(tiring, 0.0)),
     "damped after clicks": Fault(partial(tiring, 0.5)),
     "D3 100 % wrong pages": Fault(partial(wrong_pages, 1.0, False)),
@@ -342,6 +345,7 @@ FAULTS = {
     "10 % robots": Fault(partial(some_act, 0.1, robots)),
     "one robot, 10 %": Fault(partial(some_act, 0.1, robots), robot=0.1),
     "1 % hostile": Fault(partial(some_act, 0.01, hostile)),
+    "D12 1 % hostile": Fault(partial(some_act, 0.01, hostile), world=_equal(partial(position_based, theta=THETA))),
     "rankers change halfway": Fault(in_order, world=partial(World.make, noises=(0.6, 0.05))),
     "position bias changes halfway": Fault(steeper),
     "more clicks from halfway on": Fault(busier),
@@ -353,7 +357,7 @@ VERDICT = "(a winner is named, no guardrail fails)"
 
 
 def run() -> list[Row]:
-    rows = []
+    rows: list[Row] = []
     with ProcessPoolExecutor(WORKERS) as pool:
         for name in RIGHT:
             for traffic in QUERIES:
@@ -363,6 +367,8 @@ def run() -> list[Row]:
         for name in ("cascade", "damped after clicks", "1 % hostile"):
             rows += table(pool, name, "long tail", SELDOM, FAULTY // 5)
         rows += list(pool.map(effect, range(3)))
+        for name in ("in order", "trust bias"):
+            rows.append(widths(name, list(pool.map(partial(readings, name), range(max(FAULTY // 5, 1))))))
     return rows
 
 
@@ -423,3 +429,17 @@ def effect(seed: int) -> Row:
         "effect": found.effect,
         "effect +-": found.effect_error,
     }
+
+
+def readings(name: str, seed: int) -> dict[str, float]:
+    """The width of each reading's interval at the end of a trial; nan where it says nothing."""
+    fault = (RIGHT | FAULTS)[name]
+    _, log, _ = simulated(fault, QUERIES["repeated"], seed)
+    rungs = analyse(log, fault.config, fault.config.first_beliefs).ladder.rungs
+    return {rung.name: rung.interval.high - rung.interval.low if rung.speaks else np.nan for rung in rungs}
+
+
+def widths(name: str, found: list[dict[str, float]]) -> Row:
+    means = {f"width, {rung}": float(np.nanmean([one[rung] for one in found])) for rung in found[0]}
+    speaks = float(np.mean([np.isfinite(one["affine"]) for one in found]))
+    return {"trials": name, "traffic": "repeated", **means, "affine speaks": speaks, "runs": len(found)}

@@ -155,11 +155,9 @@ def test_users_who_tire_are_seen_by_clicks_above_also_where_queries_are_new(quer
     ids = np.array(pair.ids, np.int64)
     truth = []
     for top in (pair.top_a, pair.top_b):
-        chance, left, ctr = THETA * np.take_along_axis(zeta, ids[top], 1), 1.0, 0.0
-        for rank in range(K):
-            ctr = ctr + chance[:, rank] * left
-            left = left * (1 - chance[:, rank] / 2)
-        truth.append(np.mean(ctr))
+        chance = THETA * np.take_along_axis(zeta, ids[top], 1)
+        left = np.cumprod(np.column_stack([np.ones(len(chance)), 1 - chance / 2]), axis=1)[:, :K]
+        truth.append(np.mean((chance * left).sum(1)))
     off, error = analysis.delta - (truth[0] - truth[1]), 3 * analysis.estimate.standard_error
     assert off > error
     assert above.effect.low - error < off < above.effect.high + error

@@ -279,6 +279,11 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
         report = make_report("shoes", {ConfigVersion(1, 1, "{}"): analysis}, Counter(), False)
         assert report.verdict.startswith(said)
         assert report.parts[0].verdict.startswith(said)
+    early = analysed(log.take(np.arange(250)), config)  # too few plain pages for a reading of their own
+    assert early.ladder.rungs[0].estimate is None
+    assert (
+        settled(replace(early, rung=analysis.rung, band=analysis.band, estimate=analysis.estimate), {})[0].winner == 0
+    )
     whole, _ = settled(analysed(log, config), {})  # plain A/B traffic names a winner by now, whatever is above
     assert (whole.winner, verdict(whole).count("(A/B reading)")) == (1, 1)
     failed = Guardrail(name=checks.COMPANY, status="fail", value=0.0, text="")

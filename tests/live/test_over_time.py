@@ -120,7 +120,7 @@ def test_an_ab_test_needs_no_position_bias_and_counts_clicks_as_they_are() -> No
     pair, zeta = world()
     config = TrialConfig.model_validate({"method": 'AB(estimate="adjusted")', "k": K})
     method = config.comparison
-    log = Log.simulated(pair, method.policy(pair), position_based(zeta, EARLY), 4_000, seed=5)  # type: ignore[attr-defined]
+    log = Log.simulated(pair, method.policy(pair), position_based(zeta, EARLY), 4_000, seed=5)
     analysis = analyse(replace(log, theta=None), config, config.first_beliefs)
     assert checks.bias_over_time(analysis).text == "An A/B test needs none."
     assert checks.clicks_over_time(analysis).status == "pass"

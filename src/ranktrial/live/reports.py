@@ -118,8 +118,7 @@ def settled(
     if above is not None and status.get(INDEPENDENCE) == "warn" and analysis.rung is not lowest:
         low, high = analysis.interval
         if not (low > max(above.effect.high, 0) or high < min(above.effect.low, 0)):
-            plain = speaking(analysis, lowest)
-            if plain.winner:
+            if lowest.speaks and (plain := speaking(analysis, lowest)).winner:
                 return plain, checks
             effect = f"which may have moved the estimate by {above.effect}"
             return replace(analysis, doubt=f"clicks depend on clicks above them, {effect}"), checks

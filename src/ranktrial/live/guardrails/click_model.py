@@ -13,7 +13,7 @@ from ranktrial.inference.e_processes import anytime_p, bet_evidence, mean_eviden
 from ranktrial.inference.valuing import guesses
 from ranktrial.interval import Interval
 from ranktrial.live.analysis import Analysis
-from ranktrial.live.guardrails.status import WARN, by_chance, harmful, needless, unknown
+from ranktrial.live.guardrails.status import NO_NUMBER, WARN, by_chance, harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
 
 ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
@@ -104,7 +104,7 @@ def interference(analysis: Analysis) -> Interference:
         bound[inside] = most[log.design[inside]]
         information += float((expected * away**2).sum(1)[at].sum())
     if information <= 0:
-        return Interference(values, *[float("nan")] * 3, bound)
+        return Interference(values, NO_NUMBER, NO_NUMBER, NO_NUMBER, bound)
     slope = float(values.sum() / information)
     error = UnitSums.of(values, log.unit).standard_error * len(log) / information
     return Interference(values, slope, float(error), _shift(analysis, guess), bound)

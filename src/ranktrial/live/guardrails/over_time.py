@@ -18,7 +18,7 @@ from ranktrial.inference.valuing import scaled
 from ranktrial.live.analysis import MICROSECONDS_A_DAY, Analysis
 from ranktrial.live.guardrails.estimates import clicks_worth, exponent_effect
 from ranktrial.live.guardrails.status import harmful, needless, unknown
-from ranktrial.live.schemas import Guardrail
+from ranktrial.live.schemas import Guardrail, Status
 
 DIFFERENCE, CLICKS, BIAS_OVER_TIME = "the difference over time", "clicks per page over time", "position bias over time"
 LEAST_CLICKS = 100  # before that the mean over few of them is no mean
@@ -60,7 +60,7 @@ def clicks_over_time(analysis: Analysis) -> Guardrail:
     if drift.status == "unknown":
         return unknown(CLICKS, "it takes more units")
     text = told(drift)
-    if drift.changed:
+    if drift.since_time is not None:
         text += " Other searches or other visitors do that too; the estimate is a mean over all of the trial."
         if analysis.rung is not None:
             early = log.time[analysis.rung.rows] < drift.since_time
@@ -88,7 +88,8 @@ def bias_over_time(analysis: Analysis) -> Guardrail:
     )
     if drift.status == "unknown":
         return unknown(BIAS_OVER_TIME, "it takes more clicks on results that the draw puts now here, now there")
-    text, status = told(drift), drift.status
+    text = told(drift)
+    status: Status = drift.status
     if drift.changed and drift.at is not None:
         late = first_seen(log.unit)[1] >= drift.at
         effect = exponent_effect(analysis, theta, np.where(late, drift.after, drift.before))
