@@ -7,8 +7,8 @@ counts: what a report would have shown at that look, with everything computed an
 
 ``GUARDRAIL_RUNS`` sets how many trials in order there are of each kind (a tenth of that in a long tail), ``GUARDRAIL_FAULTY``
 how many with each fault, ``GUARDRAIL_WORKERS`` on how many processes. The last rows have what "position-based clicking" says of
-its effect on the estimate beside the estimate's real error, with 60,000 impressions, and how wide the intervals of all readings
-are.
+its effect on the estimate beside the estimate's real error, with 60,000 impressions; how much bias such users leave unseen; and
+how wide the intervals of all readings are.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.verdicts import Behaviour, behaviours, top_tail
+from benchmarks.verdicts import Behaviour, Trial, behaviours, top_tail
 from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray
-from ranktrial.inference import Log
+from ranktrial.inference import Log, asymptotic_radius
 from ranktrial.inference.log_sources import of_pair
 from ranktrial.live import guardrails as checks
 from ranktrial.live import tallies as names
@@ -239,7 +239,7 @@ def wrong_pages(
     shown = np.where(wrong[:, None], world.pair.top_a[drawn.query], drawn.page)
     hits, _ = _drawn(world.chance(shown), random)
     same = (shown[:, :, None] == drawn.page[:, None, :]) & (shown >= 0)[:, :, None]
-    clicks = (hits[:, :, None] & same).any(1)
+    clicks = np.asarray((hits[:, :, None] & same).any(1))
     tallies = Counter({names.OFF_PAGE: int((hits & ~same.any(2)).sum())})
     if positions:
         tallies[names.AT_RANK] = int((hits & same[:, RANKS, RANKS]).sum())
@@ -251,7 +251,7 @@ def cached_pages(world: World, drawn: Drawn, random: np.random.Generator) -> tup
     """Thirty visitors share a page and its id."""
     chance = np.broadcast_to(world.chance(drawn.page)[:, None], (len(drawn.number), 30, K))
     hits, _ = _drawn(chance, random)
-    clicks = hits.any(1)
+    clicks = np.asarray(hits.any(1))
     return clicks, Counter({names.DUPLICATES: int(hits.sum() - clicks.sum())})
 
 
@@ -261,7 +261,8 @@ def lost_clicks(
     """5 % of clicks are lost: those on A's own pages, or those on results that A ranks higher than B does."""
     clicks, _ = in_order(world, drawn, random)
     favoured = np.broadcast_to(drawn.arm[:, None] > 0, clicks.shape) if of_pages else favours(world, drawn.page, 1)
-    return np.asarray(clicks & ~(favoured & (random.random(clicks.shape) < 0.05))), Counter()
+    clicks[favoured & (random.random(clicks.shape) < 0.05)] = False
+    return clicks, Counter()
 
 
 def favours(world: World, page: DocumentArray, ranker: int) -> BoolArray:
@@ -279,8 +280,8 @@ def some_act(
 ) -> tuple[BoolArray, Counter[str]]:
     """A share of impressions is clicked by others than people."""
     clicks, _ = in_order(world, drawn, random)
-    acted = act(world, drawn, random) & (drawn.page >= 0)
-    return np.where(chosen(drawn.number, share)[:, None], acted, clicks), Counter()
+    acted = np.asarray(act(world, drawn, random) & (drawn.page >= 0))
+    return np.asarray(np.where(chosen(drawn.number, share)[:, None], acted, clicks)), Counter()
 
 
 def robots(world: World, drawn: Drawn, random: np.random.Generator) -> BoolArray:
@@ -367,6 +368,7 @@ def run() -> list[Row]:
         for name in ("cascade", "damped after clicks", "1 % hostile"):
             rows += table(pool, name, "long tail", SELDOM, FAULTY // 5)
         rows += list(pool.map(effect, range(3)))
+        rows += list(pool.map(hides, [*(["cascade"] * 2), *(["damped after clicks"] * 2)], [0.2, 0.8] * 2))
         for name in ("in order", "trust bias"):
             rows.append(widths(name, list(pool.map(partial(readings, name), range(max(FAULTY // 5, 1))))))
     return rows
@@ -428,6 +430,25 @@ def effect(seed: int) -> Row:
         "off by +-": top.standard_error,
         "effect": found.effect,
         "effect +-": found.effect_error,
+    }
+
+
+def hides(name: str, ctr: float) -> Row:
+    """What the estimate tends to where the truth is 0, and how far that is from 0 for each test after 10,000 impressions."""
+    behaviour = behaviours()[name] if name == "cascade" else partial(leaving, 0.5)
+    impressions = 100_000
+    (analysis,) = Trial(*top_tail(behaviour, ctr), CONFIG, 1).looks((impressions,))
+    top, found = analysis.ladder.rungs[-1].estimate, checks.clicks_above(analysis)
+    assert top is not None
+    per_look = np.sqrt(10_000 / impressions)
+    reach = asymptotic_radius([10_000], [top.standard_error * np.sqrt(impressions)])[0]
+    return {
+        "trials": f"{name}, equal rankers, {ctr:g} clicks a page",
+        "tends to": top.delta,
+        "tends to +-": top.standard_error,
+        "reach at 10,000": float(reach),
+        "z of the draw": found.drawn.slope / found.drawn.error * per_look,
+        "z of clicks above": found.clicked.slope / found.clicked.error * per_look,
     }
 
 
