@@ -20,7 +20,7 @@ from ranktrial.inference.estimation import estimate
 from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
 from ranktrial.inference.valuing import jackknife_error
-from ranktrial.position_bias import Counts
+from ranktrial.position_bias import Counts, NotIdentifiable
 from ranktrial.position_bias.affine import AffineBias, affine_bias
 
 SHRUNK = 5.0  # examinations that the rate of documents at the same place counts for
@@ -33,6 +33,8 @@ def fit_affine(log: Log, theta: BiasFit, *, most_error: float = np.inf) -> Affin
     documents which a list ranks as high.
     """
     candidate, query = log.candidates
+    if log.clicks.sum() < len(query):
+        raise NotIdentifiable(f"{log.clicks.sum():,} clicks on {len(query):,} documents: queries hardly come again")
     best = np.zeros(len(query), np.int64)
     best[candidate] = np.minimum(np.minimum(log.rank_a, log.rank_b), log.k)
     parts, _ = log.parts(len(theta.without), clicked_only=False)
