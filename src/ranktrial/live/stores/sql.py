@@ -24,6 +24,7 @@ from ranktrial.live.stores.base import (
     TrialRow,
     VoidRow,
 )
+from ranktrial.live.stores.migrations import Migrated
 from ranktrial.live.stores.writer import Item, Tallies, Writer
 from ranktrial.methods import Beliefs
 
@@ -41,11 +42,19 @@ class SQLStore(ABC):
     Args:
         place: Where it is, for messages.
         queue_size: Rows that may wait to be written.
+
+    Attributes:
+        place: Where it is, without a password.
+        migrated: The version that its schema had before it was opened, and the one that it has.
     """
+
+    migrated: Migrated
+    _WHERE_KEY = (
+        "impressions i JOIN designs d ON d.id = i.design WHERE i.key"  # the impression of a key, with its design
+    )
 
     def __init__(self, place: str, queue_size: int) -> None:
         self.place = place
-        self._design_ids: dict[bytes, int] = {}  # by digest; of the writing thread
         self._writer = Writer(place, self._transaction, self._hang_up, queue_size)
 
     @abstractmethod
@@ -57,8 +66,8 @@ class SQLStore(ABC):
         """Let go of what the writing thread has opened, on that thread."""
 
     @abstractmethod
-    def _select(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows that a statement finds. Raises StoreUnavailable."""
+    def _select(self, statement: str, values: Sequence[Any] = (), quick: bool = False) -> list[tuple[Any, ...]]:
+        """The rows that a statement finds. Raises StoreUnavailable; soon if it must be ``quick``, as while a visitor waits."""
 
     @abstractmethod
     def _execute(self, statement: str, values: Sequence[Any]) -> None:
@@ -96,9 +105,9 @@ class SQLStore(ABC):
 
     def impression(self, key: bytes) -> Impression | None:
         found = self._select(
-            f"""SELECT i.version, i.place, i.unit, i.time, {DESIGN_COLUMNS}
-                FROM impressions i JOIN designs d ON d.id = i.design WHERE i.key = ?""",
+            f"SELECT i.version, i.place, i.unit, i.time, {DESIGN_COLUMNS} FROM {self._WHERE_KEY} = ?",
             (key,),
+            quick=True,
         )
         if not found:
             return None
@@ -106,7 +115,7 @@ class SQLStore(ABC):
         return Impression(key, version, DesignRow(*design).design(), place, unit, time)
 
     def void(self, key: bytes) -> str | None:
-        found = self._select("SELECT reason FROM voids WHERE key = ?", (key,))
+        found = self._select("SELECT reason FROM voids WHERE key = ?", (key,), quick=True)
         return str(found[0][0]) if found else None
 
     def impressions(self, version: int, after: int) -> Iterator[ImpressionRow]:
@@ -193,10 +202,12 @@ class SQLStore(ABC):
             for id, at, theta, fitted, note, relevance in rows
         ]
 
-    def add_bias(self, version: int, impressions: int, beliefs: Beliefs) -> None:
+    def add_bias(self, version: int, impressions: int, beliefs: Beliefs, follows: int) -> None:
         text = " ".join(value.hex() for value in beliefs.theta.tolist())
+        same = version, impressions, text
         self._execute(
-            """INSERT INTO biases (version, impressions, theta, fitted, note, relevance) VALUES (?, ?, ?, ?, ?, ?)
+            """INSERT INTO biases (version, impressions, theta, follows, fitted, note, relevance) SELECT ?, ?, ?, ?, ?, ?, ?
+               WHERE NOT EXISTS (SELECT 1 FROM biases WHERE version = ? AND impressions = ? AND theta = ?)
                ON CONFLICT DO NOTHING""",
-            (version, impressions, text, int(beliefs.fitted), beliefs.note, beliefs.relevance),
+            (*same, follows, int(beliefs.fitted), beliefs.note, beliefs.relevance, *same),
         )

@@ -22,6 +22,7 @@ from typing import Any
 from ranktrial import checks
 from ranktrial.live.designs import Design
 from ranktrial.live.stores.base import REFUSED, Click, Clicks, Impression, StoreError, StoreUnavailable, Void
+from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.sql import DESIGNS_KNOWN, DUPLICATE, SQLStore
 from ranktrial.live.stores.writer import Item, Tallies
 
@@ -59,6 +60,13 @@ MIGRATIONS = (
         id INTEGER PRIMARY KEY, trial TEXT NOT NULL, time INTEGER NOT NULL, what TEXT NOT NULL, unit INTEGER NOT NULL,
         reason TEXT NOT NULL
     )""",
+    """
+    ALTER TABLE biases ADD COLUMN follows INTEGER NOT NULL DEFAULT 0;
+    UPDATE biases SET follows = coalesce(
+        (SELECT max(b.id) FROM biases b WHERE b.version = biases.version AND b.id < biases.id), 0
+    );
+    CREATE UNIQUE INDEX biases_in_a_row ON biases (version, follows);
+    """,
 )
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
@@ -92,10 +100,11 @@ class SQLiteStore(SQLStore):
         self._idle: list[sqlite3.Connection] = []  # connections for reading
         self._lock = threading.Lock()
         self._writing: sqlite3.Connection | None = None  # of the writing thread
+        self._design_ids: dict[bytes, int] = {}  # by digest; of the writing thread, too
         try:
             setup = self._connect(write_timeout)
             with contextlib.closing(setup):
-                _migrate(setup, self.path)
+                self.migrated = migrate(str(path), SQLiteSchema(setup).transaction, MIGRATIONS)
         except sqlite3.Error as problem:
             raise StoreError(f"{self.path} cannot be opened as a store: {problem}") from problem
         super().__init__(str(path), queue_size)
@@ -136,7 +145,7 @@ class SQLiteStore(SQLStore):
         except sqlite3.Error as problem:
             raise StoreUnavailable(f"{self.place}: {problem}") from problem
 
-    def _select(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _select(self, statement: str, values: Sequence[Any] = (), quick: bool = False) -> list[tuple[Any, ...]]:
         with self._reading() as connection:
             return connection.execute(statement, values).fetchall()
 
@@ -248,7 +257,7 @@ def _insert_clicks(connection: sqlite3.Connection, clicks: Iterable[Click]) -> N
     """Insert clicks and tally what is not new, or too much."""
     rows: dict[int, list[tuple[Any, ...]]] = {}
     tallied: Counter[tuple[int, str]] = Counter()
-    for key, version, document, late, limit in clicks:
+    for key, version, document, late, limit, _ in clicks:
         row = version, key, document, late
         if limit is None:
             rows.setdefault(version, []).append(row)
@@ -262,28 +271,29 @@ def _insert_clicks(connection: sqlite3.Connection, clicks: Iterable[Click]) -> N
             connection.execute(ADD_TALLY, (version, name, count))
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Bring the schema up to date, one transaction a step; several processes may try at once."""
-    while _migrate_once(connection, path, migrations):
-        pass
+class SQLiteSchema:
+    """The schema of a SQLite file: its version is the pragma ``user_version``."""
 
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
 
-def _migrate_once(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> bool:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > len(migrations):
-            raise StoreError(
-                f"{path} has schema {version}, this ranktrial knows up to {len(migrations)}: use a newer ranktrial"
-            )
-        if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise StoreError(f"{path} is a SQLite file of something else")
-        if version < len(migrations):
-            for statement in migrations[version].split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {version + 1}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    return bool(version < len(migrations))
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[SQLiteSchema]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def version(self) -> int:
+        return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+
+    def is_empty(self) -> bool:
+        return not self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+    def apply(self, step: str, version: int) -> None:
+        for statement in step.split(";"):
+            self._connection.execute(statement)
+        self._connection.execute(f"PRAGMA user_version = {version}")
