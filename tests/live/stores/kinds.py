@@ -81,7 +81,8 @@ class InPostgres:
         self.url = url(Path(os.environ[SERVER]), str(folder))
 
     def open(self, **options: Any) -> PostgresStore:
-        return PostgresStore(self.url, **{"write_timeout": 60, "read_timeout": 60, **options})
+        patience = max(options.pop("write_timeout", 60), 0.5)  # to connect takes its time
+        return PostgresStore(self.url, write_timeout=patience, read_timeout=60, **options)
 
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:

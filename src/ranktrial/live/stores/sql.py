@@ -33,6 +33,7 @@ DUPLICATE = "duplicate clicks"  # a tally
 DESIGN_COLUMNS = ", ".join(f"d.{name}" for name in DesignRow._fields)
 DESIGNS_KNOWN = 50_000  # whose row numbers are kept in memory
 BLOCK = 10_000  # rows that are read at once: nobody waits for a reader, and memory does not grow with the log
+READING, COUNTING = 30.0, 600.0  # seconds that may take, unless a visitor waits
 LAST = 2**63 - 1  # beyond every row
 
 
@@ -49,6 +50,7 @@ class SQLStore(ABC):
     """
 
     migrated: Migrated
+    _read_timeout: float
     _WHERE_KEY = (
         "impressions i JOIN designs d ON d.id = i.design WHERE i.key"  # the impression of a key, with its design
     )
@@ -66,8 +68,8 @@ class SQLStore(ABC):
         """Let go of what the writing thread has opened, on that thread."""
 
     @abstractmethod
-    def _select(self, statement: str, values: Sequence[Any] = (), quick: bool = False) -> list[tuple[Any, ...]]:
-        """The rows that a statement finds. Raises StoreUnavailable; soon if it must be ``quick``, as while a visitor waits."""
+    def _select(self, statement: str, values: Sequence[Any] = (), timeout: float = READING) -> list[tuple[Any, ...]]:
+        """The rows that a statement finds, where finding them takes no longer than that. Raises StoreUnavailable."""
 
     @abstractmethod
     def _execute(self, statement: str, values: Sequence[Any]) -> None:
@@ -107,7 +109,7 @@ class SQLStore(ABC):
         found = self._select(
             f"SELECT i.version, i.place, i.unit, i.time, {DESIGN_COLUMNS} FROM {self._WHERE_KEY} = ?",
             (key,),
-            quick=True,
+            self._read_timeout,
         )
         if not found:
             return None
@@ -115,7 +117,7 @@ class SQLStore(ABC):
         return Impression(key, version, DesignRow(*design).design(), place, unit, time)
 
     def void(self, key: bytes) -> str | None:
-        found = self._select("SELECT reason FROM voids WHERE key = ?", (key,), quick=True)
+        found = self._select("SELECT reason FROM voids WHERE key = ?", (key,), self._read_timeout)
         return str(found[0][0]) if found else None
 
     def impressions(self, version: int, after: int) -> Iterator[ImpressionRow]:
@@ -146,7 +148,7 @@ class SQLStore(ABC):
 
     def count(self, version: int, after: int) -> ImpressionCount:
         statement = "SELECT count(*), max(id) FROM impressions WHERE id > ? AND id <= ? AND version = ?"
-        number, last = self._select(statement, (after, self._last_row(), version))[0]
+        number, last = self._select(statement, (after, self._last_row(), version), COUNTING)[0]
         return ImpressionCount(number, after if last is None else last)
 
     # --- what is rare ---------------------------------------------------------------------------------------------------

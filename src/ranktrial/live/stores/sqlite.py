@@ -89,10 +89,17 @@ class SQLiteStore(SQLStore):
         queue_size: Rows that may wait to be written.
         read_timeout: Seconds that reading may wait for a lock before it is an error.
         write_timeout: Seconds that a commit may wait for other processes.
+        upgrade: Bring an older schema up to date.
     """
 
     def __init__(
-        self, path: str | Path, *, queue_size: int = 10_000, read_timeout: float = 0.05, write_timeout: float = 5.0
+        self,
+        path: str | Path,
+        *,
+        queue_size: int = 10_000,
+        read_timeout: float = 0.05,
+        write_timeout: float = 5.0,
+        upgrade: bool = True,
     ) -> None:
         self.path = Path(path)
         self._read_timeout = checks.between("read_timeout", read_timeout, 0, LONGEST_TIMEOUT)
@@ -104,7 +111,7 @@ class SQLiteStore(SQLStore):
         try:
             setup = self._connect(write_timeout)
             with contextlib.closing(setup):
-                self.migrated = migrate(str(path), SQLiteSchema(setup).transaction, MIGRATIONS)
+                self.migrated = migrate(str(path), SQLiteSchema(setup).transaction, MIGRATIONS, upgrade=upgrade)
         except sqlite3.Error as problem:
             raise StoreError(f"{self.path} cannot be opened as a store: {problem}") from problem
         super().__init__(str(path), queue_size)
@@ -145,7 +152,7 @@ class SQLiteStore(SQLStore):
         except sqlite3.Error as problem:
             raise StoreUnavailable(f"{self.place}: {problem}") from problem
 
-    def _select(self, statement: str, values: Sequence[Any] = (), quick: bool = False) -> list[tuple[Any, ...]]:
+    def _select(self, statement: str, values: Sequence[Any] = (), timeout: float = 0) -> list[tuple[Any, ...]]:
         with self._reading() as connection:
             return connection.execute(statement, values).fetchall()
 

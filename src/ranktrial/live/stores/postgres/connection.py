@@ -18,6 +18,7 @@ from ranktrial.live.stores.base import StoreError
 
 SCHEMA = "ranktrial"  # where the tables are, unless the address says otherwise
 LOOK_EVERY = 0.05  # seconds between looks at the clock while the server is silent
+FIRST_WORDS = 3.0  # seconds that a new connection has to become usable
 ESCAPE = "\x1a"  # a control character that no text has a use for; PostgreSQL stores every character but NUL
 # A server or a network that is silent for this long is gone.
 DEFAULTS = {
@@ -81,6 +82,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     def to(cls, address: Address, **options: Any) -> Connection:
         """A new connection."""
         made = cls.connect(**address.parameters, **options)
+        made.deadline = time.monotonic() + FIRST_WORDS
         adapters = made.adapters
         for dumper in (Int8Dumper, Int8BinaryDumper):  # one type for all whole numbers: statements are prepared once
             adapters.register_dumper(int, dumper)

@@ -21,7 +21,7 @@ from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.postgres.batch import KNOWN_IMPRESSIONS, Batch, write
 from ranktrial.live.stores.postgres.connection import Address, Connection
 from ranktrial.live.stores.postgres.schema import MIGRATIONS, Month, PostgresSchema, make_partitions
-from ranktrial.live.stores.sql import DESIGN_COLUMNS, DESIGNS_KNOWN, SQLStore
+from ranktrial.live.stores.sql import DESIGN_COLUMNS, DESIGNS_KNOWN, READING, SQLStore
 from ranktrial.live.stores.writer import Item, Tallies
 
 LAST_ID = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM row_ids"
@@ -35,7 +35,6 @@ READY = f"""
     FROM {KNOWN_IMPRESSIONS} LEFT JOIN voids USING (key) WHERE key = ANY(%b)
 """
 LONGEST_TIMEOUT = 1e6  # seconds
-SCAN_TIMEOUT = 600.0  # seconds that reading of many rows may take
 SLOTS = 16  # rows of a tally, so that instances do not wait for each other to count the same
 BACK_OFF = 0.05, 1.0  # seconds between attempts to connect: the first, and the longest
 OTHERS_END = 1.0  # seconds that a reader waits for transactions that began before it
@@ -174,11 +173,11 @@ class PostgresStore(SQLStore):
                 return found
         raise AssertionError
 
-    def _select(self, statement: str, values: Sequence[Any] = (), quick: bool = False) -> list[tuple[Any, ...]]:
+    def _select(self, statement: str, values: Sequence[Any] = (), timeout: float = READING) -> list[tuple[Any, ...]]:
         def read(connection: Connection) -> list[tuple[Any, ...]]:
             return connection.execute(_marked(statement), values, binary=True).fetchall()
 
-        found: list[tuple[Any, ...]] = self._read(read, self._read_timeout if quick else SCAN_TIMEOUT)
+        found: list[tuple[Any, ...]] = self._read(read, timeout)
         return found
 
     def _execute(self, statement: str, values: Sequence[Any]) -> None:
@@ -207,10 +206,10 @@ class PostgresStore(SQLStore):
             return last, last if lowest is None else min(last, lowest)
 
         until = time.monotonic() + OTHERS_END
-        needed, known = self._read(read, SCAN_TIMEOUT)
+        needed, known = self._read(read, READING)
         while known < needed and time.monotonic() < until:
             time.sleep(0.002)
-            known = self._read(read, SCAN_TIMEOUT)[1]
+            known = self._read(read, READING)[1]
         return int(known)
 
     def impression(self, key: bytes) -> Impression | None:
