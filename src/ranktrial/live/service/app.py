@@ -45,6 +45,7 @@ from ranktrial.live.service.auth import Needs
 from ranktrial.live.service.limits import Limits, read_body
 from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
+from ranktrial.live.service.middleware.body_timeout import BodyTimeoutMiddleware
 from ranktrial.live.service.middleware.load_shedding import LoadSheddingMiddleware
 from ranktrial.live.service.middleware.request_metrics import RequestMetricsMiddleware
 from ranktrial.live.service.middleware.same_origin import SameOriginMiddleware
@@ -122,7 +123,8 @@ def create_app(
         Middleware(RequestMetricsMiddleware, metrics=metrics),
         Middleware(AccessLogMiddleware, log_all=log_all),
         Middleware(ServerErrorMiddleware),
-        Middleware(LoadSheddingMiddleware, in_flight=bounds.in_flight),
+        Middleware(LoadSheddingMiddleware, in_flight=bounds.in_flight, kept_for_rank=bounds.kept_for_rank),
+        Middleware(BodyTimeoutMiddleware, seconds=bounds.body_timeout),
     ]
     if hosts is not None:
         middleware += [Middleware(TrustedHostMiddleware, hosts=hosts), Middleware(SameOriginMiddleware)]
@@ -189,7 +191,7 @@ def _add_routes(app: FastAPI) -> None:
             openapi_extra={"security": [{"key": []}], **(extra or {})},
         )
 
-    takes_json = (400, 413, 415)
+    takes_json = (400, 408, 413, 415)
     # These two first: routes are tried in their order.
     example = {"query": "red shoes", "a": ["sku-1", "sku-2", "sku-3"], "b": ["sku-3", "sku-1"], "unit": "user-17"}
     add(
