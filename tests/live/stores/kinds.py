@@ -29,13 +29,7 @@ def impression(number: int, place: int = 0) -> Impression:
 
 
 class Kind(Protocol):
-    """A kind of store, kept in one place.
-
-    Attributes:
-        failure: What a row fails with that could not be written in time.
-    """
-
-    failure: type[Exception]
+    """A kind of store, kept in one place."""
 
     def __init__(self, folder: Path) -> None: ...
 
@@ -50,8 +44,6 @@ class Kind(Protocol):
 
 class InSQLite:
     """The store in a SQLite file."""
-
-    failure: type[Exception] = sqlite3.OperationalError
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "s.db"

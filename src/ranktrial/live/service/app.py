@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,8 +54,8 @@ from ranktrial.live.service.openapi import body_of, documented_schema
 from ranktrial.live.service.page import mount_page
 from ranktrial.live.service.problems import Refusal, documented
 from ranktrial.live.service.trials import NotAtHand, TrialInfo, TrialList, Trials
-from ranktrial.live.stores.base import ALL_TRIALS, Nothing, Overloaded, StoreError
-from ranktrial.live.stores.sqlite import SQLiteStore
+from ranktrial.live.stores import open_store
+from ranktrial.live.stores.base import ALL_TRIALS, Nothing, StoreError
 from ranktrial.live.tallies import NO_TRIAL
 from ranktrial.live.trial import Trial
 
@@ -107,7 +106,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        store = await asyncio.to_thread(SQLiteStore, store_path, queue_size=bounds.rows)
+        store = await asyncio.to_thread(open_store, store_path, queue_size=bounds.rows)
         app.state.store, app.state.trials = store, Trials(store)
         await asyncio.to_thread(warm_up)
         watcher = asyncio.create_task(_refresh_forever(app.state.trials))
@@ -141,7 +140,7 @@ def create_app(
             Refusal: problems.on_refusal,
             RequestValidationError: problems.on_invalid,
             HTTPException: problems.on_http_error,
-            **dict.fromkeys((Overloaded, StoreError, sqlite3.Error, TimeoutError), problems.on_store_error),
+            **dict.fromkeys((StoreError, TimeoutError), problems.on_store_error),
         },
     )
     app.state.keys = KeyFile(keys) if isinstance(keys, str | Path) else keys

@@ -25,12 +25,22 @@ ALL_TRIALS = 0  # instead of a version: what cannot be told apart
 REFUSED = "clicks beyond what an impression may have"  # a tally
 
 
-class Overloaded(RuntimeError):  # noqa: N818 (reads as what it says)
+class StoreError(RuntimeError):
+    """The store cannot be used; the message says why, ``reason`` in a few words that are the same for errors of one kind."""
+
+    reason = "the store cannot be used"
+
+
+class StoreUnavailable(StoreError):  # noqa: N818 (reads as what it says)
+    """The store takes and gives nothing now: locked, unreachable, full, damaged. It may be well again a moment later."""
+
+    reason = "the store is not available"
+
+
+class Overloaded(StoreError):  # noqa: N818 (reads as what it says)
     """More waits to be written than the store can take; try again later."""
 
-
-class StoreError(RuntimeError):
-    """The store cannot be used; the message says why."""
+    reason = "the store is overloaded"
 
 
 # --- rows that are put in ---------------------------------------------------------------------------------------------------
@@ -291,12 +301,15 @@ class Stored:
 
 
 class Store(Protocol):
-    """The log of several trials, and what little else they keep."""
+    """The log of several trials, and what little else they keep.
+
+    What reads raises StoreUnavailable where the store does not answer, whatever its driver calls that.
+    """
 
     # --- the log ---
 
     def put(self, row: Row) -> Stored:
-        """Queue a row; the future is done when it is on the disk. Raises Overloaded.
+        """Queue a row; the future is done when it is on the disk, or fails with StoreUnavailable. Raises Overloaded.
 
         Cancelling the future before the row's turn takes it back.
         """
