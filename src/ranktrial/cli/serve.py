@@ -23,6 +23,7 @@ from ranktrial.live.stores import open_store
 from ranktrial.live.stores.base import StoreError
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+SECONDS_A_DAY = 86_400.0
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 StoreArgument = Annotated[Path, typer.Argument(help="The store of the trials, a SQLite file.")]
@@ -167,12 +168,34 @@ def add(
     store: StoreArgument,
     scope: Annotated[list[str], typer.Option(help=f"What it may do: {', '.join(SCOPES)}; may be repeated.")],
     name: Annotated[str, typer.Option(help="Whose it is.")] = "",
+    trial: Annotated[
+        list[str] | None, typer.Option(help="The only trial it is for; may be repeated. [default: all]")
+    ] = None,
+    days: Annotated[float | None, typer.Option(help="Days until it expires. [default: never]")] = None,
     keys: KeysOption = None,
 ) -> None:
     """Make a key and print it. It is shown this once; the file keeps a hash."""
     with plain_errors():
         file = KeyFile.beside(store) if keys is None else KeyFile(keys)
-        print(file.add(name, scope))
+        lifetime = None if days is None else days * SECONDS_A_DAY
+        _tell(file, file.add(name, scope, trials=trial or (), lifetime=lifetime))
+
+
+@keys_app.command()
+def rotate(
+    store: StoreArgument,
+    id: Annotated[str, typer.Argument(help="Its id, from `keys list`.")],
+    keep: Annotated[float, typer.Option(help="Days for which the old one goes on to work.")] = 1.0,
+    keys: KeysOption = None,
+) -> None:
+    """Make a key that may do what another may, print it, and let the old one expire."""
+    with plain_errors():
+        file = KeyFile.beside(store) if keys is None else KeyFile(keys)
+        _tell(file, file.rotate(id, keep * SECONDS_A_DAY))
+
+
+def _tell(file: KeyFile, key: str) -> None:
+    print(key)
     err.print(
         f"in {file.path}; a service that runs with this file knows it within a second, one that was started before there "
         "were keys must be started again",
@@ -194,9 +217,10 @@ def list_keys(
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    table = Table("id", "name", "scopes", "made")
+    table = Table("id", "name", "scopes", "trials", "made", "expires")
     for key in found:
-        table.add_row(key.id, key.name, ", ".join(key.scopes), key.created)
+        expires = "expired" if key.expired else key.expires or "never"
+        table.add_row(key.id, key.name, ", ".join(key.scopes), ", ".join(key.trials) or "all", key.created, expires)
     out.print(table)
 
 
