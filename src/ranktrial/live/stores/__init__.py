@@ -15,6 +15,21 @@ def is_postgres(where: str | Path) -> bool:
     return str(where).startswith(("postgresql://", "postgres://"))
 
 
+def name_of(where: str | Path) -> str:
+    """An address as it may be shown: without a password."""
+    if not is_postgres(where):
+        return str(where)
+    _need_psycopg()
+    from ranktrial.live.stores.postgres.connection import Address
+
+    return Address.read(str(where)).place
+
+
+def _need_psycopg() -> None:
+    if find_spec("psycopg") is None:
+        raise StoreError("a store in PostgreSQL needs psycopg: pip install 'ranktrial[postgres]'")
+
+
 def open_store(where: str | Path, *, must_exist: bool = False, **options: Any) -> SQLStore:
     """The store at an address, made if it does not exist.
 
@@ -24,8 +39,7 @@ def open_store(where: str | Path, *, must_exist: bool = False, **options: Any) -
         options: Those of the store, such as ``queue_size`` and ``write_timeout``.
     """
     if is_postgres(where):
-        if find_spec("psycopg") is None:
-            raise StoreError("a store in PostgreSQL needs psycopg: pip install 'ranktrial[postgres]'")
+        _need_psycopg()
         from ranktrial.live.stores.postgres import PostgresStore
 
         return PostgresStore(str(where), must_exist=must_exist, **options)

@@ -68,6 +68,10 @@ class SQLStore(ABC):
         """Let go of what the writing thread has opened, on that thread."""
 
     @abstractmethod
+    def _let_go(self) -> None:
+        """Close the connections for reading."""
+
+    @abstractmethod
     def _select(self, statement: str, values: Sequence[Any] = (), timeout: float = READING) -> list[tuple[Any, ...]]:
         """The rows that a statement finds, where finding them takes no longer than that. Raises StoreUnavailable."""
 
@@ -150,6 +154,10 @@ class SQLStore(ABC):
         statement = "SELECT count(*), max(id) FROM impressions WHERE id > ? AND id <= ? AND version = ?"
         number, last = self._select(statement, (after, self._last_row(), version), COUNTING)[0]
         return ImpressionCount(number, after if last is None else last)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._let_go()
 
     # --- what is rare ---------------------------------------------------------------------------------------------------
 

@@ -160,8 +160,7 @@ class SQLiteStore(SQLStore):
         with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
             connection.execute(statement, values)
 
-    def close(self) -> None:
-        self._writer.close()
+    def _let_go(self) -> None:
         with self._lock:
             while self._idle:
                 self._idle.pop().close()

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Generator
 from typing import Any, NamedTuple, Self
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -47,10 +47,13 @@ class Address(NamedTuple):
     def read(cls, url: str) -> Self:
         """The address that a URL names: what libpq knows, and ``schema=`` for tables elsewhere than in ``ranktrial``."""
         try:
-            parts = urlsplit(url)
-            query = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+            base, _, asked = url.partition("?")
+            query = dict(parse_qsl(asked, strict_parsing=bool(asked)))
             schema = query.pop("schema", SCHEMA)
-            known = conninfo_to_dict(parts._replace(query=urlencode(query, quote_via=quote)).geturl())
+            known = conninfo_to_dict(f"{base}?{urlencode(query, quote_via=quote)}")
+            # What is left of a password in which a / was not written as %2F.
+            if not re.fullmatch("[0-9,]*", str(known.get("port", ""))) or "@" in str(known.get("dbname", "")):
+                raise ValueError
         except (ValueError, psycopg.Error):  # whose text may hold part of the password
             raise StoreError(
                 "the address of the PostgreSQL store cannot be read: it must be postgresql://USER@HOST:PORT/DATABASE, with "

@@ -94,8 +94,7 @@ class PostgresStore(SQLStore):
         self._locks = oid % 2**15 * 2**48  # what is above 48 bits tells our advisory locks from those of others
         super().__init__(self._address.place, queue_size)
 
-    def close(self) -> None:
-        self._writer.close()
+    def _let_go(self) -> None:
         self._dialler.shutdown()
         with self._lock:
             while self._idle:
@@ -237,7 +236,7 @@ class PostgresStore(SQLStore):
         self._tell_again([(row, done) for row, done in batch.known_before(outcome.new) if not row.looked])
 
     def _attempt(self, batch: Batch, tallied: Tallies, outcome: _Outcome, deadline: float) -> bool:
-        """Write, or find that it is written; False where the connection was lost and there is time to try again."""
+        """Write, or find that it is written; False where it is worth another try."""
         try:
             if self._writing is None:
                 self._writing = self._dial()
@@ -248,8 +247,10 @@ class PostgresStore(SQLStore):
         except (psycopg.Error, StoreUnavailable) as problem:
             lost = self._writing is None or self._writing.closed or isinstance(problem, psycopg.errors.DeadlockDetected)
             self._hang_up()
-            if isinstance(problem, psycopg.DataError | psycopg.IntegrityError):
+            if isinstance(problem, psycopg.IntegrityError) and self._known:
                 self._known.clear()  # somebody may have deleted a design
+                return False
+            if isinstance(problem, psycopg.DataError | psycopg.IntegrityError):
                 raise
             if lost and time.monotonic() + BACK_OFF[0] < deadline:
                 return False
