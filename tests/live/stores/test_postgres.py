@@ -25,7 +25,7 @@ from ranktrial.live.stores.postgres import PostgresStore
 from ranktrial.live.stores.postgres import store as module
 from ranktrial.live.stores.postgres.connection import Address, Connection
 from ranktrial.live.stores.postgres.keys import KeyTable
-from ranktrial.live.stores.postgres.schema import month_of
+from ranktrial.live.stores.postgres.schema import MIGRATIONS, month_of
 
 RUN = CliRunner()
 NOVEMBER, DECEMBER = 1_794_000_000, 1_797_000_000  # seconds of 2026
@@ -114,7 +114,7 @@ def partitions(other: Connection) -> dict[str, int]:
     names = [row[0] for row in other.execute("SELECT inhrelid::regclass::text FROM pg_inherits ORDER BY 1")]
     mine = [name for name in names if name.startswith(("impressions_2", "clicks_2")) and not name.endswith("key")]
     return {
-        name: (other.execute(f"SELECT count(*) FROM {name}").fetchone() or (0,))[0]  # type: ignore[arg-type]
+        name: (other.execute(f"SELECT count(*) FROM {name}").fetchone() or (0,))[0]
         for name in mine
         if "idx" not in name
     }
@@ -241,7 +241,8 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(
 ) -> None:
     """The connection breaks after the commit, and once before it: both times each row and each tally is there once."""
     store.put(impression(0)).result()
-    commit, broken = Connection.commit, []
+    commit = Connection.commit
+    broken: list[Connection] = []
 
     def break_after(self: Connection) -> None:
         if threading.current_thread().name == "ranktrial-writer" and len(broken) < 2:
@@ -345,7 +346,7 @@ def test_an_older_schema_waits_for_the_command(
 ) -> None:
     done = RUN.invoke(app, ["migrate", kind.url])
     assert "has schema 1 already" in " ".join(done.stdout.split())
-    monkeypatch.setattr(module, "MIGRATIONS", (*module.MIGRATIONS, "CREATE TABLE more (x integer)"))
+    monkeypatch.setattr(module, "MIGRATIONS", (*MIGRATIONS, "CREATE TABLE more (x integer)"))
     with pytest.raises(StoreError, match=r"has schema 1, this ranktrial needs 2.*ranktrial migrate"):
         kind.open()
     done = RUN.invoke(app, ["migrate", kind.url, "--json"])
@@ -389,7 +390,7 @@ def test_stores_that_are_opened_at_once_are_made_once(kind: InPostgres) -> None:
 def test_keys_are_in_the_database(kind: InPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(RUN.invoke(app, ["keys", "list", kind.url, "--json"]).stdout) == []
     key = RUN.invoke(app, ["keys", "add", kind.url, "--scope", "serve", "--name", "shop"]).stdout.strip()
-    instances = [KeyTable(kind.url) for _ in range(2)]
+    instances, id = [KeyTable(kind.url) for _ in range(2)], key.split("_")[1]
     for keys in instances:
         monkeypatch.setattr(keys, "_reload", keys._load)  # at once, not in a moment
         found = keys.recognise(key)
@@ -397,8 +398,8 @@ def test_keys_are_in_the_database(kind: InPostgres, monkeypatch: pytest.MonkeyPa
         assert (found.name, found.scopes) == ("shop", ("serve",))
         assert keys.recognise(key + "x") is None
     listed = RUN.invoke(app, ["keys", "list", kind.url, "--json"])
-    assert [one["id"] for one in json.loads(listed.stdout)] == [found.id]
-    assert RUN.invoke(app, ["keys", "revoke", kind.url, found.id]).exit_code == 0
+    assert [one["id"] for one in json.loads(listed.stdout)] == [id]
+    assert RUN.invoke(app, ["keys", "revoke", kind.url, id]).exit_code == 0
     for keys in instances:
         keys._looked = -1e9
         assert keys.recognise(key) is None
