@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -233,6 +233,7 @@ class PostgresStore(SQLStore):
         while not self._attempt(items, tallied, outcome, deadline):
             time.sleep(BACK_OFF[0])
         batch = outcome.batch
+        assert batch is not None
         self._known.update(batch.designs)
         if len(self._known) > DESIGNS_KNOWN:
             self._known.clear()
@@ -245,8 +246,8 @@ class PostgresStore(SQLStore):
                 self._writing = self._dial()
             self._writing.deadline = deadline
             if outcome.number is None or not self._was_committed(outcome.number):
-                outcome.number, outcome.batch = None, Batch.of(item for item in items if not item.done.unwanted)
-                self._write(self._writing, tallied, outcome)
+                outcome.number, outcome.batch = None, Batch.of(item for item in items if outcome.wants(item))
+                self._write(self._writing, outcome.batch, tallied, outcome)
         except (psycopg.Error, StoreUnavailable) as problem:
             lost = self._writing is None or self._writing.closed or isinstance(problem, psycopg.errors.DeadlockDetected)
             self._hang_up()
@@ -275,9 +276,8 @@ class PostgresStore(SQLStore):
                 raise StoreUnavailable(f"{self.place}: a commit is not finished in time")
             time.sleep(BACK_OFF[0])
 
-    def _write(self, connection: Connection, tallied: Tallies, outcome: _Outcome) -> None:
+    def _write(self, connection: Connection, batch: Batch, tallied: Tallies, outcome: _Outcome) -> None:
         """Write a batch in one transaction."""
-        batch = outcome.batch
         months = batch.months - self._months
         if months:
             make_partitions(connection, months, self._locks >> 48)
@@ -311,9 +311,13 @@ class PostgresStore(SQLStore):
 class _Outcome:
     """A transaction's number once it may be committed, what it wrote, and the keys of impressions that were new in it."""
 
-    batch: Batch = field(default_factory=Batch)
+    batch: Batch | None = None
     number: int | None = None
     new: frozenset[bytes] = frozenset()
+
+    def wants(self, item: Item) -> bool:
+        """Whether a row is to be written; one that was given up meanwhile is not, when writing must be tried again."""
+        return self.batch is None or not item.done.unwanted
 
 
 @cache
