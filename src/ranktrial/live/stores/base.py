@@ -37,6 +37,24 @@ class StoreUnavailable(StoreError):  # noqa: N818 (reads as what it says)
     reason = "the store is not available"
 
 
+class StoreFull(StoreUnavailable):
+    """There is no room on the disk."""
+
+    reason = "the disk is full"
+
+
+class StoreLost(StoreUnavailable):
+    """What was opened is not what has its name now; nothing is written any more."""
+
+    reason = "the store was replaced or removed"
+
+
+class StoreDamaged(StoreUnavailable):
+    """What is stored cannot be read as it was written; nothing is written any more."""
+
+    reason = "the store is damaged"
+
+
 class Overloaded(StoreError):  # noqa: N818 (reads as what it says)
     """More waits to be written than the store can take; try again later."""
 
@@ -99,6 +117,11 @@ class Void:
 @dataclass(frozen=True, slots=True)
 class Nothing:
     """No row: to write what has been tallied, or to wait for what was queued before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe(Nothing):
+    """No row, but a commit that really writes: whether the store takes rows."""
 
 
 Row = Impression | Click | Clicks | Void | Nothing
@@ -409,6 +432,10 @@ class Store(Protocol):
 
     def add_bias(self, version: int, impressions: int, beliefs: Beliefs) -> None:
         """Add position bias, to the last bit, unless the same theta is known from the same number of impressions."""
+        ...
+
+    def check(self) -> None:
+        """Look for damage, however long that takes; raises StoreDamaged."""
         ...
 
     def close(self) -> None:

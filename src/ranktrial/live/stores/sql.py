@@ -46,7 +46,7 @@ class SQLStore(ABC):
     def __init__(self, place: str, queue_size: int) -> None:
         self.place = place
         self._design_ids: dict[bytes, int] = {}  # by digest; of the writing thread
-        self._writer = Writer(place, self._transaction, self._hang_up, queue_size)
+        self._writer = Writer(place, self._transaction, self._look_after, self._hang_up, queue_size)
 
     @abstractmethod
     def _transaction(self, items: list[Item], tallied: Tallies) -> None:
@@ -63,6 +63,12 @@ class SQLStore(ABC):
     @abstractmethod
     def _execute(self, statement: str, values: Sequence[Any]) -> None:
         """Change something rare; on the disk when this returns. Raises StoreUnavailable."""
+
+    def _look_after(self) -> None:  # noqa: B027 (most have nothing to look after)
+        """Called about once a second while there is nothing to write, on the writing thread."""
+
+    def check(self) -> None:
+        self._select("SELECT 1")
 
     def _last_row(self) -> int:
         """The id up to which no row can appear any more that is not there now."""
