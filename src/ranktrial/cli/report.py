@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ranktrial.cli.console import err, out, plain_errors
-from ranktrial.live import Report, StoreError, Trial
+from ranktrial.live import Report, Trial
 
 COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", "unknown": "dim"}
 
@@ -36,11 +36,8 @@ def report_command(
 
 
 def read_report(store: Path, name: str | None) -> Report:
-    try:
-        with Trial.open(store, name, background=False) as trial:
-            return trial.report()
-    except StoreError as problem:
-        raise ValueError(str(problem)) from problem
+    with Trial.open(store, name, background=False) as trial:
+        return trial.report()
 
 
 def print_report(report: Report) -> None:

@@ -20,7 +20,6 @@ from rich.table import Table
 from ranktrial.cli.console import err, out, plain_errors
 from ranktrial.live.api_keys import SCOPES, KeyFile
 from ranktrial.live.stores import open_store
-from ranktrial.live.stores.base import StoreError
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 SECONDS_A_DAY = 86_400.0
@@ -96,10 +95,7 @@ def is_loopback(host: str) -> bool:
 
 def check_store(path: Path) -> None:
     """Refuse a file that is no store; make it if it does not exist."""
-    try:
-        open_store(path).close()
-    except StoreError as problem:
-        raise ValueError(str(problem)) from problem
+    open_store(path).close()
 
 
 def listen(host: str, port: int) -> socket.socket:

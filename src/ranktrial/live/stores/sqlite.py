@@ -172,6 +172,9 @@ class SQLiteStore(SQLStore):
             if isinstance(own, StoreDamaged):
                 self._end(own)
             raise own from problem
+        except UnicodeDecodeError as problem:  # text that nobody wrote
+            self._end(damaged(self.path, str(problem)))
+            raise damaged(self.path, str(problem)) from problem
 
     def _end(self, problem: StoreUnavailable) -> None:
         """Write nothing any more, and say why, once: what is acknowledged must be in the file that people will open."""

@@ -58,7 +58,7 @@ def explained(problem: sqlite3.Error | OSError, path: Path) -> StoreUnavailable:
     if kind == sqlite3.SQLITE_FULL:
         free = shutil.disk_usage(path.absolute().parent).free
         return StoreFull(f"{path}: the disk is full ({free:,} bytes free). Make room: it then goes on by itself")
-    if kind in DAMAGED:
+    if kind in DAMAGED or str(problem).startswith("Could not decode"):
         return damaged(path, str(problem))
     name = getattr(problem, "sqlite_errorname", None)
     told = f"{problem} ({name})" if name else str(problem)
