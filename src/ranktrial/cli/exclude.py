@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +12,9 @@ from ranktrial.live import Trial
 
 
 def exclude_command(
-    store: Annotated[Path, typer.Argument(help="The trial's file, e.g. shoes.db; a service may be using it.")],
+    store: Annotated[
+        str, typer.Argument(help="The trial's store, e.g. shoes.db or postgresql://...; a service may be using it.")
+    ],
     unit: Annotated[str, typer.Argument(help="The unit, as it was given to rank, or as a report names it (#...).")],
     reason: Annotated[str, typer.Option(help="Why; every report shows it.")],
     undo: Annotated[bool, typer.Option("--undo", help="Take the unit back in.")] = False,

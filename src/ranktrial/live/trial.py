@@ -381,21 +381,22 @@ class Trial:
         return self._update(None)
 
     def _update(self, at: int | None) -> Bias:
-        beliefs, method = self._draws.bias.beliefs, self.config.comparison
+        before, method = self._draws.bias, self.config.comparison
+        beliefs = before.beliefs
         if method.adapts:
             whole = self.log()
             log, _ = apply_rules(whole, self.config.rules, self._excluded())
             beliefs, impressions = method.learn(log.parts()[0], log.shows, beliefs), len(whole)
         else:
             impressions = self.store.count(self._version.id, 0).impressions
-        self.store.add_bias(self._version.id, impressions if at is None else at, beliefs)
+        self.store.add_bias(self._version.id, impressions if at is None else at, beliefs, before.id)
         self._draws.bias = self._latest_bias()
         return self._draws.bias
 
     def _latest_bias(self) -> Bias:
         known = self.store.biases(self._version.id)
         if not known:
-            self.store.add_bias(self._version.id, 0, self.config.first_beliefs)
+            self.store.add_bias(self._version.id, 0, self.config.first_beliefs, 0)
             known = self.store.biases(self._version.id)
         return known[-1]
 

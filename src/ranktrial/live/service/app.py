@@ -26,7 +26,7 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 
 import ranktrial
-from ranktrial.live.api_keys import KeyFile, Scope
+from ranktrial.live.api_keys import KeyFile, Keys, Scope
 from ranktrial.live.designs import warm_up
 from ranktrial.live.schemas import (
     ClickEvent,
@@ -88,7 +88,7 @@ class Health(BaseModel):
 def create_app(
     store_path: str | Path,
     *,
-    keys: KeyFile | str | Path | None = None,
+    keys: Keys | str | Path | None = None,
     limits: Limits | None = None,
     click_actions: Collection[str] = event_batches.CLICK_ACTIONS,
     hosts: Collection[str] | None = None,
@@ -97,8 +97,8 @@ def create_app(
     """The service for one store, which is opened when the application starts and closed when it ends.
 
     Args:
-        store_path: The SQLite file; made if it does not exist.
-        keys: Who may do what; without keys everyone may do everything, so bind to the loopback only.
+        store_path: The SQLite file, or ``postgresql://...``; made if it does not exist.
+        keys: Who may do what, or the file that says so; without keys everyone may do everything, so bind to the loopback only.
         limits: Bounds of all there is.
         click_actions: ``action_name`` of UBI events that are clicks.
         hosts: Names that requests may call this machine by; any by default.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from ranktrial.live.api_keys import ApiKey, KeyFile, Scope
+from ranktrial.live.api_keys import ApiKey, Keys, Scope
 from ranktrial.live.service.problems import Refusal
 
 
@@ -20,7 +20,7 @@ class Needs:
         self.scope, self._of_all_trials = scope, of_all_trials
 
     async def __call__(self, request: Request) -> None:
-        keys: KeyFile | None = request.app.state.keys
+        keys: Keys | None = request.app.state.keys
         noted = request.scope.setdefault("state", {})
         noted["audited"] = self.scope == "admin"
         if keys is None:

@@ -84,6 +84,7 @@ class Click(NamedTuple):
     """A click on a document of the impression with this key; ``late`` if it came after the click window.
 
     With a ``limit`` it is kept only while its impression has fewer clicks than that, and else tallied as ``REFUSED``.
+    ``second`` is when its impression was shown, as the impression's id says: the same for all clicks on it.
     """
 
     key: bytes
@@ -91,6 +92,7 @@ class Click(NamedTuple):
     document: str
     late: bool
     limit: int | None = None
+    second: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,8 +432,12 @@ class Store(Protocol):
         """Position bias of a version, the latest last."""
         ...
 
-    def add_bias(self, version: int, impressions: int, beliefs: Beliefs) -> None:
-        """Add position bias, to the last bit, unless the same theta is known from the same number of impressions."""
+    def add_bias(self, version: int, impressions: int, beliefs: Beliefs, follows: int) -> None:
+        """Add position bias, to the last bit, unless the same theta is known from the same number of impressions.
+
+        ``follows`` is the id of the one before it, 0 for the first: where another has followed that one meanwhile, from
+        another instance, nothing is added, so that all instances have the same.
+        """
         ...
 
     def check(self) -> None:

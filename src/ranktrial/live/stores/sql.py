@@ -24,6 +24,7 @@ from ranktrial.live.stores.base import (
     TrialRow,
     VoidRow,
 )
+from ranktrial.live.stores.migrations import Migrated
 from ranktrial.live.stores.writer import Item, Tallies, Writer
 from ranktrial.methods import Beliefs
 
@@ -32,6 +33,7 @@ DUPLICATE = "duplicate clicks"  # a tally
 DESIGN_COLUMNS = ", ".join(f"d.{name}" for name in DesignRow._fields)
 DESIGNS_KNOWN = 50_000  # whose row numbers are kept in memory
 BLOCK = 10_000  # rows that are read at once: nobody waits for a reader, and memory does not grow with the log
+READING, COUNTING = 30.0, 600.0  # seconds that may take, unless a visitor waits
 LAST = 2**63 - 1  # beyond every row
 
 
@@ -41,11 +43,20 @@ class SQLStore(ABC):
     Args:
         place: Where it is, for messages.
         queue_size: Rows that may wait to be written.
+
+    Attributes:
+        place: Where it is, without a password.
+        migrated: The version that its schema had before it was opened, and the one that it has.
     """
+
+    migrated: Migrated
+    _read_timeout: float
+    _WHERE_KEY = (
+        "impressions i JOIN designs d ON d.id = i.design WHERE i.key"  # the impression of a key, with its design
+    )
 
     def __init__(self, place: str, queue_size: int) -> None:
         self.place = place
-        self._design_ids: dict[bytes, int] = {}  # by digest; of the writing thread
         self._writer = Writer(place, self._transaction, self._look_after, self._hang_up, queue_size)
 
     @abstractmethod
@@ -57,8 +68,12 @@ class SQLStore(ABC):
         """Let go of what the writing thread has opened, on that thread."""
 
     @abstractmethod
-    def _select(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows that a statement finds. Raises StoreUnavailable."""
+    def _let_go(self) -> None:
+        """Close the connections for reading."""
+
+    @abstractmethod
+    def _select(self, statement: str, values: Sequence[Any] = (), timeout: float = READING) -> list[tuple[Any, ...]]:
+        """The rows that a statement finds, where finding them takes no longer than that. Raises StoreUnavailable."""
 
     @abstractmethod
     def _execute(self, statement: str, values: Sequence[Any]) -> None:
@@ -102,9 +117,9 @@ class SQLStore(ABC):
 
     def impression(self, key: bytes) -> Impression | None:
         found = self._select(
-            f"""SELECT i.version, i.place, i.unit, i.time, {DESIGN_COLUMNS}
-                FROM impressions i JOIN designs d ON d.id = i.design WHERE i.key = ?""",
+            f"SELECT i.version, i.place, i.unit, i.time, {DESIGN_COLUMNS} FROM {self._WHERE_KEY} = ?",
             (key,),
+            self._read_timeout,
         )
         if not found:
             return None
@@ -112,7 +127,7 @@ class SQLStore(ABC):
         return Impression(key, version, DesignRow(*design).design(), place, unit, time)
 
     def void(self, key: bytes) -> str | None:
-        found = self._select("SELECT reason FROM voids WHERE key = ?", (key,))
+        found = self._select("SELECT reason FROM voids WHERE key = ?", (key,), self._read_timeout)
         return str(found[0][0]) if found else None
 
     def impressions(self, version: int, after: int) -> Iterator[ImpressionRow]:
@@ -143,8 +158,12 @@ class SQLStore(ABC):
 
     def count(self, version: int, after: int) -> ImpressionCount:
         statement = "SELECT count(*), max(id) FROM impressions WHERE id > ? AND id <= ? AND version = ?"
-        number, last = self._select(statement, (after, self._last_row(), version))[0]
+        number, last = self._select(statement, (after, self._last_row(), version), COUNTING)[0]
         return ImpressionCount(number, after if last is None else last)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._let_go()
 
     # --- what is rare ---------------------------------------------------------------------------------------------------
 
@@ -199,10 +218,12 @@ class SQLStore(ABC):
             for id, at, theta, fitted, note, relevance in rows
         ]
 
-    def add_bias(self, version: int, impressions: int, beliefs: Beliefs) -> None:
+    def add_bias(self, version: int, impressions: int, beliefs: Beliefs, follows: int) -> None:
         text = " ".join(value.hex() for value in beliefs.theta.tolist())
+        same = version, impressions, text
         self._execute(
-            """INSERT INTO biases (version, impressions, theta, fitted, note, relevance) VALUES (?, ?, ?, ?, ?, ?)
+            """INSERT INTO biases (version, impressions, theta, follows, fitted, note, relevance) SELECT ?, ?, ?, ?, ?, ?, ?
+               WHERE NOT EXISTS (SELECT 1 FROM biases WHERE version = ? AND impressions = ? AND theta = ?)
                ON CONFLICT DO NOTHING""",
-            (version, impressions, text, int(beliefs.fitted), beliefs.note, beliefs.relevance),
+            (*same, follows, int(beliefs.fitted), beliefs.note, beliefs.relevance, *same),
         )

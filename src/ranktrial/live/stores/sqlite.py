@@ -31,13 +31,13 @@ from ranktrial.live.stores.base import (
     Row,
     Stored,
     StoreDamaged,
-    StoreError,
     StoreFull,
     StoreLost,
     StoreUnavailable,
     Void,
     log,
 )
+from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.sql import DESIGNS_KNOWN, DUPLICATE, SQLStore
 from ranktrial.live.stores.sqlite_file import OpenedFile, damaged, explained, make_private, save_lost, tighten
 from ranktrial.live.stores.writer import Item, Tallies
@@ -76,6 +76,13 @@ MIGRATIONS = (
         id INTEGER PRIMARY KEY, trial TEXT NOT NULL, time INTEGER NOT NULL, what TEXT NOT NULL, unit INTEGER NOT NULL,
         reason TEXT NOT NULL
     )""",
+    """
+    ALTER TABLE biases ADD COLUMN follows INTEGER NOT NULL DEFAULT 0;
+    UPDATE biases SET follows = coalesce(
+        (SELECT max(b.id) FROM biases b WHERE b.version = biases.version AND b.id < biases.id), 0
+    );
+    CREATE UNIQUE INDEX biases_in_a_row ON biases (version, follows);
+    """,
 )
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
@@ -100,26 +107,35 @@ class SQLiteStore(SQLStore):
         queue_size: Rows that may wait to be written.
         read_timeout: Seconds that reading may wait for a lock before it is an error.
         write_timeout: Seconds that a commit may wait for other processes.
+        upgrade: Bring an older schema up to date.
     """
 
     def __init__(
-        self, path: str | Path, *, queue_size: int = 10_000, read_timeout: float = 0.05, write_timeout: float = 5.0
+        self,
+        path: str | Path,
+        *,
+        queue_size: int = 10_000,
+        read_timeout: float = 0.05,
+        write_timeout: float = 5.0,
+        upgrade: bool = True,
     ) -> None:
         self.path = Path(path)
         self._read_timeout = checks.between("read_timeout", read_timeout, 0, LONGEST_TIMEOUT)
         self._write_timeout = checks.between("write_timeout", write_timeout, 0, LONGEST_TIMEOUT)
         self._idle: list[sqlite3.Connection] = []  # connections for reading
         self._lock = threading.Lock()
+        self._design_ids: dict[bytes, int] = {}  # by digest; of the writing thread
         self._over: StoreUnavailable | None = None  # why nothing is written any more
         self._troubled = False  # whether that was logged, and no commit has succeeded since
         self._told: dict[str, float] = {}  # when a kind of trouble was logged last
         try:
             make_private(self.path)
             self._file = OpenedFile(self.path)
-            self._writing: sqlite3.Connection | None = self._connect(write_timeout)  # of the writing thread
+            self._writing: sqlite3.Connection | None = self._connect(write_timeout)  # of the writing thread, too
             with contextlib.ExitStack() as stack:
                 stack.callback(self._hang_up)
-                _migrate(self._writing, self.path)
+                schema = SQLiteSchema(self._writing)
+                self.migrated = migrate(str(path), schema.transaction, MIGRATIONS, upgrade=upgrade)
                 self._file.note_log()
                 self._file.check()
                 tighten(self.path)
@@ -186,7 +202,7 @@ class SQLiteStore(SQLStore):
         if self._over is not None:
             raise type(self._over)(str(self._over))
 
-    def _select(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _select(self, statement: str, values: Sequence[Any] = (), timeout: float = 0) -> list[tuple[Any, ...]]:
         with self._reading() as connection:
             return connection.execute(statement, values).fetchall()
 
@@ -202,8 +218,7 @@ class SQLiteStore(SQLStore):
             self._end(damaged(self.path, found))
             self._check_usable()
 
-    def close(self) -> None:
-        self._writer.close()
+    def _let_go(self) -> None:
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
@@ -339,7 +354,7 @@ def _insert_clicks(connection: sqlite3.Connection, clicks: Iterable[Click]) -> N
     """Insert clicks and tally what is not new, or too much."""
     rows: dict[int, list[tuple[Any, ...]]] = {}
     tallied: Counter[tuple[int, str]] = Counter()
-    for key, version, document, late, limit in clicks:
+    for key, version, document, late, limit, _ in clicks:
         row = version, key, document, late
         if limit is None:
             rows.setdefault(version, []).append(row)
@@ -353,28 +368,29 @@ def _insert_clicks(connection: sqlite3.Connection, clicks: Iterable[Click]) -> N
             connection.execute(ADD_TALLY, (version, name, count))
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Bring the schema up to date, one transaction a step; several processes may try at once."""
-    while _migrate_once(connection, path, migrations):
-        pass
+class SQLiteSchema:
+    """The schema of a SQLite file: its version is the pragma ``user_version``."""
 
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
 
-def _migrate_once(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> bool:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > len(migrations):
-            raise StoreError(
-                f"{path} has schema {version}, this ranktrial knows up to {len(migrations)}: use a newer ranktrial"
-            )
-        if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise StoreError(f"{path} is a SQLite file of something else")
-        if version < len(migrations):
-            for statement in migrations[version].split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {version + 1}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    return bool(version < len(migrations))
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[SQLiteSchema]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def version(self) -> int:
+        return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+
+    def is_empty(self) -> bool:
+        return not self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+    def apply(self, step: str, version: int) -> None:
+        for statement in step.split(";"):
+            self._connection.execute(statement)
+        self._connection.execute(f"PRAGMA user_version = {version}")
