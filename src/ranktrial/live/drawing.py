@@ -190,6 +190,14 @@ class Draws:
             raise Voided(reason)
         return self._remember(found, DONE)
 
+    def remembers(self, id: str) -> bool:
+        """Whether a click on the impression of this id can be judged without a look into the store."""
+        token = tokens.read_token(id, self.secret)
+        if token is None or token.key == tokens.FALLBACK:
+            return True
+        known = self._recent.get(token.key)
+        return known is not None and not known[1].again
+
     def _draw(
         self, key: bytes, query: str, a: list[str], b: list[str], unit: str, looked: bool
     ) -> tuple[Impression, Stored]:

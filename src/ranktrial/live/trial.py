@@ -245,6 +245,10 @@ class Trial:
         """Take what was drawn out of the log: it is not shown."""
         self._draws.take_back(shown, reason)
 
+    def remembers(self, id: str) -> bool:
+        """Whether a click on the impression of this id can be judged without a look into the store."""
+        return self._draws.remembers(id)
+
     # --- clicks -------------------------------------------------------------------------------------------------------
 
     def click(

@@ -316,7 +316,7 @@ async def _taken(raw: bytes, state: State, may: Callable[[Trial], bool]) -> even
     if len(raw) <= SMALL_BATCH:
         with contextlib.suppress(NotAtHand):
             return event_batches.take(raw, trials.at_hand, *limits)
-    return await asyncio.to_thread(event_batches.take, raw, trials.of_version, *limits)
+    return await asyncio.to_thread(event_batches.take, raw, trials.of_impression, *limits)
 
 
 async def update(request: Request, name: Name) -> Response:

@@ -12,11 +12,12 @@ from ranktrial.live.schemas import Report, TrialConfig
 from ranktrial.live.service.asynchronous import Shared
 from ranktrial.live.service.problems import Refusal
 from ranktrial.live.stores.base import Store, StoreError
+from ranktrial.live.tokens import version_of
 from ranktrial.live.trial import Trial
 
 
 class NotAtHand(LookupError):  # noqa: N818 (reads as what it says)
-    """Whose version that is cannot be told without waiting."""
+    """What an impression's id belongs to cannot be told without waiting."""
 
 
 class TrialInfo(BaseModel):
@@ -65,17 +66,24 @@ class Trials:
             threading.Thread(target=_close, args=(old,), daemon=True).start()  # may have to wait for a refit
         return new
 
-    def at_hand(self, version: int | None) -> Trial | None:
-        """The trial that an impression's id claims to come from; raises NotAtHand where only the store can tell."""
+    def at_hand(self, id: str) -> Trial | None:
+        """The trial that an impression's id claims to come from; raises NotAtHand where only the store can tell which it is, or
+        what it showed, and the store is not quick.
+        """
+        version = version_of(id)
         if version is None:
             return None
         name = self._name_of.get(version)
         if name is None:
             raise NotAtHand
-        return self._open[name]
+        trial = self._open[name]
+        if not self.store.quick and not trial.remembers(id):
+            raise NotAtHand
+        return trial
 
-    def of_version(self, version: int | None) -> Trial | None:
-        """The trial that a version belongs to, whichever process made it; may have to wait for the store."""
+    def of_impression(self, id: str) -> Trial | None:
+        """The trial that an impression's id claims to come from, whichever process made it; may have to wait for the store."""
+        version = version_of(id)
         if version is None:
             return None
         name = self._name_of.get(version)

@@ -329,7 +329,12 @@ class Store(Protocol):
     """The log of several trials, and what little else they keep.
 
     What reads raises StoreUnavailable where the store does not answer, whatever its driver calls that.
+
+    Attributes:
+        quick: Whether looking up an impression takes microseconds, so that an event loop may do it.
     """
+
+    quick: bool
 
     # --- the log ---
 

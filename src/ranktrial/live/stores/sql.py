@@ -50,6 +50,7 @@ class SQLStore(ABC):
     """
 
     migrated: Migrated
+    quick = True
     _read_timeout: float
     _WHERE_KEY = (
         "impressions i JOIN designs d ON d.id = i.design WHERE i.key"  # the impression of a key, with its design

@@ -54,6 +54,7 @@ class PostgresStore(SQLStore):
         upgrade: Bring an older schema up to date; others must not be using it.
     """
 
+    quick = False
     _WHERE_KEY = f"{KNOWN_IMPRESSIONS} WHERE key"
 
     def __init__(
