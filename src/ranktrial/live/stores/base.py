@@ -196,6 +196,25 @@ class HistoryRow(NamedTuple):
     reason: str
 
 
+class ErasureRow(NamedTuple):
+    """What was erased from a trial: a unit, or all that was earlier than a time (microseconds), how much of each, and why."""
+
+    id: int
+    time: int
+    earlier_than: int | None
+    impressions: int
+    clicks: int
+    designs: int
+    reason: str
+
+
+class Erased(NamedTuple):
+    """How much was erased."""
+
+    impressions: int
+    clicks: int
+
+
 class TrialRow(NamedTuple):
     """A trial: its name, the secret that its ids are signed with, and whether it is stopped."""
 
@@ -423,6 +442,23 @@ class Store(Protocol):
 
     def add_history(self, trial: str, time: int, what: str, unit: int, reason: str) -> None:
         """Add an entry; on the disk when this returns."""
+        ...
+
+    def erase(
+        self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None
+    ) -> Erased:
+        """Delete a unit's impressions, or all from before a time (microseconds), with their clicks, in all versions of a trial.
+
+        With them go designs that nothing else shows; gone from the disk when this returns. What there was is in ``erasures``.
+        """
+        ...
+
+    def erase_trial(self, trial: str) -> Erased:
+        """Delete a trial and all that is stored of it."""
+        ...
+
+    def erasures(self, trial: str) -> list[ErasureRow]:
+        """What was erased from a trial, in the order in which it was asked for. Changes whenever rows have been deleted."""
         ...
 
     def versions(self, trial: str) -> list[ConfigVersion]:

@@ -26,6 +26,7 @@ from ranktrial.live.stores.base import (
     REFUSED,
     Click,
     Clicks,
+    Erased,
     Impression,
     Probe,
     Row,
@@ -37,6 +38,7 @@ from ranktrial.live.stores.base import (
     Void,
     log,
 )
+from ranktrial.live.stores.erasure import Execute
 from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.sql import DESIGNS_KNOWN, DUPLICATE, SQLStore
 from ranktrial.live.stores.sqlite_file import OpenedFile, damaged, explained, make_private, save_lost, tighten
@@ -83,6 +85,10 @@ MIGRATIONS = (
     );
     CREATE UNIQUE INDEX biases_in_a_row ON biases (version, follows);
     """,
+    """CREATE TABLE erasures (
+        id INTEGER PRIMARY KEY, trial TEXT NOT NULL, time INTEGER NOT NULL, earlier_than INTEGER, impressions INTEGER NOT NULL,
+        clicks INTEGER NOT NULL, designs INTEGER NOT NULL, reason TEXT NOT NULL
+    )""",
 )
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
@@ -125,6 +131,10 @@ class SQLiteStore(SQLStore):
         self._idle: list[sqlite3.Connection] = []  # connections for reading
         self._lock = threading.Lock()
         self._design_ids: dict[bytes, int] = {}  # by digest; of the writing thread
+        self._changed: tuple[
+            int, ...
+        ] = ()  # what the file said when it was last asked: by others, and how much was erased
+        self._erased: tuple[int | None, ...] = ()
         self._over: StoreUnavailable | None = None  # why nothing is written any more
         self._troubled = False  # whether that was logged, and no commit has succeeded since
         self._told: dict[str, float] = {}  # when a kind of trouble was logged last
@@ -210,6 +220,39 @@ class SQLiteStore(SQLStore):
         with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
             connection.execute(statement, values)
 
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Execute]:
+        with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
+            connection.execute("PRAGMA secure_delete=ON")  # what is deleted is written over
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection.execute
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def erase(
+        self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None
+    ) -> Erased:
+        erased = super().erase(trial, time, reason, unit=unit, before=before)
+        self._empty_log()
+        return erased
+
+    def erase_trial(self, trial: str) -> Erased:
+        erased = super().erase_trial(trial)
+        self._empty_log()
+        return erased
+
+    def _empty_log(self) -> None:
+        """Bring all that was written into the file: the log beside it still holds what was erased."""
+        with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
+            busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            log.warning(
+                "%s-wal holds what was erased until nobody reads from it: somebody does all the time", self.path
+            )
+
     def check(self) -> None:
         """Look at every page for damage: a fresh connection, because others have pages in memory."""
         with self._own_errors(), contextlib.closing(self._connect(self._read_timeout)) as connection:
@@ -276,6 +319,7 @@ class SQLiteStore(SQLStore):
     def _write(self, connection: sqlite3.Connection, items: list[Item], tallied: Tallies) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
+            self._forget_erased(connection)
             self._insert_all(connection, items)
             for (version, name), count in tallied.items():
                 connection.execute(ADD_TALLY, (version, name, count))
@@ -285,6 +329,17 @@ class SQLiteStore(SQLStore):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+    def _forget_erased(self, connection: sqlite3.Connection) -> None:
+        """Rely on no design from before the last erasure, by whichever process."""
+        changed = connection.execute("PRAGMA data_version").fetchone()  # by others
+        if changed != self._changed:
+            self._changed = changed
+            erasures = connection.execute("SELECT count(*), sum(impressions), sum(designs) FROM erasures").fetchone()
+            trials = connection.execute("SELECT count(*) FROM versions WHERE number < 0").fetchone()
+            if (*erasures, *trials) != self._erased:
+                self._erased = (*erasures, *trials)
+                self._design_ids.clear()
 
     def _insert_all(self, connection: sqlite3.Connection, items: Sequence[Item]) -> None:
         impressions: list[tuple[Any, ...]] = []
