@@ -1,4 +1,4 @@
-"""Any order of rank, click, update and restart, also repeated, gives the report of the sorted log to the last bit, in any store."""
+"""Any multiset and order of rank, click, update and restart gives the report of the sorted log, bit for bit, in any store."""
 
 from __future__ import annotations
 

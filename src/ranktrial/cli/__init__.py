@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 import ranktrial
+from ranktrial.cli.backup import backup_command, restore_command
 from ranktrial.cli.compare import compare_command
 from ranktrial.cli.console import err, out, plain_errors, progress_bar
 from ranktrial.cli.data_source import DataOption, PrefixOption, open_data, read_source
@@ -45,6 +46,8 @@ app.command("demo")(demo_command)
 app.command("report")(report_command)
 app.command("exclude")(exclude_command)
 app.command("migrate")(migrate_command)
+app.command("backup")(backup_command)
+app.command("restore")(restore_command)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")]
 

@@ -57,12 +57,13 @@ from ranktrial.live.service.page import mount_page
 from ranktrial.live.service.problems import Refusal, documented
 from ranktrial.live.service.trials import NotAtHand, TrialInfo, TrialList, Trials
 from ranktrial.live.stores import open_store
-from ranktrial.live.stores.base import ALL_TRIALS, Nothing, Store, StoreError, StoreUnavailable
+from ranktrial.live.stores.base import ALL_TRIALS, Probe, Store, StoreError, StoreUnavailable
 from ranktrial.live.tallies import NO_TRIAL
 from ranktrial.live.trial import Trial
 
 STARTING = 30.0  # seconds that a store may take to become available
 SMALL_BATCH = 4096  # bytes of events that are taken on the event loop
+CHECK_EVERY = 60.0  # seconds between looks for damage
 log = logging.getLogger("ranktrial.service")
 RANK = TypeAdapter(RankRequest)
 Name = Annotated[str, PathParameter(max_length=200, description="The trial's name.", examples=["shoes"])]
@@ -113,11 +114,12 @@ def create_app(
         store = await _opened(store_path, bounds.rows)
         app.state.store, app.state.trials = store, Trials(store)
         await asyncio.to_thread(warm_up)
-        watcher = asyncio.create_task(_refresh_forever(app.state.trials))
+        watchers = [asyncio.create_task(task) for task in (_refresh_forever(app.state.trials), _check_forever(store))]
         try:
             yield
         finally:
-            watcher.cancel()
+            for watcher in watchers:
+                watcher.cancel()
             await asyncio.to_thread(app.state.trials.close)
             await asyncio.to_thread(store.close)  # writes what is queued
 
@@ -388,7 +390,7 @@ async def healthz() -> Response:
 async def readyz(request: Request) -> Response:
     """Whether the store takes rows, tried by a commit."""
     try:
-        await on_disk(request.app.state.store.put(Nothing()), 1.0)
+        await on_disk(request.app.state.store.put(Probe()), 1.0)
     except Exception as problem:
         raise problems.not_stored(f"the store does not take rows: {problem or type(problem).__name__}") from problem
     return _json({"status": "ready"})
@@ -404,3 +406,12 @@ async def _refresh_forever(trials: Trials) -> None:
         await asyncio.sleep(1.0)
         with contextlib.suppress(Exception):  # a store that is down for a moment; requests tell
             await asyncio.to_thread(trials.refresh)
+
+
+async def _check_forever(store: Store) -> None:
+    """Look for damage, from the start on; never for more than a small share of the time."""
+    while True:
+        start = time.perf_counter()
+        with contextlib.suppress(Exception):  # noted by the store, which then takes no rows
+            await asyncio.to_thread(store.check)
+        await asyncio.sleep(max(CHECK_EVERY, 50 * (time.perf_counter() - start)))

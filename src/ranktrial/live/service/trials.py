@@ -138,10 +138,10 @@ class Trials:
         """Close what is open."""
         with self._lock:
             for trial in self._open.values():
-                trial.close()
+                _close(trial)
             self._open.clear()
 
 
 def _close(trial: Trial) -> None:
-    with contextlib.suppress(StoreError):  # the store was closed meanwhile, which wrote everything
+    with contextlib.suppress(StoreError):  # the store was closed meanwhile, or takes nothing: whoever waits was told
         trial.close()

@@ -37,6 +37,24 @@ class StoreUnavailable(StoreError):  # noqa: N818 (reads as what it says)
     reason = "the store is not available"
 
 
+class StoreFull(StoreUnavailable):
+    """There is no room on the disk."""
+
+    reason = "the disk is full"
+
+
+class StoreLost(StoreUnavailable):
+    """What was opened is not what has its name now; nothing is written any more."""
+
+    reason = "the store was replaced or removed"
+
+
+class StoreDamaged(StoreUnavailable):
+    """What is stored cannot be read as it was written; nothing is written any more."""
+
+    reason = "the store is damaged"
+
+
 class Overloaded(StoreError):  # noqa: N818 (reads as what it says)
     """More waits to be written than the store can take; try again later."""
 
@@ -101,6 +119,11 @@ class Void:
 @dataclass(frozen=True, slots=True)
 class Nothing:
     """No row: to write what has been tallied, or to wait for what was queued before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe(Nothing):
+    """No row, but a commit that really writes: whether the store takes rows."""
 
 
 Row = Impression | Click | Clicks | Void | Nothing
@@ -171,6 +194,25 @@ class HistoryRow(NamedTuple):
     what: str
     unit: int
     reason: str
+
+
+class ErasureRow(NamedTuple):
+    """What was erased from a trial: a unit, or all that was earlier than a time (microseconds), how much of each, and why."""
+
+    id: int
+    time: int
+    earlier_than: int | None
+    impressions: int
+    clicks: int
+    designs: int
+    reason: str
+
+
+class Erased(NamedTuple):
+    """How much was erased."""
+
+    impressions: int
+    clicks: int
 
 
 class TrialRow(NamedTuple):
@@ -404,6 +446,23 @@ class Store(Protocol):
         """Add an entry; on the disk when this returns."""
         ...
 
+    def erase(
+        self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None
+    ) -> Erased:
+        """Delete a unit's impressions, or all from before a time (microseconds), with their clicks, in all versions of a trial.
+
+        With them go designs that nothing else shows; gone from the disk when this returns. What there was is in ``erasures``.
+        """
+        ...
+
+    def erase_trial(self, trial: str) -> Erased:
+        """Delete a trial and all that is stored of it."""
+        ...
+
+    def erasures(self, trial: str) -> list[ErasureRow]:
+        """What was erased from a trial, in the order in which it was asked for. Changes whenever rows have been deleted."""
+        ...
+
     def versions(self, trial: str) -> list[ConfigVersion]:
         """All versions of a trial, in order of their number."""
         ...
@@ -422,6 +481,10 @@ class Store(Protocol):
         ``follows`` is the id of the one before it, 0 for the first: where another has followed that one meanwhile, from
         another instance, nothing is added, so that all instances have the same.
         """
+        ...
+
+    def check(self) -> None:
+        """Look for damage, however long that takes; raises StoreDamaged."""
         ...
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +17,7 @@ import psycopg
 from ranktrial import checks
 from ranktrial.live.designs import CorruptDesign
 from ranktrial.live.stores.base import DesignRow, Impression, Stored, StoreError, StoreUnavailable
+from ranktrial.live.stores.erasure import Execute
 from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.postgres.batch import KNOWN_IMPRESSIONS, Batch, write
 from ranktrial.live.stores.postgres.connection import Address, Connection
@@ -37,6 +38,7 @@ READY = f"""
 LONGEST_TIMEOUT = 1e6  # seconds
 SLOTS = 16  # rows of a tally, so that instances do not wait for each other to count the same
 BACK_OFF = 0.05, 1.0  # seconds between attempts to connect: the first, and the longest
+ERASING = 60.0  # seconds that deleting some rows may take
 OTHERS_END = 1.0  # seconds that a reader waits for transactions that began before it
 FOUND = 10_000  # impressions that were there before, kept until they are asked for
 
@@ -55,6 +57,7 @@ class PostgresStore(SQLStore):
     """
 
     quick = False
+    _BY_KEY = ("voids", "impression_keys")
     _WHERE_KEY = f"{KNOWN_IMPRESSIONS} WHERE key"
 
     def __init__(
@@ -187,6 +190,18 @@ class PostgresStore(SQLStore):
             with contextlib.closing(self._dial()) as connection:
                 connection.deadline = time.monotonic() + self._write_timeout
                 connection.execute(_marked(statement), values)
+                connection.commit()
+        except psycopg.Error as problem:
+            raise self._unavailable(problem) from problem
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Execute]:
+        self._check_open()
+        try:
+            with contextlib.closing(self._dial()) as connection:
+                connection.deadline = time.monotonic() + ERASING
+                connection.execute("LOCK TABLE impression_keys IN SHARE ROW EXCLUSIVE MODE")
+                yield lambda statement, values: connection.execute(_marked(statement), values)
                 connection.commit()
         except psycopg.Error as problem:
             raise self._unavailable(problem) from problem
