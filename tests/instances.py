@@ -44,10 +44,16 @@ for line in sys.stdin:
         class Server(uvicorn.Server):
             async def startup(self, sockets=None):
                 await super().startup(sockets)
-                print(os.getpid(), listening.getsockname()[1], flush=True)
+                if self.started:
+                    print(os.getpid(), listening.getsockname()[1], flush=True)
 
-        Server(uvicorn.Config(app, log_config=None, access_log=False)).run(sockets=[listening])
-        os._exit(0)
+        server = Server(uvicorn.Config(app, log_config=None, access_log=False))
+        try:
+            server.run(sockets=[listening])
+        finally:
+            if not server.started:
+                print("did not start", flush=True)
+            os._exit(0)
 """
 
 
