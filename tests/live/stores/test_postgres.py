@@ -421,3 +421,16 @@ def test_keys_that_are_known_count_while_the_database_is_down(server: Server) ->
         keys.all()
     server.start()
     assert [one.name for one in keys.all()] == ["shop"]
+
+
+def test_what_is_given_up_while_it_is_written_is_void_in_the_same_commit(
+    kind: InPostgres, store: PostgresStore, other: Connection
+) -> None:
+    store.put(impression(0)).result()
+    with kind.stalled():
+        slow = store.put(impression(1))
+        while other.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
+            assert not slow.done()
+        assert not slow.cancel()
+    slow.result(60)
+    assert (store.void(key(0)), store.void(key(1))) == (None, "not stored in time")
