@@ -32,7 +32,9 @@ NEEDS: list[tuple[str, str, str, Any]] = [
     ("POST", "/v1/trials/t/update", "admin", None),
     ("POST", "/v1/trials/t/exclude", "admin", {"unit": "u", "reason": "why"}),
     ("POST", "/v1/trials/t/include", "admin", {"unit": "u", "reason": "why"}),
+    ("POST", "/v1/trials/t/erase", "admin", {"unit": "u", "reason": "why"}),
     ("POST", "/v1/trials/t/stop", "admin", None),
+    ("DELETE", "/v1/trials/t", "admin", None),
     ("GET", "/metrics", "read", None),
 ]
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from ranktrial.live.schemas import Report, TrialConfig
 from ranktrial.live.service.asynchronous import Shared
 from ranktrial.live.service.problems import Refusal
-from ranktrial.live.stores.base import Store, StoreError
+from ranktrial.live.stores.base import Erased, Store, StoreError
 from ranktrial.live.tokens import version_of
 from ranktrial.live.trial import Trial
 
@@ -76,7 +76,9 @@ class Trials:
         name = self._name_of.get(version)
         if name is None:
             raise NotAtHand
-        trial = self._open[name]
+        trial = self._open.get(name)
+        if trial is None:  # erased just now
+            return None
         if not self.store.quick and not trial.remembers(id):
             raise NotAtHand
         return trial
@@ -96,11 +98,32 @@ class Trials:
             return self._open[name] if version in self._name_of else self._reopen(name)
 
     def refresh(self) -> None:
-        """Take over versions that other processes made."""
+        """Take over versions that other processes made, and let go of trials that they erased."""
         for name, trial in list(self._open.items()):
-            if self.store.versions(name)[-1].number != trial.version:
+            versions = self.store.versions(name)
+            if not versions:
+                self._let_go(name)
+            elif versions[-1].id != trial.version_id:
                 with self._lock:
                     self._reopen(name)
+
+    def _let_go(self, name: str) -> None:
+        with self._lock:
+            self._name_of = {version: of for version, of in self._name_of.items() if of != name}
+            self._reports.pop(name, None)
+            gone = self._open.pop(name, None)
+        if gone is not None:
+            threading.Thread(target=_close, args=(gone,), daemon=True).start()  # may have to wait for a refit
+
+    def erase(self, name: str) -> Erased:
+        """Erase a trial that is stopped, with all that is stored of it."""
+        with self._lock:
+            if not self.open(name).store.trial(name).stopped:
+                raise Refusal(409, f"trial {name!r} is running: stop it first")
+            self.store.flush(60.0)
+            erased = self.store.erase_trial(name)
+            self._let_go(name)
+        return erased
 
     def create(self, name: str, config: TrialConfig) -> tuple[TrialInfo, bool]:
         """The trial in this configuration, and whether that is new."""
