@@ -230,12 +230,21 @@ class BandPoint(_Frozen):
 
 
 class Contributor(_Frozen):
-    """A query's share of the estimate: contributions of all queries add up to delta."""
+    """A query's share of the estimate: contributions of all queries add up to delta.
+
+    Attributes:
+        query: What was asked; where few have asked it, only that.
+        impressions: Of it.
+        clicks: On them.
+        contribution: By how much it moved the estimate.
+        rare: How many queries, without their names, this row is of; 0 for a query by its name.
+    """
 
     query: str
     impressions: int
     clicks: int
     contribution: float
+    rare: int = 0
 
 
 class Reading(_Frozen):

@@ -23,7 +23,7 @@ from ranktrial.live.designs import warm_up
 from ranktrial.live.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
 from ranktrial.live.history import entry_of, excluded_units, history_of
 from ranktrial.live.log_reader import LogReader
-from ranktrial.live.reports import make_report
+from ranktrial.live.reports import QUERY_UNITS, make_report
 from ranktrial.live.schemas import HistoryEntry, Report, TrialConfig
 from ranktrial.live.stores import open_store
 from ranktrial.live.stores.base import (
@@ -325,8 +325,13 @@ class Trial:
                 del self._readers[one.id]
                 raise
 
-    def report(self) -> Report:
-        """What the trial says so far, from everything that is stored."""
+    def report(self, *, query_units: int = QUERY_UNITS) -> Report:
+        """What the trial says so far, from everything that is stored.
+
+        Args:
+            query_units: How many units must have asked a query before the report names it.
+        """
+        checks.whole("query_units", query_units, 0, sys.maxsize)
         self.store.flush(60.0)
         versions = [one for one in self.store.versions(self.name) if one.number <= self._version.number]
         analysed = {one: self._analysed(one) for one in versions}
@@ -338,6 +343,7 @@ class Trial:
             tuple(self._draws.nanoseconds),
             analysed[versions[-1]].whole,
             self.history(),
+            query_units,
         )
 
     def _analysis(self, version: ConfigVersion) -> Analysis:

@@ -29,6 +29,7 @@ from starlette.responses import Response
 import ranktrial
 from ranktrial.live.api_keys import KeyFile, Keys, Scope
 from ranktrial.live.designs import warm_up
+from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.schemas import (
     ClickEvent,
     ErasedRows,
@@ -96,6 +97,7 @@ def create_app(
     click_actions: Collection[str] = event_batches.CLICK_ACTIONS,
     hosts: Collection[str] | None = None,
     log_all: bool = False,
+    query_units: int = QUERY_UNITS,
 ) -> FastAPI:
     """The service for one store, which is opened when the application starts and closed when it ends.
 
@@ -105,14 +107,15 @@ def create_app(
         limits: Bounds of all there is.
         click_actions: ``action_name`` of UBI events that are clicks.
         hosts: Names that requests may call this machine by; any by default.
-        log_all: Log every request, not only faults.
+        log_all: Log every request, not only faults and what changes a trial.
+        query_units: How many units must have asked a query before a report names it.
     """
     bounds = limits or Limits()
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         store = await asyncio.to_thread(open_store, store_path, queue_size=bounds.rows)
-        app.state.store, app.state.trials = store, Trials(store)
+        app.state.store, app.state.trials = store, Trials(store, query_units)
         await asyncio.to_thread(warm_up)
         watchers = [asyncio.create_task(task) for task in (_refresh_forever(app.state.trials), _check_forever(store))]
         try:

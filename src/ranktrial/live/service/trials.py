@@ -8,6 +8,7 @@ import threading
 
 from pydantic import BaseModel
 
+from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.schemas import Report, TrialConfig
 from ranktrial.live.service.asynchronous import Shared
 from ranktrial.live.service.problems import Refusal
@@ -36,10 +37,15 @@ class TrialList(BaseModel):
 
 
 class Trials:
-    """Open trials by name and by version; usable from any thread."""
+    """Open trials by name and by version; usable from any thread.
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    Args:
+        store: Where they are.
+        query_units: How many units must have asked a query before a report names it.
+    """
+
+    def __init__(self, store: Store, query_units: int = QUERY_UNITS) -> None:
+        self.store, self._query_units = store, query_units
         self._open: dict[str, Trial] = {}
         self._name_of: dict[int, str] = {}  # of each version that an open trial knows
         self._reports: dict[str, Shared[Report]] = {}
@@ -154,7 +160,7 @@ class Trials:
             await asyncio.to_thread(
                 self.open, name
             )  # refuses a name that does not exist, which then leaves nothing here
-        shared = self._reports.setdefault(name, Shared(lambda: self.open(name).report()))
+        shared = self._reports.setdefault(name, Shared(lambda: self.open(name).report(query_units=self._query_units)))
         return await shared.get()
 
     def close(self) -> None:
