@@ -225,8 +225,8 @@ def test_queries_of_few_units_are_not_named(tmp_path: Path) -> None:
         asked = {"hats": 10, "my name is ann": 1, "caps": 9}
         for query, units in asked.items():
             for number in range(40):
-                lists = [[*documents[:4], f"{query} {number}"], documents[::-1]]
-                shown = trial.rank(query, *lists, unit=f"{query} {number % units}", wait=True)
+                a, b = [*documents[:4], f"{query} {number}"], documents[::-1]
+                shown = trial.rank(query, a, b, unit=f"{query} {number % units}", wait=True)
                 trial.click(shown.id, shown.ranking[0])
         report, all_named = trial.report(), trial.report(query_units=0)
         two = trial.report(query_units=2)

@@ -334,7 +334,9 @@ def test_an_address_is_shown_without_password() -> None:
 def test_a_schema_of_the_future_and_one_of_the_past(kind: InPostgres, other: Connection) -> None:
     other.execute("UPDATE schema_version SET version = 99")
     other.commit()
-    with pytest.raises(StoreError, match="has schema 99, this ranktrial knows up to 1: use a newer ranktrial"):
+    with pytest.raises(
+        StoreError, match=f"has schema 99, this ranktrial knows up to {len(MIGRATIONS)}: use a newer ranktrial"
+    ):
         kind.open()
     done = RUN.invoke(app, ["migrate", kind.url])
     assert (done.exit_code, PASSWORD in done.output) == (2, False)
@@ -344,13 +346,14 @@ def test_a_schema_of_the_future_and_one_of_the_past(kind: InPostgres, other: Con
 def test_an_older_schema_waits_for_the_command(
     kind: InPostgres, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = len(MIGRATIONS)
     done = RUN.invoke(app, ["migrate", kind.url])
-    assert "has schema 1 already" in " ".join(done.stdout.split())
+    assert f"has schema {now} already" in " ".join(done.stdout.split())
     monkeypatch.setattr(module, "MIGRATIONS", (*MIGRATIONS, "CREATE TABLE more (x integer)"))
-    with pytest.raises(StoreError, match=r"has schema 1, this ranktrial needs 2.*ranktrial migrate"):
+    with pytest.raises(StoreError, match=rf"has schema {now}, this ranktrial needs {now + 1}.*ranktrial migrate"):
         kind.open()
     done = RUN.invoke(app, ["migrate", kind.url, "--json"])
-    assert json.loads(done.stdout) == {"store": name_of(kind.url), "before": 1, "after": 2}
+    assert json.loads(done.stdout) == {"store": name_of(kind.url), "before": now, "after": now + 1}
     kind.open().close()
 
 
@@ -418,3 +421,16 @@ def test_keys_that_are_known_count_while_the_database_is_down(server: Server) ->
         keys.all()
     server.start()
     assert [one.name for one in keys.all()] == ["shop"]
+
+
+def test_what_is_given_up_while_it_is_written_is_void_in_the_same_commit(
+    kind: InPostgres, store: PostgresStore, other: Connection
+) -> None:
+    store.put(impression(0)).result()
+    with kind.stalled():
+        slow = store.put(impression(1))
+        while other.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
+            assert not slow.done()
+        assert not slow.cancel()
+    slow.result(60)
+    assert (store.void(key(0)), store.void(key(1))) == (None, "not stored in time")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from datetime import UTC
@@ -60,12 +61,14 @@ from ranktrial.live.service.page import mount_page
 from ranktrial.live.service.problems import Refusal, documented
 from ranktrial.live.service.trials import NotAtHand, TrialInfo, TrialList, Trials
 from ranktrial.live.stores import open_store
-from ranktrial.live.stores.base import ALL_TRIALS, Probe, Store, StoreError
+from ranktrial.live.stores.base import ALL_TRIALS, Probe, Store, StoreError, StoreUnavailable
 from ranktrial.live.tallies import NO_TRIAL
 from ranktrial.live.trial import Trial
 
+STARTING = 30.0  # seconds that a store may take to become available
 SMALL_BATCH = 4096  # bytes of events that are taken on the event loop
 CHECK_EVERY = 60.0  # seconds between looks for damage
+log = logging.getLogger("ranktrial.service")
 RANK = TypeAdapter(RankRequest)
 Name = Annotated[str, PathParameter(max_length=200, description="The trial's name.", examples=["shoes"])]
 NewName = Annotated[
@@ -114,7 +117,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        store = await asyncio.to_thread(open_store, store_path, queue_size=bounds.rows)
+        store = await _opened(store_path, bounds.rows)
         app.state.store, app.state.trials = store, Trials(store, query_units)
         await asyncio.to_thread(warm_up)
         watchers = [asyncio.create_task(task) for task in (_refresh_forever(app.state.trials), _check_forever(store))]
@@ -158,6 +161,19 @@ def create_app(
     mount_page(app)
     app.openapi = lambda: documented_schema(app)  # type: ignore[method-assign]
     return app
+
+
+async def _opened(store_path: str | Path, rows: int) -> Store:
+    """The store; waits for a database that is only just starting, as when all is restarted at once."""
+    until = time.monotonic() + STARTING
+    while True:
+        try:
+            return await asyncio.to_thread(open_store, store_path, queue_size=rows)
+        except StoreUnavailable as problem:
+            if time.monotonic() > until:
+                raise
+            log.warning("waiting for the store", extra={"problem": str(problem)})
+            await asyncio.sleep(1.0)
 
 
 class Direct(APIRoute):

@@ -260,15 +260,16 @@ class Stored:
     it is lighter than ``concurrent.futures.Future``.
 
     ``again`` is set for an impression that may have been there before, perhaps another one: look before showing it.
+    ``unwanted`` is set for a row that was to be taken back when it was being written: if that must be tried again, leave it.
     """
 
-    __slots__ = ("_callbacks", "_problem", "_stage", "again")
+    __slots__ = ("_callbacks", "_problem", "_stage", "again", "unwanted")
     _lock = threading.Lock()  # one for all: held for a few instructions
 
     def __init__(self) -> None:
         self._stage = _Stage.WAITING
         self._problem: BaseException | None = None
-        self.again = False
+        self.again = self.unwanted = False
         self._callbacks: tuple[Callable[[Stored], object], ...] = ()
 
     def done(self) -> bool:
@@ -301,7 +302,8 @@ class Stored:
 
     def cancel(self) -> bool:
         """Take the row back; False if it is too late for that."""
-        return self._move(_Stage.WAITING, _Stage.DONE, CancelledError())
+        self.unwanted = not self._move(_Stage.WAITING, _Stage.DONE, CancelledError())
+        return not self.unwanted
 
     def start(self) -> bool:
         """Note that the row is being written; False if it was taken back."""

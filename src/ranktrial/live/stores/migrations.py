@@ -1,4 +1,4 @@
-"""Schema versions: every store is brought up to date by the same steps, one transaction each, and never from the future."""
+"""Schema versions: every store is brought up to date by the same steps, all of them or none, and never from the future."""
 
 from __future__ import annotations
 
@@ -47,22 +47,19 @@ def migrate(
         steps: SQL of each version, from the first.
         upgrade: Change a schema that others may be using; without it only one that is new is made, and an older one refused.
     """
-    before: int | None = None
-    while True:
-        with transaction() as schema:
-            version = schema.version()
-            before = version if before is None else before
-            if version > len(steps):
-                raise StoreError(
-                    f"{place} has schema {version}, this ranktrial knows up to {len(steps)}: use a newer ranktrial"
-                )
-            if version == 0 and not schema.is_empty():
-                raise StoreError(f"{place} is a database of something else")
-            if version == len(steps):
-                return Migrated(before, version)
-            if before and not upgrade:
-                raise StoreError(
-                    f"{place} has schema {version}, this ranktrial needs {len(steps)}: stop the instances of the older "
-                    f"version and run `ranktrial migrate`"
-                )
+    with transaction() as schema:
+        before = schema.version()
+        if before > len(steps):
+            raise StoreError(
+                f"{place} has schema {before}, this ranktrial knows up to {len(steps)}: use a newer ranktrial"
+            )
+        if before == 0 and not schema.is_empty():
+            raise StoreError(f"{place} is a database of something else")
+        if 0 < before < len(steps) and not upgrade:
+            raise StoreError(
+                f"{place} has schema {before}, this ranktrial needs {len(steps)}: stop the instances of the older version "
+                "and run `ranktrial migrate`"
+            )
+        for version in range(before, len(steps)):
             schema.apply(steps[version], version + 1)
+    return Migrated(before, len(steps))

@@ -177,8 +177,11 @@ def _within_limits(connection: Connection, clicks: Sequence[Click], counts: Tall
 
 
 def _voids(connection: Connection, batch: Batch, new: frozenset[bytes]) -> list[tuple[int, bytes, str]]:
-    """Impressions to take out: those that another instance showed in another way, and those that are taken back."""
-    voids = {}
+    """Impressions to take out: those that another instance showed in another way, and those that are taken back, the last of
+    them while they were being written: not in the next commit, before which this process may be killed.
+    """
+    given_up = {row.key: row.version for row, done in batch.drawn if done.unwanted and row.key in new}
+    voids = {key: (version, key, "not stored in time") for key, version in given_up.items()}
     again = [row for row, _ in batch.known_before(new) if row.looked]
     if again:
         found = connection.execute(STORED_WAYS, (sorted({row.key for row in again}),), binary=True).fetchall()

@@ -94,7 +94,8 @@ class PostgresStore(SQLStore):
                 self.migrated = migrate(self._address.place, schema.transaction, MIGRATIONS, upgrade=upgrade)
                 (oid,) = setup.execute("SELECT 'row_ids'::regclass::oid::int8").fetchone() or (0,)
         except psycopg.Error as problem:
-            raise StoreError(f"{self._address.place} cannot be opened as a store: {_text(problem)}") from problem
+            kind = StoreUnavailable if isinstance(problem, psycopg.OperationalError) else StoreError
+            raise kind(f"{self._address.place} cannot be opened as a store: {_text(problem)}") from problem
         self._locks = oid % 2**15 * 2**48  # what is above 48 bits tells our advisory locks from those of others
         super().__init__(self._address.place, queue_size)
 
@@ -243,23 +244,25 @@ class PostgresStore(SQLStore):
         self._writing = None
 
     def _transaction(self, items: list[Item], tallied: Tallies) -> None:
-        batch, outcome, deadline = Batch.of(items), _Outcome(), time.monotonic() + self._write_timeout
-        while not self._attempt(batch, tallied, outcome, deadline):
+        outcome, deadline = _Outcome(), time.monotonic() + self._write_timeout
+        while not self._attempt(items, tallied, outcome, deadline):
             time.sleep(BACK_OFF[0])
+        batch = outcome.batch
+        assert batch is not None
         self._known.update(batch.designs)
         if len(self._known) > DESIGNS_KNOWN:
             self._known.clear()
         self._tell_again([(row, done) for row, done in batch.known_before(outcome.new) if not row.looked])
 
-    def _attempt(self, batch: Batch, tallied: Tallies, outcome: _Outcome, deadline: float) -> bool:
+    def _attempt(self, items: list[Item], tallied: Tallies, outcome: _Outcome, deadline: float) -> bool:
         """Write, or find that it is written; False where it is worth another try."""
         try:
             if self._writing is None:
                 self._writing = self._dial()
             self._writing.deadline = deadline
             if outcome.number is None or not self._was_committed(outcome.number):
-                outcome.number = None
-                self._write(self._writing, batch, tallied, outcome)
+                outcome.number, outcome.batch = None, Batch.of(item for item in items if outcome.wants(item))
+                self._write(self._writing, outcome.batch, tallied, outcome)
         except (psycopg.Error, StoreUnavailable) as problem:
             lost = self._writing is None or self._writing.closed or isinstance(problem, psycopg.errors.DeadlockDetected)
             self._hang_up()
@@ -321,10 +324,15 @@ class PostgresStore(SQLStore):
 
 @dataclass(slots=True)
 class _Outcome:
-    """A transaction's number once it may be committed, and the keys of impressions that were new in it."""
+    """A transaction's number once it may be committed, what it wrote, and the keys of impressions that were new in it."""
 
+    batch: Batch | None = None
     number: int | None = None
     new: frozenset[bytes] = frozenset()
+
+    def wants(self, item: Item) -> bool:
+        """Whether a row is to be written; one that was given up meanwhile is not, when writing must be tried again."""
+        return self.batch is None or not item.done.unwanted
 
 
 @cache
