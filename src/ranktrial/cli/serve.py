@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import ipaddress
 import json
@@ -25,6 +26,7 @@ from ranktrial.live.stores import name_of, open_store
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 SECONDS_A_DAY = 86_400.0
+SILENCE = 30.0  # seconds that a connection may take to send the headers of a request
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 STORE = "a SQLite file or postgresql://USER@HOST/DATABASE"
@@ -136,6 +138,7 @@ def run_server(
     from ranktrial.live.service import create_app
     from ranktrial.live.service.events import CLICK_ACTIONS
     from ranktrial.live.service.json_log import JsonFormatter
+    from ranktrial.live.service.silence import close_silent
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
@@ -164,6 +167,7 @@ def run_server(
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)  # compiles, which takes half a minute the first time
+            self.closing = asyncio.create_task(close_silent(self.server_state.connections, SILENCE))
             log.info("listening", extra={"address": address, "port": port})
 
     Server(config).run(sockets=[listening])
