@@ -136,6 +136,7 @@ class SQLiteStore(SQLStore):
         ] = ()  # what the file said when it was last asked: by others, and how much was erased
         self._erased: tuple[int | None, ...] = ()
         self._over: StoreUnavailable | None = None  # why nothing is written any more
+        self._ended = False  # whether that was logged
         self._troubled = False  # whether that was logged, and no commit has succeeded since
         self._told: dict[str, float] = {}  # when a kind of trouble was logged last
         try:
@@ -204,8 +205,8 @@ class SQLiteStore(SQLStore):
 
     def _end(self, problem: StoreUnavailable) -> None:
         """Write nothing any more, and say why, once: what is acknowledged must be in the file that people will open."""
-        if self._over is None:
-            self._over = problem
+        if not self._ended:
+            self._over, self._ended = problem, True
             log.error("nothing is stored any more: %s", problem)
 
     def _check_usable(self) -> None:
@@ -217,17 +218,21 @@ class SQLiteStore(SQLStore):
             return connection.execute(statement, values).fetchall()
 
     def _execute(self, statement: str, values: Sequence[Any]) -> None:
+        self._check_usable()
         with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
             connection.execute(statement, values)
+            self._file.check()
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Execute]:
+        self._check_usable()
         with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
             connection.execute("PRAGMA secure_delete=ON")  # what is deleted is written over
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection.execute
                 connection.execute("COMMIT")
+                self._file.check()
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -292,8 +297,10 @@ class SQLiteStore(SQLStore):
 
     def _failed(self, problem: Exception) -> None:
         if isinstance(problem, StoreLost) and self._over is None:
+            told = f"{problem}. Nothing is written to it"
+            self._over = StoreLost(told)  # at once: to save what it held may take long
             saved = "" if self._writing is None else f" {save_lost(self._writing, self.path)}."
-            self._end(StoreLost(f"{problem}. Nothing is written to it.{saved} Start again to use what is there now"))
+            self._end(StoreLost(f"{told}.{saved} Start again to use what is there now"))
         if not isinstance(problem, StoreFull):
             self._hang_up()  # a fresh one next time: whatever was wrong may be over
         if isinstance(problem, StoreUnavailable) and self._over is None:
