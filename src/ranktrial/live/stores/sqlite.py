@@ -101,6 +101,7 @@ ADD_TALLY = """INSERT INTO tallies VALUES (?, ?, ?)
                ON CONFLICT (version, name) DO UPDATE SET count = count + excluded.count"""
 APPLICATION_ID = int.from_bytes(b"rktr", "big")  # in the file's header
 LONGEST_TIMEOUT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
+SHORT, ATTEMPTS = 0.02, 50  # seconds that writers wait for a log to be emptied, and how often that is tried
 TELL_EVERY = 60.0  # seconds between two lines in the log on one kind of trouble
 TOGETHER = 50  # rows in one statement
 
@@ -250,13 +251,17 @@ class SQLiteStore(SQLStore):
         return erased
 
     def _empty_log(self) -> None:
-        """Bring all that was written into the file: the log beside it still holds what was erased."""
-        with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
-            busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        if busy:
-            log.warning(
-                "%s-wal holds what was erased until nobody reads from it: somebody does all the time", self.path
-            )
+        """Bring all that was written into the file: the log beside it still holds what was erased.
+
+        Writers wait while the log is emptied, which takes a moment without readers: so not for long, and then again.
+        """
+        with self._own_errors(), contextlib.closing(self._connect(SHORT)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # nobody waits for most of it
+            for _ in range(ATTEMPTS):
+                if not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                    return
+                time.sleep(10 * SHORT)
+        log.warning("%s-wal holds what was erased until nobody reads from it: somebody does all the time", self.path)
 
     def check(self) -> None:
         """Look at every page for damage: a fresh connection, because others have pages in memory."""
