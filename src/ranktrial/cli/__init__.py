@@ -20,6 +20,7 @@ from ranktrial.cli.compare import compare_command
 from ranktrial.cli.console import err, out, plain_errors, progress_bar
 from ranktrial.cli.data_source import DataOption, PrefixOption, open_data, read_source
 from ranktrial.cli.demo import demo_command
+from ranktrial.cli.erase import erase_command
 from ranktrial.cli.exclude import exclude_command
 from ranktrial.cli.migrate import migrate_command
 from ranktrial.cli.plan import plan_command
@@ -45,6 +46,7 @@ app.command("compare")(compare_command)
 app.command("demo")(demo_command)
 app.command("report")(report_command)
 app.command("exclude")(exclude_command)
+app.command("erase")(erase_command)
 app.command("migrate")(migrate_command)
 app.command("backup")(backup_command)
 app.command("restore")(restore_command)

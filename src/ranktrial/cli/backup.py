@@ -39,7 +39,12 @@ def restore_command(
     with plain_errors():
         found, before = restore(backup, _file(store), replace=replace)
     kept = f"; what was there before is {before}" if before else ""
-    _tell(as_json, {"store": store, "before": before and str(before)}, f"{store} holds {_held(found)}{kept}", found)
+    _tell(
+        as_json,
+        {"store": store, "before": None if before is None else str(before)},
+        f"{store} holds {_held(found)}{kept}",
+        found,
+    )
 
 
 def _file(store: str) -> Path:

@@ -224,6 +224,12 @@ class Draws:
         self._keep(self._recent, impression.key, (impression, stored))
         return impression, stored
 
+    def forget(self) -> None:
+        """Forget what was shown, as after a restart: some of it may have been erased."""
+        with self._lock:
+            for known in (self._recent, self._designs, self._later_views, self._told):
+                known.clear()
+
     def first_time(self, what: bytes) -> bool:
         """Whether this is new, as far as is remembered here: what is told again must not be counted again."""
         with self._lock:

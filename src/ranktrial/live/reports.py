@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ranktrial.arrays import weighted_counts
+from ranktrial.arrays import IntArray, weighted_counts
 from ranktrial.inference import Ladder, LeftOut, Rung
 from ranktrial.live.analysis import Analysis, forecast, speaking
 from ranktrial.live.guardrails import ASSUMPTIONS, COMPANY, INDEPENDENCE, guardrails, measured_interference
@@ -17,6 +17,7 @@ from ranktrial.live.stores.base import ConfigVersion
 from ranktrial.live.tallies import AS_IT_SHOULD_BE
 
 CONTRIBUTORS = 10
+QUERY_UNITS = 10  # by which a query must have been asked to be named: what few have asked may tell who they are
 MODEL = (ASSUMPTIONS, COMPANY)  # guardrails of the click model
 
 
@@ -28,11 +29,12 @@ def make_report(
     nanoseconds: Sequence[int] = (),
     whole: tuple[LeftOut, Analysis] | None = None,
     history: Sequence[HistoryEntry] = (),
+    query_units: int = QUERY_UNITS,
 ) -> Report:
     """The report on the last of the versions; the others are there for comparison, never pooled.
 
     ``tallies`` are those of the last version, ``nanoseconds`` what recent calls of ``rank`` took. ``whole`` is what rules
-    and exclusions left out, and the analysis with it.
+    and exclusions left out, and the analysis with it. A query is named if at least ``query_units`` units have asked it.
     """
     version, analysis = list(analyses.items())[-1]
     for what, count in analysis.log.left_out.items():
@@ -56,7 +58,7 @@ def make_report(
         forecast=forecast(analysis),
         theta=analysis.theta,
         band=analysis.points,
-        contributors=contributors(analysis),
+        contributors=contributors(analysis, query_units),
         guardrails=checks,
         tallies=sorted_tallies,
         parts=tuple(
@@ -187,17 +189,37 @@ def _since(analysis: Analysis) -> str:
     return f"; {decided}, and 0 is inside again since {withdrawn:,}, by chance as far as can be told"
 
 
-def contributors(analysis: Analysis) -> tuple[Contributor, ...]:
-    """Queries by how far they moved the estimate."""
+def contributors(analysis: Analysis, query_units: int = QUERY_UNITS) -> tuple[Contributor, ...]:
+    """Queries by how far they moved the estimate; those that fewer units have asked are one row, without their names."""
     if analysis.rung is None:
         return ()
     log = analysis.log.take(analysis.rung.rows)
     query, size = log.query[log.design], len(log.queries)
-    moved = weighted_counts(query, analysis.estimate.x, size) / len(log)
-    impressions = np.bincount(query, minlength=size)
-    clicks = weighted_counts(query, log.clicks.sum(1).astype(np.float64), size)
-    order = np.argsort(-np.abs(moved), kind="stable")[:CONTRIBUTORS]
+    rare = _units(query, log.unit, size) < query_units
+    row = np.where(rare, size, np.arange(size))[query]  # one more for all that are rare
+    moved = weighted_counts(row, analysis.estimate.x, size + 1) / len(log)
+    impressions = np.bincount(row, minlength=size + 1)
+    clicks = weighted_counts(row, log.clicks.sum(1).astype(np.float64), size + 1)
+    unnamed = int((rare & (np.bincount(query, minlength=size) > 0)).sum())
+    names = [*log.queries, f"{unnamed:,} queries, each of fewer than {query_units:,} units"]
+    order = np.argsort(-np.abs(moved), kind="stable")
+    order = order[impressions[order] > 0][:CONTRIBUTORS]
     return tuple(
-        Contributor(query=log.queries[q], impressions=impressions[q], clicks=int(clicks[q]), contribution=moved[q])
+        Contributor(
+            query=names[q],
+            impressions=impressions[q],
+            clicks=int(clicks[q]),
+            contribution=moved[q],
+            rare=unnamed if q == size else 0,
+        )
         for q in order.tolist()
     )
+
+
+def _units(query: IntArray, unit: IntArray, size: int) -> IntArray:
+    """How many units have asked each query."""
+    order = np.lexsort((unit, query))
+    query, unit = query[order], unit[order]
+    new = np.ones(len(query), bool)
+    new[1:] = (query[1:] != query[:-1]) | (unit[1:] != unit[:-1])
+    return np.bincount(query[new], minlength=size)

@@ -230,12 +230,21 @@ class BandPoint(_Frozen):
 
 
 class Contributor(_Frozen):
-    """A query's share of the estimate: contributions of all queries add up to delta."""
+    """A query's share of the estimate: contributions of all queries add up to delta.
+
+    Attributes:
+        query: What was asked; where few have asked it, only that.
+        impressions: Of it.
+        clicks: On them.
+        contribution: By how much it moved the estimate.
+        rare: How many queries, without their names, this row is of; 0 for a query by its name.
+    """
 
     query: str
     impressions: int
     clicks: int
     contribution: float
+    rare: int = 0
 
 
 class Reading(_Frozen):
@@ -297,13 +306,13 @@ class HistoryEntry(_Frozen):
 
     Attributes:
         time: Seconds since 1970.
-        what: "excluded" or "included".
-        unit: As reports name it: units are stored as keyed hashes.
+        what: "excluded", "included" or "erased".
+        unit: As reports name it: units are stored as keyed hashes. Of what was erased, what that was and how much, not who.
         reason: Why.
     """
 
     time: float
-    what: Literal["excluded", "included"]
+    what: Literal["excluded", "included", "erased"]
     unit: str
     reason: str
 
@@ -317,6 +326,21 @@ class Exclusion(_Frozen):
 
     unit: Id
     reason: str = Field(min_length=1, max_length=LONGEST_TEXT)
+
+
+class Erasure(_Frozen):
+    """What to erase: a unit, by the name it has in ``rank`` or in a report, or all impressions before a time (UTC); and why."""
+
+    unit: Id | None = None
+    before: datetime | None = None
+    reason: str = Field(min_length=1, max_length=LONGEST_TEXT)
+
+
+class ErasedRows(_Frozen):
+    """How much was erased."""
+
+    impressions: int
+    clicks: int
 
 
 class History(_Frozen):

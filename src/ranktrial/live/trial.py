@@ -21,11 +21,21 @@ from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.clicks import Clicked, ClickJudge, SeenOutcome
 from ranktrial.live.designs import warm_up
 from ranktrial.live.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
+from ranktrial.live.history import entry_of, excluded_units, history_of
 from ranktrial.live.log_reader import LogReader
-from ranktrial.live.reports import make_report
+from ranktrial.live.reports import QUERY_UNITS, make_report
 from ranktrial.live.schemas import HistoryEntry, Report, TrialConfig
 from ranktrial.live.stores import open_store
-from ranktrial.live.stores.base import ALL_TRIALS, Bias, Click, Clicks, ConfigVersion, HistoryRow, Store, StoreError
+from ranktrial.live.stores.base import (
+    ALL_TRIALS,
+    Bias,
+    Click,
+    Clicks,
+    ConfigVersion,
+    Erased,
+    Store,
+    StoreError,
+)
 from ranktrial.methods import Method
 
 OPTIONS = ("background", "timeout", "clock", "cache_size", "own_store")  # that ``create`` hands on to the trial
@@ -103,6 +113,7 @@ class Trial:
         self._readers: dict[int, LogReader] = {}
         self._reading = threading.Lock()
         self._analyses: dict[int, _Analysed] = {}
+        self._erasures = store.erasures(self.name)  # that what is in memory knows of
         self._seen = (0, 0)  # impressions of this version, and the row up to which they are counted
         warm_up()
         self._closing = threading.Event()
@@ -172,6 +183,11 @@ class Trial:
     def version(self) -> int:
         """Number of the version of its configuration."""
         return self._version.number
+
+    @property
+    def version_id(self) -> int:
+        """Id of that version, unique in the store."""
+        return self._version.id
 
     @property
     def stopped(self) -> bool:
@@ -298,6 +314,7 @@ class Trial:
         """The log of a version, this one by default: what has been stored so far, in the order of time."""
         one = self._version if version is None else _pick(self.store.versions(self.name), version, self.name)
         with self._reading:
+            self._forget_erased()
             if one.id not in self._readers:
                 config = self._configs[one.id]
                 plain = any(config.comparison.plain_shares)
@@ -308,8 +325,13 @@ class Trial:
                 del self._readers[one.id]
                 raise
 
-    def report(self) -> Report:
-        """What the trial says so far, from everything that is stored."""
+    def report(self, *, query_units: int = QUERY_UNITS) -> Report:
+        """What the trial says so far, from everything that is stored.
+
+        Args:
+            query_units: How many units must have asked a query before the report names it.
+        """
+        checks.whole("query_units", query_units, 0, sys.maxsize)
         self.store.flush(60.0)
         versions = [one for one in self.store.versions(self.name) if one.number <= self._version.number]
         analysed = {one: self._analysed(one) for one in versions}
@@ -321,6 +343,7 @@ class Trial:
             tuple(self._draws.nanoseconds),
             analysed[versions[-1]].whole,
             self.history(),
+            query_units,
         )
 
     def _analysis(self, version: ConfigVersion) -> Analysis:
@@ -331,7 +354,7 @@ class Trial:
         """The analysis of a version; the last one again if nothing has changed since."""
         log, config = self.log(version.number), self._configs[version.id]
         biases = self.store.biases(version.id)
-        bias, excluded = biases[-1] if biases else None, self._excluded()
+        bias, excluded = biases[-1] if biases else None, excluded_units(self.store, self.name)
         known = self._analyses.get(version.id)
         if known is None or known.log is not log or (known.bias, known.excluded) != (bias, excluded):
             beliefs = config.first_beliefs if bias is None else bias.beliefs
@@ -362,20 +385,50 @@ class Trial:
         return self._add_history("included", unit, reason)
 
     def history(self) -> list[HistoryEntry]:
-        """Which units were excluded or included, when and why, in that order."""
-        return list(map(_entry, self.store.history(self.name)))
+        """Which units were excluded or included, and what was erased, when and why, in that order."""
+        return history_of(self.store, self.name)
 
     def _add_history(self, what: str, unit: str, reason: str) -> HistoryEntry:
-        for name, text in (("unit", unit), ("reason", reason)):
-            if type(text) is not str or not text:
-                raise ValueError(f"{name} is {text!r}, must be text, and not empty")
+        _check_texts(unit=unit, reason=reason)
         number = tokens.named_unit(self._draws.secret, unit)
         self.store.add_history(self.name, int(self._clock() * 1e6), what, number, reason)
-        return self.history()[-1]
+        return entry_of(self.store.history(self.name)[-1])
 
-    def _excluded(self) -> frozenset[int]:
-        last = {row.unit: row.what for row in self.store.history(self.name)}
-        return frozenset(unit for unit, what in last.items() if what == "excluded")
+    # --- what is erased -----------------------------------------------------------------------------------------------------
+
+    def erase(self, reason: str, *, unit: str | None = None, before: float | None = None) -> Erased:
+        """Delete a unit's impressions, or all from before a time, with their clicks, in all versions; this cannot be undone.
+
+        Reports are then of what is left, as if the rest had never been; the history tells how much was erased, not whose.
+        Nothing that decides about it may look at which ranker gains.
+
+        Args:
+            reason: Kept in the history, which every report shows.
+            unit: By the name it has in ``rank``, or as a report names it: ``#`` and 16 digits.
+            before: Seconds since 1970; must have passed.
+        """
+        now, number = self._clock(), None
+        _check_texts(reason=reason)
+        if (unit is None) == (before is None):
+            raise ValueError("what is erased is either a unit or all from before a time: one of the two must be given")
+        if unit is not None:
+            _check_texts(unit=unit)
+            number = tokens.named_unit(self._draws.secret, unit)
+        cut = None if before is None else int(checks.between("before", before, 0, now) * 1e6)
+        self.store.flush(60.0)
+        erased = self.store.erase(self.name, int(now * 1e6), reason, unit=number, before=cut)
+        with self._reading:
+            self._forget_erased()
+        return erased
+
+    def _forget_erased(self) -> None:
+        """Keep nothing in memory that was erased from the store, by whichever process."""
+        erasures = self.store.erasures(self.name)
+        if erasures != self._erasures:
+            self._erasures, self._seen = erasures, (0, 0)
+            self._readers.clear()
+            self._analyses.clear()
+            self._draws.forget()
 
     # --- learning -----------------------------------------------------------------------------------------------------------
 
@@ -389,7 +442,7 @@ class Trial:
         beliefs = before.beliefs
         if method.adapts:
             whole = self.log()
-            log, _ = apply_rules(whole, self.config.rules, self._excluded())
+            log, _ = apply_rules(whole, self.config.rules, excluded_units(self.store, self.name))
             beliefs, impressions = method.learn(log.parts()[0], log.shows, beliefs), len(whole)
         else:
             impressions = self.store.count(self._version.id, 0).impressions
@@ -420,7 +473,12 @@ class Trial:
 
     def refresh(self) -> None:
         """Take over what other processes did, and refit position bias if that is due."""
+        if self.name not in self.store.trial_names():  # erased
+            self._draws.stopped = True
+            return
         self._draws.stopped = self.store.trial(self.name).stopped
+        with self._reading:
+            self._forget_erased()
         self._draws.bias = self._latest_bias()
         new, row = self.store.count(self._version.id, self._seen[1])
         self._seen = self._seen[0] + new, row
@@ -463,9 +521,10 @@ def _check_options(*, timeout: float = 0, clock: object = time.time, cache_size:
         raise TypeError(f"clock is {clock!r}, must be a function that returns seconds since 1970")
 
 
-def _entry(row: HistoryRow) -> HistoryEntry:
-    told = {"time": row.time / 1e6, "what": row.what, "unit": tokens.unit_name(row.unit), "reason": row.reason}
-    return HistoryEntry.model_validate(told)
+def _check_texts(**texts: object) -> None:
+    for name, text in texts.items():
+        if type(text) is not str or not text:
+            raise ValueError(f"{name} is {text!r}, must be text, and not empty")
 
 
 def _latest(store: Store, name: str) -> ConfigVersion | None:

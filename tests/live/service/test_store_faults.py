@@ -46,6 +46,9 @@ def takes_nothing(client: httpx.Client, id: str, *, reason: str, says: str) -> N
         assert (shown["ranking"], shown["fallback"]) == (A, reason)
     is_problem(client.post("/v1/events", json=click(id, "a0")), 503, says=says)
     is_problem(client.get("/readyz"), 503, says=says)
+    for change in ({"path": "exclude", "unit": "u"}, {"path": "erase", "unit": "u"}):
+        is_problem(client.post(f"/v1/trials/t/{change.pop('path')}", json={**change, "reason": "why"}), 503, says=says)
+    is_problem(client.put("/v1/trials/another", json={"k": 3}), 503)
     assert client.get("/healthz").status_code == 200
 
 

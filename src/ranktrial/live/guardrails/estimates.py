@@ -21,8 +21,8 @@ def coverage(analysis: Analysis) -> Guardrail:
     bad = np.flatnonzero(np.empty(0) if top is None else top.uncovered)
     if not len(bad):
         return Guardrail(name="coverage", status="pass", value=0, text="Every document that matters could be seen.")
-    query = log.queries[log.query[log.design_of_slot[bad[0]]]]
-    text = f"{len(bad)} documents that matter could not be seen, first for query {query!r}: they are left out."
+    queries = len(np.unique(log.query[log.design_of_slot[bad]]))
+    text = f"{len(bad):,} documents that matter could not be seen, for {queries:,} queries: they are left out."
     return Guardrail(name="coverage", status="fail", value=float(len(bad)), text=text)
 
 

@@ -12,8 +12,9 @@ import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from datetime import UTC
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request
 from fastapi import Path as PathParameter
@@ -29,8 +30,11 @@ from starlette.responses import Response
 import ranktrial
 from ranktrial.live.api_keys import KeyFile, Keys, Scope
 from ranktrial.live.designs import warm_up
+from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.schemas import (
     ClickEvent,
+    ErasedRows,
+    Erasure,
     Exclusion,
     History,
     RankRequest,
@@ -96,6 +100,7 @@ def create_app(
     click_actions: Collection[str] = event_batches.CLICK_ACTIONS,
     hosts: Collection[str] | None = None,
     log_all: bool = False,
+    query_units: int = QUERY_UNITS,
 ) -> FastAPI:
     """The service for one store, which is opened when the application starts and closed when it ends.
 
@@ -105,14 +110,15 @@ def create_app(
         limits: Bounds of all there is.
         click_actions: ``action_name`` of UBI events that are clicks.
         hosts: Names that requests may call this machine by; any by default.
-        log_all: Log every request, not only faults.
+        log_all: Log every request, not only faults and what changes a trial.
+        query_units: How many units must have asked a query before a report names it.
     """
     bounds = limits or Limits()
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         store = await _opened(store_path, bounds.rows)
-        app.state.store, app.state.trials = store, Trials(store)
+        app.state.store, app.state.trials = store, Trials(store, query_units)
         await asyncio.to_thread(warm_up)
         watchers = [asyncio.create_task(task) for task in (_refresh_forever(app.state.trials), _check_forever(store))]
         try:
@@ -237,6 +243,12 @@ def _add_routes(app: FastAPI) -> None:
             "POST", f"/v1/trials/{{name}}/{what}", do, "admin", History, *takes_json,
             extra=body_of(Exclusion, robot),
         )  # fmt: skip
+    asked = {"unit": "user-17", "reason": "asked for it, ticket 4711"}
+    add(
+        "POST", "/v1/trials/{name}/erase", erase, "admin", History, *takes_json,
+        extra=body_of(Erasure, asked),
+    )  # fmt: skip
+    add("DELETE", "/v1/trials/{name}", erase_trial, "admin", ErasedRows, 409)
     unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names"}}
     add("GET", "/v1/trials/{name}/report", report, "read", Report, responses=unchanged)
     add(
@@ -359,14 +371,42 @@ async def include(request: Request, name: Name) -> Response:
     return await _excluded(request, name, Trial.include)
 
 
-async def _excluded(request: Request, name: str, do: Callable[[Trial, str, str], object]) -> Response:
+async def erase(request: Request, name: Name) -> Response:
+    """Delete a unit's impressions, or all from before a time, with their clicks; this cannot be undone."""
     trial = await _trial(request, name)
+    asked = await _read(request, Erasure)
+    unit = None if asked.unit is None else str(asked.unit)
+    before = None if asked.before is None else asked.before.replace(tzinfo=asked.before.tzinfo or UTC).timestamp()
+    try:
+        await asyncio.to_thread(trial.erase, asked.reason, unit=unit, before=before)
+    except ValueError as problem:
+        raise Refusal(422, str(problem)) from problem
+    return _json(History(history=tuple(await asyncio.to_thread(trial.history))))
+
+
+async def erase_trial(request: Request, name: Name) -> Response:
+    """Delete a stopped trial with all that is stored of it; this cannot be undone."""
+    erased = await asyncio.to_thread(request.app.state.trials.erase, name)
+    return _json(erased._asdict())
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+async def _read(request: Request, model: type[M]) -> M:
+    """The body of a request, checked."""
     raw = await read_body(request, request.app.state.limits.body)
     try:
-        asked = Exclusion.model_validate_json(raw)
-        await asyncio.to_thread(do, trial, str(asked.unit), asked.reason)
+        return model.model_validate_json(raw)
     except ValidationError as problem:
         raise problems.invalid(problem) from problem
+
+
+async def _excluded(request: Request, name: str, do: Callable[[Trial, str, str], object]) -> Response:
+    trial = await _trial(request, name)
+    asked = await _read(request, Exclusion)
+    try:
+        await asyncio.to_thread(do, trial, str(asked.unit), asked.reason)
     except ValueError as problem:
         raise Refusal(422, str(problem)) from problem
     return _json(History(history=tuple(await asyncio.to_thread(trial.history))))

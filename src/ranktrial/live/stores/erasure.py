@@ -6,13 +6,15 @@ whoever has read the log before sees that it must be read anew. What is stopped 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 from ranktrial.live.stores.base import Erased
 
-TOGETHER = 500  # rows of one transaction
+TOGETHER = 200  # rows of one transaction
+LONGEST_PAUSE = 0.1  # seconds
 RECENT = 10_000  # ids of impressions: below these, nobody gets one any more
 Select = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 Execute = Callable[[str, Sequence[Any]], Any]  # returns a cursor
@@ -40,15 +42,15 @@ class Eraser:
         self._select, self._changing, self._by_key = select, changing, by_key
         self._designs: set[int] = set()  # that erased impressions showed
 
-    def some(self, trial: str, time: int, reason: str, unit: int | None, before: int | None) -> Erased:
+    def some(self, trial: str, now: int, reason: str, unit: int | None, before: int | None) -> Erased:
         """Erase a unit's impressions, or all from before a time, with their clicks, and make an entry of it."""
         condition, value = ("unit = ?", unit) if before is None else ("time < ?", before)
         entry, impressions, clicks = self._entry(trial, before), 0, 0
         for version in self._versions(trial):
             for rows in self._found(version, condition, (value,)):
-                with self._changing() as execute:
+                with self._lot() as execute:
                     gone = self._delete(execute, version, rows)
-                    entry = _note(execute, entry, (trial, time, before, len(rows), gone, reason))
+                    entry = _note(execute, entry, (trial, now, before, len(rows), gone, reason))
                     if unit is not None:
                         execute("DELETE FROM history WHERE trial = ? AND unit = ?", (trial, unit))
                 impressions, clicks = impressions + len(rows), clicks + gone
@@ -60,13 +62,13 @@ class Eraser:
         impressions, clicks, versions = 0, 0, self._versions(trial)
         for version in versions:
             for rows in self._found(version, "1 = 1", ()):
-                with self._changing() as execute:
+                with self._lot() as execute:
                     clicks += self._delete(execute, version, rows)
                 impressions += len(rows)
             clicks += self._delete_all(version, "clicks")  # that wait for their impression
             self._delete_all(version, "voids")
         self._drop_designs(None)
-        with self._changing() as execute:
+        with self._lot() as execute:
             for version in versions:
                 for table in ("tallies", "biases"):
                     execute(f"DELETE FROM {table} WHERE version = ?", (version,))
@@ -74,6 +76,14 @@ class Eraser:
                 execute(f"DELETE FROM {table} WHERE {column} = ?", (trial,))
             execute("UPDATE versions SET trial = '', number = -id, config = '' WHERE trial = ?", (trial,))
         return Erased(impressions, clicks)
+
+    @contextmanager
+    def _lot(self) -> Iterator[Execute]:
+        """A transaction, and then as long a pause: whoever wants to write has had to wait."""
+        start = time.perf_counter()
+        with self._changing() as execute:
+            yield execute
+        time.sleep(min(time.perf_counter() - start, LONGEST_PAUSE))
 
     def _versions(self, trial: str) -> list[int]:
         return [row[0] for row in self._select("SELECT id FROM versions WHERE trial = ? AND number > 0", (trial,))]
@@ -101,7 +111,7 @@ class Eraser:
         count = 0
         statement = f"SELECT id FROM {table} WHERE version = ? ORDER BY id LIMIT {TOGETHER}"
         while ids := [row[0] for row in self._select(statement, (version,))]:
-            with self._changing() as execute:
+            with self._lot() as execute:
                 execute(f"DELETE FROM {table} WHERE version = ? AND id IN ({_marks(ids)})", (version, *ids))
             count += len(ids)
         return count
@@ -124,7 +134,7 @@ class Eraser:
         self._designs.difference_update(row[0] for row in self._select("SELECT DISTINCT design FROM impressions", ()))
         versions = [row[0] for row in self._select("SELECT id FROM versions", ())]
         while some := sorted(self._designs)[:TOGETHER]:
-            with self._changing() as execute:
+            with self._lot() as execute:
                 used = {
                     row[0]
                     for version in versions
@@ -141,14 +151,14 @@ class Eraser:
 
 def _note(execute: Execute, entry: int | None, values: tuple[Any, ...]) -> int:
     """Note what was erased, as an entry of its own or in one that there is; returns the entry."""
-    trial, time, before, impressions, clicks, reason = values
+    trial, now, before, impressions, clicks, reason = values
     if entry is None:
         columns = "trial, time, earlier_than, impressions, clicks, designs, reason"
         execute(f"INSERT INTO erasures ({columns}) VALUES (?, ?, ?, ?, ?, 0, ?)", values)
         return int(execute("SELECT max(id) FROM erasures WHERE trial = ?", (trial,)).fetchone()[0])
     statement = """UPDATE erasures SET time = ?, earlier_than = ?, reason = ?,
                    impressions = impressions + ?, clicks = clicks + ? WHERE id = ?"""
-    execute(statement, (time, before, reason, impressions, clicks, entry))
+    execute(statement, (now, before, reason, impressions, clicks, entry))
     return entry
 
 

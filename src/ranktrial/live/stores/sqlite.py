@@ -101,6 +101,7 @@ ADD_TALLY = """INSERT INTO tallies VALUES (?, ?, ?)
                ON CONFLICT (version, name) DO UPDATE SET count = count + excluded.count"""
 APPLICATION_ID = int.from_bytes(b"rktr", "big")  # in the file's header
 LONGEST_TIMEOUT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
+SHORT, ATTEMPTS = 0.02, 50  # seconds that writers wait for a log to be emptied, and how often that is tried
 TELL_EVERY = 60.0  # seconds between two lines in the log on one kind of trouble
 TOGETHER = 50  # rows in one statement
 
@@ -136,6 +137,7 @@ class SQLiteStore(SQLStore):
         ] = ()  # what the file said when it was last asked: by others, and how much was erased
         self._erased: tuple[int | None, ...] = ()
         self._over: StoreUnavailable | None = None  # why nothing is written any more
+        self._ended = False  # whether that was logged
         self._troubled = False  # whether that was logged, and no commit has succeeded since
         self._told: dict[str, float] = {}  # when a kind of trouble was logged last
         try:
@@ -204,8 +206,8 @@ class SQLiteStore(SQLStore):
 
     def _end(self, problem: StoreUnavailable) -> None:
         """Write nothing any more, and say why, once: what is acknowledged must be in the file that people will open."""
-        if self._over is None:
-            self._over = problem
+        if not self._ended:
+            self._over, self._ended = problem, True
             log.error("nothing is stored any more: %s", problem)
 
     def _check_usable(self) -> None:
@@ -217,17 +219,21 @@ class SQLiteStore(SQLStore):
             return connection.execute(statement, values).fetchall()
 
     def _execute(self, statement: str, values: Sequence[Any]) -> None:
+        self._check_usable()
         with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
             connection.execute(statement, values)
+            self._file.check()
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Execute]:
+        self._check_usable()
         with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
             connection.execute("PRAGMA secure_delete=ON")  # what is deleted is written over
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection.execute
                 connection.execute("COMMIT")
+                self._file.check()
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -245,13 +251,17 @@ class SQLiteStore(SQLStore):
         return erased
 
     def _empty_log(self) -> None:
-        """Bring all that was written into the file: the log beside it still holds what was erased."""
-        with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
-            busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        if busy:
-            log.warning(
-                "%s-wal holds what was erased until nobody reads from it: somebody does all the time", self.path
-            )
+        """Bring all that was written into the file: the log beside it still holds what was erased.
+
+        Writers wait while the log is emptied, which takes a moment without readers: so not for long, and then again.
+        """
+        with self._own_errors(), contextlib.closing(self._connect(SHORT)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # nobody waits for most of it
+            for _ in range(ATTEMPTS):
+                if not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                    return
+                time.sleep(10 * SHORT)
+        log.warning("%s-wal holds what was erased until nobody reads from it: somebody does all the time", self.path)
 
     def check(self) -> None:
         """Look at every page for damage: a fresh connection, because others have pages in memory."""
@@ -292,8 +302,10 @@ class SQLiteStore(SQLStore):
 
     def _failed(self, problem: Exception) -> None:
         if isinstance(problem, StoreLost) and self._over is None:
+            told = f"{problem}. Nothing is written to it"
+            self._over = StoreLost(told)  # at once: to save what it held may take long
             saved = "" if self._writing is None else f" {save_lost(self._writing, self.path)}."
-            self._end(StoreLost(f"{problem}. Nothing is written to it.{saved} Start again to use what is there now"))
+            self._end(StoreLost(f"{told}.{saved} Start again to use what is there now"))
         if not isinstance(problem, StoreFull):
             self._hang_up()  # a fresh one next time: whatever was wrong may be over
         if isinstance(problem, StoreUnavailable) and self._over is None:

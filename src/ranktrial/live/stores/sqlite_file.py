@@ -104,6 +104,15 @@ class OpenedFile:
 
     def check(self) -> None:
         """Raise StoreLost where the names lead to other files now."""
+        log_file = self._log  # which the writing thread may forget meanwhile
+        try:  # what every commit does twice
+            found = os.stat(self._path)
+            same = (found.st_dev, found.st_ino) == self._file and found.st_size >= self._size
+            if same and (log_file is None or os.stat(self._wal).st_ino == log_file[1]):
+                self._size = found.st_size
+                return
+        except OSError:
+            pass
         file, size = self._found(self._path)
         if file != self._file:
             raise StoreLost(f"{self._path} is another file now: it was replaced while it was in use")
@@ -111,8 +120,7 @@ class OpenedFile:
             raise StoreLost(
                 f"{self._path} was {self._size:,} bytes long and is {size:,} now: it was written over while in use"
             )
-        self._size = size
-        if self._log is not None and self._found(self._wal)[0] != self._log:
+        if log_file is not None and self._found(self._wal)[0] != log_file:
             raise StoreLost(f"{self._wal} is another file now: it was replaced while it was in use")
 
 
