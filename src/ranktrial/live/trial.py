@@ -22,7 +22,7 @@ from ranktrial.live.clicks import Clicked, ClickJudge, SeenOutcome
 from ranktrial.live.designs import warm_up
 from ranktrial.live.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
 from ranktrial.live.log_reader import LogReader
-from ranktrial.live.reports import make_report
+from ranktrial.live.reports import make_report, readings_agree
 from ranktrial.live.schemas import HistoryEntry, Report, TrialConfig
 from ranktrial.live.stores.base import ALL_TRIALS, Bias, Click, Clicks, ConfigVersion, HistoryRow, Store, StoreError
 from ranktrial.live.stores.sqlite import SQLiteStore
@@ -323,10 +323,6 @@ class Trial:
             self.history(),
         )
 
-    def _analysis(self, version: ConfigVersion) -> Analysis:
-        """The analysis of a version, without what rules and exclusions leave out."""
-        return self._analysed(version).analysis
-
     def _analysed(self, version: ConfigVersion) -> _Analysed:
         """The analysis of a version; the last one again if nothing has changed since."""
         log, config = self.log(version.number), self._configs[version.id]
@@ -387,9 +383,9 @@ class Trial:
     def _update(self, at: int | None) -> Bias:
         beliefs, method = self._draws.bias.beliefs, self.config.comparison
         if method.adapts:
-            whole = self.log()
-            log, _ = apply_rules(whole, self.config.rules, self._excluded())
-            beliefs, impressions = method.learn(log.parts()[0], log.shows, beliefs), len(whole)
+            analysed = self._analysed(self._version)
+            log, agree = analysed.analysis.log, readings_agree(analysed.analysis)
+            beliefs, impressions = method.learn(log.parts()[0], log.shows, beliefs, agree=agree), len(analysed.log)
         else:
             impressions = self.store.count(self._version.id, 0).impressions
         self.store.add_bias(self._version.id, impressions if at is None else at, beliefs)

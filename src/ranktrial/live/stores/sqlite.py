@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import queue
 import sqlite3
 import threading
@@ -82,6 +83,7 @@ MIGRATIONS = (
         id INTEGER PRIMARY KEY, trial TEXT NOT NULL, time INTEGER NOT NULL, what TEXT NOT NULL, unit INTEGER NOT NULL,
         reason TEXT NOT NULL
     )""",
+    "ALTER TABLE biases ADD COLUMN more TEXT NOT NULL DEFAULT '{}'",
 )
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
@@ -415,19 +417,19 @@ class SQLiteStore:
 
     def biases(self, version: int) -> list[Bias]:
         rows = self._select(
-            "SELECT id, impressions, theta, fitted, note, relevance FROM biases WHERE version = ? ORDER BY id",
+            "SELECT id, impressions, theta, fitted, note, relevance, more FROM biases WHERE version = ? ORDER BY id",
             (version,),
         )
         return [
-            Bias(id, at, tuple(map(float.fromhex, theta.split())), bool(fitted), note, relevance)
-            for id, at, theta, fitted, note, relevance in rows
+            Bias(id, at, tuple(map(float.fromhex, theta.split())), bool(fitted), *rest)
+            for id, at, theta, fitted, *rest in rows
         ]
 
     def add_bias(self, version: int, impressions: int, beliefs: Beliefs) -> None:
         text = " ".join(value.hex() for value in beliefs.theta.tolist())
         self._rarely(
-            "INSERT OR IGNORE INTO biases VALUES (NULL, ?, ?, ?, ?, ?, ?)",
-            (version, impressions, text, beliefs.fitted, beliefs.note, beliefs.relevance),
+            "INSERT OR IGNORE INTO biases VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)",
+            (version, impressions, text, beliefs.fitted, beliefs.note, beliefs.relevance, json.dumps(beliefs.more)),
         )
 
 
