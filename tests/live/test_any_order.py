@@ -1,9 +1,9 @@
-"""Any multiset and order of rank, click, update and restart gives the report of the sorted log, to the last bit."""
+"""Any multiset and order of rank, click, update and restart gives the report of the sorted log in any store, to the bit."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-import sqlite3
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from live.stores.kinds import KINDS
+from live.stores.replay import replay
 from ranktrial.live import ClickOutcome, Shown, Trial
 
 LISTS = {
@@ -39,39 +41,19 @@ def told(trial: Trial) -> dict[str, object]:
     return report
 
 
-def sorted_copy(source: Path, target: Path) -> None:
-    """The same rows in a fresh store, sorted by what they say instead of when they came."""
-    Trial.create(target, **CONFIG).close()
-    store = sqlite3.connect(target, isolation_level=None)
-    store.execute("ATTACH ? AS source", (str(source),))
-    for table in ("biases", "designs", "impressions", "clicks", "voids", "tallies"):
-        store.execute(f"DELETE FROM {table}")
-    store.execute("INSERT INTO biases SELECT * FROM source.biases")
-    store.execute(
-        """INSERT INTO designs SELECT NULL, digest, query, bias, documents, a, b, rankings, weights, rest
-           FROM source.designs ORDER BY digest DESC"""
-    )
-    store.execute(
-        """INSERT INTO impressions SELECT NULL, i.key, i.version, new.id, i.place, i.unit, i.time FROM source.impressions i
-           JOIN source.designs old ON old.id = i.design JOIN main.designs new ON new.digest = old.digest ORDER BY i.key"""
-    )
-    store.execute(
-        "INSERT INTO clicks SELECT NULL, version, key, document, late FROM source.clicks ORDER BY document, key"
-    )
-    store.execute("INSERT INTO voids SELECT NULL, version, key, reason FROM source.voids ORDER BY key")
-    store.execute("INSERT INTO tallies SELECT * FROM source.tallies")
-    store.close()
-
-
 class AnyOrder(RuleBasedStateMachine):
     """Two processes' worth of trials on one store; clicks may come before, after, twice, late, and to the other one."""
+
+    kind = "sqlite"
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
-        self.path = self.folder / "t.db"
+        (self.folder / "sorted").mkdir()
+        self.place = KINDS[self.kind](self.folder)
         self.clock = Clock()
-        self.trials = [Trial.create(self.path, clock=self.clock, **CONFIG) for _ in range(2)]
+        own: dict[str, Any] = {"clock": self.clock, "own_store": True, **CONFIG}
+        self.trials = [Trial.create(self.place.open(), **own) for _ in range(2)]
         # A trial of the same secret elsewhere: what it shows becomes known here only later, or never.
         self.elsewhere = Trial.create(self.folder / "else.db", clock=self.clock, **CONFIG)
         self.shown: dict[tuple[str, str], Shown] = {}
@@ -140,7 +122,8 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1))
     def restart(self, which: int) -> None:
         self.trials[which].close()
-        self.trials[which] = Trial.open(self.path, clock=self.clock, background=False, timeout=60.0)
+        options: dict[str, Any] = {"clock": self.clock, "own_store": True, "background": False, "timeout": 60.0}
+        self.trials[which] = Trial.open(self.place.open(), **options)
 
     @rule(seconds=st.sampled_from([*range(-5, 6), 40]))
     def time_passes(self, seconds: int) -> None:
@@ -155,17 +138,27 @@ class AnyOrder(RuleBasedStateMachine):
         for trial in self.trials:
             trial.store.flush()  # what each has tallied
         reports = [told(trial) for trial in self.trials]
+        for kind in KINDS:  # the same log in a store of the same kind, and in another
+            with contextlib.closing(KINDS[kind](self.folder / "sorted").open()) as copy:
+                replay(self.trials[0].store, copy)
+                reports.append(told(Trial.open(copy, background=False)))
         for trial in (*self.trials, self.elsewhere):
             trial.close()
-        sorted_copy(self.path, self.folder / "sorted.db")
-        with Trial.open(self.folder / "sorted.db", background=False) as copy:
-            expected = told(copy)
         shutil.rmtree(self.folder)
-        assert reports[0] == reports[1] == expected
+        expected = reports[-1]
+        assert all(report == expected for report in reports)
         assert expected["impressions"] == len(self.shown)
         assert isinstance(expected["clicks"], int)
         assert expected["clicks"] >= len(self.counted)
 
 
+class AnyOrderInPostgres(AnyOrder):
+    """The same on a store in PostgreSQL."""
+
+    kind = "postgres"
+
+
 TestAnyOrder = AnyOrder.TestCase
+TestAnyOrderInPostgres = AnyOrderInPostgres.TestCase
 TestAnyOrder.settings = settings(max_examples=25, stateful_step_count=30, deadline=None, derandomize=True)
+TestAnyOrderInPostgres.settings = settings(TestAnyOrder.settings, max_examples=10)

@@ -78,7 +78,7 @@ def test_what_is_not_on_the_disk_is_not_shown(
 @pytest.mark.parametrize("drive", [IN_A_THREAD, on_a_loop])
 def test_what_was_there_before_is_shown_instead(trial: Trial, tmp_path: Path, drive: Driver) -> None:
     before = [trial.rank("q", A, B, f"u{i}", wait=True) for i in range(20)]
-    trial.store.add_bias(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True))
+    trial.store.add_bias(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True), 1)
     with Trial.open(tmp_path / "t.db", background=False) as other:
         drawn = [other.rank("q", A, B, f"u{i}", look=False).ranking for i in range(20)]
         other._draws._recent.clear()

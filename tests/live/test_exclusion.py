@@ -17,6 +17,8 @@ from ranktrial.inference import Rules
 from ranktrial.live import Trial, TrialConfig
 from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.schemas import Report
+from ranktrial.live.stores.migrations import migrate
+from ranktrial.live.stores.sqlite import MIGRATIONS, SQLiteSchema
 from ranktrial.live.tokens import named_unit, unit_name, unit_number
 from simulated_trial import Ticks, World
 
@@ -144,15 +146,17 @@ def test_rules_that_make_no_sense_are_refused(tmp_path: Path, rules: Any) -> Non
 
 
 def test_a_store_from_before_there_was_a_history(tmp_path: Path) -> None:
-    with Trial.create(tmp_path / "t.db", **OPTIONS):
-        pass
-    old = sqlite3.connect(tmp_path / "t.db")
-    old.execute("DROP TABLE history")
-    old.execute("ALTER TABLE biases DROP COLUMN more")
-    old.execute("PRAGMA user_version = 2")
-    old.commit()
+    old = sqlite3.connect(tmp_path / "t.db", isolation_level=None)
+    migrate("t.db", SQLiteSchema(old).transaction, MIGRATIONS[:2])
+    old.executemany(
+        "INSERT INTO biases VALUES (?, 1, ?, '0x1p+0 0x1p-1 0x1p-2', 1, '', 0.3)", [(1, 0), (2, 100), (3, 900)]
+    )
     old.close()
-    with Trial.open(tmp_path / "t.db", background=False) as trial:
+    with Trial.create(tmp_path / "t.db", **OPTIONS) as trial:
+        assert [one.impressions for one in trial.store.biases(1)] == [0, 100, 900]
+        trial.store.add_bias(1, 901, trial.config.first_beliefs, 2)  # a late one: 3 has followed 2
+        trial.store.add_bias(1, 902, trial.config.first_beliefs, 3)
+        assert [one.impressions for one in trial.store.biases(1)] == [0, 100, 900, 902]
         assert trial.history() == []
         trial.exclude("u", "why")
         assert len(trial.history()) == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ranktrial.live import ClickOutcome, SQLiteStore, Trial
-from ranktrial.live.stores.base import Impression, Row, Stored
+from ranktrial.live.stores.base import Impression, Row, Stored, StoreUnavailable
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
@@ -145,12 +145,12 @@ def test_a_full_disk(trial: Trial, path: Path, monkeypatch: pytest.MonkeyPatch) 
     store.put(Bad()).exception(60)  # makes the writer connect anew
     long = ["x" * 900 + str(i) for i in range(30)]
     shown = [trial.rank(f"q{i}", long, long[::-1], unit="u", wait=True) for i in range(10)]
-    assert {(s.fallback, s.ranking == long) for s in shown} >= {("OperationalError", True)}
+    assert {(s.fallback, s.ranking == long) for s in shown} >= {("the store is not available", True)}
     monkeypatch.undo()
     store.put(Bad()).exception(60)
     full = sum(s.fallback is not None for s in shown)
     report = trial.report()
-    assert fallbacks(trial) == {"fallback: OperationalError": full}
+    assert fallbacks(trial) == {"fallback: the store is not available": full}
     assert report.impressions == 1 + len(shown) - full
     assert {g.name: g.status for g in report.guardrails}["fallbacks"] == "warn"
     assert trial.rank("another", A, B, unit="u", wait=True).fallback is None
@@ -172,7 +172,7 @@ def test_without_waiting_a_lost_impression_is_counted_and_a_retry_stores_it(tria
     other = lock(path)
     shown = trial.rank("q", A, B, unit="u")
     assert shown.fallback is None
-    assert isinstance(shown.stored.exception(60), sqlite3.OperationalError)
+    assert isinstance(shown.stored.exception(60), StoreUnavailable)
     unlock(other)
     assert trial.report().impressions == 1
     assert trial.rank("q", A, B, unit="u", wait=True).ranking == shown.ranking
@@ -182,14 +182,14 @@ def test_without_waiting_a_lost_impression_is_counted_and_a_retry_stores_it(tria
 def test_an_overloaded_store(trial: Trial, path: Path) -> None:
     store = trial.store
     assert isinstance(store, SQLiteStore)
-    store._queue_size = 4
+    store._writer._queue_size = 4
     other = lock(path)
     shown = [trial.rank("q", A, B, unit=f"u{i}") for i in range(12)]
     refused = [s for s in shown if s.fallback]
     assert {s.fallback for s in refused} == {"the store is overloaded"}
     assert all(s.ranking == A for s in refused)
     unlock(other)
-    store._queue_size = 100
+    store._writer._queue_size = 100
     store.flush()
     assert trial.report().impressions == 1 + len(shown) - len(refused)
     assert fallbacks(trial) == {"fallback: the store is overloaded": len(refused)}

@@ -66,7 +66,7 @@ def test_a_retry_repeats_it_also_after_a_restart_and_a_new_design(trial: Trial, 
     shown = [trial.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(20)]
     assert [trial.rank("q", A, B, unit=f"u{i}").ranking for i in range(20)] == [s.ranking for s in shown]
     assert len({tuple(s.ranking) for s in shown}) > 1
-    trial.store.add_bias(trial._version.id, 9, Beliefs(np.array([1.0, 0.9, 0.8]), fitted=True, note="flatter"))
+    trial.store.add_bias(trial._version.id, 9, Beliefs(np.array([1.0, 0.9, 0.8]), fitted=True, note="flatter"), 1)
     with reopened(trial, clock) as later:
         clock.now += 20
         again = [later.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(20)]
@@ -420,7 +420,7 @@ def test_without_looking_the_store_tells_what_was_shown_before(tmp_path: Path) -
     with Trial.create(tmp_path / "t.db", k=3, seed=5, **QUIET) as first:
         shown = [first.rank("q", A, B, unit=f"u{i}", wait=True, look=False) for i in range(30)]
         assert not any(one.stored.again for one in shown)
-        first.store.add_bias(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True))
+        first.store.add_bias(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True), 1)
         with Trial.open(tmp_path / "t.db", **QUIET) as second:
             drawn = [second.rank("q", A, B, unit=f"u{i}", look=False) for i in range(30)]
             second.store.flush()

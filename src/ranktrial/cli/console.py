@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ranktrial.live.stores.base import StoreError
+
 out = Console()
 err = Console(stderr=True)
 
@@ -19,7 +21,7 @@ def plain_errors() -> Iterator[None]:
     """Context in which bad input ends with one sentence and status 2, not a traceback."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, StoreError) as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ranktrial.cli.console import out, plain_errors
-from ranktrial.live import StoreError, Trial
+from ranktrial.live import Trial
 
 
 def exclude_command(
-    store: Annotated[Path, typer.Argument(help="The trial's file, e.g. shoes.db; a service may be using it.")],
+    store: Annotated[
+        str, typer.Argument(help="The trial's store, e.g. shoes.db or postgresql://...; a service may be using it.")
+    ],
     unit: Annotated[str, typer.Argument(help="The unit, as it was given to rank, or as a report names it (#...).")],
     reason: Annotated[str, typer.Option(help="Why; every report shows it.")],
     undo: Annotated[bool, typer.Option("--undo", help="Take the unit back in.")] = False,
@@ -25,13 +26,9 @@ def exclude_command(
     Its impressions stay in the store, and reports tell the result with and without them. Decide by what the unit does, never
     by which ranker gains.
     """
-    with plain_errors():
-        try:
-            with Trial.open(store, name, background=False) as trial:
-                entry = (trial.include if undo else trial.exclude)(unit, reason)
-                history, left_out = trial.history(), trial.report().everyone
-        except StoreError as problem:
-            raise ValueError(str(problem)) from problem
+    with plain_errors(), Trial.open(store, name, background=False) as trial:
+        entry = (trial.include if undo else trial.exclude)(unit, reason)
+        history, left_out = trial.history(), trial.report().everyone
     if as_json:
         print(json.dumps([one.to_dict() for one in history], indent=2))
         return

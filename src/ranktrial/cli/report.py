@@ -11,13 +11,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from ranktrial.cli.console import err, out, plain_errors
-from ranktrial.live import Report, StoreError, Trial
+from ranktrial.live import Report, Trial
 
 COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", "unknown": "dim"}
 
 
 def report_command(
-    store: Annotated[Path, typer.Argument(help="The trial's file, e.g. shoes.db; a service may be using it.")],
+    store: Annotated[
+        str, typer.Argument(help="The trial's store, e.g. shoes.db or postgresql://...; a service may be using it.")
+    ],
     name: Annotated[str | None, typer.Option(help="Which trial, where the store holds several.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the report as one self-contained HTML file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
@@ -35,12 +37,9 @@ def report_command(
         err.print(f"wrote {html}", markup=False, highlight=False, soft_wrap=True)
 
 
-def read_report(store: Path, name: str | None) -> Report:
-    try:
-        with Trial.open(store, name, background=False) as trial:
-            return trial.report()
-    except StoreError as problem:
-        raise ValueError(str(problem)) from problem
+def read_report(store: str | Path, name: str | None) -> Report:
+    with Trial.open(store, name, background=False) as trial:
+        return trial.report()
 
 
 def print_report(report: Report) -> None:

@@ -18,16 +18,18 @@ import typer
 from rich.table import Table
 
 from ranktrial.cli.console import err, out, plain_errors
-from ranktrial.live.api_keys import SCOPES, KeyFile
-from ranktrial.live.stores.base import StoreError
-from ranktrial.live.stores.sqlite import SQLiteStore
+from ranktrial.live.api_keys import SCOPES, KeyFile, Keys, keys_of
+from ranktrial.live.stores import name_of, open_store
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+SECONDS_A_DAY = 86_400.0
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
-StoreArgument = Annotated[Path, typer.Argument(help="The store of the trials, a SQLite file.")]
+STORE = "a SQLite file or postgresql://USER@HOST/DATABASE"
+StoreArgument = Annotated[str, typer.Argument(help=f"The store of the trials, {STORE}.")]
 KeysOption = Annotated[
-    Path | None, typer.Option("--keys", help="File of API keys. [default: STORE.keys, if it exists]")
+    Path | None,
+    typer.Option("--keys", help="File of API keys. [default: STORE.keys, if it exists; in PostgreSQL, the store]"),
 ]
 
 keys_app = typer.Typer(
@@ -38,7 +40,7 @@ keys_app = typer.Typer(
 
 
 def serve_command(
-    store: Annotated[Path, typer.Argument(help="The store of the trials, a SQLite file; made if it does not exist.")],
+    store: Annotated[str, typer.Argument(help=f"The store of the trials, {STORE}; made if it does not exist.")],
     host: Annotated[
         str, typer.Option(help="Address to listen at. Others than the loopback need API keys.")
     ] = "127.0.0.1",
@@ -65,23 +67,28 @@ def serve_command(
     run_server(store, listening, known, click_action, log_requests, drain)
 
 
-def find_keys(store: Path, keys: Path | None) -> KeyFile | None:
-    """The file that is named, or the one beside the store if there is one."""
-    found = KeyFile.beside(store) if keys is None else KeyFile(keys)
-    if not found.path.exists():
+def keys_in(store: str | Path, keys: Path | None) -> Keys:
+    """The keys in the file that is named, or those of the store."""
+    return keys_of(store) if keys is None else KeyFile(keys)
+
+
+def find_keys(store: str | Path, keys: Path | None) -> Keys | None:
+    """The keys in the file that is named, or those of the store if it has any."""
+    found = keys_in(store, keys)
+    if not found.exist():
         if keys is not None:
-            raise ValueError(f"{keys} does not exist: make it with `ranktrial keys add {store} --keys {keys}`")
+            raise ValueError(f"{keys} does not exist: make it with `ranktrial keys add {name_of(store)} --keys {keys}`")
         return None
     found.all()  # a file that cannot be read is an error now, not a refusal of every request later
     return found
 
 
-def check_host(host: str, keys: KeyFile | None, store: Path) -> None:
+def check_host(host: str, keys: Keys | None, store: str | Path) -> None:
     """Refuse to listen where other machines can reach a service without keys."""
     if keys is None and not is_loopback(host):
         raise ValueError(
             f"--host {host} can be reached from other machines and there are no API keys: make one with "
-            f"`ranktrial keys add {store} --scope serve`, or leave --host at 127.0.0.1"
+            f"`ranktrial keys add {name_of(store)} --scope serve`, or leave --host at 127.0.0.1"
         )
 
 
@@ -93,12 +100,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_store(path: Path) -> None:
-    """Refuse a file that is no store; make it if it does not exist."""
-    try:
-        SQLiteStore(path).close()
-    except StoreError as problem:
-        raise ValueError(str(problem)) from problem
+def check_store(store: str) -> None:
+    """Refuse what is no store; make it if it does not exist."""
+    open_store(store).close()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -115,9 +119,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def run_server(
-    store: Path,
+    store: str | Path,
     listening: socket.socket,
-    keys: KeyFile | None,
+    keys: Keys | None,
     click_actions: list[str] | None,
     log_requests: bool,
     drain: int,
@@ -141,7 +145,7 @@ def run_server(
         log_all=log_requests,
     )
     log = logging.getLogger("ranktrial.service")
-    log.info("starting", extra={"store": str(store)})
+    log.info("starting", extra={"store": name_of(store)})
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # uvicorn ends cleanly, then raises the signal again: to no effect
     config = uvicorn.Config(
@@ -167,14 +171,36 @@ def add(
     store: StoreArgument,
     scope: Annotated[list[str], typer.Option(help=f"What it may do: {', '.join(SCOPES)}; may be repeated.")],
     name: Annotated[str, typer.Option(help="Whose it is.")] = "",
+    trial: Annotated[
+        list[str] | None, typer.Option(help="The only trial it is for; may be repeated. [default: all]")
+    ] = None,
+    days: Annotated[float | None, typer.Option(help="Days until it expires. [default: never]")] = None,
     keys: KeysOption = None,
 ) -> None:
     """Make a key and print it. It is shown this once; the file keeps a hash."""
     with plain_errors():
-        file = KeyFile.beside(store) if keys is None else KeyFile(keys)
-        print(file.add(name, scope))
+        file = keys_in(store, keys)
+        lifetime = None if days is None else days * SECONDS_A_DAY
+        _tell(file, file.add(name, scope, trials=trial or (), lifetime=lifetime))
+
+
+@keys_app.command()
+def rotate(
+    store: StoreArgument,
+    id: Annotated[str, typer.Argument(help="Its id, from `keys list`.")],
+    keep: Annotated[float, typer.Option(help="Days for which the old one goes on to work.")] = 1.0,
+    keys: KeysOption = None,
+) -> None:
+    """Make a key that may do what another may, print it, and let the old one expire."""
+    with plain_errors():
+        file = keys_in(store, keys)
+        _tell(file, file.rotate(id, keep * SECONDS_A_DAY))
+
+
+def _tell(keys: Keys, key: str) -> None:
+    print(key)
     err.print(
-        f"in {file.path}; a service that runs with this file knows it within a second, one that was started before there "
+        f"in {keys.place}; a service that runs with these knows it within a second, one that was started before there "
         "were keys must be started again",
         style="dim",
         highlight=False,
@@ -189,14 +215,15 @@ def list_keys(
 ) -> None:
     """List the keys there are, and what each may do."""
     with plain_errors():
-        found = (KeyFile.beside(store) if keys is None else KeyFile(keys)).all()
+        found = keys_in(store, keys).all()
     rows = [{name: value for name, value in asdict(key).items() if name != "digest"} for key in found]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    table = Table("id", "name", "scopes", "made")
+    table = Table("id", "name", "scopes", "trials", "made", "expires")
     for key in found:
-        table.add_row(key.id, key.name, ", ".join(key.scopes), key.created)
+        expires = "expired" if key.expired else key.expires or "never"
+        table.add_row(key.id, key.name, ", ".join(key.scopes), ", ".join(key.trials) or "all", key.created, expires)
     out.print(table)
 
 
@@ -206,5 +233,5 @@ def revoke(
 ) -> None:
     """Take a key back; a running service refuses it within a second."""
     with plain_errors():
-        gone = (KeyFile.beside(store) if keys is None else KeyFile(keys)).revoke(id)
+        gone = keys_in(store, keys).revoke(id)
     out.print(f"revoked {gone.id} {gone.name}", highlight=False)

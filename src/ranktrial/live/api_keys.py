@@ -1,7 +1,8 @@
-"""API keys of the service, each with scopes, kept as hashes in a small file beside the store.
+"""API keys of the service, each with scopes and perhaps trials, kept as hashes: in a small file beside a store that is a file,
+in the database of a store that is in one.
 
 A key is ``rt_<id>_<secret>``: the id finds its entry, the secret (256 random bits) is compared as a hash in constant time.
-The file is read again when it changes: a key that is added or revoked counts within a second, without a restart.
+Keys are read again when they change: one that is added or revoked counts within a second, without a restart.
 """
 
 from __future__ import annotations
@@ -13,46 +14,83 @@ import os
 import secrets
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, get_args
+from typing import IO, Literal, get_args
 
 from ranktrial import checks
+from ranktrial.live.stores import is_postgres
 
 Scope = Literal["serve", "ingest", "read", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 NOBODY = "0" * 64
 LOOK_EVERY = 0.5  # seconds
+LONGEST_LIFE = 3.2e9  # seconds: a century
 
 
 @dataclass(frozen=True)
 class ApiKey:
-    """What is kept of a key: enough to recognise it, not enough to use it."""
+    """What is kept of a key: enough to recognise it, not enough to use it.
+
+    Attributes:
+        id: Names it in lists and logs.
+        name: Whose it is.
+        scopes: What it may do.
+        digest: The hash of its secret.
+        created: When it was made.
+        trials: The only ones it may do that with; all if there are none.
+        expires: From when on it is not known any more; never if this is None.
+    """
 
     id: str
     name: str
     scopes: tuple[Scope, ...]
     digest: str
     created: str
+    trials: tuple[str, ...] = ()
+    expires: str | None = None
+
+    def may_use(self, trial: str) -> bool:
+        """Whether it is a key for this trial."""
+        return not self.trials or trial in self.trials
+
+    @property
+    def expired(self) -> bool:
+        """Whether its time is over."""
+        return self.expires is not None and self.expires <= _utc(time.time())
 
 
-class KeyFile:
-    """The keys in a file, which only its owner can read. A file that cannot be read admits nobody."""
+class Keys(ABC):
+    """The keys of a service, wherever they are kept.
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self._keys: dict[str, ApiKey] = {}
-        self._state: tuple[int, int] | None = None
+    Attributes:
+        place: Where that is, for messages.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self._known: dict[str, ApiKey] | None = None  # by id
         self._looked = -LOOK_EVERY
-        self._lock = threading.Lock()
 
-    @classmethod
-    def beside(cls, store: str | Path) -> KeyFile:
-        """The file where a store's keys are unless told otherwise."""
-        return cls(f"{store}.keys")
+    @abstractmethod
+    def all(self) -> list[ApiKey]:
+        """All keys, in the order in which they were made. Raises ValueError or StoreError where they cannot be read."""
+
+    @abstractmethod
+    def exist(self) -> bool:
+        """Whether there are keys to ask for."""
+
+    @abstractmethod
+    def _changing(self) -> AbstractContextManager[list[ApiKey]]:
+        """The keys that have not expired, to be changed: they are replaced in one step, two who change them take turns."""
+
+    @abstractmethod
+    def _reload(self) -> None:
+        """Read the keys again, or have that done, if they may have changed."""
 
     def recognise(self, presented: str) -> ApiKey | None:
         """The key that was presented, or None; takes as long for a wrong secret as for an unknown id."""
@@ -62,44 +100,98 @@ class KeyFile:
             self._reload()
         prefix, _, rest = presented.partition("_")
         id, _, secret = rest.partition("_")
-        known = self._keys.get(id) if prefix == "rt" else None
+        known = (self._known or {}).get(id) if prefix == "rt" else None
         same = hmac.compare_digest(_digest(secret), known.digest if known else NOBODY)
-        return known if same and known else None
+        return known if same and known and not known.expired else None
 
-    def all(self) -> list[ApiKey]:
-        """All keys, in the order in which they were made. Raises ValueError where the file cannot be read."""
-        return _read(self.path)
+    def add(
+        self, name: str, scopes: Sequence[str], *, trials: Sequence[str] = (), lifetime: float | None = None
+    ) -> str:
+        """Make a key with these scopes. What is returned is told once and kept nowhere.
 
-    def add(self, name: str, scopes: Sequence[str]) -> str:
-        """Make a key with these scopes. What is returned is told once and kept nowhere."""
+        Args:
+            name: Whose it is.
+            scopes: What it may do.
+            trials: Names of the only trials it is for; of all by default.
+            lifetime: Seconds until it expires; never by default.
+        """
         if not scopes:
             raise ValueError(f"a key needs at least one scope of {', '.join(SCOPES)}")
         allowed: tuple[Scope, ...] = tuple(checks.one_of("scope", scope, SCOPES) for scope in dict.fromkeys(scopes))
-        id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
-        created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        expires = (
+            None if lifetime is None else _utc(time.time() + checks.between("lifetime", lifetime, 0, LONGEST_LIFE))
+        )
         with self._changing() as keys:
-            keys.append(ApiKey(id, name, allowed, _digest(secret), created))
-        return f"rt_{id}_{secret}"
+            return _append(keys, name, allowed, tuple(dict.fromkeys(trials)), expires)
+
+    def rotate(self, id: str, keep: float) -> str:
+        """Make a key that may do what this one may, which expires after ``keep`` seconds: time to hand the new one out.
+
+        The new one lives for ever, or until the old one would have expired.
+        """
+        checks.between("keep", keep, 0, LONGEST_LIFE)
+        with self._changing() as keys:
+            at = self._find(keys, id)
+            old = keys[at]
+            until = _utc(time.time() + keep)
+            keys[at] = replace(old, expires=min(until, old.expires or until))
+            return _append(keys, old.name, old.scopes, old.trials, old.expires)
 
     def revoke(self, id: str) -> ApiKey:
-        """Take a key out of the file, and return it."""
+        """Take a key back, and return what was kept of it."""
         with self._changing() as keys:
-            for key in keys:
-                if key.id == id:
-                    keys.remove(key)
-                    return key
-            raise ValueError(f"{self.path} has no key {id!r}; it has {', '.join(k.id for k in keys) or 'none'}")
+            return keys.pop(self._find(keys, id))
+
+    def _find(self, keys: Sequence[ApiKey], id: str) -> int:
+        for at, key in enumerate(keys):
+            if key.id == id:
+                return at
+        raise ValueError(f"{self.place} has no key {id!r}; it has {', '.join(k.id for k in keys) or 'none'}")
+
+    def _parsed(self, text: str) -> list[ApiKey]:
+        try:
+            lists = {"scopes": (), "trials": ()}
+            return [
+                ApiKey(**{**one, **{name: tuple(one.get(name, none)) for name, none in lists.items()}})
+                for one in json.loads(text)
+            ]
+        except (TypeError, KeyError, ValueError) as problem:
+            raise ValueError(f"{self.place} is not a file of keys: {problem}") from problem
+
+    @staticmethod
+    def _written(keys: Sequence[ApiKey]) -> str:
+        return json.dumps([asdict(key) for key in keys], indent=1)
+
+
+class KeyFile(Keys):
+    """The keys in a file, which only its owner can read. A file that cannot be read admits nobody."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(str(path))
+        self.path = Path(path)
+        self._state: tuple[int, int] | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def beside(cls, store: str | Path) -> KeyFile:
+        """The file where the keys of a store in a file are unless told otherwise."""
+        return cls(f"{store}.keys")
+
+    def all(self) -> list[ApiKey]:
+        return self._parsed(self.path.read_text()) if self.path.exists() else []
+
+    def exist(self) -> bool:
+        return self.path.exists()
 
     @contextmanager
     def _changing(self) -> Iterator[list[ApiKey]]:
-        """The keys, to be changed: the file is replaced in one step, and two who change it take turns."""
-        with open(f"{self.path}.lock", "w") as turn:
+        with _owner_only(f"{self.path}.lock") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
-            keys = _read(self.path)
+            keys = [key for key in self.all() if not key.expired]
             yield keys
             new = Path(f"{self.path}.new")
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                json.dump([asdict(key) for key in keys], file, indent=1)
+            with _owner_only(new) as file:
+                file.write(self._written(keys))
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)
@@ -110,20 +202,39 @@ class KeyFile:
                 found = self.path.stat()
                 state = found.st_mtime_ns, found.st_ino
                 if state != self._state:
-                    self._keys, self._state = {key.id: key for key in _read(self.path)}, state
+                    self._known, self._state = {key.id: key for key in self.all()}, state
             except (OSError, ValueError):
-                self._keys, self._state = {}, None
+                self._known, self._state = {}, None
+
+
+def keys_of(store: str | Path) -> Keys:
+    """The keys of a store where they are unless told otherwise."""
+    if not is_postgres(store):
+        return KeyFile.beside(store)
+    from ranktrial.live.stores.postgres.keys import KeyTable
+
+    return KeyTable(str(store))
+
+
+def _append(
+    keys: list[ApiKey], name: str, scopes: tuple[Scope, ...], trials: tuple[str, ...], expires: str | None
+) -> str:
+    """Add a new key to the list, and return it as it is told."""
+    id, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
+    keys.append(ApiKey(id, name, scopes, _digest(secret), _utc(time.time()), trials, expires))
+    return f"rt_{id}_{secret}"
+
+
+def _utc(seconds: float) -> str:
+    """A time as text, which sorts by time."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _owner_only(path: str | Path) -> IO[str]:
+    """A file to write to that nobody else can read."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")
 
 
 def _digest(secret: str) -> str:
     """The hash of a secret. A plain one is enough: the secret is random, there is nothing to guess."""
     return sha256(secret.encode(errors="surrogateescape")).hexdigest()
-
-
-def _read(path: Path) -> list[ApiKey]:
-    if not path.exists():
-        return []
-    try:
-        return [ApiKey(**{**one, "scopes": tuple(one["scopes"])}) for one in json.loads(path.read_text())]
-    except (TypeError, KeyError, ValueError) as problem:
-        raise ValueError(f"{path} is not a file of keys: {problem}") from problem

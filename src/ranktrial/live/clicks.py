@@ -104,7 +104,7 @@ class ClickJudge:
             self._draws.tally(AT_RANK if position == rank + 1 else ELSEWHERE, token.version, soon=False)
         # What stood on the page is always kept. Of the rest, which anybody can make up, no more than tells what is wrong.
         limit = None if rank is not None else config.k + MOST_OTHERS
-        return Judged(outcome, Click(token.key, token.version, name, late, limit), rank)
+        return Judged(outcome, Click(token.key, token.version, name, late, limit, token.second), rank)
 
     def seen(self, id: str, documents: Sequence[str]) -> SeenOutcome:
         """Whether a page displayed what was drawn, its documents given from the top; tallied once for an impression."""

@@ -20,7 +20,7 @@ from typing import TypeVar
 from ranktrial.live import tokens
 from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of
 from ranktrial.live.schemas import TrialConfig
-from ranktrial.live.stores.base import Bias, Impression, Overloaded, Store, Stored, Void
+from ranktrial.live.stores.base import Bias, Impression, Store, Stored, StoreError, Void
 from ranktrial.live.tallies import LATER_PAGES, SLOW
 
 T = TypeVar("T")
@@ -317,8 +317,8 @@ def reason_of(fault: BaseException) -> str:
     match fault:
         case TimeoutError() | CancelledError():  # cancelled: a call for the same impression gave up
             return "the store did not answer in time"
-        case Overloaded():
-            return "the store is overloaded"
+        case StoreError():
+            return fault.reason
         case CorruptDesign():
             return "a stored design is damaged"
         case Voided():

@@ -24,8 +24,8 @@ from ranktrial.live.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_threa
 from ranktrial.live.log_reader import LogReader
 from ranktrial.live.reports import make_report, readings_agree
 from ranktrial.live.schemas import HistoryEntry, Report, TrialConfig
+from ranktrial.live.stores import open_store
 from ranktrial.live.stores.base import ALL_TRIALS, Bias, Click, Clicks, ConfigVersion, HistoryRow, Store, StoreError
-from ranktrial.live.stores.sqlite import SQLiteStore
 from ranktrial.methods import Method
 
 OPTIONS = ("background", "timeout", "clock", "cache_size", "own_store")  # that ``create`` hands on to the trial
@@ -144,7 +144,7 @@ class Trial:
         text = config.model_dump_json()
         if TrialConfig.model_validate_json(text) != config:
             raise ValueError(f"this configuration cannot be stored: {text}")
-        place = SQLiteStore(store) if isinstance(store, str | Path) else store
+        place = open_store(store) if isinstance(store, str | Path) else store
         try:
             secret = os.urandom(32) if config.seed is None else blake2b(str(config.seed).encode()).digest()[:32]
             place.add_trial(name, secret)
@@ -161,11 +161,7 @@ class Trial:
         """A trial that exists, in its latest version unless ``version=`` names another."""
         if not isinstance(store, str | Path):
             return cls(store, name, **options)
-        if not Path(store).exists():
-            raise StoreError(
-                f"{store} does not exist: a trial is made by Trial.create or by PUT /v1/trials/NAME of a service"
-            )
-        place = SQLiteStore(store)
+        place = open_store(store, must_exist=True)
         try:
             return cls(place, name, **{"own_store": True, **options})
         except BaseException:
@@ -381,21 +377,22 @@ class Trial:
         return self._update(None)
 
     def _update(self, at: int | None) -> Bias:
-        beliefs, method = self._draws.bias.beliefs, self.config.comparison
+        before, method = self._draws.bias, self.config.comparison
+        beliefs = before.beliefs
         if method.adapts:
             analysed = self._analysed(self._version)
             log, agree = analysed.analysis.log, readings_agree(analysed.analysis)
             beliefs, impressions = method.learn(log.parts()[0], log.shows, beliefs, agree=agree), len(analysed.log)
         else:
             impressions = self.store.count(self._version.id, 0).impressions
-        self.store.add_bias(self._version.id, impressions if at is None else at, beliefs)
+        self.store.add_bias(self._version.id, impressions if at is None else at, beliefs, before.id)
         self._draws.bias = self._latest_bias()
         return self._draws.bias
 
     def _latest_bias(self) -> Bias:
         known = self.store.biases(self._version.id)
         if not known:
-            self.store.add_bias(self._version.id, 0, self.config.first_beliefs)
+            self.store.add_bias(self._version.id, 0, self.config.first_beliefs, 0)
             known = self.store.biases(self._version.id)
         return known[-1]
 

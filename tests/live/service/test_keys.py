@@ -13,7 +13,7 @@ import pytest
 from fastapi.routing import APIRoute
 from typer.testing import CliRunner
 
-from live_server import ASKED, is_problem, serving
+from live_server import ASKED, click, is_problem, rank, send, serving, start
 from ranktrial.cli import app
 from ranktrial.cli import serve as commands
 from ranktrial.live import api_keys
@@ -89,11 +89,104 @@ def test_wrong_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         is_problem(client.get("/v1/trials", headers={"Authorization": f"Bearer {second}"}), 401)
 
 
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def test_a_key_for_one_trial_does_nothing_to_another(tmp_path: Path) -> None:
+    file = KeyFile(tmp_path / "keys")
+    hats, every = file.add("hats", SCOPES, trials=["hats"]), file.add("every", SCOPES)
+    (limited, _) = file.all()
+    assert (limited.trials, limited.may_use("hats"), limited.may_use("shoes")) == (("hats",), True, False)
+    with serving(tmp_path / "t.db", keys=file) as client:
+        client.headers.update(bearer(every))
+        for name in ("hats", "shoes"):
+            start(client, name)
+        clicks = [click(rank(client, "u", name)["id"], "a0") for name in ("hats", "shoes")]
+        client.headers.update(bearer(hats))
+        for method, path, _, body in NEEDS:
+            if "/t" in path.removeprefix("/v1/trials"):
+                answer = client.request(method, path.replace("/t/", "/shoes/", 1), json=body)
+                is_problem(answer, 403, says=f"key {limited.id} is for hats only")
+        is_problem(client.get("/metrics"), 403, says="of all trials")
+        assert [one["name"] for one in client.get("/v1/trials").json()["trials"]] == ["hats"]
+        rank(client, "v", "hats")
+        own, others = send(client, *clicks)
+        assert own["outcome"] in ("counted", "later page")
+        assert (others["outcome"], others["detail"]) == ("not ours", "the key is not one for trial 'shoes'")
+        client.headers.update(bearer(every))
+        report = client.get("/v1/trials/shoes/report").json()
+        assert (report["impressions"], report["clicks"], report["tallies"]) == (1, 0, {})
+
+
+def test_a_key_is_replaced_by_another_while_both_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_keys, "LOOK_EVERY", 0.0)
+    now = 1_700_000_000.0
+    monkeypatch.setattr("time.time", lambda: now)
+    file = KeyFile(tmp_path / "keys")
+    first = file.add("shop", ["serve", "ingest"], trials=["hats"])
+    second = file.rotate(file.all()[0].id, keep=60)
+    old, new = file.all()
+    assert (new.name, new.scopes, new.trials, new.expires) == (old.name, old.scopes, old.trials, None)
+    assert [file.recognise(key) for key in (first, second)] == [old, new]
+    now += 60
+    assert [file.recognise(key) for key in (first, second)] == [None, new]
+    assert old.expired
+    short = file.add("short", ["read"], lifetime=10)
+    assert [key.name for key in file.all()] == ["shop", "short"]  # what has expired is not kept
+    longer = file.rotate(file.all()[1].id, keep=1000)
+    assert [key.expires for key in file.all()] == [None, "2023-11-14T22:14:30Z", "2023-11-14T22:14:30Z"]
+    now += 10
+    assert (file.recognise(short), file.recognise(longer)) == (None, None)
+    with pytest.raises(ValueError, match="no key 'zz'"):
+        file.rotate("zz", 1)
+    with pytest.raises(ValueError, match="keep is -1, must be"):
+        file.rotate(new.id, -1)
+
+
+def test_a_file_from_before_keys_had_trials(tmp_path: Path) -> None:
+    file = KeyFile(tmp_path / "keys")
+    key = file.add("old", ["read"])
+    (kept,) = json.loads(file.path.read_text())
+    file.path.write_text(json.dumps([{name: kept[name] for name in ("id", "name", "scopes", "digest", "created")}]))
+    found = KeyFile(file.path).recognise(key)
+    assert found is not None
+    assert (found.trials, found.expires) == ((), None)
+
+
+def test_the_access_log_names_the_key_and_never_tells_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = KeyFile(tmp_path / "keys")
+    keys = [file.add("mine", SCOPES), file.add("reader", ["read"])]
+    mine, reader = (key.id for key in file.all())
+    with (
+        caplog.at_level("INFO", "ranktrial.service"),
+        serving(tmp_path / "t.db", keys=file, log_all=True) as client,
+    ):
+        client.headers.update(bearer(keys[0]))
+        start(client)
+        rank(client, "u")
+        assert client.post("/v1/trials/t/stop", headers=bearer(keys[1])).status_code == 403
+        assert client.get("/v1/trials", headers=bearer("rt_x_y")).status_code == 401
+    lines = [(r.method, r.status, getattr(r, "key", None)) for r in caplog.records if r.message == "answered"]  # type: ignore[attr-defined]
+    assert lines == [("PUT", 201, mine), ("POST", 200, mine), ("POST", 403, reader), ("GET", 401, None)]
+    assert not any(key.split("_", 2)[2] in str(vars(record)) for key in keys for record in caplog.records)
+
+
+def test_what_changes_a_trial_is_always_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "ranktrial.service"), serving(tmp_path / "t.db") as client:
+        start(client)
+        rank(client, "u")
+        client.get("/v1/trials/t/report")
+        client.post("/v1/trials/t/stop")
+    paths = [record.path for record in caplog.records if record.message == "answered"]  # type: ignore[attr-defined]
+    assert paths == ["/v1/trials/t", "/v1/trials/t/stop"]
+
+
 def test_the_file_keeps_hashes_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     file = KeyFile(tmp_path / "keys")
     key = file.add("mine", ["read", "read"])
     assert key.split("_", 2)[2] not in file.path.read_text()
-    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    assert {stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()} == {0o600}
     assert [(k.name, k.scopes) for k in file.all()] == [("mine", ("read",))]
     found = KeyFile(tmp_path / "keys").recognise(key)
     assert found == file.all()[0]
@@ -113,8 +206,15 @@ def test_commands(tmp_path: Path) -> None:
     listed = json.loads(RUN.invoke(app, ["keys", "list", store, "--json"]).stdout)
     assert [(one["name"], one["scopes"]) for one in listed] == [("shop", ["read", "serve"])]
     assert "shop" in RUN.invoke(app, ["keys", "list", store]).stdout
+    rotated = RUN.invoke(app, ["keys", "rotate", store, listed[0]["id"], "--keep", "2"]).stdout.strip()
     assert RUN.invoke(app, ["keys", "revoke", store, listed[0]["id"]]).exit_code == 0
     assert KeyFile.beside(store).recognise(key) is None
+    assert KeyFile.beside(store).recognise(rotated) is not None
+    RUN.invoke(app, ["keys", "add", store, "--scope", "read", "--trial", "hats", "--trial", "caps", "--days", "30"])
+    newest = json.loads(RUN.invoke(app, ["keys", "list", store, "--json"]).stdout)[-1]
+    assert newest["trials"] == ["hats", "caps"]
+    assert newest["expires"] > newest["created"]
+    assert "hats, caps" in RUN.invoke(app, ["keys", "list", store], env={"COLUMNS": "200"}).stdout
     assert RUN.invoke(app, ["keys", "revoke", store, "none"]).exit_code == 2
     assert RUN.invoke(app, ["keys", "add", store, "--scope", "root"]).exit_code == 2
 

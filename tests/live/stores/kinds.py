@@ -5,16 +5,23 @@ name in ``KINDS``.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import pytest
 
+from postgres_server import shared_server, url
 from ranktrial.live.designs import Design
 from ranktrial.live.stores.base import Impression, Store
+from ranktrial.live.stores.postgres import PostgresStore
+from ranktrial.live.stores.postgres.connection import Address, Connection
 from ranktrial.live.stores.sqlite import SQLiteStore
+
+SERVER = "RANKTRIAL_TEST_POSTGRES"  # tells processes that a test starts which folder its server is in
 
 ORDERS = np.array([[0, 1], [1, 0]], np.uint8)
 DESIGN = Design("q", 1, ("x", "y"), ORDERS[0], ORDERS[1], ORDERS, np.array([0.1, 0.9]), ("z",))
@@ -29,13 +36,7 @@ def impression(number: int, place: int = 0) -> Impression:
 
 
 class Kind(Protocol):
-    """A kind of store, kept in one place.
-
-    Attributes:
-        failure: What a row fails with that could not be written in time.
-    """
-
-    failure: type[Exception]
+    """A kind of store, kept in one place."""
 
     def __init__(self, folder: Path) -> None: ...
 
@@ -50,8 +51,6 @@ class Kind(Protocol):
 
 class InSQLite:
     """The store in a SQLite file."""
-
-    failure: type[Exception] = sqlite3.OperationalError
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "s.db"
@@ -70,4 +69,27 @@ class InSQLite:
             other.close()
 
 
-KINDS: dict[str, type[Kind]] = {"sqlite": InSQLite}
+class InPostgres:
+    """The store in a PostgreSQL database, on the server of this process or of the one that started it."""
+
+    def __init__(self, folder: Path) -> None:
+        if SERVER not in os.environ:
+            try:
+                os.environ[SERVER] = str(shared_server().folder)
+            except FileNotFoundError as problem:
+                pytest.skip(str(problem))
+        self.url = url(Path(os.environ[SERVER]), str(folder))
+
+    def open(self, **options: Any) -> PostgresStore:
+        patience = max(options.pop("write_timeout", 60), 0.5)  # to connect takes its time
+        return PostgresStore(self.url, write_timeout=patience, read_timeout=60, **options)
+
+    @contextlib.contextmanager
+    def stalled(self) -> Iterator[None]:
+        with Connection.to(Address.read(self.url)) as other:
+            other.execute("LOCK TABLE designs, impression_keys, clicks, voids, tallies IN SHARE MODE")
+            yield
+            other.rollback()
+
+
+KINDS: dict[str, type[Kind]] = {"sqlite": InSQLite, "postgres": InPostgres}

@@ -27,6 +27,7 @@ from ranktrial.live.stores.base import (
     Store,
     Stored,
     StoreError,
+    StoreUnavailable,
     TrialRow,
     Void,
     VoidRow,
@@ -213,7 +214,7 @@ def test_tallies_survive_a_store_that_is_down(kind: Kind) -> None:
     with contextlib.closing(kind.open(write_timeout=0.01)) as store:
         with kind.stalled():
             store.tally(1, "trouble", 2)
-            with pytest.raises(kind.failure):
+            with pytest.raises(StoreUnavailable):
                 store.put(impression(1)).result(60)
             assert store.tallies(1) == {"trouble": 2, "failed writes": 1}
         store.put(Nothing()).result(60)
@@ -348,11 +349,27 @@ def test_versions_have_a_number_in_their_trial_and_an_id_in_the_store(store: Sto
     assert store.versions("socks") == []
 
 
+def test_of_two_refits_that_follow_the_same_one_the_first_is_kept(kind: Kind, store: Store) -> None:
+    with contextlib.closing(kind.open()) as other:
+        store.add_bias(1, 0, Beliefs(np.array([1.0]), note="first"), 0)
+        other.add_bias(1, 0, Beliefs(np.array([0.9]), note="first, too"), 0)
+        (first,) = other.biases(1)
+        other.add_bias(1, 5, Beliefs(np.array([0.8]), note="second"), first.id)
+        store.add_bias(1, 5, Beliefs(np.array([0.7]), note="second, too"), first.id)
+        store.add_bias(1, 9, Beliefs(np.array([0.6]), note="an old one, late"), first.id)
+        assert [one.note for one in store.biases(1)] == ["first", "second"]
+        store.add_bias(1, 9, Beliefs(np.array([0.5]), note="third"), store.biases(1)[-1].id)
+        assert [one.note for one in other.biases(1)] == ["first", "second", "third"]
+
+
 def test_position_bias_is_kept_to_the_last_bit(store: Store) -> None:
     theta = (1.0, 1 / 3, 0.1 + 0.2, 5e-324)
     for impressions, fitted in ((0, False), (0, True), (7, True)):
-        store.add_bias(1, impressions, Beliefs(np.array(theta), 0.1 + 0.2, fitted, f"after {impressions}", 1 / 3))
-    store.add_bias(2, 0, Beliefs(np.array(theta[:1]), note="of another version"))
+        follows = max((one.id for one in store.biases(1)), default=0)
+        store.add_bias(
+            1, impressions, Beliefs(np.array(theta), 0.1 + 0.2, fitted, f"after {impressions}", 1 / 3), follows
+        )
+    store.add_bias(2, 0, Beliefs(np.array(theta[:1]), note="of another version"), 0)
     known = store.biases(1)
     assert [(one.impressions, one.theta, one.fitted, one.note) for one in known] == [
         (0, theta, False, "after 0"),

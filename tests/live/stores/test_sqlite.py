@@ -12,6 +12,7 @@ import pytest
 from live.stores.kinds import impression, key
 from ranktrial.live.stores import sqlite as module
 from ranktrial.live.stores.base import Impression, StoreError
+from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.sqlite import SQLiteStore
 
 
@@ -31,13 +32,14 @@ def test_the_schema_is_brought_up_to_date_in_steps(tmp_path: Path) -> None:
         store.put(impression(1)).result()
     connection = sqlite3.connect(path, isolation_level=None)
     steps = (*module.MIGRATIONS, "CREATE TABLE more (x); INSERT INTO more VALUES (1)")
-    module._migrate(connection, path, steps)
-    module._migrate(connection, path, steps)
+    begin = module.SQLiteSchema(connection).transaction
+    assert migrate("s.db", begin, steps) == (len(steps) - 1, len(steps))
+    assert migrate("s.db", begin, steps) == (len(steps), len(steps))
     assert connection.execute("SELECT * FROM more").fetchall() == [(1,)]
     assert connection.execute("PRAGMA user_version").fetchone() == (len(steps),)
     assert connection.execute("SELECT count(*) FROM impressions").fetchone() == (1,)
     with pytest.raises(sqlite3.OperationalError):
-        module._migrate(connection, path, (*steps, "CREATE TABLE good (x); CREATE TABLE more (x)"))
+        migrate("s.db", begin, (*steps, "CREATE TABLE good (x); CREATE TABLE more (x)"))
     assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'good'").fetchone() == (0,)
     connection.close()
     with pytest.raises(StoreError, match=f"schema {len(steps)}, this ranktrial knows up to {len(steps) - 1}"):

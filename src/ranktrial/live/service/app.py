@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +25,7 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 
 import ranktrial
-from ranktrial.live.api_keys import KeyFile, Scope
+from ranktrial.live.api_keys import KeyFile, Keys, Scope
 from ranktrial.live.designs import warm_up
 from ranktrial.live.schemas import (
     ClickEvent,
@@ -41,10 +40,11 @@ from ranktrial.live.schemas import (
 from ranktrial.live.service import events as event_batches
 from ranktrial.live.service import problems
 from ranktrial.live.service.asynchronous import on_disk, wait_on_loop
-from ranktrial.live.service.auth import Needs
+from ranktrial.live.service.auth import Needs, may_use
 from ranktrial.live.service.limits import Limits, read_body
 from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
+from ranktrial.live.service.middleware.body_timeout import BodyTimeoutMiddleware
 from ranktrial.live.service.middleware.load_shedding import LoadSheddingMiddleware
 from ranktrial.live.service.middleware.request_metrics import RequestMetricsMiddleware
 from ranktrial.live.service.middleware.same_origin import SameOriginMiddleware
@@ -54,8 +54,8 @@ from ranktrial.live.service.openapi import body_of, documented_schema
 from ranktrial.live.service.page import mount_page
 from ranktrial.live.service.problems import Refusal, documented
 from ranktrial.live.service.trials import NotAtHand, TrialInfo, TrialList, Trials
-from ranktrial.live.stores.base import ALL_TRIALS, Nothing, Overloaded, StoreError
-from ranktrial.live.stores.sqlite import SQLiteStore
+from ranktrial.live.stores import open_store
+from ranktrial.live.stores.base import ALL_TRIALS, Nothing, StoreError
 from ranktrial.live.tallies import NO_TRIAL
 from ranktrial.live.trial import Trial
 
@@ -86,7 +86,7 @@ class Health(BaseModel):
 def create_app(
     store_path: str | Path,
     *,
-    keys: KeyFile | str | Path | None = None,
+    keys: Keys | str | Path | None = None,
     limits: Limits | None = None,
     click_actions: Collection[str] = event_batches.CLICK_ACTIONS,
     hosts: Collection[str] | None = None,
@@ -95,8 +95,8 @@ def create_app(
     """The service for one store, which is opened when the application starts and closed when it ends.
 
     Args:
-        store_path: The SQLite file; made if it does not exist.
-        keys: Who may do what; without keys everyone may do everything, so bind to the loopback only.
+        store_path: The SQLite file, or ``postgresql://...``; made if it does not exist.
+        keys: Who may do what, or the file that says so; without keys everyone may do everything, so bind to the loopback only.
         limits: Bounds of all there is.
         click_actions: ``action_name`` of UBI events that are clicks.
         hosts: Names that requests may call this machine by; any by default.
@@ -106,7 +106,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        store = await asyncio.to_thread(SQLiteStore, store_path, queue_size=bounds.rows)
+        store = await asyncio.to_thread(open_store, store_path, queue_size=bounds.rows)
         app.state.store, app.state.trials = store, Trials(store)
         await asyncio.to_thread(warm_up)
         watcher = asyncio.create_task(_refresh_forever(app.state.trials))
@@ -122,7 +122,8 @@ def create_app(
         Middleware(RequestMetricsMiddleware, metrics=metrics),
         Middleware(AccessLogMiddleware, log_all=log_all),
         Middleware(ServerErrorMiddleware),
-        Middleware(LoadSheddingMiddleware, in_flight=bounds.in_flight),
+        Middleware(LoadSheddingMiddleware, in_flight=bounds.in_flight, kept_for_rank=bounds.kept_for_rank),
+        Middleware(BodyTimeoutMiddleware, seconds=bounds.body_timeout),
     ]
     if hosts is not None:
         middleware += [Middleware(TrustedHostMiddleware, hosts=hosts), Middleware(SameOriginMiddleware)]
@@ -139,7 +140,7 @@ def create_app(
             Refusal: problems.on_refusal,
             RequestValidationError: problems.on_invalid,
             HTTPException: problems.on_http_error,
-            **dict.fromkeys((Overloaded, StoreError, sqlite3.Error, TimeoutError), problems.on_store_error),
+            **dict.fromkeys((StoreError, TimeoutError), problems.on_store_error),
         },
     )
     app.state.keys = KeyFile(keys) if isinstance(keys, str | Path) else keys
@@ -176,6 +177,7 @@ def _add_routes(app: FastAPI) -> None:
         responses: dict[int | str, dict[str, Any]] | None = None,
         extra: dict[str, Any] | None = None,
         kind: type[APIRoute] = APIRoute,
+        of_all_trials: bool = False,
     ) -> None:
         known = documented(401, 403, 404, 405, 422, 429, 500, 503, *errors)
         app.router.add_api_route(
@@ -184,12 +186,12 @@ def _add_routes(app: FastAPI) -> None:
             methods=[method],
             route_class_override=kind,
             response_model=None,
-            dependencies=[Depends(Needs(scope))],
+            dependencies=[Depends(Needs(scope, of_all_trials=of_all_trials))],
             responses={200: {"model": model}, **known, **(responses or {})},
             openapi_extra={"security": [{"key": []}], **(extra or {})},
         )
 
-    takes_json = (400, 413, 415)
+    takes_json = (400, 408, 413, 415)
     # These two first: routes are tried in their order.
     example = {"query": "red shoes", "a": ["sku-1", "sku-2", "sku-3"], "b": ["sku-3", "sku-1"], "unit": "user-17"}
     add(
@@ -218,7 +220,10 @@ def _add_routes(app: FastAPI) -> None:
         )  # fmt: skip
     unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names"}}
     add("GET", "/v1/trials/{name}/report", report, "read", Report, responses=unchanged)
-    add("GET", "/metrics", show_metrics, "read", Health, responses={200: {"content": {"text/plain": {}}}})
+    add(
+        "GET", "/metrics", show_metrics, "read", Health, responses={200: {"content": {"text/plain": {}}}},
+        of_all_trials=True,
+    )  # fmt: skip
     for path, endpoint in (("/healthz", healthz), ("/readyz", readyz)):
         app.add_api_route(
             path, endpoint, methods=["GET"], response_model=None,
@@ -238,8 +243,9 @@ async def _trial(request: Request, name: str) -> Trial:
 
 
 async def list_trials(request: Request) -> Response:
-    """All trials, each in the latest version of its configuration."""
-    return _json(await asyncio.to_thread(request.app.state.trials.all))
+    """All trials that the key is for, each in the latest version of its configuration."""
+    every: TrialList = await asyncio.to_thread(request.app.state.trials.all)
+    return _json(TrialList(trials=[one for one in every.trials if may_use(request, one.name)]))
 
 
 async def get_trial(request: Request, name: Name) -> Response:
@@ -292,7 +298,7 @@ async def take_events(request: Request) -> Response:
     """
     state = request.app.state
     raw = await read_body(request, state.limits.body)
-    batch = await _taken(raw, state)
+    batch = await _taken(raw, state, lambda trial: may_use(request, trial.name))
     if batch.strangers:
         state.store.tally(ALL_TRIALS, NO_TRIAL, batch.strangers)
     for stored in batch.stored:
@@ -301,9 +307,9 @@ async def take_events(request: Request) -> Response:
     return _json(batch.to_dict())
 
 
-async def _taken(raw: bytes, state: State) -> event_batches.Batch:
+async def _taken(raw: bytes, state: State, may: Callable[[Trial], bool]) -> event_batches.Batch:
     """On the event loop if that takes microseconds, in a thread otherwise."""
-    trials, limits = state.trials, (state.limits.batch, state.click_actions)
+    trials, limits = state.trials, (may, state.limits.batch, state.click_actions)
     if len(raw) <= SMALL_BATCH:
         with contextlib.suppress(NotAtHand):
             return event_batches.take(raw, trials.at_hand, *limits)

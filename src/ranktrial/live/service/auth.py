@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from ranktrial.live.api_keys import KeyFile, Scope
+from ranktrial.live.api_keys import ApiKey, Keys, Scope
 from ranktrial.live.service.problems import Refusal
 
 
 class Needs:
-    """FastAPI dependency: the request must carry a key with this scope, if the application has keys at all."""
+    """FastAPI dependency: the request must carry a key with this scope, if the application has keys at all.
 
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
+    Args:
+        scope: What the request is about to do.
+        of_all_trials: Whether that concerns all trials at once: then a key for some of them is not enough.
+    """
+
+    def __init__(self, scope: Scope, *, of_all_trials: bool = False) -> None:
+        self.scope, self._of_all_trials = scope, of_all_trials
 
     async def __call__(self, request: Request) -> None:
-        keys: KeyFile | None = request.app.state.keys
+        keys: Keys | None = request.app.state.keys
+        noted = request.scope.setdefault("state", {})
+        noted["audited"] = self.scope == "admin"
         if keys is None:
             return
         scheme, _, presented = request.headers.get("authorization", "").partition(" ")
@@ -26,5 +33,15 @@ class Needs:
                 "there is no key that is known: send 'Authorization: Bearer KEY'",
                 headers={"WWW-Authenticate": "Bearer"},
             )
+        noted["key"] = key
         if self.scope not in key.scopes:
             raise Refusal(403, f"key {key.id} may {', '.join(key.scopes)}; this needs {self.scope}")
+        name = request.path_params.get("name")
+        if key.trials and (self._of_all_trials or (name is not None and not key.may_use(name))):
+            raise Refusal(403, f"key {key.id} is for {', '.join(key.trials)} only; this is {name or 'of all trials'}")
+
+
+def may_use(request: Request, trial: str) -> bool:
+    """Whether the key of a request, which has been asked for, is one for this trial."""
+    key: ApiKey | None = request.scope["state"].get("key")
+    return key is None or key.may_use(trial)

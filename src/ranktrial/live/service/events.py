@@ -151,9 +151,13 @@ class Batch:
 
 
 def take(
-    raw: bytes, trial_of: Callable[[int | None], Trial | None], limit: int, actions: Collection[str] = CLICK_ACTIONS
+    raw: bytes,
+    trial_of: Callable[[int | None], Trial | None],
+    may: Callable[[Trial], bool],
+    limit: int,
+    actions: Collection[str] = CLICK_ACTIONS,
 ) -> Batch:
-    """Give every event of a batch to the trial of its impression's version.
+    """Give every event of a batch to the trial of its impression's version, if whoever sends them may.
 
     Raises Overloaded when the store cannot take them all; what ``trial_of`` raises is raised before any is given away.
     """
@@ -169,6 +173,10 @@ def take(
     stored, misplaced = set(), 0
     for trial, places in of_trial.items():
         assert trial is not None
+        if not may(trial):
+            for at in places:
+                results[at] = results[at]._replace(detail=f"the key is not one for trial {trial.name!r}")
+            continue
         clicks = [(at, event) for at in places if isinstance(event := read[at], ReadClick)]
         for at in places:
             if isinstance(page := read[at], ReadSeen):

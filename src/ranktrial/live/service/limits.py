@@ -19,7 +19,9 @@ class Limits:
     Attributes:
         body: Bytes of a request's body.
         batch: Events in one request.
+        body_timeout: Seconds in which a body must arrive; beyond it the answer is 408.
         in_flight: Requests that are worked on at once; beyond it the answer is 429.
+        kept_for_rank: Of these, how many are kept for ``rank``: others cannot take its place.
         rows: Rows that may wait to be written; beyond it events get 429, and ``rank`` shows A's list.
         timeout: Seconds that ``rank`` waits for the disk before it shows A's list.
         write_timeout: Seconds that events wait for the disk before the answer is 503.
@@ -27,15 +29,17 @@ class Limits:
 
     body: int = 2**20
     batch: int = 1_000
+    body_timeout: float = 5.0
     in_flight: int = 256
+    kept_for_rank: int = 64
     rows: int = 10_000
     timeout: float = 0.25
     write_timeout: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("body", "batch", "in_flight", "rows"):
+        for name in ("body", "batch", "in_flight", "kept_for_rank", "rows"):
             checks.whole(name, getattr(self, name), 0, sys.maxsize)
-        for name in ("timeout", "write_timeout"):
+        for name in ("body_timeout", "timeout", "write_timeout"):
             checks.between(name, getattr(self, name), 0, threading.TIMEOUT_MAX)
 
 

@@ -22,6 +22,7 @@ KINDS = {
     403: "not-allowed",
     404: "not-found",
     405: "wrong-method",
+    408: "too-slow",
     409: "stopped",
     413: "too-large",
     415: "not-json",

@@ -26,12 +26,22 @@ ALL_TRIALS = 0  # instead of a version: what cannot be told apart
 REFUSED = "clicks beyond what an impression may have"  # a tally
 
 
-class Overloaded(RuntimeError):  # noqa: N818 (reads as what it says)
+class StoreError(RuntimeError):
+    """The store cannot be used; the message says why, ``reason`` in a few words that are the same for errors of one kind."""
+
+    reason = "the store cannot be used"
+
+
+class StoreUnavailable(StoreError):  # noqa: N818 (reads as what it says)
+    """The store takes and gives nothing now: locked, unreachable, full, damaged. It may be well again a moment later."""
+
+    reason = "the store is not available"
+
+
+class Overloaded(StoreError):  # noqa: N818 (reads as what it says)
     """More waits to be written than the store can take; try again later."""
 
-
-class StoreError(RuntimeError):
-    """The store cannot be used; the message says why."""
+    reason = "the store is overloaded"
 
 
 # --- rows that are put in ---------------------------------------------------------------------------------------------------
@@ -57,6 +67,7 @@ class Click(NamedTuple):
     """A click on a document of the impression with this key; ``late`` if it came after the click window.
 
     With a ``limit`` it is kept only while its impression has fewer clicks than that, and else tallied as ``REFUSED``.
+    ``second`` is when its impression was shown, as the impression's id says: the same for all clicks on it.
     """
 
     key: bytes
@@ -64,6 +75,7 @@ class Click(NamedTuple):
     document: str
     late: bool
     limit: int | None = None
+    second: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,12 +305,15 @@ class Stored:
 
 
 class Store(Protocol):
-    """The log of several trials, and what little else they keep."""
+    """The log of several trials, and what little else they keep.
+
+    What reads raises StoreUnavailable where the store does not answer, whatever its driver calls that.
+    """
 
     # --- the log ---
 
     def put(self, row: Row) -> Stored:
-        """Queue a row; the future is done when it is on the disk. Raises Overloaded.
+        """Queue a row; the future is done when it is on the disk, or fails with StoreUnavailable. Raises Overloaded.
 
         Cancelling the future before the row's turn takes it back.
         """
@@ -396,8 +411,12 @@ class Store(Protocol):
         """Position bias of a version, the latest last."""
         ...
 
-    def add_bias(self, version: int, impressions: int, beliefs: Beliefs) -> None:
-        """Add position bias, to the last bit, unless the same theta is known from the same number of impressions."""
+    def add_bias(self, version: int, impressions: int, beliefs: Beliefs, follows: int) -> None:
+        """Add position bias, to the last bit, unless the same theta is known from the same number of impressions.
+
+        ``follows`` is the id of the one before it, 0 for the first: where another has followed that one meanwhile, from
+        another instance, nothing is added, so that all instances have the same.
+        """
         ...
 
     def close(self) -> None:

@@ -11,44 +11,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import queue
 import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ranktrial import checks
 from ranktrial.live.designs import Design
-from ranktrial.live.stores.base import (
-    REFUSED,
-    Bias,
-    Click,
-    ClickRow,
-    Clicks,
-    ConfigVersion,
-    DesignRow,
-    HistoryRow,
-    Impression,
-    ImpressionCount,
-    ImpressionRow,
-    Nothing,
-    Overloaded,
-    Row,
-    Stored,
-    StoreError,
-    TrialRow,
-    Void,
-    VoidRow,
-)
-from ranktrial.methods import Beliefs
+from ranktrial.live.stores.base import REFUSED, Click, Clicks, Impression, StoreError, StoreUnavailable, Void
+from ranktrial.live.stores.migrations import migrate
+from ranktrial.live.stores.sql import DESIGNS_KNOWN, DUPLICATE, SQLStore
+from ranktrial.live.stores.writer import Item, Tallies
 
-R = TypeVar("R", ImpressionRow, ClickRow, VoidRow)
 MIGRATIONS = (
     """
     CREATE TABLE trials (name TEXT PRIMARY KEY, secret BLOB NOT NULL, stopped INTEGER) WITHOUT ROWID;
@@ -83,7 +60,17 @@ MIGRATIONS = (
         id INTEGER PRIMARY KEY, trial TEXT NOT NULL, time INTEGER NOT NULL, what TEXT NOT NULL, unit INTEGER NOT NULL,
         reason TEXT NOT NULL
     )""",
-    "ALTER TABLE biases ADD COLUMN more TEXT NOT NULL DEFAULT '{}'",
+    """
+    ALTER TABLE biases ADD COLUMN follows INTEGER NOT NULL DEFAULT 0;
+    UPDATE biases SET follows = coalesce(
+        (SELECT max(b.id) FROM biases b WHERE b.version = biases.version AND b.id < biases.id), 0
+    );
+    CREATE UNIQUE INDEX biases_in_a_row ON biases (version, follows);
+    """,
+    """
+    ALTER TABLE biases ADD COLUMN more TEXT NOT NULL DEFAULT '{}';
+    CREATE TABLE known (bias INTEGER PRIMARY KEY, effects BLOB NOT NULL);
+    """,
 )
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
@@ -94,20 +81,11 @@ INSERT_VOID = "INSERT OR IGNORE INTO voids VALUES (NULL, ?, ?, ?)"
 OF_ANOTHER_TIME = "SELECT 1 FROM impressions WHERE key = ? AND time <> ?"
 ADD_TALLY = """INSERT INTO tallies VALUES (?, ?, ?)
                ON CONFLICT (version, name) DO UPDATE SET count = count + excluded.count"""
-DUPLICATE = "duplicate clicks"  # a tally
 LONGEST_TIMEOUT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
 TOGETHER = 50  # rows in one statement
-DESIGNS_KNOWN = 50_000  # whose row numbers are kept in memory
-DESIGN_COLUMNS = ", ".join(f"d.{name}" for name in DesignRow._fields)
 
 
-@dataclass(slots=True)
-class _Item:
-    row: Row
-    done: Stored = field(default_factory=Stored)
-
-
-class SQLiteStore:
+class SQLiteStore(SQLStore):
     """A store in one SQLite file. Its methods are described in ``Store``.
 
     Args:
@@ -115,29 +93,32 @@ class SQLiteStore:
         queue_size: Rows that may wait to be written.
         read_timeout: Seconds that reading may wait for a lock before it is an error.
         write_timeout: Seconds that a commit may wait for other processes.
+        upgrade: Bring an older schema up to date.
     """
 
     def __init__(
-        self, path: str | Path, *, queue_size: int = 10_000, read_timeout: float = 0.05, write_timeout: float = 5.0
+        self,
+        path: str | Path,
+        *,
+        queue_size: int = 10_000,
+        read_timeout: float = 0.05,
+        write_timeout: float = 5.0,
+        upgrade: bool = True,
     ) -> None:
         self.path = Path(path)
         self._read_timeout = checks.between("read_timeout", read_timeout, 0, LONGEST_TIMEOUT)
         self._write_timeout = checks.between("write_timeout", write_timeout, 0, LONGEST_TIMEOUT)
-        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
-        self._queue_size, self._waiting = queue_size, 0
         self._idle: list[sqlite3.Connection] = []  # connections for reading
         self._lock = threading.Lock()
-        self._tally: Counter[tuple[int, str]] = Counter()
-        self._design_ids: dict[bytes, int] = {}  # of the writing thread
-        self._closed = False
+        self._writing: sqlite3.Connection | None = None  # of the writing thread
+        self._design_ids: dict[bytes, int] = {}  # by digest; of the writing thread, too
         try:
             setup = self._connect(write_timeout)
             with contextlib.closing(setup):
-                _migrate(setup, self.path)
+                self.migrated = migrate(str(path), SQLiteSchema(setup).transaction, MIGRATIONS, upgrade=upgrade)
         except sqlite3.Error as problem:
             raise StoreError(f"{self.path} cannot be opened as a store: {problem}") from problem
-        self._thread = threading.Thread(target=self._write_forever, name="ranktrial-writer", daemon=True)
-        self._thread.start()
+        super().__init__(str(path), queue_size)
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=timeout, isolation_level=None, check_same_thread=False)
@@ -149,112 +130,65 @@ class SQLiteStore:
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """A connection for as long as it is needed; there are as many as were needed at once."""
         with self._lock:
-            if self._closed:
-                raise StoreError(f"{self.path} is closed")
+            self._check_open()
             connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = self._connect(self._read_timeout)
-        sound = True
+        sound = False
         try:
-            yield connection
-        except sqlite3.Error:
-            sound = False  # a fresh one next time: whatever was wrong may be over
-            raise
+            with self._own_errors():
+                if connection is None:
+                    connection = self._connect(self._read_timeout)
+                yield connection
+            sound = True
         finally:
             with self._lock:
-                keep = sound and not self._closed
-                if keep:
+                # Where something was wrong a fresh one next time: it may be over.
+                keep = sound and connection is not None and not self._writer.closed
+                if keep and connection is not None:
                     self._idle.append(connection)
-            if not keep:
+            if not keep and connection is not None:
                 connection.close()
 
-    def _select(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    @contextlib.contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """What SQLite raises, as an error of the store."""
+        try:
+            yield
+        except sqlite3.Error as problem:
+            raise StoreUnavailable(f"{self.place}: {problem}") from problem
+
+    def _select(self, statement: str, values: Sequence[Any] = (), timeout: float = 0) -> list[tuple[Any, ...]]:
         with self._reading() as connection:
             return connection.execute(statement, values).fetchall()
 
+    def _execute(self, statement: str, values: Sequence[Any]) -> None:
+        with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
+            connection.execute(statement, values)
+
+    def _let_go(self) -> None:
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def put(self, row: Row) -> Stored:
-        size, item = _size(row), _Item(row)
-        with self._lock:
-            if self._closed:
-                raise StoreError(f"{self.path} is closed")
-            # Taking something back must always be possible.
-            if self._waiting and self._waiting + size > self._queue_size and not isinstance(row, Void):
-                raise Overloaded(f"{self._waiting} rows wait to be written to {self.path}")
-            self._waiting += size
-            self._queue.put(item)
-        return item.done
-
-    @property
-    def waiting(self) -> int:
-        """Rows that wait to be written."""
-        return self._waiting
-
-    def tally(self, version: int, name: str, count: int = 1, *, soon: bool = True) -> None:
-        with self._lock:
-            self._tally[version, name] += count
-        if not soon:
-            return
-        with contextlib.suppress(Overloaded, StoreError):
-            if self._queue.empty():  # otherwise the next commit takes it along
-                self.put(Nothing())
-
-    def _write_forever(self) -> None:
-        connection: sqlite3.Connection | None = None
-        while True:
-            items = self._next_items()
-            rows = [item for item in items if item is not None and item.done.start()]
-            try:
-                if connection is None:
-                    connection = self._connect(self._write_timeout)
-                self._commit(connection, rows)
-            except Exception as problem:
-                self._fail(rows, problem)
-                if connection is not None:
-                    with contextlib.suppress(sqlite3.Error):
-                        connection.close()
-                connection = None  # a fresh one next time: whatever was wrong may be over
-            if items[-1] is None:
-                if connection is not None:
-                    connection.close()
-                return
-
-    def _next_items(self) -> list[_Item | None]:
-        items = [self._queue.get()]
-        with contextlib.suppress(queue.Empty):
-            while items[-1] is not None:
-                items.append(self._queue.get_nowait())
-        with self._lock:
-            self._waiting -= sum(_size(item.row) for item in items if item is not None)
-        return items
-
-    def _commit(self, connection: sqlite3.Connection, items: list[_Item]) -> None:
-        with self._lock:
-            tallied, self._tally = self._tally, Counter()
+    def _transaction(self, items: list[Item], tallied: Tallies) -> None:
         try:
-            self._transaction(connection, items, tallied)
+            if self._writing is None:
+                self._writing = self._connect(self._write_timeout)
+            self._write(self._writing, items, tallied)
         except Exception as problem:
-            with self._lock:
-                self._tally.update(tallied)
-            if len(items) < 2 or isinstance(problem, sqlite3.OperationalError):
-                raise
-            for item in items:  # one bad row must not take the others with it
-                try:
-                    self._transaction(connection, [item], Counter())
-                except Exception as own:
-                    self._fail([item], own)
+            self._hang_up()  # a fresh one next time: whatever was wrong may be over
+            if isinstance(problem, sqlite3.OperationalError):
+                raise StoreUnavailable(f"{self.place}: {problem}") from problem
+            raise
 
-    def _fail(self, items: Iterable[_Item], problem: Exception) -> None:
-        for item in items:
-            if not isinstance(item.row, Nothing):
-                with self._lock:
-                    self._tally[item.row.version, "failed writes"] += 1
-            item.done.finish(problem)
+    def _hang_up(self) -> None:
+        if self._writing is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._writing.close()
+        self._writing = None
 
-    def _transaction(
-        self, connection: sqlite3.Connection, items: list[_Item], tallied: Counter[tuple[int, str]]
-    ) -> None:
+    def _write(self, connection: sqlite3.Connection, items: list[Item], tallied: Tallies) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
             self._insert_all(connection, items)
@@ -266,10 +200,8 @@ class SQLiteStore:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        for item in items:
-            item.done.finish()
 
-    def _insert_all(self, connection: sqlite3.Connection, items: Sequence[_Item]) -> None:
+    def _insert_all(self, connection: sqlite3.Connection, items: Sequence[Item]) -> None:
         impressions: list[tuple[Any, ...]] = []
         voids: list[tuple[Any, ...]] = []
         taken_back: list[Void] = []
@@ -306,136 +238,6 @@ class SQLiteStore:
             known = self._design_ids[design.digest] = int(found.fetchone()[0])
         return known
 
-    def flush(self, timeout: float | None = None) -> None:
-        self.put(Nothing()).result(timeout)
-
-    def close(self) -> None:
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._queue.put(None)
-        self._thread.join()
-        with self._lock:
-            while self._idle:
-                self._idle.pop().close()
-
-    # --- reading ------------------------------------------------------------------------------------------------------
-
-    def tallies(self, version: int) -> Counter[str]:
-        stored = self._select("SELECT name, count FROM tallies WHERE version = ?", (version,))
-        with self._lock:
-            waiting = {name: count for (of, name), count in self._tally.items() if of == version}
-        return Counter(dict(stored)) + Counter(waiting)
-
-    def impression(self, key: bytes) -> Impression | None:
-        found = self._select(
-            f"""SELECT i.version, i.place, i.unit, i.time, {DESIGN_COLUMNS}
-                FROM impressions i JOIN designs d ON d.id = i.design WHERE i.key = ?""",
-            (key,),
-        )
-        if not found:
-            return None
-        version, place, unit, time, *design = found[0]
-        return Impression(key, version, DesignRow(*design).design(), place, unit, time)
-
-    def void(self, key: bytes) -> str | None:
-        found = self._select("SELECT reason FROM voids WHERE key = ?", (key,))
-        return str(found[0][0]) if found else None
-
-    def impressions(self, version: int, after: int) -> Iterator[ImpressionRow]:
-        return self._after(ImpressionRow, "impressions", version, after)
-
-    def clicks(self, version: int, after: int) -> Iterator[ClickRow]:
-        return self._after(ClickRow, "clicks", version, after)
-
-    def voids(self, version: int, after: int) -> Iterator[VoidRow]:
-        return self._after(VoidRow, "voids", version, after)
-
-    def _after(self, kind: type[R], table: str, version: int, after: int) -> Iterator[R]:
-        columns = ", ".join(kind._fields)
-        statement = f"SELECT {columns} FROM {table} WHERE id > ? AND version = ? ORDER BY id"
-        make = partial(tuple.__new__, kind)  # as ``kind._make``, which calls Python for every row
-        with self._reading() as connection:
-            yield from map(make, connection.execute(statement, (after, version)))
-
-    def designs(self, ids: Sequence[int]) -> Iterator[DesignRow]:
-        for start in range(0, len(ids), 500):
-            some = ids[start : start + 500]
-            marks = ",".join("?" * len(some))
-            rows = self._select(f"SELECT {DESIGN_COLUMNS} FROM designs d WHERE d.id IN ({marks})", some)
-            yield from map(DesignRow._make, rows)
-
-    def count(self, version: int, after: int) -> ImpressionCount:
-        statement = "SELECT count(*), coalesce(max(id), ?) FROM impressions WHERE id > ? AND version = ?"
-        return ImpressionCount(*self._select(statement, (after, after, version))[0])
-
-    # --- what is rare ---------------------------------------------------------------------------------------------------
-
-    def trial(self, name: str | None) -> TrialRow:
-        found = self._select("SELECT name, secret, stopped FROM trials ORDER BY name")
-        names = [row[0] for row in found]
-        if name is None and len(found) != 1:
-            raise StoreError(
-                f"{self.path} holds {len(found)} trials ({', '.join(names) or 'none'}): say which by its name"
-            )
-        if name is not None and name not in names:
-            raise StoreError(f"{self.path} holds no trial {name!r}; it holds {', '.join(names) or 'none'}")
-        name, secret, stopped = found[0] if name is None else found[names.index(name)]
-        return TrialRow(name, secret, stopped is not None)
-
-    def trial_names(self) -> list[str]:
-        return [row[0] for row in self._select("SELECT name FROM trials ORDER BY name")]
-
-    def trial_of_version(self, version: int) -> str | None:
-        found = self._select("SELECT trial FROM versions WHERE id = ?", (version,))
-        return str(found[0][0]) if found else None
-
-    def _rarely(self, statement: str, values: tuple[Any, ...]) -> None:
-        connection = self._connect(self._write_timeout)
-        with contextlib.closing(connection):
-            connection.execute(statement, values)
-
-    def add_trial(self, name: str, secret: bytes) -> None:
-        self._rarely("INSERT OR IGNORE INTO trials VALUES (?, ?, NULL)", (name, secret))
-
-    def stop(self, name: str) -> None:
-        self._rarely("UPDATE trials SET stopped = 1 WHERE name = ?", (name,))
-
-    def history(self, trial: str) -> list[HistoryRow]:
-        rows = self._select("SELECT id, time, what, unit, reason FROM history WHERE trial = ? ORDER BY id", (trial,))
-        return list(map(HistoryRow._make, rows))
-
-    def add_history(self, trial: str, time: int, what: str, unit: int, reason: str) -> None:
-        self._rarely("INSERT INTO history VALUES (NULL, ?, ?, ?, ?, ?)", (trial, time, what, unit, reason))
-
-    def versions(self, trial: str) -> list[ConfigVersion]:
-        rows = self._select("SELECT id, number, config FROM versions WHERE trial = ? ORDER BY number", (trial,))
-        return [ConfigVersion(*row) for row in rows]
-
-    def add_version(self, trial: str, number: int, config: str) -> None:
-        self._rarely("INSERT OR IGNORE INTO versions VALUES (NULL, ?, ?, ?)", (trial, number, config))
-
-    def biases(self, version: int) -> list[Bias]:
-        rows = self._select(
-            "SELECT id, impressions, theta, fitted, note, relevance, more FROM biases WHERE version = ? ORDER BY id",
-            (version,),
-        )
-        return [
-            Bias(id, at, tuple(map(float.fromhex, theta.split())), bool(fitted), *rest)
-            for id, at, theta, fitted, *rest in rows
-        ]
-
-    def add_bias(self, version: int, impressions: int, beliefs: Beliefs) -> None:
-        text = " ".join(value.hex() for value in beliefs.theta.tolist())
-        self._rarely(
-            "INSERT OR IGNORE INTO biases VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)",
-            (version, impressions, text, beliefs.fitted, beliefs.note, beliefs.relevance, json.dumps(beliefs.more)),
-        )
-
-
-def _size(row: Row) -> int:
-    return len(row.clicks) if isinstance(row, Clicks) else 1
-
 
 def _same(connection: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
     """Whether this impression is the one that is stored; if not, another process drew another one: users saw either."""
@@ -465,7 +267,7 @@ def _insert_clicks(connection: sqlite3.Connection, clicks: Iterable[Click]) -> N
     """Insert clicks and tally what is not new, or too much."""
     rows: dict[int, list[tuple[Any, ...]]] = {}
     tallied: Counter[tuple[int, str]] = Counter()
-    for key, version, document, late, limit in clicks:
+    for key, version, document, late, limit, _ in clicks:
         row = version, key, document, late
         if limit is None:
             rows.setdefault(version, []).append(row)
@@ -479,28 +281,29 @@ def _insert_clicks(connection: sqlite3.Connection, clicks: Iterable[Click]) -> N
             connection.execute(ADD_TALLY, (version, name, count))
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Bring the schema up to date, one transaction a step; several processes may try at once."""
-    while _migrate_once(connection, path, migrations):
-        pass
+class SQLiteSchema:
+    """The schema of a SQLite file: its version is the pragma ``user_version``."""
 
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
 
-def _migrate_once(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> bool:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > len(migrations):
-            raise StoreError(
-                f"{path} has schema {version}, this ranktrial knows up to {len(migrations)}: use a newer ranktrial"
-            )
-        if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise StoreError(f"{path} is a SQLite file of something else")
-        if version < len(migrations):
-            for statement in migrations[version].split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {version + 1}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    return bool(version < len(migrations))
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[SQLiteSchema]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def version(self) -> int:
+        return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+
+    def is_empty(self) -> bool:
+        return not self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+    def apply(self, step: str, version: int) -> None:
+        for statement in step.split(";"):
+            self._connection.execute(statement)
+        self._connection.execute(f"PRAGMA user_version = {version}")

@@ -1,4 +1,4 @@
-"""Access log: one line for every request, or only for those that ended in a fault."""
+"""Access log: one line for every request, or only for those that end in a fault or change a trial."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ log = logging.getLogger("ranktrial.service")
 
 
 class AccessLogMiddleware:
-    """Logs method, path, status and time of requests.
+    """Logs method, path, status and time of requests, and the id of the API key that they came with.
 
     Args:
-        log_all: Every request, not only those with a status of 500 and above.
+        log_all: Every request, not only what needs the scope ``admin`` and those with a status of 500 and above.
     """
 
     def __init__(self, app: ASGIApp, log_all: bool) -> None:
@@ -29,8 +29,11 @@ class AccessLogMiddleware:
         try:
             return await self._app(scope, receive, noted)
         finally:
-            if self._log_all or noted.status >= 500:
+            state = scope.get("state", {})
+            if self._log_all or noted.status >= 500 or state.get("audited"):
                 level = logging.ERROR if noted.status >= 500 else logging.INFO
                 milliseconds = round((time.perf_counter() - start) * 1e3, 3)
                 fields = {"method": scope["method"], "path": scope["path"], "status": noted.status}
+                if key := state.get("key"):
+                    fields["key"] = key.id
                 log.log(level, "answered", extra={**fields, "milliseconds": milliseconds})

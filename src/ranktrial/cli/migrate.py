@@ -1,0 +1,31 @@
+"""The command `ranktrial migrate`: bring the schema of a store up to date."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from ranktrial.cli.console import out, plain_errors
+from ranktrial.live.stores import name_of, open_store
+
+
+def migrate_command(
+    store: Annotated[str, typer.Argument(help="The store, a SQLite file or postgresql://USER@HOST/DATABASE.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Bring the schema of a store up to date, step by step; one that a newer ranktrial wrote is refused and left alone.
+
+    A SQLite file is brought up to date by whoever opens it. In PostgreSQL others may be using the store: stop the instances
+    of the older version, run this, start those of the newer one.
+    """
+    with plain_errors():
+        made = open_store(store, must_exist=True, upgrade=True)
+        made.close()
+    before, after = made.migrated
+    if as_json:
+        print(json.dumps({"store": name_of(store), "before": before, "after": after}))
+    else:
+        text = f"has schema {after} already" if before == after else f"had schema {before}, has schema {after} now"
+        out.print(f"{name_of(store)} {text}", markup=False, highlight=False, soft_wrap=True)

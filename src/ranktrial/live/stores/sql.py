@@ -1,0 +1,225 @@
+"""What stores in SQL databases have in common: the queue of writes, and all that both databases say in the same words."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from ranktrial.live.stores.base import (
+    Bias,
+    ClickRow,
+    ConfigVersion,
+    DesignRow,
+    HistoryRow,
+    Impression,
+    ImpressionCount,
+    ImpressionRow,
+    Nothing,
+    Row,
+    Stored,
+    StoreError,
+    TrialRow,
+    VoidRow,
+)
+from ranktrial.live.stores.migrations import Migrated
+from ranktrial.live.stores.writer import Item, Tallies, Writer
+from ranktrial.methods import Beliefs
+
+R = TypeVar("R", ImpressionRow, ClickRow, VoidRow)
+DUPLICATE = "duplicate clicks"  # a tally
+DESIGN_COLUMNS = ", ".join(f"d.{name}" for name in DesignRow._fields)
+DESIGNS_KNOWN = 50_000  # whose row numbers are kept in memory
+BLOCK = 10_000  # rows that are read at once: nobody waits for a reader, and memory does not grow with the log
+READING, COUNTING = 30.0, 600.0  # seconds that may take, unless a visitor waits
+LAST = 2**63 - 1  # beyond every row
+
+
+class SQLStore(ABC):
+    """The part of a ``Store`` that is the same in SQLite and in PostgreSQL. A parameter of a statement is ``?`` in both.
+
+    Args:
+        place: Where it is, for messages.
+        queue_size: Rows that may wait to be written.
+
+    Attributes:
+        place: Where it is, without a password.
+        migrated: The version that its schema had before it was opened, and the one that it has.
+    """
+
+    migrated: Migrated
+    _read_timeout: float
+    _WHERE_KEY = (
+        "impressions i JOIN designs d ON d.id = i.design WHERE i.key"  # the impression of a key, with its design
+    )
+
+    def __init__(self, place: str, queue_size: int) -> None:
+        self.place = place
+        self._writer = Writer(place, self._transaction, self._hang_up, queue_size)
+
+    @abstractmethod
+    def _transaction(self, items: list[Item], tallied: Tallies) -> None:
+        """Write rows and tallies in one transaction; on the writing thread. Raises StoreUnavailable."""
+
+    @abstractmethod
+    def _hang_up(self) -> None:
+        """Let go of what the writing thread has opened, on that thread."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Close the connections for reading."""
+
+    @abstractmethod
+    def _select(self, statement: str, values: Sequence[Any] = (), timeout: float = READING) -> list[tuple[Any, ...]]:
+        """The rows that a statement finds, where finding them takes no longer than that. Raises StoreUnavailable."""
+
+    @abstractmethod
+    def _execute(self, statement: str, values: Sequence[Any]) -> None:
+        """Change something rare; on the disk when this returns. Raises StoreUnavailable."""
+
+    def _last_row(self) -> int:
+        """The id up to which no row can appear any more that is not there now."""
+        return LAST
+
+    def _check_open(self) -> None:
+        if self._writer.closed:
+            raise StoreError(f"{self.place} is closed")
+
+    # --- the log ------------------------------------------------------------------------------------------------------
+
+    def put(self, row: Row) -> Stored:
+        return self._writer.put(row)
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait to be written."""
+        return self._writer.waiting
+
+    def flush(self, timeout: float | None = None) -> None:
+        self.put(Nothing()).result(timeout)
+
+    def tally(self, version: int, name: str, count: int = 1, *, soon: bool = True) -> None:
+        self._writer.tally(version, name, count, soon)
+
+    def tallies(self, version: int) -> Counter[str]:
+        found = self._select(
+            "SELECT name, CAST(sum(count) AS BIGINT) FROM tallies WHERE version = ? GROUP BY name", (version,)
+        )
+        return Counter(dict(found)) + self._writer.tallied(version)
+
+    def impression(self, key: bytes) -> Impression | None:
+        found = self._select(
+            f"SELECT i.version, i.place, i.unit, i.time, {DESIGN_COLUMNS} FROM {self._WHERE_KEY} = ?",
+            (key,),
+            self._read_timeout,
+        )
+        if not found:
+            return None
+        version, place, unit, time, *design = found[0]
+        return Impression(key, version, DesignRow(*design).design(), place, unit, time)
+
+    def void(self, key: bytes) -> str | None:
+        found = self._select("SELECT reason FROM voids WHERE key = ?", (key,), self._read_timeout)
+        return str(found[0][0]) if found else None
+
+    def impressions(self, version: int, after: int) -> Iterator[ImpressionRow]:
+        return self._after(ImpressionRow, "impressions", version, after)
+
+    def clicks(self, version: int, after: int) -> Iterator[ClickRow]:
+        return self._after(ClickRow, "clicks", version, after)
+
+    def voids(self, version: int, after: int) -> Iterator[VoidRow]:
+        return self._after(VoidRow, "voids", version, after)
+
+    def _after(self, kind: type[R], table: str, version: int, after: int) -> Iterator[R]:
+        columns, last = ", ".join(kind._fields), self._last_row()
+        statement = f"SELECT {columns} FROM {table} WHERE id > ? AND id <= ? AND version = ? ORDER BY id LIMIT {BLOCK}"
+        make = partial(tuple.__new__, kind)  # as ``kind._make``, which calls Python for every row
+        while rows := self._select(statement, (after, last, version)):
+            after = rows[-1][0]
+            yield from map(make, rows)
+            if len(rows) < BLOCK:
+                return
+
+    def designs(self, ids: Sequence[int]) -> Iterator[DesignRow]:
+        for start in range(0, len(ids), 500):
+            some = ids[start : start + 500]
+            marks = ",".join("?" * len(some))
+            rows = self._select(f"SELECT {DESIGN_COLUMNS} FROM designs d WHERE d.id IN ({marks})", some)
+            yield from map(DesignRow._make, rows)
+
+    def count(self, version: int, after: int) -> ImpressionCount:
+        statement = "SELECT count(*), max(id) FROM impressions WHERE id > ? AND id <= ? AND version = ?"
+        number, last = self._select(statement, (after, self._last_row(), version), COUNTING)[0]
+        return ImpressionCount(number, after if last is None else last)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._let_go()
+
+    # --- what is rare ---------------------------------------------------------------------------------------------------
+
+    def trial(self, name: str | None) -> TrialRow:
+        found = self._select("SELECT name, secret, stopped FROM trials ORDER BY name")
+        names = [row[0] for row in found]
+        if name is None and len(found) != 1:
+            raise StoreError(
+                f"{self.place} holds {len(found)} trials ({', '.join(names) or 'none'}): say which by its name"
+            )
+        if name is not None and name not in names:
+            raise StoreError(f"{self.place} holds no trial {name!r}; it holds {', '.join(names) or 'none'}")
+        name, secret, stopped = found[0] if name is None else found[names.index(name)]
+        return TrialRow(name, secret, stopped is not None)
+
+    def trial_names(self) -> list[str]:
+        return [row[0] for row in self._select("SELECT name FROM trials ORDER BY name")]
+
+    def trial_of_version(self, version: int) -> str | None:
+        found = self._select("SELECT trial FROM versions WHERE id = ?", (version,))
+        return str(found[0][0]) if found else None
+
+    def add_trial(self, name: str, secret: bytes) -> None:
+        self._execute("INSERT INTO trials (name, secret) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, secret))
+
+    def stop(self, name: str) -> None:
+        self._execute("UPDATE trials SET stopped = 1 WHERE name = ?", (name,))
+
+    def history(self, trial: str) -> list[HistoryRow]:
+        rows = self._select("SELECT id, time, what, unit, reason FROM history WHERE trial = ? ORDER BY id", (trial,))
+        return list(map(HistoryRow._make, rows))
+
+    def add_history(self, trial: str, time: int, what: str, unit: int, reason: str) -> None:
+        statement = "INSERT INTO history (trial, time, what, unit, reason) VALUES (?, ?, ?, ?, ?)"
+        self._execute(statement, (trial, time, what, unit, reason))
+
+    def versions(self, trial: str) -> list[ConfigVersion]:
+        rows = self._select("SELECT id, number, config FROM versions WHERE trial = ? ORDER BY number", (trial,))
+        return [ConfigVersion(*row) for row in rows]
+
+    def add_version(self, trial: str, number: int, config: str) -> None:
+        statement = "INSERT INTO versions (trial, number, config) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        self._execute(statement, (trial, number, config))
+
+    def biases(self, version: int) -> list[Bias]:
+        rows = self._select(
+            "SELECT id, impressions, theta, fitted, note, relevance, more FROM biases WHERE version = ? ORDER BY id",
+            (version,),
+        )
+        return [
+            Bias(id, at, tuple(map(float.fromhex, theta.split())), bool(fitted), *rest)
+            for id, at, theta, fitted, *rest in rows
+        ]
+
+    def add_bias(self, version: int, impressions: int, beliefs: Beliefs, follows: int) -> None:
+        text = " ".join(value.hex() for value in beliefs.theta.tolist())
+        same = version, impressions, text
+        self._execute(
+            """INSERT INTO biases (version, impressions, theta, follows, fitted, note, relevance, more)
+               SELECT ?, ?, ?, ?, ?, ?, ?, ?
+               WHERE NOT EXISTS (SELECT 1 FROM biases WHERE version = ? AND impressions = ? AND theta = ?)
+               ON CONFLICT DO NOTHING""",
+            (*same, follows, int(beliefs.fitted), beliefs.note, beliefs.relevance, json.dumps(beliefs.more), *same),
+        )

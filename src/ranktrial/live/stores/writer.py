@@ -1,0 +1,136 @@
+"""Group commit: one thread of a process writes to its store, and what arrives meanwhile goes into the next commit."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ranktrial.live.stores.base import Clicks, Nothing, Overloaded, Row, Stored, StoreError, StoreUnavailable, Void
+
+Tallies = Counter[tuple[int, str]]  # by version and name
+
+
+@dataclass(slots=True)
+class Item:
+    """A row in the queue, and its future."""
+
+    row: Row
+    done: Stored = field(default_factory=Stored)
+
+
+class Writer:
+    """The queue of rows and tallies, and the thread that writes them. ``Store`` describes what the methods do.
+
+    Args:
+        place: Where the store is, for messages.
+        transaction: Writes rows and tallies in one transaction, on the writing thread. It raises StoreUnavailable where the
+            store is the matter; whatever else it raises is taken for the fault of a row, and each is tried alone.
+        hang_up: Called on the writing thread at the end.
+        queue_size: Rows that may wait.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        transaction: Callable[[list[Item], Tallies], None],
+        hang_up: Callable[[], None],
+        queue_size: int,
+    ) -> None:
+        self._place, self._transaction, self._hang_up = place, transaction, hang_up
+        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._queue_size, self.waiting = queue_size, 0
+        self._lock = threading.Lock()
+        self._tally: Tallies = Counter()
+        self.closed = False
+        self._thread = threading.Thread(target=self._write_forever, name="ranktrial-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, row: Row) -> Stored:
+        size, item = _size(row), Item(row)
+        with self._lock:
+            if self.closed:
+                raise StoreError(f"{self._place} is closed")
+            # Taking something back must always be possible.
+            if self.waiting and self.waiting + size > self._queue_size and not isinstance(row, Void):
+                raise Overloaded(f"{self.waiting} rows wait to be written to {self._place}")
+            self.waiting += size
+            self._queue.put(item)
+        return item.done
+
+    def tally(self, version: int, name: str, count: int, soon: bool) -> None:
+        with self._lock:
+            self._tally[version, name] += count
+        if not soon:
+            return
+        with contextlib.suppress(StoreError):
+            if self._queue.empty():  # otherwise the next commit takes it along
+                self.put(Nothing())
+
+    def tallied(self, version: int) -> Counter[str]:
+        """What was counted for a version and is not written yet."""
+        with self._lock:
+            return Counter({name: count for (of, name), count in self._tally.items() if of == version})
+
+    def close(self) -> None:
+        with self._lock:
+            if not self.closed:
+                self.closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    def _write_forever(self) -> None:
+        last = False
+        while not last:
+            items = self._next_items()
+            last = items[-1] is None
+            rows = [item for item in items if item is not None and item.done.start()]
+            try:
+                self._commit(rows)
+            except Exception as problem:
+                self._fail(rows, problem)
+        self._hang_up()
+
+    def _next_items(self) -> list[Item | None]:
+        items = [self._queue.get()]
+        with contextlib.suppress(queue.Empty):
+            while items[-1] is not None:
+                items.append(self._queue.get_nowait())
+        with self._lock:
+            self.waiting -= sum(_size(item.row) for item in items if item is not None)
+        return items
+
+    def _commit(self, items: list[Item]) -> None:
+        with self._lock:
+            tallied, self._tally = self._tally, Counter()
+        try:
+            self._write(items, tallied)
+        except Exception as problem:
+            with self._lock:
+                self._tally.update(tallied)
+            if len(items) < 2 or isinstance(problem, StoreUnavailable):
+                raise
+            for item in items:  # one bad row must not take the others with it
+                try:
+                    self._write([item], Counter())
+                except Exception as own:
+                    self._fail([item], own)
+
+    def _write(self, items: list[Item], tallied: Tallies) -> None:
+        self._transaction(items, tallied)
+        for item in items:
+            item.done.finish()
+
+    def _fail(self, items: Iterable[Item], problem: Exception) -> None:
+        for item in items:
+            if not isinstance(item.row, Nothing):
+                with self._lock:
+                    self._tally[item.row.version, "failed writes"] += 1
+            item.done.finish(problem)
+
+
+def _size(row: Row) -> int:
+    return len(row.clicks) if isinstance(row, Clicks) else 1

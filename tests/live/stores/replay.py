@@ -1,0 +1,41 @@
+"""A replay: the rows of one store put into another, sorted by what they say instead of when they came."""
+
+from __future__ import annotations
+
+from ranktrial.live.stores.base import Click, Impression, Store, Void
+
+
+def replay(source: Store, target: Store) -> None:
+    """Put all trials of a store into an empty one, of whatever kind; versions get the same ids if they are of one trial."""
+    for name in source.trial_names():
+        trial = source.trial(name)
+        target.add_trial(name, trial.secret)
+        for row in source.history(name):
+            target.add_history(name, *row[1:])
+        for version in source.versions(name):
+            target.add_version(name, version.number, version.config)
+            assert version in target.versions(name)
+            _replay_version(source, target, version.id)
+        if trial.stopped:
+            target.stop(name)
+    target.flush()
+
+
+def _replay_version(source: Store, target: Store, version: int) -> None:
+    before = 0
+    for bias in source.biases(version):
+        target.add_bias(version, bias.impressions, bias.beliefs, before)
+        before = target.biases(version)[-1].id
+    shown = sorted(source.impressions(version, 0), key=lambda row: row.key)
+    designs = {row.id: row.design() for row in source.designs(sorted({row.design for row in shown}))}
+    second = {row.key: row.time // 1_000_000 for row in shown}
+    for voided in sorted(source.voids(version, 0), key=lambda row: row.key, reverse=True):
+        time = next((row.time for row in shown if row.key == voided.key), 0)
+        target.put(Void(voided.key, version, voided.reason, time)).result(60)
+    for clicked in sorted(source.clicks(version, 0), key=lambda row: (row.document, row.key)):
+        at = second.get(clicked.key, 0)
+        target.put(Click(clicked.key, version, clicked.document, bool(clicked.late), None, at))
+    for row in shown:
+        target.put(Impression(row.key, version, designs[row.design], row.place, row.unit, row.time))
+    for name, count in sorted(source.tallies(version).items()):
+        target.tally(version, name, count)
