@@ -1,9 +1,10 @@
 """Verdicts of whole trials: false ones between different rankers of equal CTR, and how soon right ones come where they differ.
 
 Trials run in memory, as a live one would: the method draws, learns on its schedule, and the report is looked at again and
-again; a run counts once any look has named a winner. World "top/tail": on half of the queries A puts the best document first
-and B second, on the other half B has better documents from rank 5 on, relevances scaled so that the difference under the users'
-own behaviour is exactly what is asked for (0 for false verdicts). ``VERDICT_RUNS`` sets how many runs a row has.
+again; a run counts once any look has named a winner, and a verdict remembers every impression, not only the looks. World
+"top/tail": on half of the queries A puts the best document first and B second, on the other half B has better documents from
+rank 5 on, relevances scaled so that the difference under the users' own behaviour is exactly what is asked for (0 for false
+verdicts). ``VERDICT_RUNS`` sets how many runs a row has, ``VERDICT_ROWS`` (a text that rows must hold) which are made.
 """
 
 from __future__ import annotations
@@ -17,20 +18,23 @@ from functools import partial
 import numpy as np
 from scipy import optimize
 
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.inference import Log
 from ranktrial.inference.log_sources import of_pair
 from ranktrial.live.analysis import Analysis, analyse
-from ranktrial.live.reports import settled
+from ranktrial.live.reports import readings_agree, settled, verdict
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.methods import AB, LogOpt, Method
 from ranktrial.rankings import Mixture, Pair, draw_impressions
-from ranktrial.seeds import Seed, children
+from ranktrial.rankings.traffic import draw_clicks
+from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User, cascade, position_based, rank_decay, trust_bias
 
 RUNS = int(os.environ.get("VERDICT_RUNS", "40"))
+ONLY = os.environ.get("VERDICT_ROWS", "")
 LOOKS = (200, 500, 1_000, 2_000, 3_500, 5_000, 7_000, 10_000)
-K = 10
+K, QUERIES, POOL = 10, 60, 20
+HEAVY = 0.05  # share of the searches that one unit makes
 Behaviour = Callable[[FloatArray], User]
 Row = dict[str, object]
 
@@ -45,76 +49,158 @@ def behaviours() -> dict[str, Behaviour]:
     found["trust bias"] = partial(
         trust_bias, theta=rank_decay(K, 0.7), relevant=0.6 + 0.4 * trust, irrelevant=0.5 * trust**2
     )
-    found["cascade"] = partial(cascade, k=K, theta=rank_decay(K, 0.5), leave_after_click=0.5, leave_after_skip=0.05)
+    leaving = partial(cascade, k=K, theta=rank_decay(K, 0.5))
+    found["cascade"] = partial(leaving, leave_after_click=0.5, leave_after_skip=0.05)
+    found["damped after clicks"] = partial(leaving, leave_after_click=0.3, leave_after_skip=0.0)
+    found["users who differ"] = partial(position_based, theta=rank_decay(K, 0.75))
     return found
 
 
-def top_tail(behaviour: Behaviour, ctr: float, delta: float = 0.0, queries: int = 60) -> tuple[Pair, User]:
-    """The pair and users of the module's world, with this CTR and difference."""
-    a, b, top, tail = [], [], [], []
-    for q in range(queries):
-        ids = list(range(q * 20, q * 20 + 20))
-        if q % 2:  # a swap of the two best, in A's favour
-            a.append(ids[:K])
-            b.append([ids[1], ids[0], *ids[2:K]])
-            top += ids[:1]
-        else:  # better documents of B in the tail
-            a.append(ids[:K])
-            b.append([*ids[:4], *ids[K : K + 6]])
-            tail += ids[K : K + 6]
-    pair = Pair.from_lists(a, b, K)
-    numbers = np.array(pair.ids)
+@dataclass(frozen=True)
+class World:
+    """Two rankers, their users, and what searches come.
 
-    def user(balance: float, scale: float) -> User:
-        zeta = np.full(len(numbers), 0.25)
-        zeta[np.isin(numbers, top)] = 0.25 + 0.6 * balance
-        zeta[np.isin(numbers, tail)] = 0.25 + 0.5 * (1 - balance)
+    Attributes:
+        name: Of the row.
+        pair: The rankers.
+        user: How people click, on average.
+        traffic: "repeated" queries; "Zipf", the first ones more often; a long "tail" in which every query is new;
+            "personalised": few query texts, and everybody has lists and a taste of their own.
+        crowd: "alike"; or who "differ" in how readily they click; or one "heavy" unit of a taste of its own.
+    """
+
+    name: str
+    pair: Pair
+    user: User
+    traffic: str = "repeated"
+    crowd: str = "alike"
+
+
+def top_tail(
+    name: str,
+    ctr: float,
+    delta: float = 0.0,
+    *,
+    traffic: str = "repeated",
+    crowd: str = "alike",
+    impressions: int = LOOKS[-1],
+) -> World:
+    """The module's world, with these users, this CTR and this difference."""
+    behaviour = behaviours()[name]
+    n = impressions if traffic in ("tail", "personalised") else QUERIES
+    a, b = [], []
+    for q in range(n):
+        ids = list(range(q * POOL, (q + 1) * POOL))
+        a.append(ids[:K])
+        # A swap of the two best, in A's favour; or better documents of B in the tail.
+        b.append([ids[1], ids[0], *ids[2:K]] if q % 2 else [*ids[:4], *ids[K : K + 6]])
+    pair, few = (Pair.from_lists(a[:size], b[:size], K) for size in (n, 2))
+
+    def user(of: Pair, balance: float, scale: float) -> User:
+        query, place = np.divmod(np.array(of.ids), POOL)
+        zeta = np.full(len(of.ids), 0.25)
+        zeta[(query % 2 == 1) & (place == 0)] = 0.25 + 0.6 * balance
+        zeta[(query % 2 == 0) & (place >= K)] = 0.25 + 0.5 * (1 - balance)
         return behaviour(np.clip(scale * zeta, 0, 1))
 
     def mean_ctr(balance: float, scale: float) -> float:
-        return float(np.mean(pair.ctr(user(balance, scale))))
+        return float(np.mean(few.ctr(user(few, balance, scale))))
 
-    def scaled(balance: float) -> User:
+    def scale_of(balance: float) -> float:
         low, high = 1e-4, 1.15
         reachable = float(np.clip(ctr, mean_ctr(balance, low), mean_ctr(balance, high)))
-        scale = optimize.brentq(lambda s: mean_ctr(balance, s) - reachable, low, high)
-        return user(balance, float(scale))
+        return float(optimize.brentq(lambda s: mean_ctr(balance, s) - reachable, low, high))
 
-    balance = optimize.brentq(lambda x: pair.delta(scaled(x)) - delta, 0.0, 1.0)
-    return pair, scaled(float(balance))
+    balance = float(optimize.brentq(lambda x: few.delta(user(few, x, scale_of(x))) - delta, 0.0, 1.0))
+    people = user(pair, balance, scale_of(balance))
+    share = f", CTR {np.mean(few.ctr(user(few, balance, scale_of(balance)))):.2g}"
+    kinds = "".join(f", {kind}" for kind in (traffic, crowd) if kind not in ("repeated", "alike", "differ"))
+    return World(f"{name}{share}{kinds}", pair, people, traffic, crowd)
 
 
 @dataclass
 class Trial:
     """A trial in memory: what a live one does, without a store."""
 
-    pair: Pair
-    user: User
+    world: World
     config: TrialConfig
     seed: Seed
 
     def looks(self, at: tuple[int, ...]) -> Iterator[Analysis]:
         """The analysis at each look."""
-        method, beliefs = self.config.comparison, self.config.first_beliefs
+        world, method, beliefs = self.world, self.config.comparison, self.config.first_beliefs
         policies: list[Mixture] = []
         parts = []
         stops = sorted({*at, *(n for n in method.learns_at if n < at[-1])})
-        policy, done = _policy(method, self.pair, beliefs), 0
-        for stop, child in zip(stops, children(self.seed, len(stops))):
-            drawn = draw_impressions([policy], self.user, [stop - done], seed=child)
-            before = sum(len(one.rankings) for one in policies)
-            policies.append(policy)
+        done, policy, fresh = 0, _policy(method, world.pair, beliefs), True
+        seeds = children(self.seed, len(stops) + 1)
+        taste = _taste(world.user, seeds[-1])
+        for stop, child in zip(stops, seeds):
+            if fresh:
+                policies.append(policy)
+            drawing, clicking, others = children(child, 3)
+            asked = _asked(world, done, stop, drawing)
+            drawn = draw_impressions([policy], world.user, [stop - done], seed=drawing, asked=[asked])
+            heavy = generator(others).random(stop - done) < (HEAVY if world.crowd == "heavy" else 0.5)
+            clicks = drawn.clicks
+            if world.crowd != "alike":
+                one, other = (world.user, taste) if world.crowd == "heavy" else _more_and_less(world.user)
+                clicks = np.where(
+                    heavy[:, None], *(draw_clicks(drawn.rankings, user, seed=clicking) for user in (other, one))
+                )
+            unit = np.arange(done, stop)
+            unit[heavy & (world.crowd == "heavy")] = at[-1]
             assert drawn.rows is not None
+            rows = drawn.rows + sum(len(one.rankings) for one in policies[:-1])
             version = np.full(stop - done, len(policies) - 1)
-            parts.append((version, drawn.queries, drawn.rankings, drawn.clicks, drawn.rows + before))
-            done = stop
-            versions, queries, rankings, clicks, rows = (np.concatenate(column) for column in zip(*parts))
-            log = Log(**of_pair(self.pair, policies, versions, queries, rankings, clicks, None, None, rows))
+            parts.append((version, asked, drawn.rankings, clicks, unit, rows))
+            done, fresh = stop, False
+            versions, queries, rankings, flags, units, rows = (np.concatenate(column) for column in zip(*parts))
+            log = Log(**of_pair(world.pair, policies, versions, queries, rankings, flags, units, None, rows))
+            log = _with_few_texts(log) if world.traffic == "personalised" else log
+            analysis = analyse(replace(log, theta=None), self.config, beliefs)
             if stop in at:
-                yield settled(analyse(replace(log, theta=None), self.config, beliefs), {})[0]
+                yield analysis
             if stop in method.learns_at:
-                beliefs = method.learn(log.parts()[0], log.shows, beliefs)
-                policy = _policy(method, self.pair, beliefs)
+                beliefs = method.learn(log.parts()[0], log.shows, beliefs, agree=readings_agree(analysis))
+                policy, fresh = _policy(method, world.pair, beliefs), True
+
+
+def _asked(world: World, begin: int, end: int, seed: Seed) -> IntArray:
+    random, n = generator(seed), world.pair.n_queries
+    if world.traffic in ("tail", "personalised"):
+        return np.arange(begin, end)
+    chances = 1 / (np.arange(n) // 2 + 1) if world.traffic == "Zipf" else np.ones(n)  # of both kinds of queries alike
+    return random.choice(n, end - begin, p=chances / chances.sum())
+
+
+def _more_and_less(user: User) -> tuple[User, User]:
+    """Two halves of the users, who find everything more and less to their liking; on average as the one."""
+    spread = np.minimum(0.7 * user.zeta, 1 - user.zeta)
+    return replace(user, zeta=user.zeta + spread), replace(user, zeta=user.zeta - spread)
+
+
+def _taste(user: User, seed: Seed) -> User:
+    """Somebody who likes some documents twice as much as others do, and the rest not at all; on average as others."""
+    high = np.minimum(2 * user.zeta, 1.0)
+    likes = generator(seed).random(len(high)) < 0.5
+    return replace(user, zeta=np.where(likes, high, 2 * user.zeta - high))
+
+
+def _with_few_texts(log: Log) -> Log:
+    """The same log with few query texts, under which everybody has the same documents in another order."""
+    place = np.array(log.documents, np.int64)
+    query, order = place // POOL, np.argsort(generator(0).random((int(place.max()) // POOL + 1, POOL)), axis=1)
+    text = (query // 2) % QUERIES
+    key = text * POOL + order[query, place % POOL]
+    return replace(
+        log,
+        queries=list(range(QUERIES)),
+        documents=list(range(QUERIES * POOL)),
+        document_query=np.repeat(np.arange(QUERIES), POOL),
+        query=(np.array(log.queries, np.int64)[log.query] // 2) % QUERIES,
+        document=key[log.document],
+    )
 
 
 def _policy(method: Method, pair: Pair, beliefs: object) -> Mixture:
@@ -122,42 +208,70 @@ def _policy(method: Method, pair: Pair, beliefs: object) -> Mixture:
     return method.policy(pair, beliefs)  # type: ignore[arg-type]
 
 
-def one_run(world: tuple[Pair, User], method: Method, seed: int) -> tuple[str, int, str]:
-    """The first winner named, after how many impressions, and the reading at the end."""
+def one_run(world: World, method: Method, seed: int) -> tuple[str, int, str, bool]:
+    """The first winner named, after how many impressions, the reading at the end, and whether a guardrail was in the way."""
     config = TrialConfig.model_validate({"method": method, "k": K})
-    first, when, reading = "", 0, ""
-    for n, analysis in zip(LOOKS, Trial(*world, config, seed).looks(LOOKS)):
-        reading = "" if analysis.rung is None else analysis.rung.name
-        if not first and (first := ("", "A", "B")[analysis.winner]):
-            when = n
-    return first, when, reading
+    first, when, reading, held = "", 0, "", False
+    for n, analysis in zip(LOOKS, Trial(world, config, seed).looks(LOOKS)):
+        spoken, checks = settled(analysis, {})
+        reading = "" if spoken.rung is None else spoken.rung.name
+        name = ("", "A", "B")[spoken.winner]
+        if name and verdict(spoken, checks).startswith("Not to be trusted"):
+            held = True
+        elif not first and name:
+            first, when = name, n
+    return first, when, reading, held
 
 
-def row(world: tuple[Pair, User], method: Method, what: str, workers: int = 2) -> Row:
+def row(world: World, method: Method, workers: int = 2) -> Row:
     with ProcessPoolExecutor(workers) as pool:
-        found = list(pool.map(partial(one_run, world, method), range(RUNS)))
-    named = [first for first, _, _ in found if first]
-    readings = [reading for _, _, reading in found]
-    delta = world[0].delta(world[1])
+        found = list(pool.map(partial(one_run, world, method), range(RUNS), chunksize=5))
+    named = [first for first, _, _, _ in found if first]
+    readings = [reading for _, _, reading, _ in found]
     return {
-        "world": what,
+        "world": world.name,
         "method": str(method),
-        "delta": f"{delta:+.4f}",
+        "delta": f"{world.pair.delta(world.user):+.4f}",
         "runs": RUNS,
-        "A": f"{named.count('A') / RUNS:.0%}",
-        "B": f"{named.count('B') / RUNS:.0%}",
-        "median impressions": int(np.median([when for first, when, _ in found if first])) if named else "",
+        "A": f"{named.count('A') / RUNS:.1%}",
+        "B": f"{named.count('B') / RUNS:.1%}",
+        "guardrail first": f"{np.mean([held for *_, held in found]):.1%}",
+        "median impressions": int(np.median([when for first, when, *_ in found if first])) if named else "",
         **{name: f"{readings.count(name) / RUNS:.0%}" for name in ("A/B", "direct", "position-based")},
     }
 
 
+def worlds() -> Iterator[Callable[[], World]]:
+    """All of equal CTR."""
+    for eta in (0.5, 0.75, 1, 1.5):
+        for ctr in (0.02, 0.05, 0.8):
+            yield partial(top_tail, f"position-based, rank^-{eta:g}", ctr)
+    for ctr in (0.05, 0.8):
+        usual = partial(top_tail, "position-based, rank^-0.75", ctr)
+        yield partial(usual, traffic="Zipf")
+        yield partial(usual, crowd="heavy")
+        yield partial(usual, traffic="tail")
+        yield partial(usual, traffic="personalised")
+        for traffic in ("repeated", "tail"):
+            for name in ("trust bias", "cascade", "damped after clicks", "users who differ"):
+                crowd = "differ" if name == "users who differ" else "alike"
+                yield partial(top_tail, name, ctr, traffic=traffic, crowd=crowd)
+
+
 def run() -> list[Row]:
     rows: list[Row] = []
-    for name, behaviour in behaviours().items():
-        for ctr in (0.05, 0.8):
-            world = top_tail(behaviour, ctr)
-            rows.append(row(world, LogOpt(), f"top/tail, {name}, CTR {np.mean(world[0].ctr(world[1])):.2g}"))
-    for method in (LogOpt(), AB()):
-        world = top_tail(behaviours()["position-based, rank^-0.75"], 0.8, delta=0.03)
-        rows.append(row(world, method, "top/tail, A better"))
+    for world, method in _cases():
+        rows.append(row(world, method))
+        print(rows[-1], flush=True)
     return rows
+
+
+def _cases() -> Iterator[tuple[World, Method]]:
+    for make in worlds():
+        world = make()
+        if ONLY in f"{world.name} of equal CTR":
+            yield world, LogOpt()
+    world = top_tail("position-based, rank^-0.75", 0.8, delta=0.03)
+    for method in (LogOpt(), AB(estimate="rank-aware"), AB(estimate="adjusted")):
+        if ONLY in f"{world.name} where A is better":
+            yield world, method

@@ -9,8 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import linprog, minimize
+from scipy.optimize import minimize
 
+from exposures import (
+    all_exposures,
+    candidates_of,
+    check_valid,
+    floored,
+    gap,
+    mixture_of,
+    needs,
+    slots_of,
+    thetas,
+)
 from oracles import click_patterns, small_worlds
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, offsets_of
 from ranktrial.design.closed_form import (
@@ -29,12 +40,6 @@ Order = tuple[int, ...]
 
 
 # --- plain twins ----------------------------------------------------------------------------------------------------------
-
-
-def slots_of(theta: FloatArray, n: int) -> FloatArray:
-    """Bias of the ranks of the page, largest first, and 0 for the documents that are not on it."""
-    page = np.sort(theta[:n])[::-1]
-    return np.append(page, np.zeros(n - len(page)))
 
 
 def best_exposure(need: FloatArray, theta: FloatArray) -> FloatArray:
@@ -85,69 +90,6 @@ def decompose(share: FloatArray, slots: FloatArray) -> list[tuple[Order, float]]
                 shown[start : start + len(documents)] = documents
         result.append((tuple(shown), before - after))
     return result
-
-
-def all_exposures(theta: FloatArray, n: int) -> FloatArray:
-    """Exposure of every document in every ranking of n: the corners of what any distribution can reach."""
-    slots = slots_of(theta, n)
-    return np.array(sorted({tuple(p) for p in itertools.permutations(slots.tolist())}))
-
-
-# --- strategies -----------------------------------------------------------------------------------------------------------
-
-thetas = st.one_of(
-    st.lists(st.sampled_from([0.0, 0.05, 0.1, 0.25, 0.5, 0.5, 1.0]), min_size=1, max_size=5),
-    st.lists(st.floats(0, 1), min_size=1, max_size=5),
-    st.builds(lambda k: rank_decay(k).tolist(), st.integers(1, 5)),
-).map(lambda values: np.array(values, float))
-
-amounts = st.one_of(
-    st.sampled_from([0.0, 0.1, 0.2, 0.2, 0.3, 0.5, 1.0]),
-    st.floats(0.01, 1),
-    st.integers(-30, 0).map(lambda e: 10.0**e),
-)
-
-
-def needs(most: int) -> st.SearchStrategy[FloatArray]:
-    return st.lists(amounts, min_size=1, max_size=most).map(np.array)
-
-
-def mixture_of(need: FloatArray, theta: FloatArray, least: FloatArray | None = None) -> Mixture:
-    """Of one query whose documents fill the page in order of their number."""
-    candidates = Rankings(offsets_of([len(need)]), np.arange(len(need), dtype=np.int32))
-    return least_variance_mixture(candidates, need, theta, least=least)
-
-
-def check_valid(mixture: Mixture, candidates: list[set[int]]) -> None:
-    """Weights sum to 1; every ranking is a full page of different candidates; there are no more rankings than candidates."""
-    for query, documents in enumerate(candidates):
-        cells = slice(mixture.offsets[query], mixture.offsets[query + 1])
-        assert mixture.weights[cells].sum() == pytest.approx(1, abs=1e-12)
-        assert np.all(mixture.weights[cells] > 0)
-        assert len(mixture.weights[cells]) <= max(len(documents), 1)
-        page = min(mixture.k, len(documents))
-        for row in mixture.rankings[cells]:
-            assert set(row[:page]) <= documents
-            assert len(set(row[:page])) == page
-            assert np.all(row[page:] == NO_DOCUMENT)
-
-
-def candidates_of(pair: Pair) -> list[set[int]]:
-    return [{*a, *b} - {NO_DOCUMENT} for a, b in zip(pair.top_a.tolist(), pair.top_b.tolist())]
-
-
-def gap(need: FloatArray, rho: FloatArray, corners: FloatArray, least: FloatArray | None = None) -> float:
-    """By how much, relative to it, sum need^2 / rho could still fall at most: the objective is convex, so no distribution is
-    below its tangent at rho, and the tangent is least over all distributions (with the floors) by a linear programme."""
-    active = need > 0
-    value = np.sum(need[active] ** 2 / rho[active])
-    slope = np.zeros(len(need))
-    slope[active] = -((need[active] / rho[active]) ** 2)
-    scale = float(np.abs(slope).max())
-    floors = {} if least is None else {"A_ub": -corners.T, "b_ub": -least + 1e-9}
-    found = linprog(corners @ slope / scale, A_eq=np.ones((1, len(corners))), b_eq=[1], **floors)
-    assert found.status == 0
-    return float((slope @ rho - found.fun * scale) / value)
 
 
 # --- one query, any needs -------------------------------------------------------------------------------------------------
@@ -260,17 +202,6 @@ def test_stochastic_rankers() -> None:
 
 
 # --- floors ---------------------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def floored(draw: st.DrawFn) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Needs, theta and floors that fit on the page: a share of what some distribution gives."""
-    need, theta = draw(needs(5)), draw(thetas)
-    corners = all_exposures(theta, len(need))
-    some = [corners[draw(st.integers(0, len(corners) - 1))] for _ in range(2)]
-    mix = draw(st.sampled_from(["least", "mean"]))
-    least = np.minimum(*some) if mix == "least" else (some[0] + some[1]) / 2
-    return need, theta, draw(st.sampled_from([0.0, 0.3, 0.9, 1.0])) * least
 
 
 @given(problem=floored())

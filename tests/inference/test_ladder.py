@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ranktrial.inference import Log, fit_position_bias, ladder
+from ranktrial.inference import Log, estimate, fit_position_bias, ladder
 from ranktrial.inference.ladder import AB_RUNG, DIRECT, POSITION_BASED, SHARES
-from ranktrial.methods import LogOpt
+from ranktrial.methods import AB, LogOpt
 from ranktrial.rankings import Pair
 from ranktrial.users import User, position_based, rank_decay, trust_bias
 
@@ -130,3 +130,15 @@ def test_an_ab_test_has_one_rung_with_all_of_the_level() -> None:
     assert found.headline is found.rungs[0]
     assert found.level_of(found.rungs[0], 0.9) == 0.9
     assert found.hidden(found.rungs[0]) == 0
+
+
+def test_searches_with_equal_lists_add_no_noise_to_plain_ab() -> None:
+    """Where both rankers show the same page they get the same clicks: such impressions are worth 0, exactly."""
+    lists = [["x", "y", "z"], ["p", "q", "r"]]
+    pair = Pair.from_lists(lists, [["y", "x", "z"], ["p", "q", "r"]], k=3)
+    user = position_based([0.6, 0.1, 0.3, 0.9, 0.9, 0.9], THETA[:3])
+    log = Log.simulated(pair, AB().policy(pair), user, 4000, seed=1)
+    found = estimate(log, estimator="adjusted")
+    assert not found.x[log.query[log.design] == 1].any()
+    assert found.standard_error < 0.7 * estimate(log, estimator="means").standard_error
+    assert abs(found.delta - pair.delta(user)) < 4.5 * found.standard_error

@@ -119,7 +119,7 @@ def test_before_anything_is_learnt_values_vary_more() -> None:
 def test_a_plan_and_a_live_trial_are_tightest_at_the_same_number() -> None:
     """A trial that is told the difference finds, from its own values, what the plan has found from the lists."""
     pair, user = fixed_world(seed=9, k=3, n_queries=12)
-    method = LogOpt(bias="known", schedule=())
+    method = LogOpt(bias="known", schedule=(), holdback=0.1)
     found = plan(pair, user, methods=[method], delta=0.01)
     log = Log.simulated(pair, method.planned_displays(pair, user).mixture, user, 20_000, seed=1)
     theta = tuple((pair.known_theta / pair.known_theta[0]).tolist())

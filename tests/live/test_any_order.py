@@ -106,6 +106,8 @@ class AnyOrder(RuleBasedStateMachine):
             return
         shown = self.elsewhere.rank(query, a, b, unit=user)
         assert shown._impression is not None
+        if not shown.ranking:  # the plain list of a ranker that has none
+            return
         outcome = self.trials[which].click(shown.id, shown.ranking[0]).outcome
         assert outcome in (ClickOutcome.WAITING, ClickOutcome.LATER_VIEW)  # asked for again later, elsewhere
 

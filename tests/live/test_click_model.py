@@ -20,7 +20,7 @@ from ranktrial.rankings import Pair
 from ranktrial.users import position_based, rank_decay
 
 K, THETA = 6, rank_decay(6, 0.7)
-METHOD = LogOpt(bias="known")
+METHOD = LogOpt(bias="known", holdback=0.1)
 CONFIG = TrialConfig.model_validate({"method": METHOD, "k": K, "eta": 0.7})
 Users = Callable[[FloatArray, np.random.Generator], BoolArray]
 

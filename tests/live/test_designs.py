@@ -30,10 +30,10 @@ def test_is_the_closed_form_with_plain_lists_mixed_in() -> None:
     design = design_of("wxyz", "ywvu")
     pair = Pair.from_lists([["w", "x", "y"]], [["y", "w", "v"]], k=3)
     ids = pair.ids
-    expected = 0.9 * closed_form(pair, THETA, floor=0.5).placement()
+    expected = 0.5 * closed_form(pair, THETA, floor=0.5).placement()
     for ranked in ("wxy", "ywv"):
         for rank, document in enumerate(ranked):
-            expected[ids.index(document), rank] += 0.05
+            expected[ids.index(document), rank] += 0.25
     placement = np.zeros_like(expected)
     for row, weight in enumerate(design.weights):
         for rank, document in enumerate(design.top(row)):

@@ -19,7 +19,7 @@ from simulated_trial import Ticks, World
 WORLD = World.make(queries=12)
 QUERIES = list(WORLD.zeta)
 METHODS = [
-    LogOpt(bias="known", schedule=()),
+    LogOpt(bias="known", schedule=(), holdback=0.1),
     LogOpt(bias="known", schedule=(), floor=1, holdback=0),
     LogOpt(bias="known", schedule=(), floor=0, holdback=0.4, estimate="constant"),
     AB(split=0.3),
@@ -71,7 +71,7 @@ def test_the_plan_the_simulation_and_the_trial_have_the_same_variance(tmp_path: 
     simulated = run.mean_square[0] - run.estimate[0] ** 2
     with trial_of(tmp_path, method) as trial:
         WORLD.run(trial, 4000, seed=3)
-        report, x = trial.report(), trial._analysis(trial._version).estimate.x
+        report, x = trial.report(), trial._analysed(trial._version).analysis.estimate.x
     error = 4.5 * np.std((x - x.mean()) ** 2) / np.sqrt(len(x))
     assert abs(x.var() - planned.variance) < error
     # A guess of relevance fitted to clicks can only do better than the planner's one number, and here hardly does.
@@ -92,7 +92,9 @@ def test_the_floor_of_a_method_is_the_floor_of_the_design(tmp_path: Path) -> Non
         assert ratio < floor + 0.45
 
 
-@pytest.mark.parametrize("text", ["LogOpt( )", "LogOpt", "LogOpt(floor=.5)", "LogOpt(floor = 0.50, holdback=1e-1)"])
+@pytest.mark.parametrize(
+    "text", ["LogOpt( )", "LogOpt", "LogOpt(floor=.5)", "LogOpt(floor = 0.50, holdback=(.5, 1e-1))"]
+)
 def test_one_method_written_in_two_ways_is_one_version(tmp_path: Path, text: str) -> None:
     for method in ("LogOpt()", text, LogOpt()):
         with Trial.create(tmp_path / "t.db", method=method, k=3, background=False) as trial:
@@ -126,7 +128,7 @@ def test_a_store_of_version_0_1_goes_on(tmp_path: Path) -> None:
 
 
 def test_beliefs_decide_what_is_shown(tmp_path: Path) -> None:
-    """A trial that learns shows what the method shows with what was learnt: theta and relevance, kept in the store."""
+    """A trial that learns shows what the method shows with what it learnt: theta, relevance, plain share, kept in a store."""
     pair, _ = the_pair()
     with trial_of(tmp_path, LogOpt(schedule=(300,))) as trial:
         WORLD.run(trial, 600, seed=1)
@@ -134,9 +136,10 @@ def test_beliefs_decide_what_is_shown(tmp_path: Path) -> None:
         bias = trial.store.biases(1)[-1]
         assert bias.fitted
         assert bias.relevance != 0.3
+        assert bias.beliefs.plain == 0.25  # the readings agree, so half of what it began with
         WORLD.run(trial, 300, seed=2, start=600)
         log = trial.log()
-    mixture = LogOpt().policy(pair, Beliefs(np.array(bias.theta), bias.relevance))
+    mixture = LogOpt().policy(pair, Beliefs(np.array(bias.theta), bias.relevance, plain=0.25))
     late = log.take(np.arange(600, 900))
     for design in np.unique(late.design):
         number = QUERIES.index(str(log.queries[log.query[design]]))

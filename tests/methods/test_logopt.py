@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from oracles import click_patterns
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, offsets_of
 from ranktrial.design.closed_form import closed_form
-from ranktrial.methods import AB, Counterfactual, LogOpt
+from ranktrial.methods import AB, Beliefs, Counterfactual, LogOpt
 from ranktrial.methods.beliefs import FIRST_RELEVANCE, first_theta
 from ranktrial.methods.click_model import SimulatedTrial
 from ranktrial.methods.displays import Displays
@@ -180,6 +181,7 @@ def test_an_oracle_that_knows_a_document_to_be_never_clicked_still_compares_it(e
         ({"estimate": "dr"}, "estimate is 'dr'"),
         ({"floor": 1.5}, "floor is 1.5"),
         ({"holdback": -0.1}, "holdback is -0.1"),
+        ({"holdback": (0.1, 0.5)}, "must be one share, or the first and the least"),
         ({"schedule": (10.7,)}, "whole numbers"),
         ({"relevance": "true"}, "the Oracle, which knows the bias"),
     ],
@@ -209,3 +211,28 @@ def test_the_hold_back_is_two_more_rankings_of_every_query() -> None:
         assert expectation(displays, user) == pytest.approx(pair.delta(user), abs=1e-12)
     only_plain = LogOpt(holdback=1.0).policy(pair)
     assert only_plain.placement() == pytest.approx(AB().policy(pair).placement())
+
+
+def test_plain_traffic_is_halved_while_readings_agree_and_is_everything_while_they_do_not() -> None:
+    method, fitted = LogOpt(), Beliefs(np.array([1.0, 0.5]), fitted=True)
+    shares, beliefs = [], fitted
+    for agree in (None, True, True, True, True, False, None, True, True):
+        share = method.next_share(beliefs, agree)
+        beliefs = replace(beliefs, plain=share)
+        shares.append(share)
+    assert shares == [0.5, 0.25, 0.125, 0.1, 0.1, 1, 1, 0.5, 0.25]
+    assert method.next_share(replace(fitted, fitted=False), True) == 0.5  # nothing agrees with an assumption
+    for agree in (None, True, False):
+        assert LogOpt(holdback=0.3).next_share(fitted, agree) == 0.3
+    pair = Pair.from_lists([["a", "b", "c"]], [["b", "c", "a"]], k=2).knowing(theta=[1.0, 0.5])
+    for share in (0.25, 1.0):
+        weights = method.policy(pair, replace(fitted, plain=share)).weights
+        assert weights[-2:].tolist() == [share / 2, share / 2]
+        assert weights.sum() == pytest.approx(1)
+
+
+def test_a_run_keeps_less_and_less_plain_traffic() -> None:
+    pair = Pair.from_lists([["a", "b", "c"]], [["b", "c", "a"]], k=2).knowing(theta=[1.0, 0.5])
+    user = position_based(zeta=[0.5, 0.3, 0.2], theta=[1.0, 0.5])
+    run = LogOpt(bias="known").run(pair, user, [200_000], seed=1)
+    assert [version.policy.weights[-1] for version in run.versions] == [0.25, 0.125, 0.0625, 0.05, 0.05]

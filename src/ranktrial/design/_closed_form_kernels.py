@@ -1,9 +1,6 @@
-"""Compiled closed form: the exposure of least variance and the few rankings that give it, query after query.
+"""Compiled closed form: the few rankings that give the best exposure, query after query.
 
-Candidates of a query are numbered in the order in which they would fill its page. *Slots* are the ranks of the page by
-falling bias, then as many of bias 0 as there are candidates left. A *block* is a stretch of slots and the candidates that
-share it: whatever is shown, they stand on these slots. Inside a block everything is counted in shares of its exposure,
-so that blocks of any size, and needs of any scale, meet the same rounding.
+Blocks, slots and candidates are those of ``_exposure_kernels``.
 """
 
 from __future__ import annotations
@@ -13,29 +10,10 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from ranktrial.design._exposure_kernels import ROUNDING, best_blocks, fill_slots, sort_down
+
 NOBODY = -1
-LEAST_SHARE = 1e-10  # of the mean in its block: no document that matters gets less, or rounding could hide it
-ROUNDING = 1e-15  # of a block's exposure: less than this too much is not too much
 LEAST_WEIGHT = 1e-13  # of a ranking; events closer than this are one but for rounding
-ROUNDING_OF_FLOOR = 1e-12  # floors that add up to the whole page still fit on it
-INSERT_UP_TO = 40
-
-
-@nb.njit(cache=True)
-def _sort_down(items: Any, start: Any, end: Any, keys: Any) -> None:
-    """Sort items[start:end] by falling key; equal keys stay in order."""
-    if end - start > INSERT_UP_TO:
-        stretch = items[start:end].copy()
-        items[start:end] = stretch[np.argsort(-keys[stretch], kind="mergesort")]
-        return
-    for i in range(start + 1, end):
-        item = items[i]
-        key = keys[item]
-        j = i
-        while j > start and keys[items[j - 1]] < key:
-            items[j] = items[j - 1]
-            j -= 1
-        items[j] = item
 
 
 # --- who may be shown, and who needs it -----------------------------------------------------------------------------------
@@ -116,167 +94,6 @@ def _fills_after(one: Any, other: Any, total: Any, ranks: Any, found: Any) -> An
     return found[one] > found[other]
 
 
-# --- the best exposure ----------------------------------------------------------------------------------------------------
-
-
-@nb.njit(cache=True)
-def _fill_slots(bias: Any, page: Any, n: Any, slots: Any, rank_of_slot: Any) -> None:
-    """Ranks of a page by falling bias, and the bias of each of n slots."""
-    for slot in range(page):
-        rank_of_slot[slot] = slot
-    _sort_down(rank_of_slot, 0, page, bias)
-    for slot in range(page):
-        slots[slot] = bias[rank_of_slot[slot]]
-    slots[page:n] = 0.0
-
-
-@nb.njit(cache=True)
-def _hull_blocks(need: Any, slots: Any, order: Any, ends: Any, share: Any, slot_share: Any) -> Any:
-    """Blocks of the greatest convex minorant of (sum of needs, sum of slots), candidates by falling need.
-
-    Inside a block exposure is proportional to need. Pooling neighbours adds only positive numbers, so a need far below the
-    others keeps its precision, where differences of running sums would lose it.
-    """
-    n = need.shape[0]
-    for i in range(n):
-        order[i] = i
-    _sort_down(order, 0, n, need)
-    needed = np.empty(n)
-    given = np.empty(n)
-    blocks = 0
-    for i in range(n):
-        needed[blocks] = need[order[i]]
-        given[blocks] = slots[i]
-        ends[blocks] = i + 1
-        blocks += 1
-        if need[order[i]] == 0.0:
-            continue
-        while blocks > 1 and given[blocks - 2] * needed[blocks - 1] > given[blocks - 1] * needed[blocks - 2]:
-            needed[blocks - 2] += needed[blocks - 1]
-            given[blocks - 2] += given[blocks - 1]
-            ends[blocks - 2] = ends[blocks - 1]
-            blocks -= 1
-    start = 0
-    for block in range(blocks):
-        if ends[block] - start > 1:
-            for i in range(start, ends[block]):
-                share[order[i]] = need[order[i]] / needed[block]
-                slot_share[i] = slots[i] / given[block]
-            _lift_least(order, start, ends[block], need, share)
-        start = ends[block]
-    return blocks
-
-
-@nb.njit(cache=True)
-def _lift_least(order: Any, start: Any, end: Any, need: Any, share: Any) -> None:
-    """Mix in a trace of equal shares where a document that matters would get next to nothing. Equal shares always fit."""
-    mean = 1.0 / (end - start)
-    for i in range(start, end):
-        if need[order[i]] > 0.0 and share[order[i]] < LEAST_SHARE * mean:
-            for j in range(start, end):
-                share[order[j]] += LEAST_SHARE * (mean - share[order[j]])
-            return
-
-
-@nb.njit(cache=True)
-def _floored_blocks(need: Any, least: Any, slots: Any, order: Any, ends: Any, share: Any, slot_share: Any) -> Any:
-    """Blocks of the best exposure where each candidate must have its least.
-
-    A block first ignores how slots limit its candidates, but for their sum; where some of them then have more than as many
-    slots can give, the worst such set gets the best slots of the block, and both parts are solved again.
-    """
-    n = need.shape[0]
-    for i in range(n):
-        order[i] = i
-    exposure = np.empty(n)
-    open_end = np.empty(n + 1, np.int64)  # ends of the blocks still to solve, the next one last
-    open_end[0] = n
-    n_open = 1
-    blocks = 0
-    start = 0
-    while n_open > 0:
-        end = open_end[n_open - 1]
-        total = slots[start:end].sum()
-        if end - start == 1 or total == 0.0 or _may_just_fill(need, least, slots, order, start, end):
-            for i in range(start, end):
-                ends[blocks] = i + 1
-                blocks += 1
-            start = end
-            n_open -= 1
-            continue
-        _share_out(need, least, total, order, start, end, exposure)
-        _sort_down(order, start, end, exposure)
-        cut = _worst_prefix(exposure, slots, total, order, start, end)
-        if cut > start:
-            open_end[n_open] = cut
-            n_open += 1
-            continue
-        for i in range(start, end):
-            share[order[i]] = exposure[order[i]] / total
-            slot_share[i] = slots[i] / total
-        _lift_least(order, start, end, need, share)
-        ends[blocks] = end
-        blocks += 1
-        start = end
-        n_open -= 1
-    return blocks
-
-
-@nb.njit(cache=True)
-def _may_just_fill(need: Any, least: Any, slots: Any, order: Any, start: Any, end: Any) -> Any:
-    """Whether candidates on which nothing depends have their least when they simply fill the slots, one after the other."""
-    for i in range(start, end):
-        if need[order[i]] > 0.0:
-            return False
-    order[start:end].sort()
-    for i in range(start, end):
-        if slots[i] < least[order[i]] * (1.0 - ROUNDING_OF_FLOOR):
-            return False
-    return True
-
-
-@nb.njit(cache=True)
-def _share_out(need: Any, least: Any, total: Any, order: Any, start: Any, end: Any, exposure: Any) -> None:
-    """exposure = max(least, x need), x such that the block's exposure is used up.
-
-    Where no candidate needs any, all get more than their least in proportion.
-    """
-    x = np.inf
-    while True:
-        kept = 0.0
-        needed = 0.0
-        for i in range(start, end):
-            d = order[i]
-            if need[d] > 0.0 and (x == np.inf or x * need[d] >= least[d]):
-                needed += need[d]
-            else:
-                kept += least[d]
-        if needed == 0.0:  # nothing is needed, or rounding left nothing beyond the floors
-            for i in range(start, end):
-                exposure[order[i]] = least[order[i]] * (total / kept)
-            return
-        lower = max(total - kept, 0.0) / needed
-        if lower >= x:
-            break
-        x = lower
-    for i in range(start, end):
-        exposure[order[i]] = max(least[order[i]], x * need[order[i]])
-
-
-@nb.njit(cache=True)
-def _worst_prefix(exposure: Any, slots: Any, total: Any, order: Any, start: Any, end: Any) -> Any:
-    """Where to cut off the candidates that exceed the best slots by most; ``start`` where none do."""
-    worst = 10 * ROUNDING * total
-    cut = start
-    above = 0.0
-    for i in range(start, end - 1):
-        above += exposure[order[i]] - slots[i]
-        if above > worst:
-            worst = above
-            cut = i + 1
-    return cut
-
-
 # --- rankings that give it ------------------------------------------------------------------------------------------------
 
 
@@ -305,7 +122,7 @@ def _show_for(
         for i in range(start, end):
             d = order[i]
             owed[d] = share[d] - (left - rest) * on_slot[d]
-        _sort_down(trial, start, end, owed)
+        sort_down(trial, start, end, owed)
         late = rest
         short = 0.0  # what the prefix is owed if this order is shown to the end
         room = 0.0  # what it has in better slots
@@ -364,7 +181,7 @@ def _decompose(
     for block in range(blocks):
         starts[block] = start
         if ends[block] - start > 1:
-            _sort_down(order, start, ends[block], share)
+            sort_down(order, start, ends[block], share)
             until[block], cuts[block] = _show_for(
                 order, start, ends[block], 1.0, share, slot_share, on_slot, trial, owed
             )
@@ -390,7 +207,7 @@ def _decompose(
             end = ends[block]
             for i in range(start, end):
                 share[order[i]] -= (begun[block] - following) * slot_share[i]
-            _sort_down(order, start, end, share)
+            sort_down(order, start, end, share)
             middle = start + cuts[block]
             ends[block] = middle
             starts[blocks] = middle
@@ -406,21 +223,20 @@ def _decompose(
 
 
 @nb.njit(cache=True)
-def least_variance(offsets: Any, documents: Any, need: Any, least: Any, bias: Any) -> Any:
-    """Rankings, weights and the offsets of each query's, of the mixtures of least sum need^2 / exposure.
+def least_variance(offsets: Any, documents: Any, need: Any, least: Any, gain: Any, bias: Any) -> Any:
+    """Rankings, weights and the offsets of each query's, of the mixtures of least sum need^2 / exposure - gain * exposure.
 
     Args:
         offsets: Of the queries' candidates.
         documents: Candidates in the order in which they fill a page.
         need: Of each candidate.
         least: Exposure that each must have; an empty array for none.
+        gain: Of each, for a unit of exposure; an empty array for none.
         bias: Of each rank, the design's.
     """
     queries = offsets.shape[0] - 1
     k = bias.shape[0]
-    most = 1
-    for query in range(queries):
-        most = max(most, offsets[query + 1] - offsets[query])
+    most = _most_candidates(offsets)
     slots = np.zeros(max(most, k))
     rank_of_slot = np.empty(k, np.int64)
     order = np.empty(most, np.int64)
@@ -443,13 +259,10 @@ def least_variance(offsets: Any, documents: Any, need: Any, least: Any, bias: An
             rows += 1
         else:
             page = min(k, n)
-            _fill_slots(bias, page, n, slots, rank_of_slot)
-            if least.shape[0] > 0:
-                blocks = _floored_blocks(
-                    need[start:end], least[start:end], slots[:n], order[:n], ends, share, slot_share
-                )
-            else:
-                blocks = _hull_blocks(need[start:end], slots[:n], order[:n], ends, share, slot_share)
+            fill_slots(bias, page, n, slots, rank_of_slot)
+            blocks = best_blocks(
+                need[start:end], least[start:end], gain[start:end], slots[:n], order[:n], ends, share, slot_share
+            )
             rows += _decompose(
                 order[:n],
                 ends,
@@ -467,6 +280,14 @@ def least_variance(offsets: Any, documents: Any, need: Any, least: Any, bias: An
 
 
 @nb.njit(cache=True)
+def _most_candidates(offsets: Any) -> Any:
+    most = 1
+    for query in range(offsets.shape[0] - 1):
+        most = max(most, offsets[query + 1] - offsets[query])
+    return most
+
+
+@nb.njit(cache=True)
 def _grown(rankings: Any, weights: Any, at_least: Any) -> Any:
     size = max(2 * weights.shape[0], at_least)
     more_rankings = np.empty((size, rankings.shape[1]), np.int32)
@@ -474,3 +295,65 @@ def _grown(rankings: Any, weights: Any, at_least: Any) -> Any:
     more_rankings[: rankings.shape[0]] = rankings
     more_weights[: weights.shape[0]] = weights
     return more_rankings, more_weights
+
+
+# --- clicks, for many prices ----------------------------------------------------------------------------------------------
+
+
+@nb.njit(cache=True, nogil=True)
+def predicted_clicks(offsets: Any, need: Any, least: Any, relevance: Any, price: Any, bias: Any, theta: Any) -> Any:
+    """Expected clicks on what ``least_variance`` with gain = price * relevance shows for each query.
+
+    Where the design's bias is position bias, exposure tells them and no ranking is made.
+    """
+    queries = offsets.shape[0] - 1
+    k = bias.shape[0]
+    most = _most_candidates(offsets)
+    slots = np.zeros(max(most, k))
+    rank_of_slot = np.empty(k, np.int64)
+    order = np.empty(most, np.int64)
+    ends = np.empty(most + 1, np.int64)
+    share = np.empty(most)
+    slot_share = np.empty(most)
+    by_exposure = np.array_equal(bias, theta)
+    rankings = np.empty((0 if by_exposure else most, k), np.int32)
+    weights = np.empty(rankings.shape[0])
+    itself = np.arange(most).astype(np.int32)
+    clicks = np.zeros(queries)
+    for query in range(queries):
+        start = offsets[query]
+        end = offsets[query + 1]
+        n = end - start
+        if n == 0:
+            continue
+        page = min(k, n)
+        zeta = relevance[start:end]
+        fill_slots(bias, page, n, slots, rank_of_slot)
+        blocks = best_blocks(
+            need[start:end], least[start:end], price * zeta, slots[:n], order[:n], ends, share, slot_share
+        )
+        if by_exposure:
+            clicks[query] = _clicks_of_blocks(zeta, slots, order, ends, blocks, share)
+            continue
+        rows = _decompose(order[:n], ends, blocks, share, slot_share, page, rank_of_slot, itself, rankings, weights)
+        for row in range(rows):
+            for rank in range(page):
+                clicks[query] += weights[row] * theta[rank] * zeta[rankings[row, rank]]
+    return clicks
+
+
+@nb.njit(cache=True)
+def _clicks_of_blocks(zeta: Any, slots: Any, order: Any, ends: Any, blocks: Any, share: Any) -> Any:
+    clicks = 0.0
+    start = 0
+    for block in range(blocks):
+        end = ends[block]
+        if end - start == 1:
+            clicks += zeta[order[start]] * slots[start]
+        else:
+            mean = 0.0
+            for i in range(start, end):
+                mean += zeta[order[i]] * share[order[i]]
+            clicks += mean * slots[start:end].sum()
+        start = end
+    return clicks

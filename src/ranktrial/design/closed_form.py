@@ -6,6 +6,9 @@ theta, the exposures rho of the best one are need times the slopes of the greate
 the j largest needs, sum of the j largest theta). At most as many rankings as documents, each with its weight, give exactly
 that exposure. With zeta the same for all documents |lambda / rho| is at most 2, the weight of a click in an A/B test.
 
+A *price of clicks* mu makes it the exposure of least sum_d zeta_d lambda_d^2 / rho_d - mu sum_d zeta_d rho_d, as exactly: what
+visitors would click is then not given away for a little less variance. ``budget.price_for`` finds mu for a budget of clicks.
+
 No training, features or clicks are needed: two ranked lists and the position bias are enough. What was shown, how often,
 is recomputed from the rankings and weights that come out (``Mixture.placement``, ``Mixture.exposure``), never assumed.
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +31,8 @@ from ranktrial.users import User, position_based
 
 Shares = tuple[float, float]
 NONE: Shares = (0.0, 0.0)
-NO_FLOOR = np.empty(0)
+NONE_EACH = np.empty(0)  # no floors, or no gains
+HIGHEST_PRICE = 1e12  # far beyond where anything changes
 TYPICAL_ZETA = 0.3  # where nothing is known
 
 
@@ -38,13 +43,15 @@ def closed_form(
     zeta: ArrayLike | None = None,
     floor: float = 0.0,
     zeta0: float | None = None,
+    price: float = 0.0,
     plain: Shares = NONE,
 ) -> Mixture:
-    """The mixture of rankings of least sum_d zeta_d lambda_d^2 / rho_d, for every query of a pair.
+    """The mixture of rankings of least sum_d zeta_d lambda_d^2 / rho_d - price * zeta_d rho_d, for every query of a pair.
 
     Documents that either ranker shows are candidates. Those on which the rankers agree (lambda = 0) fill the ranks that are
     left, in the order of their mean exposure and mean rank; where the rankers agree on all of them, every document has
-    the exposure it has in A's list (which is what is shown if B's is the same).
+    the exposure it has in A's list (which is what is shown if B's is the same). A price puts them where clicks are worth
+    more than variance, the most relevant first.
 
     Args:
         theta: Position bias.
@@ -54,6 +61,8 @@ def closed_form(
             both rankers show is not demoted too far. ``priced_design`` tells what it costs and what it gives back.
         zeta0: Click rate for which the design is made when the estimate will be rank-aware: exposure then counts as
             theta / (1 - zeta0 theta), and so does the floor.
+        price: Of a click, in the units of a squared weight (lambda / rho)^2: 0 looks at variance alone, 1 is moderate, from 100
+            on little but relevance counts. Only differences in ``zeta`` within a query matter.
         plain: Shares of plain A/B traffic, A's own list and B's own, which are then the last two rankings of every query.
 
     >>> pair = Pair.from_lists([["x", "y", "z"]], [["x", "z", "y"]], k=3)
@@ -65,7 +74,7 @@ def closed_form(
     array([0.25, 0.75, 0.75])
     """
     tables = np.stack([pair.top_a, pair.top_b])
-    return _of_tables(tables, pair.n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0, plain=plain)
+    return _of_tables(tables, pair.n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0, price=price, plain=plain)
 
 
 def closed_form_many(
@@ -77,6 +86,7 @@ def closed_form_many(
     zeta: ArrayLike | None = None,
     floor: float = 0.0,
     zeta0: float | None = None,
+    price: float = 0.0,
 ) -> Mixture:
     """One mixture for the comparison of all pairs of rankers from the same impressions.
 
@@ -91,7 +101,7 @@ def closed_form_many(
                 f"ranker {number} ranks {len(ranker)} queries, must rank the {len(offsets) - 1} of the data set"
             )
     tables = np.stack([ranker.top(k) for ranker in rankers])
-    return _of_tables(tables, int(offsets[-1]), theta, zeta=zeta, floor=floor, zeta0=zeta0)
+    return _of_tables(tables, int(offsets[-1]), theta, zeta=zeta, floor=floor, zeta0=zeta0, price=price)
 
 
 def least_variance_mixture(
@@ -100,15 +110,17 @@ def least_variance_mixture(
     theta: ArrayLike,
     *,
     least: ArrayLike | None = None,
+    gain: ArrayLike | None = None,
     zeta0: float | None = None,
 ) -> Mixture:
-    """The mixture of least sum_d need_d^2 / exposure_d for any needs, such as those of stochastic rankers.
+    """The mixture of least sum_d need_d^2 / exposure_d - gain_d exposure_d for any needs, such as those of stochastic rankers.
 
     Args:
         candidates: The documents that may be shown for each query, in the order in which those of need 0 fill the page.
         need: Of each document of the data set, |lambda_d| sqrt(zeta_d) with lambda the difference in exposure.
         theta: Position bias of each rank of a page.
         least: The exposure that each document must have, if any.
+        gain: Of each document, what a unit of its exposure is worth: its relevance times the price of a click.
         zeta0: As in ``closed_form``.
 
     >>> candidates = Rankings(np.array([0, 3]), np.array([0, 1, 2], np.int32))
@@ -121,15 +133,14 @@ def least_variance_mixture(
     amounts = _amounts("need", need)
     if len(candidates.documents) and not 0 <= candidates.documents.min() <= candidates.documents.max() < len(amounts):
         raise ValueError(f"candidates must be documents from 0 to {len(amounts) - 1}, the ones that have a need")
-    floors = NO_FLOOR
+    floors = gains = NONE_EACH
     if least is not None:
-        floors = _amounts("least", least)
-        if len(floors) != len(amounts):
-            raise ValueError(f"{len(floors)} least exposures for {len(amounts)} documents, there must be one each")
-        floors = _design_bias(floors[candidates.documents], zeta0)
+        floors = _design_bias(_one_each("least exposures", least, len(amounts))[candidates.documents], zeta0)
         _check_floors(floors, candidates.offsets, bias)
+    if gain is not None:
+        gains = _one_each("gain", gain, len(amounts))[candidates.documents]
     rankings, weights, offsets = kernels.least_variance(
-        candidates.offsets, candidates.documents, amounts[candidates.documents], floors, bias
+        candidates.offsets, candidates.documents, amounts[candidates.documents], floors, gains, bias
     )
     return Mixture(rankings, weights, offsets, len(amounts))
 
@@ -139,8 +150,10 @@ def closed_form_query(
     b: DocumentArray,
     theta: FloatArray,
     *,
+    zeta: FloatArray | None = None,
     floor: float = 0.0,
     zeta0: float | None = None,
+    price: float = 0.0,
     plain: Shares = NONE,
 ) -> tuple[DocumentArray, FloatArray]:
     """``closed_form`` of one query from two lists of small document numbers, as rankings and weights; quick, checks little.
@@ -155,7 +168,8 @@ def closed_form_query(
         top = ranked[: len(theta)]
         table[0, : len(top)] = top
         highest = max(highest, int(top.max(initial=-1)))
-    rankings, weights, _ = _design(tables, highest + 1, theta, None, floor, zeta0)
+    problem = design_problem(tables, highest + 1, theta, zeta, floor, zeta0)
+    rankings, weights, _ = _solved(problem, price, tables, NONE)
     if not any(plain):
         return rankings, weights
     return np.concatenate([rankings, tables[:, 0]]), np.concatenate([weights * (1 - sum(plain)), plain])
@@ -169,8 +183,24 @@ def _of_tables(
     zeta: ArrayLike | None,
     floor: float,
     zeta0: float | None,
+    price: float,
     plain: Shares = NONE,
 ) -> Mixture:
+    checks.between("price", price, 0, HIGHEST_PRICE)
+    problem = checked_problem(tables, n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0)
+    return Mixture(*_solved(problem, price, tables, plain), n_documents, plain=any(plain))
+
+
+def checked_problem(
+    tables: DocumentArray,
+    n_documents: int,
+    theta: ArrayLike,
+    *,
+    zeta: ArrayLike | None,
+    floor: float,
+    zeta0: float | None,
+) -> DesignProblem:
+    """``design_problem`` of whatever people give."""
     bias = checks.probabilities("theta", theta)
     checks.between("floor", floor, 0, 1)
     _check_zeta0(zeta0)
@@ -178,25 +208,56 @@ def _of_tables(
     if len(bias) != k:
         raise ValueError(f"theta has {len(bias)} ranks, must have k = {k}")
     relevance = None if zeta is None else _relevance(zeta, n_documents)
-    return Mixture(*_design(tables, n_documents, bias, relevance, floor, zeta0, plain), n_documents, plain=any(plain))
+    return design_problem(tables, n_documents, bias, relevance, floor, zeta0)
 
 
-def _design(
+def _solved(
+    problem: DesignProblem, price: float, tables: DocumentArray, plain: Shares
+) -> tuple[DocumentArray, FloatArray, IntArray]:
+    """Rankings, their weights and each query's offsets."""
+    gain = price * problem.zeta if price else NONE_EACH
+    rankings, weights, rows = kernels.least_variance(
+        problem.offsets, problem.documents, problem.need, problem.least, gain, problem.bias
+    )
+    return _with_plain(rankings, weights, rows, tables, plain) if any(plain) else (rankings, weights, rows)
+
+
+class DesignProblem(NamedTuple):
+    """What a design is made from.
+
+    Attributes:
+        offsets: Of the queries' candidates.
+        documents: The candidates.
+        need: Of each.
+        least: Exposure that each must have; empty for none.
+        zeta: Relevance of each; empty where it is the same for all.
+        bias: The design's, of each rank.
+    """
+
+    offsets: IntArray
+    documents: DocumentArray
+    need: FloatArray
+    least: FloatArray
+    zeta: FloatArray
+    bias: FloatArray
+
+
+def design_problem(
     tables: DocumentArray,
     n_documents: int,
     theta: FloatArray,
     zeta: FloatArray | None,
     floor: float,
     zeta0: float | None,
-    plain: Shares = NONE,
-) -> tuple[DocumentArray, FloatArray, IntArray]:
-    """Rankings, their weights and each query's offsets; no checks, as it is on the way of every live request."""
+) -> DesignProblem:
+    """The problem that ``closed_form`` solves, from the tables of what the rankers show; no checks, as it is on the way of
+    every live request."""
     offsets, documents, need, least = kernels.unite(tables, theta, n_documents)
+    relevance = NONE_EACH if zeta is None else zeta[documents]
     if zeta is not None:
-        need *= np.sqrt(zeta[documents])
-    floors = floor * _design_bias(least, zeta0) if floor else NO_FLOOR
-    rankings, weights, rows = kernels.least_variance(offsets, documents, need, floors, _design_bias(theta, zeta0))
-    return _with_plain(rankings, weights, rows, tables, plain) if any(plain) else (rankings, weights, rows)
+        need *= np.sqrt(relevance)
+    floors = floor * _design_bias(least, zeta0) if floor else NONE_EACH
+    return DesignProblem(offsets, documents, need, floors, relevance, _design_bias(theta, zeta0))
 
 
 def _with_plain(
@@ -221,6 +282,13 @@ def _design_bias(theta: FloatArray, zeta0: float | None) -> FloatArray:
 def _check_zeta0(zeta0: float | None) -> None:
     if zeta0 is not None:
         checks.between("zeta0", zeta0, 0, 0.99)
+
+
+def _one_each(name: str, values: ArrayLike, n_documents: int) -> FloatArray:
+    array = _amounts(name.split()[0], values)
+    if len(array) != n_documents:
+        raise ValueError(f"{len(array)} {name} for {n_documents} documents, there must be one each")
+    return array
 
 
 def _relevance(zeta: ArrayLike, n_documents: int) -> FloatArray:

@@ -5,7 +5,7 @@
 * "adjusted": with a prediction m of the clicks of each arm on each query, made from other impressions,
       x = m_A - m_B + 1[A]/P(A) (clicks - m_A) - 1[B]/P(B) (clicks - m_B).
   Unbiased whatever the predictions; the better they are the less variance. They are means per query and arm, shrunk towards
-  those of the arms as much as their spread tells.
+  those of the arms as much as their spread tells. Where both rankers have the same list x is 0: nobody can see a difference.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ def ab_values(
     folds: int = 5,
     refits: ArrayLike | None = None,
     units: ArrayLike | None = None,
+    same: ArrayLike = False,
 ) -> tuple[FloatArray, FloatArray]:
     """The value x of impressions that showed A (``in_a``) or B and got so many clicks each, and the weight of a click.
 
     ``split`` is the probability of A by design (one, or one for each impression), ``queries`` the query of each impression (any
-    names), for "adjusted". The other options are those of ``estimate``.
+    names), for "adjusted", and ``same`` where both rankers have the same list. The other options are those of ``estimate``.
 
     >>> ab_values([True, False, True], [2, 1, 0], split=0.25, estimator="weighted")[0].round(3)
     array([ 8.   , -1.333,  0.   ])
@@ -61,7 +62,9 @@ def ab_values(
     counted = contributions(groups, cross_fit, refits=refits)
     predicted = _predictions(a, y, _numbered(queries, len(y)), counted, groups, cross_fit)
     surprise = y - np.where(a, predicted[:, 0], predicted[:, 1])
-    return predicted[:, 0] - predicted[:, 1] + sign_over_share * surprise, sign_over_share
+    differ = ~np.broadcast_to(np.asarray(same, bool), y.shape)
+    x = predicted[:, 0] - predicted[:, 1] + sign_over_share * surprise
+    return np.where(differ, x, 0.0), np.where(differ, sign_over_share, 0.0)
 
 
 def _numbered(queries: ArrayLike | None, n: int) -> IntArray:

@@ -183,6 +183,7 @@ def _plain(log: Log, estimator: str, independent: str, **fit: Any) -> Estimate:
         estimator=estimator,
         units=log.unit[rows],
         independent=independent,
+        same=~log.differ[log.design[rows]],
         **fit,
     )
 

@@ -302,6 +302,12 @@ class Log:
         return [self.counts(group == g, clicked_only=clicked_only) for g in range(groups)], group
 
     @cached_property
+    def differ(self) -> BoolArray:
+        """Whether the two lists of each design differ."""
+        apart = np.minimum(self.rank_a, self.k) != np.minimum(self.rank_b, self.k)
+        return np.asarray(np.bincount(self.design_of_slot[apart], minlength=self.n_designs) > 0)
+
+    @cached_property
     def members(self) -> Members:
         """The places in both lists that documents have: what a guess of relevance can tell apart."""
         width = int(max(self.rank_a.max(initial=0), self.rank_b.max(initial=0))) + 1

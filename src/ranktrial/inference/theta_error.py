@@ -17,10 +17,12 @@ And a design made from an estimated theta, or from one that was assumed, is not 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from ranktrial.arrays import FloatArray
+from ranktrial.inference.ladder import LEAST_ARM
 from ranktrial.inference.log import GROUPS
 from ranktrial.methods import Beliefs, Linear, Method
 from ranktrial.methods.beliefs import sound_theta
@@ -118,22 +120,31 @@ def learning_variance(
     """The variance of x from each point of a method's schedule on, with what it will have learnt by then; (begin, variance).
 
     Before the first point it knows nothing of relevance. As long as theta cannot be told, designs are made from 1 / rank, as
-    a live trial's are by default; then from an estimate, of which some are drawn.
+    a live trial's are by default; then from an estimate, of which some are drawn. Readings of the log are taken to agree once
+    theta and enough plain traffic allow for a comparison.
     """
     if not method.learns_at or not method.needs_position_bias:
         return [(0, method.planned_moments(pair, user).variance)]
     theta, guess, random = pair.known_theta, expected_beliefs(pair, user).relevance, generator(seed)
 
+    plain: float | None = None
+
     def variance(bias: FloatArray, relevance: float) -> float:
-        policy = method.policy(pair, Beliefs(bias, relevance))  # type: ignore[call-arg]
+        policy = method.policy(pair, Beliefs(bias, relevance, plain=plain))  # type: ignore[call-arg]
         assert isinstance(policy, Mixture)
         return valued(pair, policy, theta, relevance, estimate=method.estimator).moments(user).variance
 
     first = theta if error is None else rank_decay(pair.k)
-    stages, unsure = [(0, variance(first, Beliefs(theta).relevance))], variance(first, guess)
-    for begin in method.learns_at:
-        found = [unsure]
-        if error is not None and error.worst / begin <= USED_ERROR**2:
+    stages, held_back = [(0, variance(first, Beliefs(theta).relevance))], 0.0
+    for before, begin in pairwise([0, *method.learns_at]):
+        share = sum(method.plain_shares) if plain is None else plain
+        held_back += share * (begin - before)
+        fitted = error is None or error.worst / begin <= USED_ERROR**2
+        agree = True if fitted and held_back >= 2 * LEAST_ARM else None
+        plain = method.next_share(Beliefs(theta, guess, fitted, plain=plain), agree)
+        if error is None or not fitted:
+            found = [variance(first, guess)]
+        else:
             logs = random.multivariate_normal(np.zeros(pair.k), error.covariance / begin, size=DESIGNS, method="eigh")
             found = [variance(bias, guess) for bias in sound_theta(theta * np.maximum(1 + logs, 0))]
         stages.append((begin, float(np.mean(found))))

@@ -110,6 +110,14 @@ def settled(
     return analysis, checks
 
 
+def readings_agree(analysis: Analysis) -> bool | None:
+    """Whether nothing contradicts the reading with the most assumptions; None if nothing could have (yet)."""
+    top = analysis.ladder.rungs[-1]
+    if len(analysis.ladder.rungs) == 1 or not any(test.upper == top.name for test in analysis.ladder.tests):
+        return None
+    return settled(analysis, {})[0].rung is top
+
+
 def _reading(ladder: Ladder, rung: Rung) -> Reading:
     tests = [test.text for test in ladder.tests if test.upper == rung.name]
     waits = f"Waits for: {rung.missing}." if rung.missing else ""

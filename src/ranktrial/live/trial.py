@@ -23,7 +23,7 @@ from ranktrial.live.designs import warm_up
 from ranktrial.live.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
 from ranktrial.live.history import entry_of, excluded_units, history_of
 from ranktrial.live.log_reader import LogReader
-from ranktrial.live.reports import QUERY_UNITS, make_report
+from ranktrial.live.reports import QUERY_UNITS, make_report, readings_agree
 from ranktrial.live.schemas import HistoryEntry, Report, TrialConfig
 from ranktrial.live.stores import open_store
 from ranktrial.live.stores.base import (
@@ -346,10 +346,6 @@ class Trial:
             query_units,
         )
 
-    def _analysis(self, version: ConfigVersion) -> Analysis:
-        """The analysis of a version, without what rules and exclusions leave out."""
-        return self._analysed(version).analysis
-
     def _analysed(self, version: ConfigVersion) -> _Analysed:
         """The analysis of a version; the last one again if nothing has changed since."""
         log, config = self.log(version.number), self._configs[version.id]
@@ -441,9 +437,9 @@ class Trial:
         before, method = self._draws.bias, self.config.comparison
         beliefs = before.beliefs
         if method.adapts:
-            whole = self.log()
-            log, _ = apply_rules(whole, self.config.rules, excluded_units(self.store, self.name))
-            beliefs, impressions = method.learn(log.parts()[0], log.shows, beliefs), len(whole)
+            analysed = self._analysed(self._version)
+            log, agree = analysed.analysis.log, readings_agree(analysed.analysis)
+            beliefs, impressions = method.learn(log.parts()[0], log.shows, beliefs, agree=agree), len(analysed.log)
         else:
             impressions = self.store.count(self._version.id, 0).impressions
         self.store.add_bias(self._version.id, impressions if at is None else at, beliefs, before.id)

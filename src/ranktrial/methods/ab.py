@@ -96,7 +96,7 @@ class AB(Method):
     def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> SimulatedTrial:
         return SimulatedTrial(self, pair, user, theta, seed)
 
-    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs) -> Beliefs:
+    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs, *, agree: bool | None = None) -> Beliefs:
         return learnt(parts, shows, beliefs, bias=self.bias)
 
     def query_policy(self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs) -> tuple[DocumentArray, FloatArray]:

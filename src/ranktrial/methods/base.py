@@ -104,9 +104,16 @@ class Method:
         """
         raise NotImplementedError(f"{self} cannot run live")
 
-    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs) -> Beliefs:
-        """What to believe after a log; see ``beliefs.learnt``."""
+    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs, *, agree: bool | None = None) -> Beliefs:
+        """What to believe after a log; see ``beliefs.learnt``.
+
+        ``agree`` says whether readings of the log with more and fewer assumptions agree; None if that cannot be told (yet).
+        """
         return beliefs
+
+    def next_share(self, beliefs: Beliefs, agree: bool | None) -> float | None:
+        """The share of plain A/B traffic from now on, where it changes on the way; ``agree`` as in ``learn``."""
+        return None
 
     # What is known of a method. The defaults suit an interleaving method that lists its displays; a subclass overrides what is
     # different with a property or, where options do not matter, with a class attribute (``tends_to_delta = True``).

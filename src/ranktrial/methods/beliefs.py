@@ -1,9 +1,10 @@
-"""What a method believes of its users: position bias and mean relevance, learnt from a log in simulations and live alike."""
+"""What a method believes of its users and shows for it, learnt from a log in simulations and live alike."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -26,12 +27,19 @@ class Beliefs:
         relevance: P(click) of an examined document, on average.
         fitted: Whether theta comes from clicks; else it was assumed, or known.
         note: How it was fitted, or why not.
+        plain: The share of impressions that show A's own list or B's own now; None as long as it is the method's first.
     """
 
     theta: FloatArray
     relevance: float = FIRST_RELEVANCE
     fitted: bool = False
     note: str = ""
+    plain: float | None = None
+
+    @property
+    def more(self) -> dict[str, Any]:
+        """What is kept of it beside theta, relevance, fitted and note, as JSON can hold it."""
+        return {"plain": self.plain}
 
 
 def first_theta(k: int) -> FloatArray:

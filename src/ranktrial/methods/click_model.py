@@ -39,7 +39,9 @@ class LearningMethod(Protocol):
     @property
     def schedule(self) -> Sequence[int]: ...
     def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture: ...
-    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs) -> Beliefs: ...
+    def learn(
+        self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs, *, agree: bool | None = None
+    ) -> Beliefs: ...
 
 
 def valued(pair: Pair, policy: Mixture, theta: FloatArray, guess: Guess, *, estimate: str) -> Displays:
@@ -115,7 +117,8 @@ class SimulatedTrial:
         method, pair, before = self.method, self.pair, self.beliefs.theta
         queries = np.repeat(np.arange(pair.n_queries), np.diff(self.offsets))
         counts = Counts(pair.n_documents, self.documents, self.shown, self.clicked, queries, self.expected)
-        self.beliefs = method.learn([counts], self.shown.sum(0), self.beliefs)
+        # A simulation has no other readings of its log: they are taken to agree.
+        self.beliefs = method.learn([counts], self.shown.sum(0), self.beliefs, agree=True)
         if not np.array_equal(self.beliefs.theta, before):
             self.sum_x = sum(self._displays(version).total(version.shown, version.clicked) for version in self.versions)
         known_enough = impressions >= IMPRESSIONS_TO_KNOW_RELEVANCE * pair.n_queries

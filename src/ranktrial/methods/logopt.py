@@ -39,6 +39,8 @@ class LogOpt(Adaptive):
             clicks by what their rank tells. All unbiased, each with less variance than the last.
         floor: The share of its lesser exposure under A and B that every document keeps, from 0 to 1.
         holdback: The share of impressions that show A's own list or B's own, half each: what a click model can be checked with.
+            Two shares are the first and the least: it is halved whenever the schedule finds that the readings of the log agree,
+            and everything is plain while they do not. One share stays as it is.
         schedule: After how many impressions beliefs are fitted anew, and the design with them.
 
     >>> from ranktrial.methods import AB
@@ -49,7 +51,7 @@ class LogOpt(Adaptive):
     ...     moments = method.moments(pair, user)  # half the variance is half the impressions
     ...     print(method, round(moments.mean, 3), round(moments.variance, 3))
     AB(estimate="means") 0.26 1.426
-    LogOpt() 0.26 0.582
+    LogOpt() 0.26 0.6
     LogOpt(floor=0, holdback=0) 0.26 0.578
     """
 
@@ -57,7 +59,7 @@ class LogOpt(Adaptive):
     relevance: str = "constant"
     estimate: str = "rank-aware"
     floor: float = 0.5
-    holdback: float = 0.1
+    holdback: float | tuple[float, float] = (0.5, 0.1)
     schedule: tuple[int, ...] = SCHEDULE
 
     def __post_init__(self) -> None:
@@ -65,7 +67,7 @@ class LogOpt(Adaptive):
         checks.one_of("relevance", self.relevance, RELEVANCE)
         checks.one_of("estimate", self.estimate, ESTIMATES)
         checks.between("floor", self.floor, 0, 1)
-        checks.between("holdback", self.holdback, 0, 1)
+        self._check_holdback()
         if self.relevance == "true" and self.bias == "estimated":
             raise ValueError('relevance="true" is the Oracle, which knows the bias: bias="known"')
 
@@ -73,14 +75,14 @@ class LogOpt(Adaptive):
 
     def query_policy(self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs) -> tuple[DocumentArray, FloatArray]:
         return closed_form_query(
-            a, b, beliefs.theta, floor=self.floor, zeta0=self._zeta0(beliefs), plain=self.plain_shares
+            a, b, beliefs.theta, floor=self.floor, zeta0=self._zeta0(beliefs), plain=self._shares(beliefs)
         )
 
     def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:
         """What it shows, given what it believes (by default that the pair's theta is right); ``zeta`` is per document."""
         known = Beliefs(pair.known_theta) if beliefs is None else beliefs
         return closed_form(
-            pair, known.theta, zeta=zeta, floor=self.floor, zeta0=self._zeta0(known), plain=self.plain_shares
+            pair, known.theta, zeta=zeta, floor=self.floor, zeta0=self._zeta0(known), plain=self._shares(known)
         )
 
     def _zeta0(self, beliefs: Beliefs) -> float | None:
@@ -97,15 +99,25 @@ class LogOpt(Adaptive):
         return self.planned_displays(pair, user).moments(user)
 
     def planned_displays(self, pair: Pair, user: User) -> Displays:
-        """With position bias known and relevance guessed as one number from the clicks per impression: what it fits to clicks
-        later can only do better."""
-        return self.displays(pair, expected_beliefs(pair, user))
+        """With position bias known, relevance guessed as one number from the clicks per impression (what it fits to clicks
+        later can only do better), and the least share of plain traffic."""
+        return self.displays(
+            pair, replace(expected_beliefs(pair, user), plain=self.first_and_least[bool(self.schedule)])
+        )
 
     def with_floor(self, floor: float) -> LogOpt:
         return replace(self, floor=floor)
 
-    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs) -> Beliefs:
-        return learnt(parts, shows, beliefs, bias=self.bias)
+    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs, *, agree: bool | None = None) -> Beliefs:
+        found = learnt(parts, shows, beliefs, bias=self.bias)
+        return replace(found, plain=self.next_share(found, agree))
+
+    def next_share(self, beliefs: Beliefs, agree: bool | None) -> float:
+        """The share of plain traffic from now on: what is not known by position bias from clicks needs all there is."""
+        (first, least), now = self.first_and_least, sum(self._shares(beliefs))
+        if first == least or agree is None or (agree and self.learns_position_bias and not beliefs.fitted):
+            return now
+        return max(now / 2, least) if agree else 1.0
 
     def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> SimulatedTrial:
         return SimulatedTrial(self, pair, user, theta, seed)
@@ -113,8 +125,26 @@ class LogOpt(Adaptive):
     # --- what is known of it ------------------------------------------------------------------------------------------
 
     @property
+    def first_and_least(self) -> tuple[float, float]:
+        """Shares of plain traffic at the start, and once the readings agree."""
+        return self.holdback if isinstance(self.holdback, tuple) else (self.holdback, self.holdback)
+
+    @property
     def plain_shares(self) -> tuple[float, float]:
-        return self.holdback / 2, self.holdback / 2
+        return self.first_and_least[0] / 2, self.first_and_least[0] / 2
+
+    def _shares(self, beliefs: Beliefs) -> tuple[float, float]:
+        return self.plain_shares if beliefs.plain is None else (beliefs.plain / 2, beliefs.plain / 2)
+
+    def _check_holdback(self) -> None:
+        if isinstance(self.holdback, tuple | list):
+            if len(self.holdback) != 2 or not 0 <= self.holdback[1] <= self.holdback[0] <= 1:
+                raise ValueError(
+                    f"holdback is {self.holdback}, must be one share, or the first and the least from 1 to 0"
+                )
+            object.__setattr__(self, "holdback", tuple(self.holdback))
+        else:
+            checks.between("holdback", self.holdback, 0, 1)
 
     @property
     def estimator(self) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranktrial import checks
+from ranktrial.arrays import BoolArray, FloatArray
 from ranktrial.position_bias import _kernels
 from ranktrial.position_bias.counts import Counts
 from ranktrial.position_bias.identifiability import GIVEN, exposure, identifiability
@@ -47,12 +48,7 @@ class Conditional:
         order, offsets = by_unit(None if counts.queries is None else counts.queries[used], len(used))
         used = used[order]
         exposed, clicked = exposure(counts, self.given)[used], counts.clicked[used]
-        free = counts.clicked_ranks
-        free[0] = False
-
-        theta, value, steps, converged = maximise(
-            lambda t: _kernels.conditional_equation(exposed, clicked, t), start_theta(counts), free, limit=self.limit
-        )
+        (theta, value, steps, converged), free = self._solved(counts, exposed, clicked, start_theta(counts))
         log_covariance, freedom = sandwich(
             lambda units: _kernels.conditional_terms(exposed, clicked, theta, units),
             offsets,
@@ -72,6 +68,23 @@ class Conditional:
             log_likelihood=float(value),
             degrees_of_freedom=freedom,
         )
+
+    def refit(self, counts: Counts, start: FloatArray) -> FloatArray:
+        """Theta alone, begun from one that is near: a log without one of its groups."""
+        identifiability(counts, given=self.given).require()
+        used = counts.clicked.sum(1) > 0
+        begin = np.where((start > 0) & counts.clicked_ranks, start, start_theta(counts))
+        exposed, clicked = exposure(counts, self.given)[used], counts.clicked[used]
+        return self._solved(counts, exposed, clicked, begin)[0][0]
+
+    def _solved(
+        self, counts: Counts, exposed: FloatArray, clicked: FloatArray, start: FloatArray
+    ) -> tuple[tuple[FloatArray, float, int, bool], BoolArray]:
+        """What ``maximise`` finds, and which ranks are free."""
+        free = counts.clicked_ranks
+        free[0] = False
+        found = maximise(lambda t: _kernels.conditional_equation(exposed, clicked, t), start, free, limit=self.limit)
+        return found, free
 
     def __repr__(self) -> str:
         return "Conditional()" if self.given == "shown" else f"Conditional(given={self.given!r})"

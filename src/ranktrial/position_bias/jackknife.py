@@ -32,7 +32,10 @@ def replicates(estimator: Estimator, groups: Sequence[Counts]) -> tuple[Position
     if len(groups) < 2:
         raise ValueError(f"a jackknife needs at least 2 groups, got {len(groups)}")
     total = Counts.merged(groups)
-    return estimator.fit(total), np.array([estimator.fit(total - group).theta for group in groups])
+    whole = estimator.fit(total)
+    if isinstance(estimator, Conditional):
+        return whole, np.array([estimator.refit(total - group, whole.theta) for group in groups])
+    return whole, np.array([estimator.fit(total - group).theta for group in groups])
 
 
 def jackknife_variance(values: FloatArray) -> FloatArray:

@@ -59,14 +59,22 @@ class Impressions(NamedTuple):
 
 
 def draw_impressions(
-    policies: Sequence[Mixture | PlackettLuce], user: User, sizes: Sequence[int], *, seed: Seed
+    policies: Sequence[Mixture | PlackettLuce],
+    user: User,
+    sizes: Sequence[int],
+    *,
+    seed: Seed,
+    asked: Sequence[IntArray] | None = None,
 ) -> Impressions:
-    """So many impressions of each policy, queries drawn uniformly, and the clicks of a user of any behaviour on them."""
+    """So many impressions of each policy, and the clicks of a user of any behaviour on them.
+
+    Queries are drawn uniformly, unless ``asked`` has those of each policy's impressions.
+    """
     queries, rankings, rows, before = [], [], [], 0
-    for policy, size, child in zip(policies, sizes, children(seed, len(sizes))):
+    for number, (policy, size, child) in enumerate(zip(policies, sizes, children(seed, len(sizes)))):
         check_user(user, policy.k, policy.n_documents)
         random = generator(child)
-        query = random.integers(0, policy.n_queries, size)
+        query = random.integers(0, policy.n_queries, size) if asked is None else asked[number]
         if isinstance(policy, Mixture):
             # Weights sum to 1 for each query, up to rounding: one running sum serves all.
             row = np.searchsorted(np.cumsum(policy.weights), query + random.random(size), side="right")

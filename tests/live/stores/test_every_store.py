@@ -368,7 +368,9 @@ def test_position_bias_is_kept_to_the_last_bit(store: Store) -> None:
     theta = (1.0, 1 / 3, 0.1 + 0.2, 5e-324)
     for impressions, fitted in ((0, False), (0, True), (7, True)):
         follows = max((one.id for one in store.biases(1)), default=0)
-        store.add_bias(1, impressions, Beliefs(np.array(theta), 0.1 + 0.2, fitted, f"after {impressions}"), follows)
+        store.add_bias(
+            1, impressions, Beliefs(np.array(theta), 0.1 + 0.2, fitted, f"after {impressions}", 1 / 3), follows
+        )
     store.add_bias(2, 0, Beliefs(np.array(theta[:1]), note="of another version"), 0)
     known = store.biases(1)
     assert [(one.impressions, one.theta, one.fitted, one.note) for one in known] == [
@@ -376,7 +378,7 @@ def test_position_bias_is_kept_to_the_last_bit(store: Store) -> None:
         (7, theta, True, "after 7"),
     ]
     assert known[0].id < known[1].id
-    assert known[1].beliefs.relevance == 0.1 + 0.2
+    assert (known[1].beliefs.relevance, known[1].beliefs.plain) == (0.1 + 0.2, 1 / 3)
     assert known[1].beliefs.theta.tolist() == list(theta)
 
 

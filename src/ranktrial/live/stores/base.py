@@ -5,6 +5,7 @@ Another store is a class with the methods of ``Store``; ``tests/live/stores`` sa
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections import Counter
@@ -234,7 +235,7 @@ class ConfigVersion:
 
 @dataclass(frozen=True)
 class Bias:
-    """What was believed of users from some number of impressions on: position bias, and the mean relevance."""
+    """What was believed of users from some number of impressions on; ``more`` are beliefs beyond the first four, as JSON."""
 
     id: int
     impressions: int
@@ -242,10 +243,11 @@ class Bias:
     fitted: bool
     note: str
     relevance: float
+    more: str = "{}"
 
     @cached_property
     def beliefs(self) -> Beliefs:
-        return Beliefs(np.array(self.theta), self.relevance, self.fitted, self.note)
+        return Beliefs(np.array(self.theta), self.relevance, self.fitted, self.note, **json.loads(self.more))
 
 
 # --- the answer to a row that is put in ---------------------------------------------------------------------------------------

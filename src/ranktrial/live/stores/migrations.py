@@ -39,7 +39,7 @@ def migrate(
     *,
     upgrade: bool = True,
 ) -> Migrated:
-    """Bring a schema up to date; several processes may try at once.
+    """Bring a schema up to date, wholly or not at all; several processes may try at once.
 
     Args:
         place: Where the store is, for messages.

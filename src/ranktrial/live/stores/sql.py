@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -241,20 +242,21 @@ class SQLStore(ABC):
 
     def biases(self, version: int) -> list[Bias]:
         rows = self._select(
-            "SELECT id, impressions, theta, fitted, note, relevance FROM biases WHERE version = ? ORDER BY id",
+            "SELECT id, impressions, theta, fitted, note, relevance, more FROM biases WHERE version = ? ORDER BY id",
             (version,),
         )
         return [
-            Bias(id, at, tuple(map(float.fromhex, theta.split())), bool(fitted), note, relevance)
-            for id, at, theta, fitted, note, relevance in rows
+            Bias(id, at, tuple(map(float.fromhex, theta.split())), bool(fitted), *rest)
+            for id, at, theta, fitted, *rest in rows
         ]
 
     def add_bias(self, version: int, impressions: int, beliefs: Beliefs, follows: int) -> None:
         text = " ".join(value.hex() for value in beliefs.theta.tolist())
         same = version, impressions, text
         self._execute(
-            """INSERT INTO biases (version, impressions, theta, follows, fitted, note, relevance) SELECT ?, ?, ?, ?, ?, ?, ?
+            """INSERT INTO biases (version, impressions, theta, follows, fitted, note, relevance, more)
+               SELECT ?, ?, ?, ?, ?, ?, ?, ?
                WHERE NOT EXISTS (SELECT 1 FROM biases WHERE version = ? AND impressions = ? AND theta = ?)
                ON CONFLICT DO NOTHING""",
-            (*same, follows, int(beliefs.fitted), beliefs.note, beliefs.relevance, *same),
+            (*same, follows, int(beliefs.fitted), beliefs.note, beliefs.relevance, json.dumps(beliefs.more), *same),
         )

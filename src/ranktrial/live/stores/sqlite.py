@@ -85,6 +85,10 @@ MIGRATIONS = (
     );
     CREATE UNIQUE INDEX biases_in_a_row ON biases (version, follows);
     """,
+    """
+    ALTER TABLE biases ADD COLUMN more TEXT NOT NULL DEFAULT '{}';
+    CREATE TABLE known (bias INTEGER PRIMARY KEY, effects BLOB NOT NULL);
+    """,
     """CREATE TABLE erasures (
         id INTEGER PRIMARY KEY, trial TEXT NOT NULL, time INTEGER NOT NULL, earlier_than INTEGER, impressions INTEGER NOT NULL,
         clicks INTEGER NOT NULL, designs INTEGER NOT NULL, reason TEXT NOT NULL

@@ -1,0 +1,163 @@
+"""Budgets of clicks: the price at which a design costs visitors no more than they may lose.
+
+People say which share of an A/B test's clicks visitors may lose, not what a click is worth. Clicks expected on what
+``closed_form`` shows never fall as their price rises, so the price of a budget is found by bisection over the traffic that
+the budget is for: the queries of a pair, or a sample of recent searches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import checks
+from ranktrial.arrays import DocumentArray, FloatArray
+from ranktrial.design import _closed_form_kernels as kernels
+from ranktrial.design.closed_form import NONE, DesignProblem, Shares, checked_problem
+from ranktrial.rankings import Pair
+
+LOWEST_PRICE = 1e-6  # next to nothing in variance: documents that tell nothing stand in the order of their relevance
+HIGHEST_SENSIBLE = 100.0
+CLOSE_ENOUGH = 1.01  # ratio of two prices
+
+
+def expected_clicks(rankings: DocumentArray, theta: FloatArray, zeta: FloatArray) -> FloatArray:
+    """Clicks to be expected on each ranking of a table, with relevance as guessed.
+
+    >>> expected_clicks(np.array([[0, 1], [1, -1]]), np.array([1.0, 0.5]), np.array([0.2, 0.4]))
+    array([0.4, 0.4])
+    """
+    clicks: FloatArray = np.append(zeta, 0.0)[rankings] @ theta
+    return clicks
+
+
+@dataclass(frozen=True, eq=False)
+class ClickForecast:
+    """Clicks to be expected on a sample of searches, of A's list, B's list, and the design at any price.
+
+    Attributes:
+        problem: Of the design.
+        theta: Position bias.
+        a: Clicks on A's list, per query.
+        b: Clicks on B's.
+        shares: Of the traffic, each query's.
+        plain: Shares of plain A/B traffic beside the design.
+    """
+
+    problem: DesignProblem
+    theta: FloatArray
+    a: FloatArray
+    b: FloatArray
+    shares: FloatArray
+    plain: Shares
+
+    @classmethod
+    def of(
+        cls,
+        pair: Pair,
+        theta: ArrayLike,
+        zeta: ArrayLike,
+        *,
+        floor: float = 0.0,
+        zeta0: float | None = None,
+        plain: Shares = NONE,
+        weights: ArrayLike | None = None,
+    ) -> ClickForecast:
+        """For the designs of ``closed_form`` with the same options.
+
+        Args:
+            pair: The searches: a query each.
+            theta: Position bias.
+            zeta: Guessed relevance per document.
+            floor: Agreement floor of the design.
+            zeta0: Click rate for which the design is made, if any.
+            plain: Shares of plain A/B traffic, A's own list and B's own.
+            weights: How often each query occurs; by default all alike.
+        """
+        tables = np.stack([pair.top_a, pair.top_b])
+        problem = checked_problem(tables, pair.n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0)
+        bias, guess = np.asarray(theta, np.float64), np.asarray(zeta, np.float64)
+        often = np.ones(pair.n_queries) if weights is None else checks.finite("weights", weights)
+        if len(often) != pair.n_queries or often.min() < 0 or not often.any():
+            raise ValueError(
+                f"weights must be {pair.n_queries} numbers, none negative and not all 0: one for each query"
+            )
+        by_list = expected_clicks(tables, bias, guess)
+        return cls(problem, bias, by_list[0], by_list[1], often / often.sum(), plain)
+
+    def designed(self, price: float) -> FloatArray:
+        """Clicks on what the design shows at this price, per query, without plain traffic."""
+        p = self.problem
+        clicks: FloatArray = kernels.predicted_clicks(p.offsets, p.need, p.least, p.zeta, price, p.bias, self.theta)
+        return clicks
+
+    def shown(self, price: float) -> float:
+        """Clicks per impression at this price, plain traffic included."""
+        to_a, to_b = self.plain
+        return float(self.shares @ ((1 - to_a - to_b) * self.designed(price) + to_a * self.a + to_b * self.b))
+
+    @property
+    def ab(self) -> float:
+        """Clicks per impression of an A/B test."""
+        return float(self.shares @ (self.a + self.b)) / 2
+
+
+@dataclass(frozen=True)
+class BudgetPrice:
+    """The price of clicks that a budget asks for.
+
+    Attributes:
+        price: For ``closed_form``.
+        kept: Whether the budget is kept at that price. If not, no sensible price keeps it.
+        clicks: To be expected per impression at that price, plain traffic included.
+        ab: To be expected of an A/B test.
+    """
+
+    price: float
+    kept: bool
+    clicks: float
+    ab: float
+
+    @property
+    def loss(self) -> float:
+        """Share of an A/B test's clicks that is lost; negative if there are more."""
+        return 1 - self.clicks / self.ab if self.ab else 0.0
+
+
+def price_for(forecast: ClickForecast, loss: float = 0.0, *, most: float = HIGHEST_SENSIBLE) -> BudgetPrice:
+    """The lowest price at which visitors lose at most this share of an A/B test's clicks, to one per cent.
+
+    Args:
+        loss: Share of an A/B test's clicks that visitors may lose; negative asks for a gain.
+        most: The highest price to consider. Where even that does not keep the budget, it is the answer, with ``kept`` false.
+
+    >>> pair = Pair.from_lists([["x", "y", "z"]], [["x", "z", "y"]], k=3)
+    >>> forecast = ClickForecast.of(pair, [1, 0.5, 0.25], zeta=[0.4, 0.3, 0.3])
+    >>> round(forecast.ab, 4), round(forecast.shown(0), 4)  # the design demotes x, which both put first
+    (0.625, 0.55)
+    >>> found = price_for(forecast, loss=0.05)
+    >>> round(found.price, 2), round(found.loss, 3), found.kept
+    (0.67, 0.05, True)
+    """
+    checks.between("loss", loss, -10, 1)
+    checks.between("most", most, LOWEST_PRICE, 1e12)
+    ab = forecast.ab
+    enough = (1 - loss) * ab * (1 - 1e-12)
+    for price in (0.0, LOWEST_PRICE, most):
+        clicks = forecast.shown(price)
+        if clicks >= enough:
+            break
+    if price != most or clicks < enough:
+        return BudgetPrice(price, clicks >= enough, clicks, ab)
+    low = LOWEST_PRICE
+    while price > CLOSE_ENOUGH * low:
+        middle = sqrt(low * price)
+        there = forecast.shown(middle)
+        if there >= enough:
+            price, clicks = middle, there
+        else:
+            low = middle
+    return BudgetPrice(price, True, clicks, ab)
