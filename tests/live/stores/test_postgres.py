@@ -30,7 +30,7 @@ from ranktrial.live.stores.postgres.keys import KeyTable
 from ranktrial.live.stores.postgres.schema import MIGRATIONS, month_of
 
 RUN = CliRunner()
-NOVEMBER, DECEMBER = 1_794_000_000, 1_797_000_000  # seconds of 2026
+NOVEMBER, DECEMBER = 1_952_000_000, 1_955_000_000  # seconds of 2031
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_what_was_acknowledged_before_is_read_though_others_are_writing(kind: In
 def partitions(other: Connection) -> dict[str, int]:
     other.rollback()
     names = [row[0] for row in other.execute("SELECT inhrelid::regclass::text FROM pg_inherits ORDER BY 1")]
-    mine = [name for name in names if name.startswith(("impressions_2", "clicks_2")) and not name.endswith("key")]
+    mine = [name for name in names if name.startswith(("impressions_203", "clicks_203")) and not name.endswith("key")]
     return {
         name: (other.execute(f"SELECT count(*) FROM {name}").fetchone() or (0,))[0]
         for name in mine
@@ -126,11 +126,11 @@ def test_months_have_partitions_that_are_made_in_time(store: PostgresStore, othe
     store.put(at(1, NOVEMBER))
     store.put(Click(key(1), 1, "x", False, None, NOVEMBER))
     store.flush()
-    made = {f"{table}_2026_{month}" for table in ("impressions", "clicks") for month in (11, 12)}
+    made = {f"{table}_2031_{month}" for table in ("impressions", "clicks") for month in (11, 12)}
     assert partitions(other) == {name: int(name.endswith("11")) for name in made}
     store.put(at(2, DECEMBER)).result()
-    assert partitions(other)["impressions_2026_12"] == 1
-    assert "impressions_2027_01" in partitions(other)
+    assert partitions(other)["impressions_2031_12"] == 1
+    assert "impressions_2032_01" in partitions(other)
     assert [row.key for row in store.impressions(1, 0)] == [key(1), key(2)]
 
 
@@ -286,15 +286,17 @@ def test_a_server_that_is_silent_does_not_hold_anybody_up(
 
 def test_rank_shows_a_while_there_is_no_server_and_recovers(server: Server) -> None:
     a, b = ["x", "y", "z"], ["z", "x", "w"]
-    with Trial.create(server.url("rank"), k=3, background=False, timeout=0.2) as trial:
+    with Trial.create(server.url("rank"), k=3, background=False, timeout=60) as trial:
         first = trial.rank("q", a, b, unit="u", wait=True)
         assert first.fallback is None
+        trial._timeout = 0.05
         server.stop("immediate")
         for unit in ("v", "u2"):
             shown = trial.rank("q", a, b, unit=unit, wait=True)
             assert shown.ranking == a
             assert shown.fallback in ("the store is not available", "the store did not answer in time")
         server.start()
+        trial._timeout = 60
         while trial.rank("q", a, b, unit="w", wait=True).fallback is not None:
             time.sleep(0.05)
         again = trial.rank("q", a, b, unit="u", wait=True)
@@ -427,3 +429,9 @@ def test_keys_that_are_known_count_while_the_database_is_down(server: Server) ->
         keys.all()
     server.start()
     assert [one.name for one in keys.all()] == ["shop"]
+
+
+def test_the_partitions_of_this_month_are_there_before_the_first_row(store: PostgresStore, other: Connection) -> None:
+    year, month = month_of(int(time.time()))
+    for table in ("impressions", "clicks"):
+        assert other.execute("SELECT to_regclass(%s) IS NULL", (f"{table}_{year}_{month:02}",)).fetchone() == (False,)

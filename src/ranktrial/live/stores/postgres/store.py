@@ -20,7 +20,7 @@ from ranktrial.live.stores.erasure import Execute
 from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.postgres.batch import KNOWN_IMPRESSIONS, Batch, Sender, write
 from ranktrial.live.stores.postgres.connection import Address, Byteas, Connection
-from ranktrial.live.stores.postgres.schema import MIGRATIONS, Month, PostgresSchema, make_partitions
+from ranktrial.live.stores.postgres.schema import MIGRATIONS, PostgresSchema, make_partitions, month_of
 from ranktrial.live.stores.sql import DESIGN_COLUMNS, DESIGNS_KNOWN, READING, SQLStore
 from ranktrial.live.stores.writer import Item, Tallies
 
@@ -80,26 +80,26 @@ class PostgresStore(SQLStore):
         self._failures, self._next_attempt = 0, 0.0
         self._writing: Connection | None = None  # of the writing thread, and so is what follows
         self._batch = 0  # how many there were
-        self._months: set[Month] = set()  # whose partitions are there
         self._known: set[bytes] = set()  # digests of designs that are there
         self._found: dict[bytes, tuple[Impression, str | None]] = {}
         try:
             with contextlib.closing(Connection.to(self._address)) as setup:
+                setup.autocommit = True
                 schema = PostgresSchema(setup, self._address)
                 if must_exist and schema.version() == 0:
                     raise StoreError(
                         f"{self._address.place} holds no trials: one is made by Trial.create or by PUT /v1/trials/NAME of a "
                         "service"
                     )
-                setup.rollback()
                 self.migrated = migrate(self._address.place, schema.transaction, MIGRATIONS, upgrade=upgrade)
                 setup.execute("DELETE FROM writers WHERE seen < now() - interval '1 day'")
-                setup.commit()
                 (oid,) = setup.execute("SELECT 'row_ids'::regclass::oid::int8").fetchone() or (0,)
+                locks = oid % 2**15 * 2**48  # what is above 48 bits tells our advisory locks from those of others
+                self._months = {month_of(int(time.time()))}  # whose partitions are there: no visitor waits for them
+                make_partitions(setup, self._months, locks >> 48)
         except psycopg.Error as problem:
             kind = StoreUnavailable if isinstance(problem, psycopg.OperationalError) else StoreError
             raise kind(f"{self._address.place} cannot be opened as a store: {_text(problem)}") from problem
-        locks = oid % 2**15 * 2**48  # what is above 48 bits tells our advisory locks from those of others
         self._sender = Sender(random.getrandbits(63), locks, random.randrange(SLOTS))
         super().__init__(self._address.place, queue_size)
 
