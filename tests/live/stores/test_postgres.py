@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -23,6 +24,7 @@ from ranktrial.live.stores import name_of, open_store
 from ranktrial.live.stores.base import Click, Clicks, Impression, Nothing, StoreError, StoreUnavailable, Void
 from ranktrial.live.stores.postgres import PostgresStore
 from ranktrial.live.stores.postgres import store as module
+from ranktrial.live.stores.postgres.batch import write
 from ranktrial.live.stores.postgres.connection import Address, Connection
 from ranktrial.live.stores.postgres.keys import KeyTable
 from ranktrial.live.stores.postgres.schema import MIGRATIONS, month_of
@@ -236,29 +238,33 @@ def test_a_restart_is_survived_and_nothing_is_lost_or_counted_twice(server: Serv
         assert store.tallies(1) == {"meanwhile": 1, "duplicate clicks": 1}
 
 
+@pytest.mark.parametrize("simple", [True, False])
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, simple: bool
 ) -> None:
-    """The connection breaks after the commit, and once before it: both times each row and each tally is there once."""
+    """The connection breaks before a batch is sent, then before its answer comes: each row and each tally is there once."""
     store.put(impression(0)).result()
-    commit = Connection.commit
-    broken: list[Connection] = []
+    broken: list[str] = []
 
-    def break_after(self: Connection) -> None:
-        if threading.current_thread().name == "ranktrial-writer" and len(broken) < 2:
-            broken.append(self)
+    def fail(connection: Connection, *arguments: Any) -> frozenset[bytes] | None:
+        if len(broken) < 2:
+            broken.append("before" if not broken else "after")
             if len(broken) == 2:
-                commit(self)
-            psycopg.Connection.close(self)
+                write(connection, *arguments)
+            connection.close()
             raise psycopg.OperationalError("the connection is lost")
-        commit(self)
+        return write(connection, *arguments)
 
-    monkeypatch.setattr(Connection, "commit", break_after)
+    monkeypatch.setattr(module, "write", fail)
     store.tally(1, "once", soon=False)
-    store.put(Clicks(1, (Click(key(0), 1, "x", False), Click(key(0), 1, "x", False)))).result(60)
-    assert len(broken) == 2
+    clicks = [Click(key(0), 1, "x", False)] * 2 + [Click(key(0), 1, "junk", False, limit=5)] * (not simple)
+    store.put(Clicks(1, tuple(clicks))).result(60)
+    assert broken == ["before", "after"]
     assert store.tallies(1) == {"once": 1, "duplicate clicks": 1}
-    assert len(list(store.clicks(1, 0))) == 1
+    assert len(list(store.clicks(1, 0))) == 1 + (not simple)
+    again = store.put(Impression(key(7), 1, DESIGN, 0, 7, 7, looked=False))
+    again.result(60)
+    assert not again.again
 
 
 def test_a_server_that_is_silent_does_not_hold_anybody_up(
@@ -421,16 +427,3 @@ def test_keys_that_are_known_count_while_the_database_is_down(server: Server) ->
         keys.all()
     server.start()
     assert [one.name for one in keys.all()] == ["shop"]
-
-
-def test_what_is_given_up_while_it_is_written_is_void_in_the_same_commit(
-    kind: InPostgres, store: PostgresStore, other: Connection
-) -> None:
-    store.put(impression(0)).result()
-    with kind.stalled():
-        slow = store.put(impression(1))
-        while other.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
-            assert not slow.done()
-        assert not slow.cancel()
-    slow.result(60)
-    assert (store.void(key(0)), store.void(key(1))) == (None, "not stored in time")
