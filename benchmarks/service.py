@@ -61,7 +61,7 @@ async def echo_list(body: list[dict]) -> JSONResponse:
 
 uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listening])
 """
-SERVE = "run_server(sys.argv[1], listening, None, None, False, 10)"
+SERVE = "run_server(sys.argv[1], listening, None, None, log_requests=False, query_units=10, drain=10)"
 
 
 @contextlib.contextmanager
