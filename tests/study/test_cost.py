@@ -21,7 +21,7 @@ from ranktrial.study.tasks import Meter, Spent, TaskResult, peak_memory
 @pytest.fixture
 def folder(tiny_plan: StudyPlan, tmp_path: Path) -> Path:
     """Task i of the runs took 10 + i processor seconds, each limit 1; nothing of the last method is done."""
-    plan = replace(tiny_plan, data=tiny_plan.data[:1], pairs=3, limits=2)
+    plan = replace(tiny_plan, data=tiny_plan.data[:1], pairs=3, limits=2, simulate=True)
     study = StudyFolder(tmp_path)
     study.adopt(plan)
     points = plan.points

@@ -75,6 +75,15 @@ def run(
     ] = None,
     checkpoints: Annotated[int | None, typer.Option(help="Log-spaced numbers of impressions to report at.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed, other rankers and clicks.")] = None,
+    simulate: Annotated[
+        bool,
+        typer.Option(
+            "--simulate", help="Simulate single runs, as the paper did, instead of what they come to on average."
+        ),
+    ] = False,
+    runs: Annotated[
+        int | None, typer.Option(help="How often what must be drawn for an expected run is drawn, to average over.")
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes; results do not depend on it.")] = 1,
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster, e.g. tcp://10.0.0.1:8786.")
@@ -95,6 +104,8 @@ def run(
             impressions=impressions,
             checkpoints=checkpoints,
             seed=seed,
+            runs=1 if simulate and runs is None else runs,
+            simulate=simulate or None,
         )
         try:
             with progress_display() as progress:
@@ -110,7 +121,7 @@ def run(
 
 
 def adjusted(
-    plan: StudyPlan, *, data: Sequence[str], rankers: Sequence[str], queries: int | None, **numbers: int | None
+    plan: StudyPlan, *, data: Sequence[str], rankers: Sequence[str], queries: int | None, **changed: int | None
 ) -> StudyPlan:
     """The plan with what the command line changes."""
     sets = [_data_plan(text, plan.data, queries) for text in data] or list(plan.data)
@@ -122,7 +133,7 @@ def adjusted(
             raise ValueError(f"--rankers: no data set {name!r}; there are {', '.join(one.name for one in sets)}")
         file = source if source in TRAINED else str(Path(source).expanduser().absolute())
         sets = [replace(one, rankers=file) if one.name == name else one for one in sets]
-    changes: dict[str, Any] = {key: value for key, value in numbers.items() if value is not None}
+    changes: dict[str, Any] = {key: value for key, value in changed.items() if value is not None}
     return replace(plan, data=tuple(sets), **changes)
 
 

@@ -18,11 +18,14 @@ from numpy.typing import ArrayLike
 from ranktrial.arrays import DocumentArray, FloatArray
 from ranktrial.methods.beliefs import Beliefs
 from ranktrial.methods.displays import Displays, TooManyDisplaysError
+from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.position_bias import Counts
 from ranktrial.rankings import Mixture, Moments, Pair, PlackettLuce
-from ranktrial.seeds import Seed
+from ranktrial.seeds import Seed, children
 from ranktrial.users import User
+
+MANY_IMPRESSIONS = 4_000_000
 
 
 def spelled(default: Any) -> Any:
@@ -87,6 +90,37 @@ class Method:
         """
         return self.displays(pair).simulate(user, checkpoints, seed=seed)
 
+    def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
+        """What ``simulate`` comes to on average: the law of the estimate at each checkpoint, and its expected errors.
+
+        Args:
+            pair: The two rankers; queries come uniformly at random.
+            user: Who clicks.
+            checkpoints: Increasing numbers of impressions to report at.
+            seed: For what is drawn even so: displays that are too many to list, and clicks that a later fit needs.
+            runs: How many times to draw these clicks; errors are averaged.
+        """
+        try:
+            moments = self.moments(pair, user)
+        except TooManyDisplaysError:
+            moments = self.simulated_moments(pair, user, seed=seed)
+        return ExpectedRun.of_moments(checkpoints, moments, step=self.step)
+
+    def simulated_moments(self, pair: Pair, user: User, *, seed: Seed) -> Moments:
+        """Moments from a long simulated run, where displays are too many to list."""
+        run = self.simulate(pair, user, [MANY_IMPRESSIONS], seed=seed)
+        mean, square, ctr = float(run.estimate[0]), float(run.mean_square[0]), float(run.ctr[0])
+        variance = square - mean**2
+        return Moments(mean, variance, ctr, standard_error=float(np.sqrt(variance / MANY_IMPRESSIONS)))
+
+    def simulated_average(
+        self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int
+    ) -> ExpectedRun:
+        """Averages of simulated runs, where the law of the estimate is not known."""
+        return ExpectedRun.of_runs(
+            [self.simulate(pair, user, checkpoints, seed=child) for child in children(seed, runs)]
+        )
+
     def sampled_displays(self, pair: Pair, draws: int, *, seed: Seed) -> Displays:
         """``draws`` displays of every query, drawn by the method, where it ``draws_displays``."""
         raise TooManyDisplaysError(f"{self} cannot draw displays, only list them")
@@ -135,6 +169,11 @@ class Method:
     def shows_top_only(self) -> bool:
         """Every document shown is in the top k of a ranker."""
         return True
+
+    @property
+    def step(self) -> float:
+        """A number of which every x is a whole multiple; 0 where there is none."""
+        return 0.0
 
     @property
     def plain_shares(self) -> tuple[float, float]:

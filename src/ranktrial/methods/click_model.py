@@ -15,7 +15,8 @@ from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, weighted_counts
 from ranktrial.methods.beliefs import RELEVANCES, Beliefs
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.position_bias import Counts, relevance_guess
-from ranktrial.rankings import Mixture, Pair, affine_values, list_inputs
+from ranktrial.rankings import Mixture, Moments, Pair, affine_values, list_inputs
+from ranktrial.rankings.traffic import display_counts
 from ranktrial.rankings.values import Guess
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
@@ -145,6 +146,22 @@ class SimulatedTrial:
         version.clicked[:] = clicked
         self._remember(version)
         return [(x, square, ctr) for x, square, ctr in rows.tolist()]
+
+    def law(self, *, seed: Seed) -> Moments:
+        """Moments of one impression of the current design, valued at the current position bias."""
+        return self._displays(self.versions[-1]).moments(self.user)
+
+    def draw(self, begin: int, end: int) -> None:
+        """Draw the counts of impressions begin..end at once: what a fit needs of them."""
+        version = self.versions[-1]
+        version.shown[:], version.clicked[:] = display_counts(
+            version.policy, self.user, end - begin, seed=next(self.seeds)
+        )
+        self.sum_x += self._displays(version).total(version.shown, version.clicked)
+        self._remember(version)
+
+    def past(self) -> float:
+        return self.sum_x
 
     def _remember(self, version: DesignVersion) -> None:
         """Add a version's counts to the tables that fits are made from."""

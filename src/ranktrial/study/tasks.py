@@ -26,7 +26,7 @@ import numpy as np
 from ranktrial.arrays import FloatArray
 from ranktrial.data import Dataset, LinearRankers
 from ranktrial.data.qrels import zeta_by_grade
-from ranktrial.methods import Trajectory, parse_method
+from ranktrial.methods import ExpectedRun, Trajectory, parse_method
 from ranktrial.rankings import Pair, Rankings
 from ranktrial.rankings.lists import rank_by_score
 from ranktrial.study.limits import Limit, limit_of
@@ -95,7 +95,7 @@ class TaskResult:
 
     ctr_a: float
     ctr_b: float
-    found: Trajectory | Limit
+    found: Trajectory | ExpectedRun | Limit
     spent: Spent
 
 
@@ -262,14 +262,17 @@ def run_task(folder: str, digest: str, task: Task) -> TaskResult | Failure:
         user = prepared.user_of(pair)
         ctr_a, ctr_b = pair.ctr(user)
         method = parse_method(task.method)
-        found: Trajectory | Limit
+        found: Trajectory | ExpectedRun | Limit
+        plan = prepared.plan
         meter.start()
         if task.kind == "limit":
-            found = limit_of(method, pair, user, seed=seed_of(prepared.plan.seed, *task))
+            found = limit_of(method, pair, user, seed=seed_of(plan.seed, *task))
         else:
-            # The kind is no part of this seed: studies begun before there were limits go on as they were.
-            seed = seed_of(prepared.plan.seed, task.data, task.pair, task.method)
-            found = method.simulate(pair, user, prepared.plan.points, seed=seed)
+            seed = seed_of(plan.seed, task.data, task.pair, task.method)
+            if plan.simulate:
+                found = method.simulate(pair, user, plan.points, seed=seed)
+            else:
+                found = method.expected(pair, user, plan.points, seed=seed, runs=plan.runs)
         return TaskResult(ctr_a, ctr_b, found, meter.spent())
     except Exception as problem:
         said = " ".join(str(problem).split())
