@@ -114,7 +114,8 @@ def run(
             err.print("stopped; the same command continues where it was", highlight=False)
             raise typer.Exit(130) from None
     failed = f", [bold red]{len(done.failures)} failed[/]" if done.failures else ""
-    err.print(f"ran {done.ran:,} tasks in {duration(done.seconds)}{failed}: {done.results}", highlight=False)
+    tasks = "task" if done.ran == 1 else "tasks"
+    err.print(f"ran {done.ran:,} {tasks} in {duration(done.seconds)}{failed}: {done.results}", highlight=False)
     err.print(f"see them with: ranktrial study show {folder}", highlight=False)
     if done.failures:
         raise typer.Exit(1)
@@ -183,7 +184,7 @@ def _picture(progress: StudyProgress) -> Group:
         ProgressBar(max(progress.total, 1), progress.done, width=40),
         f"{progress.done:,}/{progress.total:,}",
         f"[red]{progress.failed} failed[/]" if progress.failed else "",
-        left,
+        left or Text(progress.detail, style="dim"),
     )
     speeds = Table.grid(padding=(0, 2))
     for method, seconds in progress.speed.items():

@@ -40,6 +40,7 @@ CLICK_MODELS = ("auto", "em", "regression-em")
 STARTS = ("lists", "rank-2")
 QUERY_SOURCES = ("log", "data")
 PUBLISHED = {"click_model": "regression-em", "gradient": "paper", "inputs": "both"}  # all three at once
+PAPERS_WORK = {"steps": 1000, "samples": 1000}
 SEEDS_A_VERSION = 5  # fit and its network, network, optimisation, impressions
 
 
@@ -140,7 +141,8 @@ class LogOptNetwork(Adaptive):
 
     @property
     def options_of_role(self) -> tuple[str, ...]:
-        told = ("bias", "steps", "samples")  # how much work is put in changes no name
+        # More work than the paper's changes no name; less does, lest its network look worse than it is.
+        told = ("bias", *(name for name, paper in PAPERS_WORK.items() if getattr(self, name) >= paper))
         if self.role == "oracle":
             return (*told, "relevance", "schedule")
         return (*told, *PUBLISHED) if self.role.startswith("published") else told

@@ -319,7 +319,7 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
             if entered == 0:
                 of_others = (second - theta[0]) * c_sum - 2.0 * second * c[d] * x[d, 0]
                 gradient[order[d]] += x[d, 0] * of_others * second_order
-        ranks = k - low
+        ranks = _ranks_in_reach(math.exp(y) * growth[LANES - 1] * tail[0], k - low)
         _arrivals(low, high, ranks, p, q, before)
         marked[low, :ranks] = 0.0
         for d in range(low, high):

@@ -16,7 +16,7 @@ from ranktrial.charts.charts import FORMATS, Record, save_chart, save_rows
 from ranktrial.charts.pages import Figure, Page, Section
 from ranktrial.study.claims import Finding, findings
 from ranktrial.study.figures.claims_tables import CLAIMS_TEXT, claims_markdown, claims_tables, side_by_side, untested
-from ranktrial.study.figures.drawing import Drawing, Names
+from ranktrial.study.figures.drawing import Drawing, Names, counted
 from ranktrial.study.figures.error_curves import logging_figure, methods_figure
 from ranktrial.study.figures.impressions_needed import needed_records, needed_tables, ratios_figure
 from ranktrial.study.figures.ranker_clicks import rankers_figure
@@ -38,6 +38,7 @@ FIGURES = (
     users_figure,
     ratios_figure,
 )
+EXPECTED_TEXT = "what runs come to on average, worked out from the methods' laws"
 HOW_TEXT = (
     "Click a method in a legend to pick it out (shift-click for more, double click for all); drag a chart to move it, shift "
     "and the wheel to zoom, double click to return."
@@ -98,8 +99,9 @@ def _summary(plan: StudyPlan, results: Sequence[DataResults]) -> str:
     unfinished = f" {total - done:,} of {total:,} tasks have no result yet." if done < total else ""
     pairs = max(data.at_most(plan.pairs) for data in plan.data)
     return (
-        f"{len(plan.data)} data sets, {len(plan.methods)} methods, {pairs} pairs of rankers on each, "
-        f"{plan.impressions:,} impressions of each method on each pair.{unfinished} {HOW_TEXT}"
+        f"{counted(len(plan.data), 'data set')}, {counted(len(plan.methods), 'method')}, "
+        f"{counted(pairs, 'pair')} of rankers on each, {plan.impressions:,} impressions of each method on each pair: "
+        f"{'simulated' if plan.simulate else EXPECTED_TEXT}.{unfinished} {HOW_TEXT}"
     )
 
 

@@ -68,6 +68,15 @@ def distinct(values: Iterable[Value]) -> list[Value]:
     return list(dict.fromkeys(values))
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "pair"), counted(1_200, "pair")
+    ('1 pair', '1,200 pairs')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def short(label: str) -> str:
     """A label cut to what fits above a panel."""
     return label if len(label) <= 48 else f"{label[:47]}…"
