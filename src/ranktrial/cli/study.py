@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +25,8 @@ from ranktrial.study.figures import DrawnStudy, draw_study, untested
 from ranktrial.study.plan import PRESETS, SYNTHETIC, TRAINED, DataPlan, StudyPlan, read_plan
 from ranktrial.study.run import OnProgress, StudyProgress, run_study
 from ranktrial.study.summary import DataSummary, StudySummary, summarise
+
+SILENCE = 300.0  # seconds, at most, between two lines of a log
 
 study_app = typer.Typer(
     no_args_is_help=True,
@@ -193,17 +196,18 @@ def _picture(progress: StudyProgress) -> Group:
 
 
 class _LogLines:
-    """Progress for a log file: every tenth of the way a line."""
+    """Progress for a log file: a line every tenth of the way, and every few minutes."""
 
     def __init__(self) -> None:
-        self.said = ("", -1)
+        self.said, self.when = ("", -1), time.monotonic()
 
     def __call__(self, progress: StudyProgress) -> None:
         if progress.failure is not None:
             err.print("failed:", Text(str(progress.failure)), highlight=False, soft_wrap=True)
         tenth = 10 * progress.done // max(progress.total, 1)
-        if (progress.stage, tenth) != self.said:
-            self.said = (progress.stage, tenth)
+        late = progress.stage == self.said[0] and time.monotonic() - self.when > SILENCE
+        if (progress.stage, tenth) != self.said or late:
+            self.said, self.when = (progress.stage, tenth), time.monotonic()
             left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
             err.print(f"{progress.stage}: {progress.done:,} of {progress.total:,}{left}", highlight=False)
 
@@ -337,6 +341,10 @@ def figures(
         Path | None, typer.Option("--out", help="Folder to write to; figures in the study's own by default.")
     ] = None,
     formats: Annotated[str, typer.Option("--format", help="Of the pictures, with commas between.")] = ",".join(FORMATS),
+    form: Annotated[str, typer.Option(help="The paper's figures, ours, or both: paper, ours or both.")] = "both",
+    simulated: Annotated[
+        Path | None, typer.Option(help="Folder of a simulated study of the same sets, to draw its runs beside.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print claims and ratios as JSON instead of tables.")] = False,
 ) -> None:
     """Draw a study: figures with their data, an interactive report to open in a browser, and the paper's claims.
@@ -344,7 +352,7 @@ def figures(
     Each claim of the paper is given with our number, its 95 % interval over pairs, and a verdict.
     """
     with plain_errors():
-        drawn = draw_study(folder, to, [name.strip() for name in formats.split(",")])
+        drawn = draw_study(folder, to, [name.strip() for name in formats.split(",")], form=form, simulated=simulated)
     if as_json:
         print(json.dumps(drawn.to_dict(), indent=2))
         return

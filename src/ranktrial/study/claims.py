@@ -8,15 +8,16 @@ told otherwise, nor from fewer than ten pairs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ranktrial.arrays import FloatArray
+from ranktrial.methods import parse_method
 from ranktrial.study.curves import FEWEST, Measured, bootstrap, crossing, impressions_ratio, number_text, share
-from ranktrial.study.labels import ROLES
+from ranktrial.study.labels import ROLES, role
 from ranktrial.study.results import DataResults, MethodLimits, Runs, common
 
 SMALL_DELTA = 0.01  # the paper's "1 % CTR", in clicks per impression
@@ -90,7 +91,7 @@ class Finding:
 
 def findings(results: Sequence[DataResults]) -> list[Finding]:
     """Every claim on every data set, claim by claim."""
-    found = [judge(claim, data) for data in results for claim in claims(data.data)]
+    found = [judge(claim, data) for data in results for claim in (*claims(data.data), *wrong_rows(data))]
     return sorted(found, key=lambda one: one.number)
 
 
@@ -155,6 +156,31 @@ def claims(data: str) -> Iterator[Claim]:
         ):
             measure = partial(_needed, roles=(other,), baseline=roles)
             yield Claim(number, f"{label}: impressions by those of {name}", paper, measure, holds)
+
+
+def wrong_rows(data: DataResults) -> Iterator[Claim]:
+    """Where a study has a method with and without the wrong rows of features: does the dip come from them?"""
+    for text in data.runs:
+        method = parse_method(text) if role(text) else None
+        if getattr(method, "authors_rows", False):
+            other = str(replace(method, authors_rows=False))  # type: ignore[type-var]
+            every = "all departures" if getattr(method, "true_lambda", False) else "as published"
+            for point in (1e4, 1e5):
+                claim = (
+                    f"LogOpt, {every}: absolute error with the wrong rows by that without, at {point:,.0f} impressions"
+                )
+                measure = partial(_same_but, text, other, at=point)
+                yield Claim("3d", claim, "suspected above 1", measure, (1.0, np.inf))
+
+
+def _same_but(method: str, other: str, data: DataResults, at: float) -> Measured:
+    if other not in data.runs:
+        raise NotTestedError(f"no {other} in the study")
+    mine, without = common(data.runs[method], data.runs[other])
+    _long_enough(mine, at)
+    i = mine.nearest(at)
+    errors = (one.errors["absolute_error"] for one in (mine, without))
+    return bootstrap(lambda a, b: float(a[i] / b[i]), *errors)
 
 
 def _about(name: str, roles: Sequence[str]) -> Callable[..., Claim]:

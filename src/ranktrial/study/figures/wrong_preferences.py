@@ -11,7 +11,7 @@ from ranktrial.charts.charts import Record, Sheets
 from ranktrial.charts.theme import GOOD_SHADE, INK, VERMILLION, Style
 from ranktrial.study.claims import SMALL_DELTA
 from ranktrial.study.figures.drawing import Drawing, Names, Panel, channel, columns_by_data, panel_title, vertical_line
-from ranktrial.study.figures.error_curves import COMPARED_ROLES, methods_playing
+from ranktrial.study.figures.error_curves import METHODS_ROLES, methods_playing
 from ranktrial.study.results import DataResults, Runs
 
 CAPTION = (
@@ -21,9 +21,11 @@ CAPTION = (
 LOOKS = {"right": Style(GOOD_SHADE), "wrong": Style(VERMILLION)}
 
 
-def wrong_preferences_figure(results: Sequence[DataResults], names: Names) -> Drawing:
+def wrong_preferences_figure(results: Sequence[DataResults], names: Names) -> Drawing | None:
     """A histogram of |Delta| for each data set and method, wrong preferences apart from right ones."""
-    methods = methods_playing(results, COMPARED_ROLES)
+    methods = methods_playing(results, METHODS_ROLES)
+    if not methods:
+        return None
     sheets = Sheets()
     records: list[Record] = []
     panels: dict[str, list[Panel]] = {}
