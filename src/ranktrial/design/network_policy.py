@@ -139,10 +139,11 @@ def optimise(
     theta, zeta = checks.probabilities("theta", objective.theta), checks.probabilities("zeta", objective.zeta)
     kind, state = GRADIENTS.index(gradient), kernel_state(rankings)
     optimiser.begin(network.parameters)
-    for step in range(steps) if watch is not None else [slice(None)]:  # all at once, unless somebody watches
+    each = 1 if watch is not None else max(steps, 1)  # all at once, unless somebody watches
+    for step in range(0, steps, each):
         if watch is not None:
             watch(step)
-        some = queries[step] if isinstance(step, slice) else queries[step : step + 1]
+        some = queries[step : step + each]
         train(
             network.parameters, optimiser.mean, optimiser.square, optimiser.steps, optimiser.settings, HIDDEN,
             *inputs.both, offsets, some, theta, zeta, lam, float(objective.delta), samples, kind, WIDEST_RANGE, state,

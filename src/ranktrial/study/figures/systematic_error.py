@@ -150,7 +150,8 @@ def wrong_signs_figure(results: Sequence[DataResults], names: Names) -> Drawing 
     for data in distinct(record["data"] for record in records):
         mine = [record for record in records if record["data"] == data]
         sizes = [record["delta"] for record in mine]
-        look = {"scale": alt.Scale(type="log", nice=False), "axis": decades(min(sizes), max(sizes)), "title": "|Delta|"}
+        axis = decades(min(sizes), max(sizes))
+        look: dict[str, Any] = {"scale": alt.Scale(type="log", nice=False), "axis": axis, "title": "|Delta|"}
         base = alt.Chart(sheets.add(mine)).encode(x=alt.X("delta:Q", **look), color=looks["colour"])
         y = alt.Y("low:Q", title="wrong preferences", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
         band = base.mark_area(opacity=0.12).encode(y=y, y2="high:Q")
