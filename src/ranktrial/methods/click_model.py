@@ -100,6 +100,8 @@ class SimulatedTrial:
         listed = np.concatenate([pair.top_a.ravel(), pair.top_b.ravel()])
         self.documents = np.unique(listed[listed != NO_DOCUMENT]).astype(np.int64)
         self.offsets = np.searchsorted(self.documents, pair.offsets)
+        self.row = np.zeros(pair.n_documents, np.int64)  # of a document in the tables
+        self.row[self.documents] = np.arange(len(self.documents))
         self.shown, self.clicked, self.expected = np.zeros((3, len(self.documents), pair.k))
 
     def next_version(self) -> None:
@@ -169,7 +171,7 @@ class SimulatedTrial:
         sizes = np.diff(mixture.offsets)
         per_query = np.repeat(np.add.reduceat(version.shown, mixture.offsets[:-1]), sizes)
         filled = mixture.rankings != NO_DOCUMENT
-        cells = (np.searchsorted(self.documents, mixture.rankings) * k + np.arange(k))[filled]
+        cells = (self.row[mixture.rankings] * k + np.arange(k))[filled]
         for table, per_cell in (
             (self.shown, np.broadcast_to(version.shown[:, None], filled.shape)),
             (self.clicked, version.clicked),
