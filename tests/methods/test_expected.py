@@ -34,7 +34,7 @@ def law_of_sum(values: FloatArray, chances: FloatArray, n: int) -> tuple[FloatAr
     one = np.zeros(size)
     np.add.at(one, values.astype(int) % size, chances)
     law = np.fft.irfft(np.fft.rfft(one) ** n, size)
-    return (np.arange(size) + size // 2) % size - size // 2, law
+    return ((np.arange(size) + size // 2) % size - size // 2).astype(float), law
 
 
 @pytest.mark.parametrize("n", [100, 1_000, 10_000])
