@@ -8,8 +8,10 @@ or where it runs.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
+import mmap
 import os
 import sys
 import tempfile
@@ -143,6 +145,20 @@ def mapped(file: Path) -> Any:
         return np.load(file)  # no operating system maps an empty array
 
 
+def let_go(array: Any) -> None:
+    """Give the pages of a mapped array back, unchanged as they are; they are read again when they are needed."""
+    while array is not None and not isinstance(array, mmap.mmap):
+        array = getattr(array, "base", None)
+    if array is not None and hasattr(mmap, "MADV_DONTNEED"):
+        array.madvise(mmap.MADV_DONTNEED)
+
+
+def trim() -> None:
+    """Give memory that is free back to the system, where it can be: what one task has used is not held against the next."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 @dataclass(frozen=True, eq=False)
 class PreparedData:
     """One prepared data set with its rankers and the users who click.
@@ -195,7 +211,9 @@ class PreparedData:
     def _rank(self, index: int) -> Any:
         ties = seed_of(self.plan.seed, self.data.seed_name, index, "ties")
         scores = (self.rankers.scores(self.dataset, 2 * index + i) for i in range(2))
-        return np.stack([rank_by_score(s, self.dataset.offsets, seed=ties).documents for s in scores])
+        ranked = np.stack([rank_by_score(s, self.dataset.offsets, seed=ties).documents for s in scores])
+        let_go(self.dataset.features)
+        return ranked
 
 
 def rankings_file(folder: Path, data: str, pair: int) -> Path:
@@ -256,6 +274,7 @@ def open_prepared(folder: str, digest: str, name: str) -> PreparedData:
 def run_task(folder: str, digest: str, task: Task) -> TaskResult | Failure:
     """Run one task. Whatever goes wrong is an answer too: exceptions may not survive the way between processes."""
     try:
+        trim()
         meter = Meter()
         prepared = open_prepared(folder, digest, task.data)
         pair = prepared.pair(task.pair)
