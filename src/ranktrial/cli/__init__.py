@@ -19,7 +19,9 @@ from ranktrial.cli.compare import compare_command
 from ranktrial.cli.console import err, out, plain_errors, progress_bar
 from ranktrial.cli.data_source import DataOption, PrefixOption, open_data, read_source
 from ranktrial.cli.demo import demo_command
+from ranktrial.cli.estimate import estimate_command
 from ranktrial.cli.exclude import exclude_command
+from ranktrial.cli.export import export_command
 from ranktrial.cli.plan import plan_command
 from ranktrial.cli.report import report_command
 from ranktrial.cli.serve import keys_app, serve_command
@@ -43,6 +45,8 @@ app.command("compare")(compare_command)
 app.command("demo")(demo_command)
 app.command("report")(report_command)
 app.command("exclude")(exclude_command)
+app.command("export")(export_command)
+app.command("estimate")(estimate_command)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")]
 

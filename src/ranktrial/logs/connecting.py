@@ -1,0 +1,40 @@
+"""DB-API connections by an address, for the command line."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+
+def connect(address: str) -> Any:
+    """A connection: ``postgresql://...`` by psycopg, ``chdb://`` by chdb, ``FILE.duckdb``, or what ``module:function`` returns.
+
+    >>> type(connect("duckdb:connect")).__name__
+    'DuckDBPyConnection'
+    """
+    if address.startswith(("postgresql://", "postgres://")):
+        return _driver("psycopg", address).connect(address)
+    if address.startswith("chdb://"):
+        path = address.removeprefix("chdb://")
+        return _driver("chdb.dbapi", address).connect(*([path] if path else []))
+    if address.endswith((".duckdb", ".ddb")):
+        if not Path(address).exists():
+            raise ValueError(f"no file {address!r}")
+        return duckdb.connect(address, read_only=True)
+    module, colon, function = address.partition(":")
+    if colon and function.isidentifier():
+        return getattr(_driver(module, address), function)()
+    raise ValueError(
+        f"--connect is {address!r}, must be postgresql://..., chdb://, a file ending in .duckdb, or module:function, where the "
+        "function returns a DB-API connection"
+    )
+
+
+def _driver(module: str, address: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as problem:
+        raise ValueError(f"--connect {address}: {module} is not installed ({problem})") from None

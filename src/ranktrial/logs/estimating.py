@@ -1,0 +1,378 @@
+"""Estimates from sums that an engine adds up where the log is: Parquet through DuckDB, or tables of a database.
+
+They are those of ``inference.estimate`` for the same log, estimator and theta: fitted from the same counts, folds of the same
+units, the same jackknife. What needs a number for each impression or a guess for each document back in the engine is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ranktrial import checks
+from ranktrial.arrays import FloatArray
+from ranktrial.inference.cross_fitting import training_sums
+from ranktrial.inference.intervals import Band, UnitSums, asymptotic_radius
+from ranktrial.inference.log import GROUPS
+from ranktrial.inference.results import Estimate
+from ranktrial.inference.valuing import scaled
+from ranktrial.logs.sql import DIALECTS, Sums, translated
+from ranktrial.position_bias import Counts, Examinations, NotIdentifiable, PositionBias, fit_groups
+from ranktrial.position_bias.jackknife import jackknife_variance
+from ranktrial.rankings import RequirementError
+from ranktrial.rankings.values import RANK_AWARE_GUESSES
+
+FOLDS = 5
+FETCHED = 50_000  # rows at a time
+ADDS_UP = ("ips", "constant", "rank-aware", "direct")
+BY_ARMS = ("means",)
+FIRST_LOOK, ENOUGH_TO_TELL = 100, 20
+MODULES = {  # of connections
+    "duckdb": "duckdb", "_duckdb": "duckdb", "psycopg": "postgres", "psycopg2": "postgres", "pg8000": "postgres",
+    "chdb": "clickhouse", "clickhouse_driver": "clickhouse", "clickhouse_connect": "clickhouse", "google": "bigquery",
+    "snowflake": "snowflake",
+}  # fmt: skip
+
+
+class SQLLog:
+    """A log in a database, by any DB-API connection.
+
+    Args:
+        connection: From ``duckdb.connect``, ``psycopg.connect``, ``chdb.dbapi.connect``, ...
+        impressions: Name of the table with the columns of ``layout.IMPRESSIONS``, or a subquery in brackets.
+        designs: Of the one with those of ``layout.DESIGNS``.
+        version: Of the configuration; the latest by default.
+        dialect: "duckdb", "postgres", "clickhouse", "bigquery" or "snowflake"; by default what the connection says.
+    """
+
+    def __init__(
+        self,
+        connection: Any,
+        impressions: str = "impressions",
+        designs: str = "designs",
+        *,
+        version: int | None = None,
+        dialect: str | None = None,
+    ) -> None:
+        module = type(connection).__module__.partition(".")[0]
+        told = MODULES.get(module) if dialect is None else dialect
+        if told is None:
+            raise ValueError(
+                f"a connection of {module} does not say its dialect: dialect must be one of {', '.join(DIALECTS)}"
+            )
+        self.connection, self.dialect = connection, checks.one_of("dialect", told, DIALECTS)
+        self.names = impressions, designs
+        if version is None:
+            (found,) = self._rows("SELECT max(version) AS version FROM log_impressions AS l")[0]
+            if found is None:
+                raise ValueError(f"{impressions} has no rows: there is nothing to estimate from")
+            version = int(found)
+        sizes = self._rows(Sums(version).sizes)[0]
+        if sizes[0] is None:
+            raise ValueError(f"{designs} has no designs of version {version}, which {impressions} needs")
+        self.queries = Sums(version, *(int(size) for size in sizes))
+
+    @property
+    def k(self) -> int:
+        return self.queries.k
+
+    def sums(self, query: str) -> dict[str, NDArray[Any]]:
+        """The columns that a query gives."""
+        cursor = self.connection.cursor()
+        try:
+            cursor.execute(translated(query, self.dialect, *self.names))
+            if hasattr(cursor, "fetchnumpy"):
+                return {
+                    name: np.ma.filled(column, np.nan) if column.dtype.kind == "f" else np.asarray(column)
+                    for name, column in cursor.fetchnumpy().items()
+                }
+            names = [column[0] for column in cursor.description]
+            parts = [_columns(rows) for rows in _batches(cursor)]
+            if not parts:
+                return {name: np.empty(0) for name in names}
+            return {name: np.concatenate([part[at] for part in parts]) for at, name in enumerate(names)}
+        finally:
+            cursor.close()
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        cursor = self.connection.cursor()
+        try:
+            cursor.execute(translated(query, self.dialect, *self.names))
+            return [tuple(row) for row in cursor.fetchall()]
+        finally:
+            cursor.close()
+
+
+def _batches(cursor: Any) -> Iterator[list[Any]]:
+    while rows := list(cursor.fetchmany(FETCHED)):
+        yield rows
+
+
+def _columns(rows: Sequence[Any]) -> list[NDArray[Any]]:
+    columns = []
+    for column in zip(*rows):
+        plain = isinstance(column[0], str) or any(value is None for value in column)
+        columns.append(np.array(column, object) if plain else np.array(column, np.float64))
+    return columns
+
+
+@dataclass(frozen=True, eq=False)
+class UnitMoments(UnitSums):
+    """What intervals need of ``UnitSums``, added up over units.
+
+    Attributes:
+        count: Units.
+        squares: Sum of squared totals; ``products`` of totals times impressions; ``sizes`` of squared impressions.
+        clickers: Units with a click that counts.
+    """
+
+    count: int = 0
+    squares: float = 0.0
+    products: float = 0.0
+    sizes: float = 0.0
+    clickers: int = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    @cached_property
+    def _away(self) -> float:
+        return max(self.squares - 2 * self.mean * self.products + self.mean**2 * self.sizes, 0.0)
+
+    @property
+    def mean(self) -> float:
+        return float(self.totals.sum() / self.impressions.sum())
+
+    @property
+    def standard_error(self) -> float:
+        n = self.count
+        return float(np.sqrt(n / (n - 1) * self._away) / self.impressions.sum()) if n > 1 else float("nan")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SummedEstimate(Estimate):
+    """An ``Estimate`` of which only sums are known: no values of single impressions, so one look and no sequence of them."""
+
+    estimator: str = ""
+    guess: tuple[float, ...] = ()
+
+    def sequence(self, units: ArrayLike, level: float = 0.95, *, tightest_at: float = 10_000) -> Band:
+        """The asymptotic confidence sequence at all units, the only look that sums can give."""
+        looked = checks.checkpoints(units)
+        sums = self.sums
+        assert isinstance(sums, UnitMoments)
+        if looked.tolist() != [self.units]:
+            raise ValueError(f"sums of {self.units} units say nothing of {looked.tolist()} units")
+        reach = np.inf
+        if self.units >= FIRST_LOOK and sums.clickers >= ENOUGH_TO_TELL:
+            spread = sums.standard_error * np.sqrt(self.units)
+            wide = asymptotic_radius([self.units], [spread], level=level, tightest_at=tightest_at)[0]
+            reach = self.inflation(level) * float(wide)
+        ends = [np.array([self.delta + side * reach]) for side in (-1, 1)]
+        return Band(looked, np.array([self.delta]), ends[0], ends[1], level)
+
+
+def fit_bias(log: SQLLog, *, groups: int = GROUPS, most_error: float = np.inf) -> tuple[PositionBias, FloatArray]:
+    """``fit_position_bias`` from counts that the engine adds up: theta, and theta without each group of units.
+
+    Memory grows with the candidates that were clicked (documents within a query and pair of lists), not with impressions.
+    """
+    found = log.sums(log.queries.counts(groups))
+    candidate, rank, group = (found[name].astype(np.int64) for name in ("candidate", "r", "grp"))
+    if not len(candidate) or not found["clicked"][rank == 1].any():
+        raise NotIdentifiable("nothing was clicked at rank 1, by which theta is scaled")
+    units = len(np.unique(group))
+    if units < groups:
+        raise NotIdentifiable(f"units of {units} of {groups} groups have impressions of what was clicked, must be all")
+    n, k = int(candidate.max()), log.k
+    query = np.zeros(n, np.int64)
+    query[candidate - 1] = found["query"].astype(np.int64) - 1
+    parts = []
+    for g in range(groups):
+        inside = group == g
+        documents, row = np.unique(candidate[inside] - 1, return_inverse=True)
+        tables = [np.zeros((len(documents), k)) for _ in range(3)]
+        for table, name in zip(tables, ("shown", "clicked", "expected")):
+            table[row, rank[inside] - 1] = found[name][inside].astype(np.float64)
+        parts.append(Counts(n, documents, tables[0], tables[1], query[documents], tables[2]))
+    return fit_groups(parts, None, most_error=most_error)
+
+
+def estimate_sums(
+    log: SQLLog,
+    *,
+    theta: ArrayLike | None = None,
+    estimator: str = "constant",
+    guess: float | None = None,
+    folds: int = FOLDS,
+    groups: int = GROUPS,
+    uncovered: str = "refuse",
+) -> SummedEstimate:
+    """Delta from a log in a database, as ``inference.estimate`` has it with the same options.
+
+    Args:
+        theta: Position bias where it is known; by default it is fitted to the log.
+        estimator: "ips" or "constant"; "rank-aware" or "direct" with a ``guess``; "means" of plain A/B traffic.
+        guess: Of all relevances; by default, for "constant", clicks per examination in the other folds.
+        folds: Of units, for that.
+        groups: Of units, for the jackknife where theta is fitted.
+        uncovered: "refuse" logs in which a document that matters could not be seen, or "leave out" such documents.
+    """
+    if estimator in BY_ARMS:
+        return _of_arms(log)
+    if estimator not in ADDS_UP or (estimator in ("rank-aware", "direct") and guess is None):
+        raise ValueError(
+            f'estimator "{estimator}" cannot be added up where the log is: it needs a guess of relevance for each document, or '
+            'a number for each impression, which the engine would have to be given. What can be: "ips", "constant", "means", '
+            'and "rank-aware" or "direct" with one guess for all documents (guess=0.2). Or read the log into memory.'
+        )
+    checks.one_of("uncovered", uncovered, ("refuse", "leave out"))
+    bias, without = None, np.empty((0, log.k))
+    if theta is None:
+        bias, without = fit_bias(log, groups=groups)
+        known = scaled(bias.theta)
+    else:
+        known = checks.probabilities("theta", theta)
+        if len(known) != log.k:
+            raise ValueError(f"theta has {len(known)} ranks, the log k = {log.k}")
+    direct, given = estimator == "direct", None
+    if estimator == "rank-aware":
+        guess = float(np.clip(checks.between("guess", guess, 0, 1), *RANK_AWARE_GUESSES))  # type: ignore[arg-type]
+        given = guess
+    elif guess is not None:
+        checks.between("guess", guess, 0, 1)
+    fitted = estimator == "constant" and guess is None
+    parts = folds if fitted else 1
+    largest = log.sums(log.queries.largest(known, guess=given, direct=direct))
+    if uncovered == "refuse" and largest["unseen"][0] > 0:
+        raise RequirementError(
+            f"query {largest['query'][0]}: document {largest['document'][0]} or another could never be seen, and the rankers "
+            f"differ on it ({int(largest['unseen'][0])} candidates in all); what decides what is shown must be able to show "
+            "every document on which the rankers differ"
+        )
+    found = log.sums(log.queries.moments(known, folds=parts, guess=given, direct=direct))
+    z = np.zeros(parts)
+    if fitted:
+        z = _constants(log, known, folds)
+    elif guess is not None and estimator != "ips":
+        z[:] = guess
+    z = z[found["fold"].astype(np.int64)]
+    value = {name: column.astype(np.float64) for name, column in found.items()}
+    moments = UnitMoments(
+        None,
+        np.array([value["impressions"].sum()]),
+        np.array([(z * value["shift"] + value["hit"]).sum()]),
+        count=int(value["units"].sum()),
+        squares=float((z**2 * value["shift_shift"] + 2 * z * value["shift_hit"] + value["hit_hit"]).sum()),
+        products=float((z * value["impressions_shift"] + value["impressions_hit"]).sum()),
+        sizes=float(value["impressions_impressions"].sum()),
+        clickers=int(value["clickers"].sum()),
+    )
+    more: dict[str, Any] = {"standard_error": moments.standard_error, "clicks_alone": moments.standard_error}
+    if bias is not None:
+        replicates, alone = _replicates(log, known, without, z, parts, groups, given, direct)
+        more = {
+            "bias": bias,
+            "replicates": replicates,
+            "standard_error": _error(replicates),
+            "clicks_alone": _error(alone),
+        }
+    return SummedEstimate(
+        delta=moments.mean,
+        impressions=int(moments.impressions[0]),
+        units=len(moments),
+        effective_clicks=float(value["heavy"].sum() ** 2 / max(value["squares"].sum(), 1e-300)),
+        largest_weight=float(largest["largest"][0]),
+        theta=known,
+        sums=moments,
+        estimator=estimator,
+        guess=tuple(z.tolist()),
+        **more,
+    )
+
+
+def _constants(log: SQLLog, theta: FloatArray, folds: int) -> FloatArray:
+    """The guess for each fold: clicks per examination in all others."""
+    found = log.sums(log.queries.shows(folds))
+    shown, clicked = (
+        np.stack([found[f"{what}{r}"].astype(np.float64) for r in range(1, log.k + 1)], axis=1)
+        for what in ("shown", "clicked")
+    )
+    if len(shown) < folds:
+        raise ValueError(f"{len(shown)} units cannot be divided into {folds} folds: give a guess")
+
+    def part(fold: int) -> Examinations:
+        columns = (clicked[fold].sum(), shown[fold] @ theta, shown[fold] @ theta**2)
+        return Examinations(*(np.array([column]) for column in columns))
+
+    return np.array([seen.mean for seen in training_sums(part, folds, "folds")])
+
+
+def _replicates(
+    log: SQLLog,
+    theta: FloatArray,
+    without: FloatArray,
+    z: FloatArray,
+    folds: int,
+    groups: int,
+    guess: float | None,
+    direct: bool,
+) -> tuple[FloatArray, FloatArray]:
+    """The estimate without each group of units: theta fitted anew, and theta as it is."""
+    thetas = [theta, *(scaled(one) for one in without)]
+    found = log.sums(log.queries.replicates(thetas, groups, folds=folds, guess=guess, direct=direct))
+    t, fold, group = (found[name].astype(np.int64) for name in ("t", "fold", "grp"))
+    x = z[fold] * found["shift"].astype(np.float64) + found["hit"].astype(np.float64)
+    n = found["impressions"].astype(np.float64)
+    own_x, own_n = (np.bincount(group[t == 0], values[t == 0], groups) for values in (x, n))
+    left = own_n.sum() - own_n
+    return np.bincount(t, x, groups + 1)[1:] / left, (own_x.sum() - own_x) / left
+
+
+def _error(values: FloatArray) -> float:
+    return float(np.sqrt(jackknife_variance(values[:, None])[0, 0]))
+
+
+def _of_arms(log: SQLLog) -> SummedEstimate:
+    """The difference in means of plain A/B traffic, its error over units."""
+    found = {name: float(column[0] or 0) for name, column in log.sums(log.queries.arms()).items()}
+    n_a, n_b = found["n_a"], found["n_b"]
+    if not n_a or not n_b:
+        raise ValueError('estimator="means" needs plain A/B impressions of both lists, and this log has none')
+    mean_a, mean_b, total = found["y_a"] / n_a, found["y_b"] / n_b, n_a + n_b
+    delta = mean_a - mean_b
+    # A unit's sum of (value - delta), see ``inference.difference_values``, is linear in its four numbers.
+    names = ("n_a", "y_a", "n_b", "y_b")
+    linear = np.array([-mean_a / (n_a / total), 1 / (n_a / total), mean_b / (n_b / total), -1 / (n_b / total)])
+    products = np.array(
+        [
+            [found[f"{one}_{two}" if names.index(one) <= names.index(two) else f"{two}_{one}"] for two in names]
+            for one in names
+        ]
+    )
+    # Totals of values themselves add delta for each impression.
+    of_totals = linear + delta * np.array([1, 0, 1, 0])
+    size = np.array([1.0, 0, 1, 0])
+    moments = UnitMoments(
+        None, np.array([total]), np.array([delta * total]), count=int(found["units"]),
+        squares=float(of_totals @ products @ of_totals), products=float(of_totals @ products @ size),
+        sizes=float(size @ products @ size), clickers=int(found["y_a"] + found["y_b"]),
+    )  # fmt: skip
+    weights = np.array([total / n_a, total / n_b])
+    clicks = np.array([found["y_a"], found["y_b"]])
+    return SummedEstimate(
+        delta=delta,
+        standard_error=moments.standard_error,
+        clicks_alone=moments.standard_error,
+        impressions=int(total),
+        units=len(moments),
+        effective_clicks=float((weights @ clicks) ** 2 / max(weights**2 @ clicks, 1e-300)),
+        largest_weight=float(weights.max()),
+        sums=moments,
+        estimator="means",
+    )
