@@ -94,7 +94,7 @@ def test_a_table_of_a_database(exported: tuple[Path, Path], tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["nowhere"], "there is no log.json"),
+        (["nowhere"], "no such file"),
         (["t", "--connect", "ftp://x"], "must be postgresql://"),
         (["t", "--connect", "no_such_module:connect"], "no_such_module is not installed"),
     ],

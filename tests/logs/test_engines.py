@@ -13,7 +13,7 @@ import sqlglot
 from ranktrial.inference import Log, estimate
 from ranktrial.live import Trial
 from ranktrial.logs.estimating import SQLLog, estimate_sums
-from ranktrial.logs.export import export
+from ranktrial.logs.exporting import export
 from ranktrial.logs.layout import LogFolder, create_tables
 from ranktrial.logs.sql import DIALECTS, Sums, _group, translated
 from ranktrial.rankings import RequirementError
@@ -89,6 +89,8 @@ def test_the_same_as_in_memory_with_theta_fitted(
     assert there.bias is not None
     for name in ("theta", "standard_error", "covariance"):
         np.testing.assert_allclose(getattr(there.bias, name), getattr(inside.bias, name), rtol=1e-9, atol=1e-12)
+    assert there.replicates is not None
+    assert inside.replicates is not None
     np.testing.assert_allclose(there.replicates, inside.replicates, rtol=1e-10)
     assert there.delta == pytest.approx(inside.delta, rel=1e-11)
     assert there.standard_error == pytest.approx(inside.standard_error, rel=1e-9)

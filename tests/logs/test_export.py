@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from ranktrial.live import Trial
 from ranktrial.live.stores.base import ImpressionRow
 from ranktrial.logs import layout
-from ranktrial.logs.export import Exported, export
+from ranktrial.logs.exporting import Exported, export
 from ranktrial.logs.layout import DESIGNS, IMPRESSIONS, LogFolder
 from simulated_trial import Ticks, World
 
@@ -100,7 +101,7 @@ def test_clicks_and_voids_that_come_later_change_their_rows(trial: Trial, tmp_pa
 
 def test_late_clicks_and_clicks_below_the_page_do_not_count(trial: Trial, tmp_path: Path) -> None:
     shown = trial.rank("q0", WORLD.a["q0"], WORLD.b["q0"], unit="u", wait=True)
-    trial.click(shown.id, shown.ranking[0], time=shown.stored and 1_700_000_000 + 90_000)
+    trial.click(shown.id, shown.ranking[0], time=1_700_000_000 + 90_000)
     trial.click(shown.id, shown.ranking[4])
     export(trial.store, trial.name, tmp_path / "log")
     assert rows(tmp_path / "log")[0][10] == [0, 0, 0]
@@ -122,9 +123,9 @@ class Behind:
 
 def test_clicks_that_are_there_before_their_impressions_wait_for_them(trial: Trial, tmp_path: Path) -> None:
     WORLD.run(trial, 200, seed=1)
-    ahead = export(Behind(trial.store, 60), trial.name, tmp_path / "log")  # type: ignore[arg-type]
+    ahead = export(Behind(trial.store, 60), trial.name, tmp_path / "log")
     assert ahead.waiting > 0
-    assert export(Behind(trial.store, 130), trial.name, tmp_path / "log").impressions == 70  # type: ignore[arg-type]
+    assert export(Behind(trial.store, 130), trial.name, tmp_path / "log").impressions == 70
     assert export(trial.store, trial.name, tmp_path / "log").waiting == 0
     assert exported(tmp_path / "log") == counted(trial)
 
@@ -134,7 +135,7 @@ class Growing(Behind):
 
     def __init__(self, trial: Trial) -> None:
         super().__init__(trial.store, 2**62)
-        self.trial, self.start = trial, 1000
+        self.running, self.start = trial, 1000
 
     def voids(self, version: int, after: int) -> Any:
         self._more()
@@ -147,7 +148,7 @@ class Growing(Behind):
                 self._more()
 
     def _more(self) -> None:
-        WORLD.run(self.trial, 10, seed=self.start, start=self.start)
+        WORLD.run(self.running, 10, seed=self.start, start=self.start)
         self.start += 10
 
 
@@ -155,7 +156,7 @@ def test_an_export_beside_a_running_trial_has_each_row_once(trial: Trial, tmp_pa
     WORLD.run(trial, 150, seed=1)
     growing = Growing(trial)
     for _ in range(3):
-        export(growing, trial.name, tmp_path / "log")  # type: ignore[arg-type]
+        export(growing, trial.name, tmp_path / "log")
     export(trial.store, trial.name, tmp_path / "log")
     assert exported(tmp_path / "log") == counted(trial)
     assert len({row[3] for row in rows(tmp_path / "log")}) == len(rows(tmp_path / "log"))
@@ -171,7 +172,7 @@ def test_an_export_killed_at_any_step_is_resumed(trial: Trial, tmp_path: Path, m
     steps = 0
     for at in range(1, 1000):
         folder = tmp_path / f"log{at}"
-        export(Behind(trial.store, 30), trial.name, folder)  # type: ignore[arg-type]
+        export(Behind(trial.store, 30), trial.name, folder)
         before = exported(folder)
         left = [at]
 
@@ -187,12 +188,12 @@ def test_an_export_killed_at_any_step_is_resumed(trial: Trial, tmp_path: Path, m
             return called
 
         with monkeypatch.context() as patch:
-            patch.setattr(layout.os, "replace", killing(os.replace))
-            patch.setattr(layout.shutil, "rmtree", killing(layout.shutil.rmtree))
+            patch.setattr("ranktrial.logs.layout.os.replace", killing(os.replace))
+            patch.setattr("ranktrial.logs.layout.shutil.rmtree", killing(shutil.rmtree))
             patch.setattr(layout, "_sync", killing(layout._sync))
             patch.setattr(Path, "unlink", killing(Path.unlink))
             patch.setattr(Path, "write_text", killing(Path.write_text))
-            patch.setattr("ranktrial.logs.export._Stage.__exit__", lambda stage, *_: stage.db.close())
+            patch.setattr("ranktrial.logs.exporting._Stage.__exit__", lambda stage, *_: stage.db.close())
             try:
                 export(trial.store, trial.name, folder)
             except Killed:

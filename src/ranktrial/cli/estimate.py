@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import duckdb
 import typer
@@ -12,21 +14,53 @@ from rich.markup import escape
 from rich.table import Table
 
 from ranktrial.cli.console import out, plain_errors
-from ranktrial.logs.answers import Answer, by_sums, in_memory
+from ranktrial.cli.log_options import (
+    ActionOption,
+    ColumnOption,
+    EventsOption,
+    FormatOption,
+    MethodOption,
+    RanksOption,
+    reading_options,
+)
+from ranktrial.data import Run, read_run
+from ranktrial.logs.answers import Answer, Reading, by_sums, in_memory
 from ranktrial.logs.connecting import connect
 from ranktrial.logs.estimating import SQLLog
+from ranktrial.logs.formats import ITEMS, TRIAL, LogSource, read_source
+from ranktrial.logs.item_level import estimate_items
 from ranktrial.logs.layout import LogFolder, quoted
-from ranktrial.logs.reading import count_impressions, latest_version, read_folder
+from ranktrial.logs.reading import NO_LISTS, as_folder, count_impressions, latest_version, read_folder
 
 IN_MEMORY = 1_000_000  # impressions that are read into memory unless asked otherwise
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked for."""
+
+    version: int | None
+    theta: list[float] | None
+    estimators: tuple[str, ...]
+    guess: float | None
+    sums: bool | None
+    memory: str
+    threads: int | None
+    level: float
+    uncovered: str
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--theta is {text!r}, must be numbers with commas: 1,.6,.4") from None
 
 
 def estimate_command(
     log: Annotated[
         str,
-        typer.Argument(
-            help="A folder of Parquet (ranktrial export, ranktrial import), or with --connect a table of impressions."
-        ),
+        typer.Argument(help="A file, a folder of Parquet, or with --connect a table of impressions."),
     ],
     connect_to: Annotated[
         str | None,
@@ -61,63 +95,96 @@ def estimate_command(
     leave_out: Annotated[
         bool, typer.Option("--leave-out", help="Leave out documents that could not be seen, instead of refusing.")
     ] = False,
+    a: Annotated[
+        Path | None, typer.Option("--a", help="TREC run of another ranker, to be valued as A on what was shown.")
+    ] = None,
+    b: Annotated[Path | None, typer.Option("--b", help="The same as B.")] = None,
+    format: FormatOption = None,
+    events: EventsOption = None,
+    k: RanksOption = None,
+    column: ColumnOption = None,
+    action: ActionOption = None,
+    method: MethodOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
 ) -> None:
     """Say which ranker gets more clicks, by how much and how surely, from a log that is there already.
 
-    Logs up to a million impressions are read into memory and read with fewer and more assumptions. Larger ones, and tables of
-    a database, are added up where they are: only sums leave the engine.
+    The log is a file (see ranktrial import), a folder of Parquet, or with --connect a table of impressions. Up to a million
+    impressions are read into memory and read with fewer and more assumptions. Larger logs, and tables of a database, are added
+    up where they are: only sums leave the engine.
     """
     with plain_errors():
-        known = None if theta is None else [float(part) for part in theta.split(",")]
-        uncovered = "leave out" if leave_out else "refuse"
+        asked = _Asked(
+            version, None if theta is None else _numbers(theta), tuple(estimator or ()), guess, sums, memory, threads, level,
+            "leave out" if leave_out else "refuse",
+        )  # fmt: skip
         if connect_to is not None:
             if sums is False:
                 raise ValueError("--memory reads files; a log in a database is added up there")
             there = SQLLog(connect(connect_to), log, designs, version=version, dialect=dialect)
-            answer = by_sums(
-                there, theta=known, estimators=estimator or ("constant",), guess=guess, level=level, uncovered=uncovered,
-                how=f"by sums, in {there.dialect}",
-            )  # fmt: skip
+            answer = _by_sums(there, f"in {there.dialect}", asked)
         else:
-            answer = _of_folder(log, version, known, estimator, guess, sums, memory, threads, level, uncovered)
+            answer = _of_files(log, a, b, reading_options(format, events, k, column, action, method), asked)
     if as_json:
         print(json.dumps(answer.to_dict(), indent=2))
     else:
         print_answer(answer)
 
 
-def _of_folder(
-    path: str,
-    version: int | None,
-    theta: list[float] | None,
-    estimators: list[str] | None,
-    guess: float | None,
-    sums: bool | None,
-    memory: str,
-    threads: int | None,
-    level: float,
-    uncovered: str,
-) -> Answer:
-    folder = LogFolder(path)
-    if not folder.exists:
-        raise ValueError(
-            f"{path} is no folder that ranktrial export or ranktrial import has written: there is no log.json"
+def _of_files(path: str, a: Path | None, b: Path | None, reading: dict[str, Any], asked: _Asked) -> Answer:
+    if (a is None) != (b is None):
+        raise ValueError("--a and --b belong together: the runs of the two rankers to compare")
+    rankers = None if a is None or b is None else (read_run(a), read_run(b))
+    if not LogFolder(path).exists or LogFolder(path).state.get("kind") == ITEMS:
+        source = read_source(path, **reading)
+        if source.kind == ITEMS:
+            return _of_items(source, rankers, asked)
+    with as_folder(path, **reading) as folder:
+        return _of_folder(folder, rankers, asked)
+
+
+def _of_folder(folder: LogFolder, rankers: tuple[Run, Run] | None, asked: _Asked) -> Answer:
+    kind = folder.state.get("kind", TRIAL)
+    if kind != TRIAL:
+        raise ValueError(NO_LISTS.format(folder.path, kind))
+    number = latest_version(folder) if asked.version is None else asked.version
+    if rankers is not None:
+        if asked.sums:
+            raise ValueError("other rankers (--a, --b) are valued in memory: leave out --sums")
+        return in_memory(
+            read_folder(folder, number, rankers=rankers), theta=asked.theta, level=asked.level, how="in memory"
         )
-    number = latest_version(folder) if version is None else version
     many = count_impressions(folder, number) > IN_MEMORY
-    if sums or (sums is None and (many or estimators or guess is not None)):
-        connection = duckdb.connect()
-        connection.execute(f"SET memory_limit = {quoted(memory)}; SET preserve_insertion_order = false")
-        connection.execute(f"SET temp_directory = {quoted(Path(path) / '.spill')}")
-        if threads is not None:
-            connection.execute(f"SET threads = {threads}")
+    if not (asked.sums or (asked.sums is None and (many or asked.estimators or asked.guess is not None))):
+        return in_memory(read_folder(folder, number), theta=asked.theta, level=asked.level, how="in memory")
+    with tempfile.TemporaryDirectory(prefix="ranktrial-") as spill, duckdb.connect() as connection:
+        connection.execute(f"SET memory_limit = {quoted(asked.memory)}; SET preserve_insertion_order = false")
+        connection.execute(f"SET temp_directory = {quoted(spill)}")
+        if asked.threads is not None:
+            connection.execute(f"SET threads = {asked.threads}")
         there = SQLLog(connection, folder.scan("impressions"), folder.scan("designs"), version=number)
-        return by_sums(
-            there, theta=theta, estimators=estimators or ("constant",), guess=guess, level=level, uncovered=uncovered,
-            how=f"by sums, in DuckDB with {memory}",
-        )  # fmt: skip
-    return in_memory(read_folder(folder, number), theta=theta, level=level, how="in memory")
+        return _by_sums(there, f"in DuckDB with {asked.memory}", asked)
+
+
+def _by_sums(there: SQLLog, where: str, asked: _Asked) -> Answer:
+    return by_sums(
+        there, theta=asked.theta, estimators=asked.estimators or ("constant",), guess=asked.guess, level=asked.level,
+        uncovered=asked.uncovered, how=f"by sums, {where}",
+    )  # fmt: skip
+
+
+def _of_items(source: LogSource, rankers: tuple[Run, Run] | None, asked: _Asked) -> Answer:
+    if rankers is None:
+        raise ValueError(f"{source.name} has propensities of single results: --a A.run --b B.run say whom to compare")
+    found, places = estimate_items(source, *rankers)
+    missing = ""
+    if places.never:
+        missing = (
+            f"{places.never:,} of {places.differ:,} places on which the rankers differ were never drawn, and count as never "
+            f"clicked: {places.example}"
+        )
+    reading = Reading("direct", "a click depends on the document and its rank alone", found, missing, asked.level)
+    return Answer((reading,), reading, None, "from propensities as logged", asked.level, reading.assumes)
 
 
 def print_answer(answer: Answer) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from ranktrial.cli.console import out, plain_errors, progress_bar
 from ranktrial.live import StoreError, Trial
-from ranktrial.logs.export import MEMORY, export
+from ranktrial.logs.exporting import MEMORY, export
 
 
 def export_command(

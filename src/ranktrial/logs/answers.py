@@ -83,7 +83,7 @@ class Answer:
     def gain(self) -> float:
         """How many times as many impressions the difference in means would need for an error as small; nan if not known."""
         by_name = {reading.name: reading.estimate for reading in self.readings}
-        means, best = by_name.get(MEANS), self.headline and self.headline.estimate
+        means, best = by_name.get(MEANS), None if self.headline is None else self.headline.estimate
         if means is None or best is None or not best.standard_error > 0:
             return float("nan")
         per_impression = [one.standard_error**2 * one.impressions for one in (means, best)]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.inference.cross_fitting import training_sums
 from ranktrial.inference.intervals import Band, UnitSums, asymptotic_radius
 from ranktrial.inference.log import GROUPS
@@ -189,18 +189,37 @@ def fit_bias(log: SQLLog, *, groups: int = GROUPS, most_error: float = np.inf) -
     units = len(np.unique(group))
     if units < groups:
         raise NotIdentifiable(f"units of {units} of {groups} groups have impressions of what was clicked, must be all")
-    n, k = int(candidate.max()), log.k
-    query = np.zeros(n, np.int64)
-    query[candidate - 1] = found["query"].astype(np.int64) - 1
-    parts = []
-    for g in range(groups):
-        inside = group == g
-        documents, row = np.unique(candidate[inside] - 1, return_inverse=True)
-        tables = [np.zeros((len(documents), k)) for _ in range(3)]
-        for table, name in zip(tables, ("shown", "clicked", "expected")):
-            table[row, rank[inside] - 1] = found[name][inside].astype(np.float64)
-        parts.append(Counts(n, documents, tables[0], tables[1], query[documents], tables[2]))
+    tables = {name: found[name].astype(np.float64) for name in ("shown", "clicked", "expected")}
+    query = found["query"].astype(np.int64)
+    parts = grouped_counts(candidate - 1, query - 1, rank, group, tables, k=log.k, groups=groups)
     return fit_groups(parts, None, most_error=most_error)
+
+
+def grouped_counts(
+    candidate: IntArray,
+    query: IntArray,
+    rank: IntArray,
+    group: IntArray,
+    cells: dict[str, FloatArray],
+    *,
+    k: int,
+    groups: int,
+) -> list[Counts]:
+    """Counts of each group of units, from cells (candidate, rank from 1, group) with what was shown, clicked and expected."""
+    n = int(candidate.max(initial=-1)) + 1
+    query_of = np.zeros(n, np.int64)
+    query_of[candidate] = query
+    parts = []
+    for number in range(groups):
+        inside = group == number
+        documents, row = np.unique(candidate[inside], return_inverse=True)
+        tables = {name: np.zeros((len(documents), k)) for name in cells}
+        for name, table in tables.items():
+            table[row, rank[inside] - 1] = cells[name][inside]
+        parts.append(
+            Counts(n, documents, tables["shown"], tables["clicked"], query_of[documents], tables.get("expected"))
+        )
+    return parts
 
 
 def estimate_sums(

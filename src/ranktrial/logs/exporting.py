@@ -162,12 +162,12 @@ class _Stage:
                 "rankings",
                 "probabilities",
             )
-            self._add("designs", casts=_CASTS, **{name: list(column) for name, column in zip(names, zip(*texts))})
+            self._add("designs", **{name: list(column) for name, column in zip(names, zip(*texts))})
 
-    def _add(self, table: str, *, casts: dict[str, str] | None = None, **columns: list[Any]) -> None:
+    def _add(self, table: str, **columns: list[Any]) -> None:
         """Rows given by column; lists are given as JSON."""
         self.db.register("block", {name: _array(values) for name, values in columns.items()})
-        values = ", ".join((casts or {}).get(name, "{}").format(name) for name in columns)
+        values = ", ".join((_CASTS.get(name, "{}") if table == "designs" else "{}").format(name) for name in columns)
         self.db.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM block")
         self.db.unregister("block")
 
