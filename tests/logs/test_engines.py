@@ -148,7 +148,9 @@ def test_every_query_can_be_read_in_every_dialect(dialect: str) -> None:
         sums.largest(theta),
         sums.shows(5),
         sums.counts(20),
-        sums.replicates([theta, theta], 2, folds=5),
+        sums.replicates([theta, theta], 2, guesses=[0.1, 0.2]),
+        sums.replicates([theta, theta], 2, guesses=[0.1], direct=True),
+        sums.group_sizes(20),
         sums.arms(),
     ]
     for query in queries:

@@ -275,12 +275,12 @@ def estimate_sums(
             "every document on which the rankers differ"
         )
     found = log.sums(log.queries.moments(known, folds=parts, guess=given, direct=direct))
-    z = np.zeros(parts)
+    guesses = np.zeros(parts)
     if fitted:
-        z = _constants(log, known, folds)
+        guesses = _constants(log, known, folds)
     elif guess is not None and estimator != "ips":
-        z[:] = guess
-    z = z[found["fold"].astype(np.int64)]
+        guesses[:] = guess
+    z = guesses[found["fold"].astype(np.int64)]
     value = {name: column.astype(np.float64) for name, column in found.items()}
     moments = UnitMoments(
         None,
@@ -294,7 +294,7 @@ def estimate_sums(
     )
     more: dict[str, Any] = {"standard_error": moments.standard_error, "clicks_alone": moments.standard_error}
     if bias is not None:
-        replicates, alone = _replicates(log, known, without, z, parts, groups, given, direct)
+        replicates, alone = _replicates(log, known, without, guesses, given, direct)
         more = {
             "bias": bias,
             "replicates": replicates,
@@ -310,7 +310,7 @@ def estimate_sums(
         theta=known,
         sums=moments,
         estimator=estimator,
-        guess=tuple(z.tolist()),
+        guess=tuple(guesses.tolist()),
         **more,
     )
 
@@ -336,21 +336,25 @@ def _replicates(
     log: SQLLog,
     theta: FloatArray,
     without: FloatArray,
-    z: FloatArray,
-    folds: int,
-    groups: int,
+    guesses: FloatArray,
     guess: float | None,
     direct: bool,
 ) -> tuple[FloatArray, FloatArray]:
     """The estimate without each group of units: theta fitted anew, and theta as it is."""
+    groups = len(without)
     thetas = [theta, *(scaled(one) for one in without)]
-    found = log.sums(log.queries.replicates(thetas, groups, folds=folds, guess=guess, direct=direct))
-    t, fold, group = (found[name].astype(np.int64) for name in ("t", "fold", "grp"))
-    x = z[fold] * found["shift"].astype(np.float64) + found["hit"].astype(np.float64)
-    n = found["impressions"].astype(np.float64)
-    own_x, own_n = (np.bincount(group[t == 0], values[t == 0], groups) for values in (x, n))
-    left = own_n.sum() - own_n
-    return np.bincount(t, x, groups + 1)[1:] / left, (own_x.sum() - own_x) / left
+    found = log.sums(log.queries.replicates(thetas, groups, guesses=guesses.tolist(), guess=guess, direct=direct))
+    t, group = (found[name].astype(np.int64) for name in ("t", "grp"))
+    x = found["x"].astype(np.float64)
+    whole, own, refitted = np.zeros(groups + 1), np.zeros(groups), np.zeros(groups)
+    whole[t[group < 0]] = x[group < 0]
+    first, others = (t == 0) & (group >= 0), (t > 0) & (group >= 0)
+    own[group[first]], refitted[group[others]] = x[first], x[others]
+    sizes = log.sums(log.queries.group_sizes(groups))
+    n = np.zeros(groups)
+    n[sizes["grp"].astype(np.int64)] = sizes["n"].astype(np.float64)
+    left = n.sum() - n
+    return (whole[1:] - refitted) / left, (whole[0] - own) / left
 
 
 def _error(values: FloatArray) -> float:

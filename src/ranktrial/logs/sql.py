@@ -118,10 +118,10 @@ class Sums:
         ctes = [f"bias AS ({' UNION ALL '.join(rows)})"]
         zero = _double(0.0)
         ctes.append(
-            f"""gap AS (SELECT b.t, c.design, c.slot, max(c.rank_a) AS rank_a, max(c.rank_b) AS rank_b,
-                sum(CASE WHEN b.r = c.rank_a THEN b.theta ELSE {zero} END)
-                - sum(CASE WHEN b.r = c.rank_b THEN b.theta ELSE {zero} END) AS lam
-                FROM candidate AS c CROSS JOIN bias AS b GROUP BY b.t, c.design, c.slot)"""
+            f"""gap AS (SELECT n.t, c.design, c.slot, c.rank_a, c.rank_b,
+                coalesce(a.theta, {zero}) - coalesce(b.theta, {zero}) AS lam
+                FROM candidate AS c CROSS JOIN (SELECT DISTINCT t FROM bias) AS n
+                LEFT JOIN bias AS a ON a.t = n.t AND a.r = c.rank_a LEFT JOIN bias AS b ON b.t = n.t AND b.r = c.rank_b)"""
         )
         if direct:
             stands = ", ".join(  # at no rank: need not be seen
@@ -135,14 +135,11 @@ class Sums:
             both = f"CASE WHEN at_a > 0 AND at_b > 0 THEN {_double(1.0)} ELSE {zero} END"
             seen = f"SELECT t, design, slot, at_a, at_b, {both} AS rho FROM ({seen}) AS s"
             matters = "l.rank_a <> l.rank_b"
-            value = f"""CASE WHEN w.rank_a = w.rank_b OR w.rho = 0 THEN {zero} WHEN w.rank_a = c.r THEN 1 / w.at_a
-                WHEN w.rank_b = c.r THEN -1 / w.at_b ELSE {zero} END"""
             weight, also = zero, ", l.rank_a, l.rank_b, coalesce(e.at_a, 0) AS at_a, coalesce(e.at_b, 0) AS at_b"
         else:
             seen = """SELECT b.t, p.design, p.slot, sum(p.p * b.theta * b.useful) AS rho
                 FROM placement AS p JOIN bias AS b ON b.r = p.r GROUP BY b.t, p.design, p.slot"""
             matters = "l.lam <> 0"
-            value = "w.w * b.useful"
             weight, also = f"CASE WHEN {matters} AND coalesce(e.rho, 0) > 0 THEN l.lam / e.rho ELSE {zero} END", ""
         ctes.append(f"exposure AS ({seen})")
         ctes.append(
@@ -155,7 +152,7 @@ class Sums:
             f"sum(CASE WHEN v.r = {r} THEN v.value ELSE {zero} END) AS w{r}" for r in range(1, self.k + 1)
         )
         ctes += [
-            f"""valued AS (SELECT w.t, c.design, c.place, c.r, b.theta, {value} AS value
+            f"""valued AS (SELECT w.t, c.design, c.place, c.r, b.theta, {self._value(direct)} AS value
                 FROM cell AS c JOIN bias AS b ON b.r = c.r
                 JOIN weight AS w ON w.t = b.t AND w.design = c.design AND w.slot = c.slot)""",
             "listed AS (SELECT t, design, sum(lam) AS lam FROM weight GROUP BY t, design)",
@@ -163,6 +160,14 @@ class Sums:
                 FROM valued AS v JOIN listed AS a ON a.t = v.t AND a.design = v.design GROUP BY v.t, v.design, v.place)""",
         ]
         return ctes
+
+    def _value(self, direct: bool) -> str:
+        """The weight of a click on candidate w at rank b.r."""
+        if not direct:
+            return "w.w * b.useful"
+        zero = _double(0.0)
+        return f"""CASE WHEN w.rank_a = w.rank_b OR w.rho = 0 THEN {zero} WHEN w.rank_a = b.r THEN 1 / w.at_a
+            WHEN w.rank_b = b.r THEN -1 / w.at_b ELSE {zero} END"""
 
     def _clicks(self, term: str = "d.w{r}") -> str:
         """The sum of a term over the clicked ranks of an impression l."""
@@ -228,22 +233,31 @@ class Sums:
             "GROUP BY f.fold ORDER BY f.fold",
         )
 
-    def _tally(self, groups: int, folds: int | None) -> list[str]:
-        """Impressions and clicks at each rank, for each ranking, group of units and fold."""
+    def _tally(self, groups: int, guesses: Sequence[float] | None) -> list[str]:
+        """Impressions and clicks of each ranking by group of units; and the same of each candidate and rank.
+
+        With ``guesses``, one for each fold, impressions count as often as their fold's guess says (``nz``).
+        """
         clicks = ", ".join(
             f"{_double_of(f'sum(CASE WHEN l.clicked[{r}] = 1 THEN 1 ELSE 0 END)')} AS c{r}"
             for r in range(1, self.k + 1)
         )
-        group = _group("l.unit", groups)
-        if folds is None:
-            return [
-                f"""tally AS (SELECT l.design, l.place, {group} AS grp, {_count()} AS n, {clicks} FROM {self._log()} AS l
-                    GROUP BY l.design, l.place, {group})"""
-            ]
+        group, ctes, nz, joined = _group("l.unit", groups), [], _double(0.0), ""
+        if guesses is not None and len(guesses) == 1:
+            nz = f"count(*) * {_double(guesses[0])}"
+        elif guesses is not None:
+            ctes = [self._fold(len(guesses))]
+            cases = " ".join(f"WHEN {fold} THEN {_double(guess)}" for fold, guess in enumerate(guesses))
+            nz, joined = f"sum(CASE f.fold {cases} END)", " JOIN fold AS f ON f.unit = l.unit"
+        at_rank = " ".join(f"WHEN {r} THEN t.c{r}" for r in range(1, self.k + 1))
         return [
-            self._fold(folds),
-            f"""tally AS (SELECT l.design, l.place, {group} AS grp, f.fold, {_count()} AS n, {clicks}
-                FROM {self._log()} AS l JOIN fold AS f ON f.unit = l.unit GROUP BY l.design, l.place, {group}, f.fold)""",
+            *ctes,
+            f"""tally AS (SELECT l.design, l.place, {group} AS grp, {_count()} AS n, {nz} AS nz, {clicks}
+                FROM {self._log()} AS l{joined} GROUP BY l.design, l.place, {group})""",
+            f"""stood AS (SELECT c.design, c.slot, c.r, t.grp, sum(t.n) AS shown, sum(t.nz) AS nz,
+                sum(CASE c.r {at_rank} END) AS clicked FROM tally AS t
+                JOIN cell AS c ON c.design = t.design AND c.place = t.place GROUP BY c.design, c.slot, c.r, t.grp)""",
+            "times AS (SELECT design, grp, sum(n) AS n, sum(nz) AS nz FROM tally GROUP BY design, grp)",
         ]
 
     def counts(self, groups: int) -> str:
@@ -251,48 +265,65 @@ class Sums:
 
         A candidate is a document within one query and pair of lists.
         """
-        clicked = " ".join(f"WHEN c.r = {r} THEN t.c{r}" for r in range(1, self.k + 1))
         zero = _double(0.0)
         ctes = [
             *self._cells(),
             *self._tally(groups, None),
-            f"""seen AS (SELECT c.design, c.slot, c.r, t.grp, sum(t.n) AS shown, sum(CASE {clicked} END) AS clicked,
-                {zero} AS expected FROM tally AS t JOIN cell AS c ON c.design = t.design AND c.place = t.place
-                GROUP BY c.design, c.slot, c.r, t.grp)""",
-            "times AS (SELECT design, grp, sum(n) AS n FROM tally GROUP BY design, grp)",
             f"""meant AS (SELECT p.design, p.slot, p.r, t.grp, {zero} AS shown, {zero} AS clicked, p.p * t.n AS expected
                 FROM placement AS p JOIN times AS t ON t.design = p.design)""",
-            """counted AS (SELECT a.lists, a.document, max(a.query) AS query, s.r, s.grp, sum(s.shown) AS shown,
-                sum(s.clicked) AS clicked, sum(s.expected) AS expected
-                FROM (SELECT * FROM seen UNION ALL SELECT * FROM meant) AS s
-                JOIN candidate AS a ON a.design = s.design AND a.slot = s.slot GROUP BY a.lists, a.document, s.r, s.grp)""",
-            """hits AS (SELECT lists, document, sum(clicked) AS clicks FROM counted GROUP BY lists, document)""",
-            """named AS (SELECT lists, document, row_number() OVER (ORDER BY lists, document) AS candidate FROM hits
-                WHERE clicks > 0)""",
-            """asked AS (SELECT query, row_number() OVER (ORDER BY query) AS number FROM (
-                SELECT query FROM candidate GROUP BY query) AS q)""",
+            """label AS (SELECT design, slot, dense_rank() OVER (ORDER BY lists, document) AS number,
+                dense_rank() OVER (ORDER BY query) AS asked FROM candidate)""",
+            """ever AS (SELECT DISTINCT a.number FROM stood AS s JOIN label AS a ON a.design = s.design AND a.slot = s.slot
+                WHERE s.clicked > 0)""",
+            """used AS (SELECT a.design, a.slot, a.number, a.asked FROM label AS a JOIN ever AS e ON e.number = a.number)""",
+            f"""both_ways AS (SELECT design, slot, r, grp, shown, clicked, {zero} AS expected FROM stood
+                UNION ALL SELECT design, slot, r, grp, shown, clicked, expected FROM meant)""",
         ]
         return _with(
             ctes,
-            """SELECT n.candidate, q.number AS query, b.r, b.grp, b.shown, b.clicked, b.expected
-            FROM counted AS b JOIN named AS n ON n.lists = b.lists AND n.document = b.document
-            JOIN asked AS q ON q.query = b.query""",
+            """SELECT a.number AS candidate, max(a.asked) AS query, s.r AS r, s.grp AS grp, sum(s.shown) AS shown,
+            sum(s.clicked) AS clicked, sum(s.expected) AS expected
+            FROM both_ways AS s JOIN used AS a ON a.design = s.design AND a.slot = s.slot GROUP BY a.number, s.r, s.grp""",
         )
 
     def replicates(
-        self, thetas: Sequence[FloatArray], groups: int, *, folds: int, guess: float | None = None, direct: bool = False
+        self,
+        thetas: Sequence[FloatArray],
+        groups: int,
+        *,
+        guesses: Sequence[float],
+        guess: float | None = None,
+        direct: bool = False,
     ) -> str:
-        """Sums of shift and hit of all impressions outside group t, with theta number t, for each fold; and of theta 0 by
-        group. ``thetas`` are that of the whole log and those without each group."""
-        hits = " + ".join(f"t.c{r} * d.w{r}" for r in range(1, self.k + 1))
-        ctes = [*self._cells(), *self._worth(thetas, guess, direct), *self._tally(groups, folds)]
-        return _with(
-            ctes,
-            f"""SELECT d.t, t.fold, CASE WHEN d.t = 0 THEN t.grp ELSE -1 END AS grp, sum(t.n) AS impressions,
-            sum(t.n * d.shift) AS shift, sum({hits}) AS hit
-            FROM tally AS t JOIN display AS d ON d.design = t.design AND d.place = t.place
-            WHERE d.t = 0 OR t.grp <> d.t - 1 GROUP BY d.t, t.fold, CASE WHEN d.t = 0 THEN t.grp ELSE -1 END""",
-        )
+        """Sums of x for several thetas: of the whole log (grp -1), of group t - 1 with theta number t, of all with theta 0.
+
+        ``thetas`` are that of the whole log and those without each group; ``guesses`` those of each fold. What is linear in
+        impressions and clicks needs no impression: candidates and ranks are enough.
+        """
+        own = "(w.t = 0 OR s.grp = w.t - 1)"
+        value = self._value(direct)
+        ctes = [*self._cells(), *self._worth(thetas, guess, direct), *self._tally(groups, guesses)]
+        ctes += [
+            """altogether AS (SELECT design, slot, r, sum(nz) AS nz, sum(clicked) AS clicked FROM stood
+                GROUP BY design, slot, r)""",
+            "everything AS (SELECT design, sum(nz) AS nz FROM times GROUP BY design)",
+        ]
+        surprise = f"sum(({value}) * (s.clicked - b.theta * s.nz))"
+        valued = "JOIN bias AS b ON b.r = s.r JOIN weight AS w ON w.t = b.t AND w.design = s.design AND w.slot = s.slot"
+        parts = [
+            f"SELECT w.t AS t, -1 AS grp, {surprise} AS x FROM altogether AS s {valued} GROUP BY w.t",
+            f"SELECT w.t AS t, s.grp AS grp, {surprise} AS x FROM stood AS s {valued} WHERE {own} GROUP BY w.t, s.grp",
+            "SELECT w.t AS t, -1 AS grp, sum(w.lam * s.nz) AS x FROM everything AS s JOIN listed AS w ON w.design = s.design "
+            "GROUP BY w.t",
+            "SELECT w.t AS t, s.grp AS grp, sum(w.lam * s.nz) AS x FROM times AS s JOIN listed AS w ON w.design = s.design "
+            f"WHERE {own} GROUP BY w.t, s.grp",
+        ]
+        return _with(ctes, f"SELECT t, grp, sum(x) AS x FROM ({' UNION ALL '.join(parts)}) AS u GROUP BY t, grp")
+
+    def group_sizes(self, groups: int) -> str:
+        """Impressions of each group of units."""
+        group = _group("l.unit", groups)
+        return f"SELECT {group} AS grp, {_count()} AS n FROM {self._log()} AS l GROUP BY {group}"
 
     def arms(self) -> str:
         """Sums over units of products of impressions and clicks in A's plain lists and in B's."""
