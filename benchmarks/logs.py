@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -157,7 +156,7 @@ def _write_designs(db: duckdb.DuckDBPyConnection, place: LogFolder, pair: Pair, 
 def one(engine: str, path: str, theta: str, memory: str, threads: str, address: str) -> dict[str, object]:
     """Seconds and megabytes of one engine, in this process."""
     place, known = LogFolder(path), THETA if theta == "given" else None
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    before = _peak()
     if engine == "memory":
         start = time.perf_counter()
         log = read_folder(place)
@@ -168,9 +167,14 @@ def one(engine: str, path: str, theta: str, memory: str, threads: str, address: 
         found = estimate_sums(there, theta=known)
     seconds = time.perf_counter() - start
     low, high = found.confidence_interval()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    told = {"seconds": round(seconds, 2), "MB at most": round(peak), "MB of imports": round(before)}
+    told = {"seconds": round(seconds, 2), "MB at most": round(_peak()), "MB of imports": round(before)}
     return told | {"delta": round(found.delta, 12), "low": round(low, 9), "high": round(high, 9)}
+
+
+def _peak() -> float:
+    """The most memory that this process has had, in megabytes. (What ``getrusage`` says is inherited from the parent.)"""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def _open(engine: str, place: LogFolder, memory: str, threads: str, address: str) -> SQLLog:

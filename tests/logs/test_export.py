@@ -12,9 +12,11 @@ from typing import Any
 import duckdb
 import pytest
 
+from ranktrial.inference import apply_rules
+from ranktrial.inference.rules import Rules
 from ranktrial.live import Trial
 from ranktrial.live.stores.base import ImpressionRow
-from ranktrial.logs import layout
+from ranktrial.logs import layout, read_folder
 from ranktrial.logs.exporting import Exported, export
 from ranktrial.logs.layout import DESIGNS, IMPRESSIONS, LogFolder
 from simulated_trial import Ticks, World
@@ -236,3 +238,19 @@ def test_the_page_on_logs_documents_every_column() -> None:
     for columns in (IMPRESSIONS, DESIGNS):
         for name, (kind, what) in columns.items():
             assert f"| `{name}` | {kind} | {what} |" in page
+
+
+def test_units_that_are_excluded_are_in_the_files_and_left_out_of_what_is_read(trial: Trial, tmp_path: Path) -> None:
+    WORLD.run(trial, 100, seed=1, users=10)
+    trial.exclude("u3", "a robot")
+    export(trial.store, trial.name, tmp_path / "log")
+    folder = LogFolder(tmp_path / "log")
+    log = trial.log()
+    kept, _ = apply_rules(log, Rules(), trial._excluded())
+    assert 0 < len(kept) < len(log)
+    assert len(read_folder(folder)) == len(rows(tmp_path / "log")) == len(kept)
+    count = f"SELECT count(*) FROM {folder.scan('impressions', everyone=True)}"
+    assert duckdb.execute(count).fetchall() == [(len(log),)]
+    trial.include("u3", "it was a person")
+    assert export(trial.store, trial.name, tmp_path / "log").impressions == 0
+    assert exported(tmp_path / "log") == counted(trial)

@@ -85,7 +85,7 @@ def estimate_command(
     sums: Annotated[
         bool | None,
         typer.Option(
-            "--sums/--memory",
+            "--sums/--in-memory",
             help=f"Add up where the log is, or read it. Default: read up to {IN_MEMORY:,} impressions.",
         ),
     ] = None,
@@ -120,7 +120,7 @@ def estimate_command(
         )  # fmt: skip
         if connect_to is not None:
             if sums is False:
-                raise ValueError("--memory reads files; a log in a database is added up there")
+                raise ValueError("--in-memory reads files; a log in a database is added up there")
             there = SQLLog(connect(connect_to), log, designs, version=version, dialect=dialect)
             answer = _by_sums(there, f"in {there.dialect}", asked)
         else:

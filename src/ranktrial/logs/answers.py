@@ -86,8 +86,7 @@ class Answer:
         means, best = by_name.get(MEANS), None if self.headline is None else self.headline.estimate
         if means is None or best is None or not best.standard_error > 0:
             return float("nan")
-        per_impression = [one.standard_error**2 * one.impressions for one in (means, best)]
-        return per_impression[0] / per_impression[1]
+        return means.standard_error**2 * means.impressions / (best.standard_error**2 * best.impressions)
 
     @property
     def verdict(self) -> str:

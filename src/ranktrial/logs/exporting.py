@@ -71,6 +71,8 @@ def export(
             with _Stage(place, version, state, memory) as stage:
                 stage.read(store, progress)
                 done += stage.write()
+        last = {row.unit: row.what for row in store.history(trial)}
+        state["excluded"] = sorted(unit for unit, what in last.items() if what == "excluded")
         state["runs"] += 1
         place.commit(state)
     return done
@@ -220,7 +222,7 @@ class _Stage:
 
     def _rewrite(self) -> int:
         """Files with impressions that clicks or voids came for later."""
-        old = self.folder.scan("impressions")
+        old = self.folder.scan("impressions", everyone=True)
         touched = "SELECT impression FROM clicked UNION SELECT impression FROM voids"
         if not self._one(f"SELECT count(*) FROM ({touched})"):
             return 0

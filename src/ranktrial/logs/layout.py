@@ -54,7 +54,8 @@ STATE, JOURNAL, ASIDE = "log.json", "commit.json", ".next"
 class LogFolder:
     """A folder of Parquet files: ``impressions/day=.../*.parquet``, ``designs/*.parquet`` and ``log.json``.
 
-    ``log.json`` says what the log is of (a trial's name, k and method of each version) and how far a store has been exported.
+    ``log.json`` says what the log is of (a trial's name, k and method of each version), which units were excluded from the
+    trial, and how far a store has been exported.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -84,14 +85,18 @@ class LogFolder:
         """The glob of a table's files."""
         return f"{self.path}/{table}/{'*/' if table == 'impressions' else ''}*.parquet"
 
-    def scan(self, table: str) -> str:
-        """SQL of DuckDB that reads a table, also where it has no file yet."""
+    def scan(self, table: str, *, everyone: bool = False) -> str:
+        """SQL of DuckDB that reads a table, also where it has no file yet, without units that were excluded from the trial."""
         columns = IMPRESSIONS if table == "impressions" else DESIGNS
         if not any(self.path.glob(self.files(table).removeprefix(f"{self.path}/"))):
             empty = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in columns.items())
             return f"(SELECT {empty}, '' AS filename WHERE false)"
         hive = ", hive_partitioning = true, hive_types = {'day': DATE}" if table == "impressions" else ""
-        return f"read_parquet({quoted(self.files(table))}, filename = true{hive})"
+        rows = f"read_parquet({quoted(self.files(table))}, filename = true{hive})"
+        excluded = [] if everyone or table != "impressions" else self.state.get("excluded", [])
+        if not excluded:
+            return rows
+        return f"(SELECT * FROM {rows} WHERE unit NOT IN ({', '.join(map(str, excluded))}))"
 
     @contextmanager
     def writing(self) -> Iterator[None]:
