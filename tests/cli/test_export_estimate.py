@@ -73,11 +73,16 @@ def test_the_text_says_who_wins_and_what_both_lists_are_worth(exported: tuple[Pa
     assert "reckoned in memory, from 3,000 impressions" in text
 
 
-def test_sums_do_not_hide_that_nothing_tests_their_assumption(exported: tuple[Path, Path]) -> None:
-    result = runner.invoke(
-        app, ["estimate", str(exported[1]), "--sums", "--estimator", "ips", "--theta", "1,.62,.46,.38,.32"]
+def test_sums_are_tested_against_the_difference_in_means(exported: tuple[Path, Path]) -> None:
+    """A theta far from the truth is contradicted by clicks that need none, and the difference in means speaks."""
+    right, wrong = (
+        said(str(exported[1]), "--sums", "--estimator", "ips", "--theta", theta)
+        for theta in ("1,.62,.46,.38,.32", "1,.02,.02,.02,.02")
     )
-    assert "which nothing here tests" in " ".join(result.stdout.split())
+    assert right["headline"] == "position-based, ips"
+    assert "could hide" in right["readings"][1]["missing"]
+    assert wrong["headline"] == "difference in means"
+    assert "more than chance explains" in wrong["readings"][1]["missing"]
 
 
 def test_a_table_of_a_database(exported: tuple[Path, Path], tmp_path: Path) -> None:

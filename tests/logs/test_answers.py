@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ranktrial.cli import app
 from ranktrial.data import Run, read_run
-from ranktrial.inference import estimate, fit_position_bias
+from ranktrial.inference import Log, estimate, fit_position_bias
 from ranktrial.live import Trial
 from ranktrial.logs import (
     DocumentCounts,
@@ -26,6 +26,8 @@ from ranktrial.logs import (
     read_folder,
     read_source,
 )
+from ranktrial.methods import Method, Probabilistic, TeamDraft
+from ranktrial.rankings import Pair
 from realdata import real_data
 from simulated_trial import Ticks, World
 
@@ -304,3 +306,25 @@ def test_mailru_clicks() -> None:
     for jump in told["test"]:
         assert abs(jump["predicted"] - jump["actual"]) < 0.1 * abs(jump["naive"] - jump["actual"])
     assert runner.invoke(app, ["estimate", str(file)]).exit_code == 2
+
+
+@pytest.mark.parametrize("method", [TeamDraft(), Probabilistic(tau=2)], ids=str)
+def test_interleaved_traffic_says_delta(method: Method, tmp_path: Path) -> None:
+    """Appendix A's own case, in which interleaving prefers the wrong ranker: valued by placement the same pages do not."""
+    theta, zeta = [1.0, 0.9, 0.8], {"A": 0.1, "B": 0.0, "C": 1.0}
+    a, b = ["A", "B", "C"], ["B", "C", "A"]
+    pair = Pair.from_lists([a], [b], k=3)
+    mixture = method.displays(pair).mixture
+    rng, lines = np.random.default_rng(5), []
+    for row in rng.choice(len(mixture.weights), 8000, p=mixture.weights):
+        shown = [pair.ids[d] for d in mixture.rankings[row]]
+        clicked = [d for d, seen in zip(shown, theta) if rng.random() < seen * zeta[d]]
+        lines.append(json.dumps({"query": "q", "a": a, "b": b, "shown": shown, "clicked": clicked}))
+    (tmp_path / "pages.jsonl").write_text("\n".join(lines))
+    log = Log.read(tmp_path / "pages.jsonl", method=method)
+    np.testing.assert_allclose(log.placement[np.argsort(log.document)], mixture.placement(), atol=1e-12)
+    found = estimate(log, theta=theta)
+    assert abs(found.delta - -0.08) < 4 * found.standard_error < 0.08
+    command = ["estimate", str(tmp_path / "pages.jsonl"), "--method", str(method), "--theta", "1,.9,.8", "--json"]
+    told = json.loads(runner.invoke(app, command).stdout)
+    assert {one["name"]: one for one in told["readings"]}["position-based"]["delta"] == pytest.approx(found.delta)

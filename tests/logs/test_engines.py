@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 import sqlglot
 
-from ranktrial.inference import Log, estimate
+from ranktrial.inference import Log, estimate, fit_position_bias
+from ranktrial.inference.ladder import AB_RUNG, POSITION_BASED, Rung, _hausman
+from ranktrial.interval import Interval
 from ranktrial.live import Trial
-from ranktrial.logs.estimating import SQLLog, estimate_sums
+from ranktrial.logs.database import SQLLog
+from ranktrial.logs.estimating import against_means, estimate_sums
 from ranktrial.logs.exporting import export
 from ranktrial.logs.layout import LogFolder, create_tables
 from ranktrial.logs.sql import DIALECTS, Sums, _group, translated
@@ -21,6 +24,7 @@ from simulated_trial import Ticks, World
 
 from .engines import chdb_tables, load_postgres, postgres_server
 
+NOWHERE = Interval(-np.inf, np.inf)
 THETA = [1.0, 0.6, 0.45, 0.3, 0.25]
 GIVEN = [
     ("ips", {}),
@@ -97,6 +101,25 @@ def test_the_same_as_in_memory_with_theta_fitted(
     assert there.clicks_alone == pytest.approx(inside.clicks_alone, rel=1e-9)
     assert there.confidence_interval() == pytest.approx(inside.confidence_interval(), rel=1e-9)
     assert there.anytime_interval() == pytest.approx(inside.anytime_interval(), rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fitted", [False, True], ids=["theta given", "theta fitted"])
+def test_the_test_of_the_click_model_is_that_of_the_ladder(
+    fitted: bool, engine: SQLLog, exported: tuple[Log, LogFolder]
+) -> None:
+    log = exported[0]
+    fit = fit_position_bias(log) if fitted else None
+    rungs = [
+        Rung(POSITION_BASED, estimate(log, theta=fit or THETA, estimator="constant"), NOWHERE, "", np.arange(len(log))),
+        Rung(AB_RUNG, estimate(log, estimator="means"), NOWHERE, "", np.flatnonzero(log.arm != 0)),
+    ]
+    inside = _hausman(log, rungs[0], rungs[1], fit, 10_000)
+    upper = estimate_sums(engine, theta=None if fitted else THETA)
+    there = against_means(engine, upper, name=POSITION_BASED)
+    assert there is not None
+    for name in ("difference", "standard_error", "reach"):
+        assert getattr(there, name) == pytest.approx(getattr(inside, name), rel=1e-8)
 
 
 def test_only_sums_leave_the_engine(exported: tuple[Log, LogFolder]) -> None:

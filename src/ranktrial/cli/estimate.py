@@ -26,7 +26,7 @@ from ranktrial.cli.log_options import (
 from ranktrial.data import Run, read_run
 from ranktrial.logs.answers import Answer, Reading, by_sums, in_memory
 from ranktrial.logs.connecting import connect
-from ranktrial.logs.estimating import SQLLog
+from ranktrial.logs.database import SQLLog
 from ranktrial.logs.formats import ITEMS, TRIAL, LogSource, read_source
 from ranktrial.logs.item_level import estimate_items
 from ranktrial.logs.layout import LogFolder, quoted

@@ -1,8 +1,9 @@
 """Logs: export to Parquet, estimates where the data is, other people's logs, what is wrong with a log."""
 
 from ranktrial.logs.bias import DocumentCounts, held_out, position_bias, predict
+from ranktrial.logs.database import SQLLog
 from ranktrial.logs.doctor import examine
-from ranktrial.logs.estimating import SQLLog, SummedEstimate, estimate_sums, fit_bias
+from ranktrial.logs.estimating import SummedEstimate, estimate_sums, fit_bias
 from ranktrial.logs.exporting import Exported, export
 from ranktrial.logs.formats import LogSource, read_source, save
 from ranktrial.logs.item_level import estimate_items

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from ranktrial.inference import Estimate, Log, estimate, fit_position_bias, ladder
 from ranktrial.interval import Interval
-from ranktrial.logs.estimating import SQLLog, estimate_sums
+from ranktrial.logs.database import SQLLog
+from ranktrial.logs.estimating import SummedEstimate, against_means, estimate_sums
 from ranktrial.position_bias import NotIdentifiable, PositionBias
 
 MEANS = "difference in means"
@@ -172,5 +173,12 @@ def by_sums(
             assumes = "a click depends on the document and its rank alone"
         readings.append(Reading(f"position-based, {name}" if name != "direct" else name, assumes, found, level=level))
     best = next(reading for reading in readings if reading.name != MEANS or "means" in estimators)
-    assert best.estimate is not None
-    return Answer(tuple(readings), best, best.estimate.bias, how, level, "" if best.name == MEANS else best.assumes)
+    assert isinstance(best.estimate, SummedEstimate)
+    bias, untested = best.estimate.bias, "" if best.name == MEANS else best.assumes
+    test = against_means(log, best.estimate, name=best.name) if untested and readings[0].name == MEANS else None
+    if test is not None:
+        untested = ""
+        readings[readings.index(best)] = best = replace(best, missing=test.text)
+        if test.contradicted:
+            best = readings[0]
+    return Answer(tuple(readings), best, bias, how, level, untested)

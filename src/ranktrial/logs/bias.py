@@ -10,7 +10,8 @@ from scipy import stats
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.inference.log import GROUPS
 from ranktrial.interval import Interval
-from ranktrial.logs.estimating import SQLLog, fit_bias, grouped_counts
+from ranktrial.logs.database import SQLLog
+from ranktrial.logs.estimating import fit_bias, grouped_counts
 from ranktrial.logs.formats import COUNTS, ITEMS, PAGES, TRIAL, LogSource
 from ranktrial.position_bias import Conditional, Counts, PositionBias, fit_groups
 

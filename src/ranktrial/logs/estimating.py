@@ -6,119 +6,34 @@ units, the same jackknife. What needs a number for each impression or a guess fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy import stats
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.inference.cross_fitting import training_sums
 from ranktrial.inference.intervals import Band, UnitSums, asymptotic_radius
+from ranktrial.inference.ladder import CONTRADICTED, LEAST_ARM, Hausman
 from ranktrial.inference.log import GROUPS
 from ranktrial.inference.results import Estimate
 from ranktrial.inference.valuing import scaled
-from ranktrial.logs.sql import DIALECTS, Sums, translated
+from ranktrial.logs.database import SQLLog
+from ranktrial.logs.sql import ARMS, MOMENTS
 from ranktrial.position_bias import Counts, Examinations, NotIdentifiable, PositionBias, fit_groups
 from ranktrial.position_bias.jackknife import jackknife_variance
 from ranktrial.rankings import RequirementError
 from ranktrial.rankings.values import RANK_AWARE_GUESSES
 
 FOLDS = 5
-FETCHED = 50_000  # rows at a time
 ADDS_UP = ("ips", "constant", "rank-aware", "direct")
 BY_ARMS = ("means",)
 FIRST_LOOK, ENOUGH_TO_TELL = 100, 20
-MODULES = {  # of connections
-    "duckdb": "duckdb", "_duckdb": "duckdb", "psycopg": "postgres", "psycopg2": "postgres", "pg8000": "postgres",
-    "chdb": "clickhouse", "clickhouse_driver": "clickhouse", "clickhouse_connect": "clickhouse", "google": "bigquery",
-    "snowflake": "snowflake",
-}  # fmt: skip
-
-
-class SQLLog:
-    """A log in a database, by any DB-API connection.
-
-    Args:
-        connection: From ``duckdb.connect``, ``psycopg.connect``, ``chdb.dbapi.connect``, ...
-        impressions: Name of the table with the columns of ``layout.IMPRESSIONS``, or a subquery in brackets.
-        designs: Of the one with those of ``layout.DESIGNS``.
-        version: Of the configuration; the latest by default.
-        dialect: "duckdb", "postgres", "clickhouse", "bigquery" or "snowflake"; by default what the connection says.
-    """
-
-    def __init__(
-        self,
-        connection: Any,
-        impressions: str = "impressions",
-        designs: str = "designs",
-        *,
-        version: int | None = None,
-        dialect: str | None = None,
-    ) -> None:
-        module = type(connection).__module__.partition(".")[0]
-        told = MODULES.get(module) if dialect is None else dialect
-        if told is None:
-            raise ValueError(
-                f"a connection of {module} does not say its dialect: dialect must be one of {', '.join(DIALECTS)}"
-            )
-        self.connection, self.dialect = connection, checks.one_of("dialect", told, DIALECTS)
-        self.names = impressions, designs
-        if version is None:
-            (found,) = self._rows("SELECT max(version) AS version FROM log_impressions AS l")[0]
-            if found is None:
-                raise ValueError(f"{impressions} has no rows: there is nothing to estimate from")
-            version = int(found)
-        sizes = self._rows(Sums(version).sizes)[0]
-        if sizes[0] is None:
-            raise ValueError(f"{designs} has no designs of version {version}, which {impressions} needs")
-        self.queries = Sums(version, *(int(size) for size in sizes))
-
-    @property
-    def k(self) -> int:
-        return self.queries.k
-
-    def sums(self, query: str) -> dict[str, NDArray[Any]]:
-        """The columns that a query gives."""
-        cursor = self.connection.cursor()
-        try:
-            cursor.execute(translated(query, self.dialect, *self.names))
-            if hasattr(cursor, "fetchnumpy"):
-                return {
-                    name: np.ma.filled(column, np.nan) if column.dtype.kind == "f" else np.asarray(column)
-                    for name, column in cursor.fetchnumpy().items()
-                }
-            names = [column[0] for column in cursor.description]
-            parts = [_columns(rows) for rows in _batches(cursor)]
-            if not parts:
-                return {name: np.empty(0) for name in names}
-            return {name: np.concatenate([part[at] for part in parts]) for at, name in enumerate(names)}
-        finally:
-            cursor.close()
-
-    def _rows(self, query: str) -> list[tuple[Any, ...]]:
-        cursor = self.connection.cursor()
-        try:
-            cursor.execute(translated(query, self.dialect, *self.names))
-            return [tuple(row) for row in cursor.fetchall()]
-        finally:
-            cursor.close()
-
-
-def _batches(cursor: Any) -> Iterator[list[Any]]:
-    while rows := list(cursor.fetchmany(FETCHED)):
-        yield rows
-
-
-def _columns(rows: Sequence[Any]) -> list[NDArray[Any]]:
-    columns = []
-    for column in zip(*rows):
-        plain = isinstance(column[0], str) or any(value is None for value in column)
-        columns.append(np.array(column, object) if plain else np.array(column, np.float64))
-    return columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +74,8 @@ class SummedEstimate(Estimate):
     """An ``Estimate`` of which only sums are known: no values of single impressions, so one look and no sequence of them."""
 
     estimator: str = ""
-    guess: tuple[float, ...] = ()
+    guess: tuple[float, ...] = ()  # of each fold
+    fixed: FloatArray | None = None  # the estimate without each group of units, theta as it is
 
     def sequence(self, units: ArrayLike, level: float = 0.95, *, tightest_at: float = 10_000) -> Band:
         """The asymptotic confidence sequence at all units, the only look that sums can give."""
@@ -298,6 +214,7 @@ def estimate_sums(
         more = {
             "bias": bias,
             "replicates": replicates,
+            "fixed": alone,
             "standard_error": _error(replicates),
             "clicks_alone": _error(alone),
         }
@@ -369,15 +286,7 @@ def _of_arms(log: SQLLog) -> SummedEstimate:
         raise ValueError('estimator="means" needs plain A/B impressions of both lists, and this log has none')
     mean_a, mean_b, total = found["y_a"] / n_a, found["y_b"] / n_b, n_a + n_b
     delta = mean_a - mean_b
-    # A unit's sum of (value - delta), see ``inference.difference_values``, is linear in its four numbers.
-    names = ("n_a", "y_a", "n_b", "y_b")
-    linear = np.array([-mean_a / (n_a / total), 1 / (n_a / total), mean_b / (n_b / total), -1 / (n_b / total)])
-    products = np.array(
-        [
-            [found[f"{one}_{two}" if names.index(one) <= names.index(two) else f"{two}_{one}"] for two in names]
-            for one in names
-        ]
-    )
+    linear, products = _arm_values(found), _products(found, ARMS)
     # Totals of values themselves add delta for each impression.
     of_totals = linear + delta * np.array([1, 0, 1, 0])
     size = np.array([1.0, 0, 1, 0])
@@ -399,3 +308,57 @@ def _of_arms(log: SQLLog) -> SummedEstimate:
         sums=moments,
         estimator="means",
     )
+
+
+def _arm_values(found: Mapping[str, float]) -> FloatArray:
+    """What a unit's n_a, y_a, n_b and y_b each add to its sum of (value - delta), see ``inference.difference_values``."""
+    n_a, n_b = found["n_a"], found["n_b"]
+    mean_a, mean_b, total = found["y_a"] / n_a, found["y_b"] / n_b, n_a + n_b
+    return np.array([-mean_a * total / n_a, total / n_a, mean_b * total / n_b, -total / n_b])
+
+
+def _products(found: Mapping[str, float], names: Sequence[str]) -> FloatArray:
+    """Sums of products of any two columns, as a matrix."""
+    table = np.zeros((len(names), len(names)))
+    for i, one in enumerate(names):
+        for j, two in enumerate(names[i:], i):
+            table[i, j] = table[j, i] = found[f"{one}_{two}"]
+    return table
+
+
+def against_means(log: SQLLog, upper: SummedEstimate, *, name: str, tightest_at: float = 10_000) -> Hausman | None:
+    """The test of an estimate by the click model against the difference in means of plain traffic; None if there is too little.
+
+    As between two rungs of ``inference.ladder``: the spread of the difference over units, times what refitting theta adds.
+    """
+    assert upper.theta is not None
+    guess = upper.guess[0] if upper.estimator == "rank-aware" else None
+    query = log.queries.moments(
+        upper.theta, folds=len(upper.guess), guess=guess, direct=upper.estimator == "direct", arms=True
+    )
+    by_fold = {column: values.astype(np.float64) for column, values in log.sums(query).items()}
+    sums = {column: float(values.sum()) for column, values in by_fold.items()}
+    if min(sums["n_a"], sums["n_b"]) < LEAST_ARM:
+        return None
+    names, linear = (*MOMENTS, *ARMS), _arm_values(sums)
+    plain, n, units = sums["n_a"] + sums["n_b"], sums["impressions"], sums["units"]
+    squares = 0.0
+    for at, fold in enumerate(by_fold["fold"].astype(np.int64)):
+        found = {column: float(values[at]) for column, values in by_fold.items()}
+        away = np.array([-upper.delta / n, upper.guess[fold] / n, 1 / n, *(-linear / plain)])
+        squares += float(away @ _products(found, names) @ away)
+    error, wider, level = float(np.sqrt(units / (units - 1) * max(squares, 0.0))), 1.0, 1 - CONTRADICTED
+    delta = sums["y_a"] / sums["n_a"] - sums["y_b"] / sums["n_b"]
+    if upper.replicates is not None and upper.fixed is not None:
+        groups = len(upper.replicates)
+        told = log.sums(log.queries.group_sizes(groups))
+        arms = np.zeros((groups, 4))
+        arms[told["grp"].astype(np.int64)] = np.stack([told[column].astype(np.float64) for column in ARMS], axis=1)
+        size = arms[:, 0] + arms[:, 2]
+        below = delta - (arms @ linear) / (plain - size)  # the mean of (value - delta) over the others
+        refitted, fixed = (_error(above - below) for above in (upper.replicates, upper.fixed))
+        error *= max(refitted / fixed, 1.0) if fixed > 0 else 1.0
+        half = 0.5 + level / 2
+        wider = float(stats.t.ppf(half, groups - 1) / stats.norm.ppf(half))
+    reach = asymptotic_radius([units], [wider * error * np.sqrt(units)], level=level, tightest_at=tightest_at)[0]
+    return Hausman(name, "difference in means", upper.delta - delta, error, float(reach))

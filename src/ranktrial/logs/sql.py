@@ -25,6 +25,7 @@ from ranktrial.arrays import FloatArray
 DIALECTS = ("duckdb", "postgres", "clickhouse", "bigquery", "snowflake")
 FROM_ZERO = ("bigquery", "snowflake")  # dialects whose arrays count from 0
 MOMENTS = ("impressions", "shift", "hit")
+ARMS = ("n_a", "y_a", "n_b", "y_b")  # impressions and clicks of plain A/B traffic
 
 
 def translated(query: str, dialect: str, impressions: str = "impressions", designs: str = "designs") -> str:
@@ -183,21 +184,23 @@ class Sums:
         return f"""fold AS (SELECT unit, (row_number() OVER (ORDER BY began, foremost) - 1) % {folds} AS fold FROM (
             SELECT unit, min(time) AS began, min(impression) AS foremost FROM {self._log()} AS l GROUP BY unit) AS u)"""
 
-    def moments(self, theta: FloatArray, *, folds: int, guess: float | None = None, direct: bool = False) -> str:
+    def moments(
+        self, theta: FloatArray, *, folds: int, guess: float | None = None, direct: bool = False, arms: bool = False
+    ) -> str:
         """For each fold of units: how many, and sums over units of products of impressions, shift and hit, and of clicks.
 
-        ``guess`` makes weights rank-aware; ``direct`` those of the direct estimate.
+        ``guess`` makes weights rank-aware; ``direct`` those of the direct estimate; ``arms`` adds plain A/B traffic.
         """
-        pairs = [(one, two) for at, one in enumerate(MOMENTS) for two in MOMENTS[at:]]
-        products = ", ".join(f"sum({one} * {two}) AS {one}_{two}" for one, two in pairs)
-        sums = ", ".join(f"sum({name}) AS {name}" for name in MOMENTS)
+        names = (*MOMENTS, *ARMS) if arms else MOMENTS
+        sums, products = _sums_and_products(names)
+        plain = f", {self._arms()}" if arms else ""
         order = ", min(l.time) AS began, min(l.impression) AS foremost" if folds > 1 else ""
         fold = f"(row_number() OVER (ORDER BY began, foremost) - 1) % {folds}" if folds > 1 else "0"
         ctes = [
             *self._cells(),
             *self._worth([theta], guess, direct),
             f"""unit_sum AS (SELECT l.unit, {_count()} AS impressions, sum(d.shift) AS shift, sum({self._clicks()}) AS hit,
-                sum({self._clicks("abs(d.w{r})")}) AS heavy, sum({self._clicks("d.w{r} * d.w{r}")}) AS squares{order}
+                sum({self._clicks("abs(d.w{r})")}) AS heavy, sum({self._clicks("d.w{r} * d.w{r}")}) AS squares{order}{plain}
                 FROM {self._log()} AS l JOIN display AS d ON d.design = l.design AND d.place = l.place GROUP BY l.unit)""",
             f"numbered AS (SELECT *, {fold} AS fold FROM unit_sum)",
         ]
@@ -321,22 +324,30 @@ class Sums:
         return _with(ctes, f"SELECT t, grp, sum(x) AS x FROM ({' UNION ALL '.join(parts)}) AS u GROUP BY t, grp")
 
     def group_sizes(self, groups: int) -> str:
-        """Impressions of each group of units."""
+        """Impressions of each group of units, and those and clicks of plain A/B traffic."""
         group = _group("l.unit", groups)
-        return f"SELECT {group} AS grp, {_count()} AS n FROM {self._log()} AS l GROUP BY {group}"
+        return f"SELECT {group} AS grp, {_count()} AS n, {self._arms()} FROM {self._log()} AS l GROUP BY {group}"
 
     def arms(self) -> str:
         """Sums over units of products of impressions and clicks in A's plain lists and in B's."""
-        names = ("n_a", "y_a", "n_b", "y_b")
+        sums, products = _sums_and_products(ARMS)
+        return f"""SELECT {_count()} AS units, {sums}, {products} FROM (
+            SELECT l.unit, {self._arms()} FROM {self._log()} AS l WHERE l.arm IS NOT NULL GROUP BY l.unit) AS u"""
+
+    def _arms(self) -> str:
+        """Impressions and clicks of plain A/B traffic, added up over impressions l."""
         clicks = " + ".join(f"CASE WHEN l.clicked[{r}] = 1 THEN 1 ELSE 0 END" for r in range(1, self.k + 1))
-        per_unit = ", ".join(
+        return ", ".join(
             f"{_double_of(f'sum(CASE WHEN l.arm = {arm} THEN {what} ELSE 0 END)')} AS {name}_{letter}"
             for arm, letter in (("'a'", "a"), ("'b'", "b"))
             for name, what in (("n", "1"), ("y", f"({clicks})"))
         )
-        products = ", ".join(f"sum({one} * {two}) AS {one}_{two}" for at, one in enumerate(names) for two in names[at:])
-        return f"""SELECT {_count()} AS units, {", ".join(f"sum({name}) AS {name}" for name in names)}, {products}
-            FROM (SELECT l.unit, {per_unit} FROM {self._log()} AS l WHERE l.arm IS NOT NULL GROUP BY l.unit) AS u"""
+
+
+def _sums_and_products(names: Sequence[str]) -> tuple[str, str]:
+    """Sums of columns, and of products of any two."""
+    products = (f"sum({one} * {two}) AS {one}_{two}" for at, one in enumerate(names) for two in names[at:])
+    return ", ".join(f"sum({name}) AS {name}" for name in names), ", ".join(products)
 
 
 def _with(ctes: Sequence[str], select: str) -> str:
