@@ -77,7 +77,7 @@ def test_sums_are_tested_against_the_difference_in_means(exported: tuple[Path, P
     """A theta far from the truth is contradicted by clicks that need none, and the difference in means speaks."""
     right, wrong = (
         said(str(exported[1]), "--sums", "--estimator", "ips", "--theta", theta)
-        for theta in ("1,.62,.46,.38,.32", "1,.02,.02,.02,.02")
+        for theta in ("1,.62,.46,.38,.32", ".02,.02,.02,.02,1")
     )
     assert right["headline"] == "position-based, ips"
     assert "could hide" in right["readings"][1]["missing"]

@@ -24,6 +24,7 @@ from ranktrial.cli.log_options import (
     reading_options,
 )
 from ranktrial.data import Run, read_run
+from ranktrial.inference.ladder import ASSUMES, DIRECT
 from ranktrial.logs.answers import Answer, Reading, by_sums, in_memory
 from ranktrial.logs.connecting import connect
 from ranktrial.logs.database import SQLLog
@@ -183,7 +184,7 @@ def _of_items(source: LogSource, rankers: tuple[Run, Run] | None, asked: _Asked)
             f"{places.never:,} of {places.differ:,} places on which the rankers differ were never drawn, and count as never "
             f"clicked: {places.example}"
         )
-    reading = Reading("direct", "a click depends on the document and its rank alone", found, missing, asked.level)
+    reading = Reading(DIRECT, ASSUMES[DIRECT], found, missing, asked.level)
     return Answer((reading,), reading, None, "from propensities as logged", asked.level, reading.assumes)
 
 

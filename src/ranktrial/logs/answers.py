@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.inference import Estimate, Log, estimate, fit_position_bias, ladder
+from ranktrial.inference.ladder import AB_RUNG, ASSUMES, DIRECT, POSITION_BASED
 from ranktrial.interval import Interval
 from ranktrial.logs.database import SQLLog
 from ranktrial.logs.estimating import SummedEstimate, against_means, estimate_sums
@@ -136,7 +137,7 @@ def in_memory(log: Log, *, theta: ArrayLike | None = None, level: float = 0.95, 
     readings: list[Reading] = []
     if (log.arm != 0).any():
         means = estimate(log, estimator="means")
-        readings.append(Reading(MEANS, "nothing about how people click", means, level=level))
+        readings.append(Reading(MEANS, ASSUMES[AB_RUNG], means, level=level))
     found = ladder(log, theta=known if fit is None else fit, level=level, waits_for=missing)
     headline, untested = None, ""
     for rung in found.rungs:
@@ -161,21 +162,20 @@ def by_sums(
     readings: list[Reading] = []
     try:
         means = estimate_sums(log, estimator="means")
-        readings.append(Reading(MEANS, "nothing about how people click", means, level=level))
+        readings.append(Reading(MEANS, ASSUMES[AB_RUNG], means, level=level))
     except ValueError:
         pass  # no plain traffic
     for name in estimators:
         if name == "means" and readings:
             continue
         found = estimate_sums(log, theta=theta, estimator=name, guess=guess, uncovered=uncovered)
-        assumes = "a click is the chance that its rank is looked at times the document's relevance"
-        if name == "direct":
-            assumes = "a click depends on the document and its rank alone"
-        readings.append(Reading(f"position-based, {name}" if name != "direct" else name, assumes, found, level=level))
+        rung = DIRECT if name == DIRECT else POSITION_BASED
+        readings.append(Reading(name if name == rung else f"{rung}, {name}", ASSUMES[rung], found, level=level))
     best = next(reading for reading in readings if reading.name != MEANS or "means" in estimators)
     assert isinstance(best.estimate, SummedEstimate)
     bias, untested = best.estimate.bias, "" if best.name == MEANS else best.assumes
-    test = against_means(log, best.estimate, name=best.name) if untested and readings[0].name == MEANS else None
+    rung = DIRECT if best.name == DIRECT else POSITION_BASED
+    test = against_means(log, best.estimate, name=rung) if untested and readings[0].name == MEANS else None
     if test is not None:
         untested = ""
         readings[readings.index(best)] = best = replace(best, missing=test.text)
