@@ -139,6 +139,7 @@ def test_a_ranker_that_did_not_take_part(trial: tuple[World, LogFolder], tmp_pat
     first = {q: ranked[:4] for q, ranked in world.a.items()}
     runs = run_of(best, tmp_path / "best.run"), run_of(first, tmp_path / "a.run")
     log = read_folder(folder, rankers=runs)
+    assert not log.plain  # A's list and B's were drawn, not these
     found = estimate(log, theta="estimated")
     served = log.query[log.design]
     worth = np.array([

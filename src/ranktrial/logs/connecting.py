@@ -8,6 +8,8 @@ from typing import Any
 
 import duckdb
 
+SORTING = "256MB"  # of PostgreSQL's memory: with its own 4 MB every sum goes through the disk
+
 
 def connect(address: str) -> Any:
     """A connection: ``postgresql://...`` by psycopg, ``chdb://`` by chdb, ``FILE.duckdb``, or what ``module:function`` returns.
@@ -16,7 +18,9 @@ def connect(address: str) -> Any:
     'DuckDBPyConnection'
     """
     if address.startswith(("postgresql://", "postgres://")):
-        return _driver("psycopg", address).connect(address)
+        driver = _driver("psycopg", address)
+        own = {} if "options=" in address else {"options": f"-c work_mem={SORTING}"}
+        return driver.connect(address, **own)
     if address.startswith("chdb://"):
         path = address.removeprefix("chdb://")
         return _driver("chdb.dbapi", address).connect(*([path] if path else []))

@@ -303,7 +303,6 @@ class Sums:
         ``thetas`` are that of the whole log and those without each group; ``guesses`` those of each fold. What is linear in
         impressions and clicks needs no impression: candidates and ranks are enough.
         """
-        own = "(w.t = 0 OR s.grp = w.t - 1)"
         value = self._value(direct)
         ctes = [*self._cells(), *self._worth(thetas, guess, direct), *self._tally(groups, guesses)]
         ctes += [
@@ -312,15 +311,20 @@ class Sums:
             "everything AS (SELECT design, sum(nz) AS nz FROM times GROUP BY design)",
         ]
         surprise = f"sum(({value}) * (s.clicked - b.theta * s.nz))"
-        valued = "JOIN bias AS b ON b.r = s.r JOIN weight AS w ON w.t = b.t AND w.design = s.design AND w.slot = s.slot"
+        weighted = "JOIN weight AS w ON w.t = b.t AND w.design = s.design AND w.slot = s.slot"
         parts = [
-            f"SELECT w.t AS t, -1 AS grp, {surprise} AS x FROM altogether AS s {valued} GROUP BY w.t",
-            f"SELECT w.t AS t, s.grp AS grp, {surprise} AS x FROM stood AS s {valued} WHERE {own} GROUP BY w.t, s.grp",
+            f"SELECT w.t AS t, -1 AS grp, {surprise} AS x FROM altogether AS s JOIN bias AS b ON b.r = s.r {weighted} "
+            "GROUP BY w.t",
             "SELECT w.t AS t, -1 AS grp, sum(w.lam * s.nz) AS x FROM everything AS s JOIN listed AS w ON w.design = s.design "
             "GROUP BY w.t",
-            "SELECT w.t AS t, s.grp AS grp, sum(w.lam * s.nz) AS x FROM times AS s JOIN listed AS w ON w.design = s.design "
-            f"WHERE {own} GROUP BY w.t, s.grp",
         ]
+        for theta in ("0", "s.grp + 1"):  # of the whole log, and the one without this group
+            parts += [
+                f"SELECT w.t AS t, s.grp AS grp, {surprise} AS x FROM stood AS s JOIN bias AS b ON b.r = s.r AND b.t = {theta} "
+                f"{weighted} GROUP BY w.t, s.grp",
+                "SELECT w.t AS t, s.grp AS grp, sum(w.lam * s.nz) AS x FROM times AS s JOIN listed AS w "
+                f"ON w.design = s.design AND w.t = {theta} GROUP BY w.t, s.grp",
+            ]
         return _with(ctes, f"SELECT t, grp, sum(x) AS x FROM ({' UNION ALL '.join(parts)}) AS u GROUP BY t, grp")
 
     def group_sizes(self, groups: int) -> str:
