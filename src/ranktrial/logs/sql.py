@@ -35,9 +35,20 @@ def translated(query: str, dialect: str, impressions: str = "impressions", desig
     SELECT ARRAY_LENGTH(a, 1) FROM designs AS d WHERE a[n + 1] > CAST(0.5 AS DOUBLE PRECISION)
     """
     text = query if dialect == "duckdb" else _in_dialect(query, dialect)
+    text = re.sub(r"\blog_numbers_(\d+)_(\d+)\b", lambda ends: _series(dialect, int(ends[1]), int(ends[2])), text)
     return re.sub(
         r"\blog_(impressions|designs)\b", lambda name: impressions if name[1] == "impressions" else designs, text
     )
+
+
+def _series(dialect: str, first: int, last: int) -> str:
+    """A table of whole numbers n."""
+    count = last - first + 1
+    return {
+        "clickhouse": f"(SELECT toInt32(number) AS n FROM numbers({first}, {count}))",
+        "bigquery": f"(SELECT n FROM UNNEST(GENERATE_ARRAY({first}, {last})) AS n)",
+        "snowflake": f"(SELECT ROW_NUMBER() OVER (ORDER BY 1) + {first - 1} AS n FROM TABLE(GENERATOR(ROWCOUNT => {count})))",
+    }.get(dialect, f"(SELECT generate_series AS n FROM generate_series({first}, {last}))")
 
 
 def _in_dialect(query: str, dialect: str) -> str:
@@ -58,7 +69,12 @@ def _in_dialect(query: str, dialect: str) -> str:
                 for one in select.expressions
             ]
             select.set("expressions", named)
-    more = " SETTINGS prefer_column_name_to_alias = 1" if dialect == "clickhouse" else ""
+    # ClickHouse reads a name as an alias of the same select, and plans every use of a table in WITH anew.
+    more = (
+        " SETTINGS prefer_column_name_to_alias = 1, query_plan_max_optimizations_to_apply = 1000000"
+        if dialect == "clickhouse"
+        else ""
+    )
     return tree.sql(dialect=dialect) + more
 
 
@@ -110,18 +126,22 @@ class Sums:
 
     def _worth(self, thetas: Sequence[FloatArray], guess: float | None, direct: bool) -> list[str]:
         """The weight of a click on each rank of each ranking, and its shift, for each of several thetas (numbered t)."""
-        rows = []
-        for t, theta in enumerate(thetas):
-            top = float(theta.max())
-            for r, value in enumerate(theta.tolist(), 1):
-                useful = 1.0 if guess is None else (1 - top * guess) / (1 - value * guess)
-                rows.append(f"SELECT {t} AS t, {r} AS r, {_double(value)} AS theta, {_double(useful)} AS useful")
-        ctes = [f"bias AS ({' UNION ALL '.join(rows)})"]
+        bias, useful = np.concatenate(thetas), np.ones(self.k * len(thetas))
+        if guess is not None:
+            useful = np.concatenate([(1 - theta.max() * guess) / (1 - theta * guess) for theta in thetas])
+        columns = ", ".join(
+            f"[{', '.join(map(_double, values.tolist()))}][m.t * {self.k} + r.r] AS {name}"
+            for name, values in (("theta", bias), ("useful", useful))
+        )
+        ctes = [
+            _numbers("made", "t", 0, len(thetas) - 1),
+            f"bias AS (SELECT m.t, r.r, {columns} FROM made AS m CROSS JOIN ranked AS r)",
+        ]
         zero = _double(0.0)
         ctes.append(
             f"""gap AS (SELECT n.t, c.design, c.slot, c.rank_a, c.rank_b,
                 coalesce(a.theta, {zero}) - coalesce(b.theta, {zero}) AS lam
-                FROM candidate AS c CROSS JOIN (SELECT DISTINCT t FROM bias) AS n
+                FROM candidate AS c CROSS JOIN made AS n
                 LEFT JOIN bias AS a ON a.t = n.t AND a.r = c.rank_a LEFT JOIN bias AS b ON b.t = n.t AND b.r = c.rank_b)"""
         )
         if direct:
@@ -359,8 +379,7 @@ def _with(ctes: Sequence[str], select: str) -> str:
 
 
 def _numbers(table: str, column: str, first: int, last: int) -> str:
-    rows = [f"SELECT {first} AS {column}", *(f"SELECT {n}" for n in range(first + 1, last + 1))]
-    return f"{table} AS ({' UNION ALL '.join(rows)})"
+    return f"{table} AS (SELECT g.n AS {column} FROM log_numbers_{first}_{last} AS g)"
 
 
 def _double(value: float) -> str:
