@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import duckdb
 import typer
 from rich.markup import escape
 from rich.table import Table
@@ -30,7 +29,7 @@ from ranktrial.logs.connecting import connect
 from ranktrial.logs.database import SQLLog
 from ranktrial.logs.formats import ITEMS, TRIAL, LogSource, read_source
 from ranktrial.logs.item_level import estimate_items
-from ranktrial.logs.layout import LogFolder, quoted
+from ranktrial.logs.layout import LogFolder, open_duckdb, quoted
 from ranktrial.logs.reading import NO_LISTS, as_folder, count_impressions, latest_version, read_folder
 
 IN_MEMORY = 1_000_000  # impressions that are read into memory unless asked otherwise
@@ -158,7 +157,7 @@ def _of_folder(folder: LogFolder, rankers: tuple[Run, Run] | None, asked: _Asked
     many = count_impressions(folder, number) > IN_MEMORY
     if not (asked.sums or (asked.sums is None and (many or asked.estimators or asked.guess is not None))):
         return in_memory(read_folder(folder, number), theta=asked.theta, level=asked.level, how="in memory")
-    with tempfile.TemporaryDirectory(prefix="ranktrial-") as spill, duckdb.connect() as connection:
+    with tempfile.TemporaryDirectory(prefix="ranktrial-") as spill, open_duckdb() as connection:
         connection.execute(f"SET memory_limit = {quoted(asked.memory)}; SET preserve_insertion_order = false")
         connection.execute(f"SET temp_directory = {quoted(spill)}")
         if asked.threads is not None:

@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import Annotated
 
-import duckdb
 import typer
 
 from ranktrial.cli.console import out, plain_errors
@@ -21,7 +20,7 @@ from ranktrial.cli.log_options import (
     reading_options,
 )
 from ranktrial.logs.formats import read_source, save
-from ranktrial.logs.layout import quoted
+from ranktrial.logs.layout import open_duckdb, quoted
 
 
 def import_command(
@@ -44,7 +43,7 @@ def import_command(
     with (
         plain_errors(),
         tempfile.TemporaryDirectory(prefix="ranktrial-import-") as aside,
-        duckdb.connect(f"{aside}/log.duckdb") as connection,
+        open_duckdb(f"{aside}/log.duckdb") as connection,
     ):
         connection.execute(f"SET memory_limit = {quoted(memory)}; SET temp_directory = {quoted(aside + '/spill')}")
         options = reading_options(format, events, k, column, action, method)

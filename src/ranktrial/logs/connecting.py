@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import duckdb
+from ranktrial.logs.layout import open_duckdb
 
 SORTING = "256MB"  # of PostgreSQL's memory: with its own 4 MB every sum goes through the disk
 
@@ -27,7 +27,7 @@ def connect(address: str) -> Any:
     if address.endswith((".duckdb", ".ddb")):
         if not Path(address).exists():
             raise ValueError(f"no file {address!r}")
-        return duckdb.connect(address, read_only=True)
+        return open_duckdb(address, read_only=True)
     module, colon, function = address.partition(":")
     if colon and function.isidentifier():
         return getattr(_driver(module, address), function)()

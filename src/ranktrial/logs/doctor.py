@@ -14,6 +14,7 @@ from scipy import stats
 from ranktrial.data.files import FormatError
 from ranktrial.logs.bias import position_bias, rows_of_results
 from ranktrial.logs.formats import ITEMS, PAGES, TRIAL, LogSource, read_source
+from ranktrial.logs.layout import open_duckdb
 from ranktrial.position_bias import NotIdentifiable
 
 ALWAYS_CLICKED = 0.95  # share of pages with a click above which pages without one were probably not logged
@@ -63,7 +64,7 @@ def examine(path: str | Path, **options: Any) -> Examination:
     except FormatError as problem:
         findings.append(Finding("fail", "rows", str(problem)))
         try:
-            source = read_source(path, **{**options, "skip": True, "connection": duckdb.connect()})
+            source = read_source(path, **{**options, "skip": True, "connection": open_duckdb()})
         except (FormatError, duckdb.Error):
             return Examination(tuple(findings), (), None)
         findings.append(

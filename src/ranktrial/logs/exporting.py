@@ -15,13 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 
 from ranktrial.live.designs import CorruptDesign, Design
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.live.stores.base import ConfigVersion, Store
-from ranktrial.logs.layout import DESIGNS, IMPRESSIONS, LogFolder, quoted
+from ranktrial.logs.layout import DESIGNS, IMPRESSIONS, LogFolder, open_duckdb, quoted
 
 BLOCK = 20_000  # rows of the store at a time
 MEMORY = "1GB"
@@ -88,7 +87,7 @@ class _Stage:
         about = {"k": config.k, "method": config.method, "impression": 0, "click": 0, "void": 0}
         self.position = state["versions"].setdefault(str(version.number), about)
         self.file = folder.aside / f"stage-{version.number}.duckdb"
-        self.db = duckdb.connect(str(self.file))
+        self.db = open_duckdb(self.file)
         self.db.execute(f"SET memory_limit = {quoted(memory)}; SET preserve_insertion_order = false")
         self.db.execute("SET temp_directory = " + quoted(folder.aside / "spill"))
         self.db.execute("CREATE TABLE clicks (impression VARCHAR, document VARCHAR)")

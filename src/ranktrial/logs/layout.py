@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import sqlglot
 from sqlglot import expressions as exp
 
@@ -143,6 +144,13 @@ class LogFolder:
             os.replace(draft, self.path / STATE)
             journal.unlink()
         shutil.rmtree(self.aside, ignore_errors=True)
+
+
+def open_duckdb(file: str | Path = ":memory:", *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+    """A connection that prints nothing: results of commands go to where its bar of progress would."""
+    connection = duckdb.connect(str(file), read_only=read_only)
+    connection.execute("SET enable_progress_bar = false")
+    return connection
 
 
 def quoted(text: str | Path) -> str:

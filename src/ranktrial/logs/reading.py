@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 
 from ranktrial.arrays import FloatArray, IntArray
@@ -16,7 +15,7 @@ from ranktrial.data import Run
 from ranktrial.inference import Log
 from ranktrial.inference.log_sources import NOTHING, flatten
 from ranktrial.logs.formats import TRIAL, read_source, save
-from ranktrial.logs.layout import LogFolder, quoted
+from ranktrial.logs.layout import LogFolder, open_duckdb, quoted
 
 NO_LISTS = (
     "{} is a log of single results ({}): it does not say what two rankers would have shown. For each search log both lists "
@@ -37,7 +36,7 @@ class _Design(NamedTuple):
 
 def latest_version(folder: LogFolder) -> int:
     """The highest version that has impressions."""
-    (found,) = duckdb.execute(f"SELECT max(version) FROM {folder.scan('impressions')}").fetchall()[0]
+    (found,) = open_duckdb().execute(f"SELECT max(version) FROM {folder.scan('impressions')}").fetchall()[0]
     if found is None:
         raise ValueError(f"{folder.path} has no impressions")
     return int(found)
@@ -46,7 +45,7 @@ def latest_version(folder: LogFolder) -> int:
 def count_impressions(folder: LogFolder, version: int) -> int:
     """How many impressions a version has."""
     table = folder.scan("impressions")
-    return int(duckdb.execute(f"SELECT count(*) FROM {table} WHERE version = {version}").fetchall()[0][0])
+    return int(open_duckdb().execute(f"SELECT count(*) FROM {table} WHERE version = {version}").fetchall()[0][0])
 
 
 def read_folder(folder: LogFolder, version: int | None = None, *, rankers: tuple[Run, Run] | None = None) -> Log:
@@ -56,7 +55,7 @@ def read_folder(folder: LogFolder, version: int | None = None, *, rankers: tuple
     Impressions of queries that neither has are left out.
     """
     number = latest_version(folder) if version is None else version
-    connection = duckdb.connect()
+    connection = open_duckdb()
     used = f"SELECT design FROM {folder.scan('impressions')} WHERE version = {number}"
     told = connection.execute(
         "SELECT design, query, documents, rank_a, rank_b, rankings, probabilities, plain, lists "
@@ -132,7 +131,7 @@ def as_folder(path: str | Path, **options: Any) -> Iterator[LogFolder]:
     if folder.exists:
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="ranktrial-") as aside, duckdb.connect(f"{aside}/log.duckdb") as connection:
+    with tempfile.TemporaryDirectory(prefix="ranktrial-") as aside, open_duckdb(f"{aside}/log.duckdb") as connection:
         connection.execute(f"SET temp_directory = {quoted(aside + '/spill')}")
         source = read_source(path, connection=connection, **options)
         if source.kind != TRIAL:

@@ -28,7 +28,7 @@ from ranktrial.logs.formats.flat import read_flat
 from ranktrial.logs.formats.impressions import read_impressions
 from ranktrial.logs.formats.items import read_items
 from ranktrial.logs.formats.ubi import CLICKS, read_ubi
-from ranktrial.logs.layout import LogFolder, quoted
+from ranktrial.logs.layout import LogFolder, open_duckdb, quoted
 from ranktrial.logs.tables import read_table
 from ranktrial.methods import Method
 from ranktrial.rankings.lists import MOST_RANKS
@@ -114,7 +114,7 @@ def read_source(
         skip: Leave out rows that are wrong, instead of refusing the file.
         connection: Where the tables are made; in memory by default.
     """
-    db = duckdb.connect() if connection is None else connection
+    db = open_duckdb() if connection is None else connection
     folder = LogFolder(path)
     if folder.exists:
         return _of_folder(db, folder)
