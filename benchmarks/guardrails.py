@@ -1,143 +1,442 @@
-"""Alarms of the guardrails on chance, in trials that are in order and in trials that are not, looked at all along.
+"""Alarms of every guardrail: false ones in trials that are in order, and how many trials with a known fault are noticed.
 
-Queries of ten to twenty documents, some easier than others, A ranks them better than B; pages of 10, theta = rank^-0.7, which
-is fitted to the clicks. Each trial is looked at after 1,000, 2,000, ... impressions; an alarm at any look counts. "Repeated"
-trials have 100 queries, in a "long tail" few come again. Wrong pages need events: ``tests/live/test_what_was_shown.py``.
+Queries of ten to twenty documents, some easier than others, A ranks them better than B; pages of 10, theta = rank^-0.7, fitted
+to the clicks; designs are made anew on the method's schedule. "Repeated" trials have 100 queries; in a "long tail" few come
+again. Trials run in memory. Those in order are looked at 50 times, those with a fault or a long tail four times, and an alarm
+at any look counts: what a report would have shown at that look, with everything computed anew.
 
-The last rows have what "position-based clicking" says of its effect on the estimate beside the estimate's real error, with
-theta known and 60,000 impressions.
+``GUARDRAIL_RUNS`` sets how many trials in order there are (a third of that with users who differ, a tenth in a long tail),
+``GUARDRAIL_FAULTY`` how many with each fault, ``GUARDRAIL_WORKERS`` on how many processes. The last rows have what
+"position-based clicking" says of its effect on the estimate beside the estimate's real error, with 60,000 impressions; how much
+bias such users leave unseen; and how wide the intervals of all readings are.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ranktrial.arrays import BoolArray, FloatArray
-from ranktrial.inference import Log
+from benchmarks.verdicts import Behaviour, Trial, behaviours, top_tail, used_designs
+from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray
+from ranktrial.inference import Log, asymptotic_radius, evidence
+from ranktrial.inference.log_sources import of_pair
 from ranktrial.live import guardrails as checks
+from ranktrial.live import tallies as names
 from ranktrial.live.analysis import Analysis, analyse
+from ranktrial.live.reports import settled, verdict
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.methods import LogOpt
-from ranktrial.rankings import Pair
-from ranktrial.users import position_based, rank_decay
+from ranktrial.rankings import Mixture, Pair
+from ranktrial.users import User, cascade, position_based, rank_decay
 
-RUNS, IMPRESSIONS, LOOKS = 300, 8_000, (1_000, 2_000, 4_000, 8_000)
-K, METHOD = 10, LogOpt()
-THETA = rank_decay(K, 0.7)
-CONFIG = TrialConfig.model_validate({"method": METHOD, "k": K})
+RUNS = int(os.environ.get("GUARDRAIL_RUNS", "300"))
+FAULTY = int(os.environ.get("GUARDRAIL_FAULTY", "100"))
+WORKERS = int(os.environ.get("GUARDRAIL_WORKERS", "2"))
+IMPRESSIONS, K = 8_000, 10
+OFTEN = tuple(range(IMPRESSIONS // 50, IMPRESSIONS + 1, IMPRESSIONS // 50))
+SELDOM = (1_000, 2_000, 4_000, 8_000)
 QUERIES = {"repeated": 100, "long tail": IMPRESSIONS}
-Fault = Callable[[Log, FloatArray, np.random.Generator], Log]
+THETA, RANKS = rank_decay(K, 0.7), np.arange(K)
+CONFIG = TrialConfig.model_validate({"method": LogOpt(), "k": K})
+TRUSTING = behaviours()["trust bias"]
 Row = dict[str, object]
 
 
-def in_order(log: Log, chance: FloatArray, random: np.random.Generator) -> Log:
-    return _clicked(log, random.random(chance.shape) < chance)
+# --- a trial in memory -------------------------------------------------------------------------------------------------------
 
 
-def users_differ(log: Log, chance: FloatArray, random: np.random.Generator) -> Log:
-    ready = random.choice([0.2, 1.0], len(log))
-    return _clicked(log, random.random(chance.shape) < chance * ready[:, None])
+@dataclass(frozen=True, eq=False)
+class World:
+    """Two rankers, and how relevant each of their documents is."""
+
+    pair: Pair
+    zeta: FloatArray
+    parts: int = 1
+
+    @classmethod
+    def make(cls, queries: int, seed: int, noises: tuple[float, ...] = (0.6,)) -> World:
+        """Queries once for each noise of B's ranker, with the same documents and the same list of A."""
+        random = np.random.default_rng(seed)
+        shape = (queries, 20)
+        zeta = random.choice([0.05, 0.2, 0.6], shape, p=[0.6, 0.25, 0.15]) * random.uniform(0.3, 1.3, (queries, 1))
+        a = np.argsort(-(zeta + random.normal(0, 0.3, shape)), 1)
+        of_b = [np.argsort(-(zeta + random.normal(0, noise, shape)), 1) for noise in noises]
+        pair = Pair.from_lists(np.tile(a, (len(noises), 1)).tolist(), np.concatenate(of_b).tolist(), k=K)
+        assert pair.ids is not None
+        query = np.repeat(np.arange(len(noises) * queries) % queries, np.diff(pair.offsets))
+        return cls(pair, zeta[query, np.array(pair.ids, np.int64)], len(noises))
+
+    @classmethod
+    def equal(cls, behaviour: Behaviour, queries: int, seed: int) -> World:
+        """The world of ``verdicts``, without chance: different rankers of equal clicks, so that any winner is a false one."""
+        world = top_tail(behaviour, 0.8)
+        return cls(world.pair, world.user.zeta)
+
+    def relevance(self, documents: DocumentArray) -> FloatArray:
+        return np.append(self.zeta, 0.0)[documents]
+
+    def chance(self, documents: DocumentArray, theta: FloatArray = THETA) -> FloatArray:
+        return np.asarray(theta * self.relevance(documents))
 
 
-def cascade(log: Log, chance: FloatArray, random: np.random.Generator) -> Log:
-    clicks = random.random(chance.shape) < chance
-    return _clicked(log, clicks & (np.cumsum(clicks, 1) == 1))
+class Drawn(NamedTuple):
+    """Impressions before they are clicked: their numbers, queries, pages, and which are plain A (1) or plain B (-1)."""
+
+    number: IntArray
+    query: IntArray
+    page: DocumentArray
+    arm: IntArray
+
+    @property
+    def late(self) -> BoolArray:
+        return np.asarray(self.number >= IMPRESSIONS // 2)
 
 
-def damped(log: Log, chance: FloatArray, random: np.random.Generator) -> Log:
-    """A click halves the chance of those below."""
-    clicks, left = np.zeros(chance.shape, bool), np.ones(len(log))
-    for rank in range(log.k):
-        clicks[:, rank] = random.random(len(log)) < chance[:, rank] * left
-        left[clicks[:, rank]] /= 2
-    return _clicked(log, clicks)
+Clicks = Callable[[World, Drawn, np.random.Generator], tuple[BoolArray, Counter[str]]]
 
 
-def lost(log: Log, chance: FloatArray, random: np.random.Generator) -> Log:
-    """A fifth of the impressions of plain A never arrive."""
-    return in_order(log, chance, random).take((log.arm <= 0) | (random.random(len(log)) > 0.2))
+@dataclass(frozen=True)
+class Fault:
+    """What is different from a trial in order.
+
+    Attributes:
+        clicks: Clicks on the drawn pages, and what is tallied besides.
+        config: Of the trial.
+        world: Given the number of queries and a seed.
+        kept: Which impressions arrive.
+        robot: The share of impressions that one unit has.
+    """
+
+    clicks: Clicks
+    config: TrialConfig = CONFIG
+    world: Callable[[int, int], World] = World.make
+    kept: Callable[[Drawn, np.random.Generator], BoolArray] | None = None
+    robot: float = 0.0
 
 
-FAULTS: dict[str, Fault] = {
-    "in order": in_order,
-    "users differ": users_differ,
-    "cascade": cascade,
-    "damped after clicks": damped,
-    "plain A lost in 20 %": lost,
+def simulated(fault: Fault, queries: int, seed: int, impressions: int = IMPRESSIONS) -> tuple[World, Log, Counter[str]]:
+    """A whole trial: drawn, clicked, learnt from on the method's schedule."""
+    world, random = fault.world(queries, seed), np.random.default_rng(seed)
+    queries = world.pair.n_queries // world.parts
+    method, beliefs = fault.config.comparison, fault.config.first_beliefs
+    assert isinstance(method, LogOpt)
+    stops = sorted({*(n for n in method.learns_at if n < impressions), impressions})
+    policies: list[Mixture] = []
+    parts: list[tuple[NDArray[Any], ...]] = []
+    tallies: Counter[str] = Counter()
+    for start, stop in zip([0, *stops], stops):
+        policy = method.policy(world.pair, beliefs)
+        number = np.arange(start, stop)
+        part = number * world.parts // impressions
+        query = random.integers(0, queries, len(number)) + part * queries
+        before = np.append(0.0, np.cumsum(policy.weights))
+        first, last = before[policy.offsets[query]], before[policy.offsets[query + 1]]
+        row = np.searchsorted(before, first + random.random(len(number)) * (last - first), side="right") - 1
+        row = np.clip(row, policy.offsets[query], policy.offsets[query + 1] - 1)
+        from_end = policy.offsets[query + 1] - row
+        drawn = Drawn(number, query, policy.rankings[row], np.choose(np.minimum(from_end, 3) - 1, [-1, 1, 0]))
+        clicks, told = fault.clicks(world, drawn, random)
+        kept = np.ones(len(number), bool) if fault.kept is None else fault.kept(drawn, random)
+        tallies += told
+        offset = sum(len(one.rankings) for one in policies)
+        parts.append((np.full(len(number), len(policies)), query, drawn.page, clicks, row + offset, number, kept))
+        policies.append(policy)
+        version, query, page, clicked, rows, number, kept = (np.concatenate(column) for column in zip(*parts))
+        unit = np.where(chosen(number, fault.robot), -1, number)
+        log = Log(**of_pair(world.pair, policies, version, query, page, clicked, unit, None, rows)).take(kept)
+        if stop < impressions:
+            beliefs = method.learn(evidence(log), beliefs)
+    return world, used_designs(replace(log, theta=None)), tallies
+
+
+def chosen(number: IntArray, share: float) -> BoolArray:
+    """A share of the impressions, the same whenever they are asked for."""
+    return np.asarray(number * 7_919 % 10_007 < share * 10_007)
+
+
+# --- what may be wrong --------------------------------------------------------------------------------------------------------
+
+
+def _drawn(chance: FloatArray, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+    return np.asarray(random.random(chance.shape) < chance), Counter()
+
+
+def in_order(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+    return _drawn(world.chance(drawn.page), random)
+
+
+def users_differ(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+    """Some click five times as readily as others."""
+    ready = random.choice([0.2, 1.0], len(drawn.number))
+    return _drawn(world.chance(drawn.page) * ready[:, None], random)
+
+
+def differ_in_taste(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+    """Half of the users like even documents much better than odd ones, the others the contrary."""
+    likes = (drawn.page + random.integers(0, 2, len(drawn.number))[:, None]) % 2
+    return _drawn(world.chance(drawn.page) * np.where(likes, 1.25, 0.75), random)
+
+
+def trust_bias(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+    """High ranks are clicked whatever stands there."""
+    user = TRUSTING(world.zeta)
+    shown = drawn.page >= 0
+    return _drawn(np.where(shown, user.slope * world.relevance(drawn.page) + user.intercept, 0.0), random)
+
+
+def steep(eta: float, world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+    return _drawn(world.chance(drawn.page, rank_decay(K, eta)), random)
+
+
+def tiring(left: float, world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+    """A click leaves so much of the chance of those below; 0 is a cascade."""
+    chance, clicks = world.chance(drawn.page), np.zeros(drawn.page.shape, bool)
+    still = np.ones(len(chance))
+    for rank in range(K):
+        clicks[:, rank] = random.random(len(chance)) < chance[:, rank] * still
+        still[clicks[:, rank]] *= left
+    return clicks, Counter()
+
+
+def wrong_pages(
+    share: float, positions: bool, world: World, drawn: Drawn, random: np.random.Generator
+) -> tuple[BoolArray, Counter[str]]:
+    """A share of pages shows A's list whatever was drawn; click events have positions or not."""
+    wrong = random.random(len(drawn.number)) < share
+    shown = np.where(wrong[:, None], world.pair.top_a[drawn.query], drawn.page)
+    hits, _ = _drawn(world.chance(shown), random)
+    same = (shown[:, :, None] == drawn.page[:, None, :]) & (shown >= 0)[:, :, None]
+    clicks = np.asarray((hits[:, :, None] & same).any(1))
+    tallies = Counter({names.OFF_PAGE: int((hits & ~same.any(2)).sum())})
+    if positions:
+        tallies[names.AT_RANK] = int((hits & same[:, RANKS, RANKS]).sum())
+        tallies[names.ELSEWHERE] = int(clicks.sum()) - tallies[names.AT_RANK]
+    return clicks, tallies
+
+
+def cached_pages(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+    """Thirty visitors share a page and its id."""
+    chance = np.broadcast_to(world.chance(drawn.page)[:, None], (len(drawn.number), 30, K))
+    hits, _ = _drawn(chance, random)
+    clicks = np.asarray(hits.any(1))
+    return clicks, Counter({names.DUPLICATES: int(hits.sum() - clicks.sum())})
+
+
+def lost_clicks(
+    of_pages: bool, world: World, drawn: Drawn, random: np.random.Generator
+) -> tuple[BoolArray, Counter[str]]:
+    """5 % of clicks are lost: those on A's own pages, or those on results that A ranks higher than B does."""
+    clicks, _ = in_order(world, drawn, random)
+    favoured = np.broadcast_to(drawn.arm[:, None] > 0, clicks.shape) if of_pages else favours(world, drawn.page, 1)
+    clicks[favoured & (random.random(clicks.shape) < 0.05)] = False
+    return clicks, Counter()
+
+
+def favours(world: World, page: DocumentArray, ranker: int) -> BoolArray:
+    """Which results A (1) or B (-1) ranks higher than the other."""
+    rank_a, rank_b = (np.append(np.minimum(rank, K), K)[page] for rank in world.pair.ranks)
+    return np.asarray(ranker * (rank_b - rank_a) > 0)
+
+
+def some_act(
+    share: float,
+    act: Callable[[World, Drawn, np.random.Generator], BoolArray],
+    world: World,
+    drawn: Drawn,
+    random: np.random.Generator,
+) -> tuple[BoolArray, Counter[str]]:
+    """A share of impressions is clicked by others than people."""
+    clicks, _ = in_order(world, drawn, random)
+    acted = np.asarray(act(world, drawn, random) & (drawn.page >= 0))
+    return np.asarray(np.where(chosen(drawn.number, share)[:, None], acted, clicks)), Counter()
+
+
+def robots(world: World, drawn: Drawn, random: np.random.Generator) -> BoolArray:
+    return np.asarray(random.random(drawn.page.shape) < 0.3)
+
+
+def hostile(world: World, drawn: Drawn, random: np.random.Generator) -> BoolArray:
+    return favours(world, drawn.page, -1)
+
+
+def steeper(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+    """Position bias changes halfway, from rank^-0.7 to rank^-1.1."""
+    theta = np.where(drawn.late[:, None], rank_decay(K, 1.1), THETA)
+    return _drawn(world.chance(drawn.page, theta), random)
+
+
+def busier(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+    """A quarter more clicks from halfway on: other visitors."""
+    return _drawn(world.chance(drawn.page) * np.where(drawn.late, 1.0, 0.8)[:, None], random)
+
+
+def plain_a_lost(drawn: Drawn, random: np.random.Generator) -> BoolArray:
+    return np.asarray((drawn.arm <= 0) | (random.random(len(drawn.number)) > 0.2))
+
+
+def leaving(leave: float, zeta: FloatArray) -> User:
+    """The users of ``tiring``, as far as clicks on a page go: what a click takes away is the chance of those who leave."""
+    return cascade(zeta, K, theta=THETA, leave_after_click=leave, leave_after_skip=0.0)
+
+
+def _given(eta: float) -> TrialConfig:
+    return TrialConfig.model_validate({"method": LogOpt(bias="known"), "k": K, "eta": eta})
+
+
+def _equal(behaviour: Behaviour) -> Callable[[int, int], World]:
+    return partial(World.equal, behaviour)
+
+
+RIGHT = {
+    "in order": Fault(in_order),
+    "users differ": Fault(users_differ),
+    "users differ in taste": Fault(differ_in_taste),
 }
+FAULTS = {
+    "D1 rank^-0.5, 1/rank given": Fault(
+        partial(steep, 0.5), _given(1.0), _equal(behaviours()["position-based, rank^-0.5"])
+    ),
+    "D2 trust bias": Fault(trust_bias, world=_equal(TRUSTING)),
+    "D13 cascade": Fault(partial(tiring, 0.0), world=_equal(partial(leaving, 1.0))),
+    "D13 damped after clicks": Fault(partial(tiring, 0.5), world=_equal(partial(leaving, 0.5))),
+    "trust bias": Fault(trust_bias),
+    "cascade": Fault(partial(tiring, 0.0)),
+    "damped after clicks": Fault(partial(tiring, 0.5)),
+    "D3 100 % wrong pages": Fault(partial(wrong_pages, 1.0, False)),
+    "D3 20 % wrong pages": Fault(partial(wrong_pages, 0.2, False)),
+    "D3 2 % wrong pages": Fault(partial(wrong_pages, 0.02, False)),
+    "D3 2 % wrong pages, positions": Fault(partial(wrong_pages, 0.02, True)),
+    "D3 cached pages": Fault(cached_pages),
+    "20 % of plain A lost": Fault(in_order, kept=plain_a_lost),
+    "5 % of clicks on A's pages lost": Fault(partial(lost_clicks, True)),
+    "5 % of clicks on A's results lost": Fault(partial(lost_clicks, False)),
+    "10 % robots": Fault(partial(some_act, 0.1, robots)),
+    "one robot, 10 %": Fault(partial(some_act, 0.1, robots), robot=0.1),
+    "1 % hostile": Fault(partial(some_act, 0.01, hostile)),
+    "D12 1 % hostile": Fault(partial(some_act, 0.01, hostile), world=_equal(partial(position_based, theta=THETA))),
+    "rankers change halfway": Fault(in_order, world=partial(World.make, noises=(0.6, 0.05))),
+    "position bias changes halfway": Fault(steeper),
+    "more clicks from halfway on": Fault(busier),
+}
+VERDICT = "(a winner is named, no guardrail fails)"
 
 
-def run(runs: int = RUNS) -> list[Row]:
-    rows = [row for traffic in QUERIES for fault in FAULTS for row in alarms(traffic, fault, runs)]
-    return rows + [effect(seed) for seed in range(3)]
+# --- what is seen of it -------------------------------------------------------------------------------------------------------
 
 
-def alarms(traffic: str, fault: str, runs: int) -> Iterator[Row]:
-    """Shares of trials in which a guardrail on chance warned, failed, and could not be made at the end."""
+def run() -> list[Row]:
+    rows: list[Row] = []
+    with ProcessPoolExecutor(WORKERS) as pool:
+        for name in RIGHT:
+            runs = RUNS if name == "in order" else RUNS // 3
+            rows += table(pool, name, "repeated", OFTEN, runs)
+            rows += table(pool, name, "long tail", SELDOM, runs // 10)
+        for name in FAULTS:
+            rows += table(pool, name, "repeated", SELDOM, FAULTY)
+        for name in ("cascade", "damped after clicks", "1 % hostile"):
+            rows += table(pool, name, "long tail", SELDOM, FAULTY // 5)
+        rows += list(pool.map(effect, range(3)))
+        rows += list(pool.map(hides, [*(["cascade"] * 2), *(["damped after clicks"] * 2)], [0.2, 0.8] * 2))
+        for name in ("in order", "trust bias"):
+            rows.append(widths(name, list(pool.map(partial(readings, name), range(max(FAULTY // 5, 1))))))
+    return rows
+
+
+def table(pool: ProcessPoolExecutor, name: str, traffic: str, looks: tuple[int, ...], runs: int) -> Iterator[Row]:
+    """Shares of trials in which a guardrail warned (or failed), failed, and could not be made at the end.
+
+    Of trials with a fault only those guardrails that noticed anything.
+    """
     told: dict[str, Counter[str]] = {}
-    for seed in range(runs):
-        at_any_look: dict[str, set[str]] = {}
-        for analysis in looks(traffic, FAULTS[fault], seed):
-            found = checks.interference(analysis)
-            for one in (
-                *(check(analysis) for check in (checks.sample_ratio, checks.calibration, checks.assumptions)),
-                checks.company(analysis, found),
-                checks.independence(analysis, found),
-            ):
-                at_any_look.setdefault(one.name, set()).add(one.status)
-        for name, seen in at_any_look.items():
-            told.setdefault(name, Counter()).update(
-                {"warn": bool(seen & {"warn", "fail"}), "fail": "fail" in seen, "unknown": seen == {"unknown"}}
-            )
-    for name, counts in told.items():
-        shares: Row = {status: counts[status] / runs for status in ("warn", "fail", "unknown")}
-        yield {"traffic": traffic, "trials": fault, "guardrail": name, **shares, "runs": runs}
+    for found in pool.map(partial(one_trial, name, traffic, looks), range(runs)):
+        for guardrail, seen in found.items():
+            told.setdefault(guardrail, Counter()).update(seen)
+    for guardrail, counts in told.items():
+        if name in RIGHT or counts["warn"] or guardrail == VERDICT:
+            shares: Row = {status: counts[status] / runs for status in ("warn", "fail", "unknown")}
+            yield {
+                "trials": name,
+                "traffic": traffic,
+                "guardrail": guardrail,
+                **shares,
+                "looks": len(looks),
+                "runs": runs,
+            }
 
 
-def looks(traffic: str, fault: Fault, seed: int) -> Iterator[Analysis]:
-    """A trial as it is after each number of impressions."""
-    log, chance, _ = world(QUERIES[traffic], METHOD, IMPRESSIONS, seed)
-    log = fault(log, chance, np.random.default_rng(seed + 1))
-    for n in LOOKS:
-        yield analyse(log.take(np.arange(min(n, len(log)))), CONFIG, CONFIG.first_beliefs)
+def one_trial(name: str, traffic: str, looks: tuple[int, ...], seed: int) -> dict[str, Counter[str]]:
+    """Of each guardrail whether it warned (or failed) at any look, failed at any, and is unknown at the last."""
+    fault = (RIGHT | FAULTS)[name]
+    _, log, tallies = simulated(fault, QUERIES[traffic], seed)
+    found: dict[str, Counter[str]] = {}
+    for n in looks:
+        part = log.take(np.arange(min(n, len(log))))
+        so_far = {what: round(count * n / IMPRESSIONS) for what, count in tallies.items()}
+        analysis, told = settled(analyse(part, fault.config, fault.config.first_beliefs), so_far)
+        for one in told:
+            seen = found.setdefault(one.name, Counter())
+            seen["warn"] |= one.status in ("warn", "fail")
+            seen["fail"] |= one.status == "fail"
+            seen["unknown"] = int(one.status == "unknown")
+        named = analysis.winner != 0 and not verdict(analysis, told).startswith("Not")
+        found.setdefault(VERDICT, Counter())["warn"] |= named
+    return found
 
 
 def effect(seed: int) -> Row:
     """Users who leave after a click: how far that moves the estimate, in truth and as the guardrail says."""
-    method = LogOpt(bias="known")
-    log, chance, of_lists = world(100, method, 60_000, seed)
-    config = TrialConfig.model_validate({"method": method, "k": K, "eta": 0.7})
-    analysis = analyse(cascade(log, chance, np.random.default_rng(seed + 1)), config, config.first_beliefs)
-    ctr_a, ctr_b = (np.mean(1 - np.prod(1 - each, 1)) for each in of_lists)
-    found = checks.interference(analysis)
+    fault = FAULTS["cascade"]
+    world, log, _ = simulated(fault, 100, seed, impressions=60_000)
+    analysis: Analysis = analyse(log, fault.config, fault.config.first_beliefs)
+    ctr_a, ctr_b = (np.mean(1 - np.prod(1 - world.chance(top), 1)) for top in (world.pair.top_a, world.pair.top_b))
+    top, found = analysis.ladder.rungs[-1].estimate, checks.interference(analysis)
+    assert top is not None
     return {
+        "trials": "cascade, 60,000 impressions",
         "traffic": "repeated",
-        "trials": "cascade",
-        "off by": float(analysis.delta - (ctr_a - ctr_b)),
-        "off by +-": analysis.estimate.standard_error,
+        "off by": float(top.delta - (ctr_a - ctr_b)),
+        "off by +-": top.standard_error,
         "effect": found.effect,
         "effect +-": found.effect_error,
     }
 
 
-def world(queries: int, method: LogOpt, impressions: int, seed: int) -> tuple[Log, FloatArray, list[FloatArray]]:
-    """A log without its clicks, chances of clicks on each rank of its impressions, and on each query's lists of A and B."""
-    random = np.random.default_rng(seed)
-    shape = (queries, 20)
-    zeta = random.choice([0.05, 0.2, 0.6], shape, p=[0.6, 0.25, 0.15]) * random.uniform(0.3, 1.3, (shape[0], 1))
-    a, b = (np.argsort(-(zeta + random.normal(0, noise, shape)), 1) for noise in (0.3, 0.6))
-    pair = Pair.from_lists(a.tolist(), b.tolist(), k=K).knowing(theta=THETA)
-    assert pair.ids is not None
-    flat = zeta[np.repeat(np.arange(shape[0]), np.diff(pair.offsets)), np.array(pair.ids, np.int64)]
-    log = Log.simulated(pair, method.policy(pair), position_based(flat, THETA), impressions, seed=seed)
-    slots = log.rankings[log.row]
-    chance = THETA * np.where(slots >= 0, flat[log.document][slots], 0.0)
-    return log, chance, [THETA * flat[top] for top in (pair.top_a, pair.top_b)]
+def hides(name: str, ctr: float) -> Row:
+    """What the estimate tends to where the truth is 0, and how far that is from 0 for each test after 10,000 impressions."""
+    behaviour = behaviours()[name] if name == "cascade" else partial(leaving, 0.5)
+    impressions = 100_000
+    (analysis,) = Trial(top_tail(behaviour, ctr), CONFIG, 1).looks((impressions,))
+    top, found = analysis.ladder.rungs[-1].estimate, checks.clicks_above(analysis)
+    assert top is not None
+    per_look = np.sqrt(10_000 / impressions)
+    reach = asymptotic_radius([10_000], [top.standard_error * np.sqrt(impressions)])[0]
+    return {
+        "trials": f"{name}, equal rankers, {ctr:g} clicks a page",
+        "tends to": top.delta,
+        "tends to +-": top.standard_error,
+        "reach at 10,000": float(reach),
+        "z of the draw": found.drawn.slope / found.drawn.error * per_look,
+        "z of clicks above": found.clicked.slope / found.clicked.error * per_look,
+    }
 
 
-def _clicked(log: Log, clicks: BoolArray) -> Log:
-    return replace(log, clicks=clicks, theta=None)
+def readings(name: str, seed: int) -> dict[str, float]:
+    """The width of each reading's interval at the end of a trial; nan where it says nothing."""
+    fault = (RIGHT | FAULTS)[name]
+    _, log, _ = simulated(fault, QUERIES["repeated"], seed)
+    rungs = analyse(log, fault.config, fault.config.first_beliefs).ladder.rungs
+    return {rung.name: rung.interval.high - rung.interval.low if rung.speaks else np.nan for rung in rungs}
+
+
+def widths(name: str, found: list[dict[str, float]]) -> Row:
+    means = {f"width, {rung}": float(np.nanmean([one[rung] for one in found])) for rung in found[0]}
+    speaks = float(np.mean([np.isfinite(one["affine"]) for one in found]))
+    return {"trials": name, "traffic": "repeated", **means, "affine speaks": speaks, "runs": len(found)}

@@ -3,7 +3,7 @@
 Variance: predicted from labels, from lists and the click rate alone, and with the standard deviation of clicks as well; the
 measured one is that of x in simulated impressions of users with the true relevances. Numbers are the mean ratio of predicted
 to measured over the pairs, and the worst. Gain: the rule 1 / E[TV^2] against the exact ratio of variances of an A/B test
-stratified by query and LogOpt(floor=0, holdback=0). Wrong way: of pairs whose true difference is in a range, the share that
+stratified by query and the design of least variance. Wrong way: of pairs whose true difference is in a range, the share that
 team-draft turns round, beside the share of plausible users.
 
 Promises: trials in memory, evaluated as live ones are (``live.analysis``) at twelve looks, of which the plan said that 80 %
@@ -14,30 +14,31 @@ benchmarks.planning` makes these alone.
 from __future__ import annotations
 
 from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import numpy as np
 
 from benchmarks.closed_form import good_pairs_of
 from benchmarks.logopt import data_sets, pairs_of
-from ranktrial.inference import Log
+from benchmarks.verdicts import Trial, World
 from ranktrial.inference.planning import plan
 from ranktrial.inference.plausible_users import ClickRate, plausible_users
-from ranktrial.live.analysis import analyse
+from ranktrial.live.reports import settled
 from ranktrial.live.schemas import TrialConfig
-from ranktrial.methods import AB, Beliefs, Counterfactual, LogOpt, Method, TeamDraft
-from ranktrial.rankings import Pair, draw_impressions
-from ranktrial.seeds import children
+from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft
+from ranktrial.rankings import Pair
 from ranktrial.users import User, position_based, rank_decay
 
 PAIRS = 10  # of each kind of rankers: 20 on each data set
 IMPRESSIONS = 200_000
-LEAST = LogOpt(floor=0, holdback=0)
+LEAST = LogOpt(relevance="constant", loss=None, holdback=0)
 METHODS: tuple[Method, ...] = (
     AB(),
     AB(estimate="means"),
     Counterfactual(logging="ab"),
     LogOpt(),
-    LogOpt(estimate="ips", floor=0, holdback=0),
+    LogOpt(relevance="constant", estimate="ips", loss=None, holdback=0),
     LEAST,
     TeamDraft(),
 )
@@ -151,9 +152,8 @@ def promises() -> list[Row]:
         pair, user = noisy_rankers(*world)
         for planned, method in zip(plan(pair, user, methods=TRIED).rows, TRIED):
             n = int(planned.anytime)
-            kept = [
-                decided(simulated_log(method, pair, user, n, seed), method, pair.delta(user)) for seed in range(TRIALS)
-            ]
+            with ProcessPoolExecutor(2) as pool:
+                kept = list(pool.map(partial(decided, World("", pair, user), method, n), range(TRIALS)))
             rows.append(
                 {
                     "data": f"{world[0]:,} queries, {planned.ctr:.2f} clicks a page",
@@ -177,32 +177,12 @@ def noisy_rankers(queries: int, noise_a: float, noise_b: float, factor: float) -
     return pair.knowing(theta=theta), position_based(factor * relevance[query, np.array(pair.ids)], theta)
 
 
-def simulated_log(method: Method, pair: Pair, user: User, impressions: int, seed: int) -> Log:
-    """The log of a trial that learns as a live one does; position bias to start from is 1 / rank."""
-    if not method.adapts:
-        return Log.simulated(pair, method.policy(pair), user, impressions, seed=seed)
-    assert isinstance(method, LogOpt | AB)
-    beliefs, turns = Beliefs(rank_decay(pair.k)), [n for n in method.learns_at if n < impressions]
-    ends, policies, shown, clicks = [*turns, impressions], [], [], []
-    for begin, end, child in zip([0, *turns], ends, children(seed, len(ends))):
-        policies.append(method.policy(pair, beliefs))
-        drawn = draw_impressions([policies[-1]], user, [end - begin], seed=child)
-        shown.append(drawn.rankings)
-        clicks.append(drawn.clicks)
-        versions = np.repeat(np.arange(len(shown)), [len(part) for part in shown])
-        log = Log.of(pair, policies, np.concatenate(shown), np.concatenate(clicks), versions=versions)
-        beliefs = method.learn(log.parts()[0], log.shows, beliefs) if end < impressions else beliefs
-    return log
-
-
-def decided(log: Log, method: Method, smallest: float) -> bool:
-    """Whether a trial said who gets more clicks, at one of twelve looks; with theta assumed it says nothing."""
-    config = TrialConfig.model_validate({"method": str(method), "k": log.k, "smallest": abs(smallest)})
-    for part in LOOKS[::-1]:
-        found = analyse(log.take(np.arange(int(part * len(log)))), config, config.first_beliefs)
-        if (found.interval.low > 0 or found.interval.high < 0) and (found.fit or not method.learns_position_bias):
-            return True
-    return False
+def decided(world: World, method: Method, impressions: int, seed: int) -> bool:
+    """Whether a trial named a winner at one of twelve looks."""
+    smallest = abs(world.pair.delta(world.user))
+    config = TrialConfig.model_validate({"method": str(method), "k": world.pair.k, "smallest": smallest})
+    at = tuple(sorted({max(int(part * impressions), 1) for part in LOOKS}))
+    return any(settled(analysis, {})[0].winner for analysis in Trial(world, config, seed).looks(at))
 
 
 if __name__ == "__main__":

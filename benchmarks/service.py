@@ -1,8 +1,9 @@
 """Speed of the HTTP service: a durable rank and a durable click, against a bare FastAPI endpoint that echoes the same JSON.
 
-Each server is a process of its own, the load another one. Times are of the clock, since waiting for the disk is part of it:
-run this on an idle machine. Both take turns, so that what else the machine does falls on both. ``SERVICE_SECONDS`` sets how
-long each measurement takes in all.
+With a store in SQLite and in PostgreSQL (where a server is installed), with one instance and with two. Each server is a
+process of its own, the load another one. Times are of the clock, since waiting for the disk is part of it: run this on an
+idle machine. All take turns, so that what else the machine does falls on all. ``SERVICE_SECONDS`` sets how long each
+measurement takes in all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -25,14 +27,18 @@ import numpy as np
 
 from benchmarks._timing import row
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from postgres_server import Server, binaries
+
 SECONDS, ROUNDS = float(os.environ.get("SERVICE_SECONDS", "15")), 5
-CONNECTIONS = (1, 8, 32)
+CONNECTIONS, INSTANCES = (1, 8, 32), 2
 BATCH = 500
 QUERIES = 200
 NUMBERS = count()  # of visitors
+FALLBACKS = Counter[str]()  # what was shown as A, because the disk took too long
 LISTEN = """
 import sys
-from pathlib import Path
 from ranktrial.cli.serve import listen, run_server
 
 listening = listen("127.0.0.1", 0)
@@ -55,7 +61,7 @@ async def echo_list(body: list[dict]) -> JSONResponse:
 
 uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listening])
 """
-SERVE = "run_server(Path(sys.argv[1]), listening, None, None, False, 10)"
+SERVE = "run_server(sys.argv[1], listening, None, None, log_requests=False, query_units=10, drain=10)"
 
 
 @contextlib.contextmanager
@@ -103,6 +109,7 @@ class Measured:
 
     times: list[float] = field(default_factory=list)
     elapsed: float = 0.0
+    fallbacks: int = 0
 
     @property
     def rate(self) -> float:
@@ -111,23 +118,26 @@ class Measured:
 
     def __str__(self) -> str:
         p50, p99 = np.percentile(self.times, [50, 99]) * 1e3
-        return f"p50 {p50:.2f} ms, p99 {p99:.2f} ms"
+        return f"p50 {p50:.2f} ms, p99 {p99:.2f} ms" + f", {self.fallbacks} fallbacks" * bool(self.fallbacks)
 
 
 Visit = Callable[[Connection, int], Awaitable[list[float]]]
 
 
-async def load(port: int, connections: int, visit: Visit, seconds: float, measured: Measured) -> None:
-    """Visitors come one after the other on each connection; a visit gives the time of each of its requests."""
+async def load(ports: Sequence[int], connections: int, visit: Visit, seconds: float, measured: Measured) -> None:
+    """Visitors come one after the other on each connection, which go to the instances in turn; a visit gives the time of each
+    of its requests.
+    """
     start = time.perf_counter()
 
-    async def visitors() -> None:
+    async def visitors(port: int) -> None:
         async with Connection.to(port) as connection:
             while time.perf_counter() - start < seconds:
                 measured.times.extend(await visit(connection, next(NUMBERS)))
 
-    await asyncio.gather(*(visitors() for _ in range(connections)))
+    await asyncio.gather(*(visitors(ports[number % len(ports)]) for number in range(connections)))
     measured.elapsed += time.perf_counter() - start
+    measured.fallbacks += FALLBACKS.pop("shown", 0)
 
 
 def request(number: int) -> dict[str, Any]:
@@ -150,8 +160,9 @@ async def rank_and_click(connection: Connection, number: int) -> list[float]:
     event = click(shown["id"], shown["ranking"][0])
     event["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     answer = await connection.send("POST", "/v1/events", [event])
-    if shown["fallback"] or b'"counted":1' not in answer:
+    if (b'"fallback":1' if shown["fallback"] else b'"counted":1') not in answer:
         raise RuntimeError(f"not stored: {shown}, {answer!r}")
+    FALLBACKS["shown"] += shown["fallback"] is not None
     return [middle - start, time.perf_counter() - middle]
 
 
@@ -181,35 +192,50 @@ async def batches(port: int, seconds: float, measured: Measured) -> None:
         await connection.send("POST", "/v1/events", events[start : start + BATCH])
         return [time.perf_counter() - begun]
 
-    await load(port, 2, visit, min(seconds, 10), measured)
+    await load([port], 2, visit, min(seconds, 10), measured)
 
 
 def run() -> list[dict[str, object]]:
     rows = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        server(ECHO) as bare,
-        server(SERVE, str(Path(folder, "t.db"))) as ours,
-    ):
-        asyncio.run(start_trial(ours))
-        for connections in CONNECTIONS:
-            echo, real = Measured(), Measured()
-            for _ in range(ROUNDS):
-                asyncio.run(load(bare, connections, echo_twice, SECONDS / ROUNDS, echo))
-                asyncio.run(load(ours, connections, rank_and_click, SECONDS / ROUNDS, real))
-            name = f"{connections} connections: "
-            rows += [
-                row(f"{name}echo, {echo}", echo.rate, "-", "requests/s"),
-                row(f"{name}rank + click, {real}", real.rate, "-", "requests/s"),
-                row(f"{name}rank + click over echo", real.rate / echo.rate, ">= 0.5", ""),
-            ]
-        many = Measured()
-        asyncio.run(batches(ours, SECONDS, many))
-        rows.append(row(f"events in batches of {BATCH}, {many} a batch", many.rate * BATCH, ">= 20000", "events/s"))
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        echoes = [stack.enter_context(server(ECHO)) for _ in range(INSTANCES)]
+        stores = {"SQLite": str(Path(folder, "t.db"))}
+        if binaries() is None:
+            print("no PostgreSQL server is installed: only SQLite is measured", file=sys.stderr)
+        else:
+            postgres = Server(durable=True)
+            stack.callback(postgres.remove)
+            stores["PostgreSQL"] = postgres.url("benchmark")
+        ours = {
+            name: [stack.enter_context(server(SERVE, url)) for _ in range(INSTANCES)] for name, url in stores.items()
+        }
+        for ports in ours.values():
+            asyncio.run(start_trial(ports))
+        for instances in range(1, INSTANCES + 1):
+            for connections in CONNECTIONS:
+                echo, real = Measured(), {name: Measured() for name in stores}
+                for _ in range(ROUNDS):
+                    asyncio.run(load(echoes[:instances], connections, echo_twice, SECONDS / ROUNDS, echo))
+                    for name, ports in ours.items():
+                        asyncio.run(load(ports[:instances], connections, rank_and_click, SECONDS / ROUNDS, real[name]))
+                head = f"{instances} instances, {connections} connections: "
+                rows.append(row(f"{head}echo, {echo}", echo.rate, "-", "requests/s"))
+                for name, measured in real.items():
+                    rows += [
+                        row(f"{head}rank + click, {name}, {measured}", measured.rate, "-", "requests/s"),
+                        row(f"{head}rank + click, {name}, over echo", measured.rate / echo.rate, ">= 0.5", ""),
+                    ]
+        for name, ports in ours.items():
+            many = Measured()
+            asyncio.run(batches(ports[0], SECONDS, many))
+            text = f"events in batches of {BATCH}, {name}, {many} a batch"
+            rows.append(row(text, many.rate * BATCH, ">= 20000", "events/s"))
     return rows
 
 
-async def start_trial(port: int) -> None:
-    async with Connection.to(port) as connection:
-        await connection.send("PUT", "/v1/trials/t", {"k": 10, "method": 'LogOpt(bias="known")'})
-        await connection.send("POST", "/v1/trials/t/rank", request(0))
+async def start_trial(ports: Sequence[int]) -> None:
+    for port in ports:
+        async with Connection.to(port) as connection:
+            await connection.send("PUT", "/v1/trials/t", {"k": 10, "method": 'LogOpt(bias="known")'})
+            await connection.send("POST", "/v1/trials/t/rank", request(0))

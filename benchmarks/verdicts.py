@@ -12,14 +12,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 from scipy import optimize
 
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.inference import Log
+from ranktrial.inference import Log, evidence
 from ranktrial.inference.log_sources import of_pair
 from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.reports import readings_agree, settled, verdict
@@ -33,6 +33,7 @@ from ranktrial.users import User, cascade, position_based, rank_decay, trust_bia
 RUNS = int(os.environ.get("VERDICT_RUNS", "40"))
 ONLY = os.environ.get("VERDICT_ROWS", "")
 LOOKS = (200, 500, 1_000, 2_000, 3_500, 5_000, 7_000, 10_000)
+SHORT = LOOKS[:5]  # where every search has lists of its own, which takes ten times as long
 K, QUERIES, POOL = 10, 60, 20
 HEAVY = 0.05  # share of the searches that one unit makes
 Behaviour = Callable[[FloatArray], User]
@@ -77,16 +78,16 @@ class World:
 
 
 def top_tail(
-    name: str,
+    users: str | Behaviour,
     ctr: float,
     delta: float = 0.0,
     *,
     traffic: str = "repeated",
     crowd: str = "alike",
-    impressions: int = LOOKS[-1],
+    impressions: int = SHORT[-1],
 ) -> World:
     """The module's world, with these users, this CTR and this difference."""
-    behaviour = behaviours()[name]
+    behaviour, name = (behaviours()[users], users) if isinstance(users, str) else (users, "")
     n = impressions if traffic in ("tail", "personalised") else QUERIES
     a, b = [], []
     for q in range(n):
@@ -125,6 +126,9 @@ class Trial:
     world: World
     config: TrialConfig
     seed: Seed
+    document: IntArray = field(
+        default_factory=lambda: np.empty(0, np.int64)
+    )  # of each slot of the last log, in the pair
 
     def looks(self, at: tuple[int, ...]) -> Iterator[Analysis]:
         """The analysis at each look."""
@@ -156,14 +160,50 @@ class Trial:
             parts.append((version, asked, drawn.rankings, clicks, unit, rows))
             done, fresh = stop, False
             versions, queries, rankings, flags, units, rows = (np.concatenate(column) for column in zip(*parts))
-            log = Log(**of_pair(world.pair, policies, versions, queries, rankings, flags, units, None, rows))
-            log = _with_few_texts(log) if world.traffic == "personalised" else log
+            log = used_designs(
+                Log(**of_pair(world.pair, policies, versions, queries, rankings, flags, units, None, rows))
+            )
+            self.document = log.document
+            log, of_pair_document = _with_few_texts(log) if world.traffic == "personalised" else (log, slice(None))
             analysis = analyse(replace(log, theta=None), self.config, beliefs)
             if stop in at:
                 yield analysis
             if stop in method.learns_at:
-                beliefs = method.learn(log.parts()[0], log.shows, beliefs, agree=readings_agree(analysis))
-                policy, fresh = _policy(method, world.pair, beliefs), True
+                told = evidence(log, agree=readings_agree(analysis), gain=analysis.gain)
+                beliefs = method.learn(told, beliefs)
+                assert beliefs.effects is not None
+                known = replace(beliefs, effects=beliefs.effects[of_pair_document])
+                policy, fresh = _policy(method, world.pair, known), True
+
+
+def used_designs(log: Log) -> Log:
+    """The log without designs that showed nothing: a live trial has none."""
+    used = np.unique(log.design)
+    if len(used) == log.n_designs:
+        return log
+    slots, rows = (_members(offsets, used) for offsets in (log.slot_offsets, log.row_offsets))
+    new_slot = np.full(log.n_slots + 1, -1)
+    new_slot[slots] = np.arange(len(slots))
+    return replace(
+        log,
+        query=log.query[used],
+        lists=log.lists[used],
+        slot_offsets=np.append(0, np.cumsum(np.diff(log.slot_offsets)[used])),
+        document=log.document[slots],
+        rank_a=log.rank_a[slots],
+        rank_b=log.rank_b[slots],
+        row_offsets=np.append(0, np.cumsum(np.diff(log.row_offsets)[used])),
+        rankings=new_slot[log.rankings[rows]],
+        weights=log.weights[rows],
+        design=np.searchsorted(used, log.design),
+        row=np.searchsorted(rows, log.row),
+    )
+
+
+def _members(offsets: IntArray, groups: IntArray) -> IntArray:
+    """Numbers of the members of some groups."""
+    sizes = np.diff(offsets)[groups]
+    return np.asarray(np.arange(sizes.sum()) + np.repeat(offsets[groups] - np.cumsum(sizes) + sizes, sizes))
 
 
 def _asked(world: World, begin: int, end: int, seed: Seed) -> IntArray:
@@ -187,13 +227,14 @@ def _taste(user: User, seed: Seed) -> User:
     return replace(user, zeta=np.where(likes, high, 2 * user.zeta - high))
 
 
-def _with_few_texts(log: Log) -> Log:
-    """The same log with few query texts, under which everybody has the same documents in another order."""
+def _with_few_texts(log: Log) -> tuple[Log, IntArray]:
+    """The same log with few query texts, under which everybody has the same documents in another order; and the number that
+    each document has there."""
     place = np.array(log.documents, np.int64)
     query, order = place // POOL, np.argsort(generator(0).random((int(place.max()) // POOL + 1, POOL)), axis=1)
     text = (query // 2) % QUERIES
     key = text * POOL + order[query, place % POOL]
-    return replace(
+    merged = replace(
         log,
         queries=list(range(QUERIES)),
         documents=list(range(QUERIES * POOL)),
@@ -201,6 +242,7 @@ def _with_few_texts(log: Log) -> Log:
         query=(np.array(log.queries, np.int64)[log.query] // 2) % QUERIES,
         document=key[log.document],
     )
+    return merged, key
 
 
 def _policy(method: Method, pair: Pair, beliefs: object) -> Mixture:
@@ -212,7 +254,8 @@ def one_run(world: World, method: Method, seed: int) -> tuple[str, int, str, boo
     """The first winner named, after how many impressions, the reading at the end, and whether a guardrail was in the way."""
     config = TrialConfig.model_validate({"method": method, "k": K})
     first, when, reading, held = "", 0, "", False
-    for n, analysis in zip(LOOKS, Trial(world, config, seed).looks(LOOKS)):
+    looks = SHORT if world.traffic in ("tail", "personalised") else LOOKS
+    for n, analysis in zip(looks, Trial(world, config, seed).looks(looks)):
         spoken, checks = settled(analysis, {})
         reading = "" if spoken.rung is None else spoken.rung.name
         name = ("", "A", "B")[spoken.winner]
@@ -232,6 +275,7 @@ def row(world: World, method: Method, workers: int = 2) -> Row:
         "world": world.name,
         "method": str(method),
         "delta": f"{world.pair.delta(world.user):+.4f}",
+        "impressions": SHORT[-1] if world.traffic in ("tail", "personalised") else LOOKS[-1],
         "runs": RUNS,
         "A": f"{named.count('A') / RUNS:.1%}",
         "B": f"{named.count('B') / RUNS:.1%}",
@@ -246,16 +290,18 @@ def worlds() -> Iterator[Callable[[], World]]:
     for eta in (0.5, 0.75, 1, 1.5):
         for ctr in (0.02, 0.05, 0.8):
             yield partial(top_tail, f"position-based, rank^-{eta:g}", ctr)
-    for ctr in (0.05, 0.8):
-        usual = partial(top_tail, "position-based, rank^-0.75", ctr)
-        yield partial(usual, traffic="Zipf")
-        yield partial(usual, crowd="heavy")
-        yield partial(usual, traffic="tail")
-        yield partial(usual, traffic="personalised")
-        for traffic in ("repeated", "tail"):
-            for name in ("trust bias", "cascade", "damped after clicks", "users who differ"):
-                crowd = "differ" if name == "users who differ" else "alike"
-                yield partial(top_tail, name, ctr, traffic=traffic, crowd=crowd)
+    usual = partial(top_tail, "position-based, rank^-0.75")
+    for ctr in (0.8, 0.05):
+        yield partial(usual, ctr, traffic="Zipf")
+        yield partial(usual, ctr, crowd="heavy")
+        yield from (partial(one, ctr) for one in other_users())
+    yield from (partial(usual, 0.8, traffic=traffic) for traffic in ("tail", "personalised"))
+    yield from (partial(one, 0.8, traffic="tail") for one in other_users())
+
+
+def other_users() -> Iterator[Callable[..., World]]:
+    for name in ("trust bias", "cascade", "damped after clicks", "users who differ"):
+        yield partial(top_tail, name, crowd="differ" if name == "users who differ" else "alike")
 
 
 def run() -> list[Row]:

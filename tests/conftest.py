@@ -16,8 +16,9 @@ settings.load_profile("ranktrial")
 SLOW_FIXTURES = {"browser", "reference"}
 # Files that take 10 s and more, most of their tests a second each.
 SLOW_FILES = {
-    "test_any_order.py", "test_click_model.py", "test_compare.py", "test_data_commands.py", "test_documents.py",
-    "test_e_processes.py", "test_every_method.py", "test_gradients.py", "test_ladder.py", "test_limits.py",
+    "test_answers.py", "test_any_order.py", "test_click_model.py", "test_compare.py", "test_data_commands.py",
+    "test_documents.py", "test_e_processes.py", "test_every_method.py", "test_export_estimate.py", "test_gradients.py",
+    "test_ladder.py", "test_limits.py",
     "test_logopt_network.py", "test_one_meaning.py", "test_power.py", "test_run.py", "test_schema.py", "test_statistics.py",
     "test_systems.py", "test_testing.py",
 }  # fmt: skip

@@ -35,13 +35,14 @@ def mixture_of(
     return least_variance_mixture(candidates, need, theta, least=least, gain=gain)
 
 
-def check_valid(mixture: Mixture, candidates: list[set[int]]) -> None:
-    """Weights sum to 1; every ranking is a full page of different candidates; there are no more rankings than candidates."""
+def check_valid(mixture: Mixture, candidates: list[set[int]], *, each: int = 1) -> None:
+    """Weights sum to 1; every ranking is a full page of different candidates; there are no more rankings than candidates, or
+    than so many for each."""
     for query, documents in enumerate(candidates):
         cells = slice(mixture.offsets[query], mixture.offsets[query + 1])
         assert mixture.weights[cells].sum() == pytest.approx(1, abs=1e-12)
         assert np.all(mixture.weights[cells] > 0)
-        assert len(mixture.weights[cells]) <= max(len(documents), 1)
+        assert len(mixture.weights[cells]) <= max(each * len(documents), 1)
         page = min(mixture.k, len(documents))
         for row in mixture.rankings[cells]:
             assert set(row[:page]) <= documents

@@ -47,6 +47,7 @@ class Server:
             "listen_addresses": "''",
             "unix_socket_directories": f"'{self.folder}'",
             "max_connections": "200",
+            "jit": "off",
             "fsync": "on" if durable else "off",
         }
         with Path(self.folder, "data/postgresql.conf").open("a") as file:

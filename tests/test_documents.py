@@ -63,7 +63,7 @@ def test_methods_are_written_as_they_are(page: Path) -> None:
 
 
 def test_the_plan_of_the_study_can_be_run() -> None:
-    assert len(read_plan(str(ROOT / "docs/study.toml")).methods) == 15
+    assert len(read_plan(str(ROOT / "docs/study.toml")).methods) == 16
 
 
 @OF_PAGE

@@ -48,7 +48,7 @@ def shop() -> ModuleType:
 
 
 def test_searches_and_clicks_reach_the_trial(shop: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(tmp_path / "shop.db") as service:
+    with serving(tmp_path / "shop.db", query_units=1) as service:
         monkeypatch.setattr(shop, "SERVICE", str(service.base_url).rstrip("/"))
         monkeypatch.setattr(shop, "TIMEOUT", 60)
         with Served(shop.app) as page, httpx.Client(base_url=page, timeout=60) as visitor:

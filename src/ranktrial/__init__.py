@@ -11,6 +11,7 @@ What most people need is here by name; everything else is one level down:
     inference      how sure: the log, the estimate, intervals, plans
     study          the paper's experiments: plan, run, figures, claims
     live           real traffic: Trial, its store, guardrails, the HTTP service
+    logs           logs of all kinds: export, estimates where the data is, other people's logs, what is wrong with one
     charts         what people see: charts, reports as one file, the live page
     testing        checks that a method of your own must pass
 

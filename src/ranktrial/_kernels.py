@@ -7,10 +7,13 @@ threshold, two draws to a word: probabilities are exact to 2^-32.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numba as nb
 import numpy as np
+from numba.core import event
 
 U64 = np.uint64
 _LOW_32_BITS = U64(0xFFFFFFFF)
@@ -114,3 +117,22 @@ def alias_tables(weights: Any, offsets: Any) -> Any:
             stay[small[j]] = np.uint32(4294967295)
             other[small[j]] = small[j]
     return stay, other
+
+
+class _Compilations(event.Listener):  # type: ignore[misc]  # numba has no types
+    def __init__(self, began: Callable[[str], None]) -> None:
+        self.began = began
+
+    def on_start(self, event: Any) -> None:
+        loop = event.data["dispatcher"].py_func
+        if loop.__module__.startswith("ranktrial."):  # not what Numba makes for itself
+            self.began(loop.__name__)
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+def watching_compilations(began: Callable[[str], None]) -> AbstractContextManager[Any]:
+    """A context in which ``began`` is called with the name of each loop that is about to be compiled."""
+    listening: AbstractContextManager[Any] = event.install_listener("numba:compile", _Compilations(began))
+    return listening

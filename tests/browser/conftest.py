@@ -47,5 +47,5 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def address(store: Path) -> Iterator[str]:
-    with serving(store) as client:
+    with serving(store, query_units=1) as client:
         yield str(client.base_url)

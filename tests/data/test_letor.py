@@ -382,3 +382,56 @@ def test_a_number_beyond_the_exact_range_is_still_the_nearest(tmp_path: Path) ->
     dataset = read_letor(write(tmp_path, lines), normalise=False)
     assert dataset.features[:, 0].tolist() == [np.float32(float(text)) for text in texts]
     assert not math.isnan(float(dataset.features.sum()))
+
+
+GROUPED = "2 1:0.5 3:4\n0 1:1.5 2:1 3:4 # doc 17\n\n1 2:-2\n0"
+
+
+@pytest.mark.parametrize("suffix", ["query", "group"])
+@pytest.mark.parametrize("name", ["rank.train", "rank.train.gz"])
+def test_queries_of_a_group_file(tmp_path: Path, name: str, suffix: str) -> None:
+    """As LightGBM (.query) and XGBoost (.group) keep them: the same documents as with qid."""
+    expected = read_letor(write(tmp_path, SMALL), normalise=False)
+    write(tmp_path, "2\n2\n", f"rank.train.{suffix}")
+    for block_bytes in (3, 1 << 20):
+        with tempfile.TemporaryDirectory() as folder:
+            file = write(tmp_path, GROUPED, name)
+            letor._build(file, Path(folder), False, True, None, block_bytes, None, letor._group_file(file))
+            assert np.load(f"{folder}/query_ids.npy").tolist() == [1, 2]
+            np.testing.assert_array_equal(np.load(f"{folder}/features.npy"), expected.features)
+            np.testing.assert_array_equal(np.load(f"{folder}/labels.npy"), expected.labels)
+
+
+@pytest.mark.parametrize(
+    ("groups", "where", "message"),
+    [
+        ("2\n1\n", "rank.train", "has more documents than .*rank.train.query names"),
+        ("2\n3\n", "rank.train.query", "names more documents than rank.train has, which ends in query 2"),
+        ("2\ntwo\n", "rank.train.query:2", "'two' must be the number of documents of a query"),
+        ("0\n4\n", "rank.train.query:1", "'0' must be the number of documents of a query, 1 or more"),
+        (None, "rank.train:1", "no qid after the label but '1:0.5'; .* one of its name and .query or .group"),
+    ],
+)
+def test_groups_that_do_not_fit_are_named(tmp_path: Path, groups: str | None, where: str, message: str) -> None:
+    file = write(tmp_path, GROUPED, "rank.train")
+    if groups is not None:
+        write(tmp_path, groups, "rank.train.query")
+    with pytest.raises(LetorError, match=message) as refusal:
+        read_letor(file)
+    assert str(refusal.value).startswith(f"{tmp_path}/{where}:")
+
+
+def test_groups_that_change_are_read_again(tmp_path: Path) -> None:
+    file = write(tmp_path, GROUPED, "rank.train")
+    for sizes in ("2\n2\n", "1\n3\n"):
+        write(tmp_path, sizes, "rank.train.group")
+        assert np.diff(read_letor(file).offsets).tolist() == [int(size) for size in sizes.split()]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 1 << 20])
+def test_null_is_left_out(tmp_path: Path, block_bytes: int) -> None:
+    """LETOR's rank aggregation sets: a document that a ranker did not return."""
+    file = write(tmp_path, "2 qid:7 1:NULL 2:3 3:NULL\n0 qid:7 1:5 2:NULL #docid = 3 4:NULLs\n1 qid:7 2:1 9:NULL")
+    dataset = read_in_blocks(file, block_bytes, normalise=False)
+    assert dataset.feature_ids.tolist() == [1, 2]
+    np.testing.assert_array_equal(dataset.features, [[0, 3], [5, 0], [0, 1]])

@@ -124,7 +124,7 @@ def drawn_rankings(
     """The rankings a kernel will see, and the state of its generator after drawing them."""
     state = kernel_state(seed)
     k = min(len(p.theta), len(p.scores))
-    rankings, _, order, _ = kernels._draw(p.scores, p.zeta, k, samples, state)
+    rankings, _, order, _ = kernels._draw(p.scores, k, samples, state)
     return order[rankings].tolist(), state
 
 

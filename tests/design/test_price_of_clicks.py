@@ -200,6 +200,15 @@ def test_scales_far_apart() -> None:
     assert mixture_of(need, theta, gain=1e30 * gain).exposure(theta)[[1, 2]].sum() == pytest.approx(1.001)
 
 
+def test_floors_that_take_the_whole_page_but_for_rounding_leave_what_matters_in_sight() -> None:
+    theta = np.array([1.0, 0.5])
+    least = (1 + 1e-12) * np.array([1, 0.5, 0, 0])
+    for gain in (None, np.array([0.3, 1.2, 2.7, 0.6])):
+        rho = mixture_of(np.array([0.3, 0.3, 0.3, 0.2]), theta, least, gain).exposure(theta)
+        assert rho == pytest.approx([1, 0.5, 0, 0], abs=EXACT)
+        assert np.all(rho > 0)
+
+
 # --- pairs ----------------------------------------------------------------------------------------------------------------
 
 
@@ -207,29 +216,69 @@ def test_scales_far_apart() -> None:
     world=small_worlds(queries=2),
     price=prices,
     floor=st.sampled_from([0.0, 0.5, 1.0]),
+    keep=st.integers(0, 2),
     zeta0=st.sampled_from([None, 0.4]),
 )
-def test_pairs(world: tuple[Pair, User], price: float, floor: float, zeta0: float | None) -> None:
-    """Valid, the floor holds, the same whichever ranker comes first, unbiased whatever relevance really is."""
+def test_pairs(world: tuple[Pair, User], price: float, floor: float, keep: int, zeta0: float | None) -> None:
+    """Valid, floors hold, the same whichever ranker comes first, unbiased whatever relevance really is."""
     pair, user = world
-    theta = pair.known_theta
+    theta, keep = pair.known_theta, min(keep, pair.k)
     guess = (1 + np.arange(pair.n_documents) % 4) / 5
-    mixture = closed_form(pair, theta, zeta=guess, floor=floor, zeta0=zeta0, price=price)
-    check_valid(mixture, candidates_of(pair))
+    mixture = closed_form(pair, theta, zeta=guess, floor=floor, keep=keep, zeta0=zeta0, price=price)
+    check_valid(mixture, candidates_of(pair), each=1 + (keep > 0))
     rho = mixture.exposure(theta)
     tables = pair.top_a, pair.top_b
     by_a, by_b = (Mixture.always(table, pair.n_documents).exposure(theta) for table in tables)
     bias = theta if zeta0 is None else theta / (1 - zeta0 * theta)
-    least = [Mixture.always(table, pair.n_documents).exposure(bias) for table in tables]
-    assert np.all(mixture.exposure(bias) >= floor * np.minimum(*least) - EXACT)
+    least = np.minimum(*(Mixture.always(table, pair.n_documents).exposure(bias) for table in tables))
+    assert np.all(mixture.exposure(bias) >= floor * least - EXACT)
+    lowest = np.sort(theta)[-keep] if keep else np.inf
+    for first, other in zip(pair.top_a[:, 0], pair.top_b[:, 0]):
+        if first == other and theta[0] >= lowest > 0:
+            assert mixture.placement()[first, theta >= lowest].sum() == pytest.approx(1, abs=1e-8)
     weights = ips_weights(by_a - by_b, rho, pair.offsets).values
-    swapped = closed_form(pair.swapped(), theta, zeta=guess, floor=floor, zeta0=zeta0, price=price)
+    swapped = closed_form(pair.swapped(), theta, zeta=guess, floor=floor, keep=keep, zeta0=zeta0, price=price)
     assert np.array_equal(swapped.rankings, mixture.rankings)
     assert np.array_equal(swapped.weights, mixture.weights)
     reader = position_based(user.zeta, theta)
     assume(np.abs(weights).max(initial=0) < 1e4)  # or the sum loses digits
     values = np.where(mixture.rankings >= 0, weights[mixture.rankings], 0)
     assert mixture.moments(values, reader).mean == pytest.approx(pair.delta(reader), abs=1e-9)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+@pytest.mark.parametrize("zeta0", [None, 0.3])
+def test_what_both_put_first_is_kept_among_the_first(keep: int, zeta0: float | None) -> None:
+    """Whatever the price and the guess, on every page, where it could be missing otherwise; and it costs no more than that
+    least exposure does: exposures are the best with it, and it moves by one rank at most."""
+    rng = np.random.default_rng(12)
+    theta = rank_decay(4)
+    bias = theta if zeta0 is None else theta / (1 - zeta0 * theta)
+    pair = Pair.from_lists([[0, *rng.permutation(np.arange(1, 9))] for _ in range(40)], [[0, *range(1, 9)]] * 40, k=4)
+    first, lam = pair.top_a[:, 0], pair.lam(theta)
+    guess = rng.uniform(0.05, 0.9, pair.n_documents)
+    for price in PRICES:
+        kept = closed_form(pair, theta, zeta=guess, zeta0=zeta0, price=price, keep=keep)
+        check_valid(kept, candidates_of(pair), each=2)
+        placement = kept.placement()[first]
+        np.testing.assert_allclose(placement[:, :keep].sum(1), 1, atol=1e-12)
+        assert np.all((placement > 0).sum(1) <= 2)
+        assert np.all(np.ptp(np.where(placement > 0, np.arange(4), placement.argmax(1)[:, None]), axis=1) <= 1)
+        loose = closed_form(pair, theta, zeta=guess, zeta0=zeta0, price=price)
+        assert loose.placement()[first].sum(1).min() < 0.1
+        for query in range(0, 40, 5):
+            documents = np.array(sorted(candidates_of(pair)[query]))
+            need = np.abs(lam[documents]) * np.sqrt(guess[documents])
+            least = np.where(documents == first[query], bias[keep - 1], 0)
+            best = mixture_of_bias(need, bias, least, price * guess[documents])
+            np.testing.assert_allclose(kept.exposure(bias)[documents][need > 0], best[need > 0], atol=1e-8)
+
+
+def mixture_of_bias(need: FloatArray, bias: FloatArray, least: FloatArray, gain: FloatArray) -> FloatArray:
+    """The best exposure for a bias that may exceed 1: the problem is the same in units of its largest."""
+    unit = bias.max()
+    best: FloatArray = unit * mixture_of(need, bias / unit, least / unit, gain * unit**2).exposure(bias / unit)
+    return best
 
 
 def some_pair(n_queries: int = 60, k: int = 6) -> tuple[Pair, FloatArray, FloatArray]:
@@ -242,12 +291,12 @@ def some_pair(n_queries: int = 60, k: int = 6) -> tuple[Pair, FloatArray, FloatA
 
 def test_one_query_is_as_in_a_pair() -> None:
     pair, theta, zeta = some_pair()
-    mixture = closed_form(pair, theta, zeta=zeta, floor=0.5, zeta0=0.3, price=2, plain=(0.1, 0.2))
+    mixture = closed_form(pair, theta, zeta=zeta, floor=0.5, keep=2, zeta0=0.3, price=2, plain=(0.1, 0.2))
     for query in range(pair.n_queries):
         rows = slice(*pair.offsets[query : query + 2])
         a, b = (table[query] - pair.offsets[query] for table in (pair.top_a, pair.top_b))
         rankings, weights = closed_form_query(
-            a, b, theta, zeta=zeta[rows], floor=0.5, zeta0=0.3, price=2, plain=(0.1, 0.2)
+            a, b, theta, zeta=zeta[rows], floor=0.5, keep=2, zeta0=0.3, price=2, plain=(0.1, 0.2)
         )
         cells = slice(*mixture.offsets[query : query + 2])
         assert np.array_equal(rankings + pair.offsets[query], mixture.rankings[cells])
@@ -276,16 +325,17 @@ def test_a_higher_price_buys_clicks_for_variance() -> None:
     world=small_worlds(queries=3),
     price=prices,
     floor=st.sampled_from([0.0, 0.5]),
+    keep=st.integers(0, 1),
     zeta0=st.sampled_from([None, 0.4]),
     plain=st.sampled_from([(0.0, 0.0), (0.1, 0.3)]),
 )
 def test_clicks_are_those_of_the_mixture(
-    world: tuple[Pair, User], price: float, floor: float, zeta0: float | None, plain: tuple[float, float]
+    world: tuple[Pair, User], price: float, floor: float, keep: int, zeta0: float | None, plain: tuple[float, float]
 ) -> None:
     pair, user = world
     theta, zeta = pair.known_theta, user.zeta
-    forecast = ClickForecast.of(pair, theta, zeta, floor=floor, zeta0=zeta0, plain=plain)
-    mixture = closed_form(pair, theta, zeta=zeta, floor=floor, zeta0=zeta0, price=price)
+    forecast = ClickForecast.of(pair, theta, zeta, floor=floor, keep=keep, zeta0=zeta0, plain=plain)
+    mixture = closed_form(pair, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price)
     exposure = mixture.exposure(theta) * zeta
     by_query = [exposure[start:end].sum() for start, end in zip(pair.offsets, pair.offsets[1:])]
     np.testing.assert_allclose(forecast.designed(price), by_query, atol=1e-12)
@@ -293,7 +343,7 @@ def test_clicks_are_those_of_the_mixture(
     np.testing.assert_allclose(np.add.reduceat(per_ranking, mixture.offsets[:-1]), by_query, atol=1e-12)
     reader = position_based(zeta, theta)
     assert forecast.ab == pytest.approx(sum(pair.ctr(reader)) / 2, abs=1e-12)
-    with_plain = closed_form(pair, theta, zeta=zeta, floor=floor, zeta0=zeta0, price=price, plain=plain)
+    with_plain = closed_form(pair, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price, plain=plain)
     assert forecast.shown(price) == pytest.approx(with_plain.ctr(reader), abs=1e-12)
 
 
@@ -338,6 +388,8 @@ def test_arguments_are_checked() -> None:
     pair = Pair.from_lists(["ab"], ["ba"], k=2)
     with pytest.raises(ValueError, match=r"price is -1, must be between 0 and 1e\+12"):
         closed_form(pair, [1, 0.5], price=-1)
+    with pytest.raises(ValueError, match="keep is 3, must be between 0 and 2"):
+        closed_form(pair, [1, 0.5], keep=3)
     with pytest.raises(ValueError, match="1 gain for 2 documents"):
         mixture_of(np.array([1.0, 1]), np.array([1.0]), gain=np.array([1.0]))
     with pytest.raises(ValueError, match=r"gain\[1\] is nan"):

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ranktrial.inference.e_processes import CONCENTRATIONS, anytime_p, draws_evidence, mean_evidence
+from ranktrial.inference.e_processes import CONCENTRATIONS, anytime_p, bet_evidence, draws_evidence, mean_evidence
 
 LEVELS = (0.01, 0.001)
 
@@ -21,6 +21,21 @@ def test_evidence_of_draws_is_one_on_average(length: int) -> None:
         chance = np.prod(chances[np.arange(length), list(outcomes)])
         if chance > 0:
             mean += chance * np.exp(draws_evidence(np.array(outcomes), chances)[-1])
+    assert mean == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("units", [None, [0, 1, 2, 1]])
+def test_a_bet_is_worth_one_on_average(units: list[int] | None) -> None:
+    """Every sequence of four values with mean zero, stakes by what came before and beyond what may be staked."""
+    outcomes, chances = np.array([-1.0, 0.5, 3.0]), np.array([0.5, 0.4, 0.1])
+    mean = 0.0
+    for values in product(range(3), repeat=4):
+        x = outcomes[list(values)]
+        stakes = [0.2, 5 * x[0], -x[0], 0.3 if units is None else 9.0]  # a unit keeps its first stake
+        evidence = bet_evidence(x, stakes, np.full(4, 3.0), units)
+        assert len(evidence) == (4 if units is None else 3)
+        assert np.isfinite(evidence).all()
+        mean += np.prod(chances[list(values)]) * np.exp(evidence[-1])
     assert mean == pytest.approx(1, abs=1e-12)
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from ranktrial.inference import Log, estimate, fit_position_bias, ladder
-from ranktrial.inference.ladder import AB_RUNG, DIRECT, POSITION_BASED, SHARES
+from ranktrial.inference.affine import fit_affine
+from ranktrial.inference.ladder import AB_RUNG, AFFINE, DIRECT, POSITION_BASED, SHARES
 from ranktrial.methods import AB, LogOpt
-from ranktrial.rankings import Pair
+from ranktrial.rankings import Mixture, Pair
 from ranktrial.users import User, position_based, rank_decay, trust_bias
 
 K = 5
@@ -35,9 +36,13 @@ def top_and_tail(queries: int = 20) -> tuple[Pair, np.ndarray[tuple[int], np.dty
 
 def simulated(user: User, n: int, seed: int, holdback: float = 0.5) -> Log:
     pair, _ = top_and_tail()
-    return Log.simulated(
-        pair, LogOpt(holdback=holdback).displays(pair.knowing(theta=THETA)).mixture, user, n, seed=seed
-    )
+    return Log.simulated(pair, designed(pair, holdback), user, n, seed=seed)
+
+
+def designed(pair: Pair, holdback: float) -> Mixture:
+    """What is shown: the closed form of equal relevance, and so much plain traffic."""
+    method = LogOpt(relevance="constant", keep=0, floor=0.5, holdback=holdback)
+    return method.policy(pair.knowing(theta=THETA))
 
 
 def position_based_user() -> User:
@@ -88,6 +93,74 @@ def test_trust_bias_makes_the_position_based_rung_step_down() -> None:
     assert found.headline.name == DIRECT
     assert truth in found.headline.interval
     assert found.hidden(found.headline) < np.inf
+
+
+def varied(queries: int = 30) -> tuple[Pair, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    """As ``top_and_tail``, with documents of all relevances everywhere: a and b of affine clicks can be told."""
+    random = np.random.default_rng(1)
+    zeta = random.uniform(0.02, 0.95, (queries, 8))
+    a, b = [], []
+    for q in range(queries):
+        ids = random.permutation(8).tolist()
+        pages = [ids[:K], [ids[1], ids[0], *ids[2:K]] if q % 2 else [*ids[:2], *ids[5:]]]
+        worth = [zeta[q, page[0] if q % 2 else page[2:]].sum() for page in pages]
+        better = int(worth[1] > worth[0])
+        a.append(pages[better if q % 2 else 1 - better])
+        b.append(pages[1 - better if q % 2 else better])
+    pair = Pair.from_lists(a, b, K)
+    return pair, zeta[np.repeat(np.arange(queries), np.diff(pair.offsets)), np.array(pair.ids, np.int64)]
+
+
+def test_under_trust_bias_the_affine_rung_speaks_where_the_log_can_tell_it() -> None:
+    """It is surer than the direct one, and the position-based one has the wrong sign."""
+    pair, zeta = varied()
+    user = trust_bias(zeta, THETA, relevant=[1, 0.9, 0.8, 0.7, 0.6], irrelevant=[0.5, 0.3, 0.15, 0.05, 0.0])
+    policy, truth = designed(pair, 0.5), pair.delta(user)
+    log = Log.simulated(pair, policy, user, 30_000, seed=1)
+    found = ladder(log, theta=fit_position_bias(log))
+    assert [rung.name for rung in found.rungs] == [AB_RUNG, DIRECT, AFFINE, POSITION_BASED]
+    assert found.headline is not None
+    assert found.headline.name == AFFINE
+    affine, direct, top = (found.rung(name).estimate for name in (AFFINE, DIRECT, POSITION_BASED))
+    assert affine is not None
+    assert direct is not None
+    assert top is not None
+    assert affine.standard_error < direct.standard_error
+    assert abs(affine.delta - truth) < 4 * affine.standard_error
+    assert abs(top.delta - truth) > 5 * top.standard_error
+    lines = fit_affine(log, fit_position_bias(log))
+    slope, intercept = user.slope / user.slope[0], user.intercept - user.slope / user.slope[0] * user.intercept[0]
+    assert (np.abs(lines.slope - slope) < 5 * lines.slope_error + 1e-12).all()
+    assert (np.abs(lines.intercept - intercept) < 5 * lines.intercept_error + 1e-12).all()
+
+
+def test_the_affine_rung_is_unknown_where_documents_do_not_differ_enough() -> None:
+    log = simulated(trusting_user(), 2000, seed=7)
+    found = ladder(log, theta=fit_position_bias(log)).rung(AFFINE)
+    assert not found.speaks
+    assert found.missing.startswith("more clicks")
+    assert ladder(log, theta=THETA).rung(AFFINE).missing == "position bias from the trial's own clicks"
+
+
+def test_affine_and_position_based_estimates_differ_by_chance_where_both_are_right() -> None:
+    """20 logs of varied relevance: z of the estimate and of its difference to the one above."""
+    pair, zeta = varied()
+    user = position_based(zeta, THETA)
+    policy, truth = designed(pair, 0.3), pair.delta(user)
+    off, apart = [], []
+    for seed in range(20):
+        log = Log.simulated(pair, policy, user, 8000, seed=seed)
+        found = ladder(log, theta=fit_position_bias(log))
+        affine = found.rung(AFFINE).estimate
+        if affine is not None:
+            off.append((affine.delta - truth) / affine.standard_error)
+            apart += [
+                t.difference / t.standard_error for t in found.tests if (t.upper, t.lower) == (POSITION_BASED, AFFINE)
+            ]
+    assert len(off) == len(apart) == 20
+    for z in (off, apart):
+        assert abs(np.mean(z)) < 4.5 / np.sqrt(20)
+        assert 0.2 < np.mean(np.square(z)) < 1 + 4.5 * np.sqrt(2 / 20)
 
 
 def test_before_theta_is_known_the_rungs_below_speak() -> None:

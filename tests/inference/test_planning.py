@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from math import ceil, inf, sqrt
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from ranktrial.design.closed_form import priced_design
 from ranktrial.inference.planning import exposure_disagreement, plan
 from ranktrial.inference.plausible_users import ClickRate, plausible_users
 from ranktrial.inference.power import anytime_impressions, tightest_for
@@ -171,7 +171,9 @@ def test_without_labels_interleaving_is_judged_on_plausible_users() -> None:
 def test_the_guess_of_the_closed_form_comes_from_the_click_rate() -> None:
     pair = many_queries()
     estimates = ("ips", "constant", "rank-aware")
-    methods: list[Method] = [LogOpt(estimate=estimate, floor=0, holdback=0) for estimate in estimates]
+    methods: list[Method] = [
+        LogOpt(relevance="constant", estimate=estimate, loss=None, keep=0, holdback=0) for estimate in estimates
+    ]
     found = [row.variance for row in plan(pair, ClickRate(0.1), delta=0.01, methods=methods).rows]
     assert found == sorted(found, reverse=True)
     assert found[0] == pytest.approx(
@@ -201,25 +203,21 @@ def test_results_are_plain_data() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_the_price_of_agreement_floors(known: bool) -> None:
-    """A higher floor costs variance; with labels it is ``priced_design``, without the mean over plausible users."""
+def test_budgets_cost_impressions_and_give_clicks(known: bool) -> None:
+    """With labels, and without on the mean over plausible users, whose relevance lists tell worse."""
     pair = many_queries()
-    zeta = np.random.default_rng(1).uniform(0.1, 0.6, pair.n_documents)
-    found = plan(
-        pair, zeta if known else ClickRate(0.7), delta=0.01, methods=[AB(), LogOpt(estimate="ips", holdback=0)], users=4
-    )
-    floors, prices = zip(*found.floors)
-    assert floors == (0, 0.5, 1)
-    assert [price.extra_variance for price in prices] == sorted(price.extra_variance for price in prices)
-    assert prices[0].extra_variance == 0 < prices[2].extra_variance
-    for floor, price in found.floors:
-        assert price.agreement >= floor - 1e-9
-        assert price.ctr_mean == pytest.approx(found.ctr)
-        if known:
-            _, expected = priced_design(pair, pair.known_theta, floor=floor, relevance=zeta)
-            assert price.to_dict() == pytest.approx(expected.to_dict())
-    assert [row["floor"] for row in found.to_dict()["floors"]] == [0, 0.5, 1]
-    assert plan(pair, zeta, methods=[AB()]).floors == ()
+    zeta = 0.8 / (1 + np.minimum(*pair.ranks))
+    methods = [AB(), LogOpt()]
+    found = plan(pair, zeta if known else ClickRate(0.7), delta=0.01, methods=methods, users=4)
+    assert [row.loss for row in found.budgets] == [0.05, 0.02, 0.01, 0, -0.02, -0.05]
+    for one, other in pairwise(found.budgets):
+        assert one.impressions <= other.impressions * (1 + 1e-9)
+        assert one.gain <= other.gain + (1e-9 if known else 0.01)
+    own = next(row for row in found.budgets if row.loss == 0)
+    assert own.impressions == pytest.approx(found.rows[1].impressions)
+    assert own.gain > (0 if known else -0.02)
+    assert [row["loss"] for row in found.to_dict()["budgets"]] == [row.loss for row in found.budgets]
+    assert plan(pair, zeta, methods=[AB(), LogOpt(loss=None)]).budgets == ()
 
 
 def test_equal_lists_have_no_rule() -> None:

@@ -218,6 +218,28 @@ def test_contributions_add_up(tmp_path: Path) -> None:
     assert sum(one.clicks for one in report.contributors) == report.clicks
 
 
+def test_queries_of_few_units_are_not_named(tmp_path: Path) -> None:
+    """They are one row with all they did; a query that one unit asks many times is such a query."""
+    documents = [f"d{number}" for number in range(5)]
+    with trial_of(tmp_path) as trial:
+        asked = {"hats": 10, "my name is ann": 1, "caps": 9}
+        for query, units in asked.items():
+            for number in range(40):
+                a, b = [*documents[:4], f"{query} {number}"], documents[::-1]
+                shown = trial.rank(query, a, b, unit=f"{query} {number % units}", wait=True)
+                trial.click(shown.id, shown.ranking[0])
+        report, all_named = trial.report(), trial.report(query_units=0)
+        two = trial.report(query_units=2)
+    rare = "2 queries, each of fewer than 10 units"
+    assert {(one.query, one.impressions, one.rare) for one in report.contributors} == {("hats", 40, 0), (rare, 80, 2)}
+    assert not any("my name" in text for text in (json.dumps(report.to_dict()), str(report)))
+    assert {one.query for one in all_named.contributors} == set(asked)
+    assert {one.rare for one in two.contributors} == {0, 1}
+    for one in (report, all_named, two):
+        assert sum(row.contribution for row in one.contributors) == pytest.approx(report.delta)
+        assert sum(row.clicks for row in one.contributors) == report.clicks
+
+
 def test_the_forecast_says_when_the_interval_will_be_narrow_enough(tmp_path: Path) -> None:
     close = World.make(noise=0.02)
     with trial_of(tmp_path, smallest=0.05, method=LogOpt(bias="known"), theta=tuple(close.theta.tolist())) as trial:

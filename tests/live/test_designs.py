@@ -19,7 +19,7 @@ from ranktrial.rankings import Pair
 THETA = np.array([1, 0.5, 0.25])
 
 
-CONSTANT = LogOpt(estimate="constant")
+CONSTANT = LogOpt(relevance="constant", estimate="constant", loss=None, keep=0, floor=0.5)
 
 
 def design_of(a: str, b: str, method: Method = CONSTANT) -> Design:

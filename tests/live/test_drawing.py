@@ -13,7 +13,7 @@ from ranktrial.live import Overloaded, Shown, Trial
 from ranktrial.live.drawing import Steps, wait_in_thread
 from ranktrial.live.service.asynchronous import wait_on_loop
 from ranktrial.live.stores.base import Impression, Row, Stored
-from ranktrial.methods import Beliefs
+from ranktrial.methods import Beliefs, LogOpt
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
@@ -28,7 +28,8 @@ def on_a_loop(steps: Steps, timeout: float) -> Shown:
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Iterator[Trial]:
-    with Trial.create(tmp_path / "t.db", k=3, seed=5, background=False) as made:
+    method = LogOpt(relevance="constant", loss=None, keep=0, holdback=0.1)  # whose designs differ much from each other
+    with Trial.create(tmp_path / "t.db", method=method, k=3, seed=5, background=False) as made:
         yield made
 
 

@@ -16,6 +16,7 @@ from ranktrial.cli import app
 from ranktrial.inference import Rules
 from ranktrial.live import Trial, TrialConfig
 from ranktrial.live.analysis import Analysis, analyse
+from ranktrial.live.history import excluded_units
 from ranktrial.live.schemas import Report
 from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.sqlite import MIGRATIONS, SQLiteSchema
@@ -99,7 +100,7 @@ def test_another_process_takes_it_over_and_a_restart_keeps_it(trial: Trial, tmp_
         assert other.report().impressions == before.impressions - 120
     with Trial.create(trial.store, clock=Ticks(), **{**OPTIONS, "level": 0.9}) as next_version:
         assert [one.reason for one in next_version.history()] == ["a robot"]
-        assert next_version._excluded() == {unit_number(trial._draws.secret, ROBOT)}
+        assert excluded_units(trial.store, trial.name) == {unit_number(trial._draws.secret, ROBOT)}
 
 
 def test_a_unit_may_be_named_as_reports_name_it(trial: Trial) -> None:

@@ -145,12 +145,12 @@ def test_a_full_disk(trial: Trial, path: Path, monkeypatch: pytest.MonkeyPatch) 
     store.put(Bad()).exception(60)  # makes the writer connect anew
     long = ["x" * 900 + str(i) for i in range(30)]
     shown = [trial.rank(f"q{i}", long, long[::-1], unit="u", wait=True) for i in range(10)]
-    assert {(s.fallback, s.ranking == long) for s in shown} >= {("the store is not available", True)}
+    assert {(s.fallback, s.ranking == long) for s in shown} >= {("the disk is full", True)}
     monkeypatch.undo()
     store.put(Bad()).exception(60)
     full = sum(s.fallback is not None for s in shown)
     report = trial.report()
-    assert fallbacks(trial) == {"fallback: the store is not available": full}
+    assert fallbacks(trial) == {"fallback: the disk is full": full}
     assert report.impressions == 1 + len(shown) - full
     assert {g.name: g.status for g in report.guardrails}["fallbacks"] == "warn"
     assert trial.rank("another", A, B, unit="u", wait=True).fallback is None

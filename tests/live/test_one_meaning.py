@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 
 from ranktrial.inference import plan
 from ranktrial.live import Trial
+from ranktrial.live.known import Known
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.live.stores.sqlite import SQLiteStore
-from ranktrial.methods import AB, Beliefs, LogOpt, Method
+from ranktrial.methods import AB, LogOpt, Method
 from ranktrial.rankings import Pair
 from ranktrial.users import position_based
 from simulated_trial import Ticks, World
@@ -21,7 +23,7 @@ QUERIES = list(WORLD.zeta)
 METHODS = [
     LogOpt(bias="known", schedule=(), holdback=0.1),
     LogOpt(bias="known", schedule=(), floor=1, holdback=0),
-    LogOpt(bias="known", schedule=(), floor=0, holdback=0.4, estimate="constant"),
+    LogOpt(bias="known", schedule=(), relevance="constant", keep=0, holdback=0.4, estimate="constant"),
     AB(split=0.3),
     AB(estimate="means"),
     AB(split=0.3, estimate="rank-aware", bias="known", schedule=()),
@@ -82,7 +84,9 @@ def test_the_plan_the_simulation_and_the_trial_have_the_same_variance(tmp_path: 
 def test_the_floor_of_a_method_is_the_floor_of_the_design(tmp_path: Path) -> None:
     """It used to be stored, printed and ignored."""
     for floor in (0.0, 0.5, 1.0):
-        with trial_of(tmp_path, LogOpt(bias="known", floor=floor, holdback=0, estimate="ips")) as trial:
+        with trial_of(
+            tmp_path, LogOpt(bias="known", relevance="constant", keep=0, floor=floor, holdback=0, estimate="ips")
+        ) as trial:
             WORLD.run(trial, 200, seed=1)
             log = trial.log()
         least = np.minimum(*log.list_exposures(WORLD.theta))
@@ -92,9 +96,7 @@ def test_the_floor_of_a_method_is_the_floor_of_the_design(tmp_path: Path) -> Non
         assert ratio < floor + 0.45
 
 
-@pytest.mark.parametrize(
-    "text", ["LogOpt( )", "LogOpt", "LogOpt(floor=.5)", "LogOpt(floor = 0.50, holdback=(.5, 1e-1))"]
-)
+@pytest.mark.parametrize("text", ["LogOpt( )", "LogOpt", "LogOpt(floor=.0)", "LogOpt(keep = 3, holdback=(.5, 1e-1))"])
 def test_one_method_written_in_two_ways_is_one_version(tmp_path: Path, text: str) -> None:
     for method in ("LogOpt()", text, LogOpt()):
         with Trial.create(tmp_path / "t.db", method=method, k=3, background=False) as trial:
@@ -102,7 +104,7 @@ def test_one_method_written_in_two_ways_is_one_version(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(
-    "text", ["LogOptNetwork()", "LogOptNetwork( )", "TeamDraft()", 'LogOpt(relevance = "estimated")']
+    "text", ["LogOptNetwork()", "LogOptNetwork( )", "TeamDraft()", 'LogOpt(relevance = "true", bias="known")']
 )
 def test_a_method_that_cannot_run_live_is_refused_however_it_is_written(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match="cannot run live"):
@@ -119,7 +121,16 @@ def test_a_store_of_version_0_1_goes_on(tmp_path: Path) -> None:
     store.add_trial("old", bytes(32))
     store.add_version("old", 1, old.replace("}", ', "unit": "impression"}'))
     with Trial.open(store, "old", background=False) as trial:
-        method = LogOpt(bias="known", estimate="constant", floor=0.7, holdback=0.2, schedule=(50, 500))
+        method = LogOpt(
+            bias="known",
+            relevance="constant",
+            estimate="constant",
+            loss=None,
+            keep=0,
+            floor=0.7,
+            holdback=0.2,
+            schedule=(50, 500),
+        )
         assert trial.config == TrialConfig.model_validate({"method": method, "k": 3})
         assert trial.rank("q", ["x", "y"], ["y", "x"], unit="u").fallback is None
     store.close()
@@ -134,12 +145,18 @@ def test_beliefs_decide_what_is_shown(tmp_path: Path) -> None:
         WORLD.run(trial, 600, seed=1)
         trial.refresh()
         bias = trial.store.biases(1)[-1]
+        known = Known.from_bytes(trial.store.effects(bias.id))
         assert bias.fitted
         assert bias.relevance != 0.3
         assert bias.beliefs.plain == 0.25  # the readings agree, so half of what it began with
         WORLD.run(trial, 300, seed=2, start=600)
         log = trial.log()
-    mixture = LogOpt().policy(pair, Beliefs(np.array(bias.theta), bias.relevance, plain=0.25))
+    effects = np.zeros(pair.n_documents)
+    for number, query in enumerate(QUERIES):
+        inside = slice(pair.offsets[number], pair.offsets[number + 1])
+        effects[inside] = known.effects(query, [str(document) for document in pair.ids[inside]])
+    assert effects.any()
+    mixture = LogOpt().policy(pair, replace(bias.beliefs, effects=effects))
     late = log.take(np.arange(600, 900))
     for design in np.unique(late.design):
         number = QUERIES.index(str(log.queries[log.query[design]]))

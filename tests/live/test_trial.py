@@ -19,6 +19,7 @@ from ranktrial.methods import AB, Beliefs, LogOpt
 
 A = [f"a{i}" for i in range(6)]
 QUIET: dict[str, Any] = {"background": False, "timeout": 60.0}
+LEAST = LogOpt(relevance="constant", loss=None, keep=0, holdback=0.1)  # whose designs differ much from each other
 B = ["a1", "a0", "b2", "b3", "a4"]
 
 
@@ -417,7 +418,7 @@ def test_designs_let_go_of_long_lists(trial: Trial) -> None:
 
 def test_without_looking_the_store_tells_what_was_shown_before(tmp_path: Path) -> None:
     """Two processes, the second with another design: nothing is shown in two ways."""
-    with Trial.create(tmp_path / "t.db", k=3, seed=5, **QUIET) as first:
+    with Trial.create(tmp_path / "t.db", method=LEAST, k=3, seed=5, **QUIET) as first:
         shown = [first.rank("q", A, B, unit=f"u{i}", wait=True, look=False) for i in range(30)]
         assert not any(one.stored.again for one in shown)
         first.store.add_bias(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True), 1)

@@ -33,7 +33,7 @@ METHODS = [
     Counterfactual(logging="optimal"),
     Counterfactual(logging="optimal", floor=0.5),
     Counterfactual(logging="ab", clip=0.5),
-    LogOpt(schedule=(), bias="known", estimate="ips", floor=0, holdback=0),
+    LogOpt(schedule=(), bias="known", relevance="constant", estimate="ips", loss=None, keep=0, holdback=0),
     LogOpt(schedule=(), bias="known", estimate="constant"),
     LogOpt(schedule=(), bias="known"),
 ]

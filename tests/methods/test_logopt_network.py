@@ -184,7 +184,7 @@ class Optimisations:
 def test_what_is_optimised_at_each_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Algorithm 1: before any click equal relevance; then the fitted model, the estimate so far, the log's queries."""
     pair, user = world()
-    first, second = Optimisations(monkeypatch).of(quick(schedule=(2000,)))
+    first, second = Optimisations(monkeypatch).of(quick(schedule=(2000,), gradient="paper"))
     assert np.ptp(first["objective"].zeta) == 0
     assert first["objective"].delta == 0
     assert first["query_weights"] is None
@@ -196,7 +196,9 @@ def test_what_is_optimised_at_each_version(monkeypatch: pytest.MonkeyPatch) -> N
     assert second["query_weights"].sum() == 2000
     assert np.all(second["query_weights"] > 50)
     assert second["network"] is not first["network"]
-    assert (first["gradient"], first["steps"], first["samples"]) == ("low-noise", 30, 20)
+    assert (first["gradient"], first["steps"], first["samples"]) == ("paper", 30, 20)
+    quiet = Optimisations(monkeypatch).of(quick(schedule=(2000,)))[1]
+    assert (quiet["gradient"], quiet["objective"].delta) == ("low-noise", 0)  # which does not ask for the estimate
     assert first["inputs"].shape[1] == 7
 
 

@@ -44,7 +44,7 @@ def test_one_spelling_everywhere(method: object, text: str) -> None:
 @pytest.mark.parametrize(
     ("texts", "value"),
     [
-        (["LogOpt( )", "LogOpt()", "LogOpt", " LogOpt\n", "LogOpt(floor=.5)", "LogOpt(holdback=[.5, 1e-1])"], LogOpt()),
+        (["LogOpt( )", "LogOpt()", "LogOpt", " LogOpt\n", "LogOpt(floor=.0)", "LogOpt(holdback=[.5, 1e-1])"], LogOpt()),
         (["AB( split = .5 )", "AB(split=5e-1)", 'AB(estimate="weighted")'], AB(split=np.float64(0.5))),
         (["LogOpt(floor=1)", "LogOpt(floor = 1.0)"], LogOpt(floor=np.float32(1))),  # type: ignore[arg-type]
         (

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ranktrial.arrays import FloatArray
-from ranktrial.position_bias import model
+from ranktrial.position_bias import NotIdentifiable, model
+from ranktrial.position_bias.affine import affine_bias
 from ranktrial.position_bias.auto import Auto
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
@@ -268,3 +269,30 @@ def test_trust_lines_in_the_limit() -> None:
 def test_arguments_out_of_range_are_named(make: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()  # type: ignore[operator]
+
+
+def test_affine_lines_from_expected_clicks_are_exact_though_few_documents_stand_at_the_first_rank() -> None:
+    """Rank 3 is linked to rank 1 only through documents that stand at ranks 1 and 2, and at 2 and 3."""
+    random = np.random.default_rng(1)
+    relevance = random.uniform(0.05, 0.9, 60)
+    shown = random.uniform(5, 50, (60, 3)) * np.repeat([[1, 1, 0], [0, 1, 1]], 30, axis=0)
+    slope, intercept = np.array([1.0, 0.6, 0.3]), np.array([0.0, 0.05, -0.01])
+    clicked = shown * (relevance[:, None] * slope + intercept)
+    days = [Counts.from_dense(shown * share, clicked * share) for share in (0.2, 0.3, 0.1, 0.4)]
+    found = affine_bias(days, np.stack([relevance**2, relevance]), np.array([1.0, 0.5, 0.4]))
+    np.testing.assert_allclose(found.slope, slope, atol=1e-6)
+    np.testing.assert_allclose(found.intercept, intercept, atol=1e-6)
+    np.testing.assert_allclose(found.slope_error, 0, atol=1e-5)
+
+
+def test_affine_lines_are_refused_where_documents_are_alike_or_errors_too_large() -> None:
+    random = np.random.default_rng(2)
+    shown = np.full((40, 2), 50.0)
+    days = [Counts.from_dense(shown, random.binomial(50, np.tile([0.3, 0.2], (40, 1)))) for _ in range(6)]
+    with pytest.raises(NotIdentifiable):
+        affine_bias(days, random.random((1, 40)), np.array([1.0, 0.7]), most_error=0.5)
+    varied = random.uniform(0.1, 0.9, (40, 1))
+    days = [Counts.from_dense(shown, random.binomial(50, varied * [1.0, 0.5])) for _ in range(6)]
+    assert affine_bias(days, varied.T, np.array([1.0, 0.7]), most_error=0.5).slope_error[1] < 0.1
+    with pytest.raises(NotIdentifiable, match=r"at rank 2 is .* \+- "):
+        affine_bias(days, varied.T, np.array([1.0, 0.7]), most_error=1e-4)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ranktrial.rankings import Mixture, Pair, PlackettLuce, RequirementError, ips_weights, show_counts
+from ranktrial.rankings import Mixture, Pair, PlackettLuce, RequirementError, expected_clicks, ips_weights, show_counts
 from ranktrial.rankings.plackett_luce import simulate_counts
-from ranktrial.users import cascade, position_based
+from ranktrial.users import User, cascade, position_based
 
 OFFSETS = np.array([0, 2, 5])
 
@@ -63,17 +63,26 @@ def test_the_listed_policy_is_the_policy() -> None:
         policy.listed(most=20)
 
 
-def test_counts_drawn_at_once_follow_the_law_of_single_impressions() -> None:
+@pytest.mark.parametrize(
+    "user",
+    [position_based([0.1, 0.9, 0.5, 0.3, 0.6], [0.9, 0.5]), cascade([0.1, 0.9, 0.5, 0.3, 0.6], 2)],
+    ids=["reads on", "leaves"],
+)
+def test_counts_drawn_at_once_follow_the_law_of_single_impressions(user: User) -> None:
     """Shown and clicked per (document, rank): mean and variance over 3,000 draws, against the exact multinomial law."""
     rankings = np.array([[0, 1], [1, 0], [2, -1], [3, 4], [4, 3]], np.int32)
     mixture = Mixture(rankings, np.array([0.3, 0.7, 1.0, 0.5, 0.5]), np.array([0, 2, 3, 5]), 5)
-    user = position_based([0.1, 0.9, 0.5, 0.3, 0.6], [0.9, 0.5])
     n, draws = 50, 3000
     tables = [show_counts(mixture, user, n, seed=s) for s in range(draws)]
     shown, clicked = (np.stack(t) for t in zip(*tables))
-    chance = mixture.placement() / 3
+    placed, clicks = np.zeros((2, 5, 2))
+    for row, weight, hits in zip(rankings, mixture.weights / 3, expected_clicks(rankings, user)):
+        for r, document in enumerate(row):
+            if document >= 0:
+                placed[document, r] += weight
+                clicks[document, r] += weight * hits[r]
     assert np.all(shown[:, :, 0].sum(1) == n)
-    for counts, p in ((shown, chance), (clicked, chance * np.outer(user.zeta, user.slope))):
+    for counts, p in ((shown, placed), (clicked, clicks)):
         spread = np.sqrt(n * p * (1 - p))
         assert np.all(np.abs(counts.mean(0) - n * p) <= 4.5 * spread / np.sqrt(draws) + 1e-12)
         assert np.all(np.abs(counts.var(0) - spread**2) <= 5 * spread**2 * np.sqrt(3 / draws) + 1e-12)
@@ -89,12 +98,6 @@ def test_counts_of_both_kinds_of_simulation_agree() -> None:
     for a, b in zip(at_once, one_by_one):
         p = (a + b) / (2 * n)
         assert np.all(np.abs(a - b) <= 4.5 * np.sqrt(2 * n * p * (1 - p)) + 1e-9)
-
-
-def test_counts_of_users_who_leave_are_refused() -> None:
-    mixture = Mixture.always(np.array([[0, 1]], np.int32), 2)
-    with pytest.raises(ValueError, match="not independent"):
-        show_counts(mixture, cascade([0.5, 0.5], 2), 10, seed=1)
 
 
 def test_pair_knowledge_is_checked() -> None:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from ranktrial.arrays import FloatArray
+from ranktrial.methods import parse_method
 from ranktrial.study.claims import Claim, claims, findings, judge
 from ranktrial.study.curves import Measured, bootstrap, needed_ratio, reached, share
 from ranktrial.study.figures import side_by_side
+from ranktrial.study.figures.claims_tables import overall
 from ranktrial.study.results import DataResults, MethodLimits, Runs
 
 POINTS = np.unique(np.geomspace(100, 3e6, 60).astype(np.int64))
@@ -44,11 +46,18 @@ def test_claims_stand_in_one_line_for_all_data_sets() -> None:
     runs = [made("TeamDraft()", 0.5, floor=0.02, wrong=9), made("AB()", 4.0)]
     found = findings([study(*runs), study(*runs, data="other")])
     columns, rows = side_by_side(found)
-    assert columns == ["", "claim", "paper", "holds if", "yahoo", "other"]
+    assert columns == ["", "claim", "paper", "holds if", "yahoo", "other", "verdict"]
     assert len(rows) == len({(one.number, one.claim, one.paper) for one in found if one.ours is not None})
     line = next(row for row in rows if row[:2] == ["1c", "Team-draft: absolute error at the end"])
-    assert line[4].endswith(": holds")
+    assert line[4].endswith(") ✓")
     assert line[4] == line[5]
+    assert line[6] == "holds"
+    mixed = [study(made("TeamDraft()", 0.5, floor=floor)) for floor in (0.02, 0.0)]
+    one, other = (next(f for f in findings([data]) if f.number == "1c") for data in mixed)
+    assert overall([one, replace(other, data="other")]) == "depends on the data: holds on yahoo, not on other"
+    assert overall([replace(one, verdict="cannot be told from 9 pairs")]) == "cannot be told"
+    open_ = replace(one, data="third", verdict="cannot be told from 9 pairs")
+    assert overall([one, open_]) == "holds; cannot be told on third"
 
 
 @pytest.mark.slow
@@ -176,6 +185,27 @@ def test_a_verdict_needs_the_whole_interval() -> None:
     assert verdict(-np.inf, np.inf) == "cannot be told from 70 pairs"
     assert verdict(0.6, 1.9, 2) == verdict(2.1, 3.0, 2) == "cannot be told from 2 pairs"
     assert verdict(0.6, 1.9, 1) == "cannot be told from 1 pair"
+
+
+def test_expected_errors_count_as_much_as_they_are_likely() -> None:
+    """Of 40 pairs 20 are wrong for good, the others are wrong at 10^5 with probability 0.1 and never at the end."""
+    chances = made("TeamDraft()", 0.5, pairs=40)
+    chances.errors["binary_error"][:] = np.where(np.arange(40) < 20, 1.0, 0.1)[:, None]
+    chances.errors["binary_error"][20:, -1] = 0.0
+    found = {one.number: one for one in findings([study(chances)]) if "Team-draft" in one.claim or one.number == "1e"}
+    assert found["1b"].ours == pytest.approx(20 / 22)
+    assert found["1b"].pairs == 22
+    assert found["1e"].ours == pytest.approx((np.abs(chances.delta[:20]) < 0.01).mean())
+
+
+def test_the_wrong_rows_are_compared_with_the_right_ones() -> None:
+    published = 'LogOptNetwork(bias="estimated", click_model="regression-em", gradient="paper", inputs="both"'
+    right, wrong = (str(parse_method(f"{published}{more})")) for more in ("", ", authors_rows=True"))
+    data = study(made(right, 1.0), made(wrong, 4.0))
+    assert verdicts(data, "3d") == ["holds", "holds"]
+    (found, _) = [one for one in findings([data]) if one.number == "3d"]
+    assert found.ours == pytest.approx(2)
+    assert verdicts(study(made(wrong, 4.0)), "3d")[0].startswith("not tested: no LogOpt")
 
 
 def test_every_claim_is_distinct() -> None:

@@ -40,7 +40,7 @@ def test_run_and_show(tmp_path: Path) -> None:
     assert "impressions is 1000 there and 300 now" in result.stderr.replace("\n", " ")
     result = runner.invoke(study_app, ["run", str(plan), "--out", folder, *options, "--pairs", "3"])
     assert result.exit_code == 0, result.output
-    assert "ran 1 tasks" in result.output
+    assert "ran 1 task " in result.output
 
 
 def test_show_counts_what_is_there_halfway(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from ranktrial.methods import Trajectory
 from ranktrial.study import StudyPlan, study_cost
 from ranktrial.study.folder import StudyFolder
 from ranktrial.study.limits import Limit
-from ranktrial.study.tasks import Meter, Spent, TaskResult, peak_memory
+from ranktrial.study.tasks import Meter, Spent, TaskResult, let_go, mapped, peak_memory, trim
 
 
 @pytest.fixture
 def folder(tiny_plan: StudyPlan, tmp_path: Path) -> Path:
     """Task i of the runs took 10 + i processor seconds, each limit 1; nothing of the last method is done."""
-    plan = replace(tiny_plan, data=tiny_plan.data[:1], pairs=3, limits=2)
+    plan = replace(tiny_plan, data=tiny_plan.data[:1], pairs=3, limits=2, simulate=True)
     study = StudyFolder(tmp_path)
     study.adopt(plan)
     points = plan.points
@@ -94,3 +94,13 @@ def test_a_task_is_charged_for_its_own_memory() -> None:
     assert 0 < spent.peak_memory <= with_large
     assert spent.seconds >= 0
     assert spent.cpu_seconds >= 0
+
+
+def test_pages_of_a_mapped_array_can_be_given_back(tmp_path: Path) -> None:
+    np.save(tmp_path / "large.npy", np.ones(4_000_000))
+    array = mapped(tmp_path / "large.npy")
+    assert array.sum() == 4_000_000
+    let_go(array)
+    assert array.sum() == 4_000_000
+    let_go(np.ones(3))  # not mapped: nothing to give back
+    trim()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -10,11 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from ranktrial.cli.study import study_app
-from ranktrial.study import StudyPlan
+from ranktrial.study import StudyPlan, run_study
+from ranktrial.study.figures.drawing import Names
+from ranktrial.study.figures.error_curves import methods_figure
+from ranktrial.study.figures.systematic_error import wrong_signs_figure
 from ranktrial.study.folder import StudyFolder
 from ranktrial.study.labels import labels, role, styles
 from ranktrial.study.plan import PRESETS, read_plan
-from ranktrial.study.results import thinned
+from ranktrial.study.results import DataResults, MethodLimits, Runs, thinned
+from ranktrial.study.summary import METRICS
 
 runner = CliRunner()
 
@@ -41,6 +46,7 @@ def test_all_figures_are_written_and_named(drawn: tuple[Path, str]) -> None:
         "figure4_errors",
         "figure6_users",
         "figure7_impressions",
+        "figure8_ours",
     )
     expected = {f"{name}.{kind}" for name in names for kind in ("svg", "csv")}
     expected |= {"claims.csv", "claims.md", "impressions_needed.csv", "report.html"}
@@ -59,17 +65,17 @@ def test_curves_are_means_over_pairs(drawn: tuple[Path, str], reference: Path) -
             {"file": str(reference / "results.parquet"), "method": row["spelling"], "n": int(row["impressions"])},
         ).fetchall()
         assert (float(row["mean"]), float(row["standard_error"])) == pytest.approx(found)
-    assert {row["method"] for row in rows} == {"A/B, the paper's x", "LogOpt network, bias estimated, schedule=(500,)"}
+    label = "LogOpt network, bias estimated, schedule=(500,), steps=5, samples=20"
+    assert {row["method"] for row in rows} == {"A/B, the paper's x", label}
     assert {row["pairs"] for row in rows} == {"2"}
 
 
 def test_histograms_count_every_pair_and_ranker_once(drawn: tuple[Path, str]) -> None:
     errors = rows_of(drawn[0] / "figure4_errors.csv")
     for data in ("first", "second"):
-        assert (
-            sum(int(row["pairs"]) for row in errors if (row["data"], row["method"]) == (data, "A/B, the paper's x"))
-            == 2
-        )
+        assert sum(
+            float(row["pairs"]) for row in errors if (row["data"], row["method"]) == (data, "A/B, the paper's x")
+        ) == pytest.approx(2, abs=0.01)
     assert sum(int(row["rankers"]) for row in rows_of(drawn[0] / "figure1_rankers.csv")) == 8
 
 
@@ -79,7 +85,7 @@ def test_json_has_claims_and_ratios(reference: Path, tmp_path: Path) -> None:
     assert {one["data"] for one in report["claims"]} == {"first", "second"}
     assert {one["baseline"] for one in report["ratios"]} == {
         "A/B, the paper's x",
-        "LogOpt network, bias estimated, schedule=(500,)",
+        "LogOpt network, bias estimated, schedule=(500,), steps=5, samples=20",
     }
     assert all(Path(file).exists() for file in report["files"])
 
@@ -107,9 +113,49 @@ def test_half_a_study_with_limits(reference: Path, tiny_plan: StudyPlan, tmp_pat
     assert [float(row["rescaled_error"]) for row in limits] == pytest.approx(
         [abs(0.1 - scale * 0.05), abs(0.1 + scale * 0.01)]
     )
-    signs = rows_of(tmp_path / "figures" / "figure5_wrong_signs.csv")
-    assert [(row["delta"], float(row["wrong"]), row["pairs"]) for row in signs] == [("over 0.03", 0.5, "2")]
+    assert not (tmp_path / "figures" / "figure5_wrong_signs.csv").exists()  # two pairs make no curve
     assert "8 of 12 tasks have no result yet" in (tmp_path / "figures" / "report.html").read_text()
+
+
+def test_no_panel_has_more_than_eight_lines() -> None:
+    taken = [f"LogOptNetwork(steps={1000 + i})" for i in range(12)]
+    points, errors = np.array([100, 1000]), {metric: np.full((1, 2), 0.1) for metric in METRICS}
+    one = np.ones(1)
+    runs = {m: Runs(m, np.zeros(1, int), points, errors, one, one, one, one, one) for m in taken}
+    data = [DataResults("set", runs, {})]
+    first, second = methods_figure(data, Names.of(data))
+    assert (first.name, second.name) == ("figure2_methods", "figure2_methods_2")
+    lines = [{record["spelling"] for record in drawing.records} for drawing in (first, second)]
+    assert [len(one) for one in lines] == [8, 5]
+    assert lines[0] & lines[1] == {taken[0]}  # stands in both, to compare with
+    assert lines[0] | lines[1] == set(taken)
+
+
+def test_where_interleaving_goes_wrong_is_a_curve() -> None:
+    delta = np.geomspace(0.001, 0.1, 100)
+    limit = np.where(np.arange(100) < 30, -delta, delta)
+    limits = MethodLimits("TeamDraft()", np.arange(100), delta, limit, np.zeros(100), limit < 0)
+    data = [DataResults("set", {}, {"TeamDraft()": limits})]
+    drawing = wrong_signs_figure(data, Names.of(data))
+    assert drawing is not None
+    shares = {record["delta"]: record["wrong"] for record in drawing.records}
+    assert shares[min(shares)] == 1
+    assert shares[max(shares)] == 0
+    right = replace(limits, limit=delta, wrong_sign=np.zeros(100, bool))
+    assert wrong_signs_figure([DataResults("set", {}, {"TeamDraft()": right})], Names.of(data)) is None
+
+
+def test_expected_and_simulated_runs_stand_in_one_figure(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:
+    plan = replace(tiny_plan, data=tiny_plan.data[:1], methods=tiny_plan.methods[:2], simulate=True)
+    run_study(plan, tmp_path / "simulated")
+    options = ["--out", str(tmp_path / "out"), "--format", "svg", "--simulated", str(tmp_path / "simulated")]
+    result = runner.invoke(study_app, ["figures", str(reference), *options, "--form", "paper"])
+    assert result.exit_code == 0, result.output
+    rows = rows_of(tmp_path / "out" / "figure9_expectation.csv")
+    assert {(row["data"], row["what"]) for row in rows} == {("first", "expected"), ("first", "simulated")}
+    assert {row["method"] for row in rows} == {"A/B, the paper's x", "Plackett-Luce on |lambda|"}
+    assert (tmp_path / "out" / "figure2_methods.svg").exists()
+    assert not (tmp_path / "out" / "figure8_ours.svg").exists()
 
 
 def test_a_mistaken_format_or_folder_ends_with_one_sentence(reference: Path, tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from ranktrial.methods import (
     Probabilistic,
     TeamDraft,
     TooManyDisplaysError,
+    base,
+    probabilistic,
     team_draft,
 )
 from ranktrial.rankings import Pair
-from ranktrial.study import limits
 from ranktrial.study.limits import Limit, limit_of
 from ranktrial.users import User, cascade, position_based, rank_decay
 
@@ -61,7 +62,7 @@ def test_probabilistic_displays_are_drawn_with_a_true_standard_error(
     assert limit.ctr == pytest.approx(exact.ctr, abs=0.01)
 
     # Its spread over many seeds is what it says: 200 limits know a standard deviation to 5 %.
-    monkeypatch.setattr(limits, "DRAWS", 400)
+    monkeypatch.setattr(probabilistic, "DRAWS", 400)
     many = [limit_of(Probabilistic(), pair, user, seed=seed) for seed in range(200)]
     said = np.sqrt(np.mean([one.standard_error**2 for one in many]))
     assert np.std([one.mean for one in many]) == pytest.approx(said, rel=0.25)
@@ -73,8 +74,8 @@ def test_drawing_the_swapped_pair_too_takes_most_of_the_variance_out(monkeypatch
     a, b, zeta = random.random((3, queries * documents))
     pair = Pair.from_scores(a, b, np.arange(0, queries * documents + 1, documents), K)
     user = position_based(zeta, rank_decay(K))
-    monkeypatch.setattr(limits, "DRAWS", draws * queries)
-    alone = limits._value_by_display(Probabilistic().sampled_displays(pair, 2 * draws, seed=3), user)
+    monkeypatch.setattr(probabilistic, "DRAWS", draws * queries)
+    alone = probabilistic._expected_signs(Probabilistic().sampled_displays(pair, 2 * draws, seed=3), user)[:, 0]
     error = np.sqrt(alone.reshape(queries, -1).var(axis=1, ddof=1).sum() / (2 * draws)) / queries
     assert limit_of(Probabilistic(), pair, user, seed=3).standard_error < error / 2
 
@@ -87,7 +88,7 @@ def test_what_can_be_neither_listed_nor_drawn_is_simulated(pair: Pair, monkeypat
     with pytest.raises(TooManyDisplaysError):
         TeamDraft().displays(pair)
     limit = limit_of(TeamDraft(), pair, user, seed=1)
-    assert limit.standard_error == pytest.approx(np.sqrt(exact.variance / limits.IMPRESSIONS), rel=0.01)
+    assert limit.standard_error == pytest.approx(np.sqrt(exact.variance / base.MANY_IMPRESSIONS), rel=0.01)
     assert abs(limit.mean - exact.mean) < 4.5 * limit.standard_error
 
 

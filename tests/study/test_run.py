@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from ranktrial.methods import Optimized, Trajectory
+from ranktrial.methods import ExpectedRun, Optimized
 from ranktrial.rankings import Pair
 from ranktrial.study import DataPlan, StudyPlan, StudyProgress, Task, UserPlan, run_study, summarise
 from ranktrial.study.folder import COLUMNS, LIMIT_COLUMNS, StudyFolder
@@ -35,10 +35,21 @@ def test_one_row_for_every_data_set_pair_method_and_checkpoint(reference: Path, 
     for row in rows:
         error = row["estimate"] - row["delta"]
         assert row["delta"] == row["ctr_a"] - row["ctr_b"]
-        assert row["absolute_error"] == abs(error)
-        assert row["binary_error"] == float(row["estimate"] * row["delta"] <= 0)
+        assert row["absolute_error"] > abs(error)
+        assert 0 < row["binary_error"] < 1
         assert row["mean_squared_error"] >= error**2 - 1e-12
         assert 0 < row["ctr"] < tiny_plan.k
+
+
+def test_single_runs_may_be_simulated_as_the_paper_did(tiny_plan: StudyPlan, tmp_path: Path) -> None:
+    plan = replace(tiny_plan, data=tiny_plan.data[1:], pairs=1, simulate=True)
+    rows = [dict(zip(COLUMNS, row)) for row in rows_of(run_study(plan, tmp_path).results)]
+    assert len(rows) == len(plan.methods) * len(plan.points)
+    for row in rows:
+        assert row["absolute_error"] == abs(row["estimate"] - row["delta"])
+        assert row["binary_error"] == float(row["estimate"] * row["delta"] <= 0)
+    with pytest.raises(ValueError, match="simulate is true there and false now"):
+        run_study(replace(plan, simulate=False), tmp_path)
 
 
 def test_timings_are_apart_because_they_are_not_reproducible(reference: Path, tiny_plan: StudyPlan) -> None:
@@ -55,7 +66,7 @@ def test_a_task_is_the_method_on_the_pair_with_the_tasks_own_seed(reference: Pat
     task = Task("second", 1, "AB()")
     result = run_task(str(reference), tiny_plan.digest, task)
     assert isinstance(result, TaskResult)
-    assert isinstance(result.found, Trajectory)
+    assert isinstance(result.found, ExpectedRun)
     where = f"data = '{task.data}' and pair = {task.pair} and method = '{task.method}'"
     recorded = rows_of(reference / "results.parquet", where)
     assert [row[COLUMNS.index("estimate")] for row in recorded] == result.found.estimate.tolist()
@@ -145,7 +156,7 @@ def test_limits_are_tasks_like_others(reference: Path, tiny_plan: StudyPlan, tmp
     fresh, grown = tmp_path / "fresh", tmp_path / "grown"
     seen: list[StudyProgress] = []
     done = run_study(replace(fast, limits=3), fresh, progress=seen.append)
-    assert (done.ran, done.failures) == (2 * 2 * 3 + 2 * 3 * 2, ())
+    assert (done.ran, done.failures) == (2 * 2 * 3 + 2 * 1 * 2, ())  # of two pairs in three the runs tell the limits
     assert set(seen[-2].speed) == {*fast.methods, "limit of AB()", "limit of TeamDraft()"}
     table = duckdb.execute("select * from read_parquet($file)", {"file": str(fresh / "limits.parquet")})
     assert tuple(column[0] for column in table.description or ()) == LIMIT_COLUMNS
@@ -162,7 +173,10 @@ def test_limits_are_tasks_like_others(reference: Path, tiny_plan: StudyPlan, tmp
     assert any(abs(row["limit"] - row["delta"]) > 1e-3 for row in rows)
     where = f"method in ('AB()', '{tiny_plan.methods[1]}')"
     assert rows_of(fresh / "results.parquet", where) == rows_of(reference / "results.parquet", where)
-    assert len(rows_of(fresh / "timings.parquet", "kind = 'limit'")) == 12
+    assert len(rows_of(fresh / "timings.parquet", "kind = 'limit'")) == 4
+    simulated = run_study(replace(fast, limits=3, simulate=True, methods=fast.methods[:2]), tmp_path / "simulated")
+    assert simulated.ran == 2 * 2 * 2 + 2 * 3 * 2
+    assert rows_of(tmp_path / "simulated" / "limits.parquet") == rows_of(fresh / "limits.parquet")
 
     run_study(replace(fast, methods=fast.methods[:1], limits=1), grown)
     run_study(replace(fast, limits=3), grown, workers=2)

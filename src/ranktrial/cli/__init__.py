@@ -15,11 +15,18 @@ from rich.padding import Padding
 from rich.table import Table
 
 import ranktrial
+from ranktrial.cli.backup import backup_command, restore_command
+from ranktrial.cli.bias import bias_command
+from ranktrial.cli.check import check_command
 from ranktrial.cli.compare import compare_command
 from ranktrial.cli.console import err, out, plain_errors, progress_bar
 from ranktrial.cli.data_source import DataOption, PrefixOption, open_data, read_source
 from ranktrial.cli.demo import demo_command
+from ranktrial.cli.erase import erase_command
+from ranktrial.cli.estimate import estimate_command
 from ranktrial.cli.exclude import exclude_command
+from ranktrial.cli.export import export_command
+from ranktrial.cli.import_log import import_command
 from ranktrial.cli.migrate import migrate_command
 from ranktrial.cli.plan import plan_command
 from ranktrial.cli.report import report_command
@@ -44,7 +51,15 @@ app.command("compare")(compare_command)
 app.command("demo")(demo_command)
 app.command("report")(report_command)
 app.command("exclude")(exclude_command)
+app.command("erase")(erase_command)
 app.command("migrate")(migrate_command)
+app.command("backup")(backup_command)
+app.command("restore")(restore_command)
+app.command("export")(export_command)
+app.command("estimate")(estimate_command)
+app.command("import")(import_command)
+app.command("check")(check_command)
+app.command("bias")(bias_command)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")]
 

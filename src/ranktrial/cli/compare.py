@@ -108,7 +108,7 @@ def compared_methods() -> list[Method]:
     counterfactual = [Counterfactual(logging=logging) for logging in ("uniform", "ab")]
     logopt = [
         LogOptNetwork(),
-        LogOpt(bias="known", estimate="ips", floor=0, holdback=0),
+        LogOpt(bias="known", relevance="constant", estimate="ips", loss=None, keep=0, holdback=0),
         LogOpt(bias="known"),
         LogOpt(),
     ]

@@ -18,7 +18,7 @@ err = Console(stderr=True)
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Context in which bad input ends with one sentence and status 2, not a traceback."""
+    """Context in which bad input, and a store that cannot be used, ends with one sentence and status 2, not a traceback."""
     try:
         yield
     except (ValueError, OSError, StoreError) as error:

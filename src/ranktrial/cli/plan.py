@@ -215,25 +215,25 @@ def print_plan(result: Plan, pair: Pair) -> None:
             "-" if row.tends_to_delta else f"[{'red' if row.wrong else 'green'}]{row.wrong:.0%}[/]",
         )
     out.print(table)
-    if result.floors:
-        out.print(_floors_table(result))
+    if result.budgets:
+        out.print(_budgets_table(result))
     for sentence in result.verdict:
         out.print(sentence, highlight=False, markup=False)
 
 
-def _floors_table(result: Plan) -> Table:
-    """What users get while the closed form is shown, against A, B and an A/B test, and what a floor costs."""
+def _budgets_table(result: Plan) -> Table:
+    """What budgets of clicks cost in impressions and give to visitors."""
     table = Table(
-        title="what users would get of the closed form, clicks a page",
+        title="what visitors may lose of an A/B test's clicks, and what that takes",
         title_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    for heading in ("agreement\nfloor", "shown", "of A", "of B", "against\nA/B test", "variance\nfor floor"):
+    for heading in ("may lose", "clicks\na page", "against\nA/B test", "impressions", "looking\noften"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for floor, cost in result.floors:
-        clicks = (f"{ctr:.4g}" for ctr in (cost.ctr, cost.ctr_a, cost.ctr_b))
-        table.add_row(f"{floor:g}", *clicks, f"{-cost.loss:+.1%}", f"{cost.extra_variance:+.1%}")
+    for row in result.budgets:
+        needed = people_count(row.impressions), people_count(row.anytime)
+        table.add_row(f"{row.loss:.0%}", f"{row.ctr:.4g}", f"{row.gain:+.1%}", *needed)
     return table
 
 

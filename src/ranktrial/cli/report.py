@@ -12,7 +12,11 @@ from rich.table import Table
 
 from ranktrial.cli.console import err, out, plain_errors
 from ranktrial.live import Report, Trial
+from ranktrial.live.reports import QUERY_UNITS
 
+QueryUnits = Annotated[
+    int, typer.Option(min=0, help="How many units must have asked a query before a report names it.")
+]
 COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", "unknown": "dim"}
 
 
@@ -22,11 +26,12 @@ def report_command(
     ],
     name: Annotated[str | None, typer.Option(help="Which trial, where the store holds several.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the report as one self-contained HTML file.")] = None,
+    query_units: QueryUnits = QUERY_UNITS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
 ) -> None:
     """Say which ranker gets more clicks so far, by how much, how surely, and whether the numbers may be trusted."""
     with plain_errors():
-        report = read_report(store, name)
+        report = read_report(store, name, query_units)
         if html is not None:
             report.to_html(html)
     if as_json:
@@ -37,9 +42,9 @@ def report_command(
         err.print(f"wrote {html}", markup=False, highlight=False, soft_wrap=True)
 
 
-def read_report(store: str | Path, name: str | None) -> Report:
+def read_report(store: str | Path, name: str | None, query_units: int = QUERY_UNITS) -> Report:
     with Trial.open(store, name, background=False) as trial:
-        return trial.report()
+        return trial.report(query_units=query_units)
 
 
 def print_report(report: Report) -> None:

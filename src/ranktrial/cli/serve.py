@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import ipaddress
 import json
@@ -18,11 +19,14 @@ import typer
 from rich.table import Table
 
 from ranktrial.cli.console import err, out, plain_errors
+from ranktrial.cli.report import QueryUnits
 from ranktrial.live.api_keys import SCOPES, KeyFile, Keys, keys_of
+from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.stores import name_of, open_store
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 SECONDS_A_DAY = 86_400.0
+SILENCE = 30.0  # seconds that a connection may take to send the headers of a request
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 STORE = "a SQLite file or postgresql://USER@HOST/DATABASE"
@@ -50,6 +54,7 @@ def serve_command(
         list[str] | None, typer.Option(help="action_name of UBI events that are clicks; may be repeated.")
     ] = None,
     log_requests: Annotated[bool, typer.Option(help="One line for every request, not only for faults.")] = False,
+    query_units: QueryUnits = QUERY_UNITS,
     drain: Annotated[int, typer.Option(min=0, help="Seconds that open requests get when the service ends.")] = 10,
 ) -> None:
     """Serve the trials of a store over HTTP, with a live page at /.
@@ -64,7 +69,7 @@ def serve_command(
         check_host(host, known, store)
         check_store(store)
         listening = listen(host, port)
-    run_server(store, listening, known, click_action, log_requests, drain)
+    run_server(store, listening, known, click_action, log_requests, query_units, drain)
 
 
 def keys_in(store: str | Path, keys: Path | None) -> Keys:
@@ -124,6 +129,7 @@ def run_server(
     keys: Keys | None,
     click_actions: list[str] | None,
     log_requests: bool,
+    query_units: int,
     drain: int,
 ) -> None:
     """Serve until a signal ends it."""
@@ -132,6 +138,7 @@ def run_server(
     from ranktrial.live.service import create_app
     from ranktrial.live.service.events import CLICK_ACTIONS
     from ranktrial.live.service.json_log import JsonFormatter
+    from ranktrial.live.service.silence import close_silent
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
@@ -143,6 +150,7 @@ def run_server(
         click_actions=frozenset(click_actions) if click_actions else CLICK_ACTIONS,
         hosts=(*LOOPBACK_NAMES, address) if keys is None else None,
         log_all=log_requests,
+        query_units=query_units,
     )
     log = logging.getLogger("ranktrial.service")
     log.info("starting", extra={"store": name_of(store)})
@@ -159,6 +167,7 @@ def run_server(
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)  # compiles, which takes half a minute the first time
+            self.closing = asyncio.create_task(close_silent(self.server_state.connections, SILENCE))
             log.info("listening", extra={"address": address, "port": port})
 
     Server(config).run(sockets=[listening])

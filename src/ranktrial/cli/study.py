@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +25,8 @@ from ranktrial.study.figures import DrawnStudy, draw_study, untested
 from ranktrial.study.plan import PRESETS, SYNTHETIC, TRAINED, DataPlan, StudyPlan, read_plan
 from ranktrial.study.run import OnProgress, StudyProgress, run_study
 from ranktrial.study.summary import DataSummary, StudySummary, summarise
+
+SILENCE = 300.0  # seconds, at most, between two lines of a log
 
 study_app = typer.Typer(
     no_args_is_help=True,
@@ -75,6 +78,15 @@ def run(
     ] = None,
     checkpoints: Annotated[int | None, typer.Option(help="Log-spaced numbers of impressions to report at.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed, other rankers and clicks.")] = None,
+    simulate: Annotated[
+        bool,
+        typer.Option(
+            "--simulate", help="Simulate single runs, as the paper did, instead of what they come to on average."
+        ),
+    ] = False,
+    runs: Annotated[
+        int | None, typer.Option(help="How often what must be drawn for an expected run is drawn, to average over.")
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes; results do not depend on it.")] = 1,
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster, e.g. tcp://10.0.0.1:8786.")
@@ -95,6 +107,8 @@ def run(
             impressions=impressions,
             checkpoints=checkpoints,
             seed=seed,
+            runs=1 if simulate and runs is None else runs,
+            simulate=simulate or None,
         )
         try:
             with progress_display() as progress:
@@ -103,14 +117,15 @@ def run(
             err.print("stopped; the same command continues where it was", highlight=False)
             raise typer.Exit(130) from None
     failed = f", [bold red]{len(done.failures)} failed[/]" if done.failures else ""
-    err.print(f"ran {done.ran:,} tasks in {duration(done.seconds)}{failed}: {done.results}", highlight=False)
+    tasks = "task" if done.ran == 1 else "tasks"
+    err.print(f"ran {done.ran:,} {tasks} in {duration(done.seconds)}{failed}: {done.results}", highlight=False)
     err.print(f"see them with: ranktrial study show {folder}", highlight=False)
     if done.failures:
         raise typer.Exit(1)
 
 
 def adjusted(
-    plan: StudyPlan, *, data: Sequence[str], rankers: Sequence[str], queries: int | None, **numbers: int | None
+    plan: StudyPlan, *, data: Sequence[str], rankers: Sequence[str], queries: int | None, **changed: int | None
 ) -> StudyPlan:
     """The plan with what the command line changes."""
     sets = [_data_plan(text, plan.data, queries) for text in data] or list(plan.data)
@@ -122,7 +137,7 @@ def adjusted(
             raise ValueError(f"--rankers: no data set {name!r}; there are {', '.join(one.name for one in sets)}")
         file = source if source in TRAINED else str(Path(source).expanduser().absolute())
         sets = [replace(one, rankers=file) if one.name == name else one for one in sets]
-    changes: dict[str, Any] = {key: value for key, value in numbers.items() if value is not None}
+    changes: dict[str, Any] = {key: value for key, value in changed.items() if value is not None}
     return replace(plan, data=tuple(sets), **changes)
 
 
@@ -172,7 +187,7 @@ def _picture(progress: StudyProgress) -> Group:
         ProgressBar(max(progress.total, 1), progress.done, width=40),
         f"{progress.done:,}/{progress.total:,}",
         f"[red]{progress.failed} failed[/]" if progress.failed else "",
-        left,
+        left or Text(progress.detail, style="dim"),
     )
     speeds = Table.grid(padding=(0, 2))
     for method, seconds in progress.speed.items():
@@ -181,17 +196,18 @@ def _picture(progress: StudyProgress) -> Group:
 
 
 class _LogLines:
-    """Progress for a log file: every tenth of the way a line."""
+    """Progress for a log file: a line every tenth of the way, and every few minutes."""
 
     def __init__(self) -> None:
-        self.said = ("", -1)
+        self.said, self.when = ("", -1), time.monotonic()
 
     def __call__(self, progress: StudyProgress) -> None:
         if progress.failure is not None:
             err.print("failed:", Text(str(progress.failure)), highlight=False, soft_wrap=True)
         tenth = 10 * progress.done // max(progress.total, 1)
-        if (progress.stage, tenth) != self.said:
-            self.said = (progress.stage, tenth)
+        late = progress.stage == self.said[0] and time.monotonic() - self.when > SILENCE
+        if (progress.stage, tenth) != self.said or late:
+            self.said, self.when = (progress.stage, tenth), time.monotonic()
             left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
             err.print(f"{progress.stage}: {progress.done:,} of {progress.total:,}{left}", highlight=False)
 
@@ -325,6 +341,10 @@ def figures(
         Path | None, typer.Option("--out", help="Folder to write to; figures in the study's own by default.")
     ] = None,
     formats: Annotated[str, typer.Option("--format", help="Of the pictures, with commas between.")] = ",".join(FORMATS),
+    form: Annotated[str, typer.Option(help="The paper's figures, ours, or both: paper, ours or both.")] = "both",
+    simulated: Annotated[
+        Path | None, typer.Option(help="Folder of a simulated study of the same sets, to draw its runs beside.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print claims and ratios as JSON instead of tables.")] = False,
 ) -> None:
     """Draw a study: figures with their data, an interactive report to open in a browser, and the paper's claims.
@@ -332,7 +352,7 @@ def figures(
     Each claim of the paper is given with our number, its 95 % interval over pairs, and a verdict.
     """
     with plain_errors():
-        drawn = draw_study(folder, to, [name.strip() for name in formats.split(",")])
+        drawn = draw_study(folder, to, [name.strip() for name in formats.split(",")], form=form, simulated=simulated)
     if as_json:
         print(json.dumps(drawn.to_dict(), indent=2))
         return

@@ -1,6 +1,8 @@
 """Reader of learning-to-rank files as they come (MSLR, Yahoo, Istella, LETOR 4.0).
 
-A line is a document: ``label qid:id feature:value feature:value ... # comment``. Features that a line leaves out are 0.
+A line is a document: ``label qid:id feature:value feature:value ... # comment``. Features that a line leaves out, or whose
+value is NULL (LETOR's rank aggregation sets), are 0. Lines without qid, as LightGBM and XGBoost read them, need a file of the
+same name and ``.query`` or ``.group`` beside them, with the number of documents of each query.
 The text is parsed once, in blocks, by a compiled loop. Since normalisation needs whole queries and the width of the
 table is known only at the end, each block leaves its scaled non-zero entries in a scratch file, from which the dense
 table is filled last: memory stays the same for 1 MB and for 10 GB.
@@ -31,9 +33,12 @@ from ranktrial.data.files import (
     Progress,
     blocks,
     existing_file,
+    lines,
 )
 
 _EXAMPLE = "'2 qid:10 1:0.5 2:3'"
+_NULL = re.compile(rb"[ \t]+\d+:NULL(?=[ \t\r\n]|$)")
+_LABEL = re.compile(rb"^[ \t]*[^ \t\r\n#]+", re.MULTILINE)
 
 
 class LetorError(FormatError):
@@ -49,7 +54,7 @@ def read_letor(
     cache: bool = True,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Read a LETOR/SVMlight file, plain or gzipped.
+    """Read a LETOR/SVMlight file, plain or gzipped; queries of lines without qid are numbered from 1 by the group file.
 
     Args:
         normalise: scale each feature of each query to [0, 1] (minimum 0, maximum 1, constant within the query 0), as in
@@ -66,9 +71,10 @@ def read_letor(
     source = existing_file(path, LetorError)
     name = source.name.removesuffix(".gz").removesuffix(".txt")
     wanted = None if feature_ids is None else _checked_feature_ids(feature_ids)
+    groups = _group_file(source)
 
     def build(folder: Path) -> None:
-        _build(source, folder, normalise, drop_constant, wanted, BLOCK_BYTES, progress)
+        _build(source, folder, normalise, drop_constant, wanted, BLOCK_BYTES, progress, groups)
 
     if not cache:
         with tempfile.TemporaryDirectory(prefix="ranktrial-") as folder:
@@ -80,6 +86,8 @@ def read_letor(
         "drop_constant": drop_constant and wanted is None,
         "feature_ids": None if wanted is None else wanted.tolist(),
     }
+    if groups is not None:
+        options["groups"] = [groups.name, groups.stat().st_size, groups.stat().st_mtime_ns]
     return _cache.cached(source, name, options, build)
 
 
@@ -177,12 +185,14 @@ def _build(
     wanted: NDArray[np.int32] | None,
     block_bytes: int,
     progress: Progress | None,
+    groups: Path | None = None,
 ) -> None:
     """Parse ``source`` into the arrays that ``ranktrial.data.cache`` keeps in a folder."""
     parser = _Parser(source, normalise)
     with tempfile.TemporaryFile(dir=folder) as columns, tempfile.TemporaryFile(dir=folder) as values:
         rows = _Rows(columns, values)
-        for text, final in _whole_lines(source, block_bytes, progress, parser):
+        text_blocks = _plain_blocks(source, blocks(source, size=block_bytes, progress=progress), groups)
+        for text, final in _whole_lines(source, block_bytes, text_blocks, parser):
             parser.parse(text, final, rows)
         if not rows.query_ids:
             raise LetorError(source, 1, f"no document in the file; expected lines like {_EXAMPLE}")
@@ -196,14 +206,70 @@ def _build(
     np.save(folder / "feature_ids.npy", feature_ids)
 
 
+def _group_file(source: Path) -> Path | None:
+    """The file that says how many documents each query has, where lines do not name their query."""
+    first = next((text for _, text in lines(source, LetorError) if text.partition("#")[0].strip()), "")
+    if "qid:" in first.partition("#")[0]:
+        return None
+    stems = dict.fromkeys((source.name, source.name.removesuffix(".gz")))
+    places = [source.with_name(f"{stem}.{suffix}") for stem in stems for suffix in ("query", "group")]
+    return next((place for place in places if place.is_file()), None)
+
+
+def _plain_blocks(source: Path, text_blocks: Iterator[bytes], groups: Path | None) -> Iterator[bytes]:
+    """The text with qid after every label, and without features that are NULL."""
+    qids = iter(()) if groups is None else _group_qids(groups)
+
+    def named(label: re.Match[bytes]) -> bytes:
+        qid = next(qids, None)
+        if qid is None:
+            raise LetorError(source, None, f"has more documents than {groups} names")
+        return label[0] + b" qid:" + qid
+
+    def plain(text: bytes) -> bytes:
+        text = _NULL.sub(b"", text) if b":NULL" in text else text
+        return text if groups is None else _LABEL.sub(named, text)
+
+    rest = b""
+    for block in text_blocks:
+        text = rest + block
+        end = text.rfind(b"\n") + 1
+        if end == 0 and len(text) > MAX_LINE_BYTES:  # no line: whoever reads on says so
+            end = len(text)
+        if end > 0:
+            yield plain(text[:end])
+        rest = text[end:]
+    if rest:
+        yield plain(rest)
+    if groups is not None and (left := next(qids, None)) is not None:
+        raise LetorError(
+            groups, None, f"names more documents than {source.name} has, which ends in query {left.decode()}"
+        )
+
+
+def _group_qids(groups: Path) -> Iterator[bytes]:
+    """The query of each document, one after the other."""
+    query = 0
+    for number, line in lines(groups, LetorError):
+        if not line.strip():
+            continue
+        if not line.strip().isdigit() or int(line) == 0:
+            raise LetorError(
+                groups, number, f"{line.strip()[:40]!r} must be the number of documents of a query, 1 or more"
+            )
+        query += 1
+        for _ in range(int(line)):
+            yield str(query).encode()
+
+
 def _whole_lines(
-    source: Path, block_bytes: int, progress: Progress | None, parser: _Parser
+    source: Path, block_bytes: int, text_blocks: Iterator[bytes], parser: _Parser
 ) -> Iterator[tuple[bytes, bool]]:
     """Text up to a line end, with whether it is the last; what the parser leaves over comes again with more behind it."""
     parts: list[bytes] = []
     size = 0
     try:
-        for block in blocks(source, size=block_bytes, progress=progress):
+        for block in text_blocks:
             parts.append(block)
             size += len(block)
             # A query longer than a block is parsed again only when its text has doubled, so the work stays linear.
@@ -346,7 +412,8 @@ def _sentence(reason: int, text: bytes, at: int) -> str:
     return {
         _kernels.BAD_LABEL: f"label {shown} must be an integer, 0 or more; expected a line like {_EXAMPLE}",
         _kernels.LARGE_LABEL: f"label {shown} is too large, must be at most {_kernels.MAX_LABEL}",
-        _kernels.MISSING_QID: f"no qid after the label but {shown}; expected a line like {_EXAMPLE}",
+        _kernels.MISSING_QID: f"no qid after the label but {shown}; expected a line like {_EXAMPLE}, or beside the file one "
+        "of its name and .query or .group with the number of documents of each query",
         _kernels.BAD_QID: f"{shown} must be qid: and an integer of at most 18 digits, such as 'qid:10'",
         _kernels.BAD_FEATURE: f"{shown} must be feature:value with the feature a number from 1, such as '3:0.5'",
         _kernels.FEATURE_OUT_OF_RANGE: f"feature of {shown} must be between 1 and {_kernels.MAX_FEATURE_ID:,}",

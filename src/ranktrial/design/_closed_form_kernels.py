@@ -14,84 +14,7 @@ from ranktrial.design._exposure_kernels import ROUNDING, best_blocks, fill_slots
 
 NOBODY = -1
 LEAST_WEIGHT = 1e-13  # of a ranking; events closer than this are one but for rounding
-
-
-# --- who may be shown, and who needs it -----------------------------------------------------------------------------------
-
-
-@nb.njit(cache=True)
-def unite(tables: Any, theta: Any, n_documents: Any) -> Any:
-    """The documents that any ranker shows for each query, in the order in which they fill a page.
-
-    That is by falling mean exposure, then by mean rank, then by number: the same whichever ranker comes first.
-
-    Args:
-        tables: What each ranker shows, (rankers, queries, k).
-
-    Returns:
-        Offsets of the queries and the documents; for each of them the root of the sum over pairs of rankers of (exposure
-        under one - under the other)^2, and the least exposure that any ranker gives it.
-    """
-    rankers, queries, k = tables.shape
-    offsets = np.zeros(queries + 1, np.int64)
-    documents = np.empty(tables.size, np.int32)
-    differences = np.empty(tables.size)
-    least = np.empty(tables.size)
-    found = np.empty(rankers * k, np.int32)
-    order = np.empty(rankers * k, np.int64)
-    exposure = np.empty((rankers * k, rankers))
-    total = np.empty(rankers * k)
-    ranks = np.empty(rankers * k, np.int64)
-    number = np.full(n_documents, NOBODY, np.int64)
-    filled = 0
-    for query in range(queries):
-        n = 0
-        for ranker in range(rankers):
-            for rank in range(k):
-                document = tables[ranker, query, rank]
-                if document < 0:
-                    continue
-                i = number[document]
-                if i == NOBODY:
-                    i = n
-                    n += 1
-                    number[document] = i
-                    found[i] = document
-                    exposure[i] = 0.0
-                    ranks[i] = rankers * k
-                exposure[i, ranker] = theta[rank]
-                ranks[i] += rank - k
-        for i in range(n):
-            number[found[i]] = NOBODY
-            total[i] = exposure[i].sum()
-            j = i
-            while j > 0 and _fills_after(order[j - 1], i, total, ranks, found):
-                order[j] = order[j - 1]
-                j -= 1
-            order[j] = i
-        for i in order[:n]:
-            documents[filled] = found[i]
-            difference = 0.0
-            lowest = exposure[i, 0]
-            for one in range(rankers):
-                lowest = min(lowest, exposure[i, one])
-                for other in range(one):
-                    # The square of a tiny difference could vanish.
-                    difference = np.hypot(difference, exposure[i, one] - exposure[i, other])
-            differences[filled] = difference
-            least[filled] = lowest
-            filled += 1
-        offsets[query + 1] = filled
-    return offsets, documents[:filled].copy(), differences[:filled].copy(), least[:filled].copy()
-
-
-@nb.njit(cache=True)
-def _fills_after(one: Any, other: Any, total: Any, ranks: Any, found: Any) -> Any:
-    if total[one] != total[other]:
-        return total[one] < total[other]
-    if ranks[one] != ranks[other]:
-        return ranks[one] > ranks[other]
-    return found[one] > found[other]
+NEARLY = 1e-9  # of a chance: what is rarer than this never happens
 
 
 # --- rankings that give it ------------------------------------------------------------------------------------------------
@@ -143,10 +66,114 @@ def _show_for(
 
 
 @nb.njit(cache=True)
-def _write(row: Any, order: Any, page: Any, rank_of_slot: Any, documents: Any) -> None:
+def _write(row: Any, order: Any, page: Any, rank_of_slot: Any, documents: Any, apart: Any, upper: Any) -> None:
+    """A ranking, with the candidate that was set apart, if any, on its upper slot."""
     row[page:] = NOBODY
     for slot in range(page):
-        row[rank_of_slot[slot]] = documents[order[slot]]
+        if apart == NOBODY or slot < upper:
+            row[rank_of_slot[slot]] = documents[order[slot]]
+        else:
+            row[rank_of_slot[slot]] = documents[apart if slot == upper else order[slot - 1]]
+
+
+@nb.njit(cache=True)
+def _mixture(
+    order: Any,
+    ends: Any,
+    blocks: Any,
+    share: Any,
+    slot_share: Any,
+    page: Any,
+    rank_of_slot: Any,
+    documents: Any,
+    steady: Any,
+    rankings: Any,
+    weights: Any,
+) -> Any:
+    """Write the rankings of one query and their weights; returns how many, at most twice as many as candidates.
+
+    Args:
+        steady: A candidate that must not move by more than one slot from ranking to ranking, or NOBODY.
+    """
+    n = order.shape[0]
+    upper, chance = NOBODY, 1.0
+    if steady != NOBODY:
+        upper, chance = _set_apart(order, ends, blocks, share, slot_share, page, steady)
+    if upper == NOBODY:
+        return _decompose(
+            order, ends, blocks, share, slot_share, page, rank_of_slot, documents, NOBODY, 0, rankings, weights
+        )
+    rows = _decompose(
+        order[: n - 1], ends, blocks, share, slot_share, page, rank_of_slot, documents, steady, upper, rankings, weights
+    )
+    return _change_places(rankings, weights, rows, rank_of_slot[upper], rank_of_slot[upper + 1], chance)
+
+
+@nb.njit(cache=True)
+def _set_apart(order: Any, ends: Any, blocks: Any, share: Any, slot_share: Any, page: Any, steady: Any) -> Any:
+    """Take a candidate out of its block, and one slot with it.
+
+    Two neighbouring slots give it its exposure between them. The others have the mean of what is left of these two instead,
+    which leaves them all the exposures that they could have had.
+
+    Returns:
+        The upper of the two slots and the chance that the candidate is there; NOBODY where there is nothing to do.
+    """
+    start = 0
+    for block in range(blocks):
+        for i in range(start, ends[block]):
+            if order[i] != steady:
+                continue
+            upper = start
+            while upper + 2 < ends[block] and slot_share[upper + 1] > share[steady]:
+                upper += 1
+            if ends[block] - start == 1 or upper + 1 >= page:
+                return NOBODY, 1.0
+            between = slot_share[upper] - slot_share[upper + 1]
+            chance = (share[steady] - slot_share[upper + 1]) / between if between > 0.0 else 1.0
+            slot_share[upper] += slot_share[upper + 1] - share[steady]
+            for later in range(i, order.shape[0] - 1):
+                order[later] = order[later + 1]
+            for later in range(upper + 1, order.shape[0] - 1):
+                slot_share[later] = slot_share[later + 1]
+            for later in range(block, blocks):
+                ends[later] -= 1
+            return upper, chance
+        start = ends[block]
+    return NOBODY, 1.0
+
+
+@nb.njit(cache=True)
+def _change_places(rankings: Any, weights: Any, rows: Any, upper: Any, lower: Any, chance: Any) -> Any:
+    """Let the document at rank ``upper`` of all rankings be at ``lower`` the rest of the time, whoever is there.
+
+    For each document at ``lower`` rankings of that share of their weight are changed, the last of them in part.
+    """
+    if chance > 1.0 - NEARLY:
+        return rows
+    written = rows
+    for row in range(rows):
+        other = rankings[row, lower]
+        together = 0.0
+        for i in range(rows):
+            if i < row and (rankings[i, lower] == other or rankings[i, upper] == other):
+                together = 0.0
+                break
+            if rankings[i, lower] == other:
+                together += weights[i]
+        owed = together if chance < NEARLY else (1.0 - chance) * together
+        for i in range(row, rows):
+            if rankings[i, lower] != other or owed <= LEAST_WEIGHT:
+                continue
+            if weights[i] > owed + LEAST_WEIGHT:
+                rankings[written] = rankings[i]
+                weights[written] = weights[i] - owed
+                weights[i] = owed
+                written += 1
+            rankings[i, lower] = rankings[i, upper]
+            rankings[i, upper] = other
+            owed -= weights[i]
+    return written
 
 
 @nb.njit(cache=True)
@@ -159,17 +186,19 @@ def _decompose(
     page: Any,
     rank_of_slot: Any,
     documents: Any,
+    apart: Any,
+    upper: Any,
     rankings: Any,
     weights: Any,
 ) -> Any:
-    """Write the rankings of one query and their weights; returns how many.
+    """Write the rankings of a query's blocks and their weights; returns how many.
 
     Every block is shown in the order of what its candidates are owed, for as long as it can be; then it falls into two, each
     with its own slots. A block of one has nothing left to decide, so there are at most as many rankings as candidates.
     Blocks that fall apart were tied exactly but for rounding, and what is left over of that is never made up for: it is
     as small in the exposure of the result.
     """
-    n = order.shape[0]
+    n = share.shape[0]
     on_slot = np.empty(n)
     trial = np.empty(n, np.int64)
     owed = np.empty(n)
@@ -193,7 +222,7 @@ def _decompose(
         for block in range(blocks):
             following = max(following, until[block])
         if left - following > LEAST_WEIGHT:
-            _write(rankings[rows], order, page, rank_of_slot, documents)
+            _write(rankings[rows], order, page, rank_of_slot, documents, apart, upper)
             weights[rows] = left - following
             rows += 1
             left = following
@@ -223,7 +252,7 @@ def _decompose(
 
 
 @nb.njit(cache=True)
-def least_variance(offsets: Any, documents: Any, need: Any, least: Any, gain: Any, bias: Any) -> Any:
+def least_variance(offsets: Any, documents: Any, need: Any, least: Any, gain: Any, bias: Any, steady: Any) -> Any:
     """Rankings, weights and the offsets of each query's, of the mixtures of least sum need^2 / exposure - gain * exposure.
 
     Args:
@@ -233,6 +262,8 @@ def least_variance(offsets: Any, documents: Any, need: Any, least: Any, gain: An
         least: Exposure that each must have; an empty array for none.
         gain: Of each, for a unit of exposure; an empty array for none.
         bias: Of each rank, the design's.
+        steady: A document of each query that must not move by more than one rank, NOBODY where there is none; an empty
+            array for none at all.
     """
     queries = offsets.shape[0] - 1
     k = bias.shape[0]
@@ -243,16 +274,16 @@ def least_variance(offsets: Any, documents: Any, need: Any, least: Any, gain: An
     ends = np.empty(most + 1, np.int64)
     share = np.empty(most)
     slot_share = np.empty(most)
-    rankings = np.empty((most + 8 * queries, k), np.int32)
-    weights = np.empty(most + 8 * queries)
+    rankings = np.empty((2 * most + 8 * queries, k), np.int32)
+    weights = np.empty(2 * most + 8 * queries)
     row_offsets = np.zeros(queries + 1, np.int64)
     rows = 0
     for query in range(queries):
         start = offsets[query]
         end = offsets[query + 1]
         n = end - start
-        if rows + max(n, 1) > weights.shape[0]:
-            rankings, weights = _grown(rankings, weights, rows + max(n, 1))
+        if rows + max(2 * n, 1) > weights.shape[0]:
+            rankings, weights = _grown(rankings, weights, rows + max(2 * n, 1))
         if n == 0:
             rankings[rows] = NOBODY
             weights[rows] = 1.0
@@ -263,7 +294,7 @@ def least_variance(offsets: Any, documents: Any, need: Any, least: Any, gain: An
             blocks = best_blocks(
                 need[start:end], least[start:end], gain[start:end], slots[:n], order[:n], ends, share, slot_share
             )
-            rows += _decompose(
+            rows += _mixture(
                 order[:n],
                 ends,
                 blocks,
@@ -272,11 +303,22 @@ def least_variance(offsets: Any, documents: Any, need: Any, least: Any, gain: An
                 page,
                 rank_of_slot,
                 documents[start:end],
+                _place_of(documents[start:end], steady, query),
                 rankings[rows:],
                 weights[rows:],
             )
         row_offsets[query + 1] = rows
     return rankings[:rows].copy(), weights[:rows].copy(), row_offsets
+
+
+@nb.njit(cache=True)
+def _place_of(documents: Any, wanted: Any, query: Any) -> Any:
+    """The candidate that is the document wanted for a query."""
+    if wanted.shape[0] > 0:
+        for i in range(documents.shape[0]):
+            if documents[i] == wanted[query]:
+                return i
+    return NOBODY
 
 
 @nb.njit(cache=True)
@@ -301,7 +343,17 @@ def _grown(rankings: Any, weights: Any, at_least: Any) -> Any:
 
 
 @nb.njit(cache=True, nogil=True)
-def predicted_clicks(offsets: Any, need: Any, least: Any, relevance: Any, price: Any, bias: Any, theta: Any) -> Any:
+def predicted_clicks(
+    offsets: Any,
+    documents: Any,
+    need: Any,
+    least: Any,
+    relevance: Any,
+    price: Any,
+    bias: Any,
+    steady: Any,
+    theta: Any,
+) -> Any:
     """Expected clicks on what ``least_variance`` with gain = price * relevance shows for each query.
 
     Where the design's bias is position bias, exposure tells them and no ranking is made.
@@ -316,7 +368,7 @@ def predicted_clicks(offsets: Any, need: Any, least: Any, relevance: Any, price:
     share = np.empty(most)
     slot_share = np.empty(most)
     by_exposure = np.array_equal(bias, theta)
-    rankings = np.empty((0 if by_exposure else most, k), np.int32)
+    rankings = np.empty((0 if by_exposure else 2 * most, k), np.int32)
     weights = np.empty(rankings.shape[0])
     itself = np.arange(most).astype(np.int32)
     clicks = np.zeros(queries)
@@ -335,7 +387,10 @@ def predicted_clicks(offsets: Any, need: Any, least: Any, relevance: Any, price:
         if by_exposure:
             clicks[query] = _clicks_of_blocks(zeta, slots, order, ends, blocks, share)
             continue
-        rows = _decompose(order[:n], ends, blocks, share, slot_share, page, rank_of_slot, itself, rankings, weights)
+        place = _place_of(documents[start:end], steady, query)
+        rows = _mixture(
+            order[:n], ends, blocks, share, slot_share, page, rank_of_slot, itself, place, rankings, weights
+        )
         for row in range(rows):
             for rank in range(page):
                 clicks[query] += weights[row] * theta[rank] * zeta[rankings[row, rank]]

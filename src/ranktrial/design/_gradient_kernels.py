@@ -16,15 +16,13 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from ranktrial._kernels import uniform
-from ranktrial.rankings._plackett_luce_kernels import (
-    PLACE,
-    draw_by_inversion,
-    draw_by_rejection,
-    exposure_into,
-    exposure_vjp_into,
-    fill_places,
-)
+from ranktrial._kernels import alias_draw, alias_tables, uniform
+from ranktrial.rankings._plackett_luce_kernels import exposure_into, exposure_vjp_into, sorted_scores
+
+RUN_THROUGH = 12  # places up to which running through the weights is faster than an alias table
+HEAD_SHARE = 0.9  # of the weight is in the head
+LONGEST_HEAD = 20
+KEPT = 1e-6  # the part of a sum down to which subtracting from it keeps ten digits
 
 
 @nb.njit(cache=True)
@@ -66,22 +64,64 @@ def _add_running_sums(ranking: Any, running: Any, keep: Any, sums: Any) -> None:
 
 
 @nb.njit(cache=True)
-def _draw(scores: Any, zeta: Any, k: Any, samples: Any, state: Any) -> Any:
-    """Rankings of places, the weight left before each of their ranks, and the document and the weight at each place."""
+def _draw(scores: Any, k: Any, samples: Any, state: Any) -> Any:
+    """Rankings of places, the weight left before each of their ranks, and the document and the weight at each place.
+
+    Places are by decreasing score. The weight left is kept by subtraction, and added up anew before that costs precision. A
+    place is found by running through the weights; where there are many places, through those of the head, which has most of
+    the weight, and otherwise from an alias table of the rest until an untaken one comes.
+    """
     n = scores.shape[0]
-    places = np.empty(n, PLACE)
-    s, tail, share, order = fill_places(scores, np.array([0, n]), zeta, places)
+    order, s, _ = sorted_scores(scores)
     w = np.exp(s)
-    suffix = _suffix_sums(w)
+    whole = w.sum()
+    head, head_weight = n, whole
+    if n > RUN_THROUGH:
+        head, head_weight = 0, 0.0
+        while head < LONGEST_HEAD and head_weight < HEAD_SHARE * whole:
+            head_weight += w[head]
+            head += 1
+        if head_weight < HEAD_SHARE * whole:  # nearly flat: rejection alone is fast
+            head, head_weight = 0, 0.0
+    stay, other = alias_tables(w[head:], np.array([0, n - head]))
     rankings = np.empty((samples, k), np.int64)
     left = np.empty((samples, k))
-    seen = np.zeros(n, np.int64)
-    taken = np.zeros(n, np.bool_)
+    untaken = np.empty(n)
     for m in range(samples):
-        count = draw_by_rejection(state, 0, n, k, places, seen, m + 1, rankings[m])
-        if count < k:
-            draw_by_inversion(state, 0, n, k, s, tail, share, seen, m + 1, rankings[m], count)
-        _left_before_ranks(rankings[m], w, suffix, taken, left[m])
+        untaken[:] = w
+        total, in_head, known, tail_left = whole, head_weight, whole, n - head
+        for x in range(k):
+            if total < KEPT * known:
+                total, in_head = 0.0, 0.0
+                for i in range(n - 1, -1, -1):  # the smallest first
+                    total += untaken[i]
+                    in_head += untaken[i] if i < head else 0.0
+                known = total
+            left[m, x] = total
+            u = uniform(state) * total
+            chosen = head
+            if u < in_head or tail_left == 0:
+                chosen = 0
+                while chosen < head:
+                    u -= untaken[chosen]
+                    if u < 0.0:
+                        break
+                    chosen += 1
+                if chosen == head and tail_left == 0:  # a rounding error beyond the last
+                    chosen -= 1
+                    while untaken[chosen] == 0.0:
+                        chosen -= 1
+            if chosen == head:
+                chosen = head + alias_draw(state, 0, n - head, stay, other)
+                while untaken[chosen] == 0.0:
+                    chosen = head + alias_draw(state, 0, n - head, stay, other)
+            if chosen < head:
+                in_head -= w[chosen]
+            else:
+                tail_left -= 1
+            total -= w[chosen]
+            untaken[chosen] = 0.0
+            rankings[m, x] = chosen
     return rankings, left, order, w
 
 
@@ -106,7 +146,7 @@ def paper_gradient(
     """
     n = scores.shape[0]
     k = min(theta.shape[0], n)
-    rankings, left, order, w = _draw(scores, zeta, k, samples, state)
+    rankings, left, order, w = _draw(scores, k, samples, state)
     running = np.empty(k)
     keep = np.empty(k)
     rho = np.zeros(n)
@@ -185,7 +225,7 @@ def low_noise_gradient(scores: Any, theta: Any, zeta: Any, lam: Any, samples: An
     n = scores.shape[0]
     k = min(theta.shape[0], n)
     rho, g = _examined_clicks(scores, theta, zeta, lam)
-    rankings, left, order, w = _draw(scores, zeta, k, samples, state)
+    rankings, left, order, w = _draw(scores, k, samples, state)
     f = np.empty((samples, k))
     mean = np.zeros(k)
     c = np.zeros(n)
@@ -233,7 +273,7 @@ def second_moment(scores: Any, theta: Any, zeta: Any, lam: Any, samples: Any, st
     n = scores.shape[0]
     k = min(theta.shape[0], n)
     _, g = _examined_clicks(scores, theta, zeta, lam)
-    rankings, _, order, _ = _draw(scores, zeta, k, samples, state)
+    rankings, _, order, _ = _draw(scores, k, samples, state)
     diagonal = 0.0
     for d in range(n):
         diagonal += g[d] * lam[d]

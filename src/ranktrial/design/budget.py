@@ -62,6 +62,7 @@ class ClickForecast:
         zeta: ArrayLike,
         *,
         floor: float = 0.0,
+        keep: int = 0,
         zeta0: float | None = None,
         plain: Shares = NONE,
         weights: ArrayLike | None = None,
@@ -73,25 +74,45 @@ class ClickForecast:
             theta: Position bias.
             zeta: Guessed relevance per document.
             floor: Agreement floor of the design.
+            keep: Ranks within which a document that both put first is kept.
             zeta0: Click rate for which the design is made, if any.
             plain: Shares of plain A/B traffic, A's own list and B's own.
             weights: How often each query occurs; by default all alike.
         """
+        if np.shape(zeta) != (pair.n_documents,):
+            raise ValueError(f"{np.size(zeta)} zeta for {pair.n_documents} documents, there must be one each")
         tables = np.stack([pair.top_a, pair.top_b])
-        problem = checked_problem(tables, pair.n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0)
+        return cls.of_tables(tables, theta, zeta, floor=floor, keep=keep, zeta0=zeta0, plain=plain, weights=weights)
+
+    @classmethod
+    def of_tables(
+        cls,
+        tables: DocumentArray,
+        theta: ArrayLike,
+        zeta: ArrayLike,
+        *,
+        floor: float = 0.0,
+        keep: int = 0,
+        zeta0: float | None = None,
+        plain: Shares = NONE,
+        weights: ArrayLike | None = None,
+    ) -> ClickForecast:
+        """The same from two tables of documents, A's top k and B's, a row for each search, NO_DOCUMENT past the end."""
         bias, guess = np.asarray(theta, np.float64), np.asarray(zeta, np.float64)
-        often = np.ones(pair.n_queries) if weights is None else checks.finite("weights", weights)
-        if len(often) != pair.n_queries or often.min() < 0 or not often.any():
-            raise ValueError(
-                f"weights must be {pair.n_queries} numbers, none negative and not all 0: one for each query"
-            )
+        problem = checked_problem(tables, len(guess), theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0)
+        n = tables.shape[1]
+        often = np.ones(n) if weights is None else checks.finite("weights", weights)
+        if len(often) != n or often.min(initial=0) < 0 or not often.any():
+            raise ValueError(f"weights must be {n} numbers, none negative and not all 0: one for each query")
         by_list = expected_clicks(tables, bias, guess)
         return cls(problem, bias, by_list[0], by_list[1], often / often.sum(), plain)
 
     def designed(self, price: float) -> FloatArray:
         """Clicks on what the design shows at this price, per query, without plain traffic."""
         p = self.problem
-        clicks: FloatArray = kernels.predicted_clicks(p.offsets, p.need, p.least, p.zeta, price, p.bias, self.theta)
+        clicks: FloatArray = kernels.predicted_clicks(
+            p.offsets, p.documents, p.need, p.least, p.zeta, price, p.bias, p.first, self.theta
+        )
         return clicks
 
     def shown(self, price: float) -> float:

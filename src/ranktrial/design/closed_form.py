@@ -26,12 +26,14 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray, IntArray
 from ranktrial.design import _closed_form_kernels as kernels
+from ranktrial.design._candidate_kernels import keep_first, unite
 from ranktrial.rankings import Mixture, Pair, Rankings, RequirementError, exposure_of, ips_weights
 from ranktrial.users import User, position_based
 
 Shares = tuple[float, float]
 NONE: Shares = (0.0, 0.0)
 NONE_EACH = np.empty(0)  # no floors, or no gains
+NOT_KEPT = np.empty(0, np.int32)
 HIGHEST_PRICE = 1e12  # far beyond where anything changes
 TYPICAL_ZETA = 0.3  # where nothing is known
 
@@ -42,6 +44,7 @@ def closed_form(
     *,
     zeta: ArrayLike | None = None,
     floor: float = 0.0,
+    keep: int = 0,
     zeta0: float | None = None,
     price: float = 0.0,
     plain: Shares = NONE,
@@ -59,6 +62,8 @@ def closed_form(
             of zeta = 0 is taken to be of no consequence and may never be shown: give it a little unless that is certain.
         floor: Agreement floor from 0 to 1: rho_d is at least floor * min(theta at A's rank, theta at B's rank), so that what
             both rankers show is not demoted too far. ``priced_design`` tells what it costs and what it gives back.
+        keep: A document that both rankers put first is on every page within the first ``keep`` ranks (the best ones, by
+            theta); 1 keeps it first, 0 lets it be anywhere, or nowhere.
         zeta0: Click rate for which the design is made when the estimate will be rank-aware: exposure then counts as
             theta / (1 - zeta0 theta), and so does the floor.
         price: Of a click, in the units of a squared weight (lambda / rho)^2: 0 looks at variance alone, 1 is moderate, from 100
@@ -74,7 +79,9 @@ def closed_form(
     array([0.25, 0.75, 0.75])
     """
     tables = np.stack([pair.top_a, pair.top_b])
-    return _of_tables(tables, pair.n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0, price=price, plain=plain)
+    return _of_tables(
+        tables, pair.n_documents, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price, plain=plain
+    )
 
 
 def closed_form_many(
@@ -85,6 +92,7 @@ def closed_form_many(
     *,
     zeta: ArrayLike | None = None,
     floor: float = 0.0,
+    keep: int = 0,
     zeta0: float | None = None,
     price: float = 0.0,
 ) -> Mixture:
@@ -101,7 +109,7 @@ def closed_form_many(
                 f"ranker {number} ranks {len(ranker)} queries, must rank the {len(offsets) - 1} of the data set"
             )
     tables = np.stack([ranker.top(k) for ranker in rankers])
-    return _of_tables(tables, int(offsets[-1]), theta, zeta=zeta, floor=floor, zeta0=zeta0, price=price)
+    return _of_tables(tables, int(offsets[-1]), theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price)
 
 
 def least_variance_mixture(
@@ -140,7 +148,7 @@ def least_variance_mixture(
     if gain is not None:
         gains = _one_each("gain", gain, len(amounts))[candidates.documents]
     rankings, weights, offsets = kernels.least_variance(
-        candidates.offsets, candidates.documents, amounts[candidates.documents], floors, gains, bias
+        candidates.offsets, candidates.documents, amounts[candidates.documents], floors, gains, bias, NOT_KEPT
     )
     return Mixture(rankings, weights, offsets, len(amounts))
 
@@ -152,6 +160,7 @@ def closed_form_query(
     *,
     zeta: FloatArray | None = None,
     floor: float = 0.0,
+    keep: int = 0,
     zeta0: float | None = None,
     price: float = 0.0,
     plain: Shares = NONE,
@@ -168,7 +177,7 @@ def closed_form_query(
         top = ranked[: len(theta)]
         table[0, : len(top)] = top
         highest = max(highest, int(top.max(initial=-1)))
-    problem = design_problem(tables, highest + 1, theta, zeta, floor, zeta0)
+    problem = design_problem(tables, highest + 1, theta, zeta, floor, keep, zeta0)
     rankings, weights, _ = _solved(problem, price, tables, NONE)
     if not any(plain):
         return rankings, weights
@@ -182,12 +191,13 @@ def _of_tables(
     *,
     zeta: ArrayLike | None,
     floor: float,
+    keep: int,
     zeta0: float | None,
     price: float,
     plain: Shares = NONE,
 ) -> Mixture:
     checks.between("price", price, 0, HIGHEST_PRICE)
-    problem = checked_problem(tables, n_documents, theta, zeta=zeta, floor=floor, zeta0=zeta0)
+    problem = checked_problem(tables, n_documents, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0)
     return Mixture(*_solved(problem, price, tables, plain), n_documents, plain=any(plain))
 
 
@@ -198,6 +208,7 @@ def checked_problem(
     *,
     zeta: ArrayLike | None,
     floor: float,
+    keep: int,
     zeta0: float | None,
 ) -> DesignProblem:
     """``design_problem`` of whatever people give."""
@@ -208,7 +219,8 @@ def checked_problem(
     if len(bias) != k:
         raise ValueError(f"theta has {len(bias)} ranks, must have k = {k}")
     relevance = None if zeta is None else _relevance(zeta, n_documents)
-    return design_problem(tables, n_documents, bias, relevance, floor, zeta0)
+    checks.whole("keep", keep, 0, k)
+    return design_problem(tables, n_documents, bias, relevance, floor, keep, zeta0)
 
 
 def _solved(
@@ -217,7 +229,7 @@ def _solved(
     """Rankings, their weights and each query's offsets."""
     gain = price * problem.zeta if price else NONE_EACH
     rankings, weights, rows = kernels.least_variance(
-        problem.offsets, problem.documents, problem.need, problem.least, gain, problem.bias
+        problem.offsets, problem.documents, problem.need, problem.least, gain, problem.bias, problem.first
     )
     return _with_plain(rankings, weights, rows, tables, plain) if any(plain) else (rankings, weights, rows)
 
@@ -232,6 +244,7 @@ class DesignProblem(NamedTuple):
         least: Exposure that each must have; empty for none.
         zeta: Relevance of each; empty where it is the same for all.
         bias: The design's, of each rank.
+        first: The document that all rankers put first, of each query, where it is to be kept; empty where none is.
     """
 
     offsets: IntArray
@@ -240,6 +253,7 @@ class DesignProblem(NamedTuple):
     least: FloatArray
     zeta: FloatArray
     bias: FloatArray
+    first: DocumentArray
 
 
 def design_problem(
@@ -248,16 +262,22 @@ def design_problem(
     theta: FloatArray,
     zeta: FloatArray | None,
     floor: float,
+    keep: int,
     zeta0: float | None,
 ) -> DesignProblem:
     """The problem that ``closed_form`` solves, from the tables of what the rankers show; no checks, as it is on the way of
     every live request."""
-    offsets, documents, need, least = kernels.unite(tables, theta, n_documents)
+    offsets, documents, need, least = unite(tables, theta, n_documents)
     relevance = NONE_EACH if zeta is None else zeta[documents]
     if zeta is not None:
         need *= np.sqrt(relevance)
-    floors = floor * _design_bias(least, zeta0) if floor else NONE_EACH
-    return DesignProblem(offsets, documents, need, floors, relevance, _design_bias(theta, zeta0))
+    bias, floors, first = _design_bias(theta, zeta0), NONE_EACH, NOT_KEPT
+    if floor or keep:
+        lesser = _design_bias(least, zeta0)
+        floors = floor * lesser
+        if keep:
+            first = keep_first(tables, offsets, documents, lesser, np.sort(bias)[-keep], floors)
+    return DesignProblem(offsets, documents, need, floors, relevance, bias, first)
 
 
 def _with_plain(

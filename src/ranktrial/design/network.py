@@ -154,10 +154,18 @@ class Adam:
     mean: Numbers = field(default_factory=lambda: np.zeros(0, np.float32), repr=False)
     square: Numbers = field(default_factory=lambda: np.zeros(0, np.float32), repr=False)
 
-    def step(self, parameters: Numbers, gradient: Numbers) -> None:
-        """Change the parameters in place, downhill."""
+    @property
+    def settings(self) -> tuple[float, float, float, float]:
+        return self.rate, self.decay1, self.decay2, self.epsilon
+
+    def begin(self, parameters: Numbers) -> None:
+        """Start the moments at 0, before the first step."""
         if self.steps == 0:
             self.mean, self.square = np.zeros_like(parameters), np.zeros_like(parameters)
+
+    def step(self, parameters: Numbers, gradient: Numbers) -> None:
+        """Change the parameters in place, downhill."""
+        self.begin(parameters)
         self.steps += 1
         self.mean += (1 - self.decay1) * (gradient - self.mean)
         self.square += (1 - self.decay2) * (gradient * gradient - self.square)

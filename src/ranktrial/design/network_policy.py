@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray, sum_by_group
 from ranktrial.design._gradient_kernels import scale_by_query
-from ranktrial.design.gradients import VarianceEstimate, low_noise_gradient, objective_estimate, paper_gradient
-from ranktrial.design.network import Adam, Network, Rows
+from ranktrial.design._network_kernels import train
+from ranktrial.design.gradients import WIDEST_RANGE, VarianceEstimate, objective_estimate
+from ranktrial.design.network import HIDDEN, Adam, Network, Rows
 from ranktrial.rankings import Mixture, Pair, PlackettLuce
 from ranktrial.rankings.propensity import ips_weights
-from ranktrial.seeds import Seed, children, generator
+from ranktrial.seeds import Seed, children, generator, kernel_state
 from ranktrial.users import position_based
 
 INPUTS = ("lists", "features", "both")
-GRADIENTS = ("low-noise", "paper", "authors")
+GRADIENTS = ("low-noise", "paper", "authors")  # in the order of the compiled loop
 
 
 def scaled_by_query(columns: Sequence[NDArray[Any]] | NDArray[Any], offsets: IntArray) -> NDArray[np.float32]:
@@ -68,6 +69,12 @@ class PolicyInputs:
     def shape(self) -> tuple[int, int]:
         return len(self.parts[0]), sum(part.shape[1] for part in self.parts)
 
+    @property
+    def both(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The parts as the training loop takes them: two, of which the first may have no column."""
+        *features, last = self.parts
+        return (features[0] if features else np.empty((len(last), 0), np.float32)), last
+
     def __getitem__(self, rows: slice, /) -> NDArray[np.float32]:
         return np.concatenate([part[rows] for part in self.parts], axis=1)
 
@@ -99,7 +106,7 @@ class Objective:
 def optimise(
     network: Network,
     optimiser: Adam,
-    inputs: Rows,
+    inputs: PolicyInputs,
     objective: Objective,
     *,
     steps: int,
@@ -118,6 +125,7 @@ def optimise(
         watch: Called with the number of steps done, before each step and at the end.
     """
     checks.one_of("gradient", gradient, GRADIENTS)
+    checks.at_least("samples", samples, 2 if gradient == "low-noise" else 1)
     offsets, lam = objective.pair.offsets, objective.lam
     differs = sum_by_group((lam != 0).astype(np.float64), offsets) > 0
     weights = differs * (np.ones(len(differs)) if query_weights is None else query_weights)
@@ -125,21 +133,22 @@ def optimise(
         weights = differs.astype(float)  # a log without a query that matters
     if not weights.any():
         return
-    drawing, *seeds = children(seed, steps + 1)
+    drawing, rankings = children(seed, 2)
     cumulated = np.cumsum(weights)
     queries = np.searchsorted(cumulated, generator(drawing).random(steps) * cumulated[-1], side="right")
-    for step, query in enumerate(queries):
+    theta, zeta = checks.probabilities("theta", objective.theta), checks.probabilities("zeta", objective.zeta)
+    kind, state = GRADIENTS.index(gradient), kernel_state(rankings)
+    optimiser.begin(network.parameters)
+    each = 1 if watch is not None else max(steps, 1)  # all at once, unless somebody watches
+    for step in range(0, steps, each):
         if watch is not None:
             watch(step)
-        rows = slice(offsets[query], offsets[query + 1])
-        activations = network.forward(inputs[rows])
-        problem = activations.scores, objective.theta, objective.zeta[rows], lam[rows]
-        if gradient == "low-noise":
-            by_score = low_noise_gradient(*problem, samples, seeds[step])
-        else:
-            scaling = gradient == "authors"
-            by_score = paper_gradient(*problem, objective.delta, samples, seeds[step], authors_scaling=scaling)
-        optimiser.step(network.parameters, network.backward(activations, by_score))
+        some = queries[step : step + each]
+        train(
+            network.parameters, optimiser.mean, optimiser.square, optimiser.steps, optimiser.settings, HIDDEN,
+            *inputs.both, offsets, some, theta, zeta, lam, float(objective.delta), samples, kind, WIDEST_RANGE, state,
+        )  # fmt: skip
+        optimiser.steps += len(some)
     if watch is not None:
         watch(steps)
 

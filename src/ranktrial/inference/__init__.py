@@ -2,6 +2,7 @@
 
 from ranktrial.inference.drift import Drift, position_scores
 from ranktrial.inference.estimation import estimate, estimate_ab, fit_position_bias
+from ranktrial.inference.evidence import Gain, click_gain, evidence
 from ranktrial.inference.intervals import (
     Band,
     UnitSums,
@@ -27,6 +28,7 @@ __all__ = [
     "ClickRate",
     "Drift",
     "Estimate",
+    "Gain",
     "Hausman",
     "Ladder",
     "LeftOut",
@@ -39,9 +41,11 @@ __all__ = [
     "asymptotic_radius",
     "asymptotic_sequence",
     "betting_sequence",
+    "click_gain",
     "difference_values",
     "estimate",
     "estimate_ab",
+    "evidence",
     "fit_position_bias",
     "fixed_interval",
     "heaviest_unit",

@@ -6,6 +6,7 @@ ever reaches 1 / alpha is at most alpha (Ville): 1 / its largest value so far is
 * ``draws_evidence``: were outcomes drawn with the probabilities that were said? Exact at any number; for constant
   probabilities the Dirichlet-multinomial mixture of Lindon and Malek (2022, "anytime-valid inference for multinomial counts").
 * ``mean_evidence``: is the mean of values zero? For large numbers: the normal mixture behind asymptotic confidence sequences.
+* ``bet_evidence``: the same, for values with known bounds, by bets on which way they go. Exact at any number.
 
 >>> round(anytime_p(np.log([0.5, 20.0, 4.0])), 3)
 0.05
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.inference.intervals import UnitSums
+from ranktrial.inference.intervals import UnitSums, first_seen
 
 CONCENTRATIONS = (
     30.0,
@@ -112,3 +113,30 @@ def mean_evidence(
     sums = np.cumsum(x)[first:]
     evidence[first:] = (np.log(scale / (variance + scale)) + sums**2 / (variance + scale)) / 2
     return evidence
+
+
+MOST_STAKE = 0.9  # of what there is
+
+
+def bet_evidence(values: ArrayLike, stakes: ArrayLike, bounds: ArrayLike, units: ArrayLike | None = None) -> FloatArray:
+    """Logarithm of what a bettor has after each unit who began with 1, if every value pays its stake times itself.
+
+    Worth 1 on average if values have mean zero given all that was known before. The stakes decide how fast it grows if not;
+    the best one is the mean over the variance.
+
+    Args:
+        values: In the order of time.
+        stakes: On each, from what was known before the first value of its unit.
+        bounds: On the absolute value of each, also known before: no more than nine tenths of what there is are at stake.
+        units: Whose each is; a stake is then divided by the number of values that its unit has.
+
+    >>> bet_evidence([1.0, -1.0, 1.0], [0.1, 0.1, 9.0], [1.0, 1.0, 1.0]).round(3)
+    array([ 0.095, -0.01 ,  0.632])
+    """
+    x, stake, bound = (np.asarray(of, np.float64) for of in (values, stakes, bounds))
+    each, place = first_seen(np.arange(len(x)) if units is None else np.asarray(units))
+    number = np.bincount(place, minlength=len(each))
+    first = np.unique(place, return_index=True)[1]
+    most = np.divide(MOST_STAKE, bound, out=np.zeros_like(bound), where=bound > 0)
+    paid = np.clip(stake[first][place], -most, most) * x / number[place]
+    return np.asarray(np.cumsum(np.log1p(np.bincount(place, paid, minlength=len(each)))))

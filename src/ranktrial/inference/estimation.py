@@ -46,6 +46,8 @@ GUESSED = ("constant", "doubly-robust", "rank-aware", "direct")
 ESTIMATED = "estimated"
 INDEPENDENT = ("units", "impressions")
 UNCOVERED = ("refuse", "leave out")
+BY_CLICK_MODEL = ("ips", "constant", "doubly-robust", "rank-aware")
+OF = ("difference", "gain")
 
 
 def fit_position_bias(
@@ -56,15 +58,15 @@ def fit_position_bias(
     ``estimator`` is ``Auto()`` by default, which decides once, on the whole log. An error of a theta above ``most_error``, in
     units of theta_1, is too much.
 
-    >>> from ranktrial.methods import LogOpt
+    >>> from ranktrial.methods import AB
     >>> from ranktrial.rankings import Pair
     >>> from ranktrial.users import position_based
     >>> pair = Pair.from_lists([["a", "b", "c"], ["p", "q"]], [["b", "c", "a"], ["q", "r"]], k=2).knowing(theta=[1.0, 0.6])
     >>> visitors = position_based(zeta=[0.5, 0.3, 0.2, 0.6, 0.4, 0.1], theta=[1.0, 0.6])
-    >>> log = Log.simulated(pair, LogOpt().policy(pair), visitors, 20_000, seed=1)
+    >>> log = Log.simulated(pair, AB().policy(pair), visitors, 20_000, seed=1)
     >>> fit = fit_position_bias(log)
     >>> fit.bias.theta.round(2), fit.bias.standard_error.round(2)
-    (array([1. , 0.6]), array([0.  , 0.02]))
+    (array([1.  , 0.61]), array([0.  , 0.02]))
     >>> estimate(log, theta=fit).standard_error > estimate(log).standard_error  # the error of theta is part of it
     True
     """
@@ -93,6 +95,7 @@ def estimate(
     clip: float | None = None,
     independent: str = "units",
     uncovered: str = "refuse",
+    of: str = "difference",
 ) -> Estimate:
     """Delta, how sure it is, and on what it rests.
 
@@ -114,6 +117,7 @@ def estimate(
         independent: Whether "units" are independent, or all "impressions". All impressions of a unit share a fold (or the
             guess there was when it first came) in any case.
         uncovered: "refuse" logs in which a document that matters could not be seen, or "leave out" such documents.
+        of: The "difference" between A and B; or the "gain" in clicks of what was shown over an A/B test, by a click model.
 
     >>> from ranktrial.rankings import Mixture, Pair
     >>> pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1.0, 0.5])
@@ -129,7 +133,8 @@ def estimate(
     checks.one_of("estimator", estimator, (*ESTIMATORS, *AB_ESTIMATORS))
     checks.one_of("independent", independent, INDEPENDENT)
     checks.one_of("uncovered", uncovered, UNCOVERED)
-    if clip is not None and estimator not in ("ips", "constant", "doubly-robust", "rank-aware"):
+    checks.one_of("of", of, OF if estimator in BY_CLICK_MODEL else OF[:1])
+    if clip is not None and estimator not in BY_CLICK_MODEL:
         raise ValueError(f'clip applies to weights from the policy, not to estimator="{estimator}"')
     if estimator in AB_ESTIMATORS:
         return _plain(log, estimator, independent, cross_fit=cross_fit, folds=folds, refits=refits)
@@ -137,7 +142,7 @@ def estimate(
         theta = rank_decay(log.k)  # enters the guess only
     fit, bias = _resolved(log, theta)
     fit = None if estimator == "direct" else fit
-    values = Values(log, bias, estimator, known_queries, clip, uncovered)
+    values = Values(log, bias, estimator, known_queries, clip, uncovered, of)
     group = groups_of(len(log), cross_fit, folds=folds, refits=refits, units=log.unit)
     if estimator in GUESSED and guess is None:
         counted = contributions(group, cross_fit, refits=refits)

@@ -4,7 +4,11 @@
 |---|---|---|
 | A/B | nothing | clicks on plain A/B traffic, adjusted by query |
 | direct | a click depends on the document and its rank | ``estimator="direct"`` |
+| affine | and is a_rank times the document's relevance plus b_rank (trust bias) | ``affine.affine_estimate`` |
 | position-based | and is theta_rank times the document's relevance | the method's own, with the least variance |
+
+Affine clicks are position-based with a click on top that comes whatever stands there, so the affine rung assumes less and
+stands below; a and b come from the same clicks, where documents of different relevance stand at the same ranks.
 
 Every rung is unbiased under its assumption on the same impressions, so the difference of two has mean zero if the upper one's
 assumption holds (Hausman 1978). Its error is that over units, with what fitting theta anew without each of 20 groups adds to
@@ -25,26 +29,29 @@ import numpy as np
 from scipy import stats
 
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
+from ranktrial.inference.affine import affine_estimate, fit_affine
 from ranktrial.inference.estimation import estimate
 from ranktrial.inference.intervals import UnitSums, asymptotic_radius
 from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
-from ranktrial.inference.valuing import scaled
+from ranktrial.inference.valuing import jackknife_error, scaled
 from ranktrial.interval import Interval
-from ranktrial.position_bias.jackknife import jackknife_variance
+from ranktrial.position_bias import NotIdentifiable
 from ranktrial.rankings import RequirementError
 
-AB_RUNG, DIRECT, POSITION_BASED = "A/B", "direct", "position-based"
+AB_RUNG, DIRECT, AFFINE, POSITION_BASED = "A/B", "direct", "affine", "position-based"
 ASSUMES = {
     AB_RUNG: "nothing about how people click",
     DIRECT: "a click depends on the document and its rank alone",
+    AFFINE: "a click is what the rank lets through of the document's relevance, and chance of the rank's own on top",
     POSITION_BASED: "a click is the chance that its rank is looked at times the document's relevance",
 }
 # Of the error probability: a verdict mostly comes from the top, so the top has most of it.
-SHARES = {AB_RUNG: 0.1, DIRECT: 0.1, POSITION_BASED: 0.8}
+SHARES = {AB_RUNG: 0.1, DIRECT: 0.05, AFFINE: 0.05, POSITION_BASED: 0.8}
 CONTRADICTED = (
     0.05  # error probability of a test, over all looks: stepping down for nothing costs impressions, no truth
 )
+MOST_ERROR = 0.5  # of a slope, and of an intercept in clicks at rank 1: beyond, they cannot be told
 LEAST_UNITS, LEAST_CLICKS, LEAST_ARM = 100, 20, 50  # before that an estimate and its error are not believed
 
 
@@ -53,7 +60,7 @@ class Rung:
     """One reading of a log.
 
     Attributes:
-        name: "A/B", "direct" or "position-based".
+        name: "A/B", "direct", "affine" or "position-based".
         estimate: What it says; None if it cannot say anything yet.
         interval: At its share of the level, at any time; infinite where there is none.
         missing: What it waits for.
@@ -201,6 +208,17 @@ def ladder(
             missing[POSITION_BASED] = waits_for
         else:
             found[POSITION_BASED] = estimate(log, theta=theta, estimator=estimator, uncovered="leave out", **options)
+        if not isinstance(theta, BiasFit):
+            missing[AFFINE] = "position bias from the trial's own clicks"
+        else:
+            try:
+                lines = fit_affine(log, theta, most_error=MOST_ERROR)
+                found[AFFINE] = affine_estimate(log, theta, lines, **options)
+            except NotIdentifiable as refusal:
+                missing[AFFINE] = f"more clicks on documents of different relevance at the same ranks ({refusal})"
+    if AFFINE in found and DIRECT in found and found[AFFINE].standard_error > found[DIRECT].standard_error:
+        missing[AFFINE] = "more clicks: the direct reading assumes less and is surer"
+        del found[AFFINE]
     rungs = []
     for name in missing:
         interval = Interval(-np.inf, np.inf)
@@ -231,13 +249,16 @@ def _hausman(log: Log, upper: Rung, lower: Rung, fit: BiasFit | None, tightest_a
     error = float(np.sqrt(n / (n - 1) * (sums @ sums)))
     level, wider = 1 - CONTRADICTED, 1.0
     if fit is not None and upper.estimate.replicates is not None:
-        below = _without(lower, fit)
         refitted, fixed = (
-            _jackknife_error(above - below) for above in (upper.estimate.replicates, _without(upper, fit))
+            jackknife_error(above - below)
+            for above, below in (
+                (_refitted(upper, fit), _refitted(lower, fit)),
+                (_without(upper, fit), _without(lower, fit)),
+            )
         )
         error *= max(refitted / fixed, 1.0) if fixed > 0 else 1.0
         half = 0.5 + level / 2
-        wider = float(stats.t.ppf(half, len(below) - 1) / stats.norm.ppf(half))
+        wider = float(stats.t.ppf(half, len(fit.without) - 1) / stats.norm.ppf(half))
     reach = asymptotic_radius([n], [wider * error * np.sqrt(n)], level=level, tightest_at=tightest_at)[0]
     return Hausman(upper.name, lower.name, upper.estimate.delta - lower.estimate.delta, error, float(reach))
 
@@ -258,5 +279,7 @@ def _without(rung: Rung, fit: BiasFit) -> FloatArray:
     return np.asarray((x.sum() - weighted_counts(group, x, groups)) / np.maximum(left, 1))
 
 
-def _jackknife_error(values: FloatArray) -> float:
-    return float(np.sqrt(jackknife_variance(values[:, None])[0, 0]))
+def _refitted(rung: Rung, fit: BiasFit) -> FloatArray:
+    """The same, with what the rung fits fitted anew."""
+    assert rung.estimate is not None
+    return _without(rung, fit) if rung.estimate.replicates is None else rung.estimate.replicates

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -202,9 +203,16 @@ class Log:
         return cls(**log_sources.of_records(records, k))
 
     @classmethod
-    def read(cls, file: str | Path, k: int) -> Log:
-        """``from_records`` of a file of JSON lines."""
-        return cls.from_records(log_sources.json_lines(Path(file)), k)
+    def read(cls, file: str | Path, k: int | None = None, **options: Any) -> Log:
+        """``from_records`` of a file (JSON lines, CSV or Parquet), or a folder that ``ranktrial export`` or ``import`` wrote.
+
+        ``k`` is by default as many ranks as were shown. Options are those of ``ranktrial.logs.read_source``: other names of
+        columns, the method that drew what was shown, wrong rows left out. Lists in CSV are JSON, or ids with | between them.
+        """
+        found: Log = import_module("ranktrial.logs").read_log(
+            file, k, **options
+        )  # it is above: looked up when asked for
+        return found
 
     def take(self, impressions: BoolArray | IntArray) -> Log:
         """The same log of some impressions only."""

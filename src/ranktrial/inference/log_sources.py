@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -283,21 +281,6 @@ def _ids(name: str, ids: Any) -> tuple[str, ...]:
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         raise ValueError(f"{name} is {ids!r}, must be a list of ids")
     return tuple(dict.fromkeys(map(str, ids)))
-
-
-def json_lines(file: Path) -> Iterable[Mapping[str, Any]]:
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    record = json.loads(line)
-                except ValueError as problem:
-                    raise ValueError(f"{file}, line {number}: no JSON: {problem}") from None
-                if not isinstance(record, dict):
-                    raise ValueError(
-                        f"{file}, line {number}: must be a JSON object, with query, a, b, shown and clicked"
-                    )
-                yield record
 
 
 def of_records(records: Iterable[Mapping[str, Any]], k: int) -> dict[str, Any]:

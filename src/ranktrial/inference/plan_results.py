@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ranktrial.design.closed_form import Price
-
 WORTH_IT = 1.1  # a smaller gain over A/B is called none
 
 
@@ -34,7 +32,7 @@ class PlannedMethod:
         detectable: The smallest difference found with the impressions at hand; None for interleaving, and where no number
             of impressions was given.
         ctr: Clicks per impression on what is shown meanwhile; where only the click rate is known, the mean over plausible
-            users, the same as for ``Plan.floors``.
+            users, the same as for ``Plan.budgets``.
         wrong: The share of users under whom it points the wrong way, or nowhere.
     """
 
@@ -88,6 +86,25 @@ class LivePlan:
 
 
 @dataclass(frozen=True)
+class BudgetedPlan:
+    """What a budget of clicks costs in impressions and gives to visitors.
+
+    Attributes:
+        loss: The share of an A/B test's clicks that visitors may lose; negative asks for a gain.
+        impressions: To the decision, looked at once.
+        anytime: The same, looked at all the time.
+        ctr: Clicks per impression on what is shown.
+        gain: Against an A/B test's clicks, as a share.
+    """
+
+    loss: float
+    impressions: float
+    anytime: float
+    ctr: float
+    gain: float
+
+
+@dataclass(frozen=True)
 class Plan:
     """What each method will need to tell two rankers apart.
 
@@ -102,8 +119,8 @@ class Plan:
         level: Confidence level.
         traffic: Impressions at hand, for the smallest detectable difference.
         users: How many users interleaving was judged on.
-        floors: What the first planned method that has an agreement floor would cost users, and a floor in variance, for some
-            floors; where only the click rate is known, the mean over plausible users. Empty if there is no such method.
+        budgets: What the first planned method that has a budget of clicks would need with others; where only the click rate is
+            known, the mean over plausible users. Empty if there is no such method.
         left_out: Methods that could not be planned, and why.
         live: What a live trial of the first planned method that can run live will do, ``LogOpt()`` if it is planned.
     """
@@ -118,7 +135,7 @@ class Plan:
     level: float
     traffic: int | None
     users: int
-    floors: tuple[tuple[float, Price], ...] = ()
+    budgets: tuple[BudgetedPlan, ...] = ()
     left_out: tuple[str, ...] = ()
     live: LivePlan | None = None
 
@@ -182,12 +199,11 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """For JSON: infinite numbers become None."""
         rows = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.rows]
-        apart = ("rows", "floors", "live")
+        apart = ("rows", "budgets", "live")
         plain = {name: _finite(value) for name, value in asdict(self).items() if name not in apart}
         if self.live is not None:
             plain["live"] = {name: _finite(value) for name, value in asdict(self.live).items()}
-        floors = [{"floor": floor, **cost.to_dict()} for floor, cost in self.floors]
-        plain["floors"] = [{name: _finite(value) for name, value in row.items()} for row in floors]
+        plain["budgets"] = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.budgets]
         return {**plain, "gain": _finite(self.gain), "verdict": list(self.verdict), "methods": rows}
 
     def __str__(self) -> str:

@@ -23,7 +23,7 @@ gives), the variance of the closed form is about E_q[TV_q^2] times that of an A/
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -31,8 +31,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, sum_by_group
-from ranktrial.design.closed_form import Price, price
-from ranktrial.inference.plan_results import LivePlan, Plan, PlannedMethod
+from ranktrial.inference.plan_results import BudgetedPlan, LivePlan, Plan, PlannedMethod
 from ranktrial.inference.plausible_users import ClickRate, plausible_users
 from ranktrial.inference.power import (
     CLICKS_TO_SAY,
@@ -60,7 +59,7 @@ from ranktrial.rankings import Moments, Pair, exposure_of
 from ranktrial.seeds import Seed
 from ranktrial.users import User, position_based
 
-FLOORS = (0.0, 0.5, 1.0)
+LOSSES = (0.05, 0.02, 0.01, 0.0, -0.02, -0.05)
 USERS_TO_PRICE = 10
 USERS = 40
 MOST_SAMPLED = 100_000  # displays, over all users, of a method that cannot list them all
@@ -111,7 +110,7 @@ def plan(
     delta = _checked_delta(delta, truth)
     chosen = planned_methods() if methods is None else list(methods)
     judges = [known] if one else []  # users who tell documents apart
-    priced = next((method for method in chosen if method.with_floor(0) is not None), None)
+    priced = next((method for method in chosen if method.with_loss(0) is not None), None)
     if not one and (priced is not None or any(not method.tends_to_delta for method in chosen)):
         judges = plausible_users(pair, known, delta, users, seed=seed)
     needs = _Needs(delta, power, level, impressions, tightest_at)
@@ -151,7 +150,7 @@ def plan(
         level,
         impressions,
         1 if one else len(judges),
-        () if priced is None else floor_prices(priced, pair, known, crowd),
+        () if priced is None else budgets(priced, pair, crowd, rows),
         tuple(left_out),
         _live(running, delta, power, given=tightest_at is not None),
     )
@@ -167,7 +166,8 @@ def _live(running: Sequence[PlannedMethod], delta: float, power: float, *, given
 def planned_methods() -> list[Method]:
     """What is planned unless methods are named."""
     ab = [AB(estimate=estimate) for estimate in ("adjusted", "weighted", "means")]
-    by_click_model = [AB(estimate="rank-aware"), LogOpt(), LogOpt(estimate="ips", floor=0, holdback=0)]
+    least = LogOpt(relevance="constant", estimate="ips", loss=None, keep=0, holdback=0)
+    by_click_model = [AB(estimate="rank-aware"), LogOpt(), least]
     return [*ab, *by_click_model, TeamDraft(), Probabilistic(), Optimized()]
 
 
@@ -184,15 +184,25 @@ def exposure_disagreement(pair: Pair) -> FloatArray:
     return np.divide(apart, total, out=np.zeros(pair.n_queries), where=total > 0)
 
 
-def floor_prices(method: Method, pair: Pair, known: User, users: Sequence[User]) -> tuple[tuple[float, Price], ...]:
-    """What a method costs users, on the mean of those given, with other agreement floors; its hold-back included."""
-    theta, found = pair.known_theta, []
-    variants = [method.with_floor(floor) for floor in FLOORS]
-    policies = [one.planned_displays(pair, known).mixture for one in variants if one is not None]
-    free = policies[0]
-    for floor, shown in zip(FLOORS, policies):
-        prices = [astuple(price(pair, theta, shown, zeta=user, without_floor=free)) for user in users]
-        found.append((floor, Price(*np.mean(prices, axis=0).tolist())))
+def budgets(
+    method: Method, pair: Pair, users: Sequence[User], rows: Sequence[PlannedMethod]
+) -> tuple[BudgetedPlan, ...]:
+    """What a method needs and what its visitors get, with other budgets of clicks, on the mean of the users given."""
+    planned = next(row for row in rows if row.method == str(method))
+    clicks_of_ab = float(np.mean([pair.ctr(user) for user in users]))
+
+    def mean(one: Method | None) -> tuple[float, float]:
+        assert one is not None
+        moments = [one.planned_moments(pair, user) for user in users]
+        return float(np.mean([m.variance for m in moments])), float(np.mean([m.ctr for m in moments]))
+
+    own, _ = mean(method)
+    found = []
+    for loss in LOSSES:
+        variance, ctr = mean(method.with_loss(loss))
+        more = variance / own if own > 0 else 1.0
+        gain = ctr / clicks_of_ab - 1 if clicks_of_ab else 0.0
+        found.append(BudgetedPlan(loss, planned.impressions * more, planned.anytime * more, ctr, gain))
     return tuple(found)
 
 

@@ -16,7 +16,7 @@ And a design made from an estimated theta, or from one that was assumed, is not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -125,28 +125,28 @@ def learning_variance(
     """
     if not method.learns_at or not method.needs_position_bias:
         return [(0, method.planned_moments(pair, user).variance)]
-    theta, guess, random = pair.known_theta, expected_beliefs(pair, user).relevance, generator(seed)
-
+    theta, random = pair.known_theta, generator(seed)
     plain: float | None = None
 
-    def variance(bias: FloatArray, relevance: float) -> float:
-        policy = method.policy(pair, Beliefs(bias, relevance, plain=plain))  # type: ignore[call-arg]
+    def variance(beliefs: Beliefs) -> float:
+        policy = method.policy(pair, beliefs)  # type: ignore[call-arg]
         assert isinstance(policy, Mixture)
-        return valued(pair, policy, theta, relevance, estimate=method.estimator).moments(user).variance
+        return valued(pair, policy, theta, beliefs.relevance, estimate=method.estimator).moments(user).variance
 
     first = theta if error is None else rank_decay(pair.k)
-    stages, held_back = [(0, variance(first, Beliefs(theta).relevance))], 0.0
+    stages, held_back = [(0, variance(Beliefs(first)))], 0.0
     for before, begin in pairwise([0, *method.learns_at]):
         share = sum(method.plain_shares) if plain is None else plain
         held_back += share * (begin - before)
         fitted = error is None or error.worst / begin <= USED_ERROR**2
         agree = True if fitted and held_back >= 2 * LEAST_ARM else None
-        plain = method.next_share(Beliefs(theta, guess, fitted, plain=plain), agree)
+        plain = method.next_share(Beliefs(theta, fitted=fitted, plain=plain), agree)
+        learnt = method.planned_beliefs(pair, user, plain)
         if error is None or not fitted:
-            found = [variance(first, guess)]
+            found = [variance(replace(learnt, theta=first))]
         else:
             logs = random.multivariate_normal(np.zeros(pair.k), error.covariance / begin, size=DESIGNS, method="eigh")
-            found = [variance(bias, guess) for bias in sound_theta(theta * np.maximum(1 + logs, 0))]
+            found = [variance(replace(learnt, theta=bias)) for bias in sound_theta(theta * np.maximum(1 + logs, 0))]
         stages.append((begin, float(np.mean(found))))
     return stages
 

@@ -28,9 +28,16 @@ class Values:
     """x and click weights of a log, filled in part by part; sums of x at other thetas, for the jackknife."""
 
     def __init__(
-        self, log: Log, theta: FloatArray, estimator: str, known_queries: bool, clip: float | None, uncovered: str
+        self,
+        log: Log,
+        theta: FloatArray,
+        estimator: str,
+        known_queries: bool,
+        clip: float | None,
+        uncovered: str,
+        of: str = "difference",
     ) -> None:
-        self.log, self.theta, self.known_queries, self.clip = log, theta, known_queries, clip
+        self.log, self.theta, self.known_queries, self.clip, self.of = log, theta, known_queries, clip, of
         self.rank_aware, self.direct = estimator == "rank-aware", None
         if estimator == "direct":
             self.direct = log.rank_a, log.rank_b
@@ -49,7 +56,7 @@ class Values:
     def _lambda(self, theta: FloatArray) -> tuple[FloatArray, BoolArray]:
         """Lambda of each slot, 0 for those that could not be seen, and which these are."""
         by_a, by_b = self.log.list_exposures(theta)
-        lam = by_a - by_b
+        lam = by_a - by_b if self.of == "difference" else self.log.exposure(theta) - (by_a + by_b) / 2
         if self.direct is None:
             unseen = (lam != 0) & ~(self.log.exposure(theta) > 0)
         else:
@@ -136,13 +143,14 @@ class Values:
             more |= {
                 "bias": fit.bias,
                 "replicates": without,
-                "standard_error": _jackknife_error(without),
-                "clicks_alone": _jackknife_error(theta_known),
+                "standard_error": jackknife_error(without),
+                "clicks_alone": jackknife_error(theta_known),
             }
         return Estimate.of(self.x, self.click_weights, largest_weight=self.largest, units=units, **more)
 
 
-def _jackknife_error(values: FloatArray) -> float:
+def jackknife_error(values: FloatArray) -> float:
+    """Standard error of an estimate from those without each group."""
     return float(np.sqrt(jackknife_variance(values[:, None])[0, 0]))
 
 
@@ -178,7 +186,7 @@ def guesses(
     size = 1 if constant else len(log.members.document)
 
     def seen_in(number: int) -> Examinations:
-        return _examinations(log, group == number, theta, member, size)
+        return examinations(log, group == number, theta, member, size)
 
     if not constant:
         known = log.members
@@ -196,7 +204,7 @@ def guesses(
             yield checked_guess(guess, size, rank_aware=estimator == "rank-aware")[member]
 
 
-def _examinations(log: Log, inside: BoolArray, theta: FloatArray, member: IntArray, size: int) -> Examinations:
+def examinations(log: Log, inside: BoolArray, theta: FloatArray, member: IntArray, size: int) -> Examinations:
     """What some impressions say of the members that slots belong to."""
     rows, times = np.unique(log.row[inside], return_counts=True)
     slots = log.rankings[rows]
@@ -222,7 +230,7 @@ def checked_inputs(inputs: FloatArray, log: Log) -> FloatArray:
 def observed(log: Log, values: Values, independent: str) -> Estimate:
     """Exposure and relevance of each document as they happened to be: weighted surprises cancel for each of them."""
     theta, lam = values.theta, values.lam
-    seen = _examinations(log, np.ones(len(log), bool), theta, log.document, len(log.documents))
+    seen = examinations(log, np.ones(len(log), bool), theta, log.document, len(log.documents))
     impressions = np.bincount(log.query[log.design], minlength=len(log.queries))
     ever = seen.examined > 0  # documents never examined count as never clicked
     guess = np.divide(seen.clicks, seen.examined, out=np.zeros(len(ever)), where=ever)[log.document]

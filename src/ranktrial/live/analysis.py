@@ -17,11 +17,13 @@ from ranktrial.inference import (
     BiasFit,
     Drift,
     Estimate,
+    Gain,
     Ladder,
     Log,
     Rung,
     UnitSums,
     asymptotic_radius,
+    click_gain,
     fit_position_bias,
     ladder,
     looks,
@@ -111,6 +113,15 @@ class Analysis:
     def decides(self) -> bool:
         """Whether what speaks may name a winner: nothing contradicts what it assumes, though something could have."""
         return self.rung is not None and self.ladder.stands(self.rung)
+
+    @cached_property
+    def gain(self) -> Gain | None:
+        """Clicks that visitors had more than an A/B test would have got; None where that cannot be told."""
+        method = self.config.comparison
+        if not method.needs_position_bias or self.clicks < LEAST_CLICKS:
+            return None
+        known = None if method.learns_position_bias else np.array(self.theta.theta)
+        return click_gain(self.log, known if self.fit is None else self.fit)
 
     @cached_property
     def exposures(self) -> tuple[FloatArray, FloatArray, FloatArray]:

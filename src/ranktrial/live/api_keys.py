@@ -24,6 +24,7 @@ from typing import IO, Literal, get_args
 
 from ranktrial import checks
 from ranktrial.live.stores import is_postgres
+from ranktrial.live.stores.sqlite_file import tighten
 
 Scope = Literal["serve", "ingest", "read", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -178,7 +179,10 @@ class KeyFile(Keys):
         return cls(f"{store}.keys")
 
     def all(self) -> list[ApiKey]:
-        return self._parsed(self.path.read_text()) if self.path.exists() else []
+        if not self.path.exists():
+            return []
+        tighten(self.path)
+        return self._parsed(self.path.read_text())
 
     def exist(self) -> bool:
         return self.path.exists()

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ranktrial.arrays import FloatArray
 from ranktrial.inference.log_sources import NOTHING
+from ranktrial.live.known import Known
 from ranktrial.methods import Beliefs, LogOpt, Method
 
 ENDED = "\0 the end of a list"
@@ -144,12 +145,19 @@ def checksum(document: str) -> int:
 
 
 def make_design(
-    query: str, a: Sequence[str], b: Sequence[str], method: Method, beliefs: Beliefs, *, bias: int = 0
+    query: str,
+    a: Sequence[str],
+    b: Sequence[str],
+    method: Method,
+    beliefs: Beliefs,
+    *,
+    bias: int = 0,
+    known: Known | None = None,
 ) -> Design:
     """The design for two lists without repetition; ``bias`` is the number under which the store has the beliefs.
 
     >>> from ranktrial.methods import LogOpt
-    >>> method = LogOpt(floor=0, holdback=0.5, estimate="ips")
+    >>> method = LogOpt(relevance="constant", holdback=0.5, estimate="ips")
     >>> design = make_design("q", ["x", "y"], ["y", "x"], method, Beliefs(np.array([1, 0.5])))
     >>> [("".join(design.top(row)), round(float(weight), 9)) for row, weight in enumerate(design.weights)]
     [('xy', 0.25), ('yx', 0.25), ('xy', 0.25), ('yx', 0.25)]
@@ -157,7 +165,8 @@ def make_design(
     k = len(beliefs.theta)
     slot_of: dict[str, int] = {}
     slots = [np.array([slot_of.setdefault(d, len(slot_of)) for d in ranked[:k]], np.int32) for ranked in (a, b)]
-    rankings, weights = method.query_policy(slots[0], slots[1], beliefs)
+    effects = None if known is None else known.effects(query, tuple(slot_of))
+    rankings, weights = method.query_policy(slots[0], slots[1], beliefs, effects)
     below = tuple(
         {*a[k:], *b[k:]}.difference(slot_of)
     )  # a tuple of texts is nothing to the garbage collector, a set is

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from ranktrial.live import tokens
 from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of
+from ranktrial.live.known import Known
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.live.stores.base import Bias, Impression, Store, Stored, StoreError, Void
 from ranktrial.live.tallies import LATER_PAGES, SLOW
@@ -62,7 +63,8 @@ class Draws:
         version: Id of the version, unique in the store.
         config: Its configuration.
         secret: The trial's, which draws and ids are made with.
-        bias: Position bias that designs are made with; may be set anew at any time.
+        bias: What is believed of users, which designs are made with,
+        known: and of single documents; ``believe`` sets both anew, at any time.
         stopped: Whether A's list is shown instead of a draw; may be set at any time.
         clock: Seconds since 1970.
         cache_size: Designs, and impressions, kept in memory.
@@ -79,11 +81,13 @@ class Draws:
         *,
         secret: bytes,
         bias: Bias,
+        known: Known,
         stopped: bool,
         clock: Callable[[], float],
         cache_size: int,
     ) -> None:
-        self.secret, self.bias, self.stopped = secret, bias, stopped
+        self.secret, self.stopped = secret, stopped
+        self._believed = bias, known
         self.nanoseconds: deque[int] = deque(maxlen=10_000)
         self._store, self._version, self.config = store, version, config
         self._method = config.comparison
@@ -190,6 +194,14 @@ class Draws:
             raise Voided(reason)
         return self._remember(found, DONE)
 
+    def remembers(self, id: str) -> bool:
+        """Whether a click on the impression of this id can be judged without a look into the store."""
+        token = tokens.read_token(id, self.secret)
+        if token is None or token.key == tokens.FALLBACK:
+            return True
+        known = self._recent.get(token.key)
+        return known is not None and not known[1].again
+
     def _draw(
         self, key: bytes, query: str, a: list[str], b: list[str], unit: str, looked: bool
     ) -> tuple[Impression, Stored]:
@@ -199,22 +211,37 @@ class Draws:
         impression = Impression(key, self._version, design, place, number, self._now(), looked)
         return self._remember(impression, self._store.put(impression))
 
+    @property
+    def bias(self) -> Bias:
+        """What is believed of users now."""
+        return self._believed[0]
+
+    def believe(self, bias: Bias, known: Known) -> None:
+        """Make designs with this from now on."""
+        self._believed = bias, known
+
     def _design(self, query: str, a: list[str], b: list[str]) -> Design:
-        bias = self.bias
+        bias, known = self._believed
         key = blake2b(repr((bias.id, query, a, b)).encode(), digest_size=16).digest()
         with self._lock:
             design = self._designs.get(key)
         if design is None:
-            design = self._new_design(query, a, b, bias)
+            design = self._new_design(query, a, b, bias, known)
             self._keep(self._designs, key, design)
         return design
 
-    def _new_design(self, query: str, a: list[str], b: list[str], bias: Bias) -> Design:
-        return make_design(query, a, b, self._method, bias.beliefs, bias=bias.id)
+    def _new_design(self, query: str, a: list[str], b: list[str], bias: Bias, known: Known) -> Design:
+        return make_design(query, a, b, self._method, bias.beliefs, bias=bias.id, known=known)
 
     def _remember(self, impression: Impression, stored: Stored) -> tuple[Impression, Stored]:
         self._keep(self._recent, impression.key, (impression, stored))
         return impression, stored
+
+    def forget(self) -> None:
+        """Forget what was shown, as after a restart: some of it may have been erased."""
+        with self._lock:
+            for known in (self._recent, self._designs, self._later_views, self._told):
+                known.clear()
 
     def first_time(self, what: bytes) -> bool:
         """Whether this is new, as far as is remembered here: what is told again must not be counted again."""

@@ -46,6 +46,20 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
+def _first_logopt(*, refit: bool = True, floor: float = 0.5, holdback: float = 0.1, **options: Any) -> LogOpt:
+    """What ``LogOpt()`` was in a live trial of version 0.1."""
+    return LogOpt(
+        bias="estimated" if refit else "known",
+        relevance="constant",
+        estimate="constant",
+        loss=None,
+        keep=0,
+        floor=floor,
+        holdback=holdback,
+        **options,
+    )
+
+
 class TrialConfig(_Frozen):
     """A method, and what is not a method's business; never changed, a changed one is a new version.
 
@@ -105,8 +119,7 @@ class TrialConfig(_Frozen):
         told.pop("unit", None)
         options = {name: told.pop(name) for name in ("floor", "holdback", "schedule", "refit") if name in told}
         if options and told["method"].startswith("LogOpt("):
-            refit = options.pop("refit", True)
-            told["method"] = str(LogOpt(bias="estimated" if refit else "known", estimate="constant", **options))
+            told["method"] = str(_first_logopt(**options))
         elif options:  # an A/B test was always adjusted by query then
             told["method"] = str(replace(parse_method(told["method"]), estimate="adjusted"))  # type: ignore[call-arg]
         return cls.model_validate(told)
@@ -229,20 +242,45 @@ class BandPoint(_Frozen):
     high: float
 
 
+class Visitors(_Frozen):
+    """Clicks that a trial cost its visitors, or gave them, as shares.
+
+    Attributes:
+        gain: Of an A/B test's clicks, more than it would have got.
+        interval: Of that.
+        better: Of the clicks of the better ranker for everybody, more than that would have got.
+        text: The same in words.
+    """
+
+    gain: float
+    interval: Interval
+    better: float
+    text: str
+
+
 class Contributor(_Frozen):
-    """A query's share of the estimate: contributions of all queries add up to delta."""
+    """A query's share of the estimate: contributions of all queries add up to delta.
+
+    Attributes:
+        query: What was asked; where few have asked it, only that.
+        impressions: Of it.
+        clicks: On them.
+        contribution: By how much it moved the estimate.
+        rare: How many queries, without their names, this row is of; 0 for a query by its name.
+    """
 
     query: str
     impressions: int
     clicks: int
     contribution: float
+    rare: int = 0
 
 
 class Reading(_Frozen):
     """A rung of the ladder of assumptions: what the log says with these.
 
     Attributes:
-        name: "A/B", "direct" or "position-based".
+        name: "A/B", "direct", "affine" or "position-based".
         assumes: In a few words.
         delta: What it says; nan if it cannot say anything yet.
         interval: At any time; all readings hold together at the level of the configuration.
@@ -297,13 +335,13 @@ class HistoryEntry(_Frozen):
 
     Attributes:
         time: Seconds since 1970.
-        what: "excluded" or "included".
-        unit: As reports name it: units are stored as keyed hashes.
+        what: "excluded", "included" or "erased".
+        unit: As reports name it: units are stored as keyed hashes. Of what was erased, what that was and how much, not who.
         reason: Why.
     """
 
     time: float
-    what: Literal["excluded", "included"]
+    what: Literal["excluded", "included", "erased"]
     unit: str
     reason: str
 
@@ -317,6 +355,21 @@ class Exclusion(_Frozen):
 
     unit: Id
     reason: str = Field(min_length=1, max_length=LONGEST_TEXT)
+
+
+class Erasure(_Frozen):
+    """What to erase: a unit, by the name it has in ``rank`` or in a report, or all impressions before a time (UTC); and why."""
+
+    unit: Id | None = None
+    before: datetime | None = None
+    reason: str = Field(min_length=1, max_length=LONGEST_TEXT)
+
+
+class ErasedRows(_Frozen):
+    """How much was erased."""
+
+    impressions: int
+    clicks: int
 
 
 class History(_Frozen):
@@ -347,6 +400,7 @@ class Report(_Frozen):
         tallies: What was left out, and how often.
         parts: Every version by itself; they are never pooled.
         stopped: Whether the trial has ended.
+        visitors: Clicks that the trial cost or gave; None where that cannot be told.
         everyone: The result without rules and exclusions, where they left something out.
         history: Which units were excluded or included, when and why.
     """
@@ -370,6 +424,7 @@ class Report(_Frozen):
     tallies: dict[str, int]
     parts: tuple[Part, ...]
     stopped: bool
+    visitors: Visitors | None = None
     everyone: Everyone | None = None
     history: tuple[HistoryEntry, ...] = ()
 
@@ -385,8 +440,9 @@ class Report(_Frozen):
 
     @property
     def notes(self) -> list[str]:
-        """What was left out on purpose, a line each."""
-        return [*([self.everyone.text] if self.everyone else []), *map(str, self.history)]
+        """What visitors gained or lost, and what was left out on purpose, a line each."""
+        said = [told.text for told in (self.visitors, self.everyone) if told is not None]
+        return [*said, *map(str, self.history)]
 
     def __str__(self) -> str:
         width = max((len(g.name) for g in self.guardrails), default=0)

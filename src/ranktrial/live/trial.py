@@ -15,17 +15,28 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from ranktrial import checks
-from ranktrial.inference import LeftOut, Log, apply_rules
+from ranktrial.inference import LeftOut, Log, apply_rules, evidence
 from ranktrial.live import tokens
 from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.clicks import Clicked, ClickJudge, SeenOutcome
 from ranktrial.live.designs import warm_up
 from ranktrial.live.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
+from ranktrial.live.history import entry_of, excluded_units, history_of
+from ranktrial.live.known import Known
 from ranktrial.live.log_reader import LogReader
-from ranktrial.live.reports import make_report, readings_agree
+from ranktrial.live.reports import QUERY_UNITS, make_report, readings_agree
 from ranktrial.live.schemas import HistoryEntry, Report, TrialConfig
 from ranktrial.live.stores import open_store
-from ranktrial.live.stores.base import ALL_TRIALS, Bias, Click, Clicks, ConfigVersion, HistoryRow, Store, StoreError
+from ranktrial.live.stores.base import (
+    ALL_TRIALS,
+    Bias,
+    Click,
+    Clicks,
+    ConfigVersion,
+    Erased,
+    Store,
+    StoreError,
+)
 from ranktrial.methods import Method
 
 OPTIONS = ("background", "timeout", "clock", "cache_size", "own_store")  # that ``create`` hands on to the trial
@@ -89,12 +100,14 @@ class Trial:
         self._version = _pick(store.versions(self.name), version, self.name)
         self.config = self._configs[self._version.id]
         self._timeout, self._own_store, self._clock = timeout, own_store, clock
+        latest = self._latest_bias()
         self._draws = Draws(
             store,
             self._version.id,
             self.config,
             secret=row.secret,
-            bias=self._latest_bias(),
+            bias=latest,
+            known=Known.from_bytes(store.effects(latest.id)),
             stopped=row.stopped,
             clock=clock,
             cache_size=cache_size,
@@ -103,6 +116,7 @@ class Trial:
         self._readers: dict[int, LogReader] = {}
         self._reading = threading.Lock()
         self._analyses: dict[int, _Analysed] = {}
+        self._erasures = store.erasures(self.name)  # that what is in memory knows of
         self._seen = (0, 0)  # impressions of this version, and the row up to which they are counted
         warm_up()
         self._closing = threading.Event()
@@ -172,6 +186,11 @@ class Trial:
     def version(self) -> int:
         """Number of the version of its configuration."""
         return self._version.number
+
+    @property
+    def version_id(self) -> int:
+        """Id of that version, unique in the store."""
+        return self._version.id
 
     @property
     def stopped(self) -> bool:
@@ -245,6 +264,10 @@ class Trial:
         """Take what was drawn out of the log: it is not shown."""
         self._draws.take_back(shown, reason)
 
+    def remembers(self, id: str) -> bool:
+        """Whether a click on the impression of this id can be judged without a look into the store."""
+        return self._draws.remembers(id)
+
     # --- clicks -------------------------------------------------------------------------------------------------------
 
     def click(
@@ -294,6 +317,7 @@ class Trial:
         """The log of a version, this one by default: what has been stored so far, in the order of time."""
         one = self._version if version is None else _pick(self.store.versions(self.name), version, self.name)
         with self._reading:
+            self._forget_erased()
             if one.id not in self._readers:
                 config = self._configs[one.id]
                 plain = any(config.comparison.plain_shares)
@@ -304,8 +328,13 @@ class Trial:
                 del self._readers[one.id]
                 raise
 
-    def report(self) -> Report:
-        """What the trial says so far, from everything that is stored."""
+    def report(self, *, query_units: int = QUERY_UNITS) -> Report:
+        """What the trial says so far, from everything that is stored.
+
+        Args:
+            query_units: How many units must have asked a query before the report names it.
+        """
+        checks.whole("query_units", query_units, 0, sys.maxsize)
         self.store.flush(60.0)
         versions = [one for one in self.store.versions(self.name) if one.number <= self._version.number]
         analysed = {one: self._analysed(one) for one in versions}
@@ -317,13 +346,14 @@ class Trial:
             tuple(self._draws.nanoseconds),
             analysed[versions[-1]].whole,
             self.history(),
+            query_units,
         )
 
     def _analysed(self, version: ConfigVersion) -> _Analysed:
         """The analysis of a version; the last one again if nothing has changed since."""
         log, config = self.log(version.number), self._configs[version.id]
         biases = self.store.biases(version.id)
-        bias, excluded = biases[-1] if biases else None, self._excluded()
+        bias, excluded = biases[-1] if biases else None, excluded_units(self.store, self.name)
         known = self._analyses.get(version.id)
         if known is None or known.log is not log or (known.bias, known.excluded) != (bias, excluded):
             beliefs = config.first_beliefs if bias is None else bias.beliefs
@@ -354,20 +384,50 @@ class Trial:
         return self._add_history("included", unit, reason)
 
     def history(self) -> list[HistoryEntry]:
-        """Which units were excluded or included, when and why, in that order."""
-        return list(map(_entry, self.store.history(self.name)))
+        """Which units were excluded or included, and what was erased, when and why, in that order."""
+        return history_of(self.store, self.name)
 
     def _add_history(self, what: str, unit: str, reason: str) -> HistoryEntry:
-        for name, text in (("unit", unit), ("reason", reason)):
-            if type(text) is not str or not text:
-                raise ValueError(f"{name} is {text!r}, must be text, and not empty")
+        _check_texts(unit=unit, reason=reason)
         number = tokens.named_unit(self._draws.secret, unit)
         self.store.add_history(self.name, int(self._clock() * 1e6), what, number, reason)
-        return self.history()[-1]
+        return entry_of(self.store.history(self.name)[-1])
 
-    def _excluded(self) -> frozenset[int]:
-        last = {row.unit: row.what for row in self.store.history(self.name)}
-        return frozenset(unit for unit, what in last.items() if what == "excluded")
+    # --- what is erased -----------------------------------------------------------------------------------------------------
+
+    def erase(self, reason: str, *, unit: str | None = None, before: float | None = None) -> Erased:
+        """Delete a unit's impressions, or all from before a time, with their clicks, in all versions; this cannot be undone.
+
+        Reports are then of what is left, as if the rest had never been; the history tells how much was erased, not whose.
+        Nothing that decides about it may look at which ranker gains.
+
+        Args:
+            reason: Kept in the history, which every report shows.
+            unit: By the name it has in ``rank``, or as a report names it: ``#`` and 16 digits.
+            before: Seconds since 1970; must have passed.
+        """
+        now, number = self._clock(), None
+        _check_texts(reason=reason)
+        if (unit is None) == (before is None):
+            raise ValueError("what is erased is either a unit or all from before a time: one of the two must be given")
+        if unit is not None:
+            _check_texts(unit=unit)
+            number = tokens.named_unit(self._draws.secret, unit)
+        cut = None if before is None else int(checks.between("before", before, 0, now) * 1e6)
+        self.store.flush(60.0)
+        erased = self.store.erase(self.name, int(now * 1e6), reason, unit=number, before=cut)
+        with self._reading:
+            self._forget_erased()
+        return erased
+
+    def _forget_erased(self) -> None:
+        """Keep nothing in memory that was erased from the store, by whichever process."""
+        erasures = self.store.erasures(self.name)
+        if erasures != self._erasures:
+            self._erasures, self._seen = erasures, (0, 0)
+            self._readers.clear()
+            self._analyses.clear()
+            self._draws.forget()
 
     # --- learning -----------------------------------------------------------------------------------------------------------
 
@@ -378,16 +438,27 @@ class Trial:
 
     def _update(self, at: int | None) -> Bias:
         before, method = self._draws.bias, self.config.comparison
-        beliefs = before.beliefs
+        beliefs, known = before.beliefs, Known()
         if method.adapts:
             analysed = self._analysed(self._version)
             log, agree = analysed.analysis.log, readings_agree(analysed.analysis)
-            beliefs, impressions = method.learn(log.parts()[0], log.shows, beliefs, agree=agree), len(analysed.log)
+            beliefs = method.learn(evidence(log, agree=agree, gain=analysed.analysis.gain), beliefs)
+            effects = beliefs.effects
+            if effects is not None:
+                known = Known.of(log.queries, log.documents, log.document_query, effects)
+            impressions = len(analysed.log)
         else:
             impressions = self.store.count(self._version.id, 0).impressions
-        self.store.add_bias(self._version.id, impressions if at is None else at, beliefs, before.id)
-        self._draws.bias = self._latest_bias()
-        return self._draws.bias
+        at = impressions if at is None else at
+        self.store.add_bias(self._version.id, at, beliefs, before.id, known.to_bytes())
+        return self._take_over()
+
+    def _take_over(self) -> Bias:
+        """Draw with the latest beliefs, whichever process has learnt them."""
+        latest = self._latest_bias()
+        if latest.id != self._draws.bias.id:
+            self._draws.believe(latest, Known.from_bytes(self.store.effects(latest.id)))
+        return latest
 
     def _latest_bias(self) -> Bias:
         known = self.store.biases(self._version.id)
@@ -412,8 +483,13 @@ class Trial:
 
     def refresh(self) -> None:
         """Take over what other processes did, and refit position bias if that is due."""
+        if self.name not in self.store.trial_names():  # erased
+            self._draws.stopped = True
+            return
         self._draws.stopped = self.store.trial(self.name).stopped
-        self._draws.bias = self._latest_bias()
+        with self._reading:
+            self._forget_erased()
+        self._take_over()
         new, row = self.store.count(self._version.id, self._seen[1])
         self._seen = self._seen[0] + new, row
         due = self._due()
@@ -455,9 +531,10 @@ def _check_options(*, timeout: float = 0, clock: object = time.time, cache_size:
         raise TypeError(f"clock is {clock!r}, must be a function that returns seconds since 1970")
 
 
-def _entry(row: HistoryRow) -> HistoryEntry:
-    told = {"time": row.time / 1e6, "what": row.what, "unit": tokens.unit_name(row.unit), "reason": row.reason}
-    return HistoryEntry.model_validate(told)
+def _check_texts(**texts: object) -> None:
+    for name, text in texts.items():
+        if type(text) is not str or not text:
+            raise ValueError(f"{name} is {text!r}, must be text, and not empty")
 
 
 def _latest(store: Store, name: str) -> ConfigVersion | None:

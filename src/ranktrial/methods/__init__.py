@@ -8,6 +8,7 @@ from ranktrial.methods.beliefs import Beliefs
 from ranktrial.methods.counterfactual import Counterfactual
 from ranktrial.methods.debiased_balanced import DebiasedBalanced
 from ranktrial.methods.displays import Display, Displays, Linear, Majority, TooManyDisplaysError
+from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.logopt import LogOpt
 from ranktrial.methods.logopt_network import LogOptNetwork
 from ranktrial.methods.optimized import Optimized
@@ -24,6 +25,7 @@ __all__ = [
     "DebiasedBalanced",
     "Display",
     "Displays",
+    "ExpectedRun",
     "Linear",
     "LogOpt",
     "LogOptNetwork",

@@ -20,14 +20,15 @@ from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray
 from ranktrial.methods.adaptive import BIAS, run_in_stages
 from ranktrial.methods.base import Method
-from ranktrial.methods.beliefs import Beliefs, learnt
+from ranktrial.methods.beliefs import Beliefs, Evidence, learnt
 from ranktrial.methods.click_model import ESTIMATES, ROBUST, SCHEDULE, SimulatedTrial, expected_beliefs, valued
 from ranktrial.methods.displays import Displays, Linear
+from ranktrial.methods.expected import ExpectedRun, expect_in_stages
 from ranktrial.methods.trajectory import Trajectory, draw_counts
-from ranktrial.position_bias import Counts
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings._kernels import credit_distribution, linear_moments
 from ranktrial.rankings.lists import check_user, user_arrays
+from ranktrial.rankings.mixture import higher_cumulants
 from ranktrial.seeds import Seed
 from ranktrial.users import User
 
@@ -88,7 +89,10 @@ class AB(Method):
         return Displays(mixture, Linear(np.repeat(per_click[:, None], pair.k, axis=1)))
 
     def planned_displays(self, pair: Pair, user: User) -> Displays:
-        return self.displays(pair, expected_beliefs(pair, user) if self.needs_position_bias else None)
+        return self.displays(pair, self.planned_beliefs(pair, user, None) if self.needs_position_bias else None)
+
+    def planned_beliefs(self, pair: Pair, user: User, plain: float | None) -> Beliefs:
+        return expected_beliefs(pair, user)
 
     def planned_moments(self, pair: Pair, user: User) -> Moments:
         return self.planned_displays(pair, user).moments(user) if self.needs_position_bias else self.moments(pair, user)
@@ -96,10 +100,12 @@ class AB(Method):
     def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> SimulatedTrial:
         return SimulatedTrial(self, pair, user, theta, seed)
 
-    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs, *, agree: bool | None = None) -> Beliefs:
-        return learnt(parts, shows, beliefs, bias=self.bias)
+    def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
+        return learnt(evidence, beliefs, bias=self.bias)
 
-    def query_policy(self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs) -> tuple[DocumentArray, FloatArray]:
+    def query_policy(
+        self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs, effects: FloatArray | None = None
+    ) -> tuple[DocumentArray, FloatArray]:
         table = np.full((2, len(beliefs.theta)), NO_DOCUMENT, np.int32)
         for row, ranked in zip(table, (a, b)):
             top = ranked[: len(row)]
@@ -114,15 +120,18 @@ class AB(Method):
         weighted = super().moments(pair, user)
         if self.averages_impressions:
             return weighted
-        variance, clicks = 0.0, []
-        for table, share in zip((pair.top_a, pair.top_b), self.plain_shares):
-            first, second = linear_moments(table, np.ones(table.shape), *user_arrays(user)).T
-            within = float((second - first**2).mean())
-            variance += (within if self.estimate == "adjusted" else within + float(first.var())) / share
+        cumulants, clicks = np.zeros(3), []
+        for table, share, sign in zip((pair.top_a, pair.top_b), self.plain_shares, (1, -1)):
+            powers = linear_moments(table, np.ones(table.shape), *user_arrays(user))
+            first, second = powers.T[:2]
+            within, between = float((second - first**2).mean()), float(first.var())
+            variance = within if self.estimate == "adjusted" else within + between
+            third, fourth = higher_cumulants(*powers.mean(0).tolist())
+            cumulants += variance / share, sign * third / share**2, fourth / share**3
             clicks.append(first)
         if self.estimate == "adjusted":
-            variance += float((clicks[0] - clicks[1]).var())
-        return Moments(weighted.mean, variance, weighted.ctr)
+            return Moments(weighted.mean, cumulants[0] + float((clicks[0] - clicks[1]).var()), weighted.ctr)
+        return Moments(weighted.mean, float(cumulants[0]), weighted.ctr, *cumulants[1:].tolist())
 
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
@@ -134,6 +143,11 @@ class AB(Method):
         if shortcut or self.estimate == "means":
             return self.draw(self.outcome_law(pair, user), checkpoints, seed=seed)
         return super().simulate(pair, user, checkpoints, seed=seed)
+
+    def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
+        if self.needs_position_bias:
+            return expect_in_stages(self, pair, user, checkpoints, seed=seed, runs=runs)
+        return super().expected(pair, user, checkpoints, seed=seed, runs=runs)
 
     def outcome_law(self, pair: Pair, user: User) -> FloatArray:
         """P(arm, number of clicks) of one impression, exactly: the (2, k + 1) law that any number of runs draw from."""
@@ -188,6 +202,10 @@ class AB(Method):
     @property
     def zero_on_identical(self) -> bool:
         return self.needs_position_bias
+
+    @property
+    def step(self) -> float:
+        return 2.0 if self.estimate == "weighted" and self.split == 0.5 else 0.0
 
     @property
     def lists_displays(self) -> bool:

@@ -18,6 +18,7 @@ from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.methods.base import Method
 from ranktrial.methods.beliefs import first_theta
+from ranktrial.methods.expected import ExpectedRun, expect_in_stages
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Pair
 from ranktrial.rankings.lists import check_user
@@ -121,6 +122,9 @@ class Adaptive(Method, abstract=True):
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
         return self.run(pair, user, checkpoints, seed=seed).trajectory
+
+    def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
+        return expect_in_stages(self, pair, user, checkpoints, seed=seed, runs=runs)
 
     @property
     def learns_position_bias(self) -> bool:

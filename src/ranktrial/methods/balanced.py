@@ -30,6 +30,7 @@ class Balanced(Method):
     """
 
     fair_to_random_clicks = False
+    step = 1.0
     role = "balanced"
 
     def displays(self, pair: Pair) -> Displays:

@@ -16,13 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import DocumentArray, FloatArray
-from ranktrial.methods.beliefs import Beliefs
+from ranktrial.methods.beliefs import Beliefs, Evidence
 from ranktrial.methods.displays import Displays, TooManyDisplaysError
+from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory
-from ranktrial.position_bias import Counts
 from ranktrial.rankings import Mixture, Moments, Pair, PlackettLuce
-from ranktrial.seeds import Seed
+from ranktrial.seeds import Seed, children
 from ranktrial.users import User
+
+MANY_IMPRESSIONS = 4_000_000
 
 
 def spelled(default: Any) -> Any:
@@ -65,8 +67,8 @@ class Method:
         """Moments to plan with, likewise."""
         return self.moments(pair, user)
 
-    def with_floor(self, floor: float) -> Self | None:
-        """The same method with another agreement floor; None if it has none."""
+    def with_loss(self, loss: float) -> Self | None:
+        """The same method with another budget of clicks; None if it has none."""
         return None
 
     def placement(self, pair: Pair) -> FloatArray:
@@ -87,6 +89,37 @@ class Method:
         """
         return self.displays(pair).simulate(user, checkpoints, seed=seed)
 
+    def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
+        """What ``simulate`` comes to on average: the law of the estimate at each checkpoint, and its expected errors.
+
+        Args:
+            pair: The two rankers; queries come uniformly at random.
+            user: Who clicks.
+            checkpoints: Increasing numbers of impressions to report at.
+            seed: For what is drawn even so: displays that are too many to list, and clicks that a later fit needs.
+            runs: How many times to draw these clicks; errors are averaged.
+        """
+        try:
+            moments = self.moments(pair, user)
+        except TooManyDisplaysError:
+            moments = self.simulated_moments(pair, user, seed=seed)
+        return ExpectedRun.of_moments(checkpoints, moments, step=self.step)
+
+    def simulated_moments(self, pair: Pair, user: User, *, seed: Seed) -> Moments:
+        """Moments from a long simulated run, where displays are too many to list."""
+        run = self.simulate(pair, user, [MANY_IMPRESSIONS], seed=seed)
+        mean, square, ctr = float(run.estimate[0]), float(run.mean_square[0]), float(run.ctr[0])
+        variance = square - mean**2
+        return Moments(mean, variance, ctr, standard_error=float(np.sqrt(variance / MANY_IMPRESSIONS)))
+
+    def simulated_average(
+        self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int
+    ) -> ExpectedRun:
+        """Averages of simulated runs, where the law of the estimate is not known."""
+        return ExpectedRun.of_runs(
+            [self.simulate(pair, user, checkpoints, seed=child) for child in children(seed, runs)]
+        )
+
     def sampled_displays(self, pair: Pair, draws: int, *, seed: Seed) -> Displays:
         """``draws`` displays of every query, drawn by the method, where it ``draws_displays``."""
         raise TooManyDisplaysError(f"{self} cannot draw displays, only list them")
@@ -97,22 +130,27 @@ class Method:
 
     # What a live trial asks of a method that ``runs_live``.
 
-    def query_policy(self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs) -> tuple[DocumentArray, FloatArray]:
+    def query_policy(
+        self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs, effects: FloatArray | None = None
+    ) -> tuple[DocumentArray, FloatArray]:
         """What to show for one query, given two lists of numbers from 0: rankings and their probabilities.
 
+        ``effects`` are how relevant each document is beyond what its places in the lists say, where that is known.
         Where the method has ``plain_shares``, the last two are A's own list and B's own.
         """
         raise NotImplementedError(f"{self} cannot run live")
 
-    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs, *, agree: bool | None = None) -> Beliefs:
-        """What to believe after a log; see ``beliefs.learnt``.
-
-        ``agree`` says whether readings of the log with more and fewer assumptions agree; None if that cannot be told (yet).
-        """
+    def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
+        """What to believe after a log; see ``beliefs.learnt``."""
         return beliefs
 
+    def planned_beliefs(self, pair: Pair, user: User, plain: float | None) -> Beliefs:
+        """What it will have learnt of users, of documents no more than what places in the lists tell, with this share of plain
+        traffic."""
+        raise NotImplementedError(f"{self} learns nothing")
+
     def next_share(self, beliefs: Beliefs, agree: bool | None) -> float | None:
-        """The share of plain A/B traffic from now on, where it changes on the way; ``agree`` as in ``learn``."""
+        """The share of plain A/B traffic from now on, where it changes on the way; ``agree`` as in ``Evidence``."""
         return None
 
     # What is known of a method. The defaults suit an interleaving method that lists its displays; a subclass overrides what is
@@ -142,6 +180,11 @@ class Method:
     def shows_top_only(self) -> bool:
         """Every document shown is in the top k of a ranker."""
         return True
+
+    @property
+    def step(self) -> float:
+        """A number of which every x is a whole multiple; 0 where there is none."""
+        return 0.0
 
     @property
     def plain_shares(self) -> tuple[float, float]:

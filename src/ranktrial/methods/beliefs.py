@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ranktrial.arrays import FloatArray
-from ranktrial.position_bias import Counts, NotIdentifiable, fit_groups
+from ranktrial.arrays import DocumentArray, FloatArray, IntArray
+from ranktrial.methods._kernels.guesses import list_guess, rank_guess
+from ranktrial.position_bias import Counts, Examinations, NotIdentifiable, RelevanceFit, fit_groups, linear_guess
+from ranktrial.rankings import rank_inputs
 
 BIAS = ("known", "estimated")
 FIRST_RELEVANCE = 0.3  # P(click) of an examined document, before any click
+# Of list_inputs, before any click: what both rankers put first is taken to be three times as relevant as the rest, so that
+# demoting it counts as dear. That errs on the visitors' side.
+FIRST_LISTS = (0.1, 0.25, 0.25, 0.0, 0.0, 0.0, 0.0)
+FIRST_PRICE = 10.0  # of a click, before any search has told what a budget asks for
 RELEVANCES = (0.01, 0.9)
 LEAST_BIAS = 0.001  # over the rank: the least examination an estimate may come to
+NOTHING = np.empty(0)
 MOST_ERROR = 0.5  # of a theta, in units of theta_1: what is less sure than that is not used
 
 
@@ -28,6 +36,9 @@ class Beliefs:
         fitted: Whether theta comes from clicks; else it was assumed, or known.
         note: How it was fitted, or why not.
         plain: The share of impressions that show A's own list or B's own now; None as long as it is the method's first.
+        price: Of a click, in the design.
+        lists: What a document's places in both lists say of its relevance: the constant of a regression, and its slopes.
+        effects: How each document deviates from that, in the numbering of what it was learnt from; None if nothing is known.
     """
 
     theta: FloatArray
@@ -35,11 +46,101 @@ class Beliefs:
     fitted: bool = False
     note: str = ""
     plain: float | None = None
+    price: float = FIRST_PRICE
+    lists: tuple[float, ...] = FIRST_LISTS
+    effects: FloatArray | None = None
 
     @property
     def more(self) -> dict[str, Any]:
         """What is kept of it beside theta, relevance, fitted and note, as JSON can hold it."""
-        return {"plain": self.plain}
+        return {"plain": self.plain, "price": self.price, "lists": self.lists}
+
+    def guess(self, rank_a: IntArray, rank_b: IntArray) -> FloatArray:
+        """Relevance of all documents that ``effects`` are known of, at these ranks (from 0; k or more is nowhere)."""
+        known = NOTHING if self.effects is None else self.effects
+        found: FloatArray = rank_guess(rank_a, rank_b, len(self.theta), self.coefficients, known)
+        return found
+
+    def guess_for(self, a: DocumentArray, b: DocumentArray, effects: FloatArray | None) -> FloatArray:
+        """Relevance of the candidates of one query, given two lists of their numbers."""
+        known = NOTHING if effects is None else effects
+        found: FloatArray = list_guess(a, b, len(self.theta), self.coefficients, known)
+        return found
+
+    @cached_property
+    def coefficients(self) -> FloatArray:
+        """``lists``, as compiled functions take them."""
+        return np.array(self.lists)
+
+
+def inputs_of(rank_a: IntArray, rank_b: IntArray, k: int) -> FloatArray:
+    """What ranks say of relevance (``rank_inputs``) where it is not known how far below the top k a document stands."""
+    return rank_inputs(np.minimum(rank_a, k), np.minimum(rank_b, k))
+
+
+@dataclass(frozen=True, eq=False)
+class Searches:
+    """Searches of a log, and what it says of their documents.
+
+    A document may stand at other ranks for other people: its *rows*, each with inputs of its own.
+
+    Attributes:
+        tables: Candidates of A's and of B's top k, ``(2, searches, k)``, numbered over all searches; -1 past the end.
+        weights: How often each search came.
+        row: Of each candidate.
+        seen: Clicks and examinations of every row, at a theta.
+        inputs: Of every row.
+        offsets: Rows of each query.
+        document: Of each row; None where every row is a document.
+        document_offsets: Documents of each query.
+    """
+
+    tables: DocumentArray
+    weights: FloatArray
+    row: IntArray
+    seen: Callable[[FloatArray], Examinations]
+    inputs: FloatArray
+    offsets: IntArray
+    document: IntArray | None = None
+    document_offsets: IntArray | None = None
+
+    def fit(self, theta: FloatArray) -> RelevanceFit:
+        """What all clicks say of relevance."""
+        return RelevanceFit.of(
+            self.seen(theta),
+            self.offsets,
+            self.inputs,
+            document=self.document,
+            document_offsets=self.document_offsets,
+            prior=np.array(FIRST_LISTS),
+        )
+
+    def guess(self, beliefs: Beliefs) -> FloatArray:
+        """Relevance of every candidate."""
+        effects: FloatArray | float = 0.0
+        if beliefs.effects is not None:
+            effects = beliefs.effects if self.document is None else beliefs.effects[self.document]
+        return linear_guess(beliefs.lists[0], beliefs.coefficients[1:], self.inputs, effects)[self.row]
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a method learns from.
+
+    Attributes:
+        parts: Counts of groups of units, whose differences tell how sure theta is; or of the whole log, as one part. Documents
+            never clicked may be left out.
+        shows: Results shown at each rank, in all.
+        agree: Whether readings of the log with more and fewer assumptions agree; None if that cannot be told (yet).
+        searches: For relevance and clicks; None where a method needs neither.
+        gained: Clicks gained against an A/B test, as a share of its clicks, and the error of that; None if it was not measured.
+    """
+
+    parts: Sequence[Counts]
+    shows: FloatArray
+    agree: bool | None = None
+    searches: Searches | None = None
+    gained: tuple[float, float] | None = None
 
 
 def first_theta(k: int) -> FloatArray:
@@ -47,23 +148,23 @@ def first_theta(k: int) -> FloatArray:
     return np.asarray(1 / np.log2(np.arange(2, k + 2)))
 
 
-def learnt(parts: Sequence[Counts], shows: FloatArray, beliefs: Beliefs, *, bias: str) -> Beliefs:
-    """Beliefs after a log; what it cannot tell stays as it was, and ``note`` says so.
+def learnt(evidence: Evidence, beliefs: Beliefs, *, bias: str) -> Beliefs:
+    """Beliefs of theta and relevance after a log; what it cannot tell stays as it was, and ``note`` says so.
 
-    Args:
-        parts: Counts of groups of units, whose differences tell how sure theta is; or of the whole log, as one part. Documents
-            never clicked may be left out.
-        shows: Results shown at each rank, in all.
-        bias: "estimated" fits theta; a "known" one stays.
+    ``bias`` "estimated" fits theta; a "known" one stays.
     """
     if bias == "estimated":
-        beliefs = _with_bias(parts, beliefs)
+        beliefs = _with_bias(evidence.parts, beliefs)
     else:
         beliefs = replace(beliefs, note="position bias is taken as known")
-    clicks = sum(float(part.clicked.sum()) for part in parts)
-    examined = float(shows @ beliefs.theta)
+    clicks = sum(float(part.clicked.sum()) for part in evidence.parts)
+    examined = float(evidence.shows @ beliefs.theta)
     mean = clicks / examined if examined > 0 else beliefs.relevance
-    return replace(beliefs, relevance=float(np.clip(mean, *RELEVANCES)))
+    beliefs = replace(beliefs, relevance=float(np.clip(mean, *RELEVANCES)))
+    if evidence.searches is None:
+        return beliefs
+    fit = evidence.searches.fit(beliefs.theta)
+    return replace(beliefs, lists=(float(fit.constant), *fit.slopes.tolist()), effects=fit.effects)
 
 
 def _with_bias(parts: Sequence[Counts], beliefs: Beliefs) -> Beliefs:

@@ -5,17 +5,18 @@ Shared by the methods that value clicks so, whatever they show: ``LogOpt``, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, weighted_counts
-from ranktrial.methods.beliefs import RELEVANCES, Beliefs
+from ranktrial.methods.beliefs import RELEVANCES, Beliefs, Evidence, Searches, inputs_of
 from ranktrial.methods.displays import Displays, Linear
-from ranktrial.position_bias import Counts, relevance_guess
-from ranktrial.rankings import Mixture, Pair, affine_values, list_inputs
+from ranktrial.position_bias import Counts, Examinations
+from ranktrial.rankings import Mixture, Moments, Pair, affine_values, exposure_of
+from ranktrial.rankings.traffic import display_counts
 from ranktrial.rankings.values import Guess
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
@@ -23,7 +24,8 @@ from ranktrial.users import User
 ESTIMATES = ("ips", "constant", "doubly-robust", "rank-aware")
 ROBUST = ("doubly-robust", "rank-aware")
 LEAST_RELEVANCE = 1e-4  # in a design: a document of none would never be shown, and values need every one that differs
-IMPRESSIONS_TO_KNOW_RELEVANCE = 50  # a query; a design from fewer is worse than one for equal relevance
+SEARCHES = 500  # enough to know a budget's price by
+MANY = 1e6  # impressions of a query that leave nothing to chance
 SCHEDULE = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 
@@ -39,9 +41,7 @@ class LearningMethod(Protocol):
     @property
     def schedule(self) -> Sequence[int]: ...
     def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture: ...
-    def learn(
-        self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs, *, agree: bool | None = None
-    ) -> Beliefs: ...
+    def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs: ...
 
 
 def valued(pair: Pair, policy: Mixture, theta: FloatArray, guess: Guess, *, estimate: str) -> Displays:
@@ -58,10 +58,54 @@ def valued(pair: Pair, policy: Mixture, theta: FloatArray, guess: Guess, *, esti
 
 
 def expected_beliefs(pair: Pair, user: User) -> Beliefs:
-    """What clicks will come to tell: the pair's position bias, and relevance as one number from the clicks per impression."""
+    """What clicks will come to tell: the pair's position bias, relevance as one number from the clicks per impression, and what
+    places in the lists say of it."""
     theta = pair.known_theta
     examined = (np.stack([pair.top_a, pair.top_b]) != NO_DOCUMENT) @ theta
-    return Beliefs(theta, float(np.clip(np.mean(pair.ctr(user)) / examined.mean(), *RELEVANCES)))
+    fit = expected_searches(pair, user).fit(theta)
+    return Beliefs(
+        theta,
+        float(np.clip(np.mean(pair.ctr(user)) / examined.mean(), *RELEVANCES)),
+        lists=(float(fit.constant), *fit.slopes.tolist()),
+    )
+
+
+def expected_searches(pair: Pair, user: User) -> Searches:
+    """A log of very many impressions of an A/B test, as it is on average."""
+
+    def seen(theta: FloatArray) -> Examinations:
+        times = [
+            exposure_of(table, power, pair.n_documents)[listed]
+            for power in (theta, theta**2)
+            for table in (pair.top_a, pair.top_b)
+        ]
+        examined, squared = (MANY * (times[at] + times[at + 1]) for at in (0, 2))
+        return Examinations(user.zeta[listed] * examined, examined, squared)
+
+    listed = listed_documents(pair)
+    return searches_of(pair, listed, seen)
+
+
+def listed_documents(pair: Pair) -> IntArray:
+    """Those of both top k, in order: a design shows no others."""
+    listed = np.concatenate([pair.top_a.ravel(), pair.top_b.ravel()])
+    return np.unique(listed[listed != NO_DOCUMENT]).astype(np.int64)
+
+
+def searches_of(pair: Pair, listed: IntArray, seen: Callable[[FloatArray], Examinations]) -> Searches:
+    """The queries of a pair as searches that come equally often, some of them if there are many."""
+    some = np.unique(np.linspace(0, pair.n_queries - 1, SEARCHES).astype(np.int64))
+    tables = np.stack([pair.top_a, pair.top_b])[:, some]
+    return Searches(
+        np.where(tables == NO_DOCUMENT, -1, np.searchsorted(listed, tables)).astype(np.int32),
+        np.ones(len(some)),
+        np.arange(len(listed)),
+        seen,
+        inputs_of(pair.ranks[0][listed], pair.ranks[1][listed], pair.k),
+        np.searchsorted(listed, pair.offsets),
+        listed,
+        pair.offsets,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,38 +141,35 @@ class SimulatedTrial:
         self.seeds = iter(children(seed, len(method.schedule) + 1))
         self.versions: list[DesignVersion] = []
         self.sum_x, self.sum_squares, self.clicks = 0.0, 0.0, 0.0
-        # A design shows documents of both top lists only: tables of counts need rows for no others.
-        listed = np.concatenate([pair.top_a.ravel(), pair.top_b.ravel()])
-        self.documents = np.unique(listed[listed != NO_DOCUMENT]).astype(np.int64)
+        self.documents = listed_documents(pair)
         self.offsets = np.searchsorted(self.documents, pair.offsets)
+        self.row = np.zeros(pair.n_documents, np.int64)  # of a document in the tables
+        self.row[self.documents] = np.arange(len(self.documents))
         self.shown, self.clicked, self.expected = np.zeros((3, len(self.documents), pair.k))
+        self.searches = searches_of(
+            pair, self.documents, lambda bias: Examinations.from_counts(self.shown, self.clicked, bias)
+        )
 
     def next_version(self) -> None:
         """Fit, revalue what was shown before, make the next design."""
         begin = int(sum(version.shown.sum() for version in self.versions))
         if self.versions:
-            self._learn(begin)
+            self._learn()
         policy = self.method.policy(self.pair, self.beliefs, zeta=self.zeta)
         shown, clicked = np.zeros(len(policy.rankings), np.int64), np.zeros(policy.rankings.shape, np.int64)
         known = self.beliefs
         self.versions.append(DesignVersion(begin, policy, known.theta, self.guess, known.note, shown, clicked))
 
-    def _learn(self, impressions: int) -> None:
+    def _learn(self) -> None:
         method, pair, before = self.method, self.pair, self.beliefs.theta
         queries = np.repeat(np.arange(pair.n_queries), np.diff(self.offsets))
         counts = Counts(pair.n_documents, self.documents, self.shown, self.clicked, queries, self.expected)
         # A simulation has no other readings of its log: they are taken to agree.
-        self.beliefs = method.learn([counts], self.shown.sum(0), self.beliefs, agree=True)
+        self.beliefs = method.learn(Evidence([counts], self.shown.sum(0), True, self.searches), self.beliefs)
         if not np.array_equal(self.beliefs.theta, before):
             self.sum_x = sum(self._displays(version).total(version.shown, version.clicked) for version in self.versions)
-        known_enough = impressions >= IMPRESSIONS_TO_KNOW_RELEVANCE * pair.n_queries
-        design_for_it = method.relevance == "estimated" and known_enough
-        if method.estimate in ROBUST or design_for_it:
-            guess = np.full(pair.n_documents, self.beliefs.relevance)
-            inputs = list_inputs(pair)[self.documents]
-            guess[self.documents] = relevance_guess(self.shown, self.clicked, self.beliefs.theta, self.offsets, inputs)
-            self.guess = guess if method.estimate in ROBUST else self.guess
-            self.zeta = guess if design_for_it else self.zeta
+        if method.estimate in ROBUST:
+            self.guess = self.beliefs.guess(*pair.ranks)
         if method.estimate == "constant":
             self.guess = self.beliefs.relevance
 
@@ -149,13 +190,29 @@ class SimulatedTrial:
         self._remember(version)
         return [(x, square, ctr) for x, square, ctr in rows.tolist()]
 
+    def law(self, *, seed: Seed) -> Moments:
+        """Moments of one impression of the current design, valued at the current position bias."""
+        return self._displays(self.versions[-1]).moments(self.user)
+
+    def draw(self, begin: int, end: int) -> None:
+        """Draw the counts of impressions begin..end at once: what a fit needs of them."""
+        version = self.versions[-1]
+        version.shown[:], version.clicked[:] = display_counts(
+            version.policy, self.user, end - begin, seed=next(self.seeds)
+        )
+        self.sum_x += self._displays(version).total(version.shown, version.clicked)
+        self._remember(version)
+
+    def past(self) -> float:
+        return self.sum_x
+
     def _remember(self, version: DesignVersion) -> None:
         """Add a version's counts to the tables that fits are made from."""
         mixture, k = version.policy, self.pair.k
         sizes = np.diff(mixture.offsets)
         per_query = np.repeat(np.add.reduceat(version.shown, mixture.offsets[:-1]), sizes)
         filled = mixture.rankings != NO_DOCUMENT
-        cells = (np.searchsorted(self.documents, mixture.rankings) * k + np.arange(k))[filled]
+        cells = (self.row[mixture.rankings] * k + np.arange(k))[filled]
         for table, per_cell in (
             (self.shown, np.broadcast_to(version.shown[:, None], filled.shape)),
             (self.clicked, version.clicked),

@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, sum_by_group
 from ranktrial.design.closed_form import closed_form
-from ranktrial.design.network_policy import Objective, ips_variance
 from ranktrial.methods.base import Method, spelled
 from ranktrial.methods.displays import Displays, Linear
+from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Moments, Pair, PlackettLuce, ips_weights, show_counts
+from ranktrial.rankings.drawn_moments import ips_moments
 from ranktrial.rankings.lists import check_user
 from ranktrial.rankings.plackett_luce import CountArray, simulate_counts, simulate_ips
 from ranktrial.seeds import Seed, children
@@ -96,9 +97,16 @@ class Counterfactual(Method):
         policy = self.policy(pair)
         if isinstance(policy, Mixture) or not user.reads_on:
             return self.moments(pair, user)
-        theta, truth = pair.known_theta, pair.delta(user)
-        value = ips_variance(policy, Objective(pair, theta, user.zeta, pair.lam(theta), truth), samples=200)
-        return Moments(truth, value.value, float(policy.exposure(theta) @ user.zeta / pair.n_queries))
+        return ips_moments(pair, policy, pair.known_theta, user, seed=0, clip=self.clip)
+
+    def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
+        policy = self.policy(pair)
+        if self.propensities == "observed" or not (isinstance(policy, Mixture) or user.reads_on):
+            return self.simulated_average(pair, user, checkpoints, seed=seed, runs=runs)
+        if isinstance(policy, Mixture):
+            return super().expected(pair, user, checkpoints, seed=seed, runs=runs)
+        moments = ips_moments(pair, policy, pair.known_theta, user, seed=seed, clip=self.clip)
+        return ExpectedRun.of_moments(checkpoints, moments)
 
     def _weights(self, pair: Pair, rho: FloatArray) -> FloatArray:
         return ips_weights(pair.lam(pair.known_theta), rho, pair.offsets, clip=self.clip).values

@@ -59,6 +59,11 @@ class Majority:
         """From credits of 1 (A), -1 (B) and 0 (nobody)."""
         return cls((credits > 0).astype(float)[:, None, :], (credits < 0).astype(float)[:, None, :])
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether every click is known to count for A, for B or for nobody."""
+        return bool(np.isin(self.to_a, (0, 1)).all() and np.isin(self.to_b, (0, 1)).all())
+
 
 @dataclass(frozen=True)
 class Display:
@@ -103,11 +108,12 @@ class Displays:
         if isinstance(self.value, Linear):
             return mixture.moments(self.value.values, user, self.value.base)
         check_user(user, mixture.k, mixture.n_documents)
-        per_display = majority_moments(mixture.rankings, self.value.to_a, self.value.to_b, *user_arrays(user))
-        clicks = expected_clicks(mixture.rankings, user).sum(1)
-        return Moments.of_queries(
-            mixture.mean(per_display[:, 0]), mixture.mean(per_display[:, 1]), mixture.mean(clicks)
-        )
+        first, second = majority_moments(mixture.rankings, self.value.to_a, self.value.to_b, *user_arrays(user)).T
+        clicks = mixture.mean(expected_clicks(mixture.rankings, user).sum(1))
+        mean, mean_square = mixture.mean(first), mixture.mean(second)
+        if self.value.is_certain:  # x is -1, 0 or 1
+            return Moments.of_queries(mean, mean_square, clicks, mean, mean_square)
+        return Moments.of_queries(mean, mean_square, clicks)
 
     def value_of(self, display: int, clicks: Sequence[bool]) -> float:
         """The value x of one click pattern (a flag per rank) on one display (a row of ``mixture.rankings``)."""

@@ -10,20 +10,34 @@ estimates stay unbiased given position bias however the guesses turn out.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray
+from ranktrial.design.budget import ClickForecast, price_for
 from ranktrial.design.closed_form import closed_form, closed_form_query
 from ranktrial.methods.adaptive import Adaptive
-from ranktrial.methods.beliefs import Beliefs, learnt
-from ranktrial.methods.click_model import ESTIMATES, ROBUST, SCHEDULE, SimulatedTrial, expected_beliefs, valued
+from ranktrial.methods.beliefs import FIRST_LISTS, FIRST_PRICE, Beliefs, Evidence, Searches, learnt
+from ranktrial.methods.click_model import (
+    ESTIMATES,
+    ROBUST,
+    SCHEDULE,
+    SimulatedTrial,
+    expected_beliefs,
+    expected_searches,
+    valued,
+)
 from ranktrial.methods.displays import Displays
-from ranktrial.position_bias import Counts
 from ranktrial.rankings import Mixture, Moments, Pair
+from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.seeds import Seed
 from ranktrial.users import User
 
 RELEVANCE = ("constant", "estimated", "true")
+# Shares of an A/B test's clicks by which forecasts are mistaken: mostly too high, as designs are made from the same guesses.
+OPTIMISM, MISTAKE = 0.0075, 0.01  # See docs/budget.md.
+LEAST_PRICE = 0.1  # gives visitors what costs next to no impressions
+MOST_ASKED = -0.5
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,11 +46,16 @@ class LogOpt(Adaptive):
 
     Attributes:
         bias: Position bias "estimated" from the clicks on the way, or "known" (the pair's theta, or the trial's).
-        relevance: What the design assumes of relevance: "constant", the same for all documents; "estimated" on the way, once
-            queries have 50 impressions on average; or "true", for simulations only.
+        relevance: What the design assumes of relevance: "estimated" on the way, from what places in the lists tell over all
+            queries and from what is known of single documents; "constant", the same for all documents; or "true", for
+            simulations only.
         estimate: What an impression is worth: "ips" as the paper has it; "constant" subtracts the clicks to be expected if
             all documents were equally relevant; "doubly-robust" those expected from earlier clicks; "rank-aware" also weighs
             clicks by what their rank tells. All unbiased, each with less variance than the last.
+        loss: The share of an A/B test's clicks that visitors may lose; negative asks for a gain. None: whatever it takes. A
+            design with constant relevance cannot tell what it costs, and has no budget.
+        keep: A result that both rankers put first is on every page, within the first so many: visitors would miss it. 0 lets it
+            be anywhere, or nowhere.
         floor: The share of its lesser exposure under A and B that every document keeps, from 0 to 1.
         holdback: The share of impressions that show A's own list or B's own, half each: what a click model can be checked with.
             Two shares are the first and the least: it is halved whenever the schedule finds that the readings of the log agree,
@@ -47,18 +66,20 @@ class LogOpt(Adaptive):
     >>> from ranktrial.users import position_based
     >>> pair = Pair.from_lists([["a", "b", "c"]], [["b", "c", "a"]], k=2).knowing(theta=[1.0, 0.6])
     >>> user = position_based(zeta=[0.5, 0.3, 0.2], theta=[1.0, 0.6])
-    >>> for method in (AB(estimate="means"), LogOpt(), LogOpt(floor=0, holdback=0)):
+    >>> for method in (AB(estimate="means"), LogOpt(), LogOpt(relevance="constant", loss=None, keep=0, holdback=0)):
     ...     moments = method.moments(pair, user)  # half the variance is half the impressions
     ...     print(method, round(moments.mean, 3), round(moments.variance, 3))
     AB(estimate="means") 0.26 1.426
-    LogOpt() 0.26 0.6
-    LogOpt(floor=0, holdback=0) 0.26 0.578
+    LogOpt() 0.26 0.774
+    LogOpt(relevance="constant", loss=None, keep=0, holdback=0) 0.26 0.578
     """
 
     bias: str = "estimated"
-    relevance: str = "constant"
+    relevance: str = "estimated"
     estimate: str = "rank-aware"
-    floor: float = 0.5
+    loss: float | None = 0.0
+    keep: int = 3
+    floor: float = 0.0
     holdback: float | tuple[float, float] = (0.5, 0.1)
     schedule: tuple[int, ...] = SCHEDULE
 
@@ -67,26 +88,40 @@ class LogOpt(Adaptive):
         checks.one_of("relevance", self.relevance, RELEVANCE)
         checks.one_of("estimate", self.estimate, ESTIMATES)
         checks.between("floor", self.floor, 0, 1)
+        checks.whole("keep", self.keep, 0, MOST_RANKS)
+        if self.loss is not None:
+            checks.between("loss", self.loss, -1, 1)
         self._check_holdback()
         if self.relevance == "true" and self.bias == "estimated":
             raise ValueError('relevance="true" is the Oracle, which knows the bias: bias="known"')
 
     # --- what it shows, and what that is worth ------------------------------------------------------------------------
 
-    def query_policy(self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs) -> tuple[DocumentArray, FloatArray]:
-        return closed_form_query(
-            a, b, beliefs.theta, floor=self.floor, zeta0=self._zeta0(beliefs), plain=self._shares(beliefs)
-        )
+    def query_policy(
+        self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs, effects: FloatArray | None = None
+    ) -> tuple[DocumentArray, FloatArray]:
+        zeta = beliefs.guess_for(a, b, effects) if self._tells_documents_apart(beliefs) else None
+        return closed_form_query(a, b, beliefs.theta, zeta=zeta, **self._options(beliefs))
 
     def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:
         """What it shows, given what it believes (by default that the pair's theta is right); ``zeta`` is per document."""
         known = Beliefs(pair.known_theta) if beliefs is None else beliefs
-        return closed_form(
-            pair, known.theta, zeta=zeta, floor=self.floor, zeta0=self._zeta0(known), plain=self._shares(known)
-        )
+        if zeta is None and self._tells_documents_apart(known):
+            zeta = known.guess(*pair.ranks)
+        return closed_form(pair, known.theta, zeta=zeta, **self._options(known))
 
-    def _zeta0(self, beliefs: Beliefs) -> float | None:
-        return beliefs.relevance if self.estimate == "rank-aware" else None
+    def _tells_documents_apart(self, beliefs: Beliefs) -> bool:
+        """Without a budget what is only believed of lists, before any click, is no reason to show one document more."""
+        return self.relevance == "estimated" and (self.loss is not None or beliefs.lists is not FIRST_LISTS)
+
+    def _options(self, beliefs: Beliefs) -> dict[str, Any]:
+        return {
+            "floor": self.floor,
+            "keep": min(self.keep, len(beliefs.theta)),
+            "zeta0": beliefs.relevance if self.estimate == "rank-aware" else None,
+            "plain": self._shares(beliefs),
+            "price": 0.0 if self.loss is None else beliefs.price,
+        }
 
     def displays(self, pair: Pair, beliefs: Beliefs | None = None) -> Displays:
         """Before any click, as if position bias were known."""
@@ -101,16 +136,35 @@ class LogOpt(Adaptive):
     def planned_displays(self, pair: Pair, user: User) -> Displays:
         """With position bias known, relevance guessed as one number from the clicks per impression (what it fits to clicks
         later can only do better), and the least share of plain traffic."""
-        return self.displays(
-            pair, replace(expected_beliefs(pair, user), plain=self.first_and_least[bool(self.schedule)])
+        return self.displays(pair, self.planned_beliefs(pair, user, self.first_and_least[bool(self.schedule)]))
+
+    def planned_beliefs(self, pair: Pair, user: User, plain: float | None) -> Beliefs:
+        known = replace(expected_beliefs(pair, user), plain=plain)
+        if not self.schedule:
+            return replace(known, lists=FIRST_LISTS, price=FIRST_PRICE)
+        return replace(known, price=self.price(expected_searches(pair, user), known))
+
+    def with_loss(self, loss: float) -> LogOpt | None:
+        return None if self.loss is None or self.relevance != "estimated" else replace(self, loss=loss)
+
+    def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
+        found = learnt(evidence, beliefs, bias=self.bias)
+        found = replace(found, plain=self.next_share(found, evidence.agree))
+        if evidence.searches is None:
+            return found
+        return replace(found, price=self.price(evidence.searches, found, evidence.gained))
+
+    def price(self, searches: Searches, beliefs: Beliefs, gained: tuple[float, float] | None = None) -> float:
+        """The lowest price of a click that keeps the budget: by what is believed, and by what was measured so far."""
+        if self.loss is None or self.relevance != "estimated" or not len(searches.weights):
+            return beliefs.price
+        options = self._options(beliefs)
+        del options["price"]
+        forecast = ClickForecast.of_tables(
+            searches.tables, beliefs.theta, searches.guess(beliefs), weights=searches.weights, **options
         )
-
-    def with_floor(self, floor: float) -> LogOpt:
-        return replace(self, floor=floor)
-
-    def learn(self, parts: list[Counts], shows: FloatArray, beliefs: Beliefs, *, agree: bool | None = None) -> Beliefs:
-        found = learnt(parts, shows, beliefs, bias=self.bias)
-        return replace(found, plain=self.next_share(found, agree))
+        found = price_for(forecast, max(self.loss - _owed(self.loss, gained), MOST_ASKED))
+        return max(found.price, LEAST_PRICE)
 
     def next_share(self, beliefs: Beliefs, agree: bool | None) -> float:
         """The share of plain traffic from now on: what is not known by position bias from clicks needs all there is."""
@@ -152,7 +206,7 @@ class LogOpt(Adaptive):
 
     @property
     def runs_live(self) -> bool:
-        return self.relevance == "constant"
+        return self.relevance != "true"
 
     @property
     def role(self) -> str:
@@ -160,5 +214,15 @@ class LogOpt(Adaptive):
 
     @property
     def options_of_role(self) -> tuple[str, ...]:
-        free = (self.relevance, self.floor, self.holdback) == ("estimated", 0, 0)  # least variance, whatever it costs
-        return ("bias", "estimate", *(("relevance", "floor", "holdback") if free else ()))
+        costs = ("relevance", "loss", "keep", "floor", "holdback")
+        free = [getattr(self, name) for name in costs] == ["estimated", None, 0, 0, 0]  # whatever it costs
+        return ("bias", "estimate", *(costs if free else ()))
+
+
+def _owed(loss: float, gained: tuple[float, float] | None) -> float:
+    """The share of clicks to ask for beyond the budget: for what was lost, as far as that is measured, and for optimism."""
+    if gained is None:
+        return OPTIMISM
+    gain, error = gained
+    sure = MISTAKE**2 / (MISTAKE**2 + error**2)
+    return sure * max(-gain - loss, 0.0) + (1 - sure) * OPTIMISM

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, FloatArray, IntArray
@@ -27,8 +27,10 @@ from ranktrial.design.network_policy import (
 )
 from ranktrial.methods.adaptive import Adaptive
 from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
+from ranktrial.methods.expected import ExpectedRun
 from ranktrial.position_bias import EM, Auto, Counts, Estimator, NotIdentifiable, RegressionEM
-from ranktrial.rankings import Pair, PlackettLuce, ips_weights
+from ranktrial.rankings import Moments, Pair, PlackettLuce, ips_weights
+from ranktrial.rankings.drawn_moments import ips_moments
 from ranktrial.rankings.plackett_luce import CountArray, queries_drawn, simulate_counts
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
@@ -38,6 +40,7 @@ CLICK_MODELS = ("auto", "em", "regression-em")
 STARTS = ("lists", "rank-2")
 QUERY_SOURCES = ("log", "data")
 PUBLISHED = {"click_model": "regression-em", "gradient": "paper", "inputs": "both"}  # all three at once
+PAPERS_WORK = {"steps": 1000, "samples": 1000}
 SEEDS_A_VERSION = 5  # fit and its network, network, optimisation, impressions
 
 
@@ -120,6 +123,11 @@ class LogOptNetwork(Adaptive):
     def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> _State:
         return _State(self, pair, user, theta, seed)
 
+    def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
+        if self.propensities == "observed" or not user.reads_on:
+            return self.simulated_average(pair, user, checkpoints, seed=seed, runs=runs)
+        return super().expected(pair, user, checkpoints, seed=seed, runs=runs)
+
     @property
     def averages_impressions(self) -> bool:
         return self.propensities == "policy"
@@ -133,7 +141,8 @@ class LogOptNetwork(Adaptive):
 
     @property
     def options_of_role(self) -> tuple[str, ...]:
-        told = ("bias", "steps", "samples")  # how much work is put in changes no name
+        # More work than the paper's changes no name; less does, lest its network look worse than it is.
+        told = ("bias", *(name for name, paper in PAPERS_WORK.items() if getattr(self, name) >= paper))
         if self.role == "oracle":
             return (*told, "relevance", "schedule")
         return (*told, *PUBLISHED) if self.role.startswith("published") else told
@@ -202,11 +211,12 @@ class _State:
         if self.network is None or not method.warm_start:
             self.network, self.optimiser = Network.initialise(inputs.shape[1], next(self.seeds)), Adam()
         impressions = sum((drawn.astype(np.float64) for drawn in self.drawn), np.zeros(pair.n_queries))
+        needed = method.gradient != "low-noise"  # the other gradients have the estimate in them
         optimise(
             self.network,
             self.optimiser,
             inputs,
-            Objective(pair, theta, self.zeta, lam, self._estimate(impressions.sum())),
+            Objective(pair, theta, self.zeta, lam, self._estimate(impressions.sum()) if needed else 0.0),
             steps=method.steps,
             samples=method.samples,
             seed=next(self.seeds),
@@ -350,6 +360,23 @@ class _State:
         self.mean_square_total += squares
         version.clicks[:] = self.clicked.sum(1) - clicks_before
         return rows
+
+    def law(self, *, seed: Seed) -> Moments:
+        """Moments of one impression of the current policy, valued at the current position bias."""
+        policy = self.versions[-1].policy
+        return ips_moments(self.pair, policy, self.theta, self.user, seed=seed, lam=self.lam)
+
+    def draw(self, begin: int, end: int) -> None:
+        """Draw impressions begin..end for the next fit; what they are worth is asked for later, if at all."""
+        version, (seed,) = self.versions[-1], children(next(self.seeds), 1)
+        self.drawn.append(queries_drawn(self.pair.n_queries, end - begin, seed))
+        clicks_before, nothing = self.clicked.sum(1), np.zeros(self.pair.n_documents)
+        policy, tables = version.policy, (self.shown, self.clicked)
+        simulate_counts(policy.scores, policy.offsets, self.user, nothing, [end - begin], seed, tables=tables)
+        version.clicks[:] = self.clicked.sum(1) - clicks_before
+
+    def past(self) -> float:
+        return self._past()
 
 
 def shrunken_relevance(shown: CountArray, clicked: CountArray, theta: FloatArray, strength: float = 10.0) -> FloatArray:

@@ -25,9 +25,11 @@ from ranktrial.methods._kernels.team_draft import (
 )
 from ranktrial.methods.base import Method
 from ranktrial.methods.displays import Displays, Linear, Majority, TooManyDisplaysError
+from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory, draw_counts
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings.lists import check_user, user_arrays
+from ranktrial.rankings.mixture import higher_cumulants
 from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
 
@@ -73,6 +75,7 @@ class TeamDraft(Method):
     outcome: str = "sign"
 
     lists_displays = False
+    step = 1.0
     role = "team-draft"
 
     def __post_init__(self) -> None:
@@ -87,9 +90,11 @@ class TeamDraft(Method):
 
     def moments(self, pair: Pair, user: User) -> Moments:
         law = self.outcome_law(pair, user)
-        values, clicks = np.arange(len(law)) - len(law) // 2, np.arange(law.shape[1])
-        mean = float(law.sum(1) @ values)
-        return Moments(mean, float(law.sum(1) @ (values - mean) ** 2), float(law.sum(0) @ clicks))
+        x, clicks = np.arange(len(law)) - len(law) // 2, np.arange(law.shape[1])
+        chance = law.sum(1)
+        powers = [float(chance @ x**power) for power in (1, 2, 3, 4)]
+        variance = float(chance @ (x - powers[0]) ** 2)
+        return Moments(powers[0], variance, float(law.sum(0) @ clicks), *higher_cumulants(*powers))
 
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
@@ -106,6 +111,11 @@ class TeamDraft(Method):
             )  # fmt: skip
 
         return Trajectory.from_totals(checkpoints, run)
+
+    def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
+        if most_coins(*_draft_tables(pair))[0] <= SHORTCUT_COINS:
+            return super().expected(pair, user, checkpoints, seed=seed)
+        return ExpectedRun.of_moments(checkpoints, self.simulated_moments(pair, user, seed=seed), step=self.step)
 
     def outcome_law(self, pair: Pair, user: User) -> FloatArray:
         """P(value, number of clicks) of one impression, exactly: rows are values -1, 0, 1 (or -k to k for "sum")."""

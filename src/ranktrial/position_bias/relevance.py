@@ -102,26 +102,74 @@ def shrunken_guess(
     document: IntArray | None = None,
     document_offsets: IntArray | None = None,
 ) -> FloatArray:
-    """``relevance_guess`` from what has been added up per document; ``offsets`` say which belong to which query.
-
-    A document may have several rows, with inputs of their own (other ranks for other people): then ``document`` says whose row
-    each is, and ``document_offsets`` which documents belong to which query.
+    """``relevance_guess`` from what has been added up per document: ``RelevanceFit.guess``.
 
     >>> seen = Examinations(np.array([8.0, 1, 3]), examined=np.array([10.0, 10, 10]), squared=np.array([8.0, 8, 8]))
     >>> shrunken_guess(seen, np.array([0, 3])).round(2)
     array([0.5 , 0.32, 0.37])
     """
-    guess = np.full(len(seen.clicks), seen.mean)
-    if inputs is not None:
-        guess = np.clip(guess + _explained(seen, guess, offsets, inputs), *GUESSES)
-    residual, noise = _residual(seen, guess)
-    if document is None or document_offsets is None:
-        effects = nested_effects(residual, seen.examined, noise, offsets)
-    else:
+    return RelevanceFit.of(seen, offsets, inputs, document=document, document_offsets=document_offsets).guess
+
+
+@dataclass(frozen=True, eq=False)
+class RelevanceFit:
+    """Relevance as a log tells it, in parts: what the inputs explain, and how single documents deviate from that.
+
+    Attributes:
+        guess: Of every row.
+        constant: Of the regression on the inputs.
+        slopes: And one for each input.
+        effects: How each document deviates; queries' deviations are part of it.
+    """
+
+    guess: FloatArray
+    constant: float
+    slopes: FloatArray
+    effects: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        seen: Examinations,
+        offsets: IntArray,
+        inputs: FloatArray | None = None,
+        *,
+        document: IntArray | None = None,
+        document_offsets: IntArray | None = None,
+        prior: FloatArray | None = None,
+    ) -> RelevanceFit:
+        """From what has been added up per document; ``offsets`` say which belong to which query.
+
+        A document may have several rows, with inputs of their own (other ranks for other people): then ``document`` says whose
+        row each is, and ``document_offsets`` which documents belong to which query. ``prior`` is a constant and slopes up to
+        scale, believed as far as clicks do not say otherwise; by default relevance is taken not to depend on the inputs.
+        """
+        constant, slopes = seen.mean, np.zeros(0 if inputs is None else inputs.shape[1])
+        guess = np.full(len(seen.clicks), constant)
+        if inputs is not None:
+            if prior is not None:
+                shape = prior[0] + inputs @ prior[1:]
+                scale = constant * max(seen.examined.sum(), 1e-300) / max(float(seen.examined @ shape), 1e-300)
+                constant, slopes = scale * prior[0], scale * prior[1:]
+                guess = linear_guess(constant, slopes, inputs)
+            more, deviations = _explained(seen, guess, offsets, inputs)
+            constant, slopes = constant + more, slopes + deviations
+            guess = linear_guess(constant, slopes, inputs)
+        residual, noise = _residual(seen, guess)
+        if document is None or document_offsets is None:
+            effects = nested_effects(residual, seen.examined, noise, offsets)
+            return cls(np.clip(guess + effects, *GUESSES), constant, slopes, effects)
         n = int(document_offsets[-1])
         summed = [weighted_counts(document, part, n) for part in (residual, seen.examined, noise)]
-        effects = nested_effects(summed[0], summed[1], summed[2], document_offsets)[document]
-    return np.asarray(np.clip(guess + effects, *GUESSES))
+        effects = nested_effects(summed[0], summed[1], summed[2], document_offsets)
+        return cls(np.clip(guess + effects[document], *GUESSES), constant, slopes, effects)
+
+
+def linear_guess(
+    constant: float, slopes: FloatArray, inputs: FloatArray, effects: FloatArray | float = 0.0
+) -> FloatArray:
+    """Relevance by a regression on inputs, and what is known of single documents beyond that."""
+    return np.asarray(np.clip(np.clip(constant + inputs @ slopes, *GUESSES) + effects, *GUESSES))
 
 
 def _residual(seen: Examinations, guess: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -129,8 +177,11 @@ def _residual(seen: Examinations, guess: FloatArray) -> tuple[FloatArray, FloatA
     return seen.clicks - guess * seen.examined, guess * seen.examined - guess**2 * seen.squared
 
 
-def _explained(seen: Examinations, guess: FloatArray, offsets: IntArray, inputs: FloatArray) -> FloatArray:
-    """What the inputs explain of the deviations from the guess: a regression, shrunk as its own fit tells (ridge)."""
+def _explained(
+    seen: Examinations, guess: FloatArray, offsets: IntArray, inputs: FloatArray
+) -> tuple[float, FloatArray]:
+    """What the inputs explain of the deviations from the guess, as constant and slopes: a regression, shrunk as its own fit
+    tells (ridge)."""
     residual, noise = _residual(seen, guess)
     within, shared = spreads(residual, seen.examined, noise, offsets)
     # A document examined for ever would still say no more of the inputs than one document can.
@@ -150,7 +201,7 @@ def _explained(seen: Examinations, guess: FloatArray, offsets: IntArray, inputs:
     spread = max(float((told**2 / strength - 1).sum() / max(strength.sum(), 1e-300)), 0.0)
     slopes = np.zeros(inputs.shape[1])
     slopes[varied] = directions @ (spread * told / (1 + spread * strength)) / unit
-    return np.asarray(rate_mean + inputs @ slopes - middle @ slopes)
+    return float(rate_mean - middle @ slopes), slopes
 
 
 def spreads(residual: FloatArray, examined: FloatArray, noise: FloatArray, offsets: IntArray) -> tuple[float, float]:

@@ -55,15 +55,14 @@ def click_probabilities(rankings: Any, zeta: Any, slope: Any, intercept: Any, st
 def linear_moments(
     rankings: Any, values: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any
 ) -> Any:
-    """E[x] and E[x^2] of x = sum of values over clicked ranks, for each ranking.
+    """E[x], E[x^2], E[x^3] and E[x^4] of x = sum of values over clicked ranks, for each ranking.
 
-    Carries probability, first and second moment of the sum so far on the paths where the user still reads.
+    Carries probability and moments of the sum so far on the paths where the user still reads.
     """
     n, k = rankings.shape
-    result = np.zeros((n, 2))
+    result = np.zeros((n, 4))
     for c in range(n):
-        p0, p1, p2 = 1.0, 0.0, 0.0
-        done1, done2 = 0.0, 0.0
+        p0, p1, p2, p3, p4 = 1.0, 0.0, 0.0, 0.0, 0.0
         for r in range(k):
             d = rankings[c, r]
             if d < 0:
@@ -72,15 +71,24 @@ def linear_moments(
             p = slope[r] * zeta[d] + intercept[r]
             c0 = p * p0
             c1 = p * (p1 + v * p0)
-            c2 = p * (p2 + 2.0 * v * p1 + v * v * p0)
-            s0, s1, s2 = (1.0 - p) * p0, (1.0 - p) * p1, (1.0 - p) * p2
-            done1 += (1.0 - stay_click[r]) * c1 + (1.0 - stay_skip[r]) * s1
-            done2 += (1.0 - stay_click[r]) * c2 + (1.0 - stay_skip[r]) * s2
-            p0 = stay_click[r] * c0 + stay_skip[r] * s0
-            p1 = stay_click[r] * c1 + stay_skip[r] * s1
-            p2 = stay_click[r] * c2 + stay_skip[r] * s2
-        result[c, 0] = p1 + done1
-        result[c, 1] = p2 + done2
+            c2 = p * (p2 + v * (2.0 * p1 + v * p0))
+            c3 = p * (p3 + v * (3.0 * p2 + v * (3.0 * p1 + v * p0)))
+            c4 = p * (p4 + v * (4.0 * p3 + v * (6.0 * p2 + v * (4.0 * p1 + v * p0))))
+            clicked, skipped = stay_click[r], stay_skip[r] * (1.0 - p)
+            left, missed = 1.0 - clicked, (1.0 - stay_skip[r]) * (1.0 - p)
+            result[c, 0] += left * c1 + missed * p1
+            result[c, 1] += left * c2 + missed * p2
+            result[c, 2] += left * c3 + missed * p3
+            result[c, 3] += left * c4 + missed * p4
+            p0 = clicked * c0 + skipped * p0
+            p1 = clicked * c1 + skipped * p1
+            p2 = clicked * c2 + skipped * p2
+            p3 = clicked * c3 + skipped * p3
+            p4 = clicked * c4 + skipped * p4
+        result[c, 0] += p1
+        result[c, 1] += p2
+        result[c, 2] += p3
+        result[c, 3] += p4
     return result
 
 

@@ -199,6 +199,11 @@ def exposure_into(scores: Any, theta: Any, wanted: Any, rho: Any) -> None:
     if k == 0 or n_wanted == 0:
         return
     order, s, tail = sorted_scores(scores)
+    if s[n - 1] == 0.0:  # all scores are equal: every document is at every rank alike
+        for d in range(n):
+            if wanted[d]:
+                rho[d] = theta[:k].sum() / n
+        return
     sought = wanted[order]
     m = steps_per_doubling(k)
     h = math.log(2.0) / m
@@ -314,7 +319,7 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
             if entered == 0:
                 of_others = (second - theta[0]) * c_sum - 2.0 * second * c[d] * x[d, 0]
                 gradient[order[d]] += x[d, 0] * of_others * second_order
-        ranks = k - low
+        ranks = _ranks_in_reach(math.exp(y) * growth[LANES - 1] * tail[0], k - low)
         _arrivals(low, high, ranks, p, q, before)
         marked[low, :ranks] = 0.0
         for d in range(low, high):
@@ -595,6 +600,32 @@ def draw_by_inversion(
                     break
         taken[chosen - start] = now
         placed[rank] = chosen - start
+
+
+@nb.njit(cache=True)
+def draw_rankings(
+    offsets: Any, s: Any, tail: Any, share: Any, places: Any, document: Any, state: Any, out: Any
+) -> None:
+    """Fill the table with rankings of documents, the same number for every query, one query after the other."""
+    queries = offsets.shape[0] - 1
+    draws, k = out.shape[0] // queries, out.shape[1]
+    longest = 1
+    for query in range(queries):
+        longest = max(longest, offsets[query + 1] - offsets[query])
+    taken = np.full(longest, -1, np.int64)
+    placed = np.empty(k, np.int64)
+    for query in range(queries):
+        start = offsets[query]
+        n = offsets[query + 1] - start
+        depth = min(k, n)
+        for row in range(query * draws, (query + 1) * draws):
+            count = draw_by_rejection(state, start, n, depth, places, taken, row, placed)
+            if count < depth:
+                draw_by_inversion(state, start, n, depth, s, tail, share, taken, row, placed, count)
+            for r in range(depth):
+                out[row, r] = document[start + placed[r]]
+            for r in range(depth, k):
+                out[row, r] = -1
 
 
 @nb.njit(cache=True)

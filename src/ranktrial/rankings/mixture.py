@@ -28,19 +28,47 @@ class Moments:
         mean: E[x], what the estimate converges to.
         variance: Var(x) of one impression, queries drawn uniformly; the estimate from N has variance / N.
         ctr: Expected clicks per impression on what is shown.
+        third: Third cumulant of x, which the estimate from N has over N^2; 0 where it was not worked out.
+        fourth: Fourth cumulant, likewise over N^3.
+        standard_error: Of ``mean``, where displays were drawn and not listed.
     """
 
     mean: float
     variance: float
     ctr: float
+    third: float = 0.0
+    fourth: float = 0.0
+    standard_error: float = 0.0
 
     @classmethod
-    def of_queries(cls, mean: FloatArray, mean_square: FloatArray, clicks: FloatArray) -> Moments:
-        """From per-query E[x], E[x^2] and expected clicks."""
+    def of_queries(
+        cls,
+        mean: FloatArray,
+        mean_square: FloatArray,
+        clicks: FloatArray,
+        cube: FloatArray | None = None,
+        fourth_power: FloatArray | None = None,
+    ) -> Moments:
+        """From per-query E[x], E[x^2] and expected clicks; with E[x^3] and E[x^4] also the higher cumulants."""
         overall = float(mean.mean())
         # Centred per query, so that a variance far below the squared mean does not cancel away.
         within = mean_square - mean**2
-        return cls(overall, float(np.maximum(within, 0).mean() + ((mean - overall) ** 2).mean()), float(clicks.mean()))
+        variance = float(np.maximum(within, 0).mean() + ((mean - overall) ** 2).mean())
+        if cube is None or fourth_power is None:
+            return cls(overall, variance, float(clicks.mean()))
+        powers = (overall, *(float(power.mean()) for power in (mean_square, cube, fourth_power)))
+        return cls(overall, variance, float(clicks.mean()), *higher_cumulants(*powers))
+
+
+def higher_cumulants(first: float, second: float, third: float, fourth: float) -> tuple[float, float]:
+    """Third and fourth cumulant from E[x], E[x^2], E[x^3] and E[x^4].
+
+    >>> higher_cumulants(0.0, 1.0, 0.0, 1.0)  # a coin of -1 and 1
+    (0.0, -2.0)
+    """
+    variance = second - first**2
+    cube = third - 3 * first * second + 2 * first**3
+    return cube, fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4 - 3 * variance**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,8 +161,23 @@ class Mixture:
             raise ValueError(
                 f"base has shape {base.shape}, must have one number for each of {len(self.weights)} rankings"
             )
-        first, second = linear_moments(self.rankings, values, *user_arrays(user)).T
+        powers = linear_moments(self.rankings, values, *user_arrays(user))
         if base is not None:
-            first, second = first + base, second + base * (2 * first + base)
+            powers = _shifted(powers, base[:, None])
         clicks = expected_clicks(self.rankings, user).sum(1)
-        return Moments.of_queries(self.mean(first), self.mean(second), self.mean(clicks))
+        first, second, third, fourth = (self.mean(power) for power in powers.T)
+        return Moments.of_queries(first, second, self.mean(clicks), third, fourth)
+
+
+def _shifted(powers: FloatArray, by: FloatArray) -> FloatArray:
+    """E[(x + by)^j] for j = 1 to 4, from the same of x."""
+    first, second, third, fourth = np.split(powers, 4, axis=1)
+    return np.concatenate(
+        [
+            first + by,
+            second + by * (2 * first + by),
+            third + by * (3 * second + by * (3 * first + by)),
+            fourth + by * (4 * third + by * (6 * second + by * (4 * first + by))),
+        ],
+        axis=1,
+    )

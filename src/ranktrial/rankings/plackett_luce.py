@@ -287,6 +287,22 @@ class PlackettLuce:
         table[:, : drawn.shape[1]] = start + drawn
         return table
 
+    def rankings(self, draws: int, *, seed: Seed) -> DocumentArray:
+        """Draw as many rankings of every query, one query after the other: a (queries * draws, k) table."""
+        checks.at_least("draws", draws, 1)
+        places = np.empty(self.n_documents, kernels.PLACE)
+        s, tail, share, document = kernels.fill_places(self.scores, self.offsets, np.zeros(self.n_documents), places)
+        table = np.empty((self.n_queries * draws, self.k), np.int32)
+        kernels.draw_rankings(self.offsets, s, tail, share, places, document, kernel_state(seed), table)
+        return table
+
+    def of_queries(self, queries: IntArray) -> tuple[PlackettLuce, IntArray]:
+        """The same policy on some of its queries, and the numbers that their documents have here."""
+        sizes = np.diff(self.offsets)[queries]
+        offsets = offsets_of(sizes)
+        documents = np.arange(offsets[-1]) + np.repeat(self.offsets[queries] - offsets[:-1], sizes)
+        return PlackettLuce(self.scores[documents], offsets, self.k), documents
+
     def listed(self, most: int = 200_000) -> Mixture:
         """The same policy as an explicit mixture of all its rankings, where they are few enough to list."""
         tables, weights, sizes = [], [], []

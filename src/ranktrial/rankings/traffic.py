@@ -21,16 +21,23 @@ from ranktrial.users import User
 
 def show_counts(mixture: Mixture, user: User, impressions: int, *, seed: Seed) -> tuple[FloatArray, FloatArray]:
     """Shown and clicked per (document, rank) after that many impressions, drawn at once."""
+    shows, clicks = display_counts(mixture, user, impressions, seed=seed)
+    filled = mixture.rankings != NO_DOCUMENT
+    cells = (mixture.rankings.astype(np.int64) * mixture.k + np.arange(mixture.k))[filled]
+    size = mixture.n_documents * mixture.k
+    shape = (mixture.n_documents, mixture.k)
+    everywhere = np.broadcast_to(shows[:, None], filled.shape)[filled].astype(np.float64)
+    shown = weighted_counts(cells, everywhere, size).reshape(shape)
+    return shown, weighted_counts(cells, clicks[filled].astype(np.float64), size).reshape(shape)
+
+
+def display_counts(mixture: Mixture, user: User, impressions: int, *, seed: Seed) -> tuple[IntArray, IntArray]:
+    """How often each ranking of a mixture was shown, and clicked at each rank, after that many impressions, drawn at once."""
     check_user(user, mixture.k, mixture.n_documents)
-    if not user.reads_on:
-        raise ValueError(
-            f"clicks of a {user.name} user on one ranking are not independent, so their counts are not binomial"
-        )
     random = generator(seed)
-    per_query = random.multinomial(impressions, np.full(mixture.n_queries, 1 / mixture.n_queries))
+    left = random.multinomial(impressions, np.full(mixture.n_queries, 1 / mixture.n_queries))
     shows = np.zeros(len(mixture.rankings), np.int64)
-    sizes = np.diff(mixture.offsets)
-    left, weight_left = per_query.copy(), np.ones(mixture.n_queries)
+    sizes, weight_left = np.diff(mixture.offsets), np.ones(mixture.n_queries)
     for j in range(int(sizes.max())):  # a multinomial is binomials one after the other; vectorised over queries
         has = np.flatnonzero(sizes > j)
         cell = mixture.offsets[has] + j
@@ -39,14 +46,20 @@ def show_counts(mixture: Mixture, user: User, impressions: int, *, seed: Seed) -
         shows[cell] = random.binomial(left[has], np.clip(chance, 0, 1))
         left[has] -= shows[cell]
         weight_left[has] -= mixture.weights[cell]
-    clicks = random.binomial(shows[:, None], expected_clicks(mixture.rankings, user))
-    filled = mixture.rankings != NO_DOCUMENT
-    cells = (mixture.rankings.astype(np.int64) * mixture.k + np.arange(mixture.k))[filled]
-    size = mixture.n_documents * mixture.k
-    shape = (mixture.n_documents, mixture.k)
-    everywhere = np.broadcast_to(shows[:, None], filled.shape)[filled].astype(np.float64)
-    shown = weighted_counts(cells, everywhere, size).reshape(shape)
-    return shown, weighted_counts(cells, clicks[filled].astype(np.float64), size).reshape(shape)
+    clicks = np.zeros(mixture.rankings.shape, np.int64)
+    came = np.flatnonzero(shows)
+    if user.reads_on:
+        clicks[came] = random.binomial(shows[came, None], expected_clicks(mixture.rankings[came], user))
+        return shows, clicks
+    reading = shows[came]
+    for r in range(mixture.k):  # those who still read, rank by rank
+        documents = mixture.rankings[came, r]
+        chance = user.slope[r] * user.zeta[np.maximum(documents, 0)] + user.intercept[r]
+        hits = random.binomial(reading, np.where(documents == NO_DOCUMENT, 0.0, chance))
+        clicks[came, r] = hits
+        stay = random.binomial(hits, user.stay_after_click[r])
+        reading = stay + random.binomial(reading - hits, user.stay_after_skip[r])
+    return shows, clicks
 
 
 class Impressions(NamedTuple):

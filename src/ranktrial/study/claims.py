@@ -8,20 +8,22 @@ told otherwise, nor from fewer than ten pairs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ranktrial.arrays import BoolArray, FloatArray
+from ranktrial.arrays import FloatArray
+from ranktrial.methods import parse_method
 from ranktrial.study.curves import FEWEST, Measured, bootstrap, crossing, impressions_ratio, number_text, share
-from ranktrial.study.labels import ROLES
+from ranktrial.study.labels import ROLES, role
 from ranktrial.study.results import DataResults, MethodLimits, Runs, common
 
 SMALL_DELTA = 0.01  # the paper's "1 % CTR", in clicks per impression
 BEATEN_FROM = 2000  # impressions from which the paper finds LogOpt below interleaving
 ROOT_2 = 2**0.5
+LEAST_ERRORS = 0.5  # expected wrong preferences of which something can be said
 LOGOPT = {"known": ("published-known", "network-known"), "estimated": ("published-estimated", "network-estimated")}
 PAPER_INTERLEAVING = ("team-draft", "probabilistic", "optimized")
 
@@ -89,7 +91,7 @@ class Finding:
 
 def findings(results: Sequence[DataResults]) -> list[Finding]:
     """Every claim on every data set, claim by claim."""
-    found = [judge(claim, data) for data in results for claim in claims(data.data)]
+    found = [judge(claim, data) for data in results for claim in (*claims(data.data), *wrong_rows(data))]
     return sorted(found, key=lambda one: one.number)
 
 
@@ -154,6 +156,31 @@ def claims(data: str) -> Iterator[Claim]:
         ):
             measure = partial(_needed, roles=(other,), baseline=roles)
             yield Claim(number, f"{label}: impressions by those of {name}", paper, measure, holds)
+
+
+def wrong_rows(data: DataResults) -> Iterator[Claim]:
+    """Where a study has a method with and without the wrong rows of features: does the dip come from them?"""
+    for text in data.runs:
+        method = parse_method(text) if role(text) else None
+        if getattr(method, "authors_rows", False):
+            other = str(replace(method, authors_rows=False))  # type: ignore[type-var]
+            every = "all departures" if getattr(method, "true_lambda", False) else "as published"
+            for point in (1e4, 1e5):
+                claim = (
+                    f"LogOpt, {every}: absolute error with the wrong rows by that without, at {point:,.0f} impressions"
+                )
+                measure = partial(_same_but, text, other, at=point)
+                yield Claim("3d", claim, "suspected above 1", measure, (1.0, np.inf))
+
+
+def _same_but(method: str, other: str, data: DataResults, at: float) -> Measured:
+    if other not in data.runs:
+        raise NotTestedError(f"no {other} in the study")
+    mine, without = common(data.runs[method], data.runs[other])
+    _long_enough(mine, at)
+    i = mine.nearest(at)
+    errors = (one.errors["absolute_error"] for one in (mine, without))
+    return bootstrap(lambda a, b: float(a[i] / b[i]), *errors)
 
 
 def _about(name: str, roles: Sequence[str]) -> Callable[..., Claim]:
@@ -247,10 +274,19 @@ def _absolute_at_end(data: DataResults, roles: Sequence[str]) -> Measured:
 def _still_wrong(data: DataResults, roles: Sequence[str]) -> Measured:
     runs = _run(data, roles, 1e6)
     wrong = runs.errors["binary_error"]
-    then = wrong[:, runs.nearest(1e5)] > 0
-    if not then.any():
-        raise NotTestedError("no wrong preference at 10^5")
-    return share(wrong[then, -1])
+    then, now = wrong[:, [runs.nearest(1e5)]], wrong[:, [-1]]
+    return _share_of(then * now, then, "no wrong preference at 10^5")
+
+
+def _share_of(part: FloatArray, whole: FloatArray, none: str) -> Measured:
+    """The ratio of two sums over pairs, columns of one number each, with its interval; it rests on the larger sum."""
+    count = float(whole.sum())
+    if count < LEAST_ERRORS:
+        raise NotTestedError(none)
+    if np.isin(whole, (0, 1)).all():  # counted, not expected: an interval for few
+        return share((part / np.maximum(whole, 1))[whole == 1])
+    found = bootstrap(lambda a, b: float(a[0] / b[0]) if b[0] else np.nan, part, whole)
+    return Measured(found.value, found.low, found.high, round(count))
 
 
 def _wrong_limits(data: DataResults, roles: Sequence[str]) -> Measured:
@@ -268,23 +304,27 @@ def _small_wrong_runs(data: DataResults) -> Measured:
     every = _interleaving_runs(data)
     for runs in every:
         _long_enough(runs, 1e6)
-    ends_wrong = [(runs, runs.errors["binary_error"][:, -1] > 0) for runs in every]
-    return _small_among(ends_wrong, "no wrong preference at the end")
+    return _small_among(
+        [(runs, runs.errors["binary_error"][:, -1]) for runs in every], "no wrong preference at the end"
+    )
 
 
 def _small_wrong_limits(data: DataResults) -> Measured:
     every = [found for part in PAPER_INTERLEAVING if (found := data.limits_of(part)) is not None]
     if not every:
         raise NotTestedError("no limits.parquet with an interleaving method")
-    return _small_among([(one, one.wrong == 1) for one in every], "no wrong preference without noise")
+    return _small_among([(one, (one.wrong == 1).astype(float)) for one in every], "no wrong preference without noise")
 
 
-def _small_among(every: Sequence[tuple[Runs | MethodLimits, BoolArray]], none: str) -> Measured:
+def _small_among(every: Sequence[tuple[Runs | MethodLimits, FloatArray]], none: str) -> Measured:
     """The share of wrong pairs that differ little. Each counts once: methods that err on the same pair are no two witnesses."""
-    wrong = {pair: delta for one, errs in every for pair, delta in zip(one.pairs[errs].tolist(), one.delta[errs])}
-    if not wrong:
-        raise NotTestedError(none)
-    return share((np.abs(list(wrong.values())) < SMALL_DELTA).astype(float))
+    wrong: dict[int, float] = {}
+    size: dict[int, float] = {}
+    for one, errs in every:
+        for pair, delta, chance in zip(one.pairs.tolist(), np.abs(one.delta).tolist(), errs.tolist()):
+            wrong[pair], size[pair] = max(chance, wrong.get(pair, 0.0)), delta
+    chances, small = np.array(list(wrong.values())), np.array(list(size.values())) < SMALL_DELTA
+    return _share_of((chances * small)[:, None], chances[:, None], none)
 
 
 def _slope(data: DataResults, roles: Sequence[str]) -> Measured:

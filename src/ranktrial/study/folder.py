@@ -20,7 +20,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,13 @@ import duckdb
 import numpy as np
 
 import ranktrial
-from ranktrial.methods import Trajectory
+from ranktrial.methods import ExpectedRun, Trajectory
 from ranktrial.study.limits import Limit
 from ranktrial.study.plan import StudyPlan, Task
 from ranktrial.study.tasks import Failure, TaskResult, written_whole
 
-MADE_BY = {"format": 1, "ranktrial": ranktrial.__version__}
+SIMULATED_ONLY = 1  # the format of folders from before runs could be expected ones
+MADE_BY = {"format": 2, "ranktrial": ranktrial.__version__}
 
 COLUMNS = (
     "data",
@@ -110,7 +111,8 @@ class StudyFolder:
         file = self.path / "plan.json"
         try:
             record = json.loads(file.read_text())
-            return StudyPlan.from_dict(record["plan"], str(file), self.path)
+            plan = StudyPlan.from_dict(record["plan"], str(file), self.path)
+            return replace(plan, simulate=True) if record.get("format") == SIMULATED_ONLY else plan
         except FileNotFoundError:
             raise ValueError(f"{self.path}: no study here (no plan.json)") from None
         except (json.JSONDecodeError, KeyError, TypeError) as problem:
@@ -194,8 +196,10 @@ class StudyFolder:
         with written_whole(self.part(task)) as path:
             self._copy(f"select {_given(known | found)}", path, _values(known | found))
 
-    def _write_run(self, task: Task, run: Trajectory, known: dict[str, tuple[Any, str]]) -> None:
+    def _write_run(self, task: Task, run: Trajectory | ExpectedRun, known: dict[str, tuple[Any, str]]) -> None:
         delta = known["delta"][0]
+        if isinstance(run, ExpectedRun):
+            known = {**known, "standard_error": (run.standard_error, "double")}
         columns = {
             "impressions": run.impressions,
             "estimate": run.estimate,
@@ -221,15 +225,14 @@ class StudyFolder:
 
     def merge(self, plan: StudyPlan) -> None:
         """Make the tables of all parts; timings last, they tell that all are there."""
-        runs, limits = self.parts(plan), self.limit_parts(plan)
+        runs = self.parts(plan)
         if runs:
             with written_whole(self.results) as path:
                 self._copy(f"select {_quoted(COLUMNS)} from read_parquet($files)", path, {"files": _texts(runs)})
+        limits = self._limit_rows(plan, [data.name for data in plan.data])
         if limits:
             with written_whole(self.limits) as path:
-                self._copy(
-                    f"select {_quoted(LIMIT_COLUMNS)} from read_parquet($files)", path, {"files": _texts(limits)}
-                )
+                self._copy(limits[0], path, limits[1])
         if runs or limits:
             with written_whole(self.timings) as path:
                 query, values = self._times(plan)
@@ -268,6 +271,31 @@ class StudyFolder:
 
     def limit_parts(self, plan: StudyPlan) -> list[Path]:
         return [self.part(task) for task in plan.limit_tasks() if self.done(task)]
+
+    def limit_rows(self, plan: StudyPlan, data: str) -> list[dict[str, Any]]:
+        """Limits on one data set, whether the tables have been made or not."""
+        if self.limits.exists():
+            return self.query("select * from read_parquet($files) where data = $data", [self.limits], data=data)
+        found = self._limit_rows(plan, [data])
+        return self._rows(*found) if found else []
+
+    def _limit_rows(self, plan: StudyPlan, sets: Sequence[str]) -> tuple[str, dict[str, Any]] | None:
+        """The query of all limits and its values: those found alone, and those that expected runs tell."""
+        told = [] if plan.simulate else [task for task in plan.tasks() if task.method in plan.methods_with_limits]
+        every = sorted(
+            [*told, *plan.limit_tasks()], key=lambda task: sets.index(task.data) if task.data in sets else -1
+        )
+        files = [self.part(task) for task in every if task.data in sets and self.done(task)]
+        if not files:
+            return None
+        unknown = """select null::double as "limit", null::boolean as wrong_sign, null::double as estimate,
+                            null::bigint as impressions where false"""
+        query = f"""
+            select data, pair, method, ctr_a, ctr_b, delta, coalesce("limit", estimate) as "limit", standard_error,
+                   coalesce(wrong_sign, delta <> 0 and estimate * delta <= 0) as wrong_sign, ctr
+            from ({unknown} union all by name select * from read_parquet($files, union_by_name = true))
+            where impressions is null or impressions = {int(plan.points[-1])}"""
+        return query, {"files": _texts(files)}
 
     def sweep(self) -> None:
         """Remove what a killed run was writing."""

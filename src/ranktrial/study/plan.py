@@ -225,7 +225,10 @@ class StudyPlan:
         seed: Of everything but synthetic sets. A task's own seed depends on this, its data set's name, its pair and its
             method, and on nothing else in the plan.
         user: Who clicks.
-        limits: On how many pairs of each data set to find also what each method would converge to, if it has such a limit.
+        limits: On how many pairs of each data set to find what each method would converge to, if it has such a limit. Expected
+            runs tell that anyway; more than ``pairs`` adds pairs without a run.
+        simulate: Simulate single runs, as the paper did, instead of working out what they come to on average.
+        runs: How often what must be drawn for an expected run is drawn; errors are averaged.
     """
 
     data: tuple[DataPlan, ...]
@@ -237,11 +240,16 @@ class StudyPlan:
     seed: int = 1
     user: UserPlan = field(default_factory=UserPlan)
     limits: int = 0
+    simulate: bool = False
+    runs: int = 1
 
     def __post_init__(self) -> None:
         checks.at_least("pairs", self.pairs, 1)
         checks.at_least("limits", self.limits, 0)
         checks.at_least("impressions", self.impressions, 1)
+        checks.at_least("runs", self.runs, 1)
+        if self.simulate and self.runs > 1:
+            raise ValueError(f"runs is {self.runs}, must be 1 where single runs are simulated")
         checks.at_least("checkpoints", self.checkpoints, 1)
         checks.between("k", self.k, 1, 64)
         checks.at_least("seed", self.seed, 0)
@@ -287,12 +295,16 @@ class StudyPlan:
                     yield Task(data.name, pair, method)
 
     def limit_tasks(self) -> Iterator[Task]:
-        """Limits, in the order of the rows of their table."""
-        methods = [method for method in self.methods if parse_method(method).has_exact_limit]
+        """Limits that no expected run tells."""
         for data in self.data:
-            for pair in range(data.at_most(self.limits)):
-                for method in methods:
+            first = 0 if self.simulate else data.at_most(self.pairs)
+            for pair in range(first, data.at_most(self.limits)):
+                for method in self.methods_with_limits:
                     yield Task(data.name, pair, method, "limit")
+
+    @property
+    def methods_with_limits(self) -> list[str]:
+        return [method for method in self.methods if parse_method(method).has_exact_limit]
 
     def all_tasks(self) -> Iterator[Task]:
         yield from self.tasks()
@@ -358,6 +370,7 @@ def _parse(text: str, where: str, base: Path) -> StudyPlan:
 
 # How each kind of field is read from TOML, by its annotation, and what it must be.
 _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "bool": (lambda v: v if isinstance(v, bool) else None, "true or false"),
     "int": (lambda v: v if isinstance(v, int) and not isinstance(v, bool) else None, "a whole number"),
     "float": (lambda v: float(v) if _is_number(v) else None, "a number"),
     "str": (lambda v: v if isinstance(v, str) else None, "a text in quotes"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -187,21 +187,15 @@ def _data_results(study: StudyFolder, plan: StudyPlan, data: str) -> DataResults
 
 
 def _limits(study: StudyFolder, plan: StudyPlan, data: str) -> dict[str, MethodLimits]:
-    # A part lies in the folder of its data set: no need to open those of others.
-    parts = [study.limits] if study.limits.exists() else study.limit_parts(plan)
-    files = [file for file in parts if file == study.limits or file.parent.parent.name == data]
-    if not files:
-        return {}
+    by_method: dict[str, list[dict[str, Any]]] = {}
+    for row in study.limit_rows(plan, data):
+        by_method.setdefault(row["method"], []).append(row)
     columns = ("pair", "delta", "limit", "standard_error", "wrong_sign")
-    lists = ", ".join(f'list("{name}" order by pair) as "{name}"' for name in columns)
-    rows = study.query(
-        f"""select method, {lists} from read_parquet($files) where data = $data and "limit" is not null
-            group by method order by method""",
-        files,
-        data=data,
-    )
-    found = {row["method"]: MethodLimits(row["method"], *(np.array(row[name]) for name in columns)) for row in rows}
-    return {method: found[method] for method in (*plan.methods, *found) if method in found}
+    return {
+        method: MethodLimits(method, *(np.array([row[name] for row in by_method[method]]) for name in columns))
+        for method in (*plan.methods, *(one for one in by_method if one not in plan.methods))
+        if method in by_method
+    }
 
 
 def common(*runs: Runs) -> tuple[Runs, ...]:

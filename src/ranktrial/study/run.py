@@ -26,7 +26,9 @@ from ranktrial.study.folder import FailedTask, StudyFolder
 from ranktrial.study.plan import StudyPlan, Task
 from ranktrial.study.prepare import prepare
 from ranktrial.study.tasks import Failure, TaskResult, rankings_file, run_task
+from ranktrial.study.warm_up import warm_up
 
+COMPILING = "compiling, once, for a minute or two"
 # Workers share the cores already; more threads inside each only get in each other's way.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -40,9 +42,10 @@ class StudyProgress:
         done: Of ``total``; while tasks run, those of earlier runs included.
         total: How many there are.
         failed: Tasks that failed in this run.
-        seconds_left: From what tasks of each method took so far; None before the first has ended.
+        seconds_left: From what tasks of each method took so far; None before one of each has ended.
         speed: Seconds a task, by method, over this run.
         failure: The task that has just failed.
+        detail: More of what is being done, such as the loop that is being compiled.
     """
 
     stage: str
@@ -52,6 +55,7 @@ class StudyProgress:
     seconds_left: float | None = None
     speed: Mapping[str, float] = field(default_factory=dict)
     failure: FailedTask | None = None
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,12 @@ def run_study(
         waiting = _in_running_order([task for task in plan.all_tasks() if not study.done(task)])
         if waiting:
             study.forget_tables()
+            if not cluster:
+                warm_up(
+                    list(dict.fromkeys(task.method for task in waiting)),
+                    simulate=plan.simulate,
+                    report=lambda loop, done, of: report(StudyProgress(COMPILING, done, of, detail=loop)),
+                )
             with _cluster(cluster, path) if cluster else _processes(workers) as pool:
                 _Run(plan, study, pool, waiting, report).execute()
         shutil.rmtree(path / "rankings", ignore_errors=True)
@@ -138,7 +148,7 @@ class _Run:
         self.total = sum(1 for _ in plan.all_tasks())
         self.left = Counter((task.data, task.what) for task in waiting)
         self.left_of_pair = Counter((task.data, task.pair) for task in waiting)
-        self.times: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        self.times: defaultdict[tuple[str, str], _Times] = defaultdict(_Times)
         self.failed = 0
 
     def execute(self) -> None:
@@ -194,16 +204,16 @@ class _Run:
             self.failed += 1
             self._say(FailedTask(task, result.error))
         else:
-            self.times[task.data, task.what].append(result.spent.seconds)
+            self.times[task.data, task.what].add(result.spent.seconds)
             self._say()
 
     def _say(self, failure: FailedTask | None = None) -> None:
         left = sum(self.left.values())
-        speed = {
-            what: _mean([t for (_, w), times in self.times.items() if w == what for t in times])
-            for what in (f"{prefix}{method}" for prefix in ("", "limit of ") for method in self.plan.methods)
-            if any(w == what for _, w in self.times)
-        }
+        by_what: defaultdict[str, list[float]] = defaultdict(list)
+        for (_, what), times in self.times.items():
+            by_what[what].append(times.mean)
+        names = (f"{prefix}{method}" for prefix in ("", "limit of ") for method in self.plan.methods)
+        speed = {what: sum(by_what[what]) / len(by_what[what]) for what in names if what in by_what}
         self.report(
             StudyProgress(
                 "running", self.total - left, self.total, self.failed, self._seconds_left(speed), speed, failure
@@ -211,18 +221,31 @@ class _Run:
         )
 
     def _seconds_left(self, speed: Mapping[str, float]) -> float | None:
-        if not speed:
-            return None
-        overall = _mean(list(speed.values()))
+        """None until there is a time of every method: they differ a thousandfold."""
         work = 0.0
         for (data, what), count in self.left.items():
-            here = self.times.get((data, what))
-            work += count * (_mean(here) if here else speed.get(what, overall))
+            if count and what not in speed:
+                return None
+            work += count * (self.times[data, what].mean if (data, what) in self.times else speed.get(what, 0.0))
         return work / max(self.pool.slots(), 1)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+class _Times:
+    """Seconds of the tasks of one method on one data set. The first, which also loads compiled code, counts only alone."""
+
+    def __init__(self) -> None:
+        self.first, self.others, self.count = 0.0, 0.0, 0
+
+    def add(self, seconds: float) -> None:
+        if self.count:
+            self.others += seconds
+        else:
+            self.first = seconds
+        self.count += 1
+
+    @property
+    def mean(self) -> float:
+        return self.others / (self.count - 1) if self.count > 1 else self.first
 
 
 class _Pool:

@@ -8,8 +8,10 @@ or where it runs.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
+import mmap
 import os
 import sys
 import tempfile
@@ -26,7 +28,7 @@ import numpy as np
 from ranktrial.arrays import FloatArray
 from ranktrial.data import Dataset, LinearRankers
 from ranktrial.data.qrels import zeta_by_grade
-from ranktrial.methods import Trajectory, parse_method
+from ranktrial.methods import ExpectedRun, Trajectory, parse_method
 from ranktrial.rankings import Pair, Rankings
 from ranktrial.rankings.lists import rank_by_score
 from ranktrial.study.limits import Limit, limit_of
@@ -95,7 +97,7 @@ class TaskResult:
 
     ctr_a: float
     ctr_b: float
-    found: Trajectory | Limit
+    found: Trajectory | ExpectedRun | Limit
     spent: Spent
 
 
@@ -141,6 +143,20 @@ def mapped(file: Path) -> Any:
         return np.asarray(np.load(file, mmap_mode="c"))
     except ValueError:
         return np.load(file)  # no operating system maps an empty array
+
+
+def let_go(array: Any) -> None:
+    """Give the pages of a mapped array back, unchanged as they are; they are read again when they are needed."""
+    while array is not None and not isinstance(array, mmap.mmap):
+        array = getattr(array, "base", None)
+    if array is not None and hasattr(mmap, "MADV_DONTNEED"):
+        array.madvise(mmap.MADV_DONTNEED)
+
+
+def trim() -> None:
+    """Give memory that is free back to the system, where it can be: what one task has used is not held against the next."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +211,9 @@ class PreparedData:
     def _rank(self, index: int) -> Any:
         ties = seed_of(self.plan.seed, self.data.seed_name, index, "ties")
         scores = (self.rankers.scores(self.dataset, 2 * index + i) for i in range(2))
-        return np.stack([rank_by_score(s, self.dataset.offsets, seed=ties).documents for s in scores])
+        ranked = np.stack([rank_by_score(s, self.dataset.offsets, seed=ties).documents for s in scores])
+        let_go(self.dataset.features)
+        return ranked
 
 
 def rankings_file(folder: Path, data: str, pair: int) -> Path:
@@ -256,20 +274,24 @@ def open_prepared(folder: str, digest: str, name: str) -> PreparedData:
 def run_task(folder: str, digest: str, task: Task) -> TaskResult | Failure:
     """Run one task. Whatever goes wrong is an answer too: exceptions may not survive the way between processes."""
     try:
+        trim()
         meter = Meter()
         prepared = open_prepared(folder, digest, task.data)
         pair = prepared.pair(task.pair)
         user = prepared.user_of(pair)
         ctr_a, ctr_b = pair.ctr(user)
         method = parse_method(task.method)
-        found: Trajectory | Limit
+        found: Trajectory | ExpectedRun | Limit
+        plan = prepared.plan
         meter.start()
         if task.kind == "limit":
-            found = limit_of(method, pair, user, seed=seed_of(prepared.plan.seed, *task))
+            found = limit_of(method, pair, user, seed=seed_of(plan.seed, *task))
         else:
-            # The kind is no part of this seed: studies begun before there were limits go on as they were.
-            seed = seed_of(prepared.plan.seed, task.data, task.pair, task.method)
-            found = method.simulate(pair, user, prepared.plan.points, seed=seed)
+            seed = seed_of(plan.seed, task.data, task.pair, task.method)
+            if plan.simulate:
+                found = method.simulate(pair, user, plan.points, seed=seed)
+            else:
+                found = method.expected(pair, user, plan.points, seed=seed, runs=plan.runs)
         return TaskResult(ctr_a, ctr_b, found, meter.spent())
     except Exception as problem:
         said = " ".join(str(problem).split())

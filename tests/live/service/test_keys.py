@@ -32,7 +32,9 @@ NEEDS: list[tuple[str, str, str, Any]] = [
     ("POST", "/v1/trials/t/update", "admin", None),
     ("POST", "/v1/trials/t/exclude", "admin", {"unit": "u", "reason": "why"}),
     ("POST", "/v1/trials/t/include", "admin", {"unit": "u", "reason": "why"}),
+    ("POST", "/v1/trials/t/erase", "admin", {"unit": "u", "reason": "why"}),
     ("POST", "/v1/trials/t/stop", "admin", None),
+    ("DELETE", "/v1/trials/t", "admin", None),
     ("GET", "/metrics", "read", None),
 ]
 
@@ -187,6 +189,9 @@ def test_the_file_keeps_hashes_and_only_its_owner_reads_it(tmp_path: Path) -> No
     key = file.add("mine", ["read", "read"])
     assert key.split("_", 2)[2] not in file.path.read_text()
     assert {stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()} == {0o600}
+    file.path.chmod(0o644)
+    assert KeyFile(tmp_path / "keys").recognise(key) is not None
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
     assert [(k.name, k.scopes) for k in file.all()] == [("mine", ("read",))]
     found = KeyFile(tmp_path / "keys").recognise(key)
     assert found == file.all()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
@@ -9,10 +10,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import uvicorn
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from live_server import PATIENT, is_problem, rank, serving, start
+from ranktrial.cli.serve import listen
 from ranktrial.live.api_keys import KeyFile
 from ranktrial.live.service import Limits
+from ranktrial.live.service.silence import close_silent
 
 MANY = 400  # more than the service works on at once
 HEAD = "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
@@ -82,3 +88,38 @@ def test_a_body_in_pieces_is_a_body(tmp_path: Path) -> None:
             slow.sendall(b'", "document": "x"}]'.ljust(90))
             while b'"not ours"' not in slow.recv(65536):
                 pass
+
+
+def test_connections_without_a_request_are_closed_and_others_are_not() -> None:
+    """Silent from the start, silent after half of the headers, silent in the second request; one that goes on asking stays."""
+
+    async def hello(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("hello")(scope, receive, send)
+
+    async def run() -> None:
+        config = uvicorn.Config(hello, log_config=None, lifespan="off", timeout_keep_alive=60)
+        server = uvicorn.Server(config)
+        listening = listen("127.0.0.1", 0)
+        serving_it = asyncio.create_task(server.serve(sockets=[listening]))
+        while not server.started:
+            await asyncio.sleep(0)
+        closing = asyncio.create_task(close_silent(server.server_state.connections, 2.0))
+        address = listening.getsockname()
+        silent = [await asyncio.open_connection(*address) for _ in range(3)]
+        reader, writer = await asyncio.open_connection(*address)
+        silent[1][1].write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Half: ")
+        silent[2][1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HT")
+        ends = [asyncio.create_task(one.read()) for one, _ in silent]
+        while not all(end.done() for end in ends):
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"hello" in await reader.readuntil(b"hello")
+        assert [end.result().count(b"hello") for end in ends] == [0, 0, 1]
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"hello" in await reader.readuntil(b"hello")
+        closing.cancel()
+        for _, one in (*silent, (reader, writer)):
+            one.close()
+        server.should_exit = True
+        await serving_it
+
+    asyncio.run(run())

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
-from postgres_server import shared_server, url
+from postgres_server import binaries, shared_server, url
 from ranktrial.live.designs import Design
 from ranktrial.live.stores.base import Impression, Store
 from ranktrial.live.stores.postgres import PostgresStore
@@ -90,6 +90,11 @@ class InPostgres:
             other.execute("LOCK TABLE designs, impression_keys, clicks, voids, tallies IN SHARE MODE")
             yield
             other.rollback()
+
+
+def available() -> list[str]:
+    """The kinds that can be had here."""
+    return [name for name in KINDS if name != "postgres" or SERVER in os.environ or binaries() is not None]
 
 
 KINDS: dict[str, type[Kind]] = {"sqlite": InSQLite, "postgres": InPostgres}

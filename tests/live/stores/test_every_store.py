@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from live.stores.kinds import DESIGN, KINDS, Kind, impression, key
+from ranktrial.live.designs import Design
 from ranktrial.live.stores.base import (
     REFUSED,
     Click,
     ClickRow,
     Clicks,
+    Impression,
     ImpressionCount,
     ImpressionRow,
     Nothing,
@@ -378,3 +380,108 @@ def test_position_bias_is_kept_to_the_last_bit(store: Store) -> None:
     assert known[0].id < known[1].id
     assert (known[1].beliefs.relevance, known[1].beliefs.plain) == (0.1 + 0.2, 1 / 3)
     assert known[1].beliefs.theta.tolist() == list(theta)
+
+
+# --- erasure ----------------------------------------------------------------------------------------------------------------
+
+
+def other_design(query: str) -> Design:
+    return Design(query, 1, DESIGN.documents, DESIGN.a, DESIGN.b, DESIGN.rankings, DESIGN.weights, ())
+
+
+def fill(store: Store) -> tuple[int, int]:
+    """Two versions of two trials; units 0 to 4, a click and a void each, a query of their own and one that all share."""
+    for trial in ("shoes", "hats"):
+        store.add_trial(trial, b"secret")
+        store.add_version(trial, 1, "config")
+    shoes, hats = (store.versions(trial)[0].id for trial in ("shoes", "hats"))
+    for number in range(20):
+        version, unit = (shoes, hats)[number // 10], number % 5
+        design = DESIGN if number % 2 else other_design(f"query of {unit} in {version}")
+        store.put(Impression(key(number), version, design, 0, unit, number * 10))
+        store.put(Click(key(number), version, "x", False))
+        store.put(Void(key(number), version, "why", number * 10))
+    store.put(Click(key(99), shoes, "waits", False))
+    store.tally(shoes, "something")
+    store.flush()
+    return shoes, hats
+
+
+def stored(store: Store, version: int) -> list[tuple[bytes, bool, bool]]:
+    """Keys of the impressions, and whether each has its click and its void."""
+    clicks, voids = ({row.key for row in rows(version, 0)} for rows in (store.clicks, store.voids))
+    return [(row.key, row.key in clicks, row.key in voids) for row in store.impressions(version, 0)]
+
+
+def queries(store: Store) -> set[str]:
+    return {row.query for row in store.designs(range(1, 100))}
+
+
+def test_a_unit_is_erased_from_one_trial(kind: Kind, store: Store) -> None:
+    shoes, hats = fill(store)
+    store.add_history("shoes", 1, "excluded", 3, "a robot")
+    store.add_history("shoes", 1, "excluded", 4, "another")
+    assert store.erase("shoes", 7, "asked for it", unit=3) == (2, 2)
+    left = [number for number in range(10) if number % 5 != 3]
+    assert stored(store, shoes) == [(key(number), True, True) for number in left]
+    assert len(stored(store, hats)) == 10
+    assert store.impression(key(3)) is None
+    assert f"query of 3 in {shoes}" not in queries(store)
+    assert {"q", f"query of 2 in {shoes}", f"query of 3 in {hats}"} <= queries(store)
+    assert [row[1:] for row in store.erasures("shoes")] == [(7, None, 2, 2, 1, "asked for it")]
+    assert [row.unit for row in store.history("shoes")] == [4]
+    assert store.erase("shoes", 8, "again", unit=3) == (0, 0)
+    assert store.erase("shoes", 8, "nobody", unit=77) == (0, 0)
+    assert (len(store.erasures("shoes")), store.erasures("hats")) == (1, [])
+    assert store.tallies(shoes) == {"something": 1}
+    with contextlib.closing(kind.open()) as other:
+        assert len(stored(other, shoes)) == 8
+
+
+def test_what_is_old_is_erased_and_is_one_entry(store: Store) -> None:
+    shoes, hats = fill(store)
+    assert store.erase("shoes", 7, "30 days", before=40) == (4, 4)
+    assert store.erase("shoes", 8, "30 days", before=40) == (0, 0)
+    assert store.erase("shoes", 9, "40 days", before=60) == (2, 2)
+    assert [row[0] for row in stored(store, shoes)] == [key(number) for number in range(6, 10)]
+    assert len(stored(store, hats)) == 10
+    assert [row[1:] for row in store.erasures("shoes")] == [(9, 60, 6, 6, 3, "40 days")]
+    assert {row.key for row in store.clicks(shoes, 0)} == {key(number) for number in (*range(6, 10), 99)}
+
+
+def test_more_is_erased_than_fits_in_a_statement_while_others_write(kind: Kind, store: Store) -> None:
+    """By another process: designs that this one relies on may be gone, and are stored anew."""
+    store.add_version("shoes", 1, "config")
+    (version,) = (one.id for one in store.versions("shoes"))
+    for number in range(1200):
+        store.put(Impression(key(number), version, other_design(f"q{number % 700}"), 0, number % 2, number))
+    store.flush(60)
+    with contextlib.closing(kind.open()) as other:
+        assert other.erase("shoes", 1, "why", before=1100) == (1100, 0)
+        assert other.erasures("shoes")[0].designs == 600
+    for number in range(2000, 2700):
+        store.put(Impression(key(number), version, other_design(f"q{number % 700}"), 0, 1, number))
+    store.flush(60)
+    assert len(stored(store, version)) == 100 + 700
+    for number in (1150, 2000, 2300, 2699):
+        found = store.impression(key(number))
+        assert found is not None
+        assert found.design.query == f"q{number % 700}"
+
+
+def test_a_trial_is_erased_with_all_that_is_stored_of_it(store: Store) -> None:
+    shoes, hats = fill(store)
+    store.add_bias(shoes, 0, Beliefs(np.array([1.0])), 0)
+    store.add_history("shoes", 1, "excluded", 3, "a robot")
+    store.erase("shoes", 7, "asked for it", unit=3)
+    assert store.erase_trial("shoes") == (8, 9)
+    assert store.trial_names() == ["hats"]
+    assert (store.versions("shoes"), store.history("shoes"), store.erasures("shoes")) == ([], [], [])
+    assert (stored(store, shoes), list(store.clicks(shoes, 0)), list(store.voids(shoes, 0))) == ([], [], [])
+    assert (store.biases(shoes), store.tallies(shoes), store.trial_of_version(shoes)) == ([], {}, None)
+    assert queries(store) == {"q", *(f"query of {unit} in {hats}" for unit in range(5))}
+    assert len(stored(store, hats)) == 10
+    store.add_trial("shoes", b"another")
+    store.add_version("shoes", 1, "config")
+    assert store.versions("shoes")[0].id not in (shoes, hats)  # an id that was handed out stays one of nobody
+    assert store.trial_of_version(store.versions("shoes")[0].id) == "shoes"

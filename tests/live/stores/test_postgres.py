@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -23,12 +24,13 @@ from ranktrial.live.stores import name_of, open_store
 from ranktrial.live.stores.base import Click, Clicks, Impression, Nothing, StoreError, StoreUnavailable, Void
 from ranktrial.live.stores.postgres import PostgresStore
 from ranktrial.live.stores.postgres import store as module
+from ranktrial.live.stores.postgres.batch import write
 from ranktrial.live.stores.postgres.connection import Address, Connection
 from ranktrial.live.stores.postgres.keys import KeyTable
 from ranktrial.live.stores.postgres.schema import MIGRATIONS, month_of
 
 RUN = CliRunner()
-NOVEMBER, DECEMBER = 1_794_000_000, 1_797_000_000  # seconds of 2026
+NOVEMBER, DECEMBER = 1_952_000_000, 1_955_000_000  # seconds of 2031
 
 
 @pytest.fixture
@@ -112,7 +114,7 @@ def test_what_was_acknowledged_before_is_read_though_others_are_writing(kind: In
 def partitions(other: Connection) -> dict[str, int]:
     other.rollback()
     names = [row[0] for row in other.execute("SELECT inhrelid::regclass::text FROM pg_inherits ORDER BY 1")]
-    mine = [name for name in names if name.startswith(("impressions_2", "clicks_2")) and not name.endswith("key")]
+    mine = [name for name in names if name.startswith(("impressions_203", "clicks_203")) and not name.endswith("key")]
     return {
         name: (other.execute(f"SELECT count(*) FROM {name}").fetchone() or (0,))[0]
         for name in mine
@@ -124,11 +126,11 @@ def test_months_have_partitions_that_are_made_in_time(store: PostgresStore, othe
     store.put(at(1, NOVEMBER))
     store.put(Click(key(1), 1, "x", False, None, NOVEMBER))
     store.flush()
-    made = {f"{table}_2026_{month}" for table in ("impressions", "clicks") for month in (11, 12)}
+    made = {f"{table}_2031_{month}" for table in ("impressions", "clicks") for month in (11, 12)}
     assert partitions(other) == {name: int(name.endswith("11")) for name in made}
     store.put(at(2, DECEMBER)).result()
-    assert partitions(other)["impressions_2026_12"] == 1
-    assert "impressions_2027_01" in partitions(other)
+    assert partitions(other)["impressions_2031_12"] == 1
+    assert "impressions_2032_01" in partitions(other)
     assert [row.key for row in store.impressions(1, 0)] == [key(1), key(2)]
 
 
@@ -236,29 +238,33 @@ def test_a_restart_is_survived_and_nothing_is_lost_or_counted_twice(server: Serv
         assert store.tallies(1) == {"meanwhile": 1, "duplicate clicks": 1}
 
 
+@pytest.mark.parametrize("simple", [True, False])
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, simple: bool
 ) -> None:
-    """The connection breaks after the commit, and once before it: both times each row and each tally is there once."""
+    """The connection breaks before a batch is sent, then before its answer comes: each row and each tally is there once."""
     store.put(impression(0)).result()
-    commit = Connection.commit
-    broken: list[Connection] = []
+    broken: list[str] = []
 
-    def break_after(self: Connection) -> None:
-        if threading.current_thread().name == "ranktrial-writer" and len(broken) < 2:
-            broken.append(self)
+    def fail(connection: Connection, *arguments: Any) -> frozenset[bytes] | None:
+        if len(broken) < 2:
+            broken.append("before" if not broken else "after")
             if len(broken) == 2:
-                commit(self)
-            psycopg.Connection.close(self)
+                write(connection, *arguments)
+            connection.close()
             raise psycopg.OperationalError("the connection is lost")
-        commit(self)
+        return write(connection, *arguments)
 
-    monkeypatch.setattr(Connection, "commit", break_after)
+    monkeypatch.setattr(module, "write", fail)
     store.tally(1, "once", soon=False)
-    store.put(Clicks(1, (Click(key(0), 1, "x", False), Click(key(0), 1, "x", False)))).result(60)
-    assert len(broken) == 2
+    clicks = [Click(key(0), 1, "x", False)] * 2 + [Click(key(0), 1, "junk", False, limit=5)] * (not simple)
+    store.put(Clicks(1, tuple(clicks))).result(60)
+    assert broken == ["before", "after"]
     assert store.tallies(1) == {"once": 1, "duplicate clicks": 1}
-    assert len(list(store.clicks(1, 0))) == 1
+    assert len(list(store.clicks(1, 0))) == 1 + (not simple)
+    again = store.put(Impression(key(7), 1, DESIGN, 0, 7, 7, looked=False))
+    again.result(60)
+    assert not again.again
 
 
 def test_a_server_that_is_silent_does_not_hold_anybody_up(
@@ -280,15 +286,17 @@ def test_a_server_that_is_silent_does_not_hold_anybody_up(
 
 def test_rank_shows_a_while_there_is_no_server_and_recovers(server: Server) -> None:
     a, b = ["x", "y", "z"], ["z", "x", "w"]
-    with Trial.create(server.url("rank"), k=3, background=False, timeout=0.2) as trial:
+    with Trial.create(server.url("rank"), k=3, background=False, timeout=60) as trial:
         first = trial.rank("q", a, b, unit="u", wait=True)
         assert first.fallback is None
+        trial._timeout = 0.05
         server.stop("immediate")
         for unit in ("v", "u2"):
             shown = trial.rank("q", a, b, unit=unit, wait=True)
             assert shown.ranking == a
             assert shown.fallback in ("the store is not available", "the store did not answer in time")
         server.start()
+        trial._timeout = 60
         while trial.rank("q", a, b, unit="w", wait=True).fallback is not None:
             time.sleep(0.05)
         again = trial.rank("q", a, b, unit="u", wait=True)
@@ -346,11 +354,11 @@ def test_a_schema_of_the_future_and_one_of_the_past(kind: InPostgres, other: Con
 def test_an_older_schema_waits_for_the_command(
     kind: InPostgres, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = RUN.invoke(app, ["migrate", kind.url])
     now = len(MIGRATIONS)
+    done = RUN.invoke(app, ["migrate", kind.url])
     assert f"has schema {now} already" in " ".join(done.stdout.split())
     monkeypatch.setattr(module, "MIGRATIONS", (*MIGRATIONS, "CREATE TABLE more (x integer)"))
-    with pytest.raises(StoreError, match=f"has schema {now}, this ranktrial needs {now + 1}.*ranktrial migrate"):
+    with pytest.raises(StoreError, match=rf"has schema {now}, this ranktrial needs {now + 1}.*ranktrial migrate"):
         kind.open()
     done = RUN.invoke(app, ["migrate", kind.url, "--json"])
     assert json.loads(done.stdout) == {"store": name_of(kind.url), "before": now, "after": now + 1}
@@ -421,3 +429,9 @@ def test_keys_that_are_known_count_while_the_database_is_down(server: Server) ->
         keys.all()
     server.start()
     assert [one.name for one in keys.all()] == ["shop"]
+
+
+def test_the_partitions_of_this_month_are_there_before_the_first_row(store: PostgresStore, other: Connection) -> None:
+    year, month = month_of(int(time.time()))
+    for table in ("impressions", "clicks"):
+        assert other.execute("SELECT to_regclass(%s) IS NULL", (f"{table}_{year}_{month:02}",)).fetchone() == (False,)

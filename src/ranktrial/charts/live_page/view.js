@@ -189,6 +189,8 @@ function showFigures(report, decimals) {
   byId("forecast").textContent = report.forecast.text;
   const leftOut = [report.everyone?.text, ...(report.history ?? []).map(({ time, what, unit, reason }) =>
     `${new Date(1000 * time).toISOString().slice(0, 16).replace("T", " ")} UTC: ${what} ${unit}: ${reason}.`)].filter(Boolean);
+  byId("visitors").textContent = report.visitors?.text ?? "";
+  byId("visitors").hidden = !report.visitors;
   byId("left-out").textContent = leftOut.join(" ");
   byId("left-out").hidden = leftOut.length === 0;
 }

@@ -9,15 +9,17 @@ import numpy as np
 from ranktrial.arrays import FloatArray, IntArray, sum_by_group, weighted_counts
 from ranktrial.inference import Log, UnitSums
 from ranktrial.inference.cross_fitting import contributions, groups_of
-from ranktrial.inference.e_processes import anytime_p, mean_evidence
+from ranktrial.inference.e_processes import anytime_p, bet_evidence, mean_evidence
 from ranktrial.inference.valuing import guesses
+from ranktrial.interval import Interval
 from ranktrial.live.analysis import Analysis
-from ranktrial.live.guardrails.status import WARN, by_chance, needless, unknown
+from ranktrial.live.guardrails.status import NO_NUMBER, WARN, by_chance, harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
 
 ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
 NO_MODEL = "An A/B test: there is no click model to check."
-REFITS = 100 * 10 ** np.arange(10)  # impressions after which relevance is guessed anew
+REFITS = 100 * 2 ** np.arange(34)  # impressions after which relevance is guessed anew
+LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything is bet on it
 
 
 def assumptions(analysis: Analysis) -> Guardrail:
@@ -48,15 +50,24 @@ class Interference(NamedTuple):
         values: Of each impression; their mean is zero if a click depends on its document and rank alone.
         slope: Relative change of the rate of clicks with each click expected further up.
         error: Its standard error.
-        effect: How far that moves the estimate away from the truth, in clicks per impression.
-        effect_error: Its standard error.
+        shift: How far a slope of 1 moves the estimate away from the truth, in clicks per impression.
+        bound: The largest absolute value that each impression could have had, whatever was drawn and clicked.
     """
 
     values: FloatArray
     slope: float
     error: float
-    effect: float
-    effect_error: float
+    shift: float
+    bound: FloatArray
+
+    @property
+    def effect(self) -> float:
+        """How far the estimate is moved by what stands above."""
+        return self.slope * self.shift
+
+    @property
+    def effect_error(self) -> float:
+        return abs(self.error * self.shift)
 
 
 def interference(analysis: Analysis) -> Interference:
@@ -73,7 +84,7 @@ def interference(analysis: Analysis) -> Interference:
     group = groups_of(len(log), "past", folds=2, refits=REFITS, units=log.unit)
     counted = contributions(group, "past", refits=REFITS)
     design_of_row = np.repeat(np.arange(log.n_designs), np.diff(log.row_offsets))
-    values, information, shift = np.zeros(len(log)), 0.0, 0.0
+    values, bound, information, guess = np.zeros(len(log)), np.zeros(len(log)), 0.0, np.zeros(log.n_slots)
     for number, guess in enumerate(guesses(log, theta, counted, "past", "doubly-robust", None)):
         inside = np.flatnonzero(group == number)
         if not len(inside):
@@ -85,15 +96,18 @@ def interference(analysis: Analysis) -> Interference:
         away = over - _mean_above(log, rows, over)
         impression, rank = np.nonzero(log.clicks[inside])
         of_clicks = weighted_counts(impression, away[at[impression], rank], len(inside))
-        values[inside] = of_clicks - (expected * away).sum(1)[at]
+        foreseen = (expected * away).sum(1)
+        values[inside] = of_clicks - foreseen[at]
+        most = np.zeros(log.n_designs)
+        farthest = np.maximum(np.maximum(away, 0).sum(1) - foreseen, np.maximum(-away, 0).sum(1) + foreseen)
+        np.maximum.at(most, design_of_row[rows], farthest)
+        bound[inside] = most[log.design[inside]]
         information += float((expected * away**2).sum(1)[at].sum())
-        shift += float(times @ _shift(analysis, rows, design_of_row[rows], expected * over, theta, guess))
     if information <= 0:
-        return Interference(values, *[float("nan")] * 4)
+        return Interference(values, NO_NUMBER, NO_NUMBER, NO_NUMBER, bound)
     slope = float(values.sum() / information)
     error = UnitSums.of(values, log.unit).standard_error * len(log) / information
-    shift /= len(log)
-    return Interference(values, slope, float(error), slope * shift, abs(float(error) * shift))
+    return Interference(values, slope, float(error), _shift(analysis, guess), bound)
 
 
 def _expected_above(log: Log, rows: IntArray, theta: FloatArray, guess: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -120,51 +134,66 @@ def _mean_above(log: Log, rows: IntArray, over: FloatArray) -> FloatArray:
     return found
 
 
-def _shift(
-    analysis: Analysis,
-    rows: IntArray,
-    design: IntArray,
-    weighed: FloatArray,
-    theta: FloatArray,
-    guess: FloatArray,
-) -> FloatArray:
-    """For each design, the difference of its estimate and the truth, if rates of clicks grew by one with what is above.
+def _shift(analysis: Analysis, guess: FloatArray) -> float:
+    """The difference of the estimate and the truth, if rates of clicks grew by one with each click expected above.
 
-    ``weighed`` are clicks expected at each rank of the rows times those expected above.
+    Clicks then come e (1 + above) times, e = theta_rank guess, which moves the estimate in two ways: by what clicks are worth,
+    and by the theta that is fitted to them. That one follows from the conditional equation (``position_bias.conditional``), as
+    in ``inference.theta_error``: its solution moves by H^-1 times what is added to its score.
     """
-    log = analysis.log
+    log, theta = analysis.log, np.array(analysis.theta.theta)
     by_a, by_b, rho = analysis.exposures
-    worth = np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0)
-    estimated = weighted_counts(
-        design, log.weights[rows] * (np.append(worth, 0.0)[log.rankings[rows]] * weighed).sum(1), log.n_designs
+    times = np.bincount(log.design, minlength=log.n_designs)
+    design_of_row = np.repeat(np.arange(log.n_designs), np.diff(log.row_offsets))
+    rows = np.flatnonzero((times[design_of_row] > 0) & (log.weights > 0))
+    expected, over = _expected_above(log, rows, theta, guess)
+    filled = log.rankings[rows] >= 0
+    cells = (log.rankings[rows] * log.k + np.arange(log.k))[filled]
+    shows = (times[design_of_row[rows]] * log.weights[rows])[:, None]
+    usual, added = (
+        weighted_counts(cells, (shows * clicks)[filled], log.n_slots * log.k).reshape(-1, log.k)
+        for clicks in (expected, expected * over)
     )
-    truth = np.zeros(log.n_designs)
+    worth = np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0)
+    moved = float(worth @ added.sum(1))
+    if analysis.fit is not None:
+        relevance = np.divide(usual.sum(1), rho, out=np.zeros_like(rho), where=rho > 0)
+        by_rank = np.divide(usual, usual.sum(1, keepdims=True), out=np.zeros_like(usual), where=usual > 0)
+        clicks = usual.sum(1)
+        information = np.diag(clicks @ by_rank) - (by_rank * clicks[:, None]).T @ by_rank
+        score = (added - added.sum(1, keepdims=True) * by_rank).sum(0)
+        of_log_theta = -(worth * clicks) @ by_rank
+        for sign, place in ((1, log.rank_a), (-1, log.rank_b)):
+            of_log_theta += sign * theta * weighted_counts(np.minimum(place, log.k), relevance, log.k + 1)[: log.k]
+        moved += float(of_log_theta[1:] @ np.linalg.pinv(information[1:, 1:]) @ score[1:])
     for sign, place, by in ((1, log.rank_a, by_a), (-1, log.rank_b, by_b)):
         in_list = np.flatnonzero(place < log.k)
         table = np.zeros((log.n_designs, log.k))
         table[log.design_of_slot[in_list], place[in_list]] = (by * guess)[in_list]
-        truth += sign * (table * (np.cumsum(table, 1) - table)).sum(1)
-    return estimated - truth
+        moved -= sign * float(times @ (table * (np.cumsum(table, 1) - table)).sum(1))
+    return moved / len(log)
 
 
-def company(analysis: Analysis, found: Interference | None = None) -> Guardrail:
+def company(analysis: Analysis, above: Above | None = None) -> Guardrail:
     """Clicks against what the draw put above them (``interference``): sees users who stop, also where every query is new.
 
-    It fails only where the effect on the estimate is more than half of what its interval allows for.
+    Half of the evidence is a bet on the dependence among clicks that was seen before (``dependence``): if that comes from users
+    who stop, the draw must show it. It fails only where the effect on the estimate is more than half of what its interval
+    allows for.
     """
     name = COMPANY
     if not analysis.config.comparison.needs_position_bias:
         return needless(name, NO_MODEL)
-    if found is None or not np.isfinite(found.slope):
+    if above is None or not np.isfinite(above.drawn.slope):
         return unknown(name, "it takes clicks on results above which the draw puts now this, now that")
-    evidence = mean_evidence(found.values, analysis.log.unit, telling=analysis.log.clicks.any(1))
-    if not evidence.any():
+    found, log = above.drawn, analysis.log
+    by_draw = mean_evidence(found.values, log.unit, telling=log.clicks.any(1))
+    if not by_draw.any():
         return unknown(name, "it takes more clicks on results above which the draw puts now this, now that")
-    p = anytime_p(evidence)
-    low, high = analysis.interval
-    status = by_chance(p)
-    if status == "fail" and abs(found.effect) < (high - low) / 4:
-        status = "warn"
+    stakes = np.minimum(above.pooled.slope_before, 0.0)
+    by_bet = bet_evidence(found.values, stakes, found.bound, log.unit)
+    p = anytime_p(np.logaddexp(by_draw, by_bet) - np.log(2))
+    status = harmful(analysis, by_chance(p), found.effect)
     told = (
         f"With each click to be expected further up, results are clicked {found.slope:+.0%} (+- {2 * found.error:.0%})"
     )
@@ -181,60 +210,142 @@ def _effect_text(found: Interference | None, alarmed: bool) -> str:
 # --- clicks above ------------------------------------------------------------------------------------------------------------
 
 
-def independence(analysis: Analysis, found: Interference | None = None) -> Guardrail:
+class Dependence(NamedTuple):
+    """How clicks go with clicks above them.
+
+    Attributes:
+        values: Of each impression: the sum over its ranks of (click above - its mean) (click - its mean), with the means of the
+            same stratum before. Their mean is zero if clicks are independent.
+        telling: Of each impression, what its values would have grown by with a slope of 1.
+        ratio: Times as often clicked after a click above as without one.
+    """
+
+    values: FloatArray
+    telling: FloatArray
+    ratio: float
+
+    @property
+    def slope(self) -> float:
+        """Relative change of the rate of clicks after a click above, as ``Interference.slope``."""
+        return float(self.values.sum() / max(self.telling.sum(), 1e-300))
+
+    @property
+    def error(self) -> float:
+        return float(np.sqrt(self.values @ self.values) / max(self.telling.sum(), 1e-300))
+
+    @property
+    def slope_before(self) -> FloatArray:
+        """The slope as it was before each impression."""
+        value, told = (np.cumsum(of) - of for of in (self.values, self.telling))
+        return np.divide(value, told, out=np.zeros_like(value), where=told > LEAST_TOLD)
+
+
+class Above(NamedTuple):
+    """All that a log says on whether what is above matters.
+
+    Attributes:
+        drawn: By what the draw put above: only users who look at it, or stop, are seen.
+        clicked: By clicks above, within the same document and rank. Users who merely differ are seen too.
+        pooled: The same within places in both lists and rank, whatever the query: queries that differ are seen, too.
+    """
+
+    drawn: Interference
+    clicked: Dependence
+    pooled: Dependence
+
+    @property
+    def effect(self) -> Interval:
+        """How far users who stop may have moved the estimate.
+
+        The draw allows for some slopes. Where fewer clicks come after a click, that may be because all of them stop or because
+        they look for different things, or both: slopes below what clicks show are not needed to explain them, nor are
+        slopes above 0. Where more clicks come, users differ in how readily they click, and that hides those who stop.
+        """
+        reach = 2 * self.drawn.error
+        low, high = self.drawn.slope - reach, self.drawn.slope + reach
+        seen = self.clicked if self.clicked.error < self.pooled.error else self.pooled
+        if seen.slope < 0:
+            least = seen.slope - 2 * seen.error
+            low, high = max(low, least), min(high, 0.0)
+            if low > high:  # the draw says more than clicks do, or the contrary
+                low, high = sorted((low, high))
+        return Interval(*sorted((low * self.drawn.shift, high * self.drawn.shift)))
+
+
+def clicks_above(analysis: Analysis) -> Above:
+    """Everything that a log says on whether what is above a result matters."""
+    return Above(interference(analysis), dependence(analysis.log), dependence(analysis.log, pooled=True))
+
+
+def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
     """Clicks after a click above, against those without, on the same document at the same rank.
 
     Users who leave after a click break it, and so do users who merely differ in how readily they click, with the estimate
-    right: it never fails, and says how far the estimate is moved by what stands above (``interference``).
+    right: it never fails, and says how far the estimate is moved by what stands above (``interference``). Where no query comes
+    again, documents at the same places of both lists are compared: easy and hard queries then make clicks go together, so that
+    only the contrary means anything.
     """
     log, name = analysis.log, INDEPENDENCE
     if not analysis.config.comparison.needs_position_bias:
         return needless(name, NO_MODEL)
-    values, both, expected = _after_a_click(log)
-    evidence = mean_evidence(values, log.unit, telling=values != 0)
+    found = dependence(log) if above is None else above.clicked
+    evidence = mean_evidence(found.values, log.unit, telling=found.values != 0)
+    p = anytime_p(evidence)
+    if p >= WARN:
+        pooled = dependence(log, pooled=True) if above is None else above.pooled
+        fewer = np.cumsum(UnitSums.of(pooled.values, log.unit).totals) < 0
+        of_all = mean_evidence(pooled.values, log.unit, telling=pooled.values != 0) * fewer
+        of_both = anytime_p(np.logaddexp(evidence, of_all) - np.log(2))
+        if of_both < WARN or not evidence.any():
+            found, p, evidence = pooled, of_both, np.where(of_both < WARN, of_all, 0.0)
     if not evidence.any():
         return unknown(
             name, "it takes queries that come again, and clicks at the same rank with and without a click above"
         )
-    p = anytime_p(evidence)
-    ratio = both / expected if expected > 0 else float("nan")
     status: Status = "warn" if p < WARN else "pass"
-    text = f"After a click above, results are clicked {ratio:.3g} times as often as otherwise (p = {p:.3g})."
+    text = f"After a click above, results are clicked {found.ratio:.3g} times as often as otherwise (p = {p:.3g})."
     if status == "warn":
-        text += f" Users who differ do that too, and harm nothing. {_effect_text(found, alarmed=False)}"
-    return Guardrail(name=name, status=status, value=float(ratio), text=text)
+        why = "differ in how readily they click" if found.ratio > 1 else "look for different things"
+        text += f" Users who {why} do that too, and harm nothing."
+        if above is not None and np.isfinite(above.drawn.slope):
+            text += f" If it is because they stop, it may have moved the estimate by {above.effect}."
+    return Guardrail(name=name, status=status, value=found.ratio, text=text)
 
 
-def _after_a_click(log: Log) -> tuple[FloatArray, float, float]:
-    """For each impression the sum over its ranks of (click above - its mean) (click - its mean), means of the same document at
-    the same rank before; clicks after a click, and as many as there would be if they were independent."""
-    slots = log.rankings[log.row]
-    ever = np.zeros((len(log.document_query) + 1, log.k), bool)  # the last for where nothing stands
-    ever[log.document[log.clicked[2]], log.clicked[1]] = True
-    impression, rank = np.nonzero(ever[np.append(log.document, -1)[slots], np.arange(log.k)])  # others tell nothing
+def dependence(log: Log, *, pooled: bool = False) -> Dependence:
+    """Clicks against clicks above, on the same document at the same rank or, ``pooled``, on the same places in both lists."""
+    slots, k = log.rankings[log.row], log.k
+    places, kinds = log.document, len(log.document_query)
+    if pooled:
+        places, kinds = np.minimum(log.rank_a, k) * (k + 1) + np.minimum(log.rank_b, k), (k + 1) ** 2
+    ever = np.zeros((kinds + 1, k), bool)  # the last for where nothing stands
+    ever[places[log.clicked[2]], log.clicked[1]] = True
+    impression, rank = np.nonzero(ever[np.append(places, -1)[slots], np.arange(k)])  # others tell nothing
     click = log.clicks[impression, rank].astype(np.float64)
-    so_far = np.cumsum(log.clicks, 1)
-    after = (so_far[impression, rank] > click).astype(np.float64)
-    stratum = log.document[slots[impression, rank]] * log.k + rank
+    after = (np.cumsum(log.clicks, 1)[impression, rank] > click).astype(np.float64)
+    stratum = places[slots[impression, rank]] * k + rank
+    if kinds * k < 1 << 15:
+        stratum = stratum.astype(np.int16)  # is sorted faster
     order = np.argsort(stratum, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(stratum[order])) + 1, len(order))
-    starts = np.append(0, ends[:-1]) if len(order) else ends[:0]
-    sizes = (ends - starts) if len(order) else ends[:0]
+    offsets = np.append(0, np.append(np.flatnonzero(np.diff(stratum[order])) + 1, len(order)))
+    sizes = np.diff(offsets)
 
     def before(of: FloatArray) -> FloatArray:
         """Sums over earlier members of the same stratum."""
         sums = np.cumsum(of[order]) - of[order]
-        return np.asarray(sums - np.repeat(sums[starts], sizes))
+        return np.asarray(sums - np.repeat(sums[offsets[:-1][sizes > 0]], sizes[sizes > 0]))
 
     earlier = before(np.ones(len(order)))
     some = earlier > 0
     mean_after, mean_click = (
         np.divide(before(of), earlier, out=np.zeros(len(order)), where=some) for of in (after, click)
     )
-    product = np.where(some, (after[order] - mean_after) * (click[order] - mean_click), 0.0)
-    offsets = np.append(0, ends)
-    g, c = sum_by_group(after[order], offsets), sum_by_group(click[order], offsets)
-    big = sizes > 1
-    expected = float((g * c / np.maximum(sizes, 1))[big].sum())
-    both = float(sum_by_group((after * click)[order], offsets)[big].sum())
-    return weighted_counts(impression[order], product, len(log)), both, expected
+    away = np.where(some, after[order] - mean_after, 0.0)
+    value, told = (
+        weighted_counts(impression[order], away * of, len(log)) for of in (click[order] - mean_click, away * mean_click)
+    )
+    n = np.maximum(sizes, 1)
+    follow, clicks, both = (sum_by_group(of[order], offsets) for of in (after, click, after * click))
+    otherwise = float(((clicks - both) * follow / n).sum())  # by Mantel and Haenszel
+    ratio = float((both * (n - follow) / n).sum()) / otherwise if otherwise > 0 else float("nan")
+    return Dependence(value, told, ratio)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ranktrial.arrays import FloatArray, weighted_counts
-from ranktrial.inference import Log, heaviest_unit
+from ranktrial.inference import Log, UnitSums, heaviest_unit, position_scores
+from ranktrial.inference.e_processes import anytime_p, mean_evidence
 from ranktrial.live.analysis import Analysis
-from ranktrial.live.guardrails.status import NO_NUMBER, above, needless, unknown
+from ranktrial.live.guardrails.status import NO_NUMBER, WARN, above, by_chance, harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
 from ranktrial.live.tokens import unit_name
 
@@ -21,8 +22,8 @@ def coverage(analysis: Analysis) -> Guardrail:
     bad = np.flatnonzero(np.empty(0) if top is None else top.uncovered)
     if not len(bad):
         return Guardrail(name="coverage", status="pass", value=0, text="Every document that matters could be seen.")
-    query = log.queries[log.query[log.design_of_slot[bad[0]]]]
-    text = f"{len(bad)} documents that matter could not be seen, first for query {query!r}: they are left out."
+    queries = len(np.unique(log.query[log.design_of_slot[bad]]))
+    text = f"{len(bad):,} documents that matter could not be seen, for {queries:,} queries: they are left out."
     return Guardrail(name="coverage", status="fail", value=float(len(bad)), text=text)
 
 
@@ -45,15 +46,18 @@ def largest_weight(analysis: Analysis) -> Guardrail:
     return Guardrail(name="largest weight", status=above(most, 20, 200), value=most, text=text)
 
 
+BIAS = "position bias"
+
+
 def bias(analysis: Analysis) -> Guardrail:
-    """Position bias: whether it is known from this trial's clicks, and how well."""
-    theta, name = analysis.theta, "position bias"
+    """Position bias: whether it is known from this trial's clicks, and how well; one that was given is held against them."""
+    theta, name = analysis.theta, BIAS
     if not analysis.config.comparison.needs_position_bias:
         return needless(name, "An A/B test needs none.")
-    if not analysis.config.comparison.learns_position_bias:
-        return needless(name, "Taken as known, as configured.")
     if analysis.config.k == 1:
         return needless(name, "One rank has none.")
+    if not analysis.config.comparison.learns_position_bias:
+        return _given_bias(analysis)
     if analysis.fit is None:
         how = "From fewer clicks" if theta.fitted else "Assumed, not fitted"
         text = f"{how}, so the interval does not hold its error: {theta.note}."
@@ -63,33 +67,59 @@ def bias(analysis: Analysis) -> Guardrail:
     return Guardrail(name=name, status="warn" if worst > 0.2 else "pass", value=worst, text=text)
 
 
-def page(analysis: Analysis) -> Guardrail:
-    """Clicks that the trial costs, against showing the better ranker to everybody.
+def _given_bias(analysis: Analysis) -> Guardrail:
+    """Position bias that is taken as known, against where the same documents are clicked (``position_scores``)."""
+    log, theta = analysis.log, np.array(analysis.theta.theta)
+    scores = position_scores(log, theta) if len(log) else np.empty(0)
+    evidence = mean_evidence(scores, log.unit, telling=log.clicks.any(1))
+    if not evidence.any():
+        return unknown(BIAS, "it is taken as known, as configured, and to hold it against clicks takes more of them")
+    p, moved = anytime_p(evidence), UnitSums.of(scores, log.unit)
+    steeper = f"clicks fall with rank^{-moved.mean:+.2f} (+- {2 * moved.standard_error:.2f}) times what was given"
+    effect = exponent_effect(analysis, theta, np.full(len(log), moved.mean))
+    text = f"Taken as known, as configured; {steeper}, p = {p:.3g}."
+    if p < WARN:
+        text += f" That moves the estimate by {effect:+.4f}."
+    return Guardrail(name=BIAS, status=harmful(analysis, by_chance(p), effect), value=p, text=text)
 
-    No matter of trust, so it never fails; it warns where the cost is 5 % more than that of an A/B test.
+
+def exponent_effect(analysis: Analysis, theta: FloatArray, moved: FloatArray) -> float:
+    """How far theta moves the estimate away from that with theta rank^-moved, where each impression has its own exponent."""
+    log, ranks = analysis.log, np.arange(1, len(theta) + 1)
+
+    def values(bias: FloatArray) -> FloatArray:
+        by_a, by_b = log.list_exposures(bias)
+        return clicks_worth(log, by_a - by_b, log.exposure(bias))
+
+    right = np.zeros(len(log))
+    for exponent in np.unique(moved):
+        right += np.where(moved == exponent, values(theta * ranks**-exponent), 0.0)
+    return float((values(theta) - right).mean())
+
+
+def page(analysis: Analysis) -> Guardrail:
+    """Clicks that the trial costs, against an A/B test.
+
+    No matter of trust, so it never fails; it warns where it surely costs more than its budget, or than 5 % without one.
     """
-    log, name = analysis.log, "clicks on what is shown"
+    name, gain = "clicks on what is shown", analysis.gain
+    if sum(analysis.config.comparison.plain_shares) == 1:
+        return needless(name, "Visitors see A's list or B's own, as in any A/B test.")
     if analysis.clicks < 100:
         return unknown(name, f"it takes 100 clicks, there are {analysis.clicks}")
-    shown, is_ab = log.clicks.sum(1).astype(np.float64), not analysis.config.comparison.needs_position_bias
-    by_a, by_b, rho = analysis.exposures
-    if not is_ab and np.any((rho == 0) & (by_a + by_b > 0)):
-        text = f"{shown.mean():.4g} clicks per impression; what A or B would get cannot be told: "
-        text += "some of their results never show. A floor or a hold-back above 0 shows them."
-        return Guardrail(name=name, status="warn", value=NO_NUMBER, text=text)
-    if is_ab:
-        rates = [float(shown[log.arm == arm].mean()) if (log.arm == arm).any() else 0.0 for arm in (1, -1)]
-    else:
-        rates = [float(clicks_worth(log, by, rho).mean()) for by in (by_a, by_b)]
-    ctr, better = float(shown.mean()), max(rates)
-    loss = 1 - ctr / better if better > 0 else 0.0
-    against = f"{loss:.1%} lost to the better" if loss >= 0 else f"{-loss:.1%} more than the better"
-    plain, error = sum(rates) / 2, float(shown.std() / np.sqrt(len(log)))
-    status: Status = "warn" if ctr + 2 * error < 0.95 * plain else "pass"  # an A/B test would get the mean of both
-    text = f"{ctr:.4g} clicks per impression; A would get {rates[0]:.4g}, B {rates[1]:.4g}: {against}."
+    if gain is None or not gain.ab > 0:
+        return unknown(name, "what A or B would get cannot be told: a hold-back above 0 shows their results")
+    budget = getattr(analysis.config.comparison, "loss", None)
+    allowed = 0.05 if budget is None else budget
+    low, high = gain.interval(analysis.config.level)
+    status: Status = "warn" if high < -allowed else "pass"
+    text = f"{gain.share:+.1%} against an A/B test ({low:+.1%} to {high:+.1%})"
+    text += (
+        "." if budget is None else f", which may lose {budget:.1%}." if budget >= 0 else f", asked for {-budget:+.1%}."
+    )
     if status != "pass":
-        text += " A higher agreement floor gives some back."
-    return Guardrail(name=name, status=status, value=loss, text=text)
+        text += " The price of a click goes up by itself; a lower loss, or an agreement floor, gives more back."
+    return Guardrail(name=name, status=status, value=-gain.share, text=text)
 
 
 def clicks_worth(log: Log, wanted: FloatArray, rho: FloatArray) -> FloatArray:

@@ -25,6 +25,12 @@ def few(analysis: Analysis, status: Status) -> Status:
     return "warn" if status == "fail" and len(analysis.log) < 100 else status
 
 
+def harmful(analysis: Analysis, status: Status, effect: float) -> Status:
+    """The status, but nothing fails that moves the estimate by no more than half of what its interval allows for."""
+    low, high = analysis.interval
+    return "warn" if status == "fail" and abs(effect) < (high - low) / 4 else status
+
+
 def unknown(name: str, needs: str) -> Guardrail:
     """A check that cannot be made, and what it would take."""
     return Guardrail(name=name, status="unknown", value=NO_NUMBER, text=f"Cannot be checked: {needs}.")

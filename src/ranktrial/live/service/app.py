@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from datetime import UTC
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request
 from fastapi import Path as PathParameter
@@ -27,8 +30,11 @@ from starlette.responses import Response
 import ranktrial
 from ranktrial.live.api_keys import KeyFile, Keys, Scope
 from ranktrial.live.designs import warm_up
+from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.schemas import (
     ClickEvent,
+    ErasedRows,
+    Erasure,
     Exclusion,
     History,
     RankRequest,
@@ -55,11 +61,14 @@ from ranktrial.live.service.page import mount_page
 from ranktrial.live.service.problems import Refusal, documented
 from ranktrial.live.service.trials import NotAtHand, TrialInfo, TrialList, Trials
 from ranktrial.live.stores import open_store
-from ranktrial.live.stores.base import ALL_TRIALS, Nothing, StoreError
+from ranktrial.live.stores.base import ALL_TRIALS, Probe, Store, StoreError, StoreUnavailable
 from ranktrial.live.tallies import NO_TRIAL
 from ranktrial.live.trial import Trial
 
+STARTING = 30.0  # seconds that a store may take to become available
 SMALL_BATCH = 4096  # bytes of events that are taken on the event loop
+CHECK_EVERY = 60.0  # seconds between looks for damage
+log = logging.getLogger("ranktrial.service")
 RANK = TypeAdapter(RankRequest)
 Name = Annotated[str, PathParameter(max_length=200, description="The trial's name.", examples=["shoes"])]
 NewName = Annotated[
@@ -91,6 +100,7 @@ def create_app(
     click_actions: Collection[str] = event_batches.CLICK_ACTIONS,
     hosts: Collection[str] | None = None,
     log_all: bool = False,
+    query_units: int = QUERY_UNITS,
 ) -> FastAPI:
     """The service for one store, which is opened when the application starts and closed when it ends.
 
@@ -100,20 +110,22 @@ def create_app(
         limits: Bounds of all there is.
         click_actions: ``action_name`` of UBI events that are clicks.
         hosts: Names that requests may call this machine by; any by default.
-        log_all: Log every request, not only faults.
+        log_all: Log every request, not only faults and what changes a trial.
+        query_units: How many units must have asked a query before a report names it.
     """
     bounds = limits or Limits()
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        store = await asyncio.to_thread(open_store, store_path, queue_size=bounds.rows)
-        app.state.store, app.state.trials = store, Trials(store)
+        store = await _opened(store_path, bounds.rows)
+        app.state.store, app.state.trials = store, Trials(store, query_units)
         await asyncio.to_thread(warm_up)
-        watcher = asyncio.create_task(_refresh_forever(app.state.trials))
+        watchers = [asyncio.create_task(task) for task in (_refresh_forever(app.state.trials), _check_forever(store))]
         try:
             yield
         finally:
-            watcher.cancel()
+            for watcher in watchers:
+                watcher.cancel()
             await asyncio.to_thread(app.state.trials.close)
             await asyncio.to_thread(store.close)  # writes what is queued
 
@@ -149,6 +161,19 @@ def create_app(
     mount_page(app)
     app.openapi = lambda: documented_schema(app)  # type: ignore[method-assign]
     return app
+
+
+async def _opened(store_path: str | Path, rows: int) -> Store:
+    """The store; waits for a database that is only just starting, as when all is restarted at once."""
+    until = time.monotonic() + STARTING
+    while True:
+        try:
+            return await asyncio.to_thread(open_store, store_path, queue_size=rows)
+        except StoreUnavailable as problem:
+            if time.monotonic() > until:
+                raise
+            log.warning("waiting for the store", extra={"problem": str(problem)})
+            await asyncio.sleep(1.0)
 
 
 class Direct(APIRoute):
@@ -218,6 +243,12 @@ def _add_routes(app: FastAPI) -> None:
             "POST", f"/v1/trials/{{name}}/{what}", do, "admin", History, *takes_json,
             extra=body_of(Exclusion, robot),
         )  # fmt: skip
+    asked = {"unit": "user-17", "reason": "asked for it, ticket 4711"}
+    add(
+        "POST", "/v1/trials/{name}/erase", erase, "admin", History, *takes_json,
+        extra=body_of(Erasure, asked),
+    )  # fmt: skip
+    add("DELETE", "/v1/trials/{name}", erase_trial, "admin", ErasedRows, 409)
     unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names"}}
     add("GET", "/v1/trials/{name}/report", report, "read", Report, responses=unchanged)
     add(
@@ -313,7 +344,7 @@ async def _taken(raw: bytes, state: State, may: Callable[[Trial], bool]) -> even
     if len(raw) <= SMALL_BATCH:
         with contextlib.suppress(NotAtHand):
             return event_batches.take(raw, trials.at_hand, *limits)
-    return await asyncio.to_thread(event_batches.take, raw, trials.of_version, *limits)
+    return await asyncio.to_thread(event_batches.take, raw, trials.of_impression, *limits)
 
 
 async def update(request: Request, name: Name) -> Response:
@@ -340,14 +371,42 @@ async def include(request: Request, name: Name) -> Response:
     return await _excluded(request, name, Trial.include)
 
 
-async def _excluded(request: Request, name: str, do: Callable[[Trial, str, str], object]) -> Response:
+async def erase(request: Request, name: Name) -> Response:
+    """Delete a unit's impressions, or all from before a time, with their clicks; this cannot be undone."""
     trial = await _trial(request, name)
+    asked = await _read(request, Erasure)
+    unit = None if asked.unit is None else str(asked.unit)
+    before = None if asked.before is None else asked.before.replace(tzinfo=asked.before.tzinfo or UTC).timestamp()
+    try:
+        await asyncio.to_thread(trial.erase, asked.reason, unit=unit, before=before)
+    except ValueError as problem:
+        raise Refusal(422, str(problem)) from problem
+    return _json(History(history=tuple(await asyncio.to_thread(trial.history))))
+
+
+async def erase_trial(request: Request, name: Name) -> Response:
+    """Delete a stopped trial with all that is stored of it; this cannot be undone."""
+    erased = await asyncio.to_thread(request.app.state.trials.erase, name)
+    return _json(erased._asdict())
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+async def _read(request: Request, model: type[M]) -> M:
+    """The body of a request, checked."""
     raw = await read_body(request, request.app.state.limits.body)
     try:
-        asked = Exclusion.model_validate_json(raw)
-        await asyncio.to_thread(do, trial, str(asked.unit), asked.reason)
+        return model.model_validate_json(raw)
     except ValidationError as problem:
         raise problems.invalid(problem) from problem
+
+
+async def _excluded(request: Request, name: str, do: Callable[[Trial, str, str], object]) -> Response:
+    trial = await _trial(request, name)
+    asked = await _read(request, Exclusion)
+    try:
+        await asyncio.to_thread(do, trial, str(asked.unit), asked.reason)
     except ValueError as problem:
         raise Refusal(422, str(problem)) from problem
     return _json(History(history=tuple(await asyncio.to_thread(trial.history))))
@@ -371,7 +430,7 @@ async def healthz() -> Response:
 async def readyz(request: Request) -> Response:
     """Whether the store takes rows, tried by a commit."""
     try:
-        await on_disk(request.app.state.store.put(Nothing()), 1.0)
+        await on_disk(request.app.state.store.put(Probe()), 1.0)
     except Exception as problem:
         raise problems.not_stored(f"the store does not take rows: {problem or type(problem).__name__}") from problem
     return _json({"status": "ready"})
@@ -387,3 +446,12 @@ async def _refresh_forever(trials: Trials) -> None:
         await asyncio.sleep(1.0)
         with contextlib.suppress(Exception):  # a store that is down for a moment; requests tell
             await asyncio.to_thread(trials.refresh)
+
+
+async def _check_forever(store: Store) -> None:
+    """Look for damage, from the start on; never for more than a small share of the time."""
+    while True:
+        start = time.perf_counter()
+        with contextlib.suppress(Exception):  # noted by the store, which then takes no rows
+            await asyncio.to_thread(store.check)
+        await asyncio.sleep(max(CHECK_EVERY, 50 * (time.perf_counter() - start)))

@@ -21,7 +21,6 @@ from ranktrial.live.clicks import ClickOutcome
 from ranktrial.live.schemas import LATEST_TIME, LONGEST_TEXT, ClickEvent, SeenEvent
 from ranktrial.live.service.problems import Refusal
 from ranktrial.live.stores.base import Stored
-from ranktrial.live.tokens import version_of
 from ranktrial.live.trial import Trial
 
 CLICK_ACTIONS = frozenset({"click", "click_through"})
@@ -152,12 +151,12 @@ class Batch:
 
 def take(
     raw: bytes,
-    trial_of: Callable[[int | None], Trial | None],
+    trial_of: Callable[[str], Trial | None],
     may: Callable[[Trial], bool],
     limit: int,
     actions: Collection[str] = CLICK_ACTIONS,
 ) -> Batch:
-    """Give every event of a batch to the trial of its impression's version, if whoever sends them may.
+    """Give every event of a batch to the trial of its impression, if whoever sends them may.
 
     Raises Overloaded when the store cannot take them all; what ``trial_of`` raises is raised before any is given away.
     """
@@ -168,7 +167,7 @@ def take(
     of_trial: dict[Trial | None, list[int]] = {}
     for at, event in enumerate(read):
         if not isinstance(event, Result):
-            of_trial.setdefault(trial_of(version_of(event.impression)), []).append(at)
+            of_trial.setdefault(trial_of(event.impression), []).append(at)
     strangers = len(of_trial.pop(None, []))
     stored, misplaced = set(), 0
     for trial, places in of_trial.items():

@@ -9,13 +9,13 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from ranktrial.live.schemas import ClickEvent, Exclusion, RankRequest, SeenEvent, TrialConfig
+from ranktrial.live.schemas import ClickEvent, Erasure, Exclusion, RankRequest, SeenEvent, TrialConfig
 from ranktrial.live.service.events import UBIEvent
 from ranktrial.live.service.problems import Problem
 
 REF = "#/components/schemas/{model}"
 # Bodies are read by the endpoints themselves, in one step from bytes to a checked object, so FastAPI does not see them.
-READ = (RankRequest, ClickEvent, SeenEvent, UBIEvent, TrialConfig, Exclusion)
+READ = (RankRequest, ClickEvent, SeenEvent, UBIEvent, TrialConfig, Exclusion, Erasure)
 # In these a number that is not known yet is null.
 OPEN_NUMBERS = (
     "Report",

@@ -23,7 +23,7 @@ KINDS = {
     404: "not-found",
     405: "wrong-method",
     408: "too-slow",
-    409: "stopped",
+    409: "conflict",
     413: "too-large",
     415: "not-json",
     422: "invalid",

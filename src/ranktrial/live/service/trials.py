@@ -8,15 +8,17 @@ import threading
 
 from pydantic import BaseModel
 
+from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.schemas import Report, TrialConfig
 from ranktrial.live.service.asynchronous import Shared
 from ranktrial.live.service.problems import Refusal
-from ranktrial.live.stores.base import Store, StoreError
+from ranktrial.live.stores.base import Erased, Store, StoreError
+from ranktrial.live.tokens import version_of
 from ranktrial.live.trial import Trial
 
 
 class NotAtHand(LookupError):  # noqa: N818 (reads as what it says)
-    """Whose version that is cannot be told without waiting."""
+    """What an impression's id belongs to cannot be told without waiting."""
 
 
 class TrialInfo(BaseModel):
@@ -35,10 +37,15 @@ class TrialList(BaseModel):
 
 
 class Trials:
-    """Open trials by name and by version; usable from any thread."""
+    """Open trials by name and by version; usable from any thread.
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    Args:
+        store: Where they are.
+        query_units: How many units must have asked a query before a report names it.
+    """
+
+    def __init__(self, store: Store, query_units: int = QUERY_UNITS) -> None:
+        self.store, self._query_units = store, query_units
         self._open: dict[str, Trial] = {}
         self._name_of: dict[int, str] = {}  # of each version that an open trial knows
         self._reports: dict[str, Shared[Report]] = {}
@@ -65,17 +72,26 @@ class Trials:
             threading.Thread(target=_close, args=(old,), daemon=True).start()  # may have to wait for a refit
         return new
 
-    def at_hand(self, version: int | None) -> Trial | None:
-        """The trial that an impression's id claims to come from; raises NotAtHand where only the store can tell."""
+    def at_hand(self, id: str) -> Trial | None:
+        """The trial that an impression's id claims to come from; raises NotAtHand where only the store can tell which it is, or
+        what it showed, and the store is not quick.
+        """
+        version = version_of(id)
         if version is None:
             return None
         name = self._name_of.get(version)
         if name is None:
             raise NotAtHand
-        return self._open[name]
+        trial = self._open.get(name)
+        if trial is None:  # erased just now
+            return None
+        if not self.store.quick and not trial.remembers(id):
+            raise NotAtHand
+        return trial
 
-    def of_version(self, version: int | None) -> Trial | None:
-        """The trial that a version belongs to, whichever process made it; may have to wait for the store."""
+    def of_impression(self, id: str) -> Trial | None:
+        """The trial that an impression's id claims to come from, whichever process made it; may have to wait for the store."""
+        version = version_of(id)
         if version is None:
             return None
         name = self._name_of.get(version)
@@ -88,11 +104,32 @@ class Trials:
             return self._open[name] if version in self._name_of else self._reopen(name)
 
     def refresh(self) -> None:
-        """Take over versions that other processes made."""
+        """Take over versions that other processes made, and let go of trials that they erased."""
         for name, trial in list(self._open.items()):
-            if self.store.versions(name)[-1].number != trial.version:
+            versions = self.store.versions(name)
+            if not versions:
+                self._let_go(name)
+            elif versions[-1].id != trial.version_id:
                 with self._lock:
                     self._reopen(name)
+
+    def _let_go(self, name: str) -> None:
+        with self._lock:
+            self._name_of = {version: of for version, of in self._name_of.items() if of != name}
+            self._reports.pop(name, None)
+            gone = self._open.pop(name, None)
+        if gone is not None:
+            threading.Thread(target=_close, args=(gone,), daemon=True).start()  # may have to wait for a refit
+
+    def erase(self, name: str) -> Erased:
+        """Erase a trial that is stopped, with all that is stored of it."""
+        with self._lock:
+            if not self.open(name).store.trial(name).stopped:
+                raise Refusal(409, f"trial {name!r} is running: stop it first")
+            self.store.flush(60.0)
+            erased = self.store.erase_trial(name)
+            self._let_go(name)
+        return erased
 
     def create(self, name: str, config: TrialConfig) -> tuple[TrialInfo, bool]:
         """The trial in this configuration, and whether that is new."""
@@ -123,17 +160,17 @@ class Trials:
             await asyncio.to_thread(
                 self.open, name
             )  # refuses a name that does not exist, which then leaves nothing here
-        shared = self._reports.setdefault(name, Shared(lambda: self.open(name).report()))
+        shared = self._reports.setdefault(name, Shared(lambda: self.open(name).report(query_units=self._query_units)))
         return await shared.get()
 
     def close(self) -> None:
         """Close what is open."""
         with self._lock:
             for trial in self._open.values():
-                trial.close()
+                _close(trial)
             self._open.clear()
 
 
 def _close(trial: Trial) -> None:
-    with contextlib.suppress(StoreError):  # the store was closed meanwhile, which wrote everything
+    with contextlib.suppress(StoreError):  # the store was closed meanwhile, or takes nothing: whoever waits was told
         trial.close()

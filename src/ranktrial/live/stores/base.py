@@ -38,6 +38,24 @@ class StoreUnavailable(StoreError):  # noqa: N818 (reads as what it says)
     reason = "the store is not available"
 
 
+class StoreFull(StoreUnavailable):
+    """There is no room on the disk."""
+
+    reason = "the disk is full"
+
+
+class StoreLost(StoreUnavailable):
+    """What was opened is not what has its name now; nothing is written any more."""
+
+    reason = "the store was replaced or removed"
+
+
+class StoreDamaged(StoreUnavailable):
+    """What is stored cannot be read as it was written; nothing is written any more."""
+
+    reason = "the store is damaged"
+
+
 class Overloaded(StoreError):  # noqa: N818 (reads as what it says)
     """More waits to be written than the store can take; try again later."""
 
@@ -102,6 +120,11 @@ class Void:
 @dataclass(frozen=True, slots=True)
 class Nothing:
     """No row: to write what has been tallied, or to wait for what was queued before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe(Nothing):
+    """No row, but a commit that really writes: whether the store takes rows."""
 
 
 Row = Impression | Click | Clicks | Void | Nothing
@@ -174,6 +197,25 @@ class HistoryRow(NamedTuple):
     reason: str
 
 
+class ErasureRow(NamedTuple):
+    """What was erased from a trial: a unit, or all that was earlier than a time (microseconds), how much of each, and why."""
+
+    id: int
+    time: int
+    earlier_than: int | None
+    impressions: int
+    clicks: int
+    designs: int
+    reason: str
+
+
+class Erased(NamedTuple):
+    """How much was erased."""
+
+    impressions: int
+    clicks: int
+
+
 class TrialRow(NamedTuple):
     """A trial: its name, the secret that its ids are signed with, and whether it is stopped."""
 
@@ -220,15 +262,16 @@ class Stored:
     it is lighter than ``concurrent.futures.Future``.
 
     ``again`` is set for an impression that may have been there before, perhaps another one: look before showing it.
+    ``unwanted`` is set for a row that was to be taken back when it was being written: if that must be tried again, leave it.
     """
 
-    __slots__ = ("_callbacks", "_problem", "_stage", "again")
+    __slots__ = ("_callbacks", "_problem", "_stage", "again", "unwanted")
     _lock = threading.Lock()  # one for all: held for a few instructions
 
     def __init__(self) -> None:
         self._stage = _Stage.WAITING
         self._problem: BaseException | None = None
-        self.again = False
+        self.again = self.unwanted = False
         self._callbacks: tuple[Callable[[Stored], object], ...] = ()
 
     def done(self) -> bool:
@@ -261,7 +304,8 @@ class Stored:
 
     def cancel(self) -> bool:
         """Take the row back; False if it is too late for that."""
-        return self._move(_Stage.WAITING, _Stage.DONE, CancelledError())
+        self.unwanted = not self._move(_Stage.WAITING, _Stage.DONE, CancelledError())
+        return not self.unwanted
 
     def start(self) -> bool:
         """Note that the row is being written; False if it was taken back."""
@@ -308,7 +352,12 @@ class Store(Protocol):
     """The log of several trials, and what little else they keep.
 
     What reads raises StoreUnavailable where the store does not answer, whatever its driver calls that.
+
+    Attributes:
+        quick: Whether looking up an impression takes microseconds, so that an event loop may do it.
     """
+
+    quick: bool
 
     # --- the log ---
 
@@ -399,6 +448,23 @@ class Store(Protocol):
         """Add an entry; on the disk when this returns."""
         ...
 
+    def erase(
+        self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None
+    ) -> Erased:
+        """Delete a unit's impressions, or all from before a time (microseconds), with their clicks, in all versions of a trial.
+
+        With them go designs that nothing else shows; gone from the disk when this returns. What there was is in ``erasures``.
+        """
+        ...
+
+    def erase_trial(self, trial: str) -> Erased:
+        """Delete a trial and all that is stored of it."""
+        ...
+
+    def erasures(self, trial: str) -> list[ErasureRow]:
+        """What was erased from a trial, in the order in which it was asked for. Changes whenever rows have been deleted."""
+        ...
+
     def versions(self, trial: str) -> list[ConfigVersion]:
         """All versions of a trial, in order of their number."""
         ...
@@ -411,12 +477,20 @@ class Store(Protocol):
         """Position bias of a version, the latest last."""
         ...
 
-    def add_bias(self, version: int, impressions: int, beliefs: Beliefs, follows: int) -> None:
+    def effects(self, bias: int) -> bytes:
+        """The ``effects`` that came with a bias: what is known of single documents (``live.known``)."""
+        ...
+
+    def add_bias(self, version: int, impressions: int, beliefs: Beliefs, follows: int, effects: bytes = b"") -> None:
         """Add position bias, to the last bit, unless the same theta is known from the same number of impressions.
 
         ``follows`` is the id of the one before it, 0 for the first: where another has followed that one meanwhile, from
         another instance, nothing is added, so that all instances have the same.
         """
+        ...
+
+    def check(self) -> None:
+        """Look for damage, however long that takes; raises StoreDamaged."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Schema versions: every store is brought up to date by the same steps, one transaction each, and never from the future."""
+"""Schema versions: every store is brought up to date by the same steps, all of them or none, and never from the future."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def migrate(
             raise StoreError(f"{place} is a database of something else")
         if 0 < before < len(steps) and not upgrade:
             raise StoreError(
-                f"{place} has schema {before}, this ranktrial needs {len(steps)}: stop the instances of the older "
-                f"version and run `ranktrial migrate`"
+                f"{place} has schema {before}, this ranktrial needs {len(steps)}: stop the instances of the older version "
+                "and run `ranktrial migrate`"
             )
         for version in range(before, len(steps)):
             schema.apply(steps[version], version + 1)

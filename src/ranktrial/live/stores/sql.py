@@ -6,6 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ from ranktrial.live.stores.base import (
     ClickRow,
     ConfigVersion,
     DesignRow,
+    Erased,
+    ErasureRow,
     HistoryRow,
     Impression,
     ImpressionCount,
@@ -25,6 +28,7 @@ from ranktrial.live.stores.base import (
     TrialRow,
     VoidRow,
 )
+from ranktrial.live.stores.erasure import Eraser, Execute
 from ranktrial.live.stores.migrations import Migrated
 from ranktrial.live.stores.writer import Item, Tallies, Writer
 from ranktrial.methods import Beliefs
@@ -51,6 +55,8 @@ class SQLStore(ABC):
     """
 
     migrated: Migrated
+    _BY_KEY: tuple[str, ...] = ("voids",)  # tables with a row for an impression's key
+    quick = True
     _read_timeout: float
     _WHERE_KEY = (
         "impressions i JOIN designs d ON d.id = i.design WHERE i.key"  # the impression of a key, with its design
@@ -58,7 +64,7 @@ class SQLStore(ABC):
 
     def __init__(self, place: str, queue_size: int) -> None:
         self.place = place
-        self._writer = Writer(place, self._transaction, self._hang_up, queue_size)
+        self._writer = Writer(place, self._transaction, self._look_after, self._hang_up, queue_size)
 
     @abstractmethod
     def _transaction(self, items: list[Item], tallied: Tallies) -> None:
@@ -79,6 +85,19 @@ class SQLStore(ABC):
     @abstractmethod
     def _execute(self, statement: str, values: Sequence[Any]) -> None:
         """Change something rare; on the disk when this returns. Raises StoreUnavailable."""
+
+    @abstractmethod
+    def _changing(self) -> AbstractContextManager[Execute]:
+        """A transaction in which nobody else adds impressions: a function that executes a statement and returns a cursor.
+
+        Committed at the end, rolled back on an error. Raises StoreUnavailable.
+        """
+
+    def _look_after(self) -> None:  # noqa: B027 (most have nothing to look after)
+        """Called about once a second while there is nothing to write, on the writing thread."""
+
+    def check(self) -> None:
+        self._select("SELECT 1")
 
     def _last_row(self) -> int:
         """The id up to which no row can appear any more that is not there now."""
@@ -178,7 +197,7 @@ class SQLStore(ABC):
         return [row[0] for row in self._select("SELECT name FROM trials ORDER BY name")]
 
     def trial_of_version(self, version: int) -> str | None:
-        found = self._select("SELECT trial FROM versions WHERE id = ?", (version,))
+        found = self._select("SELECT trial FROM versions WHERE id = ? AND number > 0", (version,))
         return str(found[0][0]) if found else None
 
     def add_trial(self, name: str, secret: bytes) -> None:
@@ -195,8 +214,26 @@ class SQLStore(ABC):
         statement = "INSERT INTO history (trial, time, what, unit, reason) VALUES (?, ?, ?, ?, ?)"
         self._execute(statement, (trial, time, what, unit, reason))
 
+    def erase(
+        self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None
+    ) -> Erased:
+        return self._eraser().some(trial, time, reason, unit, before)
+
+    def erase_trial(self, trial: str) -> Erased:
+        return self._eraser().trial(trial)
+
+    def _eraser(self) -> Eraser:
+        return Eraser(partial(self._select, timeout=COUNTING), self._changing, self._BY_KEY)
+
+    def erasures(self, trial: str) -> list[ErasureRow]:
+        columns = ", ".join(ErasureRow._fields)
+        rows = self._select(f"SELECT {columns} FROM erasures WHERE trial = ? ORDER BY id", (trial,))
+        return list(map(ErasureRow._make, rows))
+
     def versions(self, trial: str) -> list[ConfigVersion]:
-        rows = self._select("SELECT id, number, config FROM versions WHERE trial = ? ORDER BY number", (trial,))
+        rows = self._select(
+            "SELECT id, number, config FROM versions WHERE trial = ? AND number > 0 ORDER BY number", (trial,)
+        )
         return [ConfigVersion(*row) for row in rows]
 
     def add_version(self, trial: str, number: int, config: str) -> None:
@@ -213,13 +250,26 @@ class SQLStore(ABC):
             for id, at, theta, fitted, *rest in rows
         ]
 
-    def add_bias(self, version: int, impressions: int, beliefs: Beliefs, follows: int) -> None:
+    def effects(self, bias: int) -> bytes:
+        found = self._select("SELECT effects FROM biases WHERE id = ?", (bias,))
+        return bytes(found[0][0]) if found else b""
+
+    def add_bias(self, version: int, impressions: int, beliefs: Beliefs, follows: int, effects: bytes = b"") -> None:
         text = " ".join(value.hex() for value in beliefs.theta.tolist())
         same = version, impressions, text
         self._execute(
-            """INSERT INTO biases (version, impressions, theta, follows, fitted, note, relevance, more)
-               SELECT ?, ?, ?, ?, ?, ?, ?, ?
+            """INSERT INTO biases (version, impressions, theta, follows, fitted, note, relevance, more, effects)
+               SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?
                WHERE NOT EXISTS (SELECT 1 FROM biases WHERE version = ? AND impressions = ? AND theta = ?)
                ON CONFLICT DO NOTHING""",
-            (*same, follows, int(beliefs.fitted), beliefs.note, beliefs.relevance, json.dumps(beliefs.more), *same),
+            (
+                *same,
+                follows,
+                int(beliefs.fitted),
+                beliefs.note,
+                beliefs.relevance,
+                json.dumps(beliefs.more),
+                effects,
+                *same,
+            ),
         )

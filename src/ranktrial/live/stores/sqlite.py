@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -21,9 +22,26 @@ from typing import Any
 
 from ranktrial import checks
 from ranktrial.live.designs import Design
-from ranktrial.live.stores.base import REFUSED, Click, Clicks, Impression, StoreError, StoreUnavailable, Void
+from ranktrial.live.stores.base import (
+    REFUSED,
+    Click,
+    Clicks,
+    Erased,
+    Impression,
+    Probe,
+    Row,
+    Stored,
+    StoreDamaged,
+    StoreFull,
+    StoreLost,
+    StoreUnavailable,
+    Void,
+    log,
+)
+from ranktrial.live.stores.erasure import Execute
 from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.sql import DESIGNS_KNOWN, DUPLICATE, SQLStore
+from ranktrial.live.stores.sqlite_file import OpenedFile, damaged, explained, make_private, save_lost, tighten
 from ranktrial.live.stores.writer import Item, Tallies
 
 MIGRATIONS = (
@@ -69,8 +87,12 @@ MIGRATIONS = (
     """,
     """
     ALTER TABLE biases ADD COLUMN more TEXT NOT NULL DEFAULT '{}';
-    CREATE TABLE known (bias INTEGER PRIMARY KEY, effects BLOB NOT NULL);
+    ALTER TABLE biases ADD COLUMN effects BLOB NOT NULL DEFAULT x'';
     """,
+    """CREATE TABLE erasures (
+        id INTEGER PRIMARY KEY, trial TEXT NOT NULL, time INTEGER NOT NULL, earlier_than INTEGER, impressions INTEGER NOT NULL,
+        clicks INTEGER NOT NULL, designs INTEGER NOT NULL, reason TEXT NOT NULL
+    )""",
 )
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
@@ -81,7 +103,10 @@ INSERT_VOID = "INSERT OR IGNORE INTO voids VALUES (NULL, ?, ?, ?)"
 OF_ANOTHER_TIME = "SELECT 1 FROM impressions WHERE key = ? AND time <> ?"
 ADD_TALLY = """INSERT INTO tallies VALUES (?, ?, ?)
                ON CONFLICT (version, name) DO UPDATE SET count = count + excluded.count"""
+APPLICATION_ID = int.from_bytes(b"rktr", "big")  # in the file's header
 LONGEST_TIMEOUT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
+SHORT, ATTEMPTS = 0.02, 50  # seconds that writers wait for a log to be emptied, and how often that is tried
+TELL_EVERY = 60.0  # seconds between two lines in the log on one kind of trouble
 TOGETHER = 50  # rows in one statement
 
 
@@ -110,17 +135,34 @@ class SQLiteStore(SQLStore):
         self._write_timeout = checks.between("write_timeout", write_timeout, 0, LONGEST_TIMEOUT)
         self._idle: list[sqlite3.Connection] = []  # connections for reading
         self._lock = threading.Lock()
-        self._writing: sqlite3.Connection | None = None  # of the writing thread
-        self._design_ids: dict[bytes, int] = {}  # by digest; of the writing thread, too
+        self._design_ids: dict[bytes, int] = {}  # by digest; of the writing thread
+        self._changed: tuple[
+            int, ...
+        ] = ()  # what the file said when it was last asked: by others, and how much was erased
+        self._erased: tuple[int | None, ...] = ()
+        self._over: StoreUnavailable | None = None  # why nothing is written any more
+        self._ended = False  # whether that was logged
+        self._troubled = False  # whether that was logged, and no commit has succeeded since
+        self._told: dict[str, float] = {}  # when a kind of trouble was logged last
         try:
-            setup = self._connect(write_timeout)
-            with contextlib.closing(setup):
-                self.migrated = migrate(str(path), SQLiteSchema(setup).transaction, MIGRATIONS, upgrade=upgrade)
-        except sqlite3.Error as problem:
-            raise StoreError(f"{self.path} cannot be opened as a store: {problem}") from problem
+            make_private(self.path)
+            self._file = OpenedFile(self.path)
+            self._writing: sqlite3.Connection | None = self._connect(write_timeout)  # of the writing thread, too
+            with contextlib.ExitStack() as stack:
+                stack.callback(self._hang_up)
+                schema = SQLiteSchema(self._writing)
+                self.migrated = migrate(str(path), schema.transaction, MIGRATIONS, upgrade=upgrade)
+                self._file.note_log()
+                self._file.check()
+                tighten(self.path)
+                stack.pop_all()
+        except (sqlite3.Error, OSError) as problem:
+            own = explained(problem, self.path)
+            raise type(own)(f"{self.path} cannot be opened as a store: {own}") from problem
         super().__init__(str(path), queue_size)
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
+        self._file.check()  # to open another one with this log beside it would spoil it
         connection = sqlite3.connect(self.path, timeout=timeout, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
@@ -137,6 +179,8 @@ class SQLiteStore(SQLStore):
             with self._own_errors():
                 if connection is None:
                     connection = self._connect(self._read_timeout)
+                else:
+                    self._file.check()
                 yield connection
             sound = True
         finally:
@@ -150,19 +194,86 @@ class SQLiteStore(SQLStore):
 
     @contextlib.contextmanager
     def _own_errors(self) -> Iterator[None]:
-        """What SQLite raises, as an error of the store."""
+        """What SQLite says of the file, as an error of the store; what it says of a row is left as it is."""
         try:
             yield
-        except sqlite3.Error as problem:
-            raise StoreUnavailable(f"{self.place}: {problem}") from problem
+        except (sqlite3.OperationalError, sqlite3.DatabaseError) as problem:
+            if type(problem) not in (sqlite3.OperationalError, sqlite3.DatabaseError):
+                raise
+            own = explained(problem, self.path)
+            if isinstance(own, StoreDamaged):
+                self._end(own)
+            raise own from problem
+        except UnicodeDecodeError as problem:  # text that nobody wrote
+            self._end(damaged(self.path, str(problem)))
+            raise damaged(self.path, str(problem)) from problem
+
+    def _end(self, problem: StoreUnavailable) -> None:
+        """Write nothing any more, and say why, once: what is acknowledged must be in the file that people will open."""
+        if not self._ended:
+            self._over, self._ended = problem, True
+            log.error("nothing is stored any more: %s", problem)
+
+    def _check_usable(self) -> None:
+        if self._over is not None:
+            raise type(self._over)(str(self._over))
 
     def _select(self, statement: str, values: Sequence[Any] = (), timeout: float = 0) -> list[tuple[Any, ...]]:
         with self._reading() as connection:
             return connection.execute(statement, values).fetchall()
 
     def _execute(self, statement: str, values: Sequence[Any]) -> None:
+        self._check_usable()
         with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
             connection.execute(statement, values)
+            self._file.check()
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Execute]:
+        self._check_usable()
+        with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
+            connection.execute("PRAGMA secure_delete=ON")  # what is deleted is written over
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection.execute
+                connection.execute("COMMIT")
+                self._file.check()
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def erase(
+        self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None
+    ) -> Erased:
+        erased = super().erase(trial, time, reason, unit=unit, before=before)
+        self._empty_log()
+        return erased
+
+    def erase_trial(self, trial: str) -> Erased:
+        erased = super().erase_trial(trial)
+        self._empty_log()
+        return erased
+
+    def _empty_log(self) -> None:
+        """Bring all that was written into the file: the log beside it still holds what was erased.
+
+        Writers wait while the log is emptied, which takes a moment without readers: so not for long, and then again.
+        """
+        with self._own_errors(), contextlib.closing(self._connect(SHORT)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # nobody waits for most of it
+            for _ in range(ATTEMPTS):
+                if not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                    return
+                time.sleep(10 * SHORT)
+        log.warning("%s-wal holds what was erased until nobody reads from it: somebody does all the time", self.path)
+
+    def check(self) -> None:
+        """Look at every page for damage: a fresh connection, because others have pages in memory."""
+        with self._own_errors(), contextlib.closing(self._connect(self._read_timeout)) as connection:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            self._end(damaged(self.path, found))
+            self._check_usable()
 
     def _let_go(self) -> None:
         with self._lock:
@@ -171,18 +282,51 @@ class SQLiteStore(SQLStore):
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
+    def put(self, row: Row) -> Stored:
+        self._check_usable()
+        return super().put(row)
+
     def _transaction(self, items: list[Item], tallied: Tallies) -> None:
         try:
-            if self._writing is None:
-                self._writing = self._connect(self._write_timeout)
-            self._write(self._writing, items, tallied)
+            self._check_usable()
+            with self._own_errors():
+                if self._writing is None:
+                    self._writing = self._connect(self._write_timeout)
+                    self._writing.execute("SELECT count(*) FROM sqlite_master")  # opens the log
+                    self._file.note_log()
+                self._file.check()
+                self._write(self._writing, items, tallied)
+                self._file.check()
         except Exception as problem:
-            self._hang_up()  # a fresh one next time: whatever was wrong may be over
-            if isinstance(problem, sqlite3.OperationalError):
-                raise StoreUnavailable(f"{self.place}: {problem}") from problem
+            self._failed(problem)
             raise
+        if self._troubled:
+            self._troubled = False
+            log.info("%s takes rows again", self.path)
+
+    def _failed(self, problem: Exception) -> None:
+        if isinstance(problem, StoreLost) and self._over is None:
+            told = f"{problem}. Nothing is written to it"
+            self._over = StoreLost(told)  # at once: to save what it held may take long
+            saved = "" if self._writing is None else f" {save_lost(self._writing, self.path)}."
+            self._end(StoreLost(f"{told}.{saved} Start again to use what is there now"))
+        if not isinstance(problem, StoreFull):
+            self._hang_up()  # a fresh one next time: whatever was wrong may be over
+        if isinstance(problem, StoreUnavailable) and self._over is None:
+            now = time.monotonic()
+            if now - self._told.get(problem.reason, -TELL_EVERY) >= TELL_EVERY:
+                self._troubled, self._told[problem.reason] = True, now
+                log.error("not stored: %s", problem)
+
+    def _look_after(self) -> None:
+        if self._writing is not None:
+            try:
+                self._file.check()
+            except StoreUnavailable as problem:
+                self._failed(problem)
 
     def _hang_up(self) -> None:
+        self._file.forget_log()  # the last connection removes it
         if self._writing is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._writing.close()
@@ -191,6 +335,7 @@ class SQLiteStore(SQLStore):
     def _write(self, connection: sqlite3.Connection, items: list[Item], tallied: Tallies) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
+            self._forget_erased(connection)
             self._insert_all(connection, items)
             for (version, name), count in tallied.items():
                 connection.execute(ADD_TALLY, (version, name, count))
@@ -200,6 +345,17 @@ class SQLiteStore(SQLStore):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+    def _forget_erased(self, connection: sqlite3.Connection) -> None:
+        """Rely on no design from before the last erasure, by whichever process."""
+        changed = connection.execute("PRAGMA data_version").fetchone()  # by others
+        if changed != self._changed:
+            self._changed = changed
+            erasures = connection.execute("SELECT count(*), sum(impressions), sum(designs) FROM erasures").fetchone()
+            trials = connection.execute("SELECT count(*) FROM versions WHERE number < 0").fetchone()
+            if (*erasures, *trials) != self._erased:
+                self._erased = (*erasures, *trials)
+                self._design_ids.clear()
 
     def _insert_all(self, connection: sqlite3.Connection, items: Sequence[Item]) -> None:
         impressions: list[tuple[Any, ...]] = []
@@ -216,6 +372,8 @@ class SQLiteStore(SQLStore):
                     clicks += several
                 case Void() as void:
                     taken_back.append(void)
+                case Probe():
+                    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")  # writes the first page
         if _insert(connection, INSERT_IMPRESSION, impressions) < len(impressions):
             drawn = [(item.row.looked, item.done) for item in items if isinstance(item.row, Impression)]
             for (looked, done), row in zip(drawn, impressions):

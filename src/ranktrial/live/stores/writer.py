@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ranktrial.live.stores.base import Clicks, Nothing, Overloaded, Row, Stored, StoreError, StoreUnavailable, Void
+from ranktrial.live.stores.base import Clicks, Nothing, Overloaded, Row, Stored, StoreError, StoreUnavailable, Void, log
 
+IDLE = 1.0  # seconds
 Tallies = Counter[tuple[int, str]]  # by version and name
 
 
@@ -29,6 +30,7 @@ class Writer:
         place: Where the store is, for messages.
         transaction: Writes rows and tallies in one transaction, on the writing thread. It raises StoreUnavailable where the
             store is the matter; whatever else it raises is taken for the fault of a row, and each is tried alone.
+        look_after: Called about once a second while there is nothing to write, on the writing thread.
         hang_up: Called on the writing thread at the end.
         queue_size: Rows that may wait.
     """
@@ -37,10 +39,12 @@ class Writer:
         self,
         place: str,
         transaction: Callable[[list[Item], Tallies], None],
+        look_after: Callable[[], None],
         hang_up: Callable[[], None],
         queue_size: int,
     ) -> None:
-        self._place, self._transaction, self._hang_up = place, transaction, hang_up
+        self._place, self._transaction = place, transaction
+        self._look_after, self._hang_up = look_after, hang_up
         self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._queue_size, self.waiting = queue_size, 0
         self._lock = threading.Lock()
@@ -95,13 +99,23 @@ class Writer:
         self._hang_up()
 
     def _next_items(self) -> list[Item | None]:
-        items = [self._queue.get()]
+        items = [self._next_item()]
         with contextlib.suppress(queue.Empty):
             while items[-1] is not None:
                 items.append(self._queue.get_nowait())
         with self._lock:
             self.waiting -= sum(_size(item.row) for item in items if item is not None)
         return items
+
+    def _next_item(self) -> Item | None:
+        while True:
+            try:
+                return self._queue.get(timeout=IDLE)
+            except queue.Empty:
+                try:
+                    self._look_after()
+                except Exception:  # this thread must go on
+                    log.exception("a store could not be looked after")
 
     def _commit(self, items: list[Item]) -> None:
         with self._lock:

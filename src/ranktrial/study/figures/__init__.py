@@ -1,7 +1,8 @@
 """Figures of a study as files with their data, an interactive report, and the table of the paper's claims; one file a figure.
 
-Figures 1 to 4 have the paper's layout: a panel per data set. Figures 5 to 7 are ours: the systematic error of interleaving
-without noise, what users got, and how many impressions the same error takes.
+Figures 1 to 4 are the paper's, with its methods: a panel per data set. Those from 5 on are ours: the systematic error of
+interleaving without noise, what users got, how many impressions the same error takes, our methods beside the paper's best, and
+expected beside simulated runs. No panel has more than eight lines.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from ranktrial.charts.charts import FORMATS, Record, save_chart, save_rows
 from ranktrial.charts.pages import Figure, Page, Section
 from ranktrial.study.claims import Finding, findings
 from ranktrial.study.figures.claims_tables import CLAIMS_TEXT, claims_markdown, claims_tables, side_by_side, untested
-from ranktrial.study.figures.drawing import Drawing, Names
-from ranktrial.study.figures.error_curves import logging_figure, methods_figure
+from ranktrial.study.figures.drawing import Drawing, Names, counted
+from ranktrial.study.figures.error_curves import logging_figure, methods_figure, our_figure
+from ranktrial.study.figures.expectation import expectation_figure
 from ranktrial.study.figures.impressions_needed import needed_records, needed_tables, ratios_figure
 from ranktrial.study.figures.ranker_clicks import rankers_figure
 from ranktrial.study.figures.systematic_error import limits_figure, wrong_signs_figure
@@ -28,16 +30,10 @@ from ranktrial.study.results import DataResults, read_results
 
 __all__ = ["DrawnStudy", "draw_study", "side_by_side", "untested"]
 
-FIGURES = (
-    rankers_figure,
-    methods_figure,
-    logging_figure,
-    wrong_preferences_figure,
-    limits_figure,
-    wrong_signs_figure,
-    users_figure,
-    ratios_figure,
-)
+PAPERS = (rankers_figure, methods_figure, logging_figure, wrong_preferences_figure)
+OURS = (our_figure, limits_figure, wrong_signs_figure, users_figure, ratios_figure)
+FORMS = {"paper": PAPERS, "ours": OURS, "both": (*PAPERS, *OURS)}
+EXPECTED_TEXT = "what runs come to on average, worked out from the methods' laws"
 HOW_TEXT = (
     "Click a method in a legend to pick it out (shift-click for more, double click for all); drag a chart to move it, shift "
     "and the wheel to zoom, double click to return."
@@ -70,14 +66,34 @@ class DrawnStudy:
         }
 
 
-def draw_study(path: Path, out: Path | None = None, formats: Sequence[str] = FORMATS) -> DrawnStudy:
-    """Draw a study, finished or not, into ``out`` (the study's own folder ``figures`` by default)."""
+def draw_study(
+    path: Path,
+    out: Path | None = None,
+    formats: Sequence[str] = FORMATS,
+    *,
+    form: str = "both",
+    simulated: Path | None = None,
+) -> DrawnStudy:
+    """Draw a study, finished or not, into ``out`` (the study's own folder ``figures`` by default).
+
+    ``form`` chooses the paper's figures, ours, or both. With the folder of a ``simulated`` study of the same data sets, one
+    figure more shows single runs beside what they come to on average.
+    """
     for name in formats:
         checks.one_of("format", name, FORMATS)
+    checks.one_of("form", form, FORMS)
     plan, results = read_results(path)
     folder = out or path / "figures"
     names = Names.of(results)
-    drawings = {one.name: one for figure in FIGURES if (one := figure(results, names)) is not None}
+    found_drawings = [figure(results, names) for figure in FORMS[form]]
+    if simulated is not None:
+        found_drawings.append(expectation_figure(results, read_results(simulated)[1], names))
+    drawings = {
+        one.name: one
+        for found in found_drawings
+        for one in (found if isinstance(found, list) else [found])
+        if one is not None
+    }
     found, needed = findings(results), list(needed_records(results, names))
     files: list[Path] = []
     for one in drawings.values():
@@ -98,8 +114,9 @@ def _summary(plan: StudyPlan, results: Sequence[DataResults]) -> str:
     unfinished = f" {total - done:,} of {total:,} tasks have no result yet." if done < total else ""
     pairs = max(data.at_most(plan.pairs) for data in plan.data)
     return (
-        f"{len(plan.data)} data sets, {len(plan.methods)} methods, {pairs} pairs of rankers on each, "
-        f"{plan.impressions:,} impressions of each method on each pair.{unfinished} {HOW_TEXT}"
+        f"{counted(len(plan.data), 'data set')}, {counted(len(plan.methods), 'method')}, "
+        f"{counted(pairs, 'pair')} of rankers on each, {plan.impressions:,} impressions of each method on each pair: "
+        f"{'simulated' if plan.simulate else EXPECTED_TEXT}.{unfinished} {HOW_TEXT}"
     )
 
 

@@ -68,9 +68,18 @@ def distinct(values: Iterable[Value]) -> list[Value]:
     return list(dict.fromkeys(values))
 
 
-def short(label: str) -> str:
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "pair"), counted(1_200, "pair")
+    ('1 pair', '1,200 pairs')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def short(label: str, length: int = 48) -> str:
     """A label cut to what fits above a panel."""
-    return label if len(label) <= 48 else f"{label[:47]}…"
+    return label if len(label) <= length else f"{label[: length - 1]}…"
 
 
 def panel_title(label: str, subtitle: str, **options: Any) -> alt.Title:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ranktrial.charts.charts import Record, Sheets, add_to_all, decades, highlighting, zooming
 from ranktrial.study.curves import means, standard_errors
-from ranktrial.study.figures.drawing import Drawing, Names, Panel
+from ranktrial.study.figures.drawing import Drawing, Names, Panel, counted, short
 from ranktrial.study.labels import ROLES, role
 from ranktrial.study.results import DataResults, Runs
 from ranktrial.study.summary import METRICS
@@ -24,43 +24,78 @@ TITLES = {
 BINARY_TICKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 SQUARED_TICKS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 LINE_POINTS = 6  # of a drawn curve, a decade
-# What the paper compares in its figure 2 and in its figure 3; methods we do not know are in both.
-FIXED_POLICIES = ("uniform", "ab-logging", "lambda", "oracle")
-LOGGING_ROLES = (
-    *FIXED_POLICIES,
-    *(one for one in ROLES if one.startswith(("published", "network", "closed", "adaptive", "doubly", "rank-aware"))),
+LEAST_CHANCE = 5e-4  # of a wrong preference that is told from none
+MOST_LINES = 8  # of a panel: more cannot be told apart
+LABEL_GAP = 11  # pixels between labels beside a panel
+HEIGHT = 170
+PUBLISHED = ("published-known", "published-estimated", "network-known", "network-estimated")
+# What the paper compares in its figure 2 and in its figure 3.
+METHODS_ROLES = ("ab", "ab-means", "team-draft", "probabilistic", "optimized", "balanced", *PUBLISHED)
+LOGGING_ROLES = ("uniform", "ab-logging", *PUBLISHED, "oracle")
+# What we add, beside the best of the paper.
+OUR_ROLES = (
+    "ab-means",
+    "network-estimated",
+    "oracle",
+    "lambda",
+    "closed-form",
+    *(one for one in ROLES if one.startswith(("adaptive", "rank-aware", "doubly", "ab-rank", "ab-doubly"))),
 )
-# A logging policy that stays as it is stands with its kind; LogOpt, which is the same and learns, with the methods.
-COMPARED_ROLES = tuple(one for one in ROLES if one not in (*FIXED_POLICIES, "closed-form"))
 CAPTION = (
-    "Mean over pairs of rankers, with a band of one standard error. A binary error drawn at 0 is none at all. Where "
-    "methods have different numbers of pairs, compare them in figure 7, which takes the pairs that both have."
+    "Mean over pairs of rankers, with a band of one standard error over pairs; labels stand at the ends of the lines. A binary "
+    "error drawn at 0 is none at all, or next to none. Where methods have different pairs, compare them in figure 7: "
+    "it takes the pairs that both have."
 )
 INTERLEAVING_SCALE = "The absolute error of interleaving contains that its x is on another scale than Delta (figure 5)."
 
 
-def methods_figure(results: Sequence[DataResults], names: Names) -> Drawing:
-    """Error curves of A/B, interleaving and LogOpt."""
-    caption = f"Comparison of methods. {CAPTION} {INTERLEAVING_SCALE}"
-    return _curves_figure("figure2_methods", "Methods", caption, results, COMPARED_ROLES, names)
+def methods_figure(results: Sequence[DataResults], names: Names) -> list[Drawing]:
+    """The paper's figure 2: error curves of A/B, interleaving and LogOpt."""
+    caption = f"Comparison of methods, as in the paper's figure 2. {CAPTION} {INTERLEAVING_SCALE}"
+    return _curves_figures("figure2_methods", "Methods", caption, results, METHODS_ROLES, names)
 
 
-def logging_figure(results: Sequence[DataResults], names: Names) -> Drawing:
-    """Error curves of logging policies for the counterfactual estimate."""
-    caption = f"Logging policies. {CAPTION}"
-    return _curves_figure("figure3_logging", "Logging policies", caption, results, LOGGING_ROLES, names)
+def logging_figure(results: Sequence[DataResults], names: Names) -> list[Drawing]:
+    """The paper's figure 3: error curves of logging policies for the counterfactual estimate."""
+    caption = f"Logging policies, as in the paper's figure 3. {CAPTION}"
+    return _curves_figures("figure3_logging", "Logging policies", caption, results, LOGGING_ROLES, names)
 
 
-def methods_playing(results: Sequence[DataResults], roles: Sequence[str]) -> list[str]:
-    """The methods of the study that play one of these roles, or none we know."""
+def our_figure(results: Sequence[DataResults], names: Names) -> list[Drawing]:
+    """Error curves of our methods beside the best of the paper's; methods that play no role stand here."""
+    caption = f"Without training: the closed form, beside A/B and the paper's network and Oracle. {CAPTION}"
+    return _curves_figures("figure8_ours", "Our methods", caption, results, OUR_ROLES, names, strangers=True)
+
+
+def methods_playing(results: Sequence[DataResults], roles: Sequence[str], *, strangers: bool = False) -> list[str]:
+    """The methods of the study that play one of these roles; with ``strangers`` also those that play none we know."""
     found = dict.fromkeys(method for one in results for method in one.runs)
-    return [method for method in found if (played := role(method)) is None or played in roles]
+    return [method for method in found if ((played := role(method)) is None and strangers) or played in roles]
+
+
+def _curves_figures(
+    name: str,
+    title: str,
+    caption: str,
+    results: Sequence[DataResults],
+    roles: Sequence[str],
+    names: Names,
+    *,
+    strangers: bool = False,
+) -> list[Drawing]:
+    """One figure, or several where methods are too many: the first of them then stands in each, to compare with."""
+    methods = methods_playing(results, roles, strangers=strangers)
+    first, rest = methods[:1], methods[1:]
+    groups = (
+        [first + rest[i : i + MOST_LINES - 1] for i in range(0, max(len(rest), 1), MOST_LINES - 1)] if first else []
+    )
+    called = [(name, title), *((f"{name}_{i}", f"{title} ({i})") for i in range(2, len(groups) + 1))]
+    return [_curves_figure(*one, caption, results, group, names) for one, group in zip(called, groups)]
 
 
 def _curves_figure(
-    name: str, title: str, caption: str, results: Sequence[DataResults], roles: Sequence[str], names: Names
+    name: str, title: str, caption: str, results: Sequence[DataResults], methods: Sequence[str], names: Names
 ) -> Drawing:
-    methods = methods_playing(results, roles)
     sheets = Sheets()
     records: list[Record] = []
     lines = []
@@ -88,7 +123,7 @@ def _curves_figure(
 
 def _count(runs: Sequence[Runs]) -> str:
     counts = [len(one.pairs) for one in runs]
-    return f"{max(counts)} pairs" if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} pairs"
+    return counted(max(counts), "pair") if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} pairs"
 
 
 def _records(data: str, runs: Runs, metric: str, names: Names) -> Iterator[Record]:
@@ -117,7 +152,7 @@ def _panel(
     positive = [record["mean"] for record in records if record["mean"] > 0] or [1.0]
     binary = metric == "binary_error"
     # A mean of 0 has no place on a log axis: for the binary error the lowest tick stands for it.
-    floor = 0.5 / pairs if binary else min(positive) / 1.5
+    floor = min(0.5 / pairs, max(LEAST_CHANCE, min(positive))) if binary else min(positive) / 1.5
     top = max(0.5, *positive) if binary else 1.1 * max(positive)
     points = [record["impressions"] for record in records]
     marked, lined = _spaced(points, 2), _spaced(points, LINE_POINTS)
@@ -142,7 +177,34 @@ def _panel(
         .mark_point(filled=True, size=34, opacity=1)
         .encode(x=x, y=y, color=looks["colour"], shape=looks["shape"], opacity=opacity, tooltip=_tooltip())
     )
-    return alt.layer(band, line, shapes).properties(width=WIDTH / 3 - 28, height=170)
+    layers = [band, line, shapes]
+    if metric == METRICS[-1]:
+        ends = _label_places([r for r in placed if r[0]["impressions"] == max(points)], floor, top)
+        text = alt.Chart(sheets.add(ends)).mark_text(align="left", dx=6, fontSize=9, clip=False)
+        layers.append(text.encode(x=x, y=y, text="label:N", color=looks["colour"], opacity=opacity))
+    return alt.layer(*layers).properties(width=WIDTH / 3 - 28, height=HEIGHT)
+
+
+def _label_places(ends: Sequence[tuple[Record, Record]], floor: float, top: float) -> list[Record]:
+    """A label at the end of each line, moved apart where lines end together."""
+    gap = LABEL_GAP / HEIGHT * np.log(top / floor)
+    height = np.inf
+    rows: list[Record] = []
+    for record, place in sorted(ends, key=lambda end: -end[1]["y"]):
+        height = min(height - gap, float(np.log(place["y"])))
+        rows.append({"method": record["method"], "impressions": record["impressions"], "height": height})
+    lowest = float(np.log(floor))
+    for above, row in enumerate(reversed(rows)):  # those pushed below the panel come up again
+        row["height"] = max(row["height"], lowest + above * gap)
+    return [
+        {
+            "method": row["method"],
+            "impressions": row["impressions"],
+            "label": short(row["method"], 36),
+            "y": float(np.exp(row["height"])),
+        }
+        for row in rows
+    ]
 
 
 def _place(record: Record, floor: float) -> Record:

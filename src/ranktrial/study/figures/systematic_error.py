@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import altair as alt
 import numpy as np
 
-from ranktrial.charts.charts import Record, Sheets, add_to_all, highlighting, zooming
+from ranktrial.charts.charts import Record, Sheets, add_to_all, decades, highlighting, zooming
 from ranktrial.charts.pages import Table
 from ranktrial.charts.theme import BAD_SHADE, BLUE, GREY, INK, VERMILLION, Style
-from ranktrial.study.curves import share
-from ranktrial.study.figures.drawing import Drawing, Names, Panel, channel, columns_by_data, distinct, panel_title
+from ranktrial.study.claims import SMALL_DELTA
+from ranktrial.study.curves import FEWEST, share
+from ranktrial.study.figures.drawing import (
+    Drawing,
+    Names,
+    Panel,
+    channel,
+    columns_by_data,
+    distinct,
+    panel_title,
+    vertical_line,
+)
 from ranktrial.study.results import DataResults, MethodLimits
 
-DELTA_EDGES = (0, 0.001, 0.003, 0.01, 0.03, np.inf)
+CURVE_POINTS = 60
+FOR_A_CURVE = 5 * FEWEST  # pairs
 PREFERENCES = {0.0: "right", 0.5: "open", 1.0: "wrong"}
 LOOKS = {"right": Style(BLUE), "wrong": Style(VERMILLION, shape="cross"), "open": Style(GREY, shape="square")}
 LIMITS_CAPTION = (
@@ -25,7 +35,8 @@ LIMITS_CAPTION = (
     "off the line no rescaling takes away."
 )
 SIGNS_CAPTION = (
-    "Share of wrong preferences without noise by the size of the true difference, with 95 % intervals over pairs."
+    "Share of wrong preferences without noise among the tenth of all pairs whose true difference is nearest in size, with 95 % "
+    f"intervals. The dashed line is the paper's {SMALL_DELTA} clicks per impression."
 )
 TABLE_CAPTION = "Without noise: share of wrong preferences (95 % interval over pairs) and mean |error|."
 TABLE_COLUMNS = ("data", "method", "pairs", "wrong", "|error| of x", "best scale", "|error| rescaled", "largest")
@@ -123,58 +134,54 @@ def _table(every: Sequence[tuple[str, MethodLimits]], names: Names) -> Table:
 
 
 def wrong_signs_figure(results: Sequence[DataResults], names: Names) -> Drawing | None:
-    """The share of wrong signs by the size of the true difference; None for a study without limits."""
-    every = _biased(results)
-    if not every:
-        return None
+    """The share of wrong signs by the size of the true difference, as a curve; None where none is wrong on enough pairs."""
+    every = [
+        (data, limits) for data, limits in _biased(results) if limits.wrong.any() and len(limits.wrong) >= FOR_A_CURVE
+    ]
     records = [record for data, limits in every for record in _sign_records(data, limits, names)]
-    methods = distinct(limits.method for _, limits in every if limits.wrong.any())
-    order = [names.labels[method] for method in methods]
-    kept = [record for record in records if record["method"] in order]
+    if not records:
+        return None
+    methods = distinct(limits.method for _, limits in every)
     picked, opacity = highlighting("method", "signs_picked")
     legend = alt.Legend(title=None, orient="bottom", columns=3)
-    sizes = alt.Scale(domain=[_size_text(low, high) for low, high in pairwise(DELTA_EDGES)])
-    base = alt.Chart().encode(
-        x=alt.X("delta:N", scale=sizes, title="|Delta|", axis=alt.Axis(labelAngle=-35, labelOverlap=False)),
-        xOffset=alt.XOffset("method:N", sort=order),
-        color=names.channel("colour", methods, legend),
-        opacity=opacity,
-    )
-    bars = base.mark_rule(strokeWidth=1).encode(
-        y=alt.Y("low:Q", title="wrong preferences", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
-        y2="high:Q",
-    )
-    points = base.mark_point(filled=True, size=40).encode(
-        y="wrong:Q",
-        shape=names.channel("shape", methods, legend),
-        tooltip=["method:N", "delta:N", alt.Tooltip("wrong:Q", format=".1%"), "pairs:Q"],
-    )
+    looks = {kind: names.channel(kind, methods, legend) for kind in ("colour", "dash")}
     sheets = Sheets()
-    panels = [
-        alt.layer(bars, points, data=sheets.add([record for record in kept if record["data"] == data])).properties(
-            width=230, height=130, title=data
+    panels = []
+    for data in distinct(record["data"] for record in records):
+        mine = [record for record in records if record["data"] == data]
+        sizes = [record["delta"] for record in mine]
+        axis = decades(min(sizes), max(sizes))
+        look: dict[str, Any] = {"scale": alt.Scale(type="log", nice=False), "axis": axis, "title": "|Delta|"}
+        base = alt.Chart(sheets.add(mine)).encode(x=alt.X("delta:Q", **look), color=looks["colour"])
+        y = alt.Y("low:Q", title="wrong preferences", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
+        band = base.mark_area(opacity=0.12).encode(y=y, y2="high:Q")
+        line = base.mark_line().encode(
+            y="wrong:Q",
+            strokeDash=looks["dash"],
+            opacity=opacity,
+            tooltip=["method:N", alt.Tooltip("delta:Q", format=".3g"), alt.Tooltip("wrong:Q", format=".1%"), "pairs:Q"],
         )
-        for data in distinct(record["data"] for record in kept)
-    ]
+        rule = vertical_line(sheets, SMALL_DELTA, **look)
+        panels.append(alt.layer(band, line, rule).properties(width=300, height=150, title=data))
     chart = sheets.spec(add_to_all(alt.concat(*panels, columns=2, spacing=20), picked))
     return Drawing("figure5_wrong_signs", "Systematic error by size of the difference", SIGNS_CAPTION, chart, records)
 
 
-def _size_text(low: float, high: float) -> str:
-    return f"{low:g} to {high:g}" if np.isfinite(high) else f"over {low:g}"
-
-
 def _sign_records(data: str, one: MethodLimits, names: Names) -> Iterator[Record]:
-    size = np.abs(one.delta)
-    for low, high in pairwise(DELTA_EDGES):
-        found = share(one.wrong[(size >= low) & (size < high)])
-        if found.pairs:
-            yield {
-                "data": data,
-                "method": names.labels[one.method],
-                "delta": _size_text(low, high),
-                "wrong": found.value,
-                "low": found.low,
-                "high": found.high,
-                "pairs": found.pairs,
-            }
+    """The share among the pairs nearest in size, at sizes from the smallest to the largest."""
+    order = np.argsort(np.abs(one.delta))
+    size, wrong = np.abs(one.delta)[order], one.wrong[order]
+    window = min(len(size), max(FEWEST, len(size) // 10))
+    for first in np.unique(np.linspace(0, len(size) - window, CURVE_POINTS).round().astype(int)):
+        among = slice(first, first + window)
+        found = share(wrong[among])
+        middle = float(np.exp(np.log(np.maximum(size[among], 1e-6)).mean()))
+        yield {
+            "data": data,
+            "method": names.labels[one.method],
+            "delta": middle,
+            "wrong": found.value,
+            "low": found.low,
+            "high": found.high,
+            "pairs": found.pairs,
+        }

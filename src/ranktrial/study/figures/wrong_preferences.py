@@ -11,7 +11,7 @@ from ranktrial.charts.charts import Record, Sheets
 from ranktrial.charts.theme import GOOD_SHADE, INK, VERMILLION, Style
 from ranktrial.study.claims import SMALL_DELTA
 from ranktrial.study.figures.drawing import Drawing, Names, Panel, channel, columns_by_data, panel_title, vertical_line
-from ranktrial.study.figures.error_curves import COMPARED_ROLES, methods_playing
+from ranktrial.study.figures.error_curves import METHODS_ROLES, methods_playing
 from ranktrial.study.results import DataResults, Runs
 
 CAPTION = (
@@ -21,9 +21,11 @@ CAPTION = (
 LOOKS = {"right": Style(GOOD_SHADE), "wrong": Style(VERMILLION)}
 
 
-def wrong_preferences_figure(results: Sequence[DataResults], names: Names) -> Drawing:
+def wrong_preferences_figure(results: Sequence[DataResults], names: Names) -> Drawing | None:
     """A histogram of |Delta| for each data set and method, wrong preferences apart from right ones."""
-    methods = methods_playing(results, COMPARED_ROLES)
+    methods = methods_playing(results, METHODS_ROLES)
+    if not methods:
+        return None
     sheets = Sheets()
     records: list[Record] = []
     panels: dict[str, list[Panel]] = {}
@@ -54,10 +56,10 @@ def _bin_width(largest: float) -> float:
 
 def _records(data: str, runs: Runs, width: float, bins: int, names: Names) -> Iterator[Record]:
     """Wrong and right preferences in each bin, bars that stand on each other."""
-    wrong = runs.errors["binary_error"][:, -1] > 0
+    wrong = runs.errors["binary_error"][:, -1]
     place = np.floor(np.abs(runs.delta) / width + 1e-9).astype(int)
     for i in range(bins):
-        for preference, chosen in (("wrong", wrong), ("right", ~wrong)):
+        for preference, chances in (("wrong", wrong), ("right", 1 - wrong)):
             yield {
                 "data": data,
                 "method": names.labels[runs.method],
@@ -65,11 +67,11 @@ def _records(data: str, runs: Runs, width: float, bins: int, names: Names) -> It
                 "delta_from": round(i * width, 6),
                 "delta_to": round((i + 1) * width, 6),
                 "preference": preference,
-                "pairs": int((chosen & (place == i)).sum()),
+                "pairs": round(float(chances[place == i].sum()), 3),
             }
 
 
-def _panel(sheets: Sheets, records: Sequence[Record], label: str, end: float, highest: int, *, last: bool) -> Panel:
+def _panel(sheets: Sheets, records: Sequence[Record], label: str, end: float, highest: float, *, last: bool) -> Panel:
     # All panels of a data set have the same axes: only the last one's are labelled.
     stacked = []
     for wrong, right in zip(records[::2], records[1::2]):
@@ -85,7 +87,7 @@ def _panel(sheets: Sheets, records: Sequence[Record], label: str, end: float, hi
         "from:Q",
         title=None,
         scale=alt.Scale(domain=[0, highest], nice=False),
-        axis=alt.Axis(values=sorted({0, highest // 2, highest}), format="d"),
+        axis=alt.Axis(values=sorted({0, round(highest) // 2, round(highest)}), format="d"),
     )
     legend = alt.Legend(orient="bottom", title="preference")
     bars = (
@@ -101,6 +103,6 @@ def _panel(sheets: Sheets, records: Sequence[Record], label: str, end: float, hi
         )
     )
     wrong, total = sum(one["pairs"] for one in records[::2]), sum(one["pairs"] for one in records)
-    said = f"{wrong} of {total} wrong" if total else "no results yet"
+    said = f"{wrong:.3g} of {total:.0f} wrong" if total else "no results yet"
     title = panel_title(label, said, fontWeight="normal", offset=2)
     return alt.layer(bars, vertical_line(sheets, SMALL_DELTA)).properties(width=165, height=60, title=title)

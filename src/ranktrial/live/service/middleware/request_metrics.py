@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.middleware.status import StatusSend
 
-METHODS = ("GET", "HEAD", "POST", "PUT")  # a request may make up others
+METHODS = ("DELETE", "GET", "HEAD", "POST", "PUT")  # a request may make up others
 
 
 class RequestMetricsMiddleware:

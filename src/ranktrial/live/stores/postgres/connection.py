@@ -6,11 +6,15 @@ import math
 import re
 import time
 from collections.abc import Generator
+from itertools import chain
+from struct import pack
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
+from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Format
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg.types.string import StrBinaryDumper, StrDumper, TextBinaryLoader, TextLoader
 
@@ -68,6 +72,18 @@ class Address(NamedTuple):
         return cls({**DEFAULTS, **known, "options": options}, schema, place + f"?schema={schema}" * (schema != SCHEMA))
 
 
+class Int8s(list[int]):
+    """Whole numbers, to be sent as one array."""
+
+
+class Byteas(list[bytes]):
+    """Bytes, to be sent as one array."""
+
+
+class Texts(list[str]):
+    """Texts, to be sent as one array."""
+
+
 class TooLong(psycopg.OperationalError):
     """The server did not answer by the deadline."""
 
@@ -91,6 +107,8 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             adapters.register_dumper(int, dumper)
         for text in (_TextDumper, _TextBinaryDumper):
             adapters.register_dumper(str, text)
+        for kind, array in ((Int8s, _Int8sDumper), (Byteas, _ByteasDumper), (Texts, _TextsDumper)):
+            adapters.register_dumper(kind, array)
         for loader in (_TextLoader, _TextBinaryLoader):
             adapters.register_loader("text", loader)
         made.execute(DURABLE)
@@ -141,3 +159,36 @@ class _TextLoader(TextLoader):
 class _TextBinaryLoader(TextBinaryLoader):
     def load(self, data: Any) -> str:
         return _unescaped(str(super().load(data)))
+
+
+class _ArrayDumper(Dumper):
+    """Arrays of one dimension in PostgreSQL's binary form, as psycopg makes them, without a look at every value's type."""
+
+    format = Format.BINARY
+    element: int
+
+    def dump(self, obj: Any) -> bytes:
+        if not obj:
+            return pack(">iiI", 0, 0, self.element)
+        return pack(">iiIii", 1, 0, self.element, len(obj), 1) + self.values(obj)
+
+    def values(self, obj: Any) -> bytes:
+        return b"".join(chain.from_iterable((pack(">i", len(one)), one) for one in obj))
+
+
+class _Int8sDumper(_ArrayDumper):
+    oid, element = 1016, 20
+
+    def values(self, obj: Any) -> bytes:
+        return pack(">" + "iq" * len(obj), *chain.from_iterable((8, one) for one in obj))
+
+
+class _ByteasDumper(_ArrayDumper):
+    oid, element = 1001, 17
+
+
+class _TextsDumper(_ArrayDumper):
+    oid, element = 1009, 25
+
+    def values(self, obj: Any) -> bytes:
+        return super().values([_escaped(one).encode() for one in obj])

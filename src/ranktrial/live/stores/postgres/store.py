@@ -6,9 +6,8 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,10 +16,11 @@ import psycopg
 from ranktrial import checks
 from ranktrial.live.designs import CorruptDesign
 from ranktrial.live.stores.base import DesignRow, Impression, Stored, StoreError, StoreUnavailable
+from ranktrial.live.stores.erasure import Execute
 from ranktrial.live.stores.migrations import migrate
-from ranktrial.live.stores.postgres.batch import KNOWN_IMPRESSIONS, Batch, write
-from ranktrial.live.stores.postgres.connection import Address, Connection
-from ranktrial.live.stores.postgres.schema import MIGRATIONS, Month, PostgresSchema, make_partitions
+from ranktrial.live.stores.postgres.batch import KNOWN_IMPRESSIONS, Batch, Sender, write
+from ranktrial.live.stores.postgres.connection import Address, Byteas, Connection
+from ranktrial.live.stores.postgres.schema import MIGRATIONS, PostgresSchema, make_partitions, month_of
 from ranktrial.live.stores.sql import DESIGN_COLUMNS, DESIGNS_KNOWN, READING, SQLStore
 from ranktrial.live.stores.writer import Item, Tallies
 
@@ -34,9 +34,12 @@ READY = f"""
     SELECT key, i.version, place, unit, i.time, reason, {DESIGN_COLUMNS}
     FROM {KNOWN_IMPRESSIONS} LEFT JOIN voids USING (key) WHERE key = ANY(%b)
 """
+LOST = frozenset([b""])  # instead of keys: the connection was lost, and with it perhaps what was sent
 LONGEST_TIMEOUT = 1e6  # seconds
 SLOTS = 16  # rows of a tally, so that instances do not wait for each other to count the same
 BACK_OFF = 0.05, 1.0  # seconds between attempts to connect: the first, and the longest
+ERASING = 60.0  # seconds that deleting some rows may take
+GRACE = 1.0  # seconds that the server has to say that it has ended a statement
 OTHERS_END = 1.0  # seconds that a reader waits for transactions that began before it
 FOUND = 10_000  # impressions that were there before, kept until they are asked for
 
@@ -54,6 +57,8 @@ class PostgresStore(SQLStore):
         upgrade: Bring an older schema up to date; others must not be using it.
     """
 
+    quick = False
+    _BY_KEY = ("voids", "impression_keys")
     _WHERE_KEY = f"{KNOWN_IMPRESSIONS} WHERE key"
 
     def __init__(
@@ -74,24 +79,28 @@ class PostgresStore(SQLStore):
         self._dialler = ThreadPoolExecutor(1, "ranktrial-dialler")
         self._failures, self._next_attempt = 0, 0.0
         self._writing: Connection | None = None  # of the writing thread, and so is what follows
-        self._slot = random.randrange(SLOTS)
-        self._months: set[Month] = set()  # whose partitions are there
+        self._batch = 0  # how many there were
         self._known: set[bytes] = set()  # digests of designs that are there
         self._found: dict[bytes, tuple[Impression, str | None]] = {}
         try:
             with contextlib.closing(Connection.to(self._address)) as setup:
+                setup.autocommit = True
                 schema = PostgresSchema(setup, self._address)
                 if must_exist and schema.version() == 0:
                     raise StoreError(
                         f"{self._address.place} holds no trials: one is made by Trial.create or by PUT /v1/trials/NAME of a "
                         "service"
                     )
-                setup.rollback()
                 self.migrated = migrate(self._address.place, schema.transaction, MIGRATIONS, upgrade=upgrade)
+                setup.execute("DELETE FROM writers WHERE seen < now() - interval '1 day'")
                 (oid,) = setup.execute("SELECT 'row_ids'::regclass::oid::int8").fetchone() or (0,)
+                locks = oid % 2**15 * 2**48  # what is above 48 bits tells our advisory locks from those of others
+                self._months = {month_of(int(time.time()))}  # whose partitions are there: no visitor waits for them
+                make_partitions(setup, self._months, locks >> 48)
         except psycopg.Error as problem:
-            raise StoreError(f"{self._address.place} cannot be opened as a store: {_text(problem)}") from problem
-        self._locks = oid % 2**15 * 2**48  # what is above 48 bits tells our advisory locks from those of others
+            kind = StoreUnavailable if isinstance(problem, psycopg.OperationalError) else StoreError
+            raise kind(f"{self._address.place} cannot be opened as a store: {_text(problem)}") from problem
+        self._sender = Sender(random.getrandbits(63), locks, random.randrange(SLOTS))
         super().__init__(self._address.place, queue_size)
 
     def _let_go(self) -> None:
@@ -119,6 +128,14 @@ class PostgresStore(SQLStore):
                 self._failures, self._next_attempt = self._failures + 1, time.monotonic() + pause
             raise self._unavailable(problem) from problem
         self._failures = 0
+        return made
+
+    def _dial_to_write(self) -> Connection:
+        """A connection whose statements the server itself ends in time: one that nobody waits for must not be committed."""
+        made = self._dial()
+        made.autocommit = True
+        milliseconds = str(max(1, round(1000 * self._write_timeout)))
+        made.execute("SELECT set_config('statement_timeout', %s, false)", (milliseconds,))
         return made
 
     def _dial_to_read(self) -> None:
@@ -189,6 +206,18 @@ class PostgresStore(SQLStore):
         except psycopg.Error as problem:
             raise self._unavailable(problem) from problem
 
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Execute]:
+        self._check_open()
+        try:
+            with contextlib.closing(self._dial()) as connection:
+                connection.deadline = time.monotonic() + ERASING
+                connection.execute("LOCK TABLE impression_keys IN SHARE ROW EXCLUSIVE MODE")
+                yield lambda statement, values: connection.execute(_marked(statement), values)
+                connection.commit()
+        except psycopg.Error as problem:
+            raise self._unavailable(problem) from problem
+
     # --- reading ----------------------------------------------------------------------------------------------------------
 
     def _last_row(self) -> int:
@@ -199,7 +228,7 @@ class PostgresStore(SQLStore):
         def read(connection: Connection) -> tuple[int, int]:
             with connection.pipeline():  # in this order: whoever has drawn an id by now holds a lock that is seen next
                 drawn = connection.execute(LAST_ID, binary=True)
-                lock = self._locks
+                lock = self._sender.locks
                 flying = connection.execute(LOWEST_IN_FLIGHT, (lock, lock, lock + 2**48 - 1), binary=True)
                 last, lowest = drawn.fetchall()[0][0], flying.fetchall()[0][0]
             return last, last if lowest is None else min(last, lowest)
@@ -227,61 +256,44 @@ class PostgresStore(SQLStore):
         self._writing = None
 
     def _transaction(self, items: list[Item], tallied: Tallies) -> None:
-        batch, outcome, deadline = Batch.of(items), _Outcome(), time.monotonic() + self._write_timeout
-        while not self._attempt(batch, tallied, outcome, deadline):
+        batch, deadline = Batch.of(items), time.monotonic() + self._write_timeout
+        self._batch += 1
+        while (new := self._attempt(batch, tallied, deadline)) is LOST:
             time.sleep(BACK_OFF[0])
+            batch = Batch.of(item for item in items if not item.done.unwanted)
         self._known.update(batch.designs)
         if len(self._known) > DESIGNS_KNOWN:
             self._known.clear()
-        self._tell_again([(row, done) for row, done in batch.known_before(outcome.new) if not row.looked])
+        self._tell_again([(row, done) for row, done in batch.known_before(new or frozenset()) if not row.looked])
 
-    def _attempt(self, batch: Batch, tallied: Tallies, outcome: _Outcome, deadline: float) -> bool:
-        """Write, or find that it is written; False where it is worth another try."""
+    def _attempt(self, batch: Batch, tallied: Tallies, deadline: float) -> frozenset[bytes] | None:
+        """Write a batch, and return the keys of new impressions, None if it is found written; LOST if it is worth another try.
+
+        It has a number by which the server tells whether it has been written: nothing is, twice.
+        """
         try:
             if self._writing is None:
-                self._writing = self._dial()
-            self._writing.deadline = deadline
-            if outcome.number is None or not self._was_committed(outcome.number):
-                outcome.number = None
-                self._write(self._writing, batch, tallied, outcome)
+                self._writing = self._dial_to_write()
+            self._writing.deadline = time.monotonic() + self._write_timeout + GRACE
+            months = batch.months - self._months
+            if months:
+                make_partitions(self._writing, months, self._sender.locks >> 48)
+                self._months |= months
+            return write(self._writing, batch, tallied, self._known, self._sender, self._batch)
         except (psycopg.Error, StoreUnavailable) as problem:
             lost = self._writing is None or self._writing.closed or isinstance(problem, psycopg.errors.DeadlockDetected)
             self._hang_up()
             if isinstance(problem, psycopg.IntegrityError) and self._known:
                 self._known.clear()  # somebody may have deleted a design
-                return False
+                return LOST
             if isinstance(problem, psycopg.DataError | psycopg.IntegrityError):
                 raise
             if lost and time.monotonic() + BACK_OFF[0] < deadline:
-                return False
+                return LOST
             raise (problem if isinstance(problem, StoreError) else self._unavailable(problem)) from problem
         except BaseException:
             self._hang_up()
             raise
-        return True
-
-    def _was_committed(self, number: int) -> bool:
-        """Whether a transaction whose commit was not answered has been committed after all."""
-        assert self._writing is not None
-        while True:
-            row = self._writing.execute("SELECT txid_status(%s)", (number,)).fetchone()
-            self._writing.rollback()
-            if row != ("in progress",):
-                return row == ("committed",)
-            if time.monotonic() > self._writing.deadline:
-                raise StoreUnavailable(f"{self.place}: a commit is not finished in time")
-            time.sleep(BACK_OFF[0])
-
-    def _write(self, connection: Connection, batch: Batch, tallied: Tallies, outcome: _Outcome) -> None:
-        """Write a batch in one transaction."""
-        months = batch.months - self._months
-        if months:
-            make_partitions(connection, months, self._locks >> 48)
-            self._months |= months
-        with connection.pipeline():
-            number, new = write(connection, batch, tallied, self._known, self._locks, self._slot)
-            outcome.number, outcome.new = number, new  # from here on it may be committed though nobody says so
-            connection.commit()
 
     def _tell_again(self, again: Sequence[tuple[Impression, Stored]]) -> None:
         """Tell those who did not look that their impression was there before, and have it ready: they ask for it next, and may
@@ -292,23 +304,14 @@ class PostgresStore(SQLStore):
         for _, done in again:
             done.again = True
         assert self._writing is not None
-        keys = [row.key for row, _ in again]
+        keys = Byteas(row.key for row, _ in again)
         with contextlib.suppress(psycopg.Error, CorruptDesign):  # they will find it themselves
             rows = self._writing.execute(READY, (keys,), binary=True).fetchall()
-            self._writing.rollback()
             if len(self._found) > FOUND:
                 self._found.clear()
             for key, version, place, unit, time_, reason, *design in rows:
                 shown = Impression(key, version, DesignRow(*design).design(), place, unit, time_)
                 self._found[key] = shown, reason
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """A transaction's number once it may be committed, and the keys of impressions that were new in it."""
-
-    number: int | None = None
-    new: frozenset[bytes] = frozenset()
 
 
 @cache
@@ -319,4 +322,6 @@ def _marked(statement: str) -> str:
 
 def _text(problem: Exception) -> str:
     """What went wrong, on one line."""
+    if isinstance(problem, psycopg.errors.QueryCanceled):
+        return "the server could not do it in time"
     return " ".join(str(problem).split()) or type(problem).__name__

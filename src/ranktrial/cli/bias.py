@@ -1,0 +1,129 @@
+"""The command `ranktrial bias`: position bias of a log, with errors, and what it predicts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import altair as alt
+import numpy as np
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ranktrial.charts.charts import Chart, Sheets, save_chart
+from ranktrial.charts.theme import INK, SKY
+from ranktrial.cli.console import out, plain_errors
+from ranktrial.cli.log_options import (
+    ActionOption,
+    ColumnOption,
+    EventsOption,
+    FormatOption,
+    MethodOption,
+    RanksOption,
+    reading_options,
+)
+from ranktrial.logs.bias import DocumentCounts, held_out, position_bias, predict
+from ranktrial.logs.formats import read_source
+from ranktrial.position_bias import NotIdentifiable, PositionBias
+
+WIDTH = 40  # characters of the longest bar
+
+
+def bias_command(
+    log: Annotated[Path, typer.Argument(help="CSV, JSON lines or Parquet, or a folder of export or import.")],
+    query: Annotated[str | None, typer.Option(help="Predict a document's click rate: of this query,")] = None,
+    document: Annotated[str | None, typer.Option(help="this document,")] = None,
+    rank: Annotated[int | None, typer.Option(min=1, help="at this rank.")] = None,
+    test: Annotated[
+        bool, typer.Option("--test", help="Fit on half of the queries and predict the other half.")
+    ] = False,
+    chart: Annotated[Path | None, typer.Option(help="Also draw it: FILE.svg, .png or .pdf.")] = None,
+    format: FormatOption = None,
+    events: EventsOption = None,
+    k: RanksOption = None,
+    column: ColumnOption = None,
+    action: ActionOption = None,
+    method: MethodOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
+) -> None:
+    """Say how much less often lower ranks are looked at, as a document's clicks at several ranks of one query tell it.
+
+    The numbers are theta to start a trial from (its option theta), or for `ranktrial estimate --theta`.
+    """
+    with plain_errors():
+        asked = [query, document, rank]
+        if any(one is not None for one in asked) and None in asked:
+            raise ValueError("a prediction needs all of --query, --document and --rank")
+        source = read_source(log, **reading_options(format, events, k, column, action, method))
+        try:
+            bias = position_bias(source)
+        except NotIdentifiable as refusal:
+            raise ValueError(f"{log}: position bias cannot be told from relevance: {refusal}") from refusal
+        told: dict[str, object] = bias.to_dict() | {"interval": [list(ends) for ends in bias.confidence_interval()]}
+        documents = DocumentCounts.of(source) if test or rank is not None else None
+        prediction, jumps = None, []
+        if documents is not None and query is not None and document is not None and rank is not None:
+            prediction = predict(documents, bias, documents.row(query, document), rank)
+            told["prediction"] = asdict(prediction) | {"interval": list(prediction.interval)}
+        if documents is not None and test:
+            jumps = held_out(documents)
+            told["test"] = [asdict(jump) for jump in jumps]
+        if chart is not None:
+            suffix = chart.suffix.removeprefix(".")
+            save_chart(_chart(bias), chart.with_suffix(""), formats=(suffix,))
+    if as_json:
+        print(json.dumps(told, indent=2, default=_plain))
+        return
+    for number, (theta, error, ends) in enumerate(zip(bias.theta, bias.standard_error, bias.confidence_interval()), 1):
+        bar = "█" * round(WIDTH * min(theta / bias.theta.max(), 1))
+        out.print(
+            f"{number:4d}  {theta:.4f} ± {error:.4f}  {bar or '▏'}  {ends.low:.3f} to {ends.high:.3f}", highlight=False
+        )
+    out.print(
+        f"theta = {','.join(f'{value:.4g}' for value in np.minimum(bias.theta, 1))}", highlight=False, soft_wrap=True
+    )
+    out.print(bias.note, style="dim", markup=False, highlight=False)
+    if prediction is not None:
+        seen = "" if np.isnan(prediction.seen) else f"; it had {prediction.seen:.4f} there"
+        out.print(
+            f"{document} at rank {rank}: {prediction.rate:.4f} clicks per show (95% {prediction.interval}), from "
+            f"{prediction.clicks:,.0f} clicks in {prediction.shows:,.0f} shows at all ranks{seen}",
+            markup=False, highlight=False,
+        )  # fmt: skip
+    if test:
+        table = Table(
+            "from rank",
+            "to rank",
+            "documents",
+            "actual",
+            "naive",
+            "predicted",
+            box=None,
+            padding=(0, 2, 0, 0),
+            pad_edge=False,
+        )
+        for jump in jumps:
+            rates = (f"{value:.3f}" for value in (jump.actual, jump.naive, jump.predicted))
+            table.add_row(str(jump.origin), str(jump.target), f"{jump.documents:,}", *rates)
+        out.print(table if jumps else escape("too few queries or shows to test predictions"), highlight=False)
+
+
+def _chart(bias: PositionBias) -> Chart:
+    rows = [
+        {"rank": number, "theta": float(theta), "low": ends.low, "high": min(ends.high, 2.0)}
+        for number, (theta, ends) in enumerate(zip(bias.theta, bias.confidence_interval()), 1)
+    ]
+    sheets = Sheets()
+    base = alt.Chart(sheets.add(rows), width=360, height=220).encode(
+        x=alt.X("rank:O", title="rank", axis=alt.Axis(labelAngle=0))
+    )
+    bars = base.mark_bar(color=SKY).encode(y=alt.Y("theta:Q", title="examined, relative to rank 1"))
+    errors = base.mark_rule(color=INK).encode(y="low:Q", y2="high:Q")
+    return sheets.spec(alt.layer(bars, errors))
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else str(value)

@@ -1,0 +1,56 @@
+"""The command `ranktrial export`: a trial's log as a folder of Parquet, what is new since the last time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ranktrial.cli.console import out, plain_errors, progress_bar
+from ranktrial.live import StoreError, Trial
+from ranktrial.logs.exporting import MEMORY, export
+
+
+def export_command(
+    store: Annotated[Path, typer.Argument(help="The trial's file, e.g. shoes.db; a service may be using it.")],
+    to: Annotated[Path, typer.Option(help="Folder of Parquet files, made if it does not exist, added to if it does.")],
+    name: Annotated[str | None, typer.Option(help="Which trial, where the store holds several.")] = None,
+    memory: Annotated[str, typer.Option(help="The most memory to use for sorting and joining.")] = MEMORY,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Write a trial's log as Parquet, partitioned by day: impressions with their clicks, and what they were drawn from.
+
+    Run it again to add what is new. Rows whose clicks came later are written anew. A run that was killed is completed or
+    forgotten by the next one; every impression is there once.
+    """
+    with plain_errors():
+        try:
+            with (
+                Trial.open(store, name, background=False) as trial,
+                progress_bar(f"exporting {store.name}") as progress,
+            ):
+                total = sum(trial.store.count(one.id, 0).impressions for one in trial.store.versions(trial.name))
+                seen = 0
+
+                def more(rows: int) -> None:
+                    nonlocal seen
+                    seen += rows
+                    progress(seen, total)
+
+                done = export(trial.store, trial.name, to, memory=memory, progress=more)
+        except StoreError as problem:
+            raise ValueError(str(problem)) from problem
+    if as_json:
+        print(json.dumps(asdict(done)))
+        return
+    told = f"{done.impressions:,} new impressions of {done.designs:,} new designs in {to}"
+    if done.rewritten:
+        told += f"; {done.rewritten:,} files written anew, for clicks that came later"
+    if done.damaged:
+        told += f"; {done.damaged:,} damaged impressions left out"
+    if done.waiting:
+        told += f"; {done.waiting:,} clicks wait for an impression that is not stored"
+    out.print(told, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,66 @@
+"""The command `ranktrial import`: a log that somebody else has kept, as a folder of Parquet of our own."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ranktrial.cli.console import out, plain_errors
+from ranktrial.cli.log_options import (
+    ActionOption,
+    ColumnOption,
+    EventsOption,
+    FormatOption,
+    MethodOption,
+    RanksOption,
+    reading_options,
+)
+from ranktrial.logs.formats import read_source, save
+from ranktrial.logs.layout import open_duckdb, quoted
+
+
+def import_command(
+    log: Annotated[Path, typer.Argument(help="CSV, JSON lines or Parquet, also .gz, or a folder of Parquet.")],
+    to: Annotated[Path, typer.Option(help="Folder to write; it must not hold a log.")],
+    format: FormatOption = None,
+    events: EventsOption = None,
+    k: RanksOption = None,
+    column: ColumnOption = None,
+    action: ActionOption = None,
+    method: MethodOption = None,
+    skip: Annotated[bool, typer.Option("--skip", help="Leave out rows that are wrong, and say how many.")] = False,
+    memory: Annotated[str, typer.Option(help="The most memory to use; what is more goes to the disk.")] = "1GB",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Read a log of any size, check every row, and write it as Parquet for `estimate`, `check` and `bias`.
+
+    A file with a wrong row is refused with its line, what is wrong and what would be right; nothing of it is written.
+    """
+    with (
+        plain_errors(),
+        tempfile.TemporaryDirectory(prefix="ranktrial-import-") as aside,
+        open_duckdb(f"{aside}/log.duckdb") as connection,
+    ):
+        connection.execute(f"SET memory_limit = {quoted(memory)}; SET temp_directory = {quoted(aside + '/spill')}")
+        options = reading_options(format, events, k, column, action, method)
+        source = read_source(log, skip=skip, connection=connection, **options)
+        save(source, to)
+    if as_json:
+        told = {
+            "kind": source.kind,
+            "format": source.format,
+            "rows": source.rows,
+            "skipped": source.skipped,
+            "k": source.k,
+        }
+        print(json.dumps(told))
+        return
+    notes = "".join(f"; {note}" for note in source.notes)
+    out.print(
+        f"read {source.rows:,} rows as {source.format} into {to} ({source.kind}, {source.k} ranks){notes}",
+        markup=False, highlight=False, soft_wrap=True,
+    )  # fmt: skip

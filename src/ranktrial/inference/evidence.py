@@ -1,0 +1,95 @@
+"""What a method learns from a log, and what its impressions cost or gave visitors in clicks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ranktrial.arrays import FloatArray
+from ranktrial.inference.estimation import estimate
+from ranktrial.inference.log import Log
+from ranktrial.inference.results import BiasFit, Estimate
+from ranktrial.inference.valuing import examinations
+from ranktrial.interval import Interval
+from ranktrial.methods.beliefs import Evidence, Searches, inputs_of
+from ranktrial.methods.click_model import SEARCHES
+
+RECENT = 5 * SEARCHES  # impressions that stand for the traffic to come
+
+
+@dataclass(frozen=True, eq=False)
+class Gain:
+    """Clicks that visitors had more (or fewer) than an A/B test of the same lists would have got.
+
+    Attributes:
+        estimate: Clicks gained per impression.
+        ab: Clicks per impression of an A/B test.
+        by_model: Whether it rests on the click model; else on clicks on plain traffic alone.
+    """
+
+    estimate: Estimate
+    ab: float
+    by_model: bool
+
+    @property
+    def share(self) -> float:
+        """Of an A/B test's clicks."""
+        return self.estimate.delta / self.ab if self.ab > 0 else float("nan")
+
+    @property
+    def error(self) -> float:
+        """Standard error of the share."""
+        return self.estimate.standard_error / self.ab if self.ab > 0 else float("nan")
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Of the share, at any time."""
+        low, high = self.estimate.anytime_interval(level)
+        return Interval(low / self.ab, high / self.ab)
+
+
+def click_gain(log: Log, theta: FloatArray | BiasFit | None) -> Gain | None:
+    """What a log cost its visitors; None where that cannot be told: no clicks, or neither theta nor plain traffic."""
+    shown = log.clicks.sum(1).astype(np.float64)
+    share = log.plain_shares[log.design].sum(1)
+    if not shown.any() or (theta is None and not (share > 0).all()):
+        return None
+    if theta is None:
+        weights = np.where(log.arm != 0, 1 - 1 / np.maximum(share, 1e-300), 1.0)
+        per_click = weights[log.clicked[0]]
+        found = Estimate.of(weights * shown, per_click, largest_weight=float(np.abs(weights).max()), units=log.unit)
+    else:
+        found = estimate(log, theta=theta, of="gain", cross_fit="past", uncovered="leave out")
+        if found.uncovered.any():  # results that an A/B test would show, and this log never
+            return None
+    return Gain(found, float(shown.mean()) - found.delta, theta is not None)
+
+
+def evidence(log: Log, *, agree: bool | None = None, gain: Gain | None = None) -> Evidence:
+    """What ``Method.learn`` takes."""
+    gained = None if gain is None or not gain.ab > 0 or not np.isfinite(gain.error) else (gain.share, gain.error)
+    return Evidence(log.parts()[0], log.shows, agree, searches(log), gained)
+
+
+def searches(log: Log) -> Searches:
+    """The latest searches of a log, and what all of it says of their documents."""
+    design, times = np.unique(log.design[-RECENT:], return_counts=True)
+    design, times = design[-SEARCHES:], times[-SEARCHES:]
+    starts, sizes = log.slot_offsets[design], np.diff(log.slot_offsets)[design]
+    which = np.repeat(np.arange(len(design)), sizes)
+    slots = np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
+    tables = np.full((2, len(design), log.k), -1, np.int32)
+    for table, rank in zip(tables, (log.rank_a[slots], log.rank_b[slots])):
+        listed = rank < log.k
+        table[which[listed], rank[listed]] = np.flatnonzero(listed)
+    members, by_query, everything = log.members, np.arange(len(log.queries) + 1), np.ones(len(log), bool)
+    return Searches(
+        tables,
+        times.astype(np.float64),
+        members.of_slot[slots],
+        lambda theta: examinations(log, everything, theta, members.of_slot, len(members.document)),
+        inputs_of(members.rank_a, members.rank_b, log.k),
+        np.searchsorted(log.document_query[members.document], by_query),
+        members.document,
+        np.searchsorted(log.document_query, by_query),
+    )

@@ -1,0 +1,103 @@
+"""Checks over time: whether the difference, clicks per page and position bias stay the same (``inference.drift``).
+
+The difference may change, and then the report speaks of the time since. Clicks per page change with what people search for and
+who they are, which makes the estimate a mean over these. Position bias that changes makes the one theta of the estimate
+wrong for all of the time.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+
+from ranktrial.arrays import FloatArray
+from ranktrial.inference import Drift, UnitSums, position_scores
+from ranktrial.inference.intervals import first_seen
+from ranktrial.inference.valuing import scaled
+from ranktrial.live.analysis import MICROSECONDS_A_DAY, Analysis
+from ranktrial.live.guardrails.estimates import clicks_worth, exponent_effect
+from ranktrial.live.guardrails.status import harmful, needless, unknown
+from ranktrial.live.schemas import Guardrail, Status
+
+DIFFERENCE, CLICKS, BIAS_OVER_TIME = "the difference over time", "clicks per page over time", "position bias over time"
+LEAST_CLICKS = 100  # before that the mean over few of them is no mean
+
+
+def told(drift: Drift) -> str:
+    """What a test of change says, with the date."""
+    if drift.between is None or drift.since_time is None:
+        return drift.text
+    return f"{drift.text} That was on {datetime.fromtimestamp(drift.since_time / 1e6, UTC):%Y-%m-%d at %H:%M} UTC."
+
+
+def difference_over_time(analysis: Analysis) -> Guardrail:
+    """The difference; where it changed the report speaks of the time since, so this only warns."""
+    drift = analysis.drift
+    if drift.status == "unknown":
+        return unknown(DIFFERENCE, f"it takes more clicks, there are {analysis.clicks:,}")
+    text = told(drift) + (" The report speaks of the time since." if analysis.changed else "")
+    return Guardrail(name=DIFFERENCE, status="warn" if drift.changed else "pass", value=drift.p, text=text)
+
+
+def clicks_over_time(analysis: Analysis) -> Guardrail:
+    """Clicks that a page of A or of B would get, at the same hours of the day.
+
+    Designs are changed on the way, and clicks on what they show with them, so clicks are weighed as if half of the pages were
+    A's and half B's. Other searches and other visitors change them too, and harm nothing: it only warns, and says what the
+    difference was before and after.
+    """
+    log = analysis.log
+    if analysis.clicks < LEAST_CLICKS:
+        return unknown(CLICKS, f"it takes {LEAST_CLICKS} clicks, there are {analysis.clicks:,}")
+    values = log.clicks.sum(1).astype(np.float64)
+    if analysis.config.comparison.needs_position_bias:
+        if analysis.config.comparison.learns_position_bias and analysis.fit is None and log.k > 1:
+            return unknown(CLICKS, f"it takes {analysis.theta.note}")
+        by_a, by_b, rho = analysis.exposures
+        values = clicks_worth(log, (by_a + by_b) / 2, rho)
+    drift = _drift(analysis, values, "clicks per page of A or B")
+    if drift.status == "unknown":
+        return unknown(CLICKS, "it takes more units")
+    text = told(drift)
+    if drift.since_time is not None:
+        text += " Other searches or other visitors do that too; the estimate is a mean over all of the trial."
+        if analysis.rung is not None:
+            early = log.time[analysis.rung.rows] < drift.since_time
+            parts = [UnitSums.of(analysis.estimate.x[part]) for part in (early, ~early) if part.sum() > 1]
+            means = ", then ".join(f"{part.mean:+.4f} (+- {2 * part.standard_error:.4f})" for part in parts)
+            text += f" The difference was {means}."
+    return Guardrail(name=CLICKS, status="warn" if drift.changed else "pass", value=drift.p, text=text)
+
+
+def bias_over_time(analysis: Analysis) -> Guardrail:
+    """Position bias, by where documents are clicked: other searches and other designs do not move it.
+
+    It fails only where the effect on the estimate is more than half of what its interval allows for.
+    """
+    log, method = analysis.log, analysis.config.comparison
+    if not method.needs_position_bias:
+        return needless(BIAS_OVER_TIME, "An A/B test needs none.")
+    if log.k == 1:
+        return needless(BIAS_OVER_TIME, "One rank has none.")
+    if analysis.clicks < LEAST_CLICKS or (method.learns_position_bias and analysis.fit is None):
+        return unknown(BIAS_OVER_TIME, f"it takes {LEAST_CLICKS} clicks, and position bias: {analysis.theta.note}")
+    theta = scaled(np.array(analysis.theta.theta))
+    drift = _drift(
+        analysis, position_scores(log, theta), "the exponent of position bias, against that of all of the trial,"
+    )
+    if drift.status == "unknown":
+        return unknown(BIAS_OVER_TIME, "it takes more clicks on results that the draw puts now here, now there")
+    text = told(drift)
+    status: Status = drift.status
+    if drift.changed and drift.at is not None:
+        late = first_seen(log.unit)[1] >= drift.at
+        effect = exponent_effect(analysis, theta, np.where(late, drift.after, drift.before))
+        status = harmful(analysis, status, effect)
+        text += f" That moves the estimate by {effect:+.4f}."
+    return Guardrail(name=BIAS_OVER_TIME, status=status, value=drift.p, text=text)
+
+
+def _drift(analysis: Analysis, values: FloatArray, what: str) -> Drift:
+    log = analysis.log
+    return Drift.of(values, log.unit, times=log.time, period=MICROSECONDS_A_DAY, what=what)

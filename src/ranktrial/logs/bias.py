@@ -1,0 +1,200 @@
+"""Position bias from any log, and what it says of a document at a rank where it never stood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.inference.log import GROUPS
+from ranktrial.interval import Interval
+from ranktrial.logs.database import SQLLog
+from ranktrial.logs.estimating import fit_bias, grouped_counts
+from ranktrial.logs.formats import COUNTS, ITEMS, PAGES, TRIAL, LogSource
+from ranktrial.position_bias import Conditional, Counts, PositionBias, fit_groups
+
+JUMPS = ((1, 2), (1, 3), (3, 1), (3, 6), (5, 2))  # ranks between which predictions are checked
+ENOUGH = 20  # shows of a document at both ranks, for that
+LEAST_QUERIES = 10
+
+
+def _single_results(source: LogSource) -> str:
+    """SQL of a log of pages, a row for each result."""
+    return f"""(SELECT query, unit, document, rank, hit FROM (
+        SELECT query, unit, unnest(shown[1:{source.k}]) AS document, unnest(clicked[1:{source.k}]) AS hit,
+        unnest(range(1, least(len(shown), {source.k}) + 1)) AS rank FROM impressions) WHERE document <> '')"""
+
+
+def rows_of_results(source: LogSource) -> str:
+    """SQL of a log's results added up: query, document, rank, shown, clicked."""
+    if source.kind == COUNTS:
+        return "(SELECT query, document, rank, shown, clicked FROM counts)"
+    if source.kind == ITEMS:
+        return "(SELECT query, document, rank, count(*) AS shown, sum(clicked) AS clicked FROM items GROUP BY ALL)"
+    results = _single_results(source)
+    return f"(SELECT query, document, rank, count(*) AS shown, sum(hit) AS clicked FROM {results} GROUP BY ALL)"
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentCounts:
+    """Shows and clicks of all documents of a log by rank.
+
+    Attributes:
+        query: Of each row, its number.
+        shown: By rank, ``(documents, k)``; clicked the same.
+        names: Query and document of each row.
+    """
+
+    query: IntArray
+    shown: FloatArray
+    clicked: FloatArray
+    names: list[tuple[str, str]]
+
+    @classmethod
+    def of(cls, source: LogSource) -> DocumentCounts:
+        """From a log, whatever its kind."""
+        db = source.connection
+        db.execute(f"""CREATE OR REPLACE TEMP TABLE result AS SELECT *, dense_rank() OVER (ORDER BY query) - 1 AS q,
+            dense_rank() OVER (ORDER BY query, document) - 1 AS d FROM {rows_of_results(source)}""")
+        cells = db.execute("SELECT q, d, rank, shown, clicked FROM result").fetchnumpy()
+        names = db.execute("SELECT DISTINCT query, document, d FROM result ORDER BY d").fetchall()
+        db.execute("DROP TABLE result")
+        d, rank = (np.asarray(cells[name], np.int64) for name in ("d", "rank"))
+        tables = [np.zeros((len(names), source.k)) for _ in range(2)]
+        for table, name in zip(tables, ("shown", "clicked")):
+            table[d, rank - 1] = np.asarray(cells[name], np.float64)
+        query = np.zeros(len(names), np.int64)
+        query[d] = np.asarray(cells["q"], np.int64)
+        return cls(query, tables[0], tables[1], [(q, document) for q, document, _ in names])
+
+    def counts(self, rows: BoolArray | None = None) -> Counts:
+        """Of some documents, or all."""
+        used = np.ones(len(self.query), bool) if rows is None else rows
+        first = np.unique(self.query[used], return_index=True)[1]
+        return Counts.from_dense(self.shown[used], self.clicked[used], offsets=np.append(first, used.sum()))
+
+    def row(self, query: str, document: str) -> int:
+        """The number of a document."""
+        try:
+            return self.names.index((query, document))
+        except ValueError:
+            known = query in {one for one, _ in self.names}
+            what = f"document {document!r} of query {query!r}" if known else f"query {query!r}"
+            raise ValueError(f"the log never showed {what}") from None
+
+
+def position_bias(source: LogSource, version: int | None = None) -> PositionBias:
+    """Theta of a log with its errors: over units where the log knows them, over queries where it has counts only.
+
+    A document is compared with itself within one query, and one pair of lists where the log has them. Raises NotIdentifiable.
+    """
+    if source.kind == TRIAL:
+        return fit_bias(SQLLog(source.connection, version=version))[0]
+    if source.kind == PAGES:
+        parts = _groups(source)
+        if parts:
+            return fit_groups(parts)[0]
+    return fit_groups([DocumentCounts.of(source).counts()])[0]
+
+
+def _groups(source: LogSource) -> list[Counts]:
+    """Counts of 20 groups of units, of documents that were clicked; nothing where there are fewer units."""
+    db = source.connection
+    (units,) = db.execute("SELECT count(DISTINCT unit) FROM impressions").fetchall()[0]
+    if units < GROUPS:
+        return []
+    db.execute(f"""CREATE OR REPLACE TEMP TABLE result AS SELECT query, document, rank, unit % {GROUPS} AS grp,
+        count(*) AS shown, sum(hit) AS clicked FROM {_single_results(source)} GROUP BY ALL""")
+    cells = db.execute("""SELECT dense_rank() OVER (ORDER BY query) - 1 AS q, rank, grp, shown, clicked,
+        dense_rank() OVER (ORDER BY query, document) - 1 AS d FROM result
+        SEMI JOIN (SELECT query, document FROM result WHERE clicked > 0) USING (query, document)""").fetchnumpy()
+    db.execute("DROP TABLE result")
+    q, d, rank, group = (np.asarray(cells[name], np.int64) for name in ("q", "d", "rank", "grp"))
+    tables = {name: np.asarray(cells[name], np.float64) for name in ("shown", "clicked")}
+    return grouped_counts(d, q, rank, group, tables, k=source.k, groups=GROUPS)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The click rate of a document at a rank.
+
+    Attributes:
+        rate: Clicks per show, from the document's clicks at all ranks and theta.
+        interval: 95 %, from the chance of these clicks and the error of theta.
+        shows: Of the document, at any rank.
+        clicks: The same.
+        seen: Clicks per show at that very rank, if it stood there; else nan.
+    """
+
+    rate: float
+    interval: Interval
+    shows: float
+    clicks: float
+    seen: float
+
+
+def predict(documents: DocumentCounts, bias: PositionBias, row: int, rank: int) -> Prediction:
+    """What a document's clicks where it stood say of another rank: T theta_rank / sum_s n_s theta_s."""
+    if not 1 <= rank <= bias.k:
+        raise ValueError(f"rank is {rank}, must be from 1 to {bias.k}")
+    shown, clicked = documents.shown[row], documents.clicked[row]
+    clicks, exposed = clicked.sum(), shown @ bias.theta
+    if not exposed > 0:
+        raise ValueError(f"document {documents.names[row][1]!r} stood only at ranks where nothing was ever clicked")
+    rate = clicks * bias.theta[rank - 1] / exposed
+    # Relative errors: of the clicks, and of theta_rank over the mean theta where it stood.
+    slope = -shown / exposed
+    slope[rank - 1] += 1 / bias.theta[rank - 1] if bias.theta[rank - 1] > 0 else 0.0
+    spread = np.sqrt(1 / max(clicks, 1) + max(float(slope @ np.nan_to_num(bias.covariance) @ slope), 0.0))
+    reach = float(np.exp(stats.norm.ppf(0.975) * spread))
+    seen = clicked[rank - 1] / shown[rank - 1] if shown[rank - 1] > 0 else np.nan
+    highest = max(rate, bias.theta[rank - 1] / exposed) * reach  # as if clicked once, where it never was
+    interval = Interval(float(rate / reach) if clicks else 0.0, float(min(highest, 1.0)))
+    return Prediction(float(rate), interval, float(shown.sum()), float(clicks), float(seen))
+
+
+@dataclass(frozen=True)
+class Jump:
+    """How well theta of half of the queries predicts click rates of the other half, from rank ``origin`` to rank ``target``.
+
+    Attributes:
+        documents: With enough shows at both.
+        actual: Their click rate at the target.
+        naive: At the origin: what one would say without theta.
+        predicted: The rate at the origin times theta_target / theta_origin.
+    """
+
+    origin: int
+    target: int
+    documents: int
+    actual: float
+    naive: float
+    predicted: float
+
+
+def held_out(documents: DocumentCounts, halves: int = 8, seed: int = 0) -> list[Jump]:
+    """Predictions on queries that theta was not fitted to, means over random halves; none where queries are few."""
+    queries, rng = np.unique(documents.query), np.random.default_rng(seed)
+    k = documents.shown.shape[1]
+    jumps = [jump for jump in JUMPS if max(jump) <= k]
+    if len(queries) < LEAST_QUERIES:
+        return []
+    found: dict[tuple[int, int], list[tuple[float, ...]]] = {jump: [] for jump in jumps}
+    for _ in range(halves):
+        fitted = np.isin(documents.query, rng.permutation(queries)[: len(queries) // 2])
+        theta = Conditional().fit(documents.counts(fitted)).theta
+        for i, j in jumps:
+            shown, clicked = documents.shown[~fitted], documents.clicked[~fitted]
+            both = (shown[:, i - 1] >= ENOUGH) & (shown[:, j - 1] >= ENOUGH)
+            if not both.any() or not theta[i - 1] > 0:
+                continue
+            n, m = shown[both, i - 1], shown[both, j - 1]
+            weight = np.minimum(n, m)
+            naive, actual = (
+                float(weight @ rate / weight.sum()) for rate in (clicked[both, i - 1] / n, clicked[both, j - 1] / m)
+            )
+            found[i, j].append((float(both.sum()), actual, naive, naive * theta[j - 1] / theta[i - 1]))
+    means = {jump: np.mean(rows, axis=0) for jump, rows in found.items() if rows}
+    return [Jump(i, j, int(row[0]), *(float(value) for value in row[1:])) for (i, j), row in means.items()]

@@ -1,0 +1,187 @@
+"""Formats of logs that other people keep, each made into the tables of this package, or refused with the row that is wrong.
+
+| format | a row is | becomes |
+|---|---|---|
+| impressions | a search with both lists, what was shown and what was clicked (``Log.from_records``) | a log of two rankers |
+| ubi | a query of OpenSearch's User Behavior Insights, with a second file of events | pages |
+| flat | a result: query, document, position, clicked; with the impression it belongs to | pages, or counts without it |
+| counts | a document: shows and clicks by position | counts |
+| items | a result that was drawn with a known probability: Open Bandit's columns | items |
+
+A log of two rankers is the two tables of ``layout``. Pages are its impressions without designs: enough for position bias. Items
+have propensities of their own: enough for any two rankers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+
+from ranktrial import checks
+from ranktrial.data.files import FormatError
+from ranktrial.logs.formats.common import COUNTS, ITEMS, NEEDED, PAGES, TRIAL, WIDE, Columns, names_of
+from ranktrial.logs.formats.counts import read_counts
+from ranktrial.logs.formats.flat import read_flat
+from ranktrial.logs.formats.impressions import read_impressions
+from ranktrial.logs.formats.items import read_items
+from ranktrial.logs.formats.ubi import CLICKS, read_ubi
+from ranktrial.logs.layout import LogFolder, open_duckdb, quoted
+from ranktrial.logs.tables import read_table
+from ranktrial.methods import Method
+from ranktrial.rankings.lists import MOST_RANKS
+
+__all__ = ["CLICKS", "COUNTS", "ITEMS", "PAGES", "TRIAL", "LogSource", "read_source", "save"]
+
+READERS: dict[str, Callable[[Columns, int | None, bool], tuple[str, int, int]]] = {
+    "flat": read_flat,
+    "counts": read_counts,
+    "items": read_items,
+}
+TABLES = {TRIAL: ("impressions", "designs"), PAGES: ("impressions",), COUNTS: ("counts",), ITEMS: ("items",)}
+
+
+@dataclass(frozen=True)
+class LogSource:
+    """A log that was read and checked, in tables of a DuckDB connection.
+
+    Attributes:
+        kind: "trial" (a log of two rankers), "pages", "counts" or "items".
+        format: It was read as.
+        name: Of the file or folder.
+        k: Ranks that count.
+        rows: Rows that were read.
+        skipped: Rows that were left out because they are wrong.
+        notes: What was done to it.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    kind: str
+    format: str
+    name: str
+    k: int
+    rows: int
+    skipped: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+
+def detect(columns: Columns, events: bool) -> str:
+    """The format that a file's columns say."""
+    table = columns.table
+    if events:
+        return "ubi"
+    if columns.has("a", "b", "shown"):
+        return "impressions"
+    for name in ("items", "counts", "flat"):
+        if columns.has(*NEEDED[name]):
+            return name
+    if columns.has("query", "document") and any(WIDE.fullmatch(column) for column in table.types):
+        return "counts"
+    if columns.has("query_id", "hits"):
+        raise FormatError(table.path, None, "UBI queries need their events: --events FILE")
+    wanted = "; ".join(f"{name}: {', '.join(needed)}" for name, needed in NEEDED.items())
+    raise FormatError(
+        table.path,
+        None,
+        f"columns are {', '.join(names_of(table))}, which is none of the formats ({wanted}); --column query=theirs names one",
+    )
+
+
+def read_source(
+    path: str | Path,
+    *,
+    format: str | None = None,
+    events: str | Path | None = None,
+    k: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    actions: Sequence[str] = CLICKS,
+    method: Method | None = None,
+    skip: bool = False,
+    connection: duckdb.DuckDBPyConnection | None = None,
+) -> LogSource:
+    """Read and check a log, or a folder that ``save`` or ``export`` wrote.
+
+    Args:
+        path: CSV, JSON lines or Parquet (also a folder of it); .gz is welcome.
+        format: "impressions", "ubi", "flat", "counts" or "items"; by default what the columns say.
+        events: The second file of "ubi".
+        k: Ranks that count; by default as many as were shown at most.
+        columns: Names of their columns by ours, where they are others: ``{"document": "sku"}``.
+        actions: Of UBI's ``action_name``, those that are clicks.
+        method: That drew what was shown, for "impressions" that do not say: the rankings it could show follow from both lists.
+        skip: Leave out rows that are wrong, instead of refusing the file.
+        connection: Where the tables are made; in memory by default.
+    """
+    db = open_duckdb() if connection is None else connection
+    folder = LogFolder(path)
+    if folder.exists:
+        return _of_folder(db, folder)
+    raw = read_table(db, path, skip=skip)
+    found = Columns(raw, columns or {})
+    kind = detect(found, events is not None) if format is None else checks.one_of("format", format, tuple(NEEDED))
+    wide = kind == "counts" and any(WIDE.fullmatch(column) for column in raw.types)
+    missing = [name for name in NEEDED[kind] if name not in found.of]
+    if missing and not wide:
+        raise FormatError(
+            raw.path,
+            None,
+            f"there is no column {missing[0]!r}, which format {kind} needs; columns: {', '.join(names_of(raw))}",
+        )
+    if k is not None:
+        checks.whole("k", k, 1, MOST_RANKS)
+    if kind == "ubi":
+        if events is None:
+            raise FormatError(raw.path, None, "UBI queries need their events: --events FILE")
+        made, deepest, skipped = read_ubi(found, read_table(db, events, "raw_events", skip=skip), k, actions, skip)
+    elif kind == "impressions":
+        made, deepest, skipped = read_impressions(found, k, skip, method)
+    else:
+        made, deepest, skipped = READERS[kind](found, k, skip)
+    rows = int(db.execute("SELECT count(*) FROM raw").fetchall()[0][0])
+    for table in ("raw", "raw_events", "draft"):
+        db.execute(f"DROP TABLE IF EXISTS {table}")
+    if not rows:
+        raise FormatError(raw.path, None, "there is no row in it")
+    notes = (f"{skipped:,} wrong rows were left out",) if skipped else ()
+    return LogSource(db, made, kind, str(path), deepest, rows, skipped, notes)
+
+
+def save(source: LogSource, folder: str | Path) -> None:
+    """Write a log's tables as a folder of Parquet, all or nothing."""
+    place = LogFolder(folder)
+    with place.writing():
+        if place.exists:
+            raise ValueError(f"{folder} holds a log already: import into a folder of its own")
+        for table in TABLES[source.kind]:
+            target = place.aside / table
+            options = "FORMAT parquet, COMPRESSION zstd"
+            if table == "impressions":
+                options += ", PARTITION_BY (day), FILENAME_PATTERN 'part-{i}', OVERWRITE_OR_IGNORE"
+            else:
+                target.mkdir()
+                target /= "part.parquet"
+            source.connection.execute(f"COPY {table} TO {quoted(target)} ({options})")
+        version = {"k": source.k, "method": None}
+        place.commit(
+            {
+                "format": 1,
+                "runs": 1,
+                "kind": source.kind,
+                "read_as": source.format,
+                "from": source.name,
+                "versions": {"1": version},
+            }
+        )
+
+
+def _of_folder(db: duckdb.DuckDBPyConnection, folder: LogFolder) -> LogSource:
+    state = folder.state
+    kind = state.get("kind", TRIAL)
+    for table in TABLES[kind]:
+        scan = folder.scan(table) if kind in (TRIAL, PAGES) else f"read_parquet({quoted(folder.files(table))})"
+        db.execute(f"CREATE VIEW {table} AS SELECT * FROM {scan}")
+    rows = int(db.execute(f"SELECT count(*) FROM {TABLES[kind][0]}").fetchall()[0][0])
+    k = max((version["k"] for version in state["versions"].values()), default=1)
+    return LogSource(db, kind, state.get("read_as", "export"), str(folder.path), k, rows)

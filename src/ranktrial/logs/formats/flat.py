@@ -1,0 +1,50 @@
+"""A result in each row: query, document, position, clicked."""
+
+from __future__ import annotations
+
+from ranktrial.logs.formats.common import COUNTS, PAGES, Columns, add_up, common, depth, make_pages, result_problems
+from ranktrial.logs.layout import quoted
+
+
+def read_flat(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, int]:
+    """A result in each row."""
+    table, db = columns.table, columns.table.connection
+    page = table.text(columns["impression"]) if columns.has("impression") else "CAST(NULL AS VARCHAR)"
+    db.execute(f"""CREATE TABLE draft AS SELECT line, {page} AS page, {table.text(columns["query"])} AS query,
+        {table.text(columns["document"])} AS document, {table.whole(columns["position"])} AS rank,
+        {table.flag(columns["clicked"])} AS clicked, {common(columns)} FROM raw""")
+    problems = result_problems(columns)
+    if columns.has("impression"):
+        problems.append(("page IS NULL", quoted(f"{columns['impression']} is missing")))
+    skipped = table.refuse(problems, within="draft", skip=skip)
+    deepest = depth(db, table, "rank", k)
+    db.execute(f"DELETE FROM draft WHERE rank > {deepest}")
+    if not columns.has("impression"):
+        add_up(db, "SELECT query, document, rank, 1.0 AS shown, CAST(clicked AS DOUBLE) AS clicked FROM draft")
+        return COUNTS, deepest, skipped
+    db.execute("""CREATE TABLE twice AS SELECT line, rank, document, page,
+        min(query) OVER (PARTITION BY page) <> query AS strange,
+        count(*) OVER (PARTITION BY page, rank) > 1 AS rank_twice,
+        count(*) OVER (PARTITION BY page, document) > 1 AS document_twice FROM draft""")
+    name = columns["impression"]
+    found = table.refuse(
+        [
+            ("rank_twice", f"{quoted(name + ' ')} || page || ' has two results at rank ' || rank"),
+            ("document_twice", f"{quoted(name + ' ')} || page || ' shows ' || document || ' twice'"),
+            ("strange", f"{quoted(name + ' ')} || page || ' has results of two queries'"),
+        ],
+        within="twice",
+        skip=skip,
+    )
+    if found:
+        db.execute("DELETE FROM draft WHERE line NOT IN (SELECT line FROM twice)")
+    db.execute("DROP TABLE twice")
+    # A page without a result at some rank keeps the ranks of the others.
+    db.execute("""CREATE TABLE pages AS SELECT min(line) AS line, min(query) AS query, min(unit) AS unit, min(time) AS time,
+        map_from_entries(list((rank, document))) AS stood, map_from_entries(list((rank, clicked))) AS hit, max(rank) AS depth
+        FROM draft GROUP BY page; DROP TABLE draft""")
+    db.execute("""CREATE TABLE draft AS SELECT line, query, unit, time,
+        list_transform(range(1, depth + 1), lambda r: coalesce(stood[r], '')) AS shown,
+        list_transform(range(1, depth + 1), lambda r: coalesce(hit[r], 0)) AS clicked FROM pages; DROP TABLE pages""")
+    make_pages(db)
+    return PAGES, deepest, skipped + found

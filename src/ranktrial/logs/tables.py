@@ -1,0 +1,214 @@
+"""Files as tables of DuckDB, row by row as they stand: CSV, JSON lines and Parquet, with complaints that name rows."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ranktrial.data.files import FormatError, existing_file, lines
+from ranktrial.logs.layout import quoted
+
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+TEXT_TABLES = (".csv", ".tsv", ".txt")
+LONGEST_LINE = 16 << 20
+DELIMITERS = "\t,;"
+FROM_MILLISECONDS = 1e11  # seconds since 1970 beyond the year 5000: they are milliseconds
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """A file as a table ``name`` of a connection, with its rows numbered in ``line`` as people count the lines of the file.
+
+    Attributes:
+        path: The file, or the folder of Parquet files.
+        name: Of the table.
+        types: Of its columns, as DuckDB has them.
+        row: What ``line`` counts: "line" or "row".
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    path: Path
+    name: str
+    types: Mapping[str, str]
+    row: str
+
+    def text(self, column: str) -> str:
+        """SQL for a column as text, null where it is empty."""
+        name, kind = identifier(column), self.types[column]
+        if kind == "JSON":
+            return f"nullif({name} ->> '$', '')"
+        return f"nullif(trim({name}), '')" if kind == "VARCHAR" else f"CAST({name} AS VARCHAR)"
+
+    def number(self, column: str) -> str:
+        return f"TRY_CAST({self.text(column)} AS DOUBLE)"
+
+    def whole(self, column: str) -> str:
+        """Null where it is no whole number."""
+        number = self.number(column)
+        return f"CASE WHEN {number} = floor({number}) AND abs({number}) < 1e15 THEN CAST({number} AS BIGINT) END"
+
+    def flag(self, column: str) -> str:
+        """1 or 0; null where it is neither."""
+        text = f"lower({self.text(column)})"
+        return (
+            f"CASE WHEN {text} IN ('1', 'true', 't', '1.0') THEN 1 WHEN {text} IN ('0', 'false', 'f', '0.0') THEN 0 END"
+        )
+
+    def ids(self, column: str) -> str:
+        """A list of ids: an array, JSON as text, or ids with | between them."""
+        if self.types[column].endswith("[]"):
+            return f"CAST({identifier(column)} AS VARCHAR[])"
+        text = self.text(column)
+        json = f"TRY_CAST(TRY_CAST({text} AS JSON) AS VARCHAR[])"
+        if self.types[column] == "JSON":
+            return f"CASE WHEN json_type({identifier(column)}) = 'ARRAY' THEN {json} END"
+        return f"CASE WHEN {text} LIKE '[%' THEN {json} ELSE string_split({text}, '|') END"
+
+    def seconds(self, column: str) -> str:
+        """Seconds since 1970, from a number (of seconds or milliseconds) or a date and time."""
+        number = self.number(column)
+        return (
+            f"CASE WHEN {number} >= {FROM_MILLISECONDS:.0f} THEN {number} / 1000 WHEN {number} IS NOT NULL THEN {number} "
+            f"ELSE epoch(TRY_CAST({self.text(column)} AS TIMESTAMP)) END"
+        )
+
+    def refuse(self, problems: Sequence[tuple[str, str]], *, within: str | None = None, skip: bool = False) -> int:
+        """Raise FormatError for the first row that has a problem, given as pairs of SQL: a condition and what to say.
+
+        ``within`` is the table that conditions speak of, which must have ``line``; by default this one. With ``skip`` such rows
+        are deleted instead, and counted.
+        """
+        table = within or self.name
+        told = " ".join(f"WHEN {condition} THEN {text}" for condition, text in problems)
+        bad = f"(SELECT line, CASE {told} END AS problem FROM {table})"
+        found = self.connection.execute(
+            f"SELECT count(*), min(line), arg_min(problem, line) FROM {bad} WHERE problem IS NOT NULL"
+        ).fetchall()[0]
+        count, line, problem = found
+        if not count:
+            return 0
+        if skip:
+            self.connection.execute(
+                f"DELETE FROM {table} WHERE line IN (SELECT line FROM {bad} WHERE problem IS NOT NULL)"
+            )
+            return int(count)
+        more = f" (and {count - 1:,} more {self.row}s are wrong)" if count > 1 else ""
+        raise FormatError(self.path, line, f"{problem}{more}")
+
+
+def identifier(name: str) -> str:
+    """A name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def read_table(
+    connection: duckdb.DuckDBPyConnection, path: str | Path, name: str = "raw", *, skip: bool = False
+) -> RawTable:
+    """A file as it stands, in a table of a connection.
+
+    Columns of CSV are text; those of JSON lines are JSON; those of Parquet what they are. A line that is no CSV or no JSON is
+    refused, or left out with ``skip``.
+    """
+    place = Path(path)
+    suffixes = [suffix for suffix in place.suffixes if suffix != ".gz"]
+    suffix = suffixes[-1].lower() if suffixes else ""
+    if place.is_dir() or suffix == ".parquet":
+        return _parquet(connection, place, name)
+    file = existing_file(place)
+    if suffix in JSON_LINES:
+        return _json_lines(connection, file, name, skip)
+    if suffix in TEXT_TABLES:
+        return _text_table(connection, file, name, skip)
+    raise FormatError(file, None, f"a log must be {', '.join((*TEXT_TABLES, *JSON_LINES))} (or with .gz) or .parquet")
+
+
+def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> RawTable:
+    if not path.is_dir():
+        existing_file(path)
+    where = f"{path}/**/*.parquet" if path.is_dir() else str(path)
+    try:
+        connection.execute(
+            f"CREATE TABLE {name} AS SELECT file_row_number + 1 AS line, * EXCLUDE (file_row_number) "
+            f"FROM read_parquet({quoted(where)}, file_row_number = true)"
+        )
+    except duckdb.Error as problem:
+        raise FormatError(path, None, f"no Parquet that can be read: {_first_line(problem)}") from None
+    return RawTable(connection, path, name, _types(connection, name), "row")
+
+
+def _json_lines(connection: duckdb.DuckDBPyConnection, path: Path, name: str, skip: bool) -> RawTable:
+    connection.execute(
+        f"CREATE TABLE {name}_text AS SELECT row_number() OVER () AS line, text FROM read_csv({quoted(path)}, delim = '', "
+        f"quote = '', escape = '', header = false, auto_detect = false, columns = {{'text': 'VARCHAR'}}, "
+        f"max_line_size = {LONGEST_LINE})"
+    )
+    draft = RawTable(connection, path, f"{name}_text", {}, "line")
+    connection.execute(f"DELETE FROM {name}_text WHERE text IS NULL OR trim(text) = ''")
+    draft.refuse(
+        [
+            ("NOT json_valid(text)", "'no JSON: ' || left(text, 60)"),
+            ("json_type(text) <> 'OBJECT'", "'must be a JSON object, not ' || lower(json_type(text))"),
+        ],
+        skip=skip,
+    )
+    keys = connection.execute(
+        f"SELECT DISTINCT unnest(json_keys(text)) AS key FROM {name}_text ORDER BY key"
+    ).fetchall()
+    columns = "".join(f", text -> {quoted(_json_path(key))} AS {identifier(key)}" for (key,) in keys if key != "line")
+    connection.execute(f"CREATE TABLE {name} AS SELECT line{columns} FROM {name}_text")
+    connection.execute(f"DROP TABLE {name}_text")
+    return RawTable(connection, path, name, _types(connection, name), "line")
+
+
+def _json_path(key: str) -> str:
+    escaped = key.replace('"', '\\"')
+    return f'$."{escaped}"'
+
+
+def _text_table(connection: duckdb.DuckDBPyConnection, path: Path, name: str, skip: bool) -> RawTable:
+    first = next((text for _, text in lines(path)), "")
+    delimiter = max(DELIMITERS, key=first.count)
+    named = next(csv.reader([first], delimiter=delimiter), [])
+    header = [column.strip() or f"column{at}" for at, column in enumerate(named)]
+    if len(header) < 2:
+        raise FormatError(
+            path, 1, "must be the names of at least two columns, with commas, semicolons or tabs between them"
+        )
+    twice = [column for at, column in enumerate(header) if column in header[:at]]
+    if twice:
+        raise FormatError(path, 1, f"column {twice[0]!r} is there twice")
+    told = ", ".join(f"{quoted(column)}: 'VARCHAR'" for column in header)
+    try:
+        connection.execute(
+            f"CREATE TABLE {name} AS SELECT row_number() OVER () + 1 AS line, * FROM read_csv({quoted(path)}, "
+            f"delim = {quoted(delimiter)}, quote = '\"', escape = '\"', header = true, auto_detect = false, "
+            f"columns = {{{told}}}, max_line_size = {LONGEST_LINE}, store_rejects = true, rejects_limit = 0)"
+        )
+    except duckdb.Error as problem:
+        raise FormatError(path, None, f"no CSV that can be read: {_first_line(problem)}") from None
+    rejected = connection.execute(
+        "SELECT line, error_message, count(*) OVER () FROM reject_errors ORDER BY line"
+    ).fetchone()
+    for table in ("reject_errors", "reject_scans"):
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
+    if rejected is not None and not skip:
+        line, found, count = rejected
+        more = f" (and {count - 1:,} more lines are wrong)" if count > 1 else ""
+        raise FormatError(
+            path, line, f"{_first_line(found)}, must be {len(header)} columns: {delimiter.join(header)}{more}"
+        )
+    return RawTable(connection, path, name, _types(connection, name), "line")
+
+
+def _types(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, str]:
+    rows: list[Any] = connection.execute(f"DESCRIBE {name}").fetchall()
+    return {row[0]: row[1] for row in rows}
+
+
+def _first_line(problem: object) -> str:
+    return str(problem).strip().splitlines()[0]

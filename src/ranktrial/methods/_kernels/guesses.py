@@ -1,0 +1,50 @@
+"""Compiled guesses of relevance from places in two lists: for all documents of a pair, and on the way of every live request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+from ranktrial.position_bias.relevance import GUESSES
+
+LOW, HIGH = GUESSES
+
+
+@nb.njit(cache=True)
+def rank_guess(rank_a: Any, rank_b: Any, k: Any, lists: Any, effects: Any) -> Any:
+    """Relevance of documents at these ranks (from 0; k or more is nowhere) by a regression on ``rank_inputs``.
+
+    ``effects`` is what is known of each beyond that; an empty array for nothing.
+    """
+    n = rank_a.shape[0]
+    guess = np.empty(n)
+    for i in range(n):
+        a = min(rank_a[i], k) + 1.0
+        b = min(rank_b[i], k) + 1.0
+        best = min(a, b)
+        # In pairs, so that rankers that change places leave it the same to the last bit, and ties are ties.
+        value = lists[0] + (lists[1] / a + lists[2] / b) - (lists[3] * np.log(a) + lists[4] * np.log(b))
+        value = min(max(value + (lists[5] / best - lists[6] * np.log(best)), LOW), HIGH)
+        if effects.shape[0]:
+            value = min(max(value + effects[i], LOW), HIGH)
+        guess[i] = value
+    return guess
+
+
+@nb.njit(cache=True)
+def list_guess(a: Any, b: Any, k: Any, lists: Any, effects: Any) -> Any:
+    """The same for two lists of document numbers from 0, of which those of the top k are candidates."""
+    n = 0
+    for i in range(min(a.shape[0], k)):
+        n = max(n, a[i] + 1)
+    for i in range(min(b.shape[0], k)):
+        n = max(n, b[i] + 1)
+    rank_a = np.full(n, k, np.int64)
+    rank_b = np.full(n, k, np.int64)
+    for i in range(min(a.shape[0], k)):
+        rank_a[a[i]] = i
+    for i in range(min(b.shape[0], k)):
+        rank_b[b[i]] = i
+    return rank_guess(rank_a, rank_b, k, lists, effects)

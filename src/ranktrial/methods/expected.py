@@ -1,0 +1,191 @@
+"""Expected runs: the law of a run's estimate at each checkpoint, and its errors on average, without the noise of one run.
+
+The estimate from N impressions is a mean, so its cumulants are those of one impression over N, N^2 and N^3; the law is normal
+with two terms of Edgeworth's series, which matter up to some thousand impressions. Where x takes whole multiples of a step
+(A/B, team-draft) an estimate of exactly 0, which prefers nobody, has a probability of its own: half a step is added before
+the tail is taken.
+
+Of a method that learns, only clicks that a later fit needs are drawn. Given what it shows, x has a known law; with position
+bias known the means and variances of its versions add up. With position bias estimated, clicks of the past are valued anew
+after each fit to those very clicks: they stay as they were drawn, and the clicks since the last fit are averaged over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+
+from ranktrial import checks
+from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.methods.beliefs import first_theta
+from ranktrial.methods.trajectory import Trajectory
+from ranktrial.rankings import Moments, Pair
+from ranktrial.rankings.lists import check_user
+from ranktrial.seeds import Seed, children
+from ranktrial.users import User
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedRun:
+    """The law of a run's estimate at increasing numbers of impressions; read like a ``Trajectory``.
+
+    Attributes:
+        impressions: The checkpoints.
+        sums: Cumulants of the sum of x over the impressions so far, the expected sum of x^2 and of clicks: an array of
+            (runs, checkpoints, 6). The mean over runs is taken of errors, not of laws.
+        step: x takes whole multiples of this number only; 0 where it does not.
+        standard_error: Of what the estimate converges to, where displays were drawn; None where it converges to nothing that
+            is known beforehand.
+
+    >>> law = ExpectedRun.of_moments([100, 10_000], Moments(0.1, 1.0, ctr=0.5))
+    >>> law.estimate, law.absolute_error(0.1).round(4), law.binary_error(0.1).round(3)
+    (array([0.1, 0.1]), array([0.0798, 0.008 ]), array([0.159, 0.   ]))
+    """
+
+    impressions: IntArray
+    sums: FloatArray = field(repr=False)
+    step: float = 0.0
+    standard_error: float | None = None
+
+    @classmethod
+    def of_moments(cls, checkpoints: ArrayLike, moments: Moments, *, step: float = 0.0) -> ExpectedRun:
+        """The run of a method that never changes, from the moments of one impression."""
+        points = checks.checkpoints(checkpoints)
+        return cls(points, points[None, :, None] * _one_impression(moments), step, moments.standard_error)
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[Trajectory]) -> ExpectedRun:
+        """Simulated runs as they are, their errors averaged: for estimates whose law is not known."""
+        sums = np.zeros((len(runs), len(runs[0].impressions), 6))
+        for row, run in zip(sums, runs):
+            row[:, [0, 4, 5]] = np.stack([run.estimate, run.mean_square, run.ctr], axis=1) * run.impressions[:, None]
+        return cls(runs[0].impressions, sums)
+
+    @property
+    def estimate(self) -> FloatArray:
+        """E[estimate]."""
+        return np.asarray(self.sums[:, :, 0].mean(0) / self.impressions)
+
+    @property
+    def mean_square(self) -> FloatArray:
+        return np.asarray(self.sums[:, :, 4].mean(0) / self.impressions)
+
+    @property
+    def ctr(self) -> FloatArray:
+        return np.asarray(self.sums[:, :, 5].mean(0) / self.impressions)
+
+    def squared_error(self, delta: float) -> FloatArray:
+        """The paper's mean squared error, of single impressions, on average."""
+        return delta**2 - 2 * delta * self.estimate + self.mean_square
+
+    def absolute_error(self, delta: float) -> FloatArray:
+        """E|estimate - delta|."""
+        away, spread, skewness, kurtosis = self._law(delta)
+        noisy = spread > 0
+        at = np.divide(-away, spread, out=np.zeros_like(away), where=noisy)
+        density = _density(at)
+        folded = away * (1 - 2 * ndtr(at)) + 2 * spread * density
+        series = 2 * skewness / 6 * at + 2 * kurtosis / 24 * (at**2 - 1) + 2 * skewness**2 / 72 * _he4(at)
+        return np.asarray(np.where(noisy, folded + spread * density * series, np.abs(away)).mean(0))
+
+    def binary_error(self, delta: float) -> FloatArray:
+        """P(estimate points the wrong way); an estimate of exactly 0 counts as wrong."""
+        if delta == 0:
+            return np.ones(len(self.impressions))
+        side = 1.0 if delta > 0 else -1.0
+        mean, spread, skewness, kurtosis = self._law(0.0)
+        noisy = spread > 0
+        middle = self.step / 2 / self.impressions - side * mean  # between 0 and the least estimate that is right
+        at = np.divide(middle, spread, out=np.zeros_like(mean), where=noisy)
+        tail = _tail(at, side * skewness, kurtosis)
+        return np.asarray(np.where(noisy, tail, side * mean <= 0).mean(0))
+
+    def _law(self, origin: float) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Mean less origin, standard deviation, skewness and excess kurtosis of the estimate, by run and checkpoint."""
+        total, variance, third, fourth = np.moveaxis(self.sums[:, :, :4], 2, 0)
+        spread = np.sqrt(variance)
+        known = spread > 0
+        skewness = np.divide(third, spread**3, out=np.zeros_like(spread), where=known)
+        kurtosis = np.divide(fourth, spread**4, out=np.zeros_like(spread), where=known)
+        return total / self.impressions - origin, spread / self.impressions, skewness, kurtosis
+
+
+def _one_impression(moments: Moments) -> FloatArray:
+    mean, variance = moments.mean, moments.variance
+    return np.array([mean, variance, moments.third, moments.fourth, variance + mean**2, moments.ctr])
+
+
+def _density(at: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(-(at**2) / 2) / np.sqrt(2 * np.pi))
+
+
+def _he4(at: FloatArray) -> FloatArray:
+    return at**4 - 6 * at**2 + 3
+
+
+def _tail(at: FloatArray, skewness: FloatArray, kurtosis: FloatArray) -> FloatArray:
+    """P(z <= at) of a standardised variable, to the second order of Edgeworth's series, kept within 0 and 1."""
+    he2, he3, he5 = at**2 - 1, at**3 - 3 * at, at**5 - 10 * at**3 + 15 * at
+    series = skewness / 6 * he2 + kurtosis / 24 * he3 + skewness**2 / 72 * he5
+    return np.asarray(np.clip(ndtr(at) - _density(at) * series, 0.0, 1.0))
+
+
+class ExpectedStages(Protocol):
+    """A run of a method that learns, of which only what the next fit needs is drawn."""
+
+    def next_version(self) -> None:
+        """Fit, and make what is shown next."""
+        ...
+
+    def law(self, *, seed: Seed) -> Moments:
+        """Moments of one impression of what is shown now, valued as the method does now."""
+        ...
+
+    def draw(self, begin: int, end: int) -> None:
+        """Draw the clicks of impressions begin..end, as far as a fit needs them."""
+        ...
+
+    def past(self) -> float:
+        """Sum of x over what was drawn, valued as the method does now."""
+        ...
+
+
+class LearningInStages(Protocol):
+    """A method that learns at the points of a schedule."""
+
+    @property
+    def bias(self) -> str: ...
+    @property
+    def schedule(self) -> tuple[int, ...]: ...
+    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> Any: ...
+
+
+def expect_in_stages(
+    method: LearningInStages, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1
+) -> ExpectedRun:
+    """The expected run of a method that learns; more ``runs`` average over more of the clicks that fits need."""
+    check_user(user, pair.k, pair.n_documents)
+    points = checks.checkpoints(checkpoints)
+    theta = pair.known_theta if method.bias == "known" else first_theta(pair.k)
+    turns = [n for n in method.schedule if n < points[-1]]
+    sums = np.empty((runs, len(points), 6))
+    for row, child in zip(sums, children(seed, runs)):
+        own, *laws = children(child, len(turns) + 2)
+        stages: ExpectedStages = method.stages(pair, user, theta, seed=own)
+        before = np.zeros(6)
+        for begin, end, law_seed in zip([0, *turns], [*turns, int(points[-1])], laws):
+            stages.next_version()
+            one = _one_impression(stages.law(seed=law_seed))
+            if method.bias == "estimated":
+                before[:4] = stages.past(), 0.0, 0.0, 0.0
+            inside = (points > begin) & (points <= end)
+            row[inside] = before + (points[inside, None] - begin) * one
+            before += (end - begin) * one
+            if end < points[-1]:
+                stages.draw(begin, end)
+    return ExpectedRun(points, sums)

@@ -1,0 +1,91 @@
+"""What a method learns from a log, and what its impressions cost visitors: against truths that are known exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ranktrial.inference import Log, click_gain, estimate, evidence, fit_position_bias
+from ranktrial.inference.evidence import searches
+from ranktrial.methods import AB, LogOpt
+from ranktrial.methods.click_model import expected_beliefs
+from ranktrial.rankings import Mixture, Pair
+from ranktrial.users import User, position_based, rank_decay
+
+THETA = rank_decay(4, 0.7)
+
+
+def world(queries: int = 30) -> tuple[Pair, User]:
+    random = np.random.default_rng(3)
+    relevance = random.uniform(0.05, 0.8, (queries, 7))
+    lists = [np.argsort(-(relevance + random.normal(0, 0.3, relevance.shape)))[:, :5] for _ in range(2)]
+    pair = Pair.from_lists(lists[0].tolist(), lists[1].tolist(), k=4).knowing(theta=THETA)
+    query = np.repeat(np.arange(queries), np.diff(pair.offsets))
+    return pair, position_based(relevance[query, np.array(pair.ids)], THETA)
+
+
+def gained(pair: Pair, user: User, shown: Mixture) -> float:
+    return float(shown.ctr(user) - np.mean(pair.ctr(user)))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [LogOpt(holdback=0.3), LogOpt(relevance="constant", keep=0, floor=0.5, holdback=0.2), AB(split=0.3)],
+    ids=str,
+)
+def test_the_gain_is_the_clicks_on_what_is_shown_less_those_of_an_ab_test(method: LogOpt | AB) -> None:
+    pair, user = world()
+    shown = method.policy(pair)
+    log = Log.simulated(pair, shown, user, 20_000, seed=1)
+    truth = gained(pair, user, shown)
+    for theta in (THETA, fit_position_bias(log)) if isinstance(method, LogOpt) else (THETA,):
+        found = click_gain(log, theta)
+        assert found is not None
+        assert found.by_model
+        assert abs(found.estimate.delta - truth) < 4.5 * found.estimate.standard_error
+        assert found.ab == pytest.approx(np.mean(pair.ctr(user)), abs=0.05)
+        assert found.interval().low < truth / np.mean(pair.ctr(user)) < found.interval().high
+
+
+def test_without_position_bias_clicks_on_plain_traffic_tell() -> None:
+    pair, user = world()
+    shown = LogOpt(holdback=0.4).policy(pair)
+    log = Log.simulated(pair, shown, user, 20_000, seed=2)
+    found = click_gain(log, None)
+    assert found is not None
+    assert not found.by_model
+    assert abs(found.estimate.delta - gained(pair, user, shown)) < 4.5 * found.estimate.standard_error
+    by_model = click_gain(log, THETA)
+    assert by_model is not None
+    assert by_model.error < found.error / 2
+    free = LogOpt(relevance="constant", loss=None, keep=0, holdback=0).policy(pair)
+    assert click_gain(Log.simulated(pair, free, user, 2000, seed=1), None) is None
+
+
+def test_an_ab_test_costs_nothing_exactly() -> None:
+    pair, user = world()
+    log = Log.simulated(pair, AB().policy(pair), user, 1000, seed=1)
+    assert estimate(log, theta=THETA, of="gain").x == pytest.approx(np.zeros(1000), abs=1e-12)
+
+
+def test_searches_of_a_log_tell_what_those_of_its_pair_do() -> None:
+    """Tables, guesses and clicks to be expected: from a log of many impressions, near what they are on average."""
+    pair, user = world()
+    log = Log.simulated(pair, AB().policy(pair), user, 200_000, seed=4)
+    found = searches(log)
+    assert found.tables.shape == (2, pair.n_queries, pair.k)
+    method = LogOpt(bias="known", holdback=0.1)
+    beliefs = method.learn(evidence(log), expected_beliefs(pair, user))
+    guess = found.guess(beliefs)
+    truth = user.zeta[log.document][: len(guess)]
+    assert np.abs(guess - truth).mean() < 0.03
+    by_lists = float(np.mean((np.append(guess, 0)[found.tables] @ THETA).mean(1)))
+    assert by_lists == pytest.approx(np.mean(pair.ctr(user)), rel=0.02)
+    assert beliefs.price >= 0.1
+
+
+def test_of_gain_needs_a_click_model() -> None:
+    pair, user = world()
+    log = Log.simulated(pair, AB().policy(pair), user, 100, seed=1)
+    with pytest.raises(ValueError, match="of is 'gain'"):
+        estimate(log, estimator="direct", of="gain")

@@ -1,0 +1,202 @@
+"""Sums added up by an engine give what the log in memory gives: estimate, interval, position bias."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+import sqlglot
+
+from ranktrial.inference import Log, estimate, fit_position_bias
+from ranktrial.inference.ladder import AB_RUNG, POSITION_BASED, Rung, _hausman
+from ranktrial.interval import Interval
+from ranktrial.live import Trial
+from ranktrial.logs.database import SQLLog
+from ranktrial.logs.estimating import against_means, estimate_sums
+from ranktrial.logs.exporting import export
+from ranktrial.logs.layout import LogFolder, create_tables
+from ranktrial.logs.sql import DIALECTS, Sums, _group, translated
+from ranktrial.rankings import RequirementError
+from simulated_trial import Ticks, World
+
+from .engines import chdb_tables, load_postgres, postgres_server
+
+NOWHERE = Interval(-np.inf, np.inf)
+THETA = [1.0, 0.6, 0.45, 0.3, 0.25]
+GIVEN = [
+    ("ips", {}),
+    ("constant", {}),
+    ("constant", {"folds": 3}),
+    ("constant", {"guess": 0.25}),
+    ("rank-aware", {"guess": 0.25}),
+    ("direct", {"guess": 0.25}),
+    ("means", {}),
+]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Log, LogFolder]:
+    """A trial with designs of two thetas, units that come again, pages of unequal length, in memory and exported."""
+    folder = tmp_path_factory.mktemp("trial")
+    world = World.make(queries=12)
+    world.a["q0"], world.b["q1"] = world.a["q0"][:3], world.b["q1"][:2]
+    method = "LogOpt(holdback=0.5, schedule=(500, 1500))"
+    with Trial.create(folder / "trial.db", k=5, background=False, clock=Ticks(), method=method, seed=3) as trial:
+        world.run(trial, 1200, seed=1, users=900)
+        trial.update()
+        world.run(trial, 1800, seed=2, users=900)
+        export(trial.store, trial.name, folder / "log")
+        return trial.log(), LogFolder(folder / "log")
+
+
+@pytest.fixture(scope="module", params=["duckdb", "postgres", "clickhouse"])
+def engine(request: pytest.FixtureRequest, exported: tuple[Log, LogFolder]) -> Iterator[SQLLog]:
+    folder = exported[1]
+    if request.param == "duckdb":
+        yield SQLLog(duckdb.connect(), folder.scan("impressions"), folder.scan("designs"))
+    elif request.param == "clickhouse":
+        dbapi = pytest.importorskip("chdb.dbapi", reason="needs chdb, which runs ClickHouse in the process")
+        yield SQLLog(dbapi.connect(), *chdb_tables(folder))
+    else:
+        with (
+            postgres_server() as address,
+            load_postgres(address, folder) as connection,
+        ):
+            yield SQLLog(connection)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("estimator", "options"), GIVEN, ids=str)
+def test_the_same_as_in_memory_with_theta_given(
+    estimator: str, options: dict[str, Any], engine: SQLLog, exported: tuple[Log, LogFolder]
+) -> None:
+    inside = estimate(exported[0], theta=THETA, estimator=estimator, **options)
+    there = estimate_sums(engine, theta=THETA, estimator=estimator, **options)
+    for name in ("delta", "standard_error", "effective_clicks", "largest_weight"):
+        assert getattr(there, name) == pytest.approx(getattr(inside, name), rel=1e-11)
+    assert (there.impressions, there.units) == (inside.impressions, inside.units)
+    assert there.confidence_interval(0.9) == pytest.approx(inside.confidence_interval(0.9), rel=1e-10)
+    assert there.anytime_interval(0.9) == pytest.approx(inside.anytime_interval(0.9), rel=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", ["ips", "constant"])
+def test_the_same_as_in_memory_with_theta_fitted(
+    estimator: str, engine: SQLLog, exported: tuple[Log, LogFolder]
+) -> None:
+    inside = estimate(exported[0], theta="estimated", estimator=estimator)
+    there = estimate_sums(engine, estimator=estimator)
+    assert inside.bias is not None
+    assert there.bias is not None
+    for name in ("theta", "standard_error", "covariance"):
+        np.testing.assert_allclose(getattr(there.bias, name), getattr(inside.bias, name), rtol=1e-9, atol=1e-12)
+    assert there.replicates is not None
+    assert inside.replicates is not None
+    np.testing.assert_allclose(there.replicates, inside.replicates, rtol=1e-10)
+    assert there.delta == pytest.approx(inside.delta, rel=1e-11)
+    assert there.standard_error == pytest.approx(inside.standard_error, rel=1e-9)
+    assert there.clicks_alone == pytest.approx(inside.clicks_alone, rel=1e-9)
+    assert there.confidence_interval() == pytest.approx(inside.confidence_interval(), rel=1e-9)
+    assert there.anytime_interval() == pytest.approx(inside.anytime_interval(), rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fitted", [False, True], ids=["theta given", "theta fitted"])
+def test_the_test_of_the_click_model_is_that_of_the_ladder(
+    fitted: bool, engine: SQLLog, exported: tuple[Log, LogFolder]
+) -> None:
+    log = exported[0]
+    fit = fit_position_bias(log) if fitted else None
+    rungs = [
+        Rung(POSITION_BASED, estimate(log, theta=fit or THETA, estimator="constant"), NOWHERE, "", np.arange(len(log))),
+        Rung(AB_RUNG, estimate(log, estimator="means"), NOWHERE, "", np.flatnonzero(log.arm != 0)),
+    ]
+    inside = _hausman(log, rungs[0], rungs[1], fit, 10_000)
+    upper = estimate_sums(engine, theta=None if fitted else THETA)
+    there = against_means(engine, upper, name=POSITION_BASED)
+    assert there is not None
+    for name in ("difference", "standard_error", "reach"):
+        assert getattr(there, name) == pytest.approx(getattr(inside, name), rel=1e-8)
+
+
+def test_only_sums_leave_the_engine(exported: tuple[Log, LogFolder]) -> None:
+    log = SQLLog(duckdb.connect(), exported[1].scan("impressions"), exported[1].scan("designs"))
+    rows = []
+    fetch = log.sums
+
+    def watched(query: str) -> dict[str, Any]:
+        found = fetch(query)
+        rows.append(len(next(iter(found.values()))))
+        return found
+
+    log.sums = watched  # type: ignore[method-assign]
+    estimate_sums(log, theta=THETA)
+    assert rows == [1, 5, 5]
+
+
+def test_what_cannot_be_added_up_is_refused(exported: tuple[Log, LogFolder]) -> None:
+    log = SQLLog(duckdb.connect(), exported[1].scan("impressions"), exported[1].scan("designs"))
+    for estimator in ("doubly-robust", "rank-aware", "direct", "adjusted", "observed"):
+        with pytest.raises(ValueError, match="cannot be added up where the log is"):
+            estimate_sums(log, theta=THETA, estimator=estimator)
+    with pytest.raises(ValueError, match="theta has 2 ranks, the log k = 5"):
+        estimate_sums(log, theta=[1.0, 0.5])
+
+
+def test_a_document_that_could_not_be_seen_is_named(exported: tuple[Log, LogFolder]) -> None:
+    connection = duckdb.connect()
+    folder = exported[1]
+    connection.execute(f"CREATE TABLE impressions AS FROM {folder.scan('impressions')}")
+    connection.execute(f"CREATE TABLE designs AS FROM {folder.scan('designs')}")
+    connection.execute("UPDATE designs SET documents = list_append(documents, 'ghost'), rank_a = list_append(rank_a, 5), "
+                       "rank_b = list_append(rank_b, 0) WHERE query = 'q3'")  # fmt: skip
+    with pytest.raises(RequirementError, match="query q3: document ghost"):
+        estimate_sums(SQLLog(connection), theta=THETA)
+    left_out = estimate_sums(SQLLog(connection), theta=THETA, uncovered="leave out")
+    inside = estimate(exported[0], theta=THETA, estimator="constant")
+    assert left_out.delta == pytest.approx(inside.delta, rel=1e-11)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_query_can_be_read_in_every_dialect(dialect: str) -> None:
+    sums, theta = Sums(1, k=2, rankings=3, documents=4), np.array([1.0, 0.5])
+    queries = [
+        sums.sizes,
+        sums.moments(theta, folds=5),
+        sums.moments(theta, folds=1, guess=0.2),
+        sums.moments(theta, folds=1, direct=True),
+        sums.largest(theta),
+        sums.shows(5),
+        sums.counts(20),
+        sums.replicates([theta, theta], 2, guesses=[0.1, 0.2]),
+        sums.replicates([theta, theta], 2, guesses=[0.1], direct=True),
+        sums.group_sizes(20),
+        sums.arms(),
+    ]
+    for query in queries:
+        text = translated(query, dialect, "shop.impressions", "shop.designs")
+        assert "log_" not in text
+        assert sqlglot.parse_one(text, read=dialect).sql(dialect)
+    for statement in create_tables(dialect).values():
+        sqlglot.parse_one(statement, read=dialect)
+
+
+def test_elements_count_from_zero_where_arrays_do() -> None:
+    query = "SELECT d.rankings[p.place * 2 + 1], l.clicked[3] FROM log_designs AS d"
+    for dialect, elements in (
+        ("bigquery", "d.rankings[SAFE_OFFSET((p.place * 2 + 1) - 1)], l.clicked[SAFE_OFFSET(2)]"),
+        ("snowflake", "d.rankings[(p.place * 2 + 1) - 1], l.clicked[2]"),
+        ("postgres", "d.rankings[p.place * 2 + 1], l.clicked[3]"),
+    ):
+        assert translated(query, dialect) == f"SELECT {elements} FROM designs AS d"
+
+
+def test_units_are_grouped_as_in_memory_whatever_their_sign() -> None:
+    units = np.array([0, 7, -1, -20, 2**63 - 1, -(2**63), -13], np.int64)
+    connection = duckdb.connect()
+    connection.register("given", {"unit": units})
+    told = connection.execute(f"SELECT {_group('unit', 20)} FROM given").fetchall()
+    assert [group for (group,) in told] == (units.view(np.uint64) % np.uint64(20)).tolist()

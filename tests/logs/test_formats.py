@@ -1,0 +1,296 @@
+"""Other people's logs: what is right is read whole, what is wrong is refused with its row, and nothing is half imported."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from ranktrial.data.files import FormatError
+from ranktrial.inference import Log, estimate
+from ranktrial.logs import LogFolder, read_folder, read_source, save
+from ranktrial.methods import TeamDraft
+from ranktrial.rankings import Pair
+
+THETA = [1.0, 0.6, 0.4]
+RNG = np.random.default_rng(4)
+LISTS = {f"q{q}": [RNG.permutation([f"d{q}-{i}" for i in range(6)]).tolist() for _ in range(2)] for q in range(5)}
+
+
+def searches(n: int = 400, *, k: int = 3, units: int = 150) -> list[dict[str, Any]]:
+    """An A/B test with both lists, unevenly split, of users who come again."""
+    rng, records = np.random.default_rng(7), []
+    for at in range(n):
+        query = f"q{rng.integers(len(LISTS))}"
+        a, b = LISTS[query]
+        arm = "a" if rng.random() < 0.3 else "b"
+        shown = (a if arm == "a" else b)[:k]
+        clicked = [d for d, seen in zip(shown, THETA) if rng.random() < 0.5 * seen]
+        unit = f"user {rng.integers(units)}"
+        records.append(
+            {"query": query, "a": a, "b": b, "shown": shown, "clicked": clicked, "arm": arm, "split": 0.3}
+            | {"unit": unit, "time": 1e9 + at}
+        )
+    return records
+
+
+def write(file: Path, records: Sequence[dict[str, Any]]) -> Path:
+    """Records as JSON lines, CSV (lists as JSON), or Parquet, by the suffix."""
+    if file.suffix == ".csv":
+        with file.open("w", newline="") as out:
+            table = csv.DictWriter(out, list(records[0]))
+            table.writeheader()
+            table.writerows({k: json.dumps(v) if isinstance(v, list) else v for k, v in one.items()} for one in records)
+        return file
+    lines = file.with_suffix(".jsonl")
+    lines.write_text("".join(json.dumps(one) + "\n" for one in records))
+    if file.suffix == ".parquet":
+        duckdb.execute(f"COPY (SELECT * FROM read_json('{lines}')) TO '{file}' (FORMAT parquet)")
+        lines.unlink()
+    return file
+
+
+def rows(source: Any, table: str) -> list[Any]:
+    return list(source.connection.execute(f"SELECT * FROM {table} ORDER BY ALL").fetchall())
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_a_file_says_what_its_records_say(suffix: str, tmp_path: Path) -> None:
+    records = searches()
+    read, expected = Log.read(write(tmp_path / f"log{suffix}", records)), Log.from_records(records, k=3)
+    for estimator in ("means", "adjusted", "constant", "direct"):
+        options: dict[str, Any] = {"guess": 0.3} if estimator == "direct" else {}
+        found, told = (estimate(log, theta=THETA, estimator=estimator, **options) for log in (read, expected))
+        np.testing.assert_allclose(found.x, told.x, atol=1e-12)
+        assert found.standard_error == pytest.approx(told.standard_error, rel=1e-12)
+
+
+def test_rankings_with_their_probabilities(tmp_path: Path) -> None:
+    could = [[["x", "z"], 0.25], [["y", "z"], 0.75]]
+    record = {"query": "q", "a": ["x"], "b": ["y"], "shown": ["y", "z"], "clicked": ["y"], "rankings": could}
+    for suffix in (".jsonl", ".csv"):
+        log = Log.read(write(tmp_path / f"log{suffix}", [record]))
+        assert estimate(log, theta=[1.0, 0.5], estimator="ips").delta == pytest.approx(-1 / 0.75)
+
+
+def test_interleaved_pages_have_the_probabilities_of_their_method(tmp_path: Path) -> None:
+    """Team-draft on two documents in two orders: each page has probability 1/2, whoever picked."""
+    record = {"query": "q", "a": ["x", "y"], "b": ["y", "x"], "clicked": ["y"]}
+    file = write(tmp_path / "log.jsonl", [{**record, "shown": ["x", "y"]}, {**record, "shown": ["y", "x"]}])
+    log = Log.read(file, method=TeamDraft())
+    pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2)
+    np.testing.assert_allclose(log.placement, TeamDraft().displays(pair).mixture.placement(), atol=1e-12)
+    assert not log.plain
+    # lambda = (+-0.5), rho = 0.75: clicks on y count -0.5 / 0.75 each.
+    assert estimate(log, theta=[1.0, 0.5], estimator="ips").delta == pytest.approx(-0.5 / 0.75)
+
+
+def flat(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "search_id": at,
+            "user": one["unit"],
+            "qid": one["query"],
+            "sku": d,
+            "rank": r,
+            "click": int(d in one["clicked"]),
+        }
+        for at, one in enumerate(records)
+        for r, d in enumerate(one["shown"], 1)
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_row_for_each_result(suffix: str, tmp_path: Path) -> None:
+    records = searches()
+    source = read_source(write(tmp_path / f"flat{suffix}", flat(records)))
+    assert (source.kind, source.format, source.k) == ("pages", "flat", 3)
+    told = source.connection.execute("SELECT query, shown, clicked FROM impressions ORDER BY impression").fetchall()
+    assert told == [(one["query"], one["shown"], [int(d in one["clicked"]) for d in one["shown"]]) for one in records]
+
+
+def test_results_without_their_page_are_counted(tmp_path: Path) -> None:
+    results = [{name: value for name, value in one.items() if name != "search_id"} for one in flat(searches())]
+    source = read_source(write(tmp_path / "flat.csv", results))
+    assert source.kind == "counts"
+    counted: dict[tuple[str, str, int], list[int]] = {}
+    for one in results:
+        cell = counted.setdefault((one["qid"], one["sku"], one["rank"]), [0, 0])
+        cell[0] += 1
+        cell[1] += one["click"]
+    assert rows(source, "counts") == sorted((*key, *map(float, cell)) for key, cell in counted.items())
+
+
+def test_counts_by_row_and_by_column_are_the_same(tmp_path: Path) -> None:
+    long = "query\tdocument\tposition\tshows\tclicks\n" + "q\tx\t1\t9\t4\nq\tx\t2\t5\t1\nq\ty\t2\t9\t0\n"
+    wide = "qid\tdocid\tshows_pos1\tshows_pos2\tclicks_pos1\tclicks_pos2\n" + "q\tx\t9\t5\t4\t1\nq\ty\t0\t9\t0\t0\n"
+    found = []
+    for name, text in (("long.tsv", long), ("wide.tsv", wide)):
+        (tmp_path / name).write_text(text)
+        found.append(rows(read_source(tmp_path / name), "counts"))
+    assert found[0] == found[1] == [("q", "x", 1, 9.0, 4.0), ("q", "x", 2, 5.0, 1.0), ("q", "y", 2, 9.0, 0.0)]
+
+
+def ubi(tmp_path: Path, suffix: str = ".jsonl", **event: Any) -> tuple[Path, Path]:
+    asked = [("1", "shoes", "00:00", ["x", "y", "z"]), ("2", "shoes", "00:09", ["y", "x"]), ("3", "none", "01:00", [])]
+    queries = [
+        {"query_id": page, "user_query": query, "client_id": "c", "query_response_hit_ids": hits}
+        | {"timestamp": f"2026-01-05T10:{time}Z"}
+        for page, query, time, hits in asked
+    ]
+    clicked = [("1", "y"), ("1", "y"), ("2", "x")]
+    events = [
+        {
+            "action_name": "click",
+            "query_id": page,
+            "event_attributes": {"object": {"object_id": d}, "position": {"ordinal": 2}},
+        }
+        for page, d in clicked
+    ]
+    events += [{"action_name": "product_hover", "query_id": "9", "event_attributes": {"object": {"object_id": "q"}}}]
+    if event:
+        events.append(
+            {"action_name": "click", "query_id": "1", "event_attributes": {"object": {"object_id": "x"}}} | event
+        )
+    return write(tmp_path / f"queries{suffix}", queries), write(tmp_path / f"events{suffix}", events)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_user_behavior_insights(suffix: str, tmp_path: Path) -> None:
+    queries, events = ubi(tmp_path, suffix)
+    source = read_source(queries, events=events)
+    told = source.connection.execute("SELECT time, query, shown, clicked FROM impressions ORDER BY time").fetchall()
+    assert [row[1:] for row in told] == [("shoes", ["x", "y", "z"], [0, 1, 0]), ("shoes", ["y", "x"], [0, 1])]
+    assert told[1][0] - told[0][0] == 9_000_000
+
+
+def test_open_bandit(tmp_path: Path) -> None:
+    text = ",timestamp,item_id,position,click,propensity_score,user_feature_0\n"
+    text += "0,2019-11-24 00:00:00.1+00:00,14,3,0,0.0125,a\n1,2019-11-24 00:00:01+00:00,14,1,1,0.0125,a\n"
+    (tmp_path / "all.csv").write_text(text)
+    source = read_source(tmp_path / "all.csv")
+    assert (source.kind, source.k) == ("items", 3)
+    assert [row[2:] for row in rows(source, "items")] == [("", "14", 3, 0, 0.0125), ("", "14", 1, 1, 0.0125)]
+
+
+# --- what is wrong --------------------------------------------------------------------------------------------------------
+
+GOOD = {"query": "q", "a": ["x", "y"], "b": ["y", "x"], "shown": ["x", "y"], "clicked": ["y"]}
+FLAT = "query,document,position,clicked\nq,x,1,0\nq,y,2,1\n"
+BAD = {
+    "wrong columns": ("x.csv", "name,place\nq,1\n", None, "none of the formats"),
+    "a column is missing": ("x.jsonl", json.dumps({"query": 1, "a": [], "b": [], "shown": []}), None, "no column 'clicked'"),
+    "half a line": ("x.csv", FLAT + "q,z", 4, "Expected Number of Columns: 4 Found: 2, must be"),
+    "half a line of JSON": ("x.jsonl", json.dumps(GOOD) + '\n{"query": "q", "a": ["x"', 2, "no JSON"),
+    "no object": ("x.jsonl", "\n\n[1, 2]\n", 3, "must be a JSON object, not array"),
+    "negative position": ("x.csv", FLAT + "q,z,-1,0\n", 4, "position is -1, must count from 1"),
+    "position from 0": ("x.csv", FLAT + "q,z,0,0\n", 4, "position is 0, must count from 1"),
+    "half a position": ("x.csv", FLAT + "q,z,1.5,0\n", 4, "position must be a whole number from 1"),
+    "neither clicked nor not": ("x.csv", FLAT + "q,z,3,maybe\n", 4, "clicked must be 1 or 0"),
+    "no document": ("x.csv", FLAT + "q,,3,0\n", 4, "document is missing"),
+    "clicks on what was not shown": ("x.jsonl", "\n" + json.dumps({**GOOD, "clicked": ["z"]}), 2, "clicked z is not among"),
+    "neither list": ("x.jsonl", json.dumps({**GOOD, "shown": ["y", "z"]}), 1, "neither the first 2 of a nor of b"),
+    "the same lists": ("x.jsonl", json.dumps({**GOOD, "b": ["x", "y"]}), 1, "both lists are the same: arm must say"),
+    "the other arm": ("x.jsonl", json.dumps({**GOOD, "arm": "b"}), 1, "arm is b, but shown is not the list"),
+    "no arm": ("x.jsonl", json.dumps({**GOOD, "arm": "c"}), 1, "arm is c, must be a or b"),
+    "split": ("x.jsonl", json.dumps({**GOOD, "split": 1.5}), 1, "strictly between 0 and 1"),
+    "twice": ("x.jsonl", json.dumps({**GOOD, "a": ["x", "x"]}), 1, "a has an id twice"),
+    "no list": ("x.jsonl", json.dumps({**GOOD, "a": "xy"}), 1, "a must be a list of ids"),
+    "probabilities": ("x.jsonl", json.dumps({**GOOD, "rankings": [[["x", "y"], 0.5]]}), 1, "sum to 0.5, not to 1"),
+    "time": ("x.jsonl", json.dumps({**GOOD, "time": "yesterday"}), 1, "time must be seconds since 1970"),
+    "more clicks than shows": ("x.csv", "query,document,rank,shows,clicks\nq,x,1,3,4\n", 2, "clicked more often"),
+    "negative shows": ("x.csv", "query,document,position,shows,clicks\nq,x,1,-3,0\n", 2, "must be a number, not negative"),
+    "propensity": ("x.csv", "document,position,click,propensity_score\nx,1,0,1.2\n", 2, "must be above 0"),
+    "two at one rank": ("x.csv", "query,document,rank,clicked,search_id\nq,x,1,0,s\nq,y,1,0,s\n", 2, "two results at rank 1"),
+    "no such format": ("x.pdf", "", None, "a log must be .csv"),
+    "empty": ("x.csv", "query,document,position,clicked\n", None, "there is no row in it"),
+    "no Parquet": ("x.parquet", "PAR1 not", None, "no Parquet that can be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_is_named_and_nothing_is_written(case: str, tmp_path: Path) -> None:
+    name, text, line, message = BAD[case]
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(FormatError) as refusal:
+        save(read_source(file), tmp_path / "log")
+    assert message in refusal.value.problem
+    assert refusal.value.line == line
+    assert refusal.value.path == file
+    assert not (tmp_path / "log").exists()
+
+
+def test_one_percent_garbage(tmp_path: Path) -> None:
+    """The first wrong row is named and the others counted; without them the rest is there."""
+    results = flat(searches(2000))
+    lines = [
+        "search_id,qid,sku,rank,click",
+        *(",".join(str(one[c]) for c in ("search_id", "qid", "sku", "rank", "click")) for one in results),
+    ]
+    wrong = np.random.default_rng(1).choice(len(lines) - 1, len(lines) // 100, replace=False) + 1
+    for at in wrong.tolist():
+        lines[at] = ["a,b,c,d,e", lines[at].replace(",q", ",q\x00", 1) + "7", "1,q1,x,-3,0"][at % 3]
+    file = tmp_path / "log.csv"
+    file.write_text("\n".join(lines) + "\n")
+    with pytest.raises(FormatError) as refusal:
+        read_source(file)
+    assert refusal.value.line == wrong.min() + 1
+    assert f"(and {len(wrong) - 1:,} more lines are wrong)" in refusal.value.problem
+    source = read_source(file, skip=True)
+    assert source.skipped == len(wrong)
+    (kept,) = source.connection.execute(
+        "SELECT sum(len(list_filter(shown, lambda d: d <> ''))) FROM impressions"
+    ).fetchall()[0]
+    assert kept == len(results) - len(wrong)
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (
+            {"event_attributes": {"object": {"object_id": "w"}}},
+            "clicked w is not among the first 3 results of query_id 1",
+        ),
+        ({"query_id": "7"}, "query_id 7 is not among the queries"),
+        ({"query_id": None}, "a click without query_id"),
+        ({"event_attributes": {}}, "a click without event_attributes.object.object_id"),
+    ],
+)
+def test_events_that_belong_to_nothing_are_named(event: dict[str, Any], message: str, tmp_path: Path) -> None:
+    queries, events = ubi(tmp_path, **event)
+    with pytest.raises(FormatError, match=message) as refusal:
+        read_source(queries, events=events)
+    assert (refusal.value.path, refusal.value.line) == (events, 5)
+    assert read_source(queries, events=events, skip=True).skipped == 1
+
+
+def test_the_row_is_right_in_a_file_of_many_blocks(tmp_path: Path) -> None:
+    lines = ["query,document,position,clicked"] + ["q,x,1,0"] * 300_000
+    lines[234_567] = "q,x,0,0"
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    with pytest.raises(FormatError) as refusal:
+        read_source(tmp_path / "log.csv")
+    assert refusal.value.line == 234_568
+
+
+def test_columns_of_other_names(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("term,thing,place,hit\nq,x,1,0\n")
+    columns = {"query": "term", "document": "thing", "position": "place", "clicked": "hit"}
+    assert read_source(tmp_path / "log.csv", columns=columns).rows == 1
+    with pytest.raises(FormatError, match="there is no column 'nothing'; columns: term, thing, place, hit"):
+        read_source(tmp_path / "log.csv", columns={"query": "nothing"})
+
+
+def test_a_log_is_not_imported_over_another(tmp_path: Path) -> None:
+    file = write(tmp_path / "log.jsonl", searches(20))
+    save(read_source(file), tmp_path / "log")
+    with pytest.raises(ValueError, match="holds a log already"):
+        save(read_source(file), tmp_path / "log")
+    assert len(read_folder(LogFolder(tmp_path / "log"))) == 20
