@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ranktrial.live import Trial
 from ranktrial.live.known import Known
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.live.stores.sqlite import SQLiteStore
-from ranktrial.methods import AB, LogOpt, Method
+from ranktrial.methods import AB, LogOpt, Method, parse_method
 from ranktrial.rankings import Pair
 from ranktrial.users import position_based
 from simulated_trial import Ticks, World
@@ -162,3 +163,14 @@ def test_beliefs_decide_what_is_shown(tmp_path: Path) -> None:
         number = QUERIES.index(str(log.queries[log.query[design]]))
         weights = log.weights[log.row_offsets[design] : log.row_offsets[design + 1]]
         np.testing.assert_array_equal(weights, mixture.weights[mixture.offsets[number] : mixture.offsets[number + 1]])
+
+
+def test_a_trial_that_has_begun_keeps_the_defaults_that_it_began_with(tmp_path: Path) -> None:
+    with trial_of(tmp_path, LogOpt()) as trial:
+        (version,) = trial.store.versions(trial.name)
+    told = json.loads(version.config)["method"]
+    for option in ("bias", "relevance", "estimate", "loss", "keep", "floor", "holdback", "schedule"):
+        assert f"{option}=" in told
+    assert TrialConfig.stored(version.config).method == "LogOpt()"
+    for method in METHODS:
+        assert parse_method(method.spelled_out) == method

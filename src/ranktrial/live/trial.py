@@ -155,7 +155,8 @@ class Trial:
                 raise TypeError(f"{option} is not an option of Trial.create, which has {known}")
         _check_options(**own)
         config = TrialConfig.model_validate({"method": method, "k": k, **options})
-        text = config.model_dump_json()
+        # A later version may have other defaults; a trial that has begun keeps its own.
+        text = config.model_copy(update={"method": config.comparison.spelled_out}).model_dump_json()
         if TrialConfig.model_validate_json(text) != config:
             raise ValueError(f"this configuration cannot be stored: {text}")
         place = open_store(store) if isinstance(store, str | Path) else store

@@ -246,6 +246,12 @@ class Method:
         """Options that the role tells already; a label spells out the others."""
         return ()
 
+    @property
+    def spelled_out(self) -> str:
+        """The same method with every option written, whatever the defaults will be."""
+        options = ", ".join(f"{f.name}={_text(getattr(self, f.name))}" for f in fields(self))
+        return f"{type(self).__name__}({options})"
+
     def __repr__(self) -> str:
         shown = []
         for f in fields(self):
