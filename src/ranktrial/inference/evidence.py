@@ -12,7 +12,7 @@ from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
 from ranktrial.inference.valuing import examinations
 from ranktrial.interval import Interval
-from ranktrial.methods.beliefs import Evidence, Searches, inputs_of
+from ranktrial.methods.beliefs import Evidence, Searches
 from ranktrial.methods.click_model import SEARCHES
 
 RECENT = 5 * SEARCHES  # impressions that stand for the traffic to come
@@ -88,7 +88,8 @@ def searches(log: Log) -> Searches:
         times.astype(np.float64),
         members.of_slot[slots],
         lambda theta: examinations(log, everything, theta, members.of_slot, len(members.document)),
-        inputs_of(members.rank_a, members.rank_b, log.k),
+        members.rank_a,
+        members.rank_b,
         np.searchsorted(log.document_query[members.document], by_query),
         members.document,
         np.searchsorted(log.document_query, by_query),

@@ -134,14 +134,15 @@ def learning_variance(
         return valued(pair, policy, theta, beliefs.relevance, estimate=method.estimator).moments(user).variance
 
     first = theta if error is None else rank_decay(pair.k)
-    stages, held_back = [(0, variance(Beliefs(first)))], 0.0
+    stages, held_back, learnt = [(0, variance(Beliefs(first)))], 0.0, None
     for before, begin in pairwise([0, *method.learns_at]):
         share = sum(method.plain_shares) if plain is None else plain
         held_back += share * (begin - before)
         fitted = error is None or error.worst / begin <= USED_ERROR**2
         agree = True if fitted and held_back >= 2 * LEAST_ARM else None
         plain = method.next_share(Beliefs(theta, fitted=fitted, plain=plain), agree)
-        learnt = method.planned_beliefs(pair, user, plain)
+        if learnt is None or learnt.plain != plain:
+            learnt = method.planned_beliefs(pair, user, plain)
         if error is None or not fitted:
             found = [variance(replace(learnt, theta=first))]
         else:

@@ -84,9 +84,11 @@ def make_report(
 def visitors(analysis: Analysis) -> Visitors | None:
     """What the trial cost its visitors in clicks, or gave them; nothing where pages are only A's and B's own lists."""
     gain = analysis.gain
-    if gain is None or not gain.ab > 0 or not np.isfinite(gain.interval(analysis.config.level).low):
+    if gain is None or not gain.ab > 0:
         return None
     found, apart = gain.interval(analysis.config.level), abs(analysis.delta) if np.isfinite(analysis.delta) else 0.0
+    if not np.isfinite(found.low):
+        return None
     best = gain.ab + apart / 2
     better = (gain.ab + gain.estimate.delta) / best - 1
     how = "" if gain.by_model else ", by clicks on plain traffic alone"

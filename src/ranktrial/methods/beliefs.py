@@ -11,7 +11,7 @@ import numpy as np
 
 from ranktrial.arrays import DocumentArray, FloatArray, IntArray
 from ranktrial.methods._kernels.guesses import list_guess, rank_guess
-from ranktrial.position_bias import Counts, Examinations, NotIdentifiable, RelevanceFit, fit_groups, linear_guess
+from ranktrial.position_bias import Counts, Examinations, NotIdentifiable, RelevanceFit, fit_groups
 from ranktrial.rankings import rank_inputs
 
 BIAS = ("known", "estimated")
@@ -57,7 +57,11 @@ class Beliefs:
 
     def guess(self, rank_a: IntArray, rank_b: IntArray) -> FloatArray:
         """Relevance of all documents that ``effects`` are known of, at these ranks (from 0; k or more is nowhere)."""
-        known = NOTHING if self.effects is None else self.effects
+        return self.guess_at(rank_a, rank_b, self.effects)
+
+    def guess_at(self, rank_a: IntArray, rank_b: IntArray, effects: FloatArray | None) -> FloatArray:
+        """The same with the effect of each, where that is known."""
+        known = NOTHING if effects is None else effects
         found: FloatArray = rank_guess(rank_a, rank_b, len(self.theta), self.coefficients, known)
         return found
 
@@ -89,9 +93,10 @@ class Searches:
         weights: How often each search came.
         row: Of each candidate.
         seen: Clicks and examinations of every row, at a theta.
-        inputs: Of every row.
+        rank_a: Of every row in A's list, from 0; k or more is nowhere.
+        rank_b: And in B's.
         offsets: Rows of each query.
-        document: Of each row; None where every row is a document.
+        document: Of each row.
         document_offsets: Documents of each query.
     """
 
@@ -99,17 +104,18 @@ class Searches:
     weights: FloatArray
     row: IntArray
     seen: Callable[[FloatArray], Examinations]
-    inputs: FloatArray
+    rank_a: IntArray
+    rank_b: IntArray
     offsets: IntArray
-    document: IntArray | None = None
-    document_offsets: IntArray | None = None
+    document: IntArray
+    document_offsets: IntArray
 
     def fit(self, theta: FloatArray) -> RelevanceFit:
         """What all clicks say of relevance."""
         return RelevanceFit.of(
             self.seen(theta),
             self.offsets,
-            self.inputs,
+            inputs_of(self.rank_a, self.rank_b, self.tables.shape[2]),
             document=self.document,
             document_offsets=self.document_offsets,
             prior=np.array(FIRST_LISTS),
@@ -117,10 +123,8 @@ class Searches:
 
     def guess(self, beliefs: Beliefs) -> FloatArray:
         """Relevance of every candidate."""
-        effects: FloatArray | float = 0.0
-        if beliefs.effects is not None:
-            effects = beliefs.effects if self.document is None else beliefs.effects[self.document]
-        return linear_guess(beliefs.lists[0], beliefs.coefficients[1:], self.inputs, effects)[self.row]
+        effects = None if beliefs.effects is None else beliefs.effects[self.document]
+        return beliefs.guess_at(self.rank_a, self.rank_b, effects)[self.row]
 
 
 @dataclass(frozen=True, eq=False)

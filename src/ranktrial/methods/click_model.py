@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, weighted_counts
-from ranktrial.methods.beliefs import RELEVANCES, Beliefs, Evidence, Searches, inputs_of
+from ranktrial.methods.beliefs import RELEVANCES, Beliefs, Evidence, Searches
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.position_bias import Counts, Examinations
 from ranktrial.rankings import Mixture, Moments, Pair, affine_values, exposure_of
@@ -101,7 +101,8 @@ def searches_of(pair: Pair, listed: IntArray, seen: Callable[[FloatArray], Exami
         np.ones(len(some)),
         np.arange(len(listed)),
         seen,
-        inputs_of(pair.ranks[0][listed], pair.ranks[1][listed], pair.k),
+        pair.ranks[0][listed],
+        pair.ranks[1][listed],
         np.searchsorted(listed, pair.offsets),
         listed,
         pair.offsets,

@@ -9,7 +9,7 @@ from ranktrial.position_bias.identifiability import Identifiability, NotIdentifi
 from ranktrial.position_bias.jackknife import fit_groups, jackknife
 from ranktrial.position_bias.model import Estimator, PositionBias
 from ranktrial.position_bias.regression_em import Regression, RegressionEM
-from ranktrial.position_bias.relevance import Examinations, RelevanceFit, linear_guess, relevance_guess, shrunken_guess
+from ranktrial.position_bias.relevance import Examinations, RelevanceFit, relevance_guess, shrunken_guess
 from ranktrial.position_bias.trust import TrustBias, trust_bias_lines
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "fit_groups",
     "identifiability",
     "jackknife",
-    "linear_guess",
     "relevance_guess",
     "shrunken_guess",
     "trust_bias_lines",

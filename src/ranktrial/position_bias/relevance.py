@@ -151,10 +151,10 @@ class RelevanceFit:
                 shape = prior[0] + inputs @ prior[1:]
                 scale = constant * max(seen.examined.sum(), 1e-300) / max(float(seen.examined @ shape), 1e-300)
                 constant, slopes = scale * prior[0], scale * prior[1:]
-                guess = linear_guess(constant, slopes, inputs)
+                guess = _linear(constant, slopes, inputs)
             more, deviations = _explained(seen, guess, offsets, inputs)
             constant, slopes = constant + more, slopes + deviations
-            guess = linear_guess(constant, slopes, inputs)
+            guess = _linear(constant, slopes, inputs)
         residual, noise = _residual(seen, guess)
         if document is None or document_offsets is None:
             effects = nested_effects(residual, seen.examined, noise, offsets)
@@ -165,11 +165,9 @@ class RelevanceFit:
         return cls(np.clip(guess + effects[document], *GUESSES), constant, slopes, effects)
 
 
-def linear_guess(
-    constant: float, slopes: FloatArray, inputs: FloatArray, effects: FloatArray | float = 0.0
-) -> FloatArray:
-    """Relevance by a regression on inputs, and what is known of single documents beyond that."""
-    return np.asarray(np.clip(np.clip(constant + inputs @ slopes, *GUESSES) + effects, *GUESSES))
+def _linear(constant: float, slopes: FloatArray, inputs: FloatArray) -> FloatArray:
+    """Relevance by a regression on inputs."""
+    return np.asarray(np.clip(constant + inputs @ slopes, *GUESSES))
 
 
 def _residual(seen: Examinations, guess: FloatArray) -> tuple[FloatArray, FloatArray]:
