@@ -2,9 +2,10 @@
 
 Means over 20 pairs of rankers for each data set, ten trained as the paper's text says and ten as the authors' code does (the
 paper's own rankers on mslr_sample), each on 200 other queries; exact variances and clicks. "Times fewer" is against the
-difference in means of an A/B test. Four states of knowledge: nothing; what places in the lists tell, from 2,000 impressions in
-all; that and single documents, from 10 and from 100 impressions a query. Every design has 10 % of plain traffic and is valued
-rank-aware, with the guess of its state. ``BUDGET_PAIRS`` and ``BUDGET_DATA`` (part of a name) make less of it.
+difference in means of an A/B test. States of knowledge: nothing; what places in the lists tell, from 2,000 and from 20,000
+impressions in all; that and single documents, from the same 10 and 100 impressions a query. Every design has 10 % of plain
+traffic and is valued rank-aware, with the guess of its state. ``BUDGET_PAIRS`` and ``BUDGET_DATA`` (part of a name) make less
+of it.
 """
 
 from __future__ import annotations
@@ -85,8 +86,7 @@ def known(pair: Pair, user: User, seed: int) -> dict[str, Beliefs]:
         n = per_query * pair.n_queries
         trial.show(0, n, np.array([n]))
         trial.next_version()
-        if per_query == 10:
-            found["lists"] = replace(trial.beliefs, effects=None)
+        found[f"lists, {n:,} impressions"] = replace(trial.beliefs, effects=None)
         found[f"{per_query} impressions a query"] = trial.beliefs
         found[f"{per_query}"] = trial  # type: ignore[assignment]
     return found
@@ -111,7 +111,7 @@ def measured(pair: Pair, user: User, seed: int) -> Found:
 
         for floor in FLOORS:
             add(f"floor {floor:g}", replace(METHOD, relevance="constant", loss=None, keep=0, floor=floor), beliefs)
-        trial = trials["100" if state.startswith("100") else "10"]
+        trial = trials["100" if state.startswith("100 ") or "20,000" in state else "10"]
         for keep in (3, 0):
             for loss in LOSSES if keep else LOSSES[:1]:
                 method = replace(METHOD, loss=loss, keep=keep)

@@ -5,7 +5,7 @@ import pytest
 
 from ranktrial.arrays import FloatArray, IntArray, offsets_of
 from ranktrial.position_bias import Examinations, relevance_guess, shrunken_guess
-from ranktrial.position_bias.relevance import nested_effects, spreads
+from ranktrial.position_bias.relevance import RelevanceFit, nested_effects, spreads
 
 
 def queries(n: int, size: int) -> IntArray:
@@ -121,3 +121,27 @@ def test_parts_add_up_and_can_be_taken_out_again() -> None:
 
 def side_by_side(a: Examinations, b: Examinations) -> list[tuple[FloatArray, FloatArray]]:
     return [(a.clicks, b.clicks), (a.examined, b.examined), (a.squared, b.squared)]
+
+
+def test_what_inputs_explain_is_right_on_average_if_it_is_not_shrunken() -> None:
+    """A quarter of a click a document: a shrunken slope is too flat, the other only noisy."""
+    rng = np.random.default_rng(3)
+    inputs = rng.uniform(size=(400, 1))
+    zeta, offsets = 0.05 + 0.3 * inputs[:, 0], np.arange(0, 401, 4)
+    shown = rng.integers(1, 3, 400).astype(np.float64)
+    slopes = []
+    for _ in range(200):
+        clicks = rng.binomial(shown.astype(int), zeta).astype(np.float64)
+        seen = Examinations(clicks, shown, shown)
+        slopes.append([RelevanceFit.of(seen, offsets, inputs, shrunken=flat).slopes[0] for flat in (True, False)])
+    flat, right = np.transpose(slopes)
+    assert abs(right.mean() - 0.3) < 5 * right.std() / np.sqrt(len(right))
+    assert (right - flat).mean() > 0.01
+    assert (flat < right).all()
+
+
+def test_a_document_is_judged_as_it_was_clicked_where_documents_differ() -> None:
+    examined = np.full(8, 50.0)
+    clicks = np.array([25.0, 0, 30, 2, 20, 1, 40, 0])
+    fit = RelevanceFit.of(Examinations(clicks, examined, examined), np.array([0, 4, 8]), shrunken=False)
+    assert fit.guess == pytest.approx(clicks / examined)

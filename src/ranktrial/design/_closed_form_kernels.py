@@ -353,8 +353,10 @@ def predicted_clicks(
     bias: Any,
     steady: Any,
     theta: Any,
+    judged: Any,
 ) -> Any:
-    """Expected clicks on what ``least_variance`` with gain = price * relevance shows for each query.
+    """Expected clicks on what ``least_variance`` with gain = price * relevance shows for each query, if theta is position bias
+    and documents are as relevant as ``judged``.
 
     Where the design's bias is position bias, exposure tells them and no ranking is made.
     """
@@ -385,7 +387,7 @@ def predicted_clicks(
             need[start:end], least[start:end], price * zeta, slots[:n], order[:n], ends, share, slot_share
         )
         if by_exposure:
-            clicks[query] = _clicks_of_blocks(zeta, slots, order, ends, blocks, share)
+            clicks[query] = _clicks_of_blocks(judged[start:end], slots, order, ends, blocks, share)
             continue
         place = _place_of(documents[start:end], steady, query)
         rows = _mixture(
@@ -393,7 +395,7 @@ def predicted_clicks(
         )
         for row in range(rows):
             for rank in range(page):
-                clicks[query] += weights[row] * theta[rank] * zeta[rankings[row, rank]]
+                clicks[query] += weights[row] * theta[rank] * judged[start + rankings[row, rank]]
     return clicks
 
 

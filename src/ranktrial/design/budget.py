@@ -7,6 +7,7 @@ the budget is for: the queries of a pair, or a sample of recent searches.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -40,7 +41,8 @@ class ClickForecast:
 
     Attributes:
         problem: Of the design.
-        theta: Position bias.
+        theta: Position bias by which clicks are forecast.
+        zeta: Relevance of each candidate of the problem, by which clicks are forecast.
         a: Clicks on A's list, per query.
         b: Clicks on B's.
         shares: Of the traffic, each query's.
@@ -49,6 +51,7 @@ class ClickForecast:
 
     problem: DesignProblem
     theta: FloatArray
+    zeta: FloatArray
     a: FloatArray
     b: FloatArray
     shares: FloatArray
@@ -96,22 +99,26 @@ class ClickForecast:
         zeta0: float | None = None,
         plain: Shares = NONE,
         weights: ArrayLike | None = None,
+        judged_by: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> ClickForecast:
-        """The same from two tables of documents, A's top k and B's, a row for each search, NO_DOCUMENT past the end."""
-        bias, guess = np.asarray(theta, np.float64), np.asarray(zeta, np.float64)
-        problem = checked_problem(tables, len(guess), theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0)
+        """The same from two tables of documents, A's top k and B's, a row for each search, NO_DOCUMENT past the end.
+
+        ``judged_by`` is another theta and zeta by which the clicks on the design are forecast; by default its own.
+        """
+        problem = checked_problem(tables, np.size(zeta), theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0)
+        bias, guess = (np.asarray(one, np.float64) for one in judged_by or (theta, zeta))
         n = tables.shape[1]
         often = np.ones(n) if weights is None else checks.finite("weights", weights)
         if len(often) != n or often.min(initial=0) < 0 or not often.any():
             raise ValueError(f"weights must be {n} numbers, none negative and not all 0: one for each query")
         by_list = expected_clicks(tables, bias, guess)
-        return cls(problem, bias, by_list[0], by_list[1], often / often.sum(), plain)
+        return cls(problem, bias, guess[problem.documents], by_list[0], by_list[1], often / often.sum(), plain)
 
     def designed(self, price: float) -> FloatArray:
         """Clicks on what the design shows at this price, per query, without plain traffic."""
         p = self.problem
         clicks: FloatArray = kernels.predicted_clicks(
-            p.offsets, p.documents, p.need, p.least, p.zeta, price, p.bias, p.first, self.theta
+            p.offsets, p.documents, p.need, p.least, p.zeta, price, p.bias, p.first, self.theta, self.zeta
         )
         return clicks
 
@@ -124,6 +131,25 @@ class ClickForecast:
     def ab(self) -> float:
         """Clicks per impression of an A/B test."""
         return float(self.shares @ (self.a + self.b)) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class CrossForecast:
+    """Forecasts of designs made from one half of a log by what the other half says of them.
+
+    A design made from a guess shows most of what the guess happens to overrate, so its own guess forecasts too many clicks.
+    """
+
+    halves: Sequence[ClickForecast]
+
+    def shown(self, price: float) -> float:
+        """Clicks per impression at this price, plain traffic included."""
+        return self.ab * float(np.mean([half.shown(price) / half.ab if half.ab > 0 else 0.0 for half in self.halves]))
+
+    @property
+    def ab(self) -> float:
+        """Clicks per impression of an A/B test."""
+        return float(np.mean([half.ab for half in self.halves]))
 
 
 @dataclass(frozen=True)
@@ -148,7 +174,9 @@ class BudgetPrice:
         return 1 - self.clicks / self.ab if self.ab else 0.0
 
 
-def price_for(forecast: ClickForecast, loss: float = 0.0, *, most: float = HIGHEST_SENSIBLE) -> BudgetPrice:
+def price_for(
+    forecast: ClickForecast | CrossForecast, loss: float = 0.0, *, most: float = HIGHEST_SENSIBLE
+) -> BudgetPrice:
     """The lowest price at which visitors lose at most this share of an A/B test's clicks, to one per cent.
 
     Args:

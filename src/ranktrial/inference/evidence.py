@@ -82,12 +82,13 @@ def searches(log: Log) -> Searches:
     for table, rank in zip(tables, (log.rank_a[slots], log.rank_b[slots])):
         listed = rank < log.k
         table[which[listed], rank[listed]] = np.flatnonzero(listed)
-    members, by_query, everything = log.members, np.arange(len(log.queries) + 1), np.ones(len(log), bool)
+    members, by_query = log.members, np.arange(len(log.queries) + 1)
+    halves = {None: np.ones(len(log), bool), 0: log.unit % 2 == 0, 1: log.unit % 2 == 1}
     return Searches(
         tables,
         times.astype(np.float64),
         members.of_slot[slots],
-        lambda theta: examinations(log, everything, theta, members.of_slot, len(members.document)),
+        lambda theta, half: examinations(log, halves[half], theta, members.of_slot, len(members.document)),
         members.rank_a,
         members.rank_b,
         np.searchsorted(log.document_query[members.document], by_query),

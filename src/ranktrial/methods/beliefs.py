@@ -92,7 +92,7 @@ class Searches:
         tables: Candidates of A's and of B's top k, ``(2, searches, k)``, numbered over all searches; -1 past the end.
         weights: How often each search came.
         row: Of each candidate.
-        seen: Clicks and examinations of every row, at a theta.
+        seen: Clicks and examinations of every row, at a theta: of all of the log (None), or of one half of it (0 or 1).
         rank_a: Of every row in A's list, from 0; k or more is nowhere.
         rank_b: And in B's.
         offsets: Rows of each query.
@@ -103,22 +103,23 @@ class Searches:
     tables: DocumentArray
     weights: FloatArray
     row: IntArray
-    seen: Callable[[FloatArray], Examinations]
+    seen: Callable[[FloatArray, int | None], Examinations]
     rank_a: IntArray
     rank_b: IntArray
     offsets: IntArray
     document: IntArray
     document_offsets: IntArray
 
-    def fit(self, theta: FloatArray) -> RelevanceFit:
-        """What all clicks say of relevance."""
+    def fit(self, theta: FloatArray, half: int | None = None, *, shrunken: bool = True) -> RelevanceFit:
+        """What all clicks say of relevance, or those of one half of the log."""
         return RelevanceFit.of(
-            self.seen(theta),
+            self.seen(theta, half),
             self.offsets,
             inputs_of(self.rank_a, self.rank_b, self.tables.shape[2]),
             document=self.document,
             document_offsets=self.document_offsets,
             prior=np.array(FIRST_LISTS),
+            shrunken=shrunken,
         )
 
     def guess(self, beliefs: Beliefs) -> FloatArray:
@@ -165,10 +166,43 @@ def learnt(evidence: Evidence, beliefs: Beliefs, *, bias: str) -> Beliefs:
     examined = float(evidence.shows @ beliefs.theta)
     mean = clicks / examined if examined > 0 else beliefs.relevance
     beliefs = replace(beliefs, relevance=float(np.clip(mean, *RELEVANCES)))
-    if evidence.searches is None:
-        return beliefs
-    fit = evidence.searches.fit(beliefs.theta)
+    return beliefs if evidence.searches is None else _with_relevance(beliefs, evidence.searches)
+
+
+def _with_relevance(beliefs: Beliefs, searches: Searches, half: int | None = None) -> Beliefs:
+    fit = searches.fit(beliefs.theta, half)
     return replace(beliefs, lists=(float(fit.constant), *fit.slopes.tolist()), effects=fit.effects)
+
+
+@dataclass(frozen=True, eq=False)
+class Half:
+    """What one half of a log says.
+
+    Attributes:
+        theta: Position bias.
+        guess: Relevance of every candidate of the searches, for a design.
+        judged: The same to judge the other half's design by: not shrunken, so noisier, but right on average.
+    """
+
+    theta: FloatArray
+    guess: FloatArray
+    judged: FloatArray
+
+
+def halves(searches: Searches, beliefs: Beliefs, parts: Sequence[Counts] = ()) -> list[Half]:
+    """Both halves of a log; theta of each where it comes from clicks and ``parts`` tell, else as believed; what is known of
+    single documents where beliefs have that."""
+    found = []
+    for half in (0, 1):
+        told = beliefs
+        if beliefs.fitted and len(parts) > 1:
+            told = _with_bias([Counts.merged(parts[half::2])], beliefs)
+        told, fit = _with_relevance(told, searches, half), searches.fit(told.theta, half, shrunken=False)
+        judged = fit.guess
+        if beliefs.effects is None:
+            told, judged = replace(told, effects=None), judged - fit.effects[searches.document]
+        found.append(Half(told.theta, searches.guess(told), judged[searches.row]))
+    return found
 
 
 def _with_bias(parts: Sequence[Counts], beliefs: Beliefs) -> Beliefs:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from ranktrial.position_bias import Counts, Examinations
 from ranktrial.rankings import Mixture, Moments, Pair, affine_values, exposure_of
 from ranktrial.rankings.traffic import display_counts
 from ranktrial.rankings.values import Guess
-from ranktrial.seeds import Seed, children
+from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User
 
 ESTIMATES = ("ips", "constant", "doubly-robust", "rank-aware")
@@ -73,7 +74,7 @@ def expected_beliefs(pair: Pair, user: User) -> Beliefs:
 def expected_searches(pair: Pair, user: User) -> Searches:
     """A log of very many impressions of an A/B test, as it is on average."""
 
-    def seen(theta: FloatArray) -> Examinations:
+    def seen(theta: FloatArray, half: int | None) -> Examinations:
         times = [
             exposure_of(table, power, pair.n_documents)[listed]
             for power in (theta, theta**2)
@@ -92,7 +93,7 @@ def listed_documents(pair: Pair) -> IntArray:
     return np.unique(listed[listed != NO_DOCUMENT]).astype(np.int64)
 
 
-def searches_of(pair: Pair, listed: IntArray, seen: Callable[[FloatArray], Examinations]) -> Searches:
+def searches_of(pair: Pair, listed: IntArray, seen: Callable[[FloatArray, int | None], Examinations]) -> Searches:
     """The queries of a pair as searches that come equally often, some of them if there are many."""
     some = np.unique(np.linspace(0, pair.n_queries - 1, SEARCHES).astype(np.int64))
     tables = np.stack([pair.top_a, pair.top_b])[:, some]
@@ -139,7 +140,8 @@ class SimulatedTrial:
         self.method, self.pair, self.user, self.beliefs = method, pair, user.cut(pair.k), Beliefs(theta)
         self.zeta = np.maximum(user.zeta, LEAST_RELEVANCE) if method.relevance == "true" else None  # for the design
         self.guess: Guess = None if method.estimate == "ips" else self.beliefs.relevance  # for the estimate
-        self.seeds = iter(children(seed, len(method.schedule) + 1))
+        *seeds, halving = children(seed, len(method.schedule) + 2)
+        self.seeds, self.halving = iter(seeds), generator(halving)
         self.versions: list[DesignVersion] = []
         self.sum_x, self.sum_squares, self.clicks = 0.0, 0.0, 0.0
         self.documents = listed_documents(pair)
@@ -147,9 +149,7 @@ class SimulatedTrial:
         self.row = np.zeros(pair.n_documents, np.int64)  # of a document in the tables
         self.row[self.documents] = np.arange(len(self.documents))
         self.shown, self.clicked, self.expected = np.zeros((3, len(self.documents), pair.k))
-        self.searches = searches_of(
-            pair, self.documents, lambda bias: Examinations.from_counts(self.shown, self.clicked, bias)
-        )
+        self.searches = searches_of(pair, self.documents, self._seen)
 
     def next_version(self) -> None:
         """Fit, revalue what was shown before, make the next design."""
@@ -173,6 +173,18 @@ class SimulatedTrial:
             self.guess = self.beliefs.guess(*pair.ranks)
         if method.estimate == "constant":
             self.guess = self.beliefs.relevance
+
+    def _seen(self, theta: FloatArray, half: int | None) -> Examinations:
+        return Examinations.from_counts(*((self.shown, self.clicked) if half is None else self.halves[half]), theta)
+
+    @cached_property
+    def halves(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
+        """The tables of two halves of the log: every show falls into either by chance."""
+        clicked, skipped = (
+            self.halving.binomial(table.astype(np.int64), 0.5) for table in (self.clicked, self.shown - self.clicked)
+        )
+        half = (clicked + skipped).astype(np.float64), clicked.astype(np.float64)
+        return half, (self.shown - half[0], self.clicked - half[1])
 
     def _displays(self, version: DesignVersion) -> Displays:
         """A version's displays, valued at the current position bias."""
@@ -220,3 +232,4 @@ class SimulatedTrial:
             (self.expected, np.broadcast_to((per_query * mixture.weights)[:, None], filled.shape)),
         ):
             table += weighted_counts(cells, per_cell[filled].astype(np.float64), table.size).reshape(table.shape)
+        self.__dict__.pop("halves", None)

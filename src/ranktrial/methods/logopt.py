@@ -9,15 +9,16 @@ estimates stay unbiased given position bias however the guesses turn out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray
-from ranktrial.design.budget import ClickForecast, price_for
+from ranktrial.design.budget import ClickForecast, CrossForecast, price_for
 from ranktrial.design.closed_form import closed_form, closed_form_query
 from ranktrial.methods.adaptive import Adaptive
-from ranktrial.methods.beliefs import FIRST_LISTS, FIRST_PRICE, Beliefs, Evidence, Searches, learnt
+from ranktrial.methods.beliefs import FIRST_LISTS, FIRST_PRICE, Beliefs, Evidence, Searches, halves, learnt
 from ranktrial.methods.click_model import (
     ESTIMATES,
     ROBUST,
@@ -28,14 +29,14 @@ from ranktrial.methods.click_model import (
     valued,
 )
 from ranktrial.methods.displays import Displays
+from ranktrial.position_bias import Counts
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.seeds import Seed
 from ranktrial.users import User
 
 RELEVANCE = ("constant", "estimated", "true")
-# Shares of an A/B test's clicks by which forecasts are mistaken: mostly too high, as designs are made from the same guesses.
-OPTIMISM, MISTAKE = 0.0075, 0.01  # See docs/budget.md.
+MISTAKE = 0.01  # share of an A/B test's clicks by which forecasts are off: what was measured more surely is asked for
 LEAST_PRICE = 0.1  # gives visitors what costs next to no impressions
 MOST_ASKED = -0.5
 
@@ -152,16 +153,34 @@ class LogOpt(Adaptive):
         found = replace(found, plain=self.next_share(found, evidence.agree))
         if evidence.searches is None:
             return found
-        return replace(found, price=self.price(evidence.searches, found, evidence.gained))
+        return replace(found, price=self.price(evidence.searches, found, evidence.gained, evidence.parts))
 
-    def price(self, searches: Searches, beliefs: Beliefs, gained: tuple[float, float] | None = None) -> float:
-        """The lowest price of a click that keeps the budget: by what is believed, and by what was measured so far."""
+    def price(
+        self,
+        searches: Searches,
+        beliefs: Beliefs,
+        gained: tuple[float, float] | None = None,
+        parts: Sequence[Counts] = (),
+    ) -> float:
+        """The lowest price of a click that keeps the budget: by what each half of the log says of designs made from the other,
+        and by what was measured so far."""
         if self.loss is None or self.relevance != "estimated" or not len(searches.weights):
             return beliefs.price
         options = self._options(beliefs)
         del options["price"]
-        forecast = ClickForecast.of_tables(
-            searches.tables, beliefs.theta, searches.guess(beliefs), weights=searches.weights, **options
+        both = halves(searches, beliefs, parts)
+        forecast = CrossForecast(
+            [
+                ClickForecast.of_tables(
+                    searches.tables,
+                    own.theta,
+                    own.guess,
+                    weights=searches.weights,
+                    judged_by=(other.theta, other.judged),
+                    **options,
+                )
+                for own, other in (both, both[::-1])
+            ]
         )
         found = price_for(forecast, max(self.loss - _owed(self.loss, gained), MOST_ASKED))
         return max(found.price, LEAST_PRICE)
@@ -220,9 +239,8 @@ class LogOpt(Adaptive):
 
 
 def _owed(loss: float, gained: tuple[float, float] | None) -> float:
-    """The share of clicks to ask for beyond the budget: for what was lost, as far as that is measured, and for optimism."""
+    """The share of clicks to ask for beyond the budget: for what was lost, as far as that is measured."""
     if gained is None:
-        return OPTIMISM
+        return 0.0
     gain, error = gained
-    sure = MISTAKE**2 / (MISTAKE**2 + error**2)
-    return sure * max(-gain - loss, 0.0) + (1 - sure) * OPTIMISM
+    return MISTAKE**2 / (MISTAKE**2 + error**2) * max(-gain - loss, 0.0)

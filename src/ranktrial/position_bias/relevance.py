@@ -137,12 +137,14 @@ class RelevanceFit:
         document: IntArray | None = None,
         document_offsets: IntArray | None = None,
         prior: FloatArray | None = None,
+        shrunken: bool = True,
     ) -> RelevanceFit:
         """From what has been added up per document; ``offsets`` say which belong to which query.
 
         A document may have several rows, with inputs of their own (other ranks for other people): then ``document`` says whose
         row each is, and ``document_offsets`` which documents belong to which query. ``prior`` is a constant and slopes up to
-        scale, believed as far as clicks do not say otherwise; by default relevance is taken not to depend on the inputs.
+        scale, believed as far as clicks do not say otherwise; by default relevance is taken not to depend on the inputs. What
+        inputs explain is not ``shrunken`` to judge by: then it is noisier, but neither too flat nor cut off on average.
         """
         constant, slopes = seen.mean, np.zeros(0 if inputs is None else inputs.shape[1])
         guess = np.full(len(seen.clicks), constant)
@@ -152,17 +154,21 @@ class RelevanceFit:
                 scale = constant * max(seen.examined.sum(), 1e-300) / max(float(seen.examined @ shape), 1e-300)
                 constant, slopes = scale * prior[0], scale * prior[1:]
                 guess = _linear(constant, slopes, inputs)
-            more, deviations = _explained(seen, guess, offsets, inputs)
+            more, deviations = _explained(seen, guess, offsets, inputs, shrunken)
             constant, slopes = constant + more, slopes + deviations
             guess = _linear(constant, slopes, inputs)
         residual, noise = _residual(seen, guess)
+        if inputs is not None and not shrunken:
+            guess = constant + inputs @ slopes
         if document is None or document_offsets is None:
-            effects = nested_effects(residual, seen.examined, noise, offsets)
-            return cls(np.clip(guess + effects, *GUESSES), constant, slopes, effects)
-        n = int(document_offsets[-1])
-        summed = [weighted_counts(document, part, n) for part in (residual, seen.examined, noise)]
-        effects = nested_effects(summed[0], summed[1], summed[2], document_offsets)
-        return cls(np.clip(guess + effects[document], *GUESSES), constant, slopes, effects)
+            effects = nested_effects(residual, seen.examined, noise, offsets, shrunken)
+            guess = guess + effects
+        else:
+            n = int(document_offsets[-1])
+            summed = [weighted_counts(document, part, n) for part in (residual, seen.examined, noise)]
+            effects = nested_effects(summed[0], summed[1], summed[2], document_offsets, shrunken)
+            guess = guess + effects[document]
+        return cls(np.clip(guess, *GUESSES) if shrunken else guess, constant, slopes, effects)
 
 
 def _linear(constant: float, slopes: FloatArray, inputs: FloatArray) -> FloatArray:
@@ -176,10 +182,10 @@ def _residual(seen: Examinations, guess: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def _explained(
-    seen: Examinations, guess: FloatArray, offsets: IntArray, inputs: FloatArray
+    seen: Examinations, guess: FloatArray, offsets: IntArray, inputs: FloatArray, shrunken: bool
 ) -> tuple[float, FloatArray]:
     """What the inputs explain of the deviations from the guess, as constant and slopes: a regression, shrunk as its own fit
-    tells (ridge)."""
+    tells (ridge) or not at all."""
     residual, noise = _residual(seen, guess)
     within, shared = spreads(residual, seen.examined, noise, offsets)
     # A document examined for ever would still say no more of the inputs than one document can.
@@ -197,8 +203,9 @@ def _explained(
     strength, directions = strength[usable], directions[:, usable]
     told = directions.T @ ((weighted.T @ rate - mass * middle * rate_mean)[varied] / unit)
     spread = max(float((told**2 / strength - 1).sum() / max(strength.sum(), 1e-300)), 0.0)
+    believed = spread / (1 + spread * strength) if shrunken else 1 / strength
     slopes = np.zeros(inputs.shape[1])
-    slopes[varied] = directions @ (spread * told / (1 + spread * strength)) / unit
+    slopes[varied] = directions @ (believed * told) / unit
     return float(rate_mean - middle @ slopes), slopes
 
 
@@ -222,9 +229,16 @@ def _surely(squares: FloatArray, scale: FloatArray) -> float:
     return max(float(squares.sum() - np.sqrt((squares**2).sum())), 0.0) / max(float(scale.sum()), 1e-300)
 
 
-def nested_effects(residual: FloatArray, examined: FloatArray, noise: FloatArray, offsets: IntArray) -> FloatArray:
-    """Best linear guess of each member's deviation per examination: what its group shares, plus its own."""
+def nested_effects(
+    residual: FloatArray, examined: FloatArray, noise: FloatArray, offsets: IntArray, shrunken: bool = True
+) -> FloatArray:
+    """Best linear guess of each member's deviation per examination: what its group shares, plus its own.
+
+    Not ``shrunken``: the deviation as it was, where members differ at all.
+    """
     within, shared = spreads(residual, examined, noise, offsets)
+    if not shrunken and within + shared > 0:
+        return _ratio(residual, examined)
     precision = _precision(examined, noise, within)
     told = sum_by_group(precision * _ratio(residual, examined), offsets)
     group = np.repeat(shared * told / (1 + shared * sum_by_group(precision, offsets)), np.diff(offsets))

@@ -1,0 +1,50 @@
+"""Forecasts of clicks on a design: by its own guess, and by somebody else's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ranktrial.design.budget import ClickForecast, CrossForecast, price_for
+from ranktrial.design.closed_form import closed_form
+from ranktrial.rankings import Pair
+from ranktrial.users import position_based, rank_decay
+
+
+@pytest.mark.parametrize("zeta0", [None, 0.3])
+def test_clicks_on_a_design_are_those_of_its_rankings_whoever_judges(zeta0: float | None) -> None:
+    rng = np.random.default_rng(1)
+    lists = [[rng.permutation(7)[:5].tolist() for _ in range(4)] for _ in "AB"]
+    pair = Pair.from_lists(lists[0], lists[1], k=4)
+    own, other = rank_decay(4), rank_decay(4, 0.4)
+    guess, judged = rng.uniform(0.1, 0.5, (2, pair.n_documents))
+    tables = np.stack([pair.top_a, pair.top_b])
+    plain = (0.1, 0.2)
+    forecast = ClickForecast.of_tables(tables, own, guess, zeta0=zeta0, plain=plain, judged_by=(other, judged))
+    user = position_based(judged, other)
+    for price in (0.0, 1.0, 20.0):
+        shown = closed_form(pair, own, zeta=guess, zeta0=zeta0, plain=plain, price=price)
+        assert forecast.shown(price) == pytest.approx(shown.ctr(user), rel=1e-12)
+    assert forecast.ab == pytest.approx(np.mean(pair.ctr(user)), rel=1e-12)
+
+
+def test_a_forecast_by_the_other_half_asks_for_more_than_one_by_itself() -> None:
+    """Two guesses that are the truth and noise: each flatters its own design."""
+    rng = np.random.default_rng(2)
+    lists = [[rng.permutation(8).tolist() for _ in range(60)] for _ in "AB"]
+    pair = Pair.from_lists(lists[0], lists[1], k=4)
+    theta = rank_decay(4)
+    guesses = np.clip(0.3 + rng.normal(0, 0.1, (2, pair.n_documents)), 0.05, 0.9)
+    tables = np.stack([pair.top_a, pair.top_b])
+    flattered = [ClickForecast.of_tables(tables, theta, guess) for guess in guesses]
+    crossed = CrossForecast(
+        [
+            ClickForecast.of_tables(tables, theta, one, judged_by=(theta, other))
+            for one, other in (guesses, guesses[::-1])
+        ]
+    )
+    assert crossed.ab == pytest.approx(np.mean([one.ab for one in flattered]))
+    assert crossed.shown(5.0) < min(one.shown(5.0) for one in flattered)
+    assert crossed.shown(5.0) / crossed.ab - 1 == pytest.approx(0, abs=0.02)  # there is nothing to gain from noise
+    assert price_for(flattered[0], loss=-0.02).kept
+    assert not price_for(crossed, loss=-0.05).kept
