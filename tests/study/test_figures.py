@@ -181,7 +181,12 @@ def test_unknown_methods_keep_their_spelling() -> None:
         "Coming(soon=True)": "Coming(soon=True)",
         "AB()": "A/B, the paper's x",
     }
-    assert role('LogOpt(estimate="doubly-robust", bias="known")') == "doubly-robust-known"
+    assert role('LogOpt(estimate="doubly-robust", bias="known", loss=None)') == "doubly-robust-known"
+    assert labels(["LogOpt()", "LogOpt(loss=0.01)", "LogOpt(loss=None, keep=0, holdback=0)"]) == {
+        "LogOpt()": "LogOpt with a budget of clicks, bias estimated",
+        "LogOpt(loss=0.01)": "LogOpt with a budget of clicks, bias estimated, loss=0.01",
+        "LogOpt(loss=None, keep=0, holdback=0)": "Closed form, rank-aware, bias estimated",
+    }
     assert len({style.colour for style in styles(["Coming()", "AB()", "Other()"]).values()}) == 3
 
 

@@ -229,13 +229,16 @@ class LogOpt(Adaptive):
 
     @property
     def role(self) -> str:
+        if self.loss is not None:
+            return f"budget-{self.bias}"
         return f"{self.estimate if self.estimate in ROBUST else 'adaptive'}-{self.bias}"
 
     @property
     def options_of_role(self) -> tuple[str, ...]:
         costs = ("relevance", "loss", "keep", "floor", "holdback")
-        free = [getattr(self, name) for name in costs] == ["estimated", None, 0, 0, 0]  # whatever it costs
-        return ("bias", "estimate", *(costs if free else ()))
+        if [getattr(self, name) for name in costs] == ["estimated", None, 0, 0, 0]:  # whatever it costs
+            return ("bias", "estimate", *costs)
+        return ("bias",) if self.loss is not None else ("bias", "estimate")
 
 
 def _owed(loss: float, gained: tuple[float, float] | None) -> float:

@@ -37,6 +37,8 @@ ROLES: dict[str, tuple[str, Style]] = {
     "doubly-robust-estimated": ("Closed form, doubly robust, bias estimated", Style(OLIVE, DASHED, "cross")),
     "rank-aware-known": ("Closed form, rank-aware, bias known", Style(GREEN, DOTTED, "triangle-up")),
     "rank-aware-estimated": ("Closed form, rank-aware, bias estimated", Style(OLIVE, SOLID, "triangle-left")),
+    "budget-known": ("LogOpt with a budget of clicks, bias known", Style(PURPLE, SOLID, "square")),
+    "budget-estimated": ("LogOpt with a budget of clicks, bias estimated", Style(PURPLE, DASHED, "circle")),
 }
 INTERLEAVING = ("team-draft", "probabilistic", "optimized", "balanced")
 

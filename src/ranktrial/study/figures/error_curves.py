@@ -39,7 +39,7 @@ OUR_ROLES = (
     "oracle",
     "lambda",
     "closed-form",
-    *(one for one in ROLES if one.startswith(("adaptive", "rank-aware", "doubly", "ab-rank", "ab-doubly"))),
+    *(one for one in ROLES if one.startswith(("adaptive", "rank-aware", "doubly", "budget", "ab-rank", "ab-doubly"))),
 )
 CAPTION = (
     "Mean over pairs of rankers, with a band of one standard error over pairs; labels stand at the ends of the lines. A binary "
