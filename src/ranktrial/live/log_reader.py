@@ -200,7 +200,7 @@ class _Designs:
         """The numbers of designs by their ids in the store, which is asked for those that are new."""
         unique, inverse = np.unique(ids, return_inverse=True)
         new = [id for id in unique.tolist() if id not in self._number]
-        found = {row.id: _sound(row) for row in self._store.designs(new)}
+        found = {row.id: self._sound(row) for row in self._store.designs(new)}
         self._number.update({id: len(self._all) + place for place, id in enumerate(new)})
         fresh = [found.get(id) for id in new]
         self._all += fresh
@@ -209,6 +209,12 @@ class _Designs:
         self._offsets = np.concatenate([self._offsets, ends])
         self._possible = np.concatenate([self._possible, *(some > 0 for some in chances)])
         return np.array([self._number[id] for id in unique.tolist()], np.int64)[inverse]
+
+    def _sound(self, row: DesignRow) -> Design | None:
+        try:
+            return self._store.design(row)
+        except CorruptDesign:
+            return None
 
     def may_show(self, design: IntArray, place: IntArray) -> BoolArray:
         """Whether these designs have these rankings, with a chance above zero."""
@@ -237,10 +243,3 @@ class _Designs:
             self._flat = needed, number, flatten([sound[one] for one in by_digest], self._k)
         _, number, arrays = self._flat
         return number, arrays
-
-
-def _sound(row: DesignRow) -> Design | None:
-    try:
-        return row.design()
-    except CorruptDesign:
-        return None

@@ -180,10 +180,11 @@ class Reporter:
     def _trial(self, name: str, version: int | None) -> Trial:
         if self._store is None:
             self._store = open_store(self._place, must_exist=True, upgrade=False)
-        latest = self._store.versions(name)[-1].number if version is None else version
+        versions = self._store.versions(name)
         known = self._trials.get(name)
-        if known is None or known.version != latest:
-            known = self._trials[name] = Trial(self._store, name, version=latest, background=False)
+        wanted = versions[-1].number if version is None and versions else version
+        if known is None or known.version_id not in {one.id for one in versions if one.number == wanted}:
+            known = self._trials[name] = Trial(self._store, name, version=wanted, background=False)
         return known
 
     def forget(self) -> None:
