@@ -262,7 +262,7 @@ class DesignColumns:
         for end in (np.append(np.flatnonzero(~same), len(documents) - 1) + 1).tolist() if same.any() else ():
             if end - start > 1:
                 tied = documents[start:end].tolist()
-                documents[start:end] = sorted(tied, key=lambda at: long.get(at) or self._names[at].decode())
+                documents[start:end] = sorted(tied, key=Names(self._names, long).__getitem__)
             start = end
         return documents
 

@@ -85,12 +85,15 @@ class Design:
     def digest(self) -> bytes:
         """Hash of all it holds: equal designs are stored once, and a damaged one is noticed."""
         query, bias, documents, *_, rest, _ = self.parts
+        return self._digest(query, bias, documents, rest)
+
+    def _digest(self, query: str, bias: int, documents: str, rest: bytes) -> bytes:
         weights = self.weights.astype("<f8") if self.whole else np.rint(self.weights * FINENESS).astype("<i8")
-        whole = blake2b(digest_size=16)
+        hashed = []
         for part in (query, bias, documents, self.a, self.b, self.rankings, weights, rest):
             raw = str(part).encode() if isinstance(part, str | int) else bytes(part)
-            whole.update(len(raw).to_bytes(4, "big") + raw)
-        return whole.digest()
+            hashed += [len(raw).to_bytes(4, "big"), raw]
+        return blake2b(b"".join(hashed), digest_size=16).digest()
 
     @cached_property
     def cumulative(self) -> tuple[float, ...]:
@@ -148,7 +151,8 @@ class Design:
                 slots = [np.frombuffer(blob, np.uint8) for blob in blobs[:3]]
                 table = slots[2].reshape(len(probabilities), -1)
                 design = cls(query, bias, names, slots[0], slots[1], table, probabilities, checksums)
-            if design.digest == digest:
+            if design._digest(query, bias, str(documents), blobs[4]) == digest:
+                design.__dict__["digest"] = digest
                 return design
         except (ValueError, TypeError, AssertionError, IndexError) as problem:
             raise CorruptDesign(f"design {digest.hex()} cannot be read: {problem}") from problem

@@ -8,6 +8,7 @@ new process; it ends when the service does, however that ends.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import queue
@@ -26,7 +27,7 @@ from ranktrial.live.stores import open_store
 from ranktrial.live.stores.base import Store
 from ranktrial.live.trial import Trial
 
-LONGEST = 900.0  # seconds
+LONGEST = 3600.0  # seconds
 NICE = 10  # what is asked for by a page waits for what visitors ask for
 # Matrices are tiny: a second thread for each costs more than it does.
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -139,6 +140,7 @@ def receive(source: IO[bytes]) -> Any:
 def main() -> None:
     """Answer requests until there are none any more; ends at once when whoever asks does."""
     os.nice(NICE)
+    gc.set_threshold(50_000, 20, 50)  # rows that are read refer to nothing
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this
     answers, sys.stdout = sys.stdout.buffer, sys.stderr  # nobody else may write there
     requests: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -85,7 +85,7 @@ def interference(analysis: Analysis) -> Interference:
     counted = contributions(group, "past", refits=REFITS)
     design_of_row = np.repeat(np.arange(log.n_designs), np.diff(log.row_offsets))
     values, bound, information, guess = np.zeros(len(log)), np.zeros(len(log)), 0.0, np.zeros(log.n_slots)
-    for number, guess in enumerate(guesses(log, theta, counted, "past", "doubly-robust", None)):
+    for number, guess in enumerate(guesses(log, theta, counted, group, "past", "doubly-robust", None)):
         inside = np.flatnonzero(group == number)
         if not len(inside):
             continue
