@@ -57,6 +57,9 @@ def test_columns_are_the_arrays_of_the_designs_in_use(store: SQLiteStore) -> Non
             same = arrays[name] == values if name in ("queries", "documents") else np.array_equal(arrays[name], values)
             assert same, name
     assert columns.flat(in_use)[1] is columns.flat(in_use[::-1])[1]
+    for empty in (columns, DesignColumns(store, K)):
+        nothing = empty.flat(in_use[:0])[1]
+        assert {name: len(nothing[name]) for name in nothing} == {name: len(of) for name, of in flatten([], K).items()}
 
 
 def test_clicks_find_their_slot_a_later_page_or_nothing(store: SQLiteStore) -> None:

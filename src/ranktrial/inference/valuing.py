@@ -97,19 +97,17 @@ class Values:
         if self.direct is None:
             unseen = (lam != 0) & ~(self.log.exposure(theta) > 0)
         else:
-            placement = np.column_stack([self.log.placement, np.ones(self.log.n_slots)])  # at no rank: need not be seen
-            ranks = np.minimum(np.stack(self.direct), self.log.k)
-            least = np.min([placement[np.arange(len(placement)), rank] for rank in ranks], axis=0)
-            unseen = (ranks[0] != ranks[1]) & ~(least > 0)
+            placement, slots, last = self.log.placement, np.arange(self.log.n_slots), self.log.k - 1
+            ranks = [np.minimum(rank, self.log.k) for rank in self.direct]
+            seen = [(rank > last) | (placement[slots, np.minimum(rank, last)] > 0) for rank in ranks]
+            unseen = (ranks[0] != ranks[1]) & ~(seen[0] & seen[1])  # at no rank it need not be seen
         return np.where(unseen, 0.0, lam), unseen
 
     def add_all(self, group: IntArray, guesses: Iterator[FloatArray], others: Any, left_out: IntArray | None) -> None:
         """Value every group with its guess (a number per slot); and, for each of the other thetas, the sum of x of the
         impressions that are not in the part of the log that it leaves out."""
-        thetas = [scaled(theta) for theta in others]
-        lams = [self._lambda(theta)[0] for theta in thetas]
-        self.rest_sums = np.zeros(len(thetas))
         first_click = np.searchsorted(self.log.clicked[0], np.arange(len(self.log)))
+        stretches = []
         for number, guess in enumerate(guesses):
             inside = np.flatnonzero(group == number)
             if not len(inside):
@@ -121,9 +119,16 @@ class Values:
             self.click_weights[order] = weights
             self.largest = max(self.largest, valued.largest)
             self.lost += float(valued.lost[shown.display].sum())
-            for t, (theta, lam) in enumerate(zip(thetas, lams)):
+            slots = np.arange(self.log.n_slots) if self.known_queries else shown.slots
+            stretches.append((inside, shown, slots, guess[slots]))
+        self.rest_sums, guess = np.zeros(len(others)), np.zeros(self.log.n_slots)
+        for t, other in enumerate(others):
+            assert left_out is not None
+            theta = scaled(other)
+            lam, _ = self._lambda(theta)
+            for inside, shown, slots, own in stretches:
+                guess[slots] = own
                 again, _, _ = self._part(shown, guess, theta, lam)
-                assert left_out is not None
                 self.rest_sums[t] += again[left_out[inside] != t].sum()
 
     def _part(
@@ -251,7 +256,7 @@ def _fitted(
     Members that come later, which are most of them where lists are personal, would only add zeros.
     """
     known, n_groups = log.members, int(counted.max(initial=-1)) + 1
-    columns = rank_inputs(known.rank_a, known.rank_b) if inputs is None else checked_inputs(inputs, log)[known.document]
+    given = None if inputs is None else checked_inputs(inputs, log)
     needed = _first_needed(log, counted, valued, cross_fit)
 
     def seen_in(number: int) -> Examinations:
@@ -266,7 +271,7 @@ def _fitted(
             shrunken_guess(
                 seen.of(some),
                 np.append(_firsts(query), len(some)),
-                columns[some],
+                rank_inputs(known.rank_a[some], known.rank_b[some]) if given is None else given[document],
                 document=np.searchsorted(firsts, np.arange(len(some)), side="right") - 1,
                 document_offsets=np.append(_firsts(query[firsts]), len(firsts)),
             ),

@@ -253,7 +253,9 @@ class DesignColumns:
 
     def _by_name(self, documents: IntArray, query: IntArray) -> IntArray:
         """Documents sorted by their query's number, then by name, whatever order they came in."""
-        words = self._names[documents].view(">u8").reshape(len(documents), -1).astype(np.uint64)
+        words = (
+            self._names[documents].view(">u8").reshape(len(documents), self._names.itemsize // WORD).astype(np.uint64)
+        )
         of_query = query[self._document_query[documents]]
         order = np.lexsort((*words.T[::-1], of_query))
         documents, words, of_query = documents[order], words[order], of_query[order]
