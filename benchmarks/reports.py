@@ -4,22 +4,24 @@ Two kinds of traffic, with lists of 10 ids: *shared* (1,000 queries, whose two l
 (every search has two lists of its own, in the order in which its visitor would have them, so that every impression has a design
 of its own). For each kind and number of impressions
 
-* the store: bytes an impression, beyond the ids and queries themselves,
+* the store: bytes of an impression and its design, beyond the ids and the query themselves,
 * reports in process: the first after a start, which reads the whole log, and the next after another thousand impressions, with
   the most memory that the process ever had,
 * the service: the longest ``rank`` and ``/healthz`` and the 99th percentile of ``rank``, under a light load, without the page
   and with the page open (which asks for one report after the other), and the most memory of the service and of its reports.
 
 Times are of the clock: run this on an idle machine. ``REPORTS_IMPRESSIONS`` (100000), ``REPORTS_KINDS`` (shared,personal) and
-``REPORTS_SECONDS`` (10; of load without the page) set how much of it; ``REPORTS_STORES`` keeps the stores in a folder for the
-next time.
+``REPORTS_SECONDS`` (10; of load without the page) set how much of it, ``REPORTS_MOST_IN_PROCESS`` and ``REPORTS_MOST_SERVED``
+up to which size; ``REPORTS_STORES`` keeps the stores in a folder for the next time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -38,7 +40,10 @@ from ranktrial.users import rank_decay
 SIZES = [int(size) for size in os.environ.get("REPORTS_IMPRESSIONS", "100000").split(",")]
 KINDS = os.environ.get("REPORTS_KINDS", "shared,personal").split(",")
 SECONDS = float(os.environ.get("REPORTS_SECONDS", "10"))
-MOST_SERVED = int(os.environ.get("REPORTS_MOST_SERVED", "300000"))  # impressions, with a service on them
+MOST_IN_PROCESS = int(
+    os.environ.get("REPORTS_MOST_IN_PROCESS", "10000000")
+)  # impressions, with reports in process on them,
+MOST_SERVED = int(os.environ.get("REPORTS_MOST_SERVED", "300000"))  # and with a service on them
 K, QUERIES, CANDIDATES, MORE = 10, 1_000, 16, 1_000
 METHOD = "LogOpt(schedule=())"  # so that nothing but reports is worked out
 PAGES = 2  # reports that the page asks for
@@ -60,10 +65,15 @@ def run() -> list[dict[str, object]]:
 
 
 def measured(path: Path, kind: str, size: int) -> Iterator[dict[str, object]]:
-    names = sum(len(text) for text in _names(kind, min(size, 10_000))) * size / min(size, 10_000)
-    designs = 1.0 if kind == "personal" else 0.0  # shared ones weigh nothing
-    yield row("stored, beyond ids and queries", path.stat().st_size / size - designs * names / size, "< 200", "bytes")
-    yield from reports(path, kind)
+    sample = min(size, 10_000)
+    names = sum(map(len, _names(kind, sample))) / sample if kind == "personal" else 0.0  # shared ones weigh nothing
+    with contextlib.closing(sqlite3.connect(path)) as store:
+        (used,) = store.execute(
+            "SELECT sum(pgsize) FROM dbstat WHERE name LIKE '%impressions%' OR name LIKE '%designs%'"
+        )
+    yield row("stored of an impression and its design, beyond ids and query", used[0] / size - names, "< 200", "bytes")
+    if size <= MOST_IN_PROCESS:
+        yield from reports(path, kind)
     if size <= MOST_SERVED:
         yield from asyncio.run(served(path, kind))
 
