@@ -74,7 +74,7 @@ class Design:
     @cached_property
     def parts(self) -> tuple[str, int, str, bytes, bytes, bytes, bytes, bytes, bytes]:
         """Its columns in the store."""
-        documents = json.dumps(self.documents, ensure_ascii=True, separators=(",", ":"))
+        documents = _text(self.documents, self.whole)
         rest, a, b = self.rest.astype("<u4").tobytes(), self.a.tobytes(), self.b.tobytes()
         if not self.whole:  # slots are given out to A's list first
             return self.query, self.bias, documents, b"", b"", b"", b"", rest, bytes([len(a)]) + b
@@ -137,7 +137,7 @@ class Design:
             assert isinstance(query, str)
             assert isinstance(bias, int)
             blobs = [part for part in (a, b, rankings, weights, rest, lists) if isinstance(part, bytes)]
-            names = tuple(json.loads(str(documents)))
+            names = _names(str(documents))
             checksums = np.frombuffer(blobs[4], "<u4").astype(np.uint32)
             if blobs[5]:
                 if maker is None:
@@ -170,6 +170,17 @@ class Maker:
     def make(self, query: str, a: Sequence[str], b: Sequence[str], bias: int) -> Design:
         """The design for two lists; ``bias`` is the number that the store has the beliefs by."""
         return make_design(query, a, b, self.method, self.beliefs, bias=bias, known=self.known)
+
+
+def _text(documents: Sequence[str], as_json: bool) -> str:
+    """Ids as one text: on lines, or as JSON where that could not be told apart."""
+    if as_json or documents[0].startswith("[") or not "".join(documents).isprintable():
+        return json.dumps(documents, ensure_ascii=True, separators=(",", ":"))
+    return "\n".join(documents)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text) if text.startswith("[") else text.split("\n"))
 
 
 def checksum(document: str) -> int:

@@ -139,7 +139,8 @@ def receive(source: IO[bytes]) -> Any:
 
 def main() -> None:
     """Answer requests until there are none any more; ends at once when whoever asks does."""
-    os.nice(NICE)
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(NICE)
     gc.set_threshold(50_000, 20, 50)  # rows that are read refer to nothing
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this
     answers, sys.stdout = sys.stdout.buffer, sys.stderr  # nobody else may write there
@@ -158,10 +159,19 @@ def main() -> None:
         try:
             answer = True, reporter.answer(*requests.get())
         except Exception as problem:
-            problem.add_note(traceback.format_exc())
-            answer = False, problem
+            answer = False, _portable(problem)
             reporter.forget()
         send(answers, answer)
+
+
+def _portable(problem: Exception) -> Exception:
+    """An error with its traceback as a note, as one that can be sent."""
+    try:
+        pickle.loads(pickle.dumps(problem))
+    except Exception:
+        problem = RuntimeError(f"{type(problem).__name__}: {problem}")
+    problem.add_note(traceback.format_exc())
+    return problem
 
 
 class Reporter:

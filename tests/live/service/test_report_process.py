@@ -76,6 +76,19 @@ def test_what_is_wrong_with_a_store_is_told_and_the_next_report_begins_anew(
     assert process.report("t", 10, []).result().impressions == 60
 
 
+def test_an_error_that_cannot_be_sent_is_told_in_words() -> None:
+    class Odd(Exception):  # noqa: N818 (only here)
+        def __init__(self, one: int, two: int) -> None:
+            super().__init__(f"{one} and {two}")
+
+    try:
+        raise Odd(1, 2)
+    except Odd as problem:
+        told = module._portable(problem)
+    assert (type(told), str(told)) == (RuntimeError, "Odd: 1 and 2")
+    assert "raise Odd(1, 2)" in told.__notes__[0]
+
+
 def test_a_process_that_was_killed_costs_at_most_one_report(process: ReportProcess) -> None:
     assert process.report("t", 10, []).result().impressions == 60
     assert process._process is not None
