@@ -369,15 +369,17 @@ class Trial:
         log, config = self.log(version.number), self._configs[version.id]
         biases = self.store.biases(version.id)
         bias, excluded = biases[-1] if biases else None, excluded_units(self.store, self.name)
-        known = self._analyses.get(version.id)
+        known = self._analyses.pop(version.id, None)
         if known is None or known.log is not log or (known.bias, known.excluded) != (bias, excluded):
+            known = None  # lets go of the old log before the new one is worked on
             beliefs = config.first_beliefs if bias is None else bias.beliefs
             kept, left_out = apply_rules(log, config.rules, excluded)
             analysis = analyse(kept, config, beliefs)
             # Of earlier versions only the result is told, without what was left out.
             both = left_out and version.id == self._version.id
             whole = (left_out, analyse(log, config, beliefs)) if both else None
-            known = self._analyses[version.id] = _Analysed(log, bias, excluded, analysis, whole)
+            known = _Analysed(log, bias, excluded, analysis, whole)
+        self._analyses[version.id] = known
         return known
 
     # --- units that are left out ------------------------------------------------------------------------------------------
