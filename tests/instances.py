@@ -214,6 +214,7 @@ def run(
                 time.sleep(pause)
                 server.start()
         time.sleep(4 * pause)
+        _wait_for_a_refit(url)
     finally:
         stop.set()
         for thread in threads:
@@ -222,6 +223,14 @@ def run(
     if failed:
         raise failed[0]
     return _compare(url, folder, people, len(events) - restarts, restarts)
+
+
+def _wait_for_a_refit(url: str) -> None:
+    """Go on until position bias was refitted, by a process that an instance must start anew after every kill."""
+    with Trial.open(url, background=False) as trial:
+        until = time.monotonic() + 60
+        while len(trial.store.biases(1)) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
 
 
 def _compare(url: str, folder: Path, people: list[Visitor], kills: int, restarts: int) -> Outcome:
@@ -236,7 +245,7 @@ def _compare(url: str, folder: Path, people: list[Visitor], kills: int, restarts
 
         rows = list(trial.store.impressions(1, 0))
         voids = {row.key for row in trial.store.voids(1, 0)}
-        designs = {row.id: row.design() for row in trial.store.designs(sorted({row.design for row in rows}))}
+        designs = {row.id: trial.store.design(row) for row in trial.store.designs(sorted({row.design for row in rows}))}
         shown = {row.key: designs[row.design].top(row.place) for row in rows if row.key not in voids}
         clicks = [(row.key, row.document) for row in trial.store.clicks(1, 0)]
         acknowledged = {key_of(one["id"]): one["ranking"][:3] for one in ranked.values()}

@@ -33,6 +33,15 @@ def offsets_of(lengths: ArrayLike) -> IntArray:
     return offsets
 
 
+def ragged(starts: IntArray, sizes: IntArray) -> IntArray:
+    """Indices of groups that begin anywhere, one group after the other.
+
+    >>> ragged(np.array([7, 0]), np.array([2, 3]))
+    array([7, 8, 0, 1, 2])
+    """
+    return np.repeat(starts - offsets_of(sizes)[:-1], sizes) + np.arange(int(sizes.sum()))
+
+
 def sum_by_group(values: FloatArray, offsets: IntArray) -> FloatArray:
     """Sum of a flat array over each group; empty groups give 0.
 

@@ -12,7 +12,8 @@ from ranktrial.arrays import BoolArray, FloatArray, weighted_counts
 from ranktrial.inference import Log
 from ranktrial.live import guardrails as checks
 from ranktrial.live.analysis import Analysis, analyse
-from ranktrial.live.guardrails.click_model import _expected_above, _mean_above, _shift
+from ranktrial.live.guardrails import click_model as module
+from ranktrial.live.guardrails.click_model import _expected_above, _mean_above, _Rows, _shift
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.methods import LogOpt
 from ranktrial.position_bias import Conditional, Counts
@@ -72,13 +73,25 @@ def clicked(queries: int, impressions: int, users: Users, seed: int, config: Tri
 def test_what_is_above_has_its_mean_given_document_and_rank() -> None:
     """Over all rankings of every design, weighted: exactly."""
     log, random = clicked(20, 200, right, 1).log, np.random.default_rng(1)
-    rows = np.flatnonzero(log.weights > 0)
+    shown = _Rows.of(log, np.arange(log.n_designs))
+    rows = shown.rows
+    assert rows.tolist() == np.flatnonzero(log.weights > 0).tolist()
     _, over = _expected_above(log, rows, THETA, random.random(log.n_slots))
-    away = (over - _mean_above(log, rows, over)) * log.weights[rows][:, None]
+    away = (over - _mean_above(log, shown, over)) * log.weights[rows][:, None]
     filled = log.rankings[rows] >= 0
     cells = (log.rankings[rows] * K + np.arange(K))[filled]
     np.testing.assert_allclose(weighted_counts(cells, away[filled], log.n_slots * K), 0, atol=1e-12)
     assert np.abs(away).max() > 0.01
+
+
+def test_some_designs_at_a_time_say_the_same_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    analysis = clicked(20, 2_000, who_tire, 1)
+    whole = checks.interference(analysis)
+    monkeypatch.setattr(module, "DESIGNS", 3)
+    parts = checks.interference(analysis)
+    assert np.isfinite(whole.shift)
+    for one, other in zip(whole, parts):
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("queries", [60, 10_000])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from hashlib import blake2b
 
 import numpy as np
 import pytest
@@ -12,13 +13,18 @@ from hypothesis import strategies as st
 
 from ranktrial.design.closed_form import closed_form
 from ranktrial.live import tokens
-from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of
-from ranktrial.methods import AB, Beliefs, LogOpt, Method
+from ranktrial.live.designs import CorruptDesign, Design, Maker, make_design, page_of
+from ranktrial.live.known import Known
+from ranktrial.methods import AB, Beliefs, LogOpt, Method, parse_method
 from ranktrial.rankings import Pair
 
 THETA = np.array([1, 0.5, 0.25])
 
 
+KNOWN = Known.of(["query"], ["x", "d3"], np.array([0, 0]), np.array([0.25, 0.1]))
+LOGOPT = LogOpt(loss=0.0)
+BELIEFS = Beliefs(THETA, 0.2, fitted=True, note="as it was")
+MAKER = Maker(LOGOPT, BELIEFS, KNOWN)
 CONSTANT = LogOpt(relevance="constant", estimate="constant", loss=None, keep=0, floor=0.5)
 
 
@@ -66,29 +72,80 @@ def test_identical_lists_are_shown_as_they_are() -> None:
     assert {tuple(design.top(row)) for row in range(len(design.weights))} == {("z", "y", "x")}
 
 
-def test_stored_and_read_back_it_is_the_same_to_the_last_bit() -> None:
-    design = design_of("wxyzq", "ywvup")
-    again = Design.from_parts(design.digest, design.parts)
+@pytest.mark.parametrize("bias", [0, 3])
+def test_stored_and_read_back_it_is_the_same_to_the_last_bit(bias: int) -> None:
+    """Also where only what it was made from is stored, because the store knows the beliefs."""
+    design = make_design("query", "wxyzq", "ywvup", LOGOPT, BELIEFS, bias=bias, known=KNOWN)
+    again = Design.from_parts(design.digest, design.parts, MAKER)
     assert again.weights.tobytes() == design.weights.tobytes()
     assert again.rankings.tolist() == design.rankings.tolist()
     assert again.documents == design.documents
     assert again.digest == design.digest
+    assert (again.whole, again.rest.tolist()) == (bias == 0, design.rest.tolist())
+    assert [bool(part) for part in design.parts[3:]] == [bias == 0] * 4 + [True, bias > 0]
 
 
-@pytest.mark.parametrize("part", range(8))
-def test_damage_anywhere_is_noticed(part: int) -> None:
-    design = design_of("wxyzq", "ywvup")
+@pytest.mark.parametrize(
+    "ids", ["xyz", ["[x", "y"], ["x", "[y"], ["x\ny", "x", "y"], ["", "x"], ["é", "x\0"], ['["x"]'], ["\n"]]
+)
+def test_ids_of_any_kind_come_back(ids: list[str]) -> None:
+    for bias in (0, 3):
+        design = make_design("query", ids, ids[::-1], LOGOPT, BELIEFS, bias=bias, known=KNOWN)
+        assert Design.from_parts(design.digest, design.parts, MAKER).documents == tuple(ids)
+
+
+def test_a_design_whose_beliefs_are_not_known_or_others_is_not_taken_for_what_was_stored() -> None:
+    design = make_design("query", "wxyzq", "ywvup", LOGOPT, BELIEFS, bias=3, known=KNOWN)
+    with pytest.raises(CorruptDesign, match="was made with beliefs 3, which are not in the store"):
+        Design.from_parts(design.digest, design.parts)
+    for other in (
+        Maker(LOGOPT, replace(BELIEFS, theta=THETA**1.5), KNOWN),
+        Maker(LOGOPT, BELIEFS, Known()),
+        Maker(AB(), BELIEFS, KNOWN),
+    ):
+        with pytest.raises(CorruptDesign, match="does not match its digest"):
+            Design.from_parts(design.digest, design.parts, other)
+
+
+@pytest.mark.parametrize(
+    ("method", "digest"),
+    [
+        ("LogOpt()", "082897eef812d966"),
+        ("LogOpt(loss=None)", "1e2ba6750311a23f"),
+        ("LogOpt(floor=0.9, keep=1, holdback=0.3)", "1389b1b3a04d75ab"),
+        ('LogOpt(relevance="constant", estimate="ips")', "17975c6fe1975003"),
+        ("AB(split=0.3)", "761056f4e2afcc89"),
+    ],
+)
+def test_designs_of_earlier_versions_can_still_be_made(method: str, digest: str) -> None:
+    """A change that fails here makes every log of running trials unreadable: their designs must be stored whole before it."""
+    beliefs = replace(BELIEFS, theta=1 / np.arange(1, 11))
+    made = blake2b(digest_size=8)
+    for number in range(20):
+        order = np.random.default_rng(number).permutation(14)
+        a, b = ([f"d{i}" for i in some] for some in (np.sort(order[:10]), order[2 : 4 + number % 9]))
+        made.update(make_design("query", a, b, parse_method(method), beliefs, bias=3, known=KNOWN).digest)
+    assert made.hexdigest() == digest
+
+
+@pytest.mark.parametrize("bias", [0, 3])
+@pytest.mark.parametrize("part", range(9))
+def test_damage_anywhere_is_noticed(part: int, bias: int) -> None:
+    design = make_design("query", "wxyzq", "ywvup", LOGOPT, BELIEFS, bias=bias, known=KNOWN)
     parts: list[object] = list(design.parts)
     old = parts[part]
     if isinstance(old, bytes):
-        parts[part] = bytes([old[0] ^ 1]) + old[1:]
+        parts[part] = bytes([old[0] ^ 1]) + old[1:] if old else b"\1"
     else:
         parts[part] = old + 1 if isinstance(old, int) else f"{old}."
-    with pytest.raises(CorruptDesign):
-        Design.from_parts(design.digest, parts)
+    if old == b"" and bias:
+        assert Design.from_parts(design.digest, parts, MAKER).digest == design.digest  # nobody reads that
+    else:
+        with pytest.raises(CorruptDesign):
+            Design.from_parts(design.digest, parts, MAKER)
     parts[part] = None
     with pytest.raises(CorruptDesign):
-        Design.from_parts(design.digest, parts)
+        Design.from_parts(design.digest, parts, MAKER)
 
 
 def test_where_a_document_stands() -> None:

@@ -199,7 +199,7 @@ def test_a_damaged_design(trial: Trial, path: Path) -> None:
     trial.rank("other", A, B, unit="u", wait=True)
     trial.store.flush()
     connection = sqlite3.connect(path)
-    connection.execute("UPDATE designs SET weights = zeroblob(length(weights)) WHERE query = 'q'")
+    connection.execute("UPDATE designs SET lists = zeroblob(length(lists)) WHERE query = 'q'")
     connection.commit()
     connection.close()
     with Trial.open(path, background=False, timeout=60) as later:

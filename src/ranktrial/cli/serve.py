@@ -160,7 +160,7 @@ def run_server(
         app, log_config=None, access_log=False, lifespan="on", server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=drain,
     )  # fmt: skip
-    sys.setswitchinterval(0.002)  # a request need not wait 5 ms for its turn while a report is made
+    sys.setswitchinterval(0.002)  # a request need not wait 5 ms for its turn while a thread works
     gc.freeze()  # what is loaded by now stays: collections need not look at it again,
     gc.set_threshold(50_000, 20, 50)  # and need not come often: requests leave little that refers to itself
 

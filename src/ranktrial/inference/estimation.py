@@ -146,7 +146,7 @@ def estimate(
     group = groups_of(len(log), cross_fit, folds=folds, refits=refits, units=log.unit)
     if estimator in GUESSED and guess is None:
         counted = contributions(group, cross_fit, refits=refits)
-        guessed = guesses(log, bias, counted, cross_fit, estimator, inputs)
+        guessed = guesses(log, bias, counted, None if known_queries else group, cross_fit, estimator, inputs)
     else:
         if guess is not None and estimator not in GUESSED:
             raise ValueError(f'guess belongs to {", ".join(GUESSED)}, not to estimator="{estimator}"')

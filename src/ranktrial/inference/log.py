@@ -324,6 +324,11 @@ class Log:
         return Members(of_slot, document, *np.divmod(ranks, width))
 
     @cached_property
+    def kept(self) -> dict[Any, Any]:
+        """What was worked out from this log and may be asked for again."""
+        return {}
+
+    @cached_property
     def candidates(self) -> tuple[IntArray, IntArray]:
         """Number of each slot's (query, lists, document), and the query of each such number."""
         keys = self.lists[self.design_of_slot] * max(len(self.document_query), 1) + self.document

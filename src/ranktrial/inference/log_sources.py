@@ -230,15 +230,15 @@ def flatten(designs: Sequence[DesignParts], k: int) -> dict[str, Any]:
         "lists": np.array(lists, np.int64),
         "slot_offsets": slot_offsets,
         "document": np.array([document_number[d.query, name] for d in designs for name in d.documents], np.int64),
-        "rank_a": _ranks([design.a for design in designs], slot_offsets, k),
-        "rank_b": _ranks([design.b for design in designs], slot_offsets, k),
+        "rank_a": ranks_in([design.a for design in designs], slot_offsets, k),
+        "rank_b": ranks_in([design.b for design in designs], slot_offsets, k),
         "row_offsets": offsets_of(rows),
         "rankings": np.where(table == NOTHING, -1, table + first[:, None]),
         "weights": np.concatenate([design.weights for design in designs] or [np.empty(0)]),
     }
 
 
-def _ranks(lists: Sequence[Any], slot_offsets: IntArray, k: int) -> IntArray:
+def ranks_in(lists: Sequence[Any], slot_offsets: IntArray, k: int) -> IntArray:
     """Rank of every slot in one ranker's lists, k where it is not among them."""
     ranks = np.full(slot_offsets[-1], k, np.int64)
     lengths = np.array([len(ranked) for ranked in lists], np.int64)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ranktrial.arrays import BoolArray, FloatArray, IntArray, sum_by_group, weighted_counts
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
 from ranktrial.inference.cross_fitting import training_sums
 from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
@@ -16,12 +17,48 @@ from ranktrial.position_bias import Examinations, shrunken_guess
 from ranktrial.position_bias.jackknife import jackknife_variance
 from ranktrial.rankings import rank_inputs
 from ranktrial.rankings.propensity import RequirementError
-from ranktrial.rankings.values import checked_guess, value_rows
+from ranktrial.rankings.values import Valued, checked_guess, value_rows
 
 
 def scaled(theta: FloatArray) -> FloatArray:
     """Only ratios of theta are known, and an estimated one may exceed that of the first rank."""
     return np.asarray(theta / max(theta.max(), 1.0))
+
+
+_Fitted = tuple[IntArray, FloatArray]
+
+
+class _Shown(NamedTuple):
+    """What some impressions showed, and all that their values depend on.
+
+    Attributes:
+        rows: The rankings.
+        design: Of each of them.
+        display: Which of the rankings each impression showed.
+        at: Impression of each click.
+        rank: And rank.
+        slots: Candidates of the designs; ``slot_offsets`` say of which,
+        place: and which of these designs is that of each ranking.
+    """
+
+    rows: IntArray
+    design: IntArray
+    display: IntArray
+    at: IntArray
+    rank: IntArray
+    slots: IntArray
+    slot_offsets: IntArray
+    place: IntArray
+
+    @classmethod
+    def of(cls, log: Log, impressions: IntArray) -> _Shown:
+        rows, display = np.unique(log.row[impressions], return_inverse=True)
+        design = np.searchsorted(log.row_offsets, rows, side="right") - 1
+        designs, place = np.unique(design, return_inverse=True)
+        sizes = np.diff(log.slot_offsets)[designs]
+        slots = ragged(log.slot_offsets[designs], sizes)
+        at, rank = np.nonzero(log.clicks[impressions])
+        return cls(rows, design, display, at, rank, slots, offsets_of(sizes), place)
 
 
 class Values:
@@ -60,67 +97,62 @@ class Values:
         if self.direct is None:
             unseen = (lam != 0) & ~(self.log.exposure(theta) > 0)
         else:
-            placement = np.column_stack([self.log.placement, np.ones(self.log.n_slots)])  # at no rank: need not be seen
-            ranks = np.minimum(np.stack(self.direct), self.log.k)
-            least = np.min([placement[np.arange(len(placement)), rank] for rank in ranks], axis=0)
-            unseen = (ranks[0] != ranks[1]) & ~(least > 0)
+            placement, slots, last = self.log.placement, np.arange(self.log.n_slots), self.log.k - 1
+            ranks = [np.minimum(rank, self.log.k) for rank in self.direct]
+            seen = [(rank > last) | (placement[slots, np.minimum(rank, last)] > 0) for rank in ranks]
+            unseen = (ranks[0] != ranks[1]) & ~(seen[0] & seen[1])  # at no rank it need not be seen
         return np.where(unseen, 0.0, lam), unseen
 
     def add_all(self, group: IntArray, guesses: Iterator[FloatArray], others: Any, left_out: IntArray | None) -> None:
         """Value every group with its guess (a number per slot); and, for each of the other thetas, the sum of x of the
         impressions that are not in the part of the log that it leaves out."""
-        thetas = [scaled(theta) for theta in others]
-        lams = [self._lambda(theta)[0] for theta in thetas]
-        self.rest_sums = np.zeros(len(thetas))
         first_click = np.searchsorted(self.log.clicked[0], np.arange(len(self.log)))
+        stretches = []
         for number, guess in enumerate(guesses):
             inside = np.flatnonzero(group == number)
             if not len(inside):
                 continue
-            rows, display = np.unique(self.log.row[inside], return_inverse=True)
-            at, rank = np.nonzero(self.log.clicks[inside])
-            x, weights, valued = self._part(inside, rows, display, at, rank, guess, self.theta, self.lam)
+            shown = _Shown.of(self.log, inside)
+            x, weights, valued = self._part(shown, guess, self.theta, self.lam)
             self.x[inside] = x
-            order = first_click[inside][at] + np.arange(len(at)) - np.searchsorted(at, at)
+            order = first_click[inside][shown.at] + np.arange(len(shown.at)) - np.searchsorted(shown.at, shown.at)
             self.click_weights[order] = weights
             self.largest = max(self.largest, valued.largest)
-            self.lost += float(valued.lost[display].sum())
-            for t, (theta, lam) in enumerate(zip(thetas, lams)):
-                again, _, _ = self._part(inside, rows, display, at, rank, guess, theta, lam)
-                assert left_out is not None
+            self.lost += float(valued.lost[shown.display].sum())
+            slots = np.arange(self.log.n_slots) if self.known_queries else shown.slots
+            stretches.append((inside, shown, slots, guess[slots]))
+        self.rest_sums, guess = np.zeros(len(others)), np.zeros(self.log.n_slots)
+        for t, other in enumerate(others):
+            assert left_out is not None
+            theta = scaled(other)
+            lam, _ = self._lambda(theta)
+            for inside, shown, slots, own in stretches:
+                guess[slots] = own
+                again, _, _ = self._part(shown, guess, theta, lam)
                 self.rest_sums[t] += again[left_out[inside] != t].sum()
 
     def _part(
-        self,
-        inside: IntArray,
-        rows: IntArray,
-        display: IntArray,
-        at: IntArray,
-        rank: IntArray,
-        guess: FloatArray,
-        theta: FloatArray,
-        lam: FloatArray,
-    ) -> Any:
+        self, shown: _Shown, guess: FloatArray, theta: FloatArray, lam: FloatArray
+    ) -> tuple[FloatArray, FloatArray, Valued]:
         log = self.log
-        design = np.searchsorted(log.row_offsets, rows, side="right") - 1
         valued = value_rows(
-            rows, design, log.slot_offsets, log.row_offsets, log.rankings, log.weights, lam, guess, theta,
+            shown.rows, shown.design, log.slot_offsets, log.row_offsets, log.rankings, log.weights, lam, guess, theta,
             rank_aware=self.rank_aware, clip=self.clip, placement=log.given_placement, direct=self.direct,
         )  # fmt: skip
-        first = sum_by_group(lam * guess, log.slot_offsets)
         if self.known_queries:
-            first = np.full_like(first, first.mean())
-        weights = valued.affine.values[display[at], rank]
-        x = (first[design] + valued.affine.base)[display] + weighted_counts(at, weights, len(inside))
+            first = np.full(len(shown.rows), sum_by_group(lam * guess, log.slot_offsets).mean())
+        else:
+            first = sum_by_group(lam[shown.slots] * guess[shown.slots], shown.slot_offsets)[shown.place]
+        weights = valued.affine.values[shown.display[shown.at], shown.rank]
+        x = (first + valued.affine.base)[shown.display] + weighted_counts(shown.at, weights, len(shown.display))
         return x, weights, valued
 
     def normalising(self) -> FloatArray:
         """The guess under which weighted surprises cancel over the log, one constant for each sign of lambda."""
         log, nothing = self.log, np.zeros(self.log.n_slots)
-        rows, display = log.displays
-        times = np.bincount(display)
-        at, rank = np.nonzero(log.clicks)
-        _, of_clicks, valued = self._part(np.arange(len(log)), rows, display, at, rank, nothing, self.theta, self.lam)
+        shown = _Shown.of(log, np.arange(len(log)))
+        times = np.bincount(shown.display)
+        _, of_clicks, valued = self._part(shown, nothing, self.theta, self.lam)
         weights = valued.affine.values
         guess = nothing.copy()
         for sign in (1, -1):
@@ -178,30 +210,89 @@ def given_guess(log: Log, guess: ArrayLike | float | None, estimator: str) -> Fl
 
 
 def guesses(
-    log: Log, theta: FloatArray, group: IntArray, cross_fit: str, estimator: str, inputs: FloatArray | None
+    log: Log,
+    theta: FloatArray,
+    counted: IntArray,
+    valued: IntArray | None,
+    cross_fit: str,
+    estimator: str,
+    inputs: FloatArray | None,
 ) -> Iterator[FloatArray]:
-    """A guess per slot for each group, from the impressions that may be used for it."""
-    constant, n_groups = estimator == "constant", int(group.max(initial=-1)) + 1
-    member = np.zeros(log.n_slots, np.int64) if constant else log.members.of_slot
-    size = 1 if constant else len(log.members.document)
+    """A guess per slot for each group, from the impressions that may be used for it; 0 for slots that nobody asks for.
+
+    ``counted`` and ``valued`` are the groups that impressions are counted in, and valued in; without the latter every group
+    asks for all slots.
+    """
+    n_groups = int(counted.max(initial=-1)) + 1
+    if estimator == "constant":
+        everything = np.zeros(log.n_slots, np.int64)
+        for seen in training_sums(lambda g: examinations(log, counted == g, theta, everything, 1), n_groups, cross_fit):
+            yield np.full(log.n_slots, seen.mean)
+        return
+    member, size = log.members.of_slot, len(log.members.document)
+    found = _fits(log, theta, counted, valued, cross_fit) if inputs is None else None
+    for some, fitted in found or _fitted(log, theta, counted, valued, cross_fit, inputs):
+        guess = np.zeros(size)
+        guess[some] = fitted
+        yield checked_guess(guess, size, rank_aware=estimator == "rank-aware")[member]
+
+
+def _fits(log: Log, theta: FloatArray, counted: IntArray, valued: IntArray | None, cross_fit: str) -> list[_Fitted]:
+    """``_fitted``, kept for the next estimate of the same log: most ask for the same."""
+    groups = counted.tobytes() + (b"" if valued is None else valued.tobytes())
+    asked = theta.tobytes(), blake2b(groups).digest(), cross_fit
+    if asked not in log.kept:
+        log.kept.clear()
+        log.kept[asked] = list(_fitted(log, theta, counted, valued, cross_fit, None))
+    known: list[_Fitted] = log.kept[asked]
+    return known
+
+
+def _fitted(
+    log: Log, theta: FloatArray, counted: IntArray, valued: IntArray | None, cross_fit: str, inputs: FloatArray | None
+) -> Iterator[_Fitted]:
+    """For each group, the members that matter for it and a guess for each.
+
+    Members that come later, which are most of them where lists are personal, would only add zeros.
+    """
+    known, n_groups = log.members, int(counted.max(initial=-1)) + 1
+    given = None if inputs is None else checked_inputs(inputs, log)
+    needed = _first_needed(log, counted, valued, cross_fit)
 
     def seen_in(number: int) -> Examinations:
-        return examinations(log, group == number, theta, member, size)
+        return examinations(log, counted == number, theta, known.of_slot, len(known.document))
 
-    if not constant:
-        known = log.members
-        by_query = np.arange(len(log.queries) + 1)
-        columns = (
-            rank_inputs(known.rank_a, known.rank_b) if inputs is None else checked_inputs(inputs, log)[known.document]
+    for number, seen in enumerate(training_sums(seen_in, n_groups, cross_fit)):
+        some = np.flatnonzero(needed <= number)
+        document, query = known.document[some], log.document_query[known.document[some]]
+        firsts = _firsts(document)
+        yield (
+            some,
+            shrunken_guess(
+                seen.of(some),
+                np.append(_firsts(query), len(some)),
+                rank_inputs(known.rank_a[some], known.rank_b[some]) if given is None else given[document],
+                document=np.searchsorted(firsts, np.arange(len(some)), side="right") - 1,
+                document_offsets=np.append(_firsts(query[firsts]), len(firsts)),
+            ),
         )
-        offsets = np.searchsorted(log.document_query[known.document], by_query)
-        document_offsets = np.searchsorted(log.document_query, by_query)
-    for seen in training_sums(seen_in, n_groups, cross_fit):
-        if constant:
-            yield np.full(log.n_slots, seen.mean)
-        else:
-            guess = shrunken_guess(seen, offsets, columns, document=known.document, document_offsets=document_offsets)
-            yield checked_guess(guess, size, rank_aware=estimator == "rank-aware")[member]
+
+
+def _first_needed(log: Log, counted: IntArray, valued: IntArray | None, cross_fit: str) -> IntArray:
+    """The first group whose guess depends on each member, or is asked for it."""
+    members = log.members
+    if valued is None or cross_fit != "past":
+        return np.zeros(len(members.document), np.int64)
+    never = int(counted.max(initial=0)) + 1
+    of_design, of_member = np.full(log.n_designs, never), np.full(len(members.document), never)
+    np.minimum.at(of_design, log.design, np.minimum(valued, counted + 1))
+    np.minimum.at(of_member, members.of_slot, of_design[log.design_of_slot])
+    return of_member
+
+
+def _firsts(sorted_values: IntArray) -> IntArray:
+    """Where each distinct value begins."""
+    return np.flatnonzero(np.append(True, sorted_values[1:] != sorted_values[:-1])[: len(sorted_values)])
 
 
 def examinations(log: Log, inside: BoolArray, theta: FloatArray, member: IntArray, size: int) -> Examinations:

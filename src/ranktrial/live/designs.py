@@ -1,8 +1,10 @@
 """Designs: what may be shown for one query and its two lists, and with what probability, as one mixture of rankings.
 
 The hold-back is nothing but two more rankings of the mixture, A's and B's own, so every impression has one exact
-probability and all of them count in the estimate. An A/B test is the mixture of these two alone. The whole mixture is
-kept, weights to the last bit: exposures can be worked out anew for another theta, whatever becomes of this code.
+probability and all of them count in the estimate. An A/B test is the mixture of these two alone.
+
+What is stored of a design is what it was made from: both lists, and the number of the beliefs, which the store has. It is made
+anew when it is read, and checked by its digest: where lists are personal there are as many designs as impressions.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from hashlib import blake2b
 from itertools import accumulate, chain, islice, zip_longest
@@ -25,6 +27,7 @@ from ranktrial.live.known import Known
 from ranktrial.methods import Beliefs, LogOpt, Method
 
 ENDED = "\0 the end of a list"
+FINENESS = 2.0**40  # weights are compared in steps of its inverse: another processor may round otherwise
 Slots = NDArray[np.uint8]
 
 
@@ -45,6 +48,7 @@ class Design:
             are A's own and B's own.
         weights: Probability of each.
         below: Documents that can only stand below the top k; where a design was stored, their check sums.
+        whole: Whether it is stored with rankings and weights: the store does not know the beliefs, or is of an earlier version.
     """
 
     query: str
@@ -55,6 +59,7 @@ class Design:
     rankings: Slots
     weights: FloatArray
     below: tuple[str, ...] | NDArray[np.uint32]
+    whole: bool = True
 
     @cached_property
     def rest(self) -> NDArray[np.uint32]:
@@ -67,22 +72,28 @@ class Design:
         return sums
 
     @cached_property
-    def parts(self) -> tuple[str, int, str, bytes, bytes, bytes, bytes, bytes]:
+    def parts(self) -> tuple[str, int, str, bytes, bytes, bytes, bytes, bytes, bytes]:
         """Its columns in the store."""
-        documents = json.dumps(self.documents, ensure_ascii=True, separators=(",", ":"))
-        weights, rest = self.weights.astype("<f8").tobytes(), self.rest.astype("<u4").tobytes()
-        return (
-            self.query, self.bias, documents, self.a.tobytes(), self.b.tobytes(), self.rankings.tobytes(), weights, rest,
-        )  # fmt: skip
+        documents = _text(self.documents, self.whole)
+        rest, a, b = self.rest.astype("<u4").tobytes(), self.a.tobytes(), self.b.tobytes()
+        if not self.whole:  # slots are given out to A's list first
+            return self.query, self.bias, documents, b"", b"", b"", b"", rest, bytes([len(a)]) + b
+        weights = self.weights.astype("<f8").tobytes()
+        return self.query, self.bias, documents, a, b, self.rankings.tobytes(), weights, rest, b""
 
     @cached_property
     def digest(self) -> bytes:
         """Hash of all it holds: equal designs are stored once, and a damaged one is noticed."""
-        whole = blake2b(digest_size=16)
-        for part in self.parts:
-            raw = part if isinstance(part, bytes) else str(part).encode()
-            whole.update(len(raw).to_bytes(4, "big") + raw)
-        return whole.digest()
+        query, bias, documents, *_, rest, _ = self.parts
+        return self._digest(query, bias, documents, rest)
+
+    def _digest(self, query: str, bias: int, documents: str, rest: bytes) -> bytes:
+        weights = self.weights.astype("<f8") if self.whole else np.rint(self.weights * FINENESS).astype("<i8")
+        hashed = []
+        for part in (query, bias, documents, self.a, self.b, self.rankings, weights, rest):
+            raw = str(part).encode() if isinstance(part, str | int) else bytes(part)
+            hashed += [len(raw).to_bytes(4, "big"), raw]
+        return blake2b(b"".join(hashed), digest_size=16).digest()
 
     @cached_property
     def cumulative(self) -> tuple[float, ...]:
@@ -119,24 +130,57 @@ class Design:
         return frozenset(self.rest.tolist())
 
     @classmethod
-    def from_parts(cls, digest: bytes, parts: Sequence[object]) -> Design:
-        """A design from its columns in the store, checked against its digest. Raises CorruptDesign."""
+    def from_parts(cls, digest: bytes, parts: Sequence[object], maker: Maker | None = None) -> Design:
+        """A design from its columns in the store and what it was made by, checked by its digest. Raises CorruptDesign."""
         try:
-            query, bias, documents, a, b, rankings, weights, rest = parts
+            query, bias, documents, a, b, rankings, weights, rest, lists = parts
             assert isinstance(query, str)
             assert isinstance(bias, int)
-            blobs = [part for part in (a, b, rankings, weights, rest) if isinstance(part, bytes)]
-            names = tuple(json.loads(str(documents)))
-            probabilities = np.frombuffer(blobs[3], "<f8").astype(np.float64)
-            slots = [np.frombuffer(blob, np.uint8) for blob in blobs[:3]]
-            table = slots[2].reshape(len(probabilities), -1)
+            blobs = [part for part in (a, b, rankings, weights, rest, lists) if isinstance(part, bytes)]
+            names = _names(str(documents))
             checksums = np.frombuffer(blobs[4], "<u4").astype(np.uint32)
-            design = cls(query, bias, names, slots[0], slots[1], table, probabilities, checksums)
-            if design.digest == digest:
+            if blobs[5]:
+                if maker is None:
+                    raise CorruptDesign(
+                        f"design {digest.hex()} was made with beliefs {bias}, which are not in the store"
+                    )
+                made = maker.make(query, names[: blobs[5][0]], [names[slot] for slot in blobs[5][1:]], bias)
+                design = replace(made, below=checksums)
+            else:
+                probabilities = np.frombuffer(blobs[3], "<f8").astype(np.float64)
+                slots = [np.frombuffer(blob, np.uint8) for blob in blobs[:3]]
+                table = slots[2].reshape(len(probabilities), -1)
+                design = cls(query, bias, names, slots[0], slots[1], table, probabilities, checksums)
+            if design._digest(query, bias, str(documents), blobs[4]) == digest:
+                design.__dict__["digest"] = digest
                 return design
         except (ValueError, TypeError, AssertionError, IndexError) as problem:
             raise CorruptDesign(f"design {digest.hex()} cannot be read: {problem}") from problem
         raise CorruptDesign(f"design {digest.hex()} does not match its digest")
+
+
+@dataclass(frozen=True, eq=False)
+class Maker:
+    """What designs are made by: a method, and what it believes of users and of single documents."""
+
+    method: Method
+    beliefs: Beliefs
+    known: Known
+
+    def make(self, query: str, a: Sequence[str], b: Sequence[str], bias: int) -> Design:
+        """The design for two lists; ``bias`` is the number that the store has the beliefs by."""
+        return make_design(query, a, b, self.method, self.beliefs, bias=bias, known=self.known)
+
+
+def _text(documents: Sequence[str], as_json: bool) -> str:
+    """Ids as one text: on lines, or as JSON where that could not be told apart."""
+    if as_json or documents[0].startswith("[") or not "".join(documents).isprintable():
+        return json.dumps(documents, ensure_ascii=True, separators=(",", ":"))
+    return "\n".join(documents)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text) if text.startswith("[") else text.split("\n"))
 
 
 def checksum(document: str) -> int:
@@ -154,7 +198,7 @@ def make_design(
     bias: int = 0,
     known: Known | None = None,
 ) -> Design:
-    """The design for two lists without repetition; ``bias`` is the number under which the store has the beliefs.
+    """The design for two lists without repetition; ``bias`` is the number by which the store has the beliefs, 0 if it has not.
 
     >>> from ranktrial.methods import LogOpt
     >>> method = LogOpt(relevance="constant", holdback=0.5, estimate="ips")
@@ -172,7 +216,8 @@ def make_design(
     )  # a tuple of texts is nothing to the garbage collector, a set is
     own = [some.astype(np.uint8) for some in slots]
     # -1 becomes NOTHING
-    return Design(query, bias, tuple(slot_of), own[0], own[1], rankings.astype(np.uint8), weights, below)
+    table = rankings.astype(np.uint8)
+    return Design(query, bias, tuple(slot_of), own[0], own[1], table, weights, below, whole=bias == 0)
 
 
 @cache

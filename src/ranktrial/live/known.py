@@ -46,8 +46,8 @@ class Known:
         for place, document in enumerate(worth.tolist()):
             query = int(document_query[document])
             if query not in names:
-                names[query] = _of_query(str(queries[query]))
-            keys[place] = _key(names[query], str(documents[document]))
+                names[query] = query_key(str(queries[query]))
+            keys[place] = document_key(names[query], str(documents[document]))
         order = np.argsort(keys)
         return cls(keys[order], effects[worth[order]].astype(np.float32))
 
@@ -55,8 +55,8 @@ class Known:
         """Of each document; None if nothing is known of any."""
         if not len(self.keys):
             return None
-        name = _of_query(query)
-        wanted = np.array([_key(name, document) for document in documents], np.uint64)
+        name = query_key(query)
+        wanted = np.array([document_key(name, document) for document in documents], np.uint64)
         place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
         found = self.keys[place] == wanted
         return np.where(found, self.values[place], 0.0).astype(np.float64) if found.any() else None
@@ -74,9 +74,11 @@ class Known:
         return len(self.keys)
 
 
-def _of_query(query: str) -> bytes:
+def query_key(query: str) -> bytes:
+    """Hash of a query, which keys of its documents are made with."""
     return blake2b(query.encode(errors="surrogatepass"), digest_size=32).digest()
 
 
-def _key(query: bytes, document: str) -> int:
+def document_key(query: bytes, document: str) -> int:
+    """Hash of a document of a query."""
     return int.from_bytes(blake2b(document.encode(errors="surrogatepass"), digest_size=8, key=query).digest(), "little")

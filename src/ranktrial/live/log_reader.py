@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.inference.log import Log
-from ranktrial.inference.log_sources import flatten
-from ranktrial.live.designs import CorruptDesign, Design, checksum
-from ranktrial.live.stores.base import ClickRow, DesignRow, Store
+from ranktrial.live.design_columns import CELLS, LATER_PAGE, NOT_SHOWN, DesignColumns
+from ranktrial.live.stores.base import ClickRow, Store
 from ranktrial.live.tallies import OFF_PAGE
 from ranktrial.live.tokens import KEY_BYTES
 
@@ -28,7 +26,6 @@ IMPRESSION = np.dtype([("key", KEY), ("design", "i8"), ("place", "i8"), ("unit",
 STORED = np.dtype([("id", "i8"), *IMPRESSION.descr])  # an ImpressionRow
 SORTED = np.dtype([("key", KEY), ("at", "i8")])  # impressions by key
 CLICK = np.dtype([("at", "i8"), ("cell", "i8"), ("late", "?")])
-LATER_PAGE, NOT_SHOWN, CELLS = 2**32, 2**33, 2**34  # a click's cell is a slot, or one of these plus a check sum
 BLOCK = 10_000  # rows
 
 
@@ -37,13 +34,13 @@ class LogReader:
 
     ``plain`` says that every design of the version ends with A's own list and B's own: its method has plain traffic.
 
-    A row is looked at once and kept as numbers, some 60 bytes for an impression and 20 for a click. If reading fails, start
-    over with another reader.
+    A row is looked at once and kept as numbers, some 60 bytes for an impression, 20 for a click and half a kilobyte for a
+    design. If reading fails, start over with another reader.
     """
 
     def __init__(self, store: Store, version: int, k: int, *, plain: bool) -> None:
         self._store, self._version, self._k, self._plain = store, version, k, plain
-        self._designs = _Designs(store, k)
+        self._designs = DesignColumns(store, k)
         self._impressions = np.empty(0, IMPRESSION)
         self._sorted = np.empty(0, SORTED)
         self._clicks = np.empty(0, CLICK)
@@ -97,7 +94,7 @@ class LogReader:
         matched, self._unmatched = clicks.where(known), clicks.where(~known)
         new = np.empty(len(at), CLICK)
         new["at"], new["late"] = at, matched.late
-        new["cell"] = list(map(self._designs.cell, self._impressions["design"][at].tolist(), matched.documents))
+        new["cell"] = self._designs.cells(self._impressions["design"][at], matched.documents)
         self._clicks = np.concatenate([self._clicks, new])
 
     def _arrays(self) -> Log:
@@ -183,64 +180,3 @@ class _Clicks:
     def which(self, *, late: bool) -> set[tuple[bytes, str]]:
         """Key and document of the clicks that came late, or of those that did not."""
         return {(key, document) for key, document, when in zip(self.keys, self.documents, self.late) if when == late}
-
-
-class _Designs:
-    """The designs that a log has needed so far, numbered in the order in which they were met."""
-
-    def __init__(self, store: Store, k: int) -> None:
-        self._store, self._k = store, k
-        self._number: dict[int, int] = {}  # of a design's row in the store
-        self._all: list[Design | None] = []  # None for a damaged one
-        self._offsets = np.zeros(1, np.int64)
-        self._possible = np.empty(0, bool)  # rankings that have a chance, of all designs
-        self._flat: tuple[IntArray, IntArray, dict[str, Any]] | None = None
-
-    def numbers(self, ids: IntArray) -> IntArray:
-        """The numbers of designs by their ids in the store, which is asked for those that are new."""
-        unique, inverse = np.unique(ids, return_inverse=True)
-        new = [id for id in unique.tolist() if id not in self._number]
-        found = {row.id: _sound(row) for row in self._store.designs(new)}
-        self._number.update({id: len(self._all) + place for place, id in enumerate(new)})
-        fresh = [found.get(id) for id in new]
-        self._all += fresh
-        chances = [np.empty(0) if design is None else design.weights for design in fresh]
-        ends = self._offsets[-1] + np.cumsum([len(some) for some in chances], dtype=np.int64)
-        self._offsets = np.concatenate([self._offsets, ends])
-        self._possible = np.concatenate([self._possible, *(some > 0 for some in chances)])
-        return np.array([self._number[id] for id in unique.tolist()], np.int64)[inverse]
-
-    def may_show(self, design: IntArray, place: IntArray) -> BoolArray:
-        """Whether these designs have these rankings, with a chance above zero."""
-        row = self._offsets[design] + place
-        inside = (place >= 0) & (row < self._offsets[design + 1])
-        inside[inside] = self._possible[row[inside]]
-        return inside
-
-    def cell(self, design: int, document: str) -> int:
-        """The slot of a document, or that it is on a later page, or that it is on none."""
-        made = self._all[design]
-        slot = None if made is None else made.slot_of.get(document)
-        if slot is not None:
-            return slot
-        sum_of = checksum(document)
-        return sum_of + (LATER_PAGE if made is not None and sum_of in made.rest_sums else NOT_SHOWN)
-
-    def flat(self, used: IntArray) -> tuple[IntArray, dict[str, Any]]:
-        """New numbers of the designs in use, by digest, and their arrays; the last ones if the same are in use."""
-        needed = np.unique(used)
-        if self._flat is None or not np.array_equal(self._flat[0], needed):
-            sound = {one: design for one in needed.tolist() if (design := self._all[one]) is not None}
-            by_digest = sorted(sound, key=lambda one: sound[one].digest)
-            number = np.full(len(self._all), -1)
-            number[by_digest] = np.arange(len(by_digest))
-            self._flat = needed, number, flatten([sound[one] for one in by_digest], self._k)
-        _, number, arrays = self._flat
-        return number, arrays
-
-
-def _sound(row: DesignRow) -> Design | None:
-    try:
-        return row.design()
-    except CorruptDesign:
-        return None

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from ranktrial import checks
 from ranktrial.inference import LeftOut, Log, apply_rules, evidence
@@ -42,6 +42,12 @@ from ranktrial.methods import Method
 OPTIONS = ("background", "timeout", "clock", "cache_size", "own_store")  # that ``create`` hands on to the trial
 
 
+class Learner(Protocol):
+    """What refits a trial's position bias elsewhere, and has put it into the store when it returns."""
+
+    def learn(self, trial: str, version: int, at: int | None) -> None: ...
+
+
 class _Analysed(NamedTuple):
     """The analysis of a version, what it was made from, and what rules and exclusions left out with the analysis of all."""
 
@@ -64,6 +70,7 @@ class Trial:
         clock: Seconds since 1970.
         cache_size: Designs, and impressions, kept in memory.
         own_store: Close the store with the trial, as where ``create`` or ``open`` made it from a path.
+        learner: What refits position bias instead of this process.
 
     >>> trial = Trial.create("shoes.db", "shoes-v2", method="LogOpt(floor=0.9)", k=3)
     >>> shown = trial.rank("red shoes", a=["sku-1", "sku-2", "sku-3"], b=["sku-3", "sku-1", "sku-4"], unit="session-17")
@@ -91,6 +98,7 @@ class Trial:
         clock: Callable[[], float] = time.time,
         cache_size: int = 10_000,
         own_store: bool = False,
+        learner: Learner | None = None,
     ) -> None:
         _check_options(timeout=timeout, clock=clock, cache_size=cache_size)
         self.store = store
@@ -99,7 +107,7 @@ class Trial:
         self._configs = {one.id: TrialConfig.stored(one.config) for one in store.versions(self.name)}
         self._version = _pick(store.versions(self.name), version, self.name)
         self.config = self._configs[self._version.id]
-        self._timeout, self._own_store, self._clock = timeout, own_store, clock
+        self._timeout, self._own_store, self._clock, self._learner = timeout, own_store, clock, learner
         latest = self._latest_bias()
         self._draws = Draws(
             store,
@@ -269,6 +277,11 @@ class Trial:
         """Whether a click on the impression of this id can be judged without a look into the store."""
         return self._draws.remembers(id)
 
+    @property
+    def latencies(self) -> tuple[int, ...]:
+        """What the last calls of ``rank`` took, in nanoseconds."""
+        return tuple(self._draws.nanoseconds)
+
     # --- clicks -------------------------------------------------------------------------------------------------------
 
     def click(
@@ -329,11 +342,12 @@ class Trial:
                 del self._readers[one.id]
                 raise
 
-    def report(self, *, query_units: int = QUERY_UNITS) -> Report:
+    def report(self, *, query_units: int = QUERY_UNITS, latencies: Sequence[int] | None = None) -> Report:
         """What the trial says so far, from everything that is stored.
 
         Args:
             query_units: How many units must have asked a query before the report names it.
+            latencies: What recent calls of ``rank`` took, in nanoseconds; those of this object by default.
         """
         checks.whole("query_units", query_units, 0, sys.maxsize)
         self.store.flush(60.0)
@@ -343,8 +357,8 @@ class Trial:
             self.name,
             {one: each.analysis for one, each in analysed.items()},
             self.store.tallies(self._version.id) + self.store.tallies(ALL_TRIALS),
-            self.stopped,
-            tuple(self._draws.nanoseconds),
+            self.store.trial(self.name).stopped,
+            self.latencies if latencies is None else latencies,
             analysed[versions[-1]].whole,
             self.history(),
             query_units,
@@ -355,15 +369,17 @@ class Trial:
         log, config = self.log(version.number), self._configs[version.id]
         biases = self.store.biases(version.id)
         bias, excluded = biases[-1] if biases else None, excluded_units(self.store, self.name)
-        known = self._analyses.get(version.id)
+        known = self._analyses.pop(version.id, None)
         if known is None or known.log is not log or (known.bias, known.excluded) != (bias, excluded):
+            known = None  # lets go of the old log before the new one is worked on
             beliefs = config.first_beliefs if bias is None else bias.beliefs
             kept, left_out = apply_rules(log, config.rules, excluded)
             analysis = analyse(kept, config, beliefs)
             # Of earlier versions only the result is told, without what was left out.
             both = left_out and version.id == self._version.id
             whole = (left_out, analyse(log, config, beliefs)) if both else None
-            known = self._analyses[version.id] = _Analysed(log, bias, excluded, analysis, whole)
+            known = _Analysed(log, bias, excluded, analysis, whole)
+        self._analyses[version.id] = known
         return known
 
     # --- units that are left out ------------------------------------------------------------------------------------------
@@ -438,7 +454,14 @@ class Trial:
         return self._update(None)
 
     def _update(self, at: int | None) -> Bias:
-        before, method = self._draws.bias, self.config.comparison
+        if self._learner is None or not self.config.comparison.adapts:
+            return self.learn(at)
+        self._learner.learn(self.name, self.version, at)
+        return self._take_over()
+
+    def learn(self, at: int | None) -> Bias:
+        """``update`` in this process, of what is stored, as due after ``at`` impressions (now if None)."""
+        before, method = self._take_over(), self.config.comparison
         beliefs, known = before.beliefs, Known()
         if method.adapts:
             analysed = self._analysed(self._version)

@@ -145,7 +145,7 @@ class _Stage:
         sound = []
         for row in store.designs(ids):
             try:
-                sound.append((row.id, row.design()))
+                sound.append((row.id, store.design(row)))
             except CorruptDesign:
                 continue  # its impressions are counted as damaged
         texts = [(id, *map(str, design_columns(design, self.k))) for id, design in sound]

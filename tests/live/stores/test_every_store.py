@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from live.stores.kinds import DESIGN, KINDS, Kind, impression, key
+from ranktrial.live import Trial, tokens
 from ranktrial.live.designs import Design
 from ranktrial.live.stores.base import (
     REFUSED,
@@ -81,7 +82,7 @@ def test_rows_are_read_as_they_were_put_in(store: Store) -> None:
     assert [row[1:] for row in voids] == [(key(2), "why")]
     (design,) = store.designs([shown.design, shown.design + 1])
     assert (design.id, design.digest, design.query, design.bias) == (shown.design, DESIGN.digest, "q", 1)
-    assert design.design().documents == DESIGN.documents
+    assert store.design(design).documents == DESIGN.documents
     assert {type(row) for row in (shown, *clicks, *voids)} == {ImpressionRow, ClickRow, VoidRow}
 
 
@@ -112,6 +113,32 @@ def test_rows_are_stored_once(store: Store) -> None:
     assert store.tallies(1) == {"duplicate clicks": 2}
     assert store.void(key(2)) == "why"
     assert len(list(store.designs(range(1, 10)))) == 1
+
+
+def test_of_a_design_is_stored_what_it_is_made_from(kind: Kind, store: Store) -> None:
+    """In 40 bytes beyond query and ids, with its digest; and a number of beliefs may come again when a trial was erased."""
+    a, b = [f"id {i}" for i in range(10)], [f"id {i}" for i in (1, 0, 12, 3, 11, 5, 2, 10, 8, 9)]
+    with contextlib.closing(kind.open()) as other:
+        for name, method in (("t", "LogOpt()"), ("u", "LogOpt(loss=None, floor=0.9)"), ("v", "AB()")):
+            trial = Trial.create(store, name, method=method, background=False, own_store=False)
+            for unit in map(str, range(20)):
+                shown = trial.rank("q", a, b, unit=unit, wait=True)
+                for one in (store, other):
+                    found = one.impression(read_key(trial, shown.id))
+                    assert found is not None
+                    assert found.design.top(found.place) == shown.ranking[:10]
+                trial.update()
+            rows = list(store.designs(range(1, 1000)))
+            assert rows
+            assert {(row.a, row.b, row.rankings, row.weights, row.rest) for row in rows} == {(b"",) * 5}
+            assert all(len(row.digest) + len(row.lists) < 40 for row in rows)
+            assert store.erase_trial(name).impressions == 20
+
+
+def read_key(trial: Trial, id: str) -> bytes:
+    token = tokens.read_token(id, trial._draws.secret)
+    assert token is not None
+    return token.key
 
 
 @pytest.mark.parametrize("together", [True, False])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from ranktrial.arrays import FloatArray, IntArray, sum_by_group, weighted_counts
+from ranktrial.arrays import FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
 from ranktrial.inference import Log, UnitSums
 from ranktrial.inference.cross_fitting import contributions, groups_of
 from ranktrial.inference.e_processes import anytime_p, bet_evidence, mean_evidence
@@ -19,6 +20,7 @@ from ranktrial.live.schemas import Guardrail, Status
 ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
 NO_MODEL = "An A/B test: there is no click model to check."
 REFITS = 100 * 2 ** np.arange(34)  # impressions after which relevance is guessed anew
+DESIGNS = 10_000  # that are worked on at once
 LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything is bet on it
 
 
@@ -83,26 +85,23 @@ def interference(analysis: Analysis) -> Interference:
     log, theta = analysis.log, np.array(analysis.theta.theta)
     group = groups_of(len(log), "past", folds=2, refits=REFITS, units=log.unit)
     counted = contributions(group, "past", refits=REFITS)
-    design_of_row = np.repeat(np.arange(log.n_designs), np.diff(log.row_offsets))
     values, bound, information, guess = np.zeros(len(log)), np.zeros(len(log)), 0.0, np.zeros(log.n_slots)
-    for number, guess in enumerate(guesses(log, theta, counted, "past", "doubly-robust", None)):
-        inside = np.flatnonzero(group == number)
-        if not len(inside):
-            continue
-        times = np.bincount(log.design[inside], minlength=log.n_designs)
-        rows = np.flatnonzero((times[design_of_row] > 0) & (log.weights > 0))
-        at = np.searchsorted(rows, log.row[inside])
-        expected, over = _expected_above(log, rows, theta, guess)
-        away = over - _mean_above(log, rows, over)
-        impression, rank = np.nonzero(log.clicks[inside])
-        of_clicks = weighted_counts(impression, away[at[impression], rank], len(inside))
-        foreseen = (expected * away).sum(1)
-        values[inside] = of_clicks - foreseen[at]
-        most = np.zeros(log.n_designs)
-        farthest = np.maximum(np.maximum(away, 0).sum(1) - foreseen, np.maximum(-away, 0).sum(1) + foreseen)
-        np.maximum.at(most, design_of_row[rows], farthest)
-        bound[inside] = most[log.design[inside]]
-        information += float((expected * away**2).sum(1)[at].sum())
+    for number, guess in enumerate(guesses(log, theta, counted, group, "past", "doubly-robust", None)):
+        for inside in _by_design(log, np.flatnonzero(group == number)):
+            designs, of_impression = np.unique(log.design[inside], return_inverse=True)
+            shown = _Rows.of(log, designs)
+            at = np.searchsorted(shown.rows, log.row[inside])
+            expected, over = _expected_above(log, shown.rows, theta, guess)
+            away = over - _mean_above(log, shown, over)
+            impression, rank = np.nonzero(log.clicks[inside])
+            of_clicks = weighted_counts(impression, away[at[impression], rank], len(inside))
+            foreseen = (expected * away).sum(1)
+            values[inside] = of_clicks - foreseen[at]
+            most = np.zeros(len(designs))
+            farthest = np.maximum(np.maximum(away, 0).sum(1) - foreseen, np.maximum(-away, 0).sum(1) + foreseen)
+            np.maximum.at(most, shown.design, farthest)
+            bound[inside] = most[of_impression]
+            information += float((expected * away**2).sum(1)[at].sum())
     if information <= 0:
         return Interference(values, NO_NUMBER, NO_NUMBER, NO_NUMBER, bound)
     slope = float(values.sum() / information)
@@ -116,16 +115,39 @@ def _expected_above(log: Log, rows: IntArray, theta: FloatArray, guess: FloatArr
     return expected, np.cumsum(expected, 1) - expected
 
 
-def _mean_above(log: Log, rows: IntArray, over: FloatArray) -> FloatArray:
+class _Rows(NamedTuple):
+    """Rankings that some designs may show, which of the designs each is of, and its slots counted over these designs alone."""
+
+    rows: IntArray
+    design: IntArray
+    slots: IntArray
+    n_slots: int
+
+    @classmethod
+    def of(cls, log: Log, designs: IntArray) -> _Rows:
+        row_sizes, slot_sizes = (np.diff(offsets)[designs] for offsets in (log.row_offsets, log.slot_offsets))
+        rows, design = ragged(log.row_offsets[designs], row_sizes), np.repeat(np.arange(len(designs)), row_sizes)
+        possible = log.weights[rows] > 0
+        rows, design = rows[possible], design[possible]
+        moved = (offsets_of(slot_sizes)[:-1] - log.slot_offsets[designs])[design]
+        slots = log.rankings[rows]
+        return cls(rows, design, np.where(slots >= 0, slots + moved[:, None], -1), int(slot_sizes.sum()))
+
+
+def _by_design(log: Log, impressions: IntArray) -> Iterator[IntArray]:
+    """Some impressions, those of a few designs at a time: there may be as many designs as impressions."""
+    order = impressions[np.argsort(log.design[impressions], kind="stable")]
+    design = log.design[order]
+    firsts = np.flatnonzero(np.append(True, design[1:] != design[:-1])[: len(design)])
+    yield from np.split(order, firsts[DESIGNS::DESIGNS])
+
+
+def _mean_above(log: Log, shown: _Rows, over: FloatArray) -> FloatArray:
     """The mean of what is above over all rankings of a design that show the same document at the same rank."""
-    slots = log.rankings[rows]
-    filled = slots >= 0
-    number = np.zeros(log.n_slots, np.int64)
-    number[slots[filled]] = 1
-    number = np.cumsum(number) - 1
-    cells = (number[slots] * log.k + np.arange(log.k))[filled]
-    weights = np.broadcast_to(log.weights[rows][:, None], filled.shape)[filled]
-    size = (int(number[-1]) + 1) * log.k
+    filled = shown.slots >= 0
+    cells = (shown.slots * log.k + np.arange(log.k))[filled]
+    weights = np.broadcast_to(log.weights[shown.rows][:, None], filled.shape)[filled]
+    size = shown.n_slots * log.k
     mean = weighted_counts(cells, weights * over[filled], size) / np.maximum(
         weighted_counts(cells, weights, size), 1e-300
     )
@@ -141,36 +163,41 @@ def _shift(analysis: Analysis, guess: FloatArray) -> float:
     and by the theta that is fitted to them. That one follows from the conditional equation (``position_bias.conditional``), as
     in ``inference.theta_error``: its solution moves by H^-1 times what is added to its score.
     """
-    log, theta = analysis.log, np.array(analysis.theta.theta)
-    by_a, by_b, rho = analysis.exposures
+    log, theta, k = analysis.log, np.array(analysis.theta.theta), analysis.log.k
     times = np.bincount(log.design, minlength=log.n_designs)
-    design_of_row = np.repeat(np.arange(log.n_designs), np.diff(log.row_offsets))
-    rows = np.flatnonzero((times[design_of_row] > 0) & (log.weights > 0))
-    expected, over = _expected_above(log, rows, theta, guess)
-    filled = log.rankings[rows] >= 0
-    cells = (log.rankings[rows] * log.k + np.arange(log.k))[filled]
-    shows = (times[design_of_row[rows]] * log.weights[rows])[:, None]
-    usual, added = (
-        weighted_counts(cells, (shows * clicks)[filled], log.n_slots * log.k).reshape(-1, log.k)
-        for clicks in (expected, expected * over)
-    )
-    worth = np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0)
-    moved = float(worth @ added.sum(1))
+    moved, information, score, of_log_theta = 0.0, np.zeros((k, k)), np.zeros(k), np.zeros(k)
+    for first in range(0, log.n_designs, DESIGNS):
+        designs = np.arange(first, min(first + DESIGNS, log.n_designs))
+        own = slice(log.slot_offsets[designs[0]], log.slot_offsets[designs[-1] + 1])
+        by_a, by_b, rho = (exposure[own] for exposure in analysis.exposures)
+        rank_a, rank_b = log.rank_a[own], log.rank_b[own]
+        shown = _Rows.of(log, designs)
+        expected, over = _expected_above(log, shown.rows, theta, guess)
+        filled = shown.slots >= 0
+        cells = (shown.slots * k + np.arange(k))[filled]
+        shows = (times[designs][shown.design] * log.weights[shown.rows])[:, None]
+        usual, added = (
+            weighted_counts(cells, (shows * clicks)[filled], shown.n_slots * k).reshape(-1, k)
+            for clicks in (expected, expected * over)
+        )
+        worth = np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0)
+        moved += float(worth @ added.sum(1))
+        if analysis.fit is not None:
+            clicks = usual.sum(1)
+            relevance = np.divide(clicks, rho, out=np.zeros_like(rho), where=rho > 0)
+            by_rank = np.divide(usual, clicks[:, None], out=np.zeros_like(usual), where=usual > 0)
+            information += np.diag(clicks @ by_rank) - (by_rank * clicks[:, None]).T @ by_rank
+            score += (added - added.sum(1, keepdims=True) * by_rank).sum(0)
+            of_log_theta -= (worth * clicks) @ by_rank
+            for sign, place in ((1, rank_a), (-1, rank_b)):
+                of_log_theta += sign * theta * weighted_counts(np.minimum(place, k), relevance, k + 1)[:k]
+        for sign, place, by in ((1, rank_a, by_a), (-1, rank_b, by_b)):
+            in_list = np.flatnonzero(place < k)
+            table = np.zeros((len(designs), k))
+            table[log.design_of_slot[own][in_list] - first, place[in_list]] = (by * guess[own])[in_list]
+            moved -= sign * float(times[designs] @ (table * (np.cumsum(table, 1) - table)).sum(1))
     if analysis.fit is not None:
-        relevance = np.divide(usual.sum(1), rho, out=np.zeros_like(rho), where=rho > 0)
-        by_rank = np.divide(usual, usual.sum(1, keepdims=True), out=np.zeros_like(usual), where=usual > 0)
-        clicks = usual.sum(1)
-        information = np.diag(clicks @ by_rank) - (by_rank * clicks[:, None]).T @ by_rank
-        score = (added - added.sum(1, keepdims=True) * by_rank).sum(0)
-        of_log_theta = -(worth * clicks) @ by_rank
-        for sign, place in ((1, log.rank_a), (-1, log.rank_b)):
-            of_log_theta += sign * theta * weighted_counts(np.minimum(place, log.k), relevance, log.k + 1)[: log.k]
         moved += float(of_log_theta[1:] @ np.linalg.pinv(information[1:, 1:]) @ score[1:])
-    for sign, place, by in ((1, log.rank_a, by_a), (-1, log.rank_b, by_b)):
-        in_list = np.flatnonzero(place < log.k)
-        table = np.zeros((log.n_designs, log.k))
-        table[log.design_of_slot[in_list], place[in_list]] = (by * guess)[in_list]
-        moved -= sign * float(times @ (table * (np.cumsum(table, 1) - table)).sum(1))
     return moved / len(log)
 
 

@@ -1,7 +1,7 @@
 """The HTTP interface of a trial. A 2xx means stored: an answer is sent after the commit that it speaks of.
 
 ``rank`` and small batches of events are worked out on the event loop, in microseconds, and then wait for the disk without
-holding it up; large batches, reports and everything rare go to threads.
+holding it up; large batches and everything rare go to threads, reports and refits to another process.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from starlette.responses import Response
 import ranktrial
 from ranktrial.live.api_keys import KeyFile, Keys, Scope
 from ranktrial.live.designs import warm_up
+from ranktrial.live.report_process import ReportFailed, ReportProcess
 from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.schemas import (
     ClickEvent,
@@ -118,7 +119,7 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         store = await _opened(store_path, bounds.rows)
-        app.state.store, app.state.trials = store, Trials(store, query_units)
+        app.state.store, app.state.trials = store, Trials(store, ReportProcess(store_path), query_units)
         await asyncio.to_thread(warm_up)
         watchers = [asyncio.create_task(task) for task in (_refresh_forever(app.state.trials), _check_forever(store))]
         try:
@@ -152,6 +153,7 @@ def create_app(
             Refusal: problems.on_refusal,
             RequestValidationError: problems.on_invalid,
             HTTPException: problems.on_http_error,
+            ReportFailed: problems.on_report_failed,
             **dict.fromkeys((StoreError, TimeoutError), problems.on_store_error),
         },
     )

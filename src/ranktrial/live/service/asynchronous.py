@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from ranktrial.live.drawing import Shown, Steps
@@ -57,12 +57,12 @@ def _settle(waiter: asyncio.Future[None]) -> None:
 
 
 class Shared(Generic[T]):
-    """A long computation, one at a time in a thread.
+    """A long computation, one at a time.
 
     Whoever asks while one is under way shares the next with all who ask meanwhile: it sees all that was stored before.
     """
 
-    def __init__(self, compute: Callable[[], T]) -> None:
+    def __init__(self, compute: Callable[[], Awaitable[T]]) -> None:
         self._compute = compute
         self._one_at_a_time = asyncio.Lock()
         self._next: asyncio.Task[T] | None = None
@@ -76,4 +76,4 @@ class Shared(Generic[T]):
     async def _run(self) -> T:
         async with self._one_at_a_time:
             self._next = None
-            return await asyncio.to_thread(self._compute)
+            return await self._compute()

@@ -112,6 +112,10 @@ async def on_store_error(_: Request, problem: Exception) -> Response:
     return response(not_stored(f"not stored: {str(problem) or 'the store did not answer in time'}"))
 
 
+async def on_report_failed(_: Request, problem: Exception) -> Response:
+    return response(Refusal(500, f"there is no report: {problem}"))
+
+
 async def on_invalid(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
     return response(invalid(problem))

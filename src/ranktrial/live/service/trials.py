@@ -8,6 +8,7 @@ import threading
 
 from pydantic import BaseModel
 
+from ranktrial.live.report_process import ReportProcess
 from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.schemas import Report, TrialConfig
 from ranktrial.live.service.asynchronous import Shared
@@ -41,11 +42,12 @@ class Trials:
 
     Args:
         store: Where they are.
+        reports: What makes their reports and refits.
         query_units: How many units must have asked a query before a report names it.
     """
 
-    def __init__(self, store: Store, query_units: int = QUERY_UNITS) -> None:
-        self.store, self._query_units = store, query_units
+    def __init__(self, store: Store, reports: ReportProcess, query_units: int = QUERY_UNITS) -> None:
+        self.store, self._process, self._query_units = store, reports, query_units
         self._open: dict[str, Trial] = {}
         self._name_of: dict[int, str] = {}  # of each version that an open trial knows
         self._reports: dict[str, Shared[Report]] = {}
@@ -65,7 +67,7 @@ class Trials:
         versions = self.store.versions(name)
         if not versions:
             raise Refusal(404, f"there is no trial {name!r}")
-        old, new = self._open.get(name), Trial.open(self.store, name)
+        old, new = self._open.get(name), Trial.open(self.store, name, learner=self._process)
         self._open[name] = new
         self._name_of.update({version.id: name for version in versions})
         if old is not None:
@@ -160,11 +162,17 @@ class Trials:
             await asyncio.to_thread(
                 self.open, name
             )  # refuses a name that does not exist, which then leaves nothing here
-        shared = self._reports.setdefault(name, Shared(lambda: self.open(name).report(query_units=self._query_units)))
-        return await shared.get()
+        return await self._reports.setdefault(name, Shared(lambda: self._report(name))).get()
+
+    async def _report(self, name: str) -> Report:
+        await asyncio.to_thread(self.store.flush, 60.0)
+        trial = self.opened(name)
+        made = self._process.report(name, self._query_units, () if trial is None else trial.latencies)
+        return await asyncio.wrap_future(made)
 
     def close(self) -> None:
         """Close what is open."""
+        self._process.close()  # first: a trial may be waiting for a refit
         with self._lock:
             for trial in self._open.values():
                 _close(trial)

@@ -162,7 +162,7 @@ class VoidRow(NamedTuple):
 
 
 class DesignRow(NamedTuple):
-    """A design as it is stored: its digest and ``Design.parts``, unchecked."""
+    """A design as it is stored: its digest and ``Design.parts``, unchecked; ``Store.design`` makes it."""
 
     id: int
     digest: bytes
@@ -174,10 +174,7 @@ class DesignRow(NamedTuple):
     rankings: bytes
     weights: bytes
     rest: bytes
-
-    def design(self) -> Design:
-        """The design, checked. Raises CorruptDesign where this is not what was stored."""
-        return Design.from_parts(self.digest, self[2:])
+    lists: bytes
 
 
 class ImpressionCount(NamedTuple):
@@ -399,6 +396,10 @@ class Store(Protocol):
 
     def designs(self, ids: Sequence[int]) -> Iterable[DesignRow]:
         """Those of the designs asked for that there are, in any order."""
+        ...
+
+    def design(self, row: DesignRow) -> Design:
+        """The design of a row, checked. Raises CorruptDesign where this is not what was stored."""
         ...
 
     def count(self, version: int, after: int) -> ImpressionCount:

@@ -10,6 +10,9 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeVar
 
+from ranktrial.live.designs import CorruptDesign, Design, Maker
+from ranktrial.live.known import Known
+from ranktrial.live.schemas import TrialConfig
 from ranktrial.live.stores.base import (
     Bias,
     ClickRow,
@@ -36,6 +39,7 @@ from ranktrial.methods import Beliefs
 R = TypeVar("R", ImpressionRow, ClickRow, VoidRow)
 DUPLICATE = "duplicate clicks"  # a tally
 DESIGN_COLUMNS = ", ".join(f"d.{name}" for name in DesignRow._fields)
+BIAS_COLUMNS = ("id", "impressions", "theta", "fitted", "note", "relevance", "more")
 DESIGNS_KNOWN = 50_000  # whose row numbers are kept in memory
 BLOCK = 10_000  # rows that are read at once: nobody waits for a reader, and memory does not grow with the log
 READING, COUNTING = 30.0, 600.0  # seconds that may take, unless a visitor waits
@@ -64,6 +68,7 @@ class SQLStore(ABC):
 
     def __init__(self, place: str, queue_size: int) -> None:
         self.place = place
+        self._makers: dict[int, Maker] = {}  # of designs, by the number of their beliefs
         self._writer = Writer(place, self._transaction, self._look_after, self._hang_up, queue_size)
 
     @abstractmethod
@@ -138,7 +143,7 @@ class SQLStore(ABC):
         if not found:
             return None
         version, place, unit, time, *design = found[0]
-        return Impression(key, version, DesignRow(*design).design(), place, unit, time)
+        return Impression(key, version, self.design(DesignRow(*design)), place, unit, time)
 
     def void(self, key: bytes) -> str | None:
         found = self._select("SELECT reason FROM voids WHERE key = ?", (key,), self._read_timeout)
@@ -169,6 +174,29 @@ class SQLStore(ABC):
             marks = ",".join("?" * len(some))
             rows = self._select(f"SELECT {DESIGN_COLUMNS} FROM designs d WHERE d.id IN ({marks})", some)
             yield from map(DesignRow._make, rows)
+
+    def design(self, row: DesignRow) -> Design:
+        maker = self._maker(row.bias) if row.lists else None
+        try:
+            return Design.from_parts(row.digest, row[2:], maker)
+        except CorruptDesign:
+            if maker is None:
+                raise
+            del self._makers[row.bias]  # its number may be that of a trial that was erased
+            return Design.from_parts(row.digest, row[2:], self._maker(row.bias))
+
+    def _maker(self, bias: int) -> Maker | None:
+        """What designs with these beliefs were made by, if it is known."""
+        if bias not in self._makers:
+            columns = ", ".join(f"b.{name}" for name in BIAS_COLUMNS)
+            of = "biases b JOIN versions v ON v.id = b.version"
+            found = self._select(f"SELECT v.config, b.effects, {columns} FROM {of} WHERE b.id = ?", (bias,))
+            if not found:
+                return None
+            config, effects, *row = found[0]
+            method = TrialConfig.stored(config).comparison
+            self._makers[bias] = Maker(method, _bias(row).beliefs, Known.from_bytes(bytes(effects)))
+        return self._makers[bias]
 
     def count(self, version: int, after: int) -> ImpressionCount:
         statement = "SELECT count(*), max(id) FROM impressions WHERE id > ? AND id <= ? AND version = ?"
@@ -241,14 +269,8 @@ class SQLStore(ABC):
         self._execute(statement, (trial, number, config))
 
     def biases(self, version: int) -> list[Bias]:
-        rows = self._select(
-            "SELECT id, impressions, theta, fitted, note, relevance, more FROM biases WHERE version = ? ORDER BY id",
-            (version,),
-        )
-        return [
-            Bias(id, at, tuple(map(float.fromhex, theta.split())), bool(fitted), *rest)
-            for id, at, theta, fitted, *rest in rows
-        ]
+        statement = f"SELECT {', '.join(BIAS_COLUMNS)} FROM biases WHERE version = ? ORDER BY id"
+        return list(map(_bias, self._select(statement, (version,))))
 
     def effects(self, bias: int) -> bytes:
         found = self._select("SELECT effects FROM biases WHERE id = ?", (bias,))
@@ -273,3 +295,9 @@ class SQLStore(ABC):
                 *same,
             ),
         )
+
+
+def _bias(row: Sequence[Any]) -> Bias:
+    """From the columns of ``BIAS_COLUMNS``."""
+    id, impressions, theta, fitted, *rest = row
+    return Bias(id, impressions, tuple(map(float.fromhex, theta.split())), bool(fitted), *rest)

@@ -93,8 +93,9 @@ MIGRATIONS = (
         id INTEGER PRIMARY KEY, trial TEXT NOT NULL, time INTEGER NOT NULL, earlier_than INTEGER, impressions INTEGER NOT NULL,
         clicks INTEGER NOT NULL, designs INTEGER NOT NULL, reason TEXT NOT NULL
     )""",
+    "ALTER TABLE designs ADD COLUMN lists BLOB NOT NULL DEFAULT x''",
 )
-INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
 INSERT_CLICK = "INSERT OR IGNORE INTO clicks VALUES (NULL, ?, ?, ?, ?)"
 INSERT_LIMITED_CLICK = """INSERT OR IGNORE INTO clicks SELECT NULL, ?, ?, ?, ?

@@ -123,6 +123,7 @@ MIGRATIONS = (
     CREATE TABLE writers (writer bigint PRIMARY KEY, batch bigint NOT NULL, seen timestamptz NOT NULL);
     {PUT_ROWS}
     """,
+    "ALTER TABLE designs ADD COLUMN lists bytea NOT NULL DEFAULT ''",
 )
 
 

@@ -310,7 +310,7 @@ class PostgresStore(SQLStore):
             if len(self._found) > FOUND:
                 self._found.clear()
             for key, version, place, unit, time_, reason, *design in rows:
-                shown = Impression(key, version, DesignRow(*design).design(), place, unit, time_)
+                shown = Impression(key, version, self.design(DesignRow(*design)), place, unit, time_)
                 self._found[key] = shown, reason
 
 

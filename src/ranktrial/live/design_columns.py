@@ -1,0 +1,280 @@
+"""The designs of a log as columns of numbers: half a kilobyte for each, where an object with its texts takes twelve.
+
+Designs are numbered as they are met, and stay as they are: what is new is appended. A document of a query is known by a hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged
+from ranktrial.inference.intervals import first_seen
+from ranktrial.inference.log_sources import NOTHING, ranks_in
+from ranktrial.live.designs import CorruptDesign, Design, checksum
+from ranktrial.live.known import document_key, query_key
+from ranktrial.live.stores.base import DesignRow, Store
+
+LATER_PAGE, NOT_SHOWN, CELLS = 2**32, 2**33, 2**34  # a click's cell is a slot, or one of these plus a check sum
+BLOCK = 2_000  # designs that are objects at a time
+WORD, LONGEST = (
+    8,
+    64,
+)  # bytes of a name that are looked at together, and in all: names that differ later are sorted anyhow
+NO_QUERY = -1  # of a design that is damaged
+
+
+class Numbers:
+    """Numbers of keys, which they keep when others are added.
+
+    >>> numbers = Numbers("i8")
+    >>> numbers.add(np.array([7, 3])), numbers.add(np.array([3, 9, 9]))
+    (array([1, 0]), array([1]))
+    >>> numbers.find(np.array([3, 7, 9, 5])), len(numbers)
+    (array([ 0,  1,  2, -1]), 3)
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._keys = np.empty(0, kind)  # sorted
+        self._numbers = np.empty(0, np.int64)
+
+    def find(self, keys: NDArray[Any]) -> IntArray:
+        """The number of each key, -1 for those that were never met."""
+        if not len(self._keys):
+            return np.full(len(keys), -1)
+        place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[place] == keys, self._numbers[place], -1)
+
+    def add(self, keys: NDArray[Any]) -> IntArray:
+        """Give numbers to those that are new, and return where among the keys these are, in the order of their numbers."""
+        distinct, first = np.unique(keys, return_index=True)
+        new = self.find(distinct) < 0
+        distinct, first = distinct[new], first[new]
+        place = np.searchsorted(self._keys, distinct)
+        self._numbers = np.insert(self._numbers, place, len(self._numbers) + np.arange(len(distinct)))
+        self._keys = np.insert(self._keys, place, distinct)
+        return first
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class Names(Sequence[str]):
+    """Texts that are kept as one array of bytes, and some that are too long for it."""
+
+    def __init__(self, table: NDArray[np.bytes_], long: dict[int, str]) -> None:
+        self._table, self._long = table, long
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        number = range(len(self))[at]
+        return self._long.get(number) or self._table[number].decode()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _Block(NamedTuple):
+    """Columns of some designs: ``sizes`` in slots, rankings and check sums; ``keys``, ``names`` and ``ranks`` of the slots."""
+
+    digest: NDArray[np.bytes_]
+    query: IntArray
+    lists: NDArray[np.uint64]
+    sizes: IntArray
+    keys: NDArray[np.uint64]
+    names: NDArray[np.bytes_]
+    ranks: NDArray[np.uint8]
+    rankings: NDArray[np.uint8]
+    weights: FloatArray
+    rest: NDArray[np.uint32]
+
+
+class DesignColumns:
+    """The designs that a log has needed so far, numbered in the order in which they were met."""
+
+    def __init__(self, store: Store, k: int) -> None:
+        self._store, self._k = store, k
+        self._ids = Numbers("i8")  # of a design's row in the store
+        self._digest = np.empty(0, "S16")
+        self._query = np.empty(0, np.int64)
+        self._lists = np.empty(0, np.uint64)  # hash of query and lists
+        self._slots, self._rows, self._rests = (np.zeros(1, np.int64) for _ in range(3))  # offsets of what follows
+        self._document = np.empty(0, np.int64)  # of each slot
+        self._ranks = np.empty((0, 2), np.uint8)  # of each slot in A's list and in B's
+        self._rankings = np.empty((0, k), np.uint8)
+        self._weights = np.empty(0)
+        self._rest = np.empty(0, np.uint32)
+        self._queries: dict[str, int] = {}
+        self._documents = Numbers("u8")
+        self._document_query = np.empty(0, np.int64)
+        self._names = np.empty(0, f"S{WORD}")  # of documents
+        self._long: dict[int, str] = {}  # names that do not fit in there, by key
+        self._flat: tuple[IntArray, IntArray, dict[str, Any]] | None = None
+
+    def numbers(self, ids: IntArray) -> IntArray:
+        """The numbers of designs by their ids in the store, which is asked for those that are new."""
+        unique, inverse = np.unique(ids, return_inverse=True)
+        new = unique[self._ids.find(unique) < 0]
+        blocks = [self._block(new[start : start + BLOCK].tolist()) for start in range(0, len(new), BLOCK)]
+        if blocks:
+            self._append(_Block(*(np.concatenate(column) for column in zip(*blocks))))
+            self._ids.add(new)
+        return self._ids.find(unique)[inverse]
+
+    def _block(self, ids: list[int]) -> _Block:
+        found = {row.id: made for row in self._store.designs(ids) if (made := self._sound(row)) is not None}
+        designs = [found.get(id) for id in ids]
+        sound = [design for design in designs if design is not None]
+        sizes = [(0, 0, 0) if one is None else (len(one.documents), len(one.weights), len(one.rest)) for one in designs]
+        for design in sound:
+            self._queries.setdefault(design.query, len(self._queries))
+        offsets = offsets_of([len(design.documents) for design in sound])
+        ranks = [ranks_in([getattr(design, ranker) for design in sound], offsets, self._k) for ranker in "ab"]
+        names = [name.encode() for design in sound for name in design.documents]
+        keys = [document_key(key, name) for one in sound for key in [query_key(one.query)] for name in one.documents]
+        self._long.update(
+            (key, name.decode()) for key, name in zip(keys, names) if len(name) > LONGEST or name.endswith(b"\0")
+        )
+        width = min(max(map(len, names), default=1), LONGEST)
+        return _Block(
+            np.array([b"" if one is None else one.digest for one in designs], "S16"),
+            np.array([NO_QUERY if one is None else self._queries[one.query] for one in designs], np.int64),
+            np.array([0 if one is None else _lists_key(one) for one in designs], np.uint64),
+            np.array(sizes, np.int64),
+            np.array(keys, np.uint64),
+            np.array(names, f"S{-(-width // WORD) * WORD}"),
+            np.stack(ranks, axis=1).astype(np.uint8),
+            np.concatenate([np.empty((0, self._k), np.uint8), *(design.rankings for design in sound)]),
+            np.concatenate([np.empty(0), *(design.weights for design in sound)]),
+            np.concatenate([np.empty(0, np.uint32), *(design.rest for design in sound)]),
+        )
+
+    def _append(self, new: _Block) -> None:
+        fresh = self._documents.add(new.keys)
+        of_slot = np.repeat(new.query, new.sizes[:, 0])
+        self._document_query = np.concatenate([self._document_query, of_slot[fresh]])
+        self._names = np.concatenate([self._names, new.names[fresh]])
+        self._document = np.concatenate([self._document, self._documents.find(new.keys)])
+        for name in ("digest", "query", "lists", "ranks", "rankings", "weights", "rest"):
+            setattr(self, f"_{name}", np.concatenate([getattr(self, f"_{name}"), getattr(new, name)]))
+        self._slots, self._rows, self._rests = (
+            np.append(old, old[-1] + np.cumsum(sizes))
+            for old, sizes in zip((self._slots, self._rows, self._rests), new.sizes.T)
+        )
+
+    def _sound(self, row: DesignRow) -> Design | None:
+        try:
+            return self._store.design(row)
+        except CorruptDesign:
+            return None
+
+    def may_show(self, design: IntArray, place: IntArray) -> BoolArray:
+        """Whether these designs have these rankings, with a chance above zero."""
+        row = self._rows[design] + place
+        inside = (place >= 0) & (row < self._rows[design + 1])
+        inside[inside] = self._weights[row[inside]] > 0
+        return inside
+
+    def cells(self, design: IntArray, documents: Sequence[str]) -> IntArray:
+        """The slot of each document in its design, or that it is on a later page, or that it is on none."""
+        names = list(self._queries)
+        of_query = [query_key(names[query]) if query >= 0 else b"" for query in self._query[design].tolist()]
+        keys = np.array(list(map(document_key, of_query, documents)), np.uint64)
+        start, size = self._slots[design], self._slots[design + 1] - self._slots[design]
+        slot, owner = ragged(start, size), np.repeat(np.arange(len(design)), size)
+        hit = self._document[slot] == self._documents.find(keys)[owner]
+        cell = np.full(len(design), -1)
+        cell[owner[hit]] = slot[hit] - start[owner[hit]]
+        for at in np.flatnonzero(cell < 0).tolist():
+            sum_of, number = checksum(documents[at]), design[at]
+            later = sum_of in self._rest[self._rests[number] : self._rests[number + 1]]
+            cell[at] = sum_of + (LATER_PAGE if later else NOT_SHOWN)
+        return cell
+
+    def flat(self, used: IntArray) -> tuple[IntArray, dict[str, Any]]:
+        """New numbers of the designs in use, by digest, and their arrays (those of ``log_sources.flatten``); the last ones if
+        the same are in use.
+        """
+        needed = np.unique(used)
+        if self._flat is None or not np.array_equal(self._flat[0], needed):
+            self._flat = None  # lets go of the old ones before the new ones are made
+            order = needed[np.argsort(self._digest[needed])]
+            number = np.full(len(self._query), -1)
+            number[order] = np.arange(len(order))
+            self._flat = needed, number, self._arrays(order)
+        _, number, arrays = self._flat
+        return number, arrays
+
+    def _arrays(self, order: IntArray) -> dict[str, Any]:
+        slot_sizes, row_sizes = np.diff(self._slots)[order], np.diff(self._rows)[order]
+        slots, rows = ragged(self._slots[order], slot_sizes), ragged(self._rows[order], row_sizes)
+        slot_offsets = offsets_of(slot_sizes)
+        query_names = list(self._queries)
+        queries = sorted(query_names[query] for query in np.unique(self._query[order]).tolist())
+        query = np.full(len(query_names), -1)
+        query[[self._queries[name] for name in queries]] = np.arange(len(queries))
+        documents = self._by_name(np.unique(self._document[slots]), query)
+        of_query = query[self._document_query[documents]]
+        document = np.full(len(self._documents), -1)
+        document[documents] = np.arange(len(documents))
+        kind = np.int32 if len(slots) * self._k < 2**31 else np.int64
+        table: NDArray[Any] = self._rankings[rows].astype(kind)
+        nothing = table == NOTHING
+        table += np.repeat(slot_offsets[:-1], row_sizes).astype(kind)[:, None]
+        table[nothing] = -1
+        long = {int(document[at]): name for at, name in self._long_names().items() if document[at] >= 0}
+        return {
+            "queries": tuple(queries),
+            "documents": Names(self._names[documents], long),
+            "document_query": of_query,
+            "query": query[self._query[order]],
+            "lists": first_seen(self._lists[order])[1],
+            "slot_offsets": slot_offsets,
+            "document": document[self._document[slots]],
+            "rank_a": self._ranks[slots, 0].astype(np.int64),
+            "rank_b": self._ranks[slots, 1].astype(np.int64),
+            "row_offsets": offsets_of(row_sizes),
+            "rankings": table,
+            "weights": self._weights[rows],
+        }
+
+    def _by_name(self, documents: IntArray, query: IntArray) -> IntArray:
+        """Documents sorted by their query's number, then by name, whatever order they came in."""
+        words = (
+            self._names[documents].view(">u8").reshape(len(documents), self._names.itemsize // WORD).astype(np.uint64)
+        )
+        of_query = query[self._document_query[documents]]
+        order = np.lexsort((*words.T[::-1], of_query))
+        documents, words, of_query = documents[order], words[order], of_query[order]
+        same = (words[1:] == words[:-1]).all(1) & (of_query[1:] == of_query[:-1])
+        long, start = self._long_names(), 0
+        for end in (np.append(np.flatnonzero(~same), len(documents) - 1) + 1).tolist() if same.any() else ():
+            if end - start > 1:
+                tied = documents[start:end].tolist()
+                documents[start:end] = sorted(tied, key=Names(self._names, long).__getitem__)
+            start = end
+        return documents
+
+    def _long_names(self) -> dict[int, str]:
+        """Names that do not fit into the array of names, by document."""
+        numbers = self._documents.find(np.array(list(self._long), np.uint64))
+        return dict(zip(numbers.tolist(), self._long.values()))
+
+
+def _lists_key(design: Design) -> int:
+    """Hash of a query and two lists."""
+    of_lists = "\0".join([str(len(design.documents)), *design.documents]) + repr((design.a.tolist(), design.b.tolist()))
+    return document_key(query_key(design.query), of_lists)
