@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": ("demo", "demo_command"),
     "plan": ("plan", "plan_command"),
     "serve": ("serve", "serve_command"),
+    "warm": ("warm", "warm_command"),
     "report": ("report", "report_command"),
     "exclude": ("exclude", "exclude_command"),
     "erase": ("erase", "erase_command"),

@@ -164,7 +164,7 @@ def run_server(
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)  # compiles, which takes half a minute the first time
+            await super().startup(sockets)
             self.closing = asyncio.create_task(close_silent(self.server_state.connections, SILENCE))
             log.info("listening", extra={"address": address, "port": port})
 
