@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The tests of a file stay together: they share fixtures, and none of them is surprised by another file's.
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: test quick demo lint types unit graph walk bench format clean
+.PHONY: test quick demo lint types unit package lock graph walk bench format clean
 
 test: lint types unit
 
@@ -37,6 +37,19 @@ unit: $(STAMP)
 quick: $(STAMP)
 	$(PYTEST) -m 'not slow' --hypothesis-profile quick
 
+# Wheel and sdist, tried in an empty environment.
+package: $(STAMP)
+	$(BIN)/python tools/try_package.py
+
+# The newest versions of everything, as pip finds them now, for the installs that follow.
+lock:
+	rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)-lock/bin/python -m pip install --quiet --editable '.[dev]'
+	echo '# Versions that are tested together, made by `make lock`: pip install --constraint constraints.txt ...' > constraints.txt
+	$(VENV)-lock/bin/python -m pip freeze --exclude-editable >> constraints.txt
+	rm -rf $(VENV)-lock
+
 graph: $(STAMP)
 	$(BIN)/python tools/import_graph.py
 
@@ -53,8 +66,8 @@ format: $(STAMP)
 clean:
 	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@

@@ -16,6 +16,7 @@ import httpx
 import uvicorn
 
 from ranktrial.cli.serve import listen
+from ranktrial.live.designs import warm_up
 from ranktrial.live.service import Limits, create_app
 
 A = [f"a{i}" for i in range(6)]
@@ -27,6 +28,7 @@ PATIENT = Limits(timeout=60, write_timeout=60, body_timeout=60)  # tests must no
 @contextlib.contextmanager
 def serving(path: Path, **options: Any) -> Iterator[httpx.Client]:
     """A client of the service in a thread; the service ends as it does on SIGTERM."""
+    warm_up()
     app = create_app(path, **{"limits": PATIENT, **options})
     listening = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
@@ -48,6 +50,7 @@ def serving(path: Path, **options: Any) -> Iterator[httpx.Client]:
 @contextlib.contextmanager
 def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`ranktrial serve` in a process of its own, and its address; killed at the end if it still runs."""
+    warm_up()  # into the cache, or A's lists would be shown for a while
     code = "from ranktrial.cli import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "serve", *arguments, "--port", "0"], stderr=subprocess.PIPE, text=True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import numba as nb
@@ -117,6 +118,11 @@ def alias_tables(weights: Any, offsets: Any) -> Any:
             stay[small[j]] = np.uint32(4294967295)
             other[small[j]] = small[j]
     return stay, other
+
+
+def cache_folder() -> Path:
+    """Where compiled loops are kept: what NUMBA_CACHE_DIR names, or folders beside the package of which this is one."""
+    return Path(nb.config.CACHE_DIR or alias_tables.stats.cache_path)
 
 
 class _Compilations(event.Listener):  # type: ignore[misc]  # numba has no types

@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ranktrial import checks, extras
+from ranktrial.charts.theme import FORMATS, config
+
+if refusal := extras.missing("charts", "a chart"):
+    raise refusal
+
 import altair as alt
 import vl_convert
 
-from ranktrial import checks
-from ranktrial.charts.theme import config
-
-FORMATS = ("svg", "png", "pdf")
 PNG_SCALE = 2
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+FORMATS = ("svg", "png", "pdf")  # of pictures
 FONT = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
 
 # Every colour a chart may name, and what a page on a dark screen puts in its place.

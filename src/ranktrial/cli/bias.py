@@ -7,14 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import altair as alt
 import numpy as np
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ranktrial.charts.charts import Chart, Sheets, save_chart
-from ranktrial.charts.theme import INK, SKY
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.cli.log_options import (
     ActionOption,
@@ -27,7 +24,7 @@ from ranktrial.cli.log_options import (
 )
 from ranktrial.logs.bias import DocumentCounts, held_out, position_bias, predict
 from ranktrial.logs.formats import read_source
-from ranktrial.position_bias import NotIdentifiable, PositionBias
+from ranktrial.position_bias import NotIdentifiable
 
 WIDTH = 40  # characters of the longest bar
 
@@ -72,8 +69,9 @@ def bias_command(
             jumps = held_out(documents)
             told["test"] = [asdict(jump) for jump in jumps]
         if chart is not None:
-            suffix = chart.suffix.removeprefix(".")
-            save_chart(_chart(bias), chart.with_suffix(""), formats=(suffix,))
+            from ranktrial.cli.drawing import draw_bias  # the extra "charts"
+
+            draw_bias(bias, chart)
     if as_json:
         print(json.dumps(told, indent=2, default=_plain))
         return
@@ -109,20 +107,6 @@ def bias_command(
             rates = (f"{value:.3f}" for value in (jump.actual, jump.naive, jump.predicted))
             table.add_row(str(jump.origin), str(jump.target), f"{jump.documents:,}", *rates)
         out.print(table if jumps else escape("too few queries or shows to test predictions"), highlight=False)
-
-
-def _chart(bias: PositionBias) -> Chart:
-    rows = [
-        {"rank": number, "theta": float(theta), "low": ends.low, "high": min(ends.high, 2.0)}
-        for number, (theta, ends) in enumerate(zip(bias.theta, bias.confidence_interval()), 1)
-    ]
-    sheets = Sheets()
-    base = alt.Chart(sheets.add(rows), width=360, height=220).encode(
-        x=alt.X("rank:O", title="rank", axis=alt.Axis(labelAngle=0))
-    )
-    bars = base.mark_bar(color=SKY).encode(y=alt.Y("theta:Q", title="examined, relative to rank 1"))
-    errors = base.mark_rule(color=INK).encode(y="low:Q", y2="high:Q")
-    return sheets.spec(alt.layer(bars, errors))
 
 
 def _plain(value: object) -> object:

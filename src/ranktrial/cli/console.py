@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ranktrial.live.stores.base import StoreError
+from ranktrial.extras import MissingExtra
 
 out = Console()
 err = Console(stderr=True)
@@ -18,12 +18,20 @@ err = Console(stderr=True)
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Context in which bad input, and a store that cannot be used, ends with one sentence and status 2, not a traceback."""
+    """Context in which bad input, an unusable store or a missing extra ends with one sentence and status 2, no traceback."""
     try:
         yield
-    except (ValueError, OSError, StoreError) as error:
+    except Exception as error:
+        if not isinstance(error, ValueError | OSError | MissingExtra) and not _is_of_store(error):
+            raise
         err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
+
+
+def _is_of_store(error: Exception) -> bool:
+    from ranktrial.live.stores.base import StoreError  # which takes a second to load
+
+    return isinstance(error, StoreError)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from ranktrial import extras
 from ranktrial.arrays import FloatArray
 from ranktrial.cli.console import out, plain_errors, progress_bar
 from ranktrial.cli.report import read_report
@@ -183,6 +184,8 @@ def demo_command(
     Ranker A is better than ranker B, and by how much is known exactly: see whether the trial finds out.
     """
     with plain_errors():
+        if refusal := extras.missing("serve", "ranktrial demo"):
+            raise refusal
         place = Path(tempfile.mkdtemp(prefix="ranktrial-demo-")) if folder is None else folder
         place.mkdir(parents=True, exist_ok=True)
         store, html = place / "demo.db", place / "report.html"

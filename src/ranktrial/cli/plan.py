@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import altair as alt
 import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
@@ -14,9 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from ranktrial import checks
-from ranktrial.charts.charts import FORMATS, Sheets, decades, highlighting, save_chart
-from ranktrial.charts.pages import Figure, Page, Section
-from ranktrial.charts.theme import STYLES
 from ranktrial.cli.console import err, out, plain_errors, progress_bar
 from ranktrial.cli.data_source import PrefixOption
 from ranktrial.cli.two_rankers import (
@@ -118,7 +114,9 @@ def plan_command(
     with plain_errors():
         bias = position_bias(theta, eta, k)
         if chart is not None:
-            checks.one_of("--chart ends in", chart.suffix.lstrip("."), (*FORMATS, "html"))
+            from ranktrial.cli.drawing import check_plan_file, draw_plan  # the extra "charts"
+
+            check_plan_file(chart)
         labelled = data is not None or qrels is not None
         if labelled and (zeta is not None or sd is not None):
             raise ValueError("--zeta and --sd are for run files without labels; labels already say what is clicked")
@@ -153,7 +151,7 @@ def plan_command(
                 progress=progress,
             )
         if chart is not None:
-            draw(result, chart)
+            draw_plan(result, chart)
     if as_json:
         print(json.dumps({**result.to_dict(), **both.judged_dict()}, indent=2))
     else:
@@ -235,58 +233,3 @@ def _budgets_table(result: Plan) -> Table:
         needed = people_count(row.impressions), people_count(row.anytime)
         table.add_row(f"{row.loss:.0%}", f"{row.ctr:.4g}", f"{row.gain:+.1%}", *needed)
     return table
-
-
-def draw(result: Plan, file: Path) -> None:
-    """Detectable difference by impressions, a line per method that tends to Delta."""
-    rows = [row for row in result.rows if row.tends_to_delta and 0 < row.impressions < np.inf]
-    if not rows:
-        raise ValueError("--chart: no method to draw; interleaving does not estimate a difference in clicks")
-    if not file.absolute().parent.is_dir():
-        raise ValueError(f"--chart: cannot write {file}, its folder does not exist")
-    # Impressions go as 1 / difference^2, so the planned ones give the line.
-    needed = np.array([row.impressions for row in rows])
-    least, most = 10 ** np.floor(np.log10(needed.min() / 10)), 10 ** np.ceil(np.log10(needed.max() * 2))
-    points = np.geomspace(max(least, 10), most, 41)
-    names = [row.method for row in rows]
-    values: list[dict[str, Any]] = [
-        {"method": name, "impressions": float(n), "difference": float(result.delta * np.sqrt(enough / n))}
-        for name, enough in zip(names, needed)
-        for n in points
-    ]
-    found = [float(value["difference"]) for value in values]
-    sheets = Sheets()
-    picked, opacity = highlighting("method")
-    lines = (
-        alt.Chart(sheets.add(values))
-        .mark_line()
-        .encode(
-            x=alt.X(
-                "impressions:Q", scale=alt.Scale(type="log"), axis=decades(points[0], points[-1], title="impressions")
-            ),
-            y=alt.Y(
-                "difference:Q",
-                scale=alt.Scale(type="log"),
-                axis=decades(min(found), max(found), title="smallest difference found, clicks a page"),
-            ),
-            color=alt.Color(
-                "method:N",
-                scale=alt.Scale(domain=names, range=[style.colour for style in STYLES[: len(names)]]),
-                legend=alt.Legend(title=None, orient="bottom", columns=2),
-            ),
-            strokeDash=alt.StrokeDash(
-                "method:N",
-                scale=alt.Scale(domain=names, range=[list(style.dash) for style in STYLES[: len(names)]]),
-                legend=None,
-            ),
-            opacity=opacity,
-        )
-        .add_params(picked)
-    )
-    wanted = alt.Chart(sheets.add([{"difference": result.delta}])).mark_rule(strokeDash=[2, 2]).encode(y="difference:Q")
-    drawn = sheets.spec(alt.layer(lines, wanted).properties(width=480, height=300))
-    if file.suffix == ".html":
-        figure = Figure(drawn, f"Dotted: the difference to find, {result.delta:.4g} clicks a page.")
-        Page("Plan of a trial", [Section("Impressions to a decision", [figure, *result.verdict])]).write(file)
-    else:
-        save_chart(drawn, file.with_suffix(""), formats=[file.suffix.lstrip(".")])

@@ -11,20 +11,19 @@ import signal
 import socket
 import sys
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
+from ranktrial import extras
 from ranktrial.cli.console import err, out, plain_errors
 from ranktrial.cli.report import QueryUnits
 from ranktrial.live.api_keys import SCOPES, KeyFile, Keys, keys_of
 from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.stores import name_of, open_store
 
-NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 SECONDS_A_DAY = 86_400.0
 SILENCE = 30.0  # seconds that a connection may take to send the headers of a request
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -62,9 +61,8 @@ def serve_command(
     Logs are JSON lines on standard error. Ends cleanly on SIGTERM or Ctrl-C: what was accepted is written first.
     """
     with plain_errors():
-        missing = [name for name in NEEDED if find_spec(name) is None]
-        if missing:
-            raise ValueError(f"serve needs {', '.join(missing)}: pip install 'ranktrial[serve]'")
+        if refusal := extras.missing("serve", "ranktrial serve"):
+            raise refusal
         known = find_keys(store, keys)
         check_host(host, known, store)
         check_store(store)
@@ -166,7 +164,7 @@ def run_server(
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)  # compiles, which takes half a minute the first time
+            await super().startup(sockets)
             self.closing = asyncio.create_task(close_silent(self.server_state.connections, SILENCE))
             log.info("listening", extra={"address": address, "port": port})
 

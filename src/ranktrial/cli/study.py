@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ranktrial.charts.charts import FORMATS
+from ranktrial.charts.theme import FORMATS
 from ranktrial.cli.console import err, out, plain_errors
 from ranktrial.study.cost import StudyCost, study_cost
 from ranktrial.study.figures import DrawnStudy, draw_study, untested

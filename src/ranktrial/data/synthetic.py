@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from ranktrial.arrays import FloatArray, IntArray, offsets_of
 from ranktrial.checks import at_least
 from ranktrial.data.dataset import Dataset
 from ranktrial.data.files import Progress
+from ranktrial.distributions import normal_quantiles
 from ranktrial.seeds import Seed, children, generator
 
 _BLOCK_QUERIES = 256
@@ -168,7 +168,7 @@ def _structure(kind: _Kind) -> tuple[FloatArray, FloatArray]:
     groups = kind.features // kind.group
     # Evenly spaced quantiles in random order, cubed: most groups say next to nothing, a few say a lot, as in real sets,
     # and which of those a ranker's half of the features includes makes rankers differ.
-    agreement = kind.group_agreement * ndtri((np.arange(groups) + 0.5) / groups) ** 3
+    agreement = kind.group_agreement * normal_quantiles((np.arange(groups) + 0.5) / groups) ** 3
     skew = random.uniform(0, kind.skew, kind.features)
     return random.permutation(agreement), skew
 
@@ -181,7 +181,7 @@ def _documents(
     query = np.repeat(random.standard_normal(len(lengths)), lengths)
     own = random.standard_normal(documents)
     relevance = np.sqrt(kind.query_share) * query + np.sqrt(1 - kind.query_share) * own
-    labels = np.searchsorted(ndtri(np.cumsum(kind.labels)[:-1]), relevance).astype(np.int16)
+    labels = np.searchsorted(normal_quantiles(np.cumsum(kind.labels)[:-1]), relevance).astype(np.int16)
 
     common = np.sqrt(1 - kind.agreement**2) * random.standard_normal(documents) + kind.agreement * own
     groups = random.standard_normal((documents, len(agreement)), np.float32) * np.sqrt(1 - agreement**2)

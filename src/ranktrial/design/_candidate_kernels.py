@@ -48,7 +48,8 @@ def unite(tables: Any, theta: Any, n_documents: Any) -> Any:
                     n += 1
                     number[document] = i
                     found[i] = document
-                    exposure[i] = 0.0
+                    for one in range(rankers):
+                        exposure[i, one] = 0.0
                     ranks[i] = rankers * k
                 exposure[i, ranker] = theta[rank]
                 ranks[i] += rank - k

@@ -68,7 +68,8 @@ def _show_for(
 @nb.njit(cache=True)
 def _write(row: Any, order: Any, page: Any, rank_of_slot: Any, documents: Any, apart: Any, upper: Any) -> None:
     """A ranking, with the candidate that was set apart, if any, on its upper slot."""
-    row[page:] = NOBODY
+    for rank in range(page, row.shape[0]):
+        row[rank] = NOBODY
     for slot in range(page):
         if apart == NOBODY or slot < upper:
             row[rank_of_slot[slot]] = documents[order[slot]]
@@ -99,13 +100,13 @@ def _mixture(
     upper, chance = NOBODY, 1.0
     if steady != NOBODY:
         upper, chance = _set_apart(order, ends, blocks, share, slot_share, page, steady)
-    if upper == NOBODY:
-        return _decompose(
-            order, ends, blocks, share, slot_share, page, rank_of_slot, documents, NOBODY, 0, rankings, weights
-        )
+    apart = steady if upper != NOBODY else NOBODY
+    some = order[: n - 1] if upper != NOBODY else order
     rows = _decompose(
-        order[: n - 1], ends, blocks, share, slot_share, page, rank_of_slot, documents, steady, upper, rankings, weights
+        some, ends, blocks, share, slot_share, page, rank_of_slot, documents, apart, upper, rankings, weights
     )
+    if upper == NOBODY:
+        return rows
     return _change_places(rankings, weights, rows, rank_of_slot[upper], rank_of_slot[upper + 1], chance)
 
 
@@ -166,7 +167,8 @@ def _change_places(rankings: Any, weights: Any, rows: Any, upper: Any, lower: An
             if rankings[i, lower] != other or owed <= LEAST_WEIGHT:
                 continue
             if weights[i] > owed + LEAST_WEIGHT:
-                rankings[written] = rankings[i]
+                for rank in range(rankings.shape[1]):
+                    rankings[written, rank] = rankings[i, rank]
                 weights[written] = weights[i] - owed
                 weights[i] = owed
                 written += 1
@@ -206,7 +208,7 @@ def _decompose(
     begun = np.ones(n + 1)  # weight left when a block's present order was first shown
     until = np.zeros(n + 1)  # and when it is last shown
     cuts = np.zeros(n + 1, np.int64)
-    start = 0
+    start = np.int64(0)
     for block in range(blocks):
         starts[block] = start
         if ends[block] - start > 1:
@@ -285,7 +287,8 @@ def least_variance(offsets: Any, documents: Any, need: Any, least: Any, gain: An
         if rows + max(2 * n, 1) > weights.shape[0]:
             rankings, weights = _grown(rankings, weights, rows + max(2 * n, 1))
         if n == 0:
-            rankings[rows] = NOBODY
+            for rank in range(k):
+                rankings[rows, rank] = NOBODY
             weights[rows] = 1.0
             rows += 1
         else:
@@ -334,8 +337,10 @@ def _grown(rankings: Any, weights: Any, at_least: Any) -> Any:
     size = max(2 * weights.shape[0], at_least)
     more_rankings = np.empty((size, rankings.shape[1]), np.int32)
     more_weights = np.empty(size)
-    more_rankings[: rankings.shape[0]] = rankings
-    more_weights[: weights.shape[0]] = weights
+    for row in range(rankings.shape[0]):
+        more_weights[row] = weights[row]
+        for rank in range(rankings.shape[1]):
+            more_rankings[row, rank] = rankings[row, rank]
     return more_rankings, more_weights
 
 

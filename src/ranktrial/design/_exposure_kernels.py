@@ -4,6 +4,10 @@ Candidates of a query are numbered in the order in which they would fill its pag
 falling bias, then as many of bias 0 as there are candidates left. A *block* is a stretch of slots and the candidates that
 share it: whatever is shown, they stand on these slots. Inside a block everything is counted in shares of its exposure,
 so that blocks of any size, and needs of any scale, meet the same rounding.
+
+A service waits for these loops to be compiled, so they are written to be compiled quickly: ``np.int64(0)`` where a plain 0
+would have whatever is called with it compiled for the number 0 too, and loops in the place of slices that are set and of
+NumPy's sorting, which cost more to compile than all of what is here.
 """
 
 from __future__ import annotations
@@ -22,18 +26,40 @@ INSERT_UP_TO = 40
 @nb.njit(cache=True)
 def sort_down(items: Any, start: Any, end: Any, keys: Any) -> None:
     """Sort items[start:end] by falling key; equal keys stay in order."""
+    for first in range(start, end, INSERT_UP_TO):
+        for i in range(first + 1, min(first + INSERT_UP_TO, end)):
+            item = items[i]
+            key = keys[item]
+            j = i
+            while j > first and keys[items[j - 1]] < key:
+                items[j] = items[j - 1]
+                j -= 1
+            items[j] = item
     if end - start > INSERT_UP_TO:
-        stretch = items[start:end].copy()
-        items[start:end] = stretch[np.argsort(-keys[stretch], kind="mergesort")]
-        return
-    for i in range(start + 1, end):
-        item = items[i]
-        key = keys[item]
-        j = i
-        while j > start and keys[items[j - 1]] < key:
-            items[j] = items[j - 1]
-            j -= 1
-        items[j] = item
+        _merge_down(items, start, end, keys)
+
+
+@nb.njit(cache=True)
+def _merge_down(items: Any, start: Any, end: Any, keys: Any) -> None:
+    """Merge stretches of INSERT_UP_TO items that are sorted by falling key."""
+    merged = np.empty(end - start, np.int64)
+    width = INSERT_UP_TO
+    while width < end - start:
+        for first in range(start, end, 2 * width):
+            middle = min(first + width, end)
+            last = min(middle + width, end)
+            i = first
+            j = middle
+            for at in range(first - start, last - start):
+                if j == last or (i < middle and keys[items[i]] >= keys[items[j]]):
+                    merged[at] = items[i]
+                    i += 1
+                else:
+                    merged[at] = items[j]
+                    j += 1
+        for at in range(end - start):
+            items[start + at] = merged[at]
+        width *= 2
 
 
 @nb.njit(cache=True)
@@ -41,10 +67,11 @@ def fill_slots(bias: Any, page: Any, n: Any, slots: Any, rank_of_slot: Any) -> N
     """Ranks of a page by falling bias, and the bias of each of n slots."""
     for slot in range(page):
         rank_of_slot[slot] = slot
-    sort_down(rank_of_slot, 0, page, bias)
+    sort_down(rank_of_slot, np.int64(0), page, bias)
     for slot in range(page):
         slots[slot] = bias[rank_of_slot[slot]]
-    slots[page:n] = 0.0
+    for slot in range(page, n):
+        slots[slot] = 0.0
 
 
 @nb.njit(cache=True)
@@ -57,7 +84,7 @@ def _hull_blocks(need: Any, slots: Any, order: Any, ends: Any, share: Any, slot_
     n = need.shape[0]
     for i in range(n):
         order[i] = i
-    sort_down(order, 0, n, need)
+    sort_down(order, np.int64(0), n, need)
     needed = np.empty(n)
     given = np.empty(n)
     blocks = 0
@@ -73,7 +100,7 @@ def _hull_blocks(need: Any, slots: Any, order: Any, ends: Any, share: Any, slot_
             given[blocks - 2] += given[blocks - 1]
             ends[blocks - 2] = ends[blocks - 1]
             blocks -= 1
-    start = 0
+    start = np.int64(0)
     for block in range(blocks):
         if ends[block] - start > 1:
             for i in range(start, ends[block]):
@@ -116,11 +143,11 @@ def best_blocks(
     priced = False
     for i in range(1, gain.shape[0]):
         priced |= gain[i] != gain[0]
-    if priced:
-        return _cut_blocks(need, least if least.shape[0] else np.zeros(n), gain, slots, order, ends, share, slot_share)
-    if least.shape[0]:
-        return _cut_blocks(need, least, np.zeros(n), slots, order, ends, share, slot_share)
-    return _hull_blocks(need, slots, order, ends, share, slot_share)
+    if not priced and least.shape[0] == 0:
+        return _hull_blocks(need, slots, order, ends, share, slot_share)
+    floors = least if least.shape[0] else np.zeros(n)
+    gains = gain if priced else np.zeros(n)
+    return _cut_blocks(need, floors, gains, slots, order, ends, share, slot_share)
 
 
 @nb.njit(cache=True)
@@ -141,7 +168,7 @@ def _cut_blocks(
     open_end[0] = n
     n_open = 1
     blocks = 0
-    start = 0
+    start = np.int64(0)
     while n_open > 0:
         end = open_end[n_open - 1]
         total = slots[start:end].sum()
@@ -182,7 +209,10 @@ def _may_just_fill(need: Any, least: Any, gain: Any, slots: Any, order: Any, sta
     for i in range(start, end):
         if need[order[i]] > 0.0:
             return False
-    order[start:end].sort()
+    in_order = np.empty(order.shape[0])
+    for d in range(order.shape[0]):
+        in_order[d] = -d
+    sort_down(order, start, end, in_order)
     sort_down(order, start, end, gain)
     for i in range(start, end):
         if slots[i] < least[order[i]] * (1.0 - ROUNDING_OF_FLOOR):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ranktrial import checks
+from ranktrial import checks, extras
 from ranktrial.arrays import FloatArray, IntArray, sum_by_group
 from ranktrial.design._gradient_kernels import scale_by_query
 from ranktrial.design._network_kernels import train
@@ -133,6 +133,8 @@ def optimise(
         weights = differs.astype(float)  # a log without a query that matters
     if not weights.any():
         return
+    if refusal := extras.missing("study", "the compiled training of a network", needed=("scipy",)):  # for its BLAS
+        raise refusal
     drawing, rankings = children(seed, 2)
     cumulated = np.cumsum(weights)
     queries = np.searchsorted(cumulated, generator(drawing).random(steps) * cumulated[-1], side="right")

@@ -22,7 +22,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
@@ -118,7 +117,8 @@ class Drift:
         if not np.isfinite(ratios).any():
             return cls("unknown", 1.0, len(sums), what=what)
         to_come = len(grid) - np.arange(len(points))
-        evidence = logsumexp(np.column_stack([ratios, np.log(np.maximum(to_come, 1e-300))]), axis=1) - np.log(len(grid))
+        terms = np.column_stack([ratios, np.log(np.maximum(to_come, 1e-300))])
+        evidence = np.logaddexp.reduce(terms, axis=1) - np.log(len(grid))
         peak = int(np.argmax(evidence))
         p = min(float(np.exp(-evidence[peak])), 1.0)
         lasting = peak == len(points) - 1 or bool(evidence[-1] > -np.log(WARN))

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
+from ranktrial.distributions import t_quantile
 from ranktrial.inference._kernels import NEVER, betting_interval, predictable_bets, refuted_at
 from ranktrial.interval import Interval
 
@@ -228,7 +228,7 @@ def fixed_interval(values: ArrayLike | UnitSums, level: float = 0.95, *, units: 
     error, mean = sums.standard_error, sums.mean
     if error <= 1e-14 * float(np.abs(sums.totals).max()):
         raise ValueError(f"all {len(sums)} units have the mean {mean:g}: without a spread there is no interval")
-    return Interval.around(mean, float(stats.t.ppf(0.5 + level / 2, len(sums) - 1)) * error)
+    return Interval.around(mean, float(t_quantile(0.5 + level / 2, len(sums) - 1)) * error)
 
 
 def difference_values(clicks: ArrayLike, in_a: ArrayLike) -> FloatArray:

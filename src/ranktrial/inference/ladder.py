@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
+from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.inference.affine import affine_estimate, fit_affine
 from ranktrial.inference.estimation import estimate
 from ranktrial.inference.intervals import UnitSums, asymptotic_radius
@@ -258,7 +258,7 @@ def _hausman(log: Log, upper: Rung, lower: Rung, fit: BiasFit | None, tightest_a
         )
         error *= max(refitted / fixed, 1.0) if fixed > 0 else 1.0
         half = 0.5 + level / 2
-        wider = float(stats.t.ppf(half, len(fit.without) - 1) / stats.norm.ppf(half))
+        wider = t_quantile(half, len(fit.without) - 1) / normal_quantile(half)
     reach = asymptotic_radius([n], [wider * error * np.sqrt(n)], level=level, tightest_at=tightest_at)[0]
     return Hausman(upper.name, lower.name, upper.estimate.delta - lower.estimate.delta, error, float(reach))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray
+from ranktrial.distributions import beta_quantile, find_root
 from ranktrial.rankings import Pair, exposure_of
 from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User, position_based, rank_decay
@@ -59,7 +59,7 @@ class ClickRate:
             )
         size = rate * (1 - rate) / spread - 1
         at = (generator(seed).permutation(pair.n_queries) + 0.5) / pair.n_queries
-        rates = stats.beta.ppf(at, rate * size, (1 - rate) * size)
+        rates = beta_quantile(at, rate * size, (1 - rate) * size)
         return position_based(np.repeat(rates, np.diff(pair.offsets)), theta)
 
 
@@ -113,7 +113,7 @@ def _plausible_user(pair: Pair, user: User, delta: float, seed: Seed) -> User | 
 
     if not missing(-1.0) < 0 < missing(1.0):
         return None
-    return leaning(float(optimize.brentq(missing, -1.0, 1.0, rtol=1e-9)))
+    return leaning(find_root(missing, -1.0, 1.0, rtol=1e-9))
 
 
 def _end_before(pair: Pair, table: DocumentArray) -> FloatArray:

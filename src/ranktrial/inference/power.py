@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from scipy import optimize, stats
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray
+from ranktrial.distributions import find_root, noncentral_t_tail, normal_density, normal_quantile, t_quantile
 from ranktrial.inference.intervals import asymptotic_radius
 from ranktrial.inference.log import GROUPS
 
@@ -32,15 +32,15 @@ def normal_quantiles(power: float, level: float) -> float:
     """z_{1 - alpha/2} + z_power: how many standard errors a difference must have to be found."""
     checks.between("power", power, 0.5, 1, open_ends=True)
     checks.between("level", level, 0, 1, open_ends=True)
-    return float(stats.norm.ppf(0.5 + level / 2) + stats.norm.ppf(power))
+    return normal_quantile(0.5 + level / 2) + normal_quantile(power)
 
 
 @lru_cache(maxsize=64)
 def jackknife_quantiles(power: float, level: float) -> float:
     """The same where the standard error is a jackknife's of few groups: t in the place of the normal."""
     start, freedom = normal_quantiles(power, level), GROUPS - 1
-    critical = stats.t.ppf(0.5 + level / 2, freedom)
-    return float(optimize.brentq(lambda away: stats.nct.sf(critical, freedom, away) - power, start / 2, start * 3))
+    critical = t_quantile(0.5 + level / 2, freedom)
+    return find_root(lambda away: noncentral_t_tail(critical, freedom, away) - power, start / 2, start * 3)
 
 
 def jackknife_widening(level: float = 0.95) -> float:
@@ -49,7 +49,7 @@ def jackknife_widening(level: float = 0.95) -> float:
     >>> round(jackknife_widening(), 3)
     1.068
     """
-    return float(stats.t.ppf(0.5 + level / 2, GROUPS - 1) / stats.norm.ppf(0.5 + level / 2))
+    return t_quantile(0.5 + level / 2, GROUPS - 1) / normal_quantile(0.5 + level / 2)
 
 
 def fixed_impressions(
@@ -111,10 +111,11 @@ def crossing(drift: float, tightest: float, *, start: float = 0.0, widen: float 
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     sizes = (high - low) / 2
     places = (high + low)[:, None] / 2 + np.outer(sizes, nodes)
-    inside = stats.norm.pdf(places[0], centre[0], np.sqrt(times[0])) * sizes[0] * weights
+    spread = np.sqrt(times[0])
+    inside = normal_density((places[0] - centre[0]) / spread) / spread * sizes[0] * weights
     for i, step in enumerate(np.diff(times)):
         at, to = places[i], places[i + 1][:, None]
-        density = stats.norm.pdf((to - at - drift * step) / np.sqrt(step)) / np.sqrt(step)
+        density = normal_density((to - at - drift * step) / np.sqrt(step)) / np.sqrt(step)
         for side in (1, -1):  # that a path from one place to the other stays on this side of the straight line
             density *= -np.expm1(-2 * (bounds[i] - side * at) * (bounds[i + 1] - side * to) / step)
         inside = (density @ inside) * sizes[i + 1] * weights
@@ -158,4 +159,4 @@ def anytime_impressions(
         high += 2
         if high > np.log(MOST):
             return np.inf
-    return float(np.ceil(np.exp(optimize.brentq(missing, low, high, xtol=1e-4))))
+    return float(np.ceil(np.exp(find_root(missing, low, high, xtol=1e-4))))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.inference.intervals import Band, UnitSums, asymptotic_sequence, fixed_interval
 from ranktrial.interval import Interval
 from ranktrial.position_bias import PositionBias
@@ -117,7 +117,7 @@ class Estimate:
             low, high = fixed_interval(self.sums, level)
         else:
             checks.between("level", level, 0, 1, open_ends=True)
-            reach = float(stats.t.ppf(0.5 + level / 2, len(self.replicates) - 1)) * self.standard_error
+            reach = t_quantile(0.5 + level / 2, len(self.replicates) - 1) * self.standard_error
             low, high = self.delta - reach, self.delta + reach
         return Interval(low - self.bias_bound, high + self.bias_bound)
 
@@ -127,7 +127,7 @@ class Estimate:
             return 1.0
         half = 0.5 + level / 2
         wider = self.standard_error / self.clicks_alone if self.clicks_alone > 0 else 1.0
-        return float(max(wider, 1.0) * stats.t.ppf(half, len(self.replicates) - 1) / stats.norm.ppf(half))
+        return float(max(wider, 1.0) * t_quantile(half, len(self.replicates) - 1) / normal_quantile(half))
 
     def sequence(self, units: ArrayLike, level: float = 0.95, *, tightest_at: float = 10_000) -> Band:
         """The asymptotic confidence sequence after numbers of units: right however often one looks."""

@@ -10,10 +10,11 @@ anew when it is read, and checked by its digest: where lists are personal there 
 from __future__ import annotations
 
 import json
+import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate, chain, islice, zip_longest
 from zlib import crc32
@@ -28,6 +29,7 @@ from ranktrial.methods import Beliefs, LogOpt, Method
 
 ENDED = "\0 the end of a list"
 FINENESS = 2.0**40  # weights are compared in steps of its inverse: another processor may round otherwise
+_warm = threading.Event()
 Slots = NDArray[np.uint8]
 
 
@@ -220,10 +222,16 @@ def make_design(
     return Design(query, bias, tuple(slot_of), own[0], own[1], table, weights, below, whole=bias == 0)
 
 
-@cache
 def warm_up() -> None:
-    """Compile, once in a process, so that the first request does not wait for it."""
-    make_design("q", ["a", "b"], ["b", "a"], LogOpt(), Beliefs(np.array([1.0, 0.5])))
+    """Load or compile, once in a process, what a design needs, so that the first request does not wait for it."""
+    if not _warm.is_set():
+        make_design("q", ["a", "b"], ["b", "a"], LogOpt(), Beliefs(np.array([1.0, 0.5])))
+        _warm.set()
+
+
+def is_warm() -> bool:
+    """Whether designs can be made without compiling first."""
+    return _warm.is_set()
 
 
 def page_of(top: Sequence[str], a: Sequence[str], b: Sequence[str], k: int, offset: int, size: int | None) -> list[str]:

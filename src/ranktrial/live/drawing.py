@@ -18,7 +18,7 @@ from hashlib import blake2b
 from typing import TypeVar
 
 from ranktrial.live import tokens
-from ranktrial.live.designs import CorruptDesign, Design, make_design, page_of
+from ranktrial.live.designs import CorruptDesign, Design, is_warm, make_design, page_of
 from ranktrial.live.known import Known
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.live.stores.base import Bias, Impression, Store, Stored, StoreError, Void
@@ -135,6 +135,8 @@ class Draws:
     def _rank(self, query: str, a: Ids, b: Ids, unit: str | None, offset: int, size: int | None, look: bool) -> Shown:
         if self.stopped:
             return self._fallback(a, offset, size, "the trial is stopped")
+        if not is_warm():
+            return self._fallback(a, offset, size, "not compiled yet")
         if type(query) is not str or not (unit is None or type(unit) is str):
             raise TypeError(f"query {query!r} and unit {unit!r} must be text")
         if not all(type(number) is int and number >= 0 for number in (offset, 0 if size is None else size)):

@@ -39,7 +39,14 @@ from ranktrial.live.stores.base import (
 )
 from ranktrial.methods import Method
 
-OPTIONS = ("background", "timeout", "clock", "cache_size", "own_store")  # that ``create`` hands on to the trial
+OPTIONS = (
+    "background",
+    "compile",
+    "timeout",
+    "clock",
+    "cache_size",
+    "own_store",
+)  # that ``create`` hands on to the trial
 
 
 class Learner(Protocol):
@@ -66,6 +73,7 @@ class Trial:
         name: Which of the store's trials.
         version: Number of the configuration's version, the latest by default.
         background: Look every second for what other processes did, and refit position bias when it is due.
+        compile: What ``rank`` needs, if it is not yet; without, A's list is shown until somebody has called ``warm_up``.
         timeout: Seconds that ``rank(wait=True)`` waits for the disk before it shows A's list.
         clock: Seconds since 1970.
         cache_size: Designs, and impressions, kept in memory.
@@ -94,6 +102,7 @@ class Trial:
         *,
         version: int | None = None,
         background: bool = True,
+        compile: bool = True,
         timeout: float = 0.25,
         clock: Callable[[], float] = time.time,
         cache_size: int = 10_000,
@@ -126,7 +135,8 @@ class Trial:
         self._analyses: dict[int, _Analysed] = {}
         self._erasures = store.erasures(self.name)  # that what is in memory knows of
         self._seen = (0, 0)  # impressions of this version, and the row up to which they are counted
-        warm_up()
+        if compile:
+            warm_up()
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="ranktrial-watcher", daemon=True)
         if background:
@@ -151,8 +161,8 @@ class Trial:
             name: The trial's name, one of several in the store.
             method: As an object, or as it is written.
             k: Results that count: the first page.
-            options: Those of ``TrialConfig``, and ``background``, ``timeout``, ``clock``, ``cache_size`` and ``own_store`` of
-                ``Trial``.
+            options: Those of ``TrialConfig``, and ``background``, ``compile``, ``timeout``, ``clock``, ``cache_size`` and
+                ``own_store`` of ``Trial``.
         """
         if not isinstance(name, str):
             raise TypeError(f"name is {name!r}, must be text")

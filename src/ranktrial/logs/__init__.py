@@ -1,5 +1,10 @@
 """Logs: export to Parquet, estimates where the data is, other people's logs, what is wrong with a log."""
 
+from ranktrial import extras
+
+if refusal := extras.missing("logs", "ranktrial.logs"):
+    raise refusal
+
 from ranktrial.logs.bias import DocumentCounts, held_out, position_bias, predict
 from ranktrial.logs.database import SQLLog
 from ranktrial.logs.doctor import examine

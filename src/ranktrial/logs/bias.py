@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.distributions import normal_quantile
 from ranktrial.inference.log import GROUPS
 from ranktrial.interval import Interval
 from ranktrial.logs.database import SQLLog
@@ -148,7 +148,7 @@ def predict(documents: DocumentCounts, bias: PositionBias, row: int, rank: int) 
     slope = -shown / exposed
     slope[rank - 1] += 1 / bias.theta[rank - 1] if bias.theta[rank - 1] > 0 else 0.0
     spread = np.sqrt(1 / max(clicks, 1) + max(float(slope @ np.nan_to_num(bias.covariance) @ slope), 0.0))
-    reach = float(np.exp(stats.norm.ppf(0.975) * spread))
+    reach = float(np.exp(normal_quantile(0.975) * spread))
     seen = clicked[rank - 1] / shown[rank - 1] if shown[rank - 1] > 0 else np.nan
     highest = max(rate, bias.theta[rank - 1] / exposed) * reach  # as if clicked once, where it never was
     interval = Interval(float(rate / reach) if clicks else 0.0, float(min(highest, 1.0)))

@@ -9,9 +9,9 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from scipy import stats
 
 from ranktrial.data.files import FormatError
+from ranktrial.distributions import normal_cdf
 from ranktrial.logs.bias import position_bias, rows_of_results
 from ranktrial.logs.formats import ITEMS, PAGES, TRIAL, LogSource, read_source
 from ranktrial.logs.layout import open_duckdb
@@ -192,7 +192,7 @@ def _two_rankers(source: LogSource) -> list[Finding]:
             Finding("warn", "plain A/B traffic", "none was drawn: nothing tests what the estimate assumes of clicks"),
         ]
     z = (of_a - expected) / np.sqrt(variance) if variance > 0 else 0.0
-    chance = float(2 * stats.norm.sf(abs(z)))
+    chance = float(2 * normal_cdf(-abs(z)))
     told = f"{arms:,} impressions, {of_a / arms:.2%} of them A's, expected {expected / arms:.2%} (p = {chance:.2g})"
     if chance < UNLIKELY:
         told += ": this is not the split that was meant; find out what loses impressions of one arm before you believe anything"

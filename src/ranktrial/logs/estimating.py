@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.inference.cross_fitting import training_sums
 from ranktrial.inference.intervals import Band, UnitSums, asymptotic_radius
 from ranktrial.inference.ladder import CONTRADICTED, LEAST_ARM, Hausman
@@ -359,6 +359,6 @@ def against_means(log: SQLLog, upper: SummedEstimate, *, name: str, tightest_at:
         refitted, fixed = (_error(above - below) for above in (upper.replicates, upper.fixed))
         error *= max(refitted / fixed, 1.0) if fixed > 0 else 1.0
         half = 0.5 + level / 2
-        wider = float(stats.t.ppf(half, groups - 1) / stats.norm.ppf(half))
+        wider = t_quantile(half, groups - 1) / normal_quantile(half)
     reach = asymptotic_radius([units], [wider * error * np.sqrt(units)], level=level, tightest_at=tightest_at)[0]
     return Hausman(name, "difference in means", upper.delta - delta, error, float(reach))

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.distributions import normal_cdf, normal_density
 from ranktrial.methods.beliefs import first_theta
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Moments, Pair
@@ -88,8 +88,8 @@ class ExpectedRun:
         away, spread, skewness, kurtosis = self._law(delta)
         noisy = spread > 0
         at = np.divide(-away, spread, out=np.zeros_like(away), where=noisy)
-        density = _density(at)
-        folded = away * (1 - 2 * ndtr(at)) + 2 * spread * density
+        density = normal_density(at)
+        folded = away * (1 - 2 * normal_cdf(at)) + 2 * spread * density
         series = 2 * skewness / 6 * at + 2 * kurtosis / 24 * (at**2 - 1) + 2 * skewness**2 / 72 * _he4(at)
         return np.asarray(np.where(noisy, folded + spread * density * series, np.abs(away)).mean(0))
 
@@ -120,10 +120,6 @@ def _one_impression(moments: Moments) -> FloatArray:
     return np.array([mean, variance, moments.third, moments.fourth, variance + mean**2, moments.ctr])
 
 
-def _density(at: FloatArray) -> FloatArray:
-    return np.asarray(np.exp(-(at**2) / 2) / np.sqrt(2 * np.pi))
-
-
 def _he4(at: FloatArray) -> FloatArray:
     return at**4 - 6 * at**2 + 3
 
@@ -132,7 +128,7 @@ def _tail(at: FloatArray, skewness: FloatArray, kurtosis: FloatArray) -> FloatAr
     """P(z <= at) of a standardised variable, to the second order of Edgeworth's series, kept within 0 and 1."""
     he2, he3, he5 = at**2 - 1, at**3 - 3 * at, at**5 - 10 * at**3 + 15 * at
     series = skewness / 6 * he2 + kurtosis / 24 * he3 + skewness**2 / 72 * he5
-    return np.asarray(np.clip(ndtr(at) - _density(at) * series, 0.0, 1.0))
+    return np.asarray(np.clip(normal_cdf(at) - normal_density(at) * series, 0.0, 1.0))
 
 
 class ExpectedStages(Protocol):

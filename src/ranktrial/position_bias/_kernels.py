@@ -106,7 +106,11 @@ def conditional_terms(exposed: Any, clicked: Any, theta: Any, offsets: Any) -> A
     informations = np.empty((units, k, k))
     for g in range(units):
         rows = slice(offsets[g], offsets[g + 1])
-        _, gradients[g], informations[g] = conditional_equation(exposed[rows], clicked[rows], theta)
+        _, gradient, information = conditional_equation(exposed[rows], clicked[rows], theta)
+        for r in range(k):  # setting whole rows would take longer to compile than all of this
+            gradients[g, r] = gradient[r]
+            for s in range(k):
+                informations[g, r, s] = information[r, s]
     return gradients, informations
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.csgraph import minimum_spanning_tree
 
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray
@@ -71,12 +70,14 @@ class Identifiability:
     @property
     def weakest(self) -> tuple[int, int, float]:
         """The link that limits the estimate: the fewest effective pairs on the best tree through all ranks."""
-        tree = minimum_spanning_tree(np.where(self.pairs > 0, 1 / np.maximum(self.pairs, 1e-300), 0.0)).tocoo()
-        if tree.nnz == 0:
-            return 0, 0, 0.0
-        worst = int(np.argmax(tree.data))
-        r, s = sorted((int(tree.row[worst]), int(tree.col[worst])))
-        return r, s, float(self.pairs[r, s])
+        last, part = (0, 0, 0.0), np.arange(len(self.pairs))
+        first, second = np.nonzero(np.triu(self.pairs, 1) > 0)
+        for i in np.argsort(-self.pairs[first, second], kind="stable"):
+            r, s = int(first[i]), int(second[i])
+            if part[r] != part[s]:  # Kruskal's tree takes it in, the strongest links first
+                part[part == part[s]] = part[r]
+                last = r, s, float(self.pairs[r, s])
+        return last
 
     def require(self) -> None:
         """Raise NotIdentifiable when theta is not identified."""
@@ -169,7 +170,7 @@ def _problem(
 
 
 def _groups(links: BoolArray) -> tuple[tuple[int, ...], ...]:
-    """Connected ranks. (For so few, scipy's graphs take a hundred times longer, mostly to check their input.)"""
+    """Connected ranks."""
     either = links | links.T
     groups = [tuple(int(r) for r in np.flatnonzero(_reached(either, start))) for start in range(len(links))]
     return tuple(dict.fromkeys(groups))

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy import stats
 
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.interval import Interval
 from ranktrial.position_bias.counts import Counts
 from ranktrial.position_bias.identifiability import Identifiability, ranks_text
@@ -84,7 +84,7 @@ class PositionBias:
             )
         least = int(np.argmin(np.where(np.isnan(freedom), np.inf, freedom)))
         if freedom[least] < FEW:
-            wider = stats.t.ppf(0.975, freedom[least]) / stats.norm.ppf(0.975)
+            wider = t_quantile(0.975, float(freedom[least])) / normal_quantile(0.975)
             notes.append(
                 f"few independent units: intervals are {wider:.1f} times as wide as from many "
                 f"(t with {freedom[least]:.1f} degrees of freedom at rank {least + 1})"
@@ -94,7 +94,9 @@ class PositionBias:
     def confidence_interval(self, level: float = 0.95) -> tuple[Interval, ...]:
         """One interval per rank, symmetric on the log scale as a ratio wants it; 0 to infinity where there is no error."""
         checks.between("level", level, 0, 1, open_ends=True)
-        t = np.where(self.standard_error > 0, stats.t.ppf(0.5 + level / 2, self.degrees_of_freedom), 0.0)
+        freedom = np.broadcast_to(self.degrees_of_freedom, self.k).tolist()
+        quantiles = [t_quantile(0.5 + level / 2, each) for each in freedom]
+        t = np.where(self.standard_error > 0, quantiles, 0.0)
         reach = t * self.standard_error
         positive = self.theta > 0
         with np.errstate(over="ignore"):

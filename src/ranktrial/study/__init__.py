@@ -1,5 +1,10 @@
 """The paper's experiments: plan, run, results; resumable, on one machine or a Dask cluster."""
 
+from ranktrial import extras
+
+if refusal := extras.missing("study", "ranktrial.study"):
+    raise refusal
+
 from ranktrial.study.cost import StudyCost, study_cost
 from ranktrial.study.plan import DataPlan, PlanError, StudyPlan, Task, UserPlan, read_plan
 from ranktrial.study.run import StudyProgress, StudyRun, run_study

@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from ranktrial import checks
+from ranktrial import checks, extras
 from ranktrial.study.folder import FailedTask, StudyFolder
 from ranktrial.study.plan import StudyPlan, Task
 from ranktrial.study.prepare import prepare
@@ -342,10 +342,10 @@ class _ClusterPool(_Pool):
 
 @contextlib.contextmanager
 def _cluster(address: str, folder: Path) -> Iterator[_Pool]:
-    try:
-        from distributed import Client
-    except ImportError:
-        raise ValueError("a cluster needs Dask: pip install 'ranktrial[cluster]'") from None
+    if refusal := extras.missing("cluster", "a cluster"):
+        raise refusal
+    from distributed import Client
+
     with Client(address, set_as_default=False) as client:
         for worker, sees in client.run(_sees, str(folder)).items():
             if not sees:

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from typer.testing import CliRunner
 
 from live_server import ASKED, click, is_problem, rank, send, serving, start
+from ranktrial import extras
 from ranktrial.cli import app
 from ranktrial.cli import serve as commands
 from ranktrial.live import api_keys
@@ -250,6 +251,6 @@ def test_what_else_serve_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "not a file of keys" in RUN.invoke(app, ["serve", store, "--keys", str(tmp_path / "bad.keys")]).stderr
     (tmp_path / "text.db").write_text("not a database " * 100)
     assert "cannot be opened" in RUN.invoke(app, ["serve", str(tmp_path / "text.db")]).stderr
-    monkeypatch.setattr(commands, "NEEDED", ("fastapi", "no_such_package"))
+    monkeypatch.setitem(extras.MODULES, "serve", ("fastapi", "no_such_package"))
     refused = RUN.invoke(app, ["serve", store])
     assert "serve needs no_such_package: pip install 'ranktrial[serve]'" in refused.stderr

@@ -1,5 +1,10 @@
 """The live trial over HTTP (extra ``serve``): ``create_app`` makes the application, ``ranktrial serve`` runs it."""
 
+from ranktrial import extras
+
+if refusal := extras.missing("serve", "the service"):
+    raise refusal
+
 from ranktrial.live.service.app import create_app
 from ranktrial.live.service.limits import Limits
 

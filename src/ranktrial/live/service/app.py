@@ -28,8 +28,9 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 
 import ranktrial
+from ranktrial.live import warming
 from ranktrial.live.api_keys import KeyFile, Keys, Scope
-from ranktrial.live.designs import warm_up
+from ranktrial.live.designs import is_warm
 from ranktrial.live.report_process import ReportFailed, ReportProcess
 from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.schemas import (
@@ -48,6 +49,7 @@ from ranktrial.live.service import events as event_batches
 from ranktrial.live.service import problems
 from ranktrial.live.service.asynchronous import on_disk, wait_on_loop
 from ranktrial.live.service.auth import Needs, may_use
+from ranktrial.live.service.compiling import compile_beside
 from ranktrial.live.service.limits import Limits, read_body
 from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
@@ -120,8 +122,10 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         store = await _opened(store_path, bounds.rows)
         app.state.store, app.state.trials = store, Trials(store, ReportProcess(store_path), query_units)
-        await asyncio.to_thread(warm_up)
-        watchers = [asyncio.create_task(task) for task in (_refresh_forever(app.state.trials), _check_forever(store))]
+        tasks = [_refresh_forever(app.state.trials), _check_forever(store)]
+        if not await asyncio.to_thread(warming.load):
+            tasks.append(compile_beside())
+        watchers = [asyncio.create_task(task) for task in tasks]
         try:
             yield
         finally:
@@ -430,7 +434,9 @@ async def healthz() -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """Whether the store takes rows, tried by a commit."""
+    """Whether the store takes rows, tried by a commit, and ``rank`` is compiled: until then it shows A's lists."""
+    if not is_warm():
+        raise problems.not_stored("what rank needs is being compiled, A's lists are shown until that is done")
     try:
         await on_disk(request.app.state.store.put(Probe()), 1.0)
     except Exception as problem:

@@ -67,7 +67,7 @@ class Trials:
         versions = self.store.versions(name)
         if not versions:
             raise Refusal(404, f"there is no trial {name!r}")
-        old, new = self._open.get(name), Trial.open(self.store, name, learner=self._process)
+        old, new = self._open.get(name), Trial.open(self.store, name, learner=self._process, compile=False)
         self._open[name] = new
         self._name_of.update({version.id: name for version in versions})
         if old is not None:
@@ -140,7 +140,7 @@ class Trials:
             if before is not None and before.config != config and before.stopped:
                 raise Refusal(409, f"trial {name!r} is stopped and gets no new version: choose another name")
             if before is None or before.config != config:
-                Trial.create(self.store, name, background=False, **dict(config)).close()
+                Trial.create(self.store, name, background=False, compile=False, **dict(config)).close()
                 self._reopen(name)
             after = self.info(name)
         return after, before is None or before.version != after.version

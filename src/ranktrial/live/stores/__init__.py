@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ranktrial import extras
 from ranktrial.live.stores.base import StoreError
 from ranktrial.live.stores.sql import SQLStore
 
@@ -26,8 +26,8 @@ def name_of(where: str | Path) -> str:
 
 
 def _need_psycopg() -> None:
-    if find_spec("psycopg") is None:
-        raise StoreError("a store in PostgreSQL needs psycopg: pip install 'ranktrial[postgres]'")
+    if refusal := extras.missing("postgres", "a store in PostgreSQL"):
+        raise StoreError(str(refusal)) from refusal
 
 
 def open_store(where: str | Path, *, must_exist: bool = False, **options: Any) -> SQLStore:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ranktrial import checks
-from ranktrial.charts.charts import FORMATS, Record, save_chart, save_rows
+from ranktrial.charts.charts import Record, save_chart, save_rows
 from ranktrial.charts.pages import Figure, Page, Section
+from ranktrial.charts.theme import FORMATS
 from ranktrial.study.claims import Finding, findings
 from ranktrial.study.figures.claims_tables import CLAIMS_TEXT, claims_markdown, claims_tables, side_by_side, untested
 from ranktrial.study.figures.drawing import Drawing, Names, counted

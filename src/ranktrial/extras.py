@@ -1,0 +1,31 @@
+"""Extras: what a plain install leaves out, and a refusal that says how to get it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+MODULES = {
+    "serve": ("fastapi", "uvicorn", "prometheus_client"),
+    "postgres": ("psycopg",),
+    "logs": ("duckdb", "sqlglot"),
+    "charts": ("altair", "vl_convert"),
+    "study": ("altair", "vl_convert", "duckdb", "sqlglot", "scipy"),
+    "cluster": ("distributed",),
+}
+
+
+class MissingExtra(ImportError):  # noqa: N818 (reads as what it says)
+    """Something is not installed that an extra of ranktrial installs."""
+
+
+def missing(extra: str, what: str, needed: Sequence[str] | None = None) -> MissingExtra | None:
+    """The refusal to raise where packages of an extra are not installed.
+
+    Args:
+        extra: Its name.
+        what: What needs them.
+        needed: Those that it needs, all of the extra's by default.
+    """
+    names = [name for name in needed or MODULES[extra] if find_spec(name) is None]
+    return MissingExtra(f"{what} needs {', '.join(names)}: pip install 'ranktrial[{extra}]'") if names else None
