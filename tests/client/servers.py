@@ -38,7 +38,7 @@ def read_request(connection: socket.socket) -> tuple[str, bytes]:
             return "", b""
         raw += part
     head, _, body = raw.partition(b"\r\n\r\n")
-    length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
     while len(body) < length:
         body += connection.recv(65536)
     return head.decode(), body

@@ -22,7 +22,7 @@ BATCH_BYTES = 500_000
 EVENT_BYTES = 50_000
 TIMEOUT = 15.0  # seconds: the service waits for its disk for 10
 LONGEST_PAUSE = 30.0  # seconds
-REFUSED = (400, 404, 405, 413, 415, 422)  # what will be refused again; keys and overload pass
+REFUSED = (400, 403, 404, 405, 413, 415, 422)  # again, whenever; a key may be known later (401), and overload passes
 NEVER = float("inf")
 log = logging.getLogger("ranktrial.client")
 

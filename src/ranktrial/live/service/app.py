@@ -50,6 +50,7 @@ from ranktrial.live.service import problems
 from ranktrial.live.service.asynchronous import on_disk, wait_on_loop
 from ranktrial.live.service.auth import Needs, may_use
 from ranktrial.live.service.client_address import checked_networks
+from ranktrial.live.service.client_script import mount_client
 from ranktrial.live.service.limits import BEACON, BURST, Limits, read_body
 from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
@@ -176,6 +177,7 @@ def create_app(
     app.state.metrics, app.state.limits, app.state.click_actions = metrics, bounds, click_actions
     _add_routes(app)
     mount_page(app)
+    mount_client(app)
     app.openapi = lambda: documented_schema(app)  # type: ignore[method-assign]
     return app
 
