@@ -4,8 +4,8 @@ export function createClient(url, { key, beacon, timeout = 500, every = beacon ?
   if (key && beacon) throw new TypeError("a page must not hold a key");
   const base = new URL(url, globalThis.location?.href).href.replace(/\/$/, "") + "/v1/";
   const target = base + (beacon ? "beacon" : "events");
-  // Text is what a browser sends to other sites without asking them first, which a page that is left has no time for.
-  const headers = { "content-type": beacon ? "text/plain" : "application/json" };
+  // Plain text is what a browser sends to other sites without asking them first, which a page that is left has no time for.
+  const headers = beacon ? {} : { "content-type": "application/json" };
   if (key) headers.authorization = "Bearer " + key;
   const counts = { lost: 0 };
   const queue = [];
@@ -23,6 +23,8 @@ export function createClient(url, { key, beacon, timeout = 500, every = beacon ?
       // A page that is left has no timers, and may have 64 KiB under way.
       ...(beacon ? { keepalive: body.length < 60_000, credentials: "omit" } : { signal: AbortSignal.timeout(milliseconds) }),
     });
+
+  const all = async (dealt) => (await Promise.all(dealt)).every(Boolean);
 
   const later = (milliseconds) => {
     timer ??= setTimeout(flush, milliseconds);
@@ -45,6 +47,7 @@ export function createClient(url, { key, beacon, timeout = 500, every = beacon ?
       }
       // The same would be refused again, but for a key that is not known yet and a service that is busy.
       if (status < 500 && ![401, 408, 429].includes(status)) {
+        if (batch[1]) return all(batch.map((event) => store([event]))); // for the sake of the others
         console.error("ranktrial", status, await answer.text());
         count("lost", batch.length);
         return true;
@@ -64,7 +67,7 @@ export function createClient(url, { key, beacon, timeout = 500, every = beacon ?
     clearTimeout(timer);
     timer = undefined;
     while (queue.length) deliver();
-    return (await Promise.all(underWay)).every(Boolean);
+    return all(underWay);
   };
 
   const send = (event) => {

@@ -139,16 +139,17 @@ class World:
     def visit(self, page: Page) -> str:
         """Open results that nobody has seen, and wait until the page listens; the impression's id."""
         self.visits += 1
-        page.goto(f"{self.site.origin}/search?unit=u{self.visits}")
-        page.wait_for_function("window.client")
+        page.goto(f"{self.site.origin}/search?unit=u{self.visits}")  # waits for its script
         return str(page.locator("#results").get_attribute("data-impression"))
 
     def click_and_leave(self, page: Page, times: int) -> None:
         """Open results, click on one and be led away by it, again and again."""
         for visit in range(times):
             self.visit(page)
-            page.locator("#results a").nth(visit % 3).click()
-            page.wait_for_url("**/item/*")
+            place = page.locator("#results a").nth(visit % 3).bounding_box()
+            assert place is not None
+            page.mouse.click(place["x"] + 2, place["y"] + 2)
+            page.wait_for_url("**/item/*", wait_until="commit")
 
     def events(self) -> dict[str, int]:
         """What became of events so far."""

@@ -173,6 +173,10 @@ def test_the_page_holds_no_secret(world: World, watched: Watched) -> None:
         page.evaluate("client.click('not-an-id', 'x', 1)")
     sent = told.value.request
     headers = sent.all_headers()
-    assert (sent.method, headers["origin"], headers["content-type"]) == ("POST", world.site.origin, "text/plain")
+    assert (sent.method, headers["origin"], headers["content-type"]) == (
+        "POST",
+        world.site.origin,
+        "text/plain;charset=UTF-8",
+    )
     assert not {"authorization", "cookie"} & headers.keys()
     assert told.value.json()["counts"] == {"not ours": 1}

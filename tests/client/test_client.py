@@ -286,6 +286,33 @@ def test_what_is_refused_as_it_is_does_not_hold_up_the_rest(caplog: pytest.LogCa
     assert "1 event(s) lost: 422 nonsense" in caplog.text
 
 
+def test_one_bad_event_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    with serving(tmp_path / "t.db") as service, Client(url_of(service), timeout=PATIENT, every=PATIENT) as client:
+        start(service)
+        shown = client.rank("t", "q", A, B, unit="u")
+        client.click(shown.id, shown.ranking[0])
+        client.click(shown.id, "\ud800")  # no text: the service takes the whole body for what it is not
+        client.click(shown.id, shown.ranking[1])
+        assert client.flush(PATIENT)
+        assert (client.outcomes, client.lost) == ({"counted": 2}, 1)
+
+
+def test_a_process_without_threads_does_not_break_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Scripted()
+
+    def start_nothing(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with tcp_server(service) as url, Client(url, every=0) as client:
+        with monkeypatch.context() as broken:
+            broken.setattr(threading.Thread, "start", start_nothing)
+            client.click("i", "x")
+        assert client.waiting == 1
+        client.click("i", "y")
+        assert client.flush(PATIENT)
+        assert client.outcomes == {"counted": 2}
+
+
 def test_events_go_in_batches_of_bounded_size() -> None:
     service = Scripted()
     with tcp_server(service) as url, Client(url, every=PATIENT) as client:

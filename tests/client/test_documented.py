@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,10 +35,8 @@ def block(language: str) -> str:
     return str(found)
 
 
-def run(command: list[str], folder: Path, **options: Any) -> str:
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=True, timeout=300, **options
-    ).stdout
+def run(command: list[str], folder: Path) -> str:
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=300).stdout
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ class Outbox:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._added = self._done = self._wanted = 0  # events so far; those that are wanted now
-        self._flushes = 0
+        self._flushes = self._singly = 0  # times; events that are to be sent one by one
         self._closing_at = NEVER
         self._endpoint.close()
 
@@ -70,14 +70,22 @@ class Outbox:
             if not full:
                 self._waiting.append(content)
                 self._added += 1
-                if self._thread is None:
-                    self._closing_at = NEVER
-                    self._thread = threading.Thread(target=self._run, name="ranktrial-client", daemon=True)
-                    self._thread.start()
-                    atexit.register(self.close)
+                self._start()
                 if len(self._waiting) in (1, BATCH):
                     self._changed.notify_all()
         return self._lose(1, f"{self._capacity:,} wait already") if full else None
+
+    def _start(self) -> None:
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name="ranktrial-client", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as problem:  # no more threads: the next event tries again
+            log.error("events wait: %s", problem)
+            return
+        self._thread, self._closing_at = thread, NEVER
+        atexit.register(self.close)
 
     def flush(self, timeout: float) -> bool:
         """Send what waits now; whether that is done within so many seconds."""
@@ -120,6 +128,7 @@ class Outbox:
                     for _ in batch:
                         self._waiting.popleft()
                     self._done += len(batch)
+                    self._singly = max(self._singly - len(batch), 0)
                     self._changed.notify_all()
                     continue
                 tries += 1
@@ -141,7 +150,7 @@ class Outbox:
                 self._every,
             )
             batch, size = [], 0
-            for content in islice(self._waiting, BATCH):
+            for content in islice(self._waiting, 1 if self._singly else BATCH):
                 size += len(content) + 1
                 if size > BATCH_BYTES:
                     break
@@ -161,6 +170,9 @@ class Outbox:
         except (OSError, HTTPException, ValueError, KeyError) as problem:
             log.warning("%d event(s) wait: %r", len(batch), problem)
             return pause
+        if answer.status in REFUSED and len(batch) > 1:  # for the sake of the others
+            self._singly = len(batch)
+            return 0.0
         if answer.status in REFUSED:
             self._lose(len(batch), said)
             return None
