@@ -118,6 +118,8 @@ def slow_network(port: int, seconds: float, folder: Path) -> Iterator[str]:
             threading.Event().wait(seconds)
             with contextlib.suppress(OSError), context.wrap_socket(raw, server_side=True) as near:
                 head, body = read_request(near)
+                if not head:  # the browser changed its mind
+                    return
                 with socket.create_connection(("127.0.0.1", port)) as far:
                     far.sendall(f"{head}\r\nConnection: close\r\n\r\n".encode() + body)
                     while part := far.recv(65536):
