@@ -20,7 +20,7 @@ SLOW_FILES = {
     "test_documents.py", "test_e_processes.py", "test_every_method.py", "test_export_estimate.py", "test_gradients.py",
     "test_ladder.py", "test_limits.py",
     "test_logopt_network.py", "test_one_meaning.py", "test_power.py", "test_run.py", "test_schema.py", "test_statistics.py",
-    "test_systems.py", "test_testing.py",
+    "test_systems.py", "test_testing.py", "test_examples.py", "test_javascript.py",
 }  # fmt: skip
 
 # Two processes that compile the same kernel for different types at the same moment can store one under the name of the other

@@ -22,7 +22,8 @@ from ranktrial.live.service import Limits, create_app
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
 ASKED = {"query": "q", "a": A, "b": B}
-PATIENT = Limits(timeout=60, write_timeout=60, body_timeout=60)  # tests must not depend on how busy the machine is
+# Tests must not depend on how busy the machine is.
+PATIENT = Limits(timeout=60, write_timeout=60, body_timeout=60, beacon_rate=1e6)
 
 
 @contextlib.contextmanager

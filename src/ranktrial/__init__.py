@@ -13,6 +13,7 @@ What most people need is here by name; everything else is one level down:
     live           real traffic: Trial, its store, guardrails, the HTTP service
     logs           logs of all kinds: export, estimates where the data is, other people's logs, what is wrong with one
     charts         what people see: charts, reports as one file, the live page
+    client         a page's side of the HTTP service, with nothing but the standard library
     testing        checks that a method of your own must pass
 
 A trial on live traffic:

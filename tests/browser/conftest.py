@@ -21,6 +21,7 @@ ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--ignore-certificate-errors",  # of a service on the loopback, whose certificate is made for the test
 ]
 
 

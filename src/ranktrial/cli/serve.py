@@ -10,6 +10,7 @@ import logging
 import signal
 import socket
 import sys
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -52,6 +53,17 @@ def serve_command(
     click_action: Annotated[
         list[str] | None, typer.Option(help="action_name of UBI events that are clicks; may be repeated.")
     ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Site whose pages may send clicks to /v1/beacon, as https://shop.example; may be repeated."),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(help="Address or network of a proxy whose X-Forwarded-For is believed; may be repeated."),
+    ] = None,
+    beacon_rate: Annotated[
+        float, typer.Option(min=0.1, max=1e6, help="Requests a second that one address may send to /v1/beacon.")
+    ] = 20.0,
     log_requests: Annotated[bool, typer.Option(help="One line for every request, not only for faults.")] = False,
     query_units: QueryUnits = QUERY_UNITS,
     drain: Annotated[int, typer.Option(min=0, help="Seconds that open requests get when the service ends.")] = 10,
@@ -65,9 +77,13 @@ def serve_command(
             raise refusal
         known = find_keys(store, keys)
         check_host(host, known, store)
+        check_pages(origin or (), proxy or ())
         check_store(store)
         listening = listen(host, port)
-    run_server(store, listening, known, click_action, log_requests, query_units, drain)
+    run_server(
+        store, listening, known, click_action, log_requests, query_units, drain,
+        origins=origin or (), proxies=proxy or (), beacon_rate=beacon_rate,
+    )  # fmt: skip
 
 
 def keys_in(store: str | Path, keys: Path | None) -> Keys:
@@ -103,6 +119,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def check_pages(origins: Iterable[str], proxies: Iterable[str]) -> None:
+    """Refuse what is no origin of a site, or no address of a proxy."""
+    from ranktrial.live.service.client_address import checked_networks  # the extra "serve"
+    from ranktrial.live.service.middleware.cors import checked_origin
+
+    for origin in origins:
+        checked_origin(origin)
+    checked_networks(proxies)
+
+
 def check_store(store: str) -> None:
     """Refuse what is no store; make it if it does not exist."""
     open_store(store).close()
@@ -129,11 +155,15 @@ def run_server(
     log_requests: bool,
     query_units: int,
     drain: int,
+    *,
+    origins: Collection[str] = (),
+    proxies: Collection[str] = (),
+    beacon_rate: float = 20.0,
 ) -> None:
     """Serve until a signal ends it."""
     import uvicorn  # the extra "serve"
 
-    from ranktrial.live.service import create_app
+    from ranktrial.live.service import Limits, create_app
     from ranktrial.live.service.events import CLICK_ACTIONS
     from ranktrial.live.service.json_log import JsonFormatter
     from ranktrial.live.service.silence import close_silent
@@ -145,7 +175,10 @@ def run_server(
     app = create_app(
         store,
         keys=keys,
+        limits=Limits(beacon_rate=beacon_rate),
         click_actions=frozenset(click_actions) if click_actions else CLICK_ACTIONS,
+        origins=origins,
+        proxies=proxies,
         hosts=(*LOOPBACK_NAMES, address) if keys is None else None,
         log_all=log_requests,
         query_units=query_units,

@@ -20,6 +20,7 @@ from ranktrial.cli import serve as commands
 from ranktrial.live import api_keys
 from ranktrial.live.api_keys import SCOPES, KeyFile
 from ranktrial.live.service import create_app
+from ranktrial.live.service.limits import BEACON
 
 RUN = CliRunner()
 OPEN = {"/healthz", "/readyz"}
@@ -60,7 +61,7 @@ def test_the_table_above_has_every_endpoint(tmp_path: Path) -> None:
     routes = [route for route in create_app(tmp_path / "t.db").routes if isinstance(route, APIRoute)]
     found = {(method, route.path) for route in routes if route.include_in_schema for method in route.methods or ()}
     listed = {(method, re.sub("/t(/|$)", r"/{name}\1", path)) for method, path, *_ in NEEDS}
-    assert found == listed | {("GET", path) for path in OPEN}
+    assert found == listed | {("GET", path) for path in OPEN} | {("POST", BEACON)}
 
 
 def test_wrong_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +252,9 @@ def test_what_else_serve_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "not a file of keys" in RUN.invoke(app, ["serve", store, "--keys", str(tmp_path / "bad.keys")]).stderr
     (tmp_path / "text.db").write_text("not a database " * 100)
     assert "cannot be opened" in RUN.invoke(app, ["serve", str(tmp_path / "text.db")]).stderr
+    for wrong in ("*", "https://*.shop.example", "shop.example", "null"):
+        assert f"origin '{wrong}' must be a scheme" in RUN.invoke(app, ["serve", store, "--origin", wrong]).stderr
+    assert "proxy '10.0.0.1/8' must be an address" in RUN.invoke(app, ["serve", store, "--proxy", "10.0.0.1/8"]).stderr
     monkeypatch.setitem(extras.MODULES, "serve", ("fastapi", "no_such_package"))
     refused = RUN.invoke(app, ["serve", store])
     assert "serve needs no_such_package: pip install 'ranktrial[serve]'" in refused.stderr

@@ -194,7 +194,14 @@ def test_too_many_at_once_is_429_but_probes_are_answered(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("timeout", "x"), ("write_timeout", None), ("timeout", float("inf")), ("in_flight", 1.5), ("rows", -1)],
+    [
+        ("timeout", "x"),
+        ("write_timeout", None),
+        ("timeout", float("inf")),
+        ("in_flight", 1.5),
+        ("rows", -1),
+        ("beacon_rate", 0),
+    ],
 )
 def test_limits_are_numbers(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{name} is {value!r}, must be"):

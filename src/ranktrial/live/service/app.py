@@ -13,6 +13,8 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from datetime import UTC
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -49,12 +51,16 @@ from ranktrial.live.service import events as event_batches
 from ranktrial.live.service import problems
 from ranktrial.live.service.asynchronous import on_disk, wait_on_loop
 from ranktrial.live.service.auth import Needs, may_use
+from ranktrial.live.service.client_address import checked_networks
+from ranktrial.live.service.client_script import mount_client
 from ranktrial.live.service.compiling import compile_beside
-from ranktrial.live.service.limits import Limits, read_body
+from ranktrial.live.service.limits import BEACON, BURST, Limits, read_body
 from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
 from ranktrial.live.service.middleware.body_timeout import BodyTimeoutMiddleware
+from ranktrial.live.service.middleware.cors import CORSMiddleware, checked_origin
 from ranktrial.live.service.middleware.load_shedding import LoadSheddingMiddleware
+from ranktrial.live.service.middleware.rate_limit import RateLimiter, RateLimitMiddleware
 from ranktrial.live.service.middleware.request_metrics import RequestMetricsMiddleware
 from ranktrial.live.service.middleware.same_origin import SameOriginMiddleware
 from ranktrial.live.service.middleware.server_errors import ServerErrorMiddleware
@@ -101,6 +107,8 @@ def create_app(
     keys: Keys | str | Path | None = None,
     limits: Limits | None = None,
     click_actions: Collection[str] = event_batches.CLICK_ACTIONS,
+    origins: Collection[str] = (),
+    proxies: Collection[str] = (),
     hosts: Collection[str] | None = None,
     log_all: bool = False,
     query_units: int = QUERY_UNITS,
@@ -112,11 +120,13 @@ def create_app(
         keys: Who may do what, or the file that says so; without keys everyone may do everything, so bind to the loopback only.
         limits: Bounds of all there is.
         click_actions: ``action_name`` of UBI events that are clicks.
+        origins: Sites whose pages may send events to ``/v1/beacon``, such as ``https://shop.example``; none by default.
+        proxies: Addresses or networks of proxies whose ``X-Forwarded-For`` tells the address that is limited there.
         hosts: Names that requests may call this machine by; any by default.
         log_all: Log every request, not only faults and what changes a trial.
         query_units: How many units must have asked a query before a report names it.
     """
-    bounds = limits or Limits()
+    bounds, sites, trusted = limits or Limits(), [checked_origin(one) for one in origins], checked_networks(proxies)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -138,12 +148,20 @@ def create_app(
     middleware = [  # the outermost first
         Middleware(RequestMetricsMiddleware, metrics=metrics),
         Middleware(AccessLogMiddleware, log_all=log_all),
+        Middleware(CORSMiddleware, path=BEACON, origins=sites),
         Middleware(ServerErrorMiddleware),
-        Middleware(LoadSheddingMiddleware, in_flight=bounds.in_flight, kept_for_rank=bounds.kept_for_rank),
+        Middleware(
+            RateLimitMiddleware, path=BEACON, limiter=RateLimiter(bounds.beacon_rate, ceil(BURST * bounds.beacon_rate)),
+            at_once=bounds.beacon_address_in_flight, proxies=trusted,
+        ),
+        Middleware(
+            LoadSheddingMiddleware, in_flight=bounds.in_flight, kept_for_rank=bounds.kept_for_rank,
+            beacons=bounds.beacon_in_flight,
+        ),
         Middleware(BodyTimeoutMiddleware, seconds=bounds.body_timeout),
-    ]
+    ]  # fmt: skip
     if hosts is not None:
-        middleware += [Middleware(TrustedHostMiddleware, hosts=hosts), Middleware(SameOriginMiddleware)]
+        middleware += [Middleware(TrustedHostMiddleware, hosts=hosts), Middleware(SameOriginMiddleware, but=BEACON)]
     app = FastAPI(
         title="ranktrial",
         version=ranktrial.__version__,
@@ -165,6 +183,7 @@ def create_app(
     app.state.metrics, app.state.limits, app.state.click_actions = metrics, bounds, click_actions
     _add_routes(app)
     mount_page(app)
+    mount_client(app)
     app.openapi = lambda: documented_schema(app)  # type: ignore[method-assign]
     return app
 
@@ -229,10 +248,14 @@ def _add_routes(app: FastAPI) -> None:
         "POST", "/v1/trials/{name}/rank", rank, "serve", RankResponse, *takes_json,
         extra=body_of(RankRequest, example), kind=Direct,
     )  # fmt: skip
+    events = body_of((ClickEvent, SeenEvent, event_batches.UBIEvent), [{"id": "AAAAAWkZIDwK5...", "document": "sku-3"}])
     add(
         "POST", "/v1/events", take_events, "ingest", event_batches.EventResults, *takes_json,
-        extra=body_of((ClickEvent, SeenEvent, event_batches.UBIEvent), [{"id": "AAAAAWkZIDwK5...", "document": "sku-3"}]),
-        kind=Direct,
+        extra=events, kind=Direct,
+    )  # fmt: skip
+    app.router.add_api_route(
+        BEACON, take_beacon, methods=["POST"], route_class_override=Direct, response_model=None, openapi_extra=events,
+        responses={200: {"model": event_batches.EventResults}, **documented(403, 405, 422, 429, 500, 503, *takes_json)},
     )  # fmt: skip
     add("GET", "/v1/trials", list_trials, "read", TrialList)
     add("GET", "/v1/trials/{name}", get_trial, "read", TrialInfo)
@@ -333,24 +356,36 @@ async def take_events(request: Request) -> Response:
 
     The answer has a result for each and means that all of them are dealt with. On 429 and 503 send the whole batch again.
     """
-    state = request.app.state
-    raw = await read_body(request, state.limits.body)
-    batch = await _taken(raw, state, lambda trial: may_use(request, trial.name))
+    limits: Limits = request.app.state.limits
+    raw = await read_body(request, limits.body)
+    return await _take(raw, request.app.state, limits.batch, lambda trial: may_use(request, trial.name))
+
+
+async def take_beacon(request: Request) -> Response:
+    """Events from pages of the sites that the service was started for, without a key: the signed ids are the authority.
+
+    JSON, also as text/plain, which browsers send without asking first. Events happen when they arrive, whatever they say.
+    """
+    limits: Limits = request.app.state.limits
+    raw = await read_body(request, limits.beacon_body, or_text=True)
+    return await _take(raw, request.app.state, limits.beacon_batch, lambda _: True, timed=False)
+
+
+async def _take(raw: bytes, state: State, limit: int, may: Callable[[Trial], bool], *, timed: bool = True) -> Response:
+    """Deal with a batch: on the event loop if that takes microseconds, in a thread otherwise; then wait for the disk."""
+    take = partial(event_batches.take, may=may, limit=limit, actions=state.click_actions, timed=timed)
+    batch = None
+    if len(raw) <= SMALL_BATCH:
+        with contextlib.suppress(NotAtHand):
+            batch = take(raw, state.trials.at_hand)
+    if batch is None:
+        batch = await asyncio.to_thread(take, raw, state.trials.of_impression)
     if batch.strangers:
         state.store.tally(ALL_TRIALS, NO_TRIAL, batch.strangers)
     for stored in batch.stored:
         await on_disk(stored, state.limits.write_timeout)
     state.metrics.took(batch.counts, batch.misplaced)
     return _json(batch.to_dict())
-
-
-async def _taken(raw: bytes, state: State, may: Callable[[Trial], bool]) -> event_batches.Batch:
-    """On the event loop if that takes microseconds, in a thread otherwise."""
-    trials, limits = state.trials, (may, state.limits.batch, state.click_actions)
-    if len(raw) <= SMALL_BATCH:
-        with contextlib.suppress(NotAtHand):
-            return event_batches.take(raw, trials.at_hand, *limits)
-    return await asyncio.to_thread(event_batches.take, raw, trials.of_impression, *limits)
 
 
 async def update(request: Request, name: Name) -> Response:

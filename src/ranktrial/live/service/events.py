@@ -155,8 +155,12 @@ def take(
     may: Callable[[Trial], bool],
     limit: int,
     actions: Collection[str] = CLICK_ACTIONS,
+    *,
+    timed: bool = True,
 ) -> Batch:
     """Give every event of a batch to the trial of its impression, if whoever sends them may.
+
+    Unless they are ``timed``, events happen now, whatever they say.
 
     Raises Overloaded when the store cannot take them all; what ``trial_of`` raises is raised before any is given away.
     """
@@ -177,6 +181,8 @@ def take(
                 results[at] = results[at]._replace(detail=f"the key is not one for trial {trial.name!r}")
             continue
         clicks = [(at, event) for at in places if isinstance(event := read[at], ReadClick)]
+        if not timed:
+            clicks = [(at, click._replace(time=None)) for at, click in clicks]
         for at in places:
             if isinstance(page := read[at], ReadSeen):
                 results[at] = Result(page.event_id, trial.seen(page.impression, page.documents).value)

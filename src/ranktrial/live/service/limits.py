@@ -11,6 +11,9 @@ from starlette.requests import Request
 from ranktrial import checks
 from ranktrial.live.service.problems import Refusal
 
+BEACON = "/v1/beacon"  # where pages send events to, without a key
+BURST = 5  # seconds' worth of an address's rate that may come at once
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -25,6 +28,11 @@ class Limits:
         rows: Rows that may wait to be written; beyond it events get 429, and ``rank`` shows A's list.
         timeout: Seconds that ``rank`` waits for the disk before it shows A's list.
         write_timeout: Seconds that events wait for the disk before the answer is 503.
+        beacon_body: Bytes of a body that a page sends: browsers send no more while a page is left.
+        beacon_batch: Events in it.
+        beacon_in_flight: Requests of pages that are worked on at once, from all addresses,
+        beacon_address_in_flight: and from one.
+        beacon_rate: Requests a second that one address may send, many visitors' if they share it; five seconds' worth at once.
     """
 
     body: int = 2**20
@@ -35,18 +43,27 @@ class Limits:
     rows: int = 10_000
     timeout: float = 0.25
     write_timeout: float = 10.0
+    beacon_body: int = 2**16
+    beacon_batch: int = 50
+    beacon_in_flight: int = 64
+    beacon_address_in_flight: int = 16
+    beacon_rate: float = 20.0
 
     def __post_init__(self) -> None:
-        for name in ("body", "batch", "in_flight", "kept_for_rank", "rows"):
+        for name in (
+            "body", "batch", "in_flight", "kept_for_rank", "rows",
+            "beacon_body", "beacon_batch", "beacon_in_flight", "beacon_address_in_flight",
+        ):  # fmt: skip
             checks.whole(name, getattr(self, name), 0, sys.maxsize)
+        checks.between("beacon_rate", self.beacon_rate, 0.1, 1e6)
         for name in ("body_timeout", "timeout", "write_timeout"):
             checks.between(name, getattr(self, name), 0, threading.TIMEOUT_MAX)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Read the body, no further than allowed. Only JSON, so that no other site's form can post here."""
+async def read_body(request: Request, limit: int, *, or_text: bool = False) -> bytes:
+    """Read the body, no further than allowed. Only JSON, so that no other site's form can post here; or also text."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
+    if kind != "application/json" and not kind.endswith("+json") and not (or_text and kind == "text/plain"):
         raise Refusal(415, f"the body is {kind or 'of no type'}, must be application/json")
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared) > limit:

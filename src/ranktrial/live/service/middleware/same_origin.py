@@ -8,13 +8,17 @@ from ranktrial.live.service.problems import Refusal, response
 
 
 class SameOriginMiddleware:
-    """Answers 403 to a request that has an ``Origin`` other than the ``Host`` it is for."""
+    """Answers 403 to a request that has an ``Origin`` other than the ``Host`` it is for.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Args:
+        but: The path that has rules of its own for that.
+    """
+
+    def __init__(self, app: ASGIApp, but: str | None = None) -> None:
+        self._app, self._but = app, but
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] == "http" and scope["path"] != self._but:
             headers = dict(scope["headers"])
             origin = headers.get(b"origin", b"")
             if origin and origin.partition(b"://")[2] != headers.get(b"host", b""):
