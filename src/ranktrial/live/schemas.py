@@ -21,11 +21,14 @@ from ranktrial.inference.rules import Rules
 from ranktrial.interval import Interval
 from ranktrial.methods import Beliefs, LogOpt, Method, parse_method
 from ranktrial.rankings.lists import MOST_RANKS
+from ranktrial.texts import shown
 from ranktrial.users import rank_decay
 
 Status = Literal["pass", "warn", "fail", "unknown"]
 LONGEST_TEXT = 1000  # characters of a document's id, and of a query or a unit that comes in over HTTP
 LATEST_TIME = 1e11  # seconds since 1970: beyond it they are milliseconds
+LONGEST_NAME = 40  # characters of what people call a ranker
+NO_NAMES = "A", "B"
 LONGEST_LIST = 1000  # ids of one ranker that come in over HTTP
 Id = Annotated[str, Field(max_length=LONGEST_TEXT)] | Annotated[int, Field(ge=-(2**63), lt=2**63, strict=True)]
 
@@ -70,13 +73,14 @@ class TrialConfig(_Frozen):
         eta: Position bias to start from, 1 / rank^eta,
         theta: or rank by rank. A method with ``bias="known"`` takes it as known.
         smallest: The smallest difference that matters, in clicks per impression.
-        tightest_at: The number of units (impressions, unless ``unit`` is "user") at which the confidence sequence is tightest,
-            as ``plan`` says. By default where it finds ``smallest`` soonest, and 10,000 without one.
+        tightest_at: The number of units at which the confidence sequence is tightest, as ``plan`` says. By default where it
+            finds ``smallest`` soonest, and 10,000 without one.
         click_window: Seconds after an impression in which a click counts.
         view_window: Seconds after an impression in which the same search again is a retry; later it is another view of the
             impression, and clicks on that do not count.
         rules: The most that a unit may do before reports leave it out; none by default.
         seed: For a trial that must repeat exactly (tests, demonstrations): the secret is made from it.
+        names: What people call A and B, in reports and on the page. Labels: other ones make no new version.
     """
 
     model_config = ConfigDict(allow_inf_nan=False)  # what is not finite could not be read back
@@ -92,6 +96,19 @@ class TrialConfig(_Frozen):
     view_window: float = Field(30.0, ge=0)
     rules: Rules = Rules()
     seed: int | None = Field(None, ge=0)
+    names: tuple[str, str] = NO_NAMES
+
+    @field_validator("names")
+    @classmethod
+    def _name(cls, names: tuple[str, str]) -> tuple[str, str]:
+        a, b = names
+        for one in names:
+            if not one or one != shown(one, LONGEST_NAME):
+                limit = f"must have 1 to {LONGEST_NAME} characters, none of them a control character"
+                raise ValueError(f"a name is {one!r}, {limit} or a space at either end")
+        if a == b or a == "B" or b == "A":
+            raise ValueError(f"names are {a!r} for A and {b!r} for B: nobody could tell which is which")
+        return names
 
     @field_validator("method", mode="before")
     @classmethod
@@ -123,6 +140,24 @@ class TrialConfig(_Frozen):
         elif options:  # an A/B test was always adjusted by query then
             told["method"] = str(replace(parse_method(told["method"]), estimate="adjusted"))  # type: ignore[call-arg]
         return cls.model_validate(told)
+
+    def to_store(self) -> str:
+        """The text that is stored: a later release may have other defaults, a trial that has begun keeps its own."""
+        return self.model_copy(update={"method": self.comparison.spelled_out}).model_dump_json()
+
+    def same_but_for_names(self, other: TrialConfig) -> bool:
+        """Whether the other configuration would show and count the same."""
+        return self.model_copy(update={"names": other.names}) == other
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """A and B with their names, where they have some: ``A (current)``.
+
+        >>> TrialConfig(names=("current", "with popularity")).labels, TrialConfig().labels
+        (('A (current)', 'B (with popularity)'), ('A', 'B'))
+        """
+        a, b = (letter if name == letter else f"{letter} ({name})" for letter, name in zip(NO_NAMES, self.names))
+        return a, b
 
     @property
     def comparison(self) -> Method:
@@ -331,23 +366,44 @@ class Everyone(_Frozen):
 
 
 class HistoryEntry(_Frozen):
-    """Something that people did to a trial that runs.
+    """Something that was done to a trial.
 
     Attributes:
         time: Seconds since 1970.
-        what: "excluded", "included" or "erased".
-        unit: As reports name it: units are stored as keyed hashes. Of what was erased, what that was and how much, not who.
-        reason: Why.
+        what: "version" (a new one), "renamed", "updated" (position bias, and with it the design), "excluded", "included",
+            "erased" or "stopped".
+        unit: That was excluded or included, as reports name it: units are stored as keyed hashes.
+        detail: What exactly; of what was erased how much, not whose.
+        reason: Why, where somebody said so.
+        who: The API key that it was done with, or the user of the process; "" where that was not kept yet.
     """
 
     time: float
-    what: Literal["excluded", "included", "erased"]
-    unit: str
-    reason: str
+    what: Literal["version", "renamed", "updated", "excluded", "included", "erased", "stopped"]
+    unit: str | None = None
+    detail: str = ""
+    reason: str = ""
+    who: str = ""
 
     def __str__(self) -> str:
-        when = datetime.fromtimestamp(self.time, UTC)
-        return f"{when:%Y-%m-%d %H:%M} UTC: {self.what} {self.unit}: {self.reason}"
+        what = " ".join(filter(None, [self.what, self.unit, self.detail]))
+        who = f" by {self.who}" if self.who else ""
+        return f"{told_time(self.time)}: {what}{who}{f': {self.reason}' if self.reason else ''}"
+
+
+def told_time(seconds: float) -> str:
+    """A time as all reports tell it.
+
+    >>> told_time(1_794_830_400.0)
+    '2026-11-16 12:00 UTC'
+    """
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+class Stop(_Frozen):
+    """Why a trial is stopped; nobody has to say so."""
+
+    reason: str = Field("", max_length=LONGEST_TEXT)
 
 
 class Exclusion(_Frozen):

@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -21,7 +23,7 @@ from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.clicks import Clicked, ClickJudge, SeenOutcome
 from ranktrial.live.designs import warm_up
 from ranktrial.live.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
-from ranktrial.live.history import entry_of, excluded_units, history_of
+from ranktrial.live.history import SCHEDULE, entry_of, excluded_units, history_of, this_user
 from ranktrial.live.known import Known
 from ranktrial.live.log_reader import LogReader
 from ranktrial.live.reports import QUERY_UNITS, make_report, readings_agree
@@ -33,6 +35,7 @@ from ranktrial.live.stores.base import (
     Click,
     Clicks,
     ConfigVersion,
+    Entry,
     Erased,
     Store,
     StoreError,
@@ -132,17 +135,20 @@ class Trial:
         *,
         method: str | Method = "LogOpt()",
         k: int = 10,
+        who: str | None = None,
         **options: Any,
     ) -> Self:
         """A new trial; the one that exists if it has this configuration; a new version of it if it has another.
 
-        Nothing is written before everything has been checked.
+        Nothing is written before everything has been checked. Other names for A and B, where some are given, are put in place
+        of those there are: they make no version.
 
         Args:
             store: A SQLite file, made if it does not exist, or a store.
             name: The trial's name, one of several in the store.
             method: As an object, or as it is written.
             k: Results that count: the first page.
+            who: Whom the history names for what is new or changed; by default the user of this process.
             options: Those of ``TrialConfig``, and ``background``, ``timeout``, ``clock``, ``cache_size`` and ``own_store`` of
                 ``Trial``.
         """
@@ -155,16 +161,30 @@ class Trial:
                 raise TypeError(f"{option} is not an option of Trial.create, which has {known}")
         _check_options(**own)
         config = TrialConfig.model_validate({"method": method, "k": k, **options})
-        # A later version may have other defaults; a trial that has begun keeps its own.
-        text = config.model_copy(update={"method": config.comparison.spelled_out}).model_dump_json()
+        text = config.to_store()
         if TrialConfig.model_validate_json(text) != config:
             raise ValueError(f"this configuration cannot be stored: {text}")
+        now = int(own.get("clock", time.time)() * 1e6)
+        made = partial(Entry, now, who=this_user() if who is None else who)
         place = open_store(store) if isinstance(store, str | Path) else store
         try:
             secret = os.urandom(32) if config.seed is None else blake2b(str(config.seed).encode()).digest()[:32]
             place.add_trial(name, secret)
-            while (latest := _latest(place, name)) is None or TrialConfig.stored(latest.config) != config:
-                place.add_version(name, latest.number + 1 if latest else 1, text)
+            while (latest := _latest(place, name)) is None or not config.same_but_for_names(
+                TrialConfig.stored(latest.config)
+            ):
+                number = latest.number + 1 if latest else 1
+                detail = f"{number}: {config.method}, k={config.k}"
+                place.add_version(name, number, text, made("version", detail=detail))
+            stored = TrialConfig.stored(latest.config)
+            if "names" in config.model_fields_set and stored.names != config.names:
+                renamed = stored.model_copy(update={"names": config.names})
+                place.rename(
+                    name,
+                    latest.number,
+                    renamed.to_store(),
+                    made("renamed", detail=f"to {' and '.join(renamed.labels)}"),
+                )
             return cls(place, name, **{"version": latest.number, "own_store": place is not store, **own})
         except BaseException:
             if place is not store:
@@ -352,7 +372,7 @@ class Trial:
 
     def _analysed(self, version: ConfigVersion) -> _Analysed:
         """The analysis of a version; the last one again if nothing has changed since."""
-        log, config = self.log(version.number), self._configs[version.id]
+        log, config = self.log(version.number), TrialConfig.stored(version.config)
         biases = self.store.biases(version.id)
         bias, excluded = biases[-1] if biases else None, excluded_units(self.store, self.name)
         known = self._analyses.get(version.id)
@@ -364,11 +384,15 @@ class Trial:
             both = left_out and version.id == self._version.id
             whole = (left_out, analyse(log, config, beliefs)) if both else None
             known = self._analyses[version.id] = _Analysed(log, bias, excluded, analysis, whole)
+        elif known.analysis.config != config:  # other names
+            renamed = replace(known.analysis, config=config)
+            whole = known.whole and (known.whole[0], replace(known.whole[1], config=config))
+            known = self._analyses[version.id] = known._replace(analysis=renamed, whole=whole)
         return known
 
     # --- units that are left out ------------------------------------------------------------------------------------------
 
-    def exclude(self, unit: str, reason: str) -> HistoryEntry:
+    def exclude(self, unit: str, reason: str, *, who: str | None = None) -> HistoryEntry:
         """Leave a unit out of everything that is analysed from now on, in all versions; ``include`` takes that back.
 
         Its impressions stay in the store, and reports tell the result with them too. Nothing that decides about it may look at
@@ -377,26 +401,34 @@ class Trial:
         Args:
             unit: By the name it has in ``rank``, or as a report names it: ``#`` and 16 digits.
             reason: Kept in the history, which every report shows.
+            who: Whom the history names for it; by default the user of this process.
         """
-        return self._add_history("excluded", unit, reason)
+        return self._add_history("excluded", unit, reason, who)
 
-    def include(self, unit: str, reason: str) -> HistoryEntry:
+    def include(self, unit: str, reason: str, *, who: str | None = None) -> HistoryEntry:
         """Take a unit back in that was excluded."""
-        return self._add_history("included", unit, reason)
+        return self._add_history("included", unit, reason, who)
 
     def history(self) -> list[HistoryEntry]:
-        """Which units were excluded or included, and what was erased, when and why, in that order."""
+        """Who changed what, when and why: versions, names, refits, units that were excluded or included, what was erased, the
+        end; in the order of time.
+        """
         return history_of(self.store, self.name)
 
-    def _add_history(self, what: str, unit: str, reason: str) -> HistoryEntry:
+    def _add_history(self, what: str, unit: str, reason: str, who: str | None) -> HistoryEntry:
         _check_texts(unit=unit, reason=reason)
         number = tokens.named_unit(self._draws.secret, unit)
-        self.store.add_history(self.name, int(self._clock() * 1e6), what, number, reason)
+        self.store.add_history(self.name, *self._entry(what, who, unit=number, reason=reason))
         return entry_of(self.store.history(self.name)[-1])
+
+    def _entry(self, what: str, who: str | None, **more: Any) -> Entry:
+        return Entry(int(self._clock() * 1e6), what, who=this_user() if who is None else who, **more)
 
     # --- what is erased -----------------------------------------------------------------------------------------------------
 
-    def erase(self, reason: str, *, unit: str | None = None, before: float | None = None) -> Erased:
+    def erase(
+        self, reason: str, *, unit: str | None = None, before: float | None = None, who: str | None = None
+    ) -> Erased:
         """Delete a unit's impressions, or all from before a time, with their clicks, in all versions; this cannot be undone.
 
         Reports are then of what is left, as if the rest had never been; the history tells how much was erased, not whose.
@@ -406,6 +438,7 @@ class Trial:
             reason: Kept in the history, which every report shows.
             unit: By the name it has in ``rank``, or as a report names it: ``#`` and 16 digits.
             before: Seconds since 1970; must have passed.
+            who: Whom the history names for it; by default the user of this process.
         """
         now, number = self._clock(), None
         _check_texts(reason=reason)
@@ -416,7 +449,8 @@ class Trial:
             number = tokens.named_unit(self._draws.secret, unit)
         cut = None if before is None else int(checks.between("before", before, 0, now) * 1e6)
         self.store.flush(60.0)
-        erased = self.store.erase(self.name, int(now * 1e6), reason, unit=number, before=cut)
+        named = this_user() if who is None else who
+        erased = self.store.erase(self.name, int(now * 1e6), reason, unit=number, before=cut, who=named)
         with self._reading:
             self._forget_erased()
         return erased
@@ -432,12 +466,12 @@ class Trial:
 
     # --- learning -----------------------------------------------------------------------------------------------------------
 
-    def update(self) -> Bias:
+    def update(self, *, who: str | None = None) -> Bias:
         """Refit position bias to all clicks so far and refresh the design with it; the old one stays if they cannot tell."""
         self.store.flush(60.0)
-        return self._update(None)
+        return self._update(None, who)
 
-    def _update(self, at: int | None) -> Bias:
+    def _update(self, at: int | None, who: str | None = SCHEDULE) -> Bias:
         before, method = self._draws.bias, self.config.comparison
         beliefs, known = before.beliefs, Known()
         if method.adapts:
@@ -451,7 +485,8 @@ class Trial:
         else:
             impressions = self.store.count(self._version.id, 0).impressions
         at = impressions if at is None else at
-        self.store.add_bias(self._version.id, at, beliefs, before.id, known.to_bytes())
+        entry = self._entry("updated", who, detail=f"version {self.version} from {impressions:,} impressions")
+        self.store.add_bias(self._version.id, at, beliefs, before.id, known.to_bytes(), (self.name, entry))
         return self._take_over()
 
     def _take_over(self) -> Bias:
@@ -468,9 +503,14 @@ class Trial:
             known = self.store.biases(self._version.id)
         return known[-1]
 
-    def stop(self) -> None:
-        """End the trial for all processes: ``rank`` returns A's list from now on; clicks on what was shown still count."""
-        self.store.stop(self.name)
+    def stop(self, reason: str = "", *, who: str | None = None) -> None:
+        """End the trial for all processes: ``rank`` returns A's list from now on; clicks on what was shown still count.
+
+        Args:
+            reason: Kept in the history, which every report shows.
+            who: Whom the history names for it; by default the user of this process.
+        """
+        self.store.stop(self.name, self._entry("stopped", who, reason=reason))
         self._draws.stopped = True
 
     # --- in the background ----------------------------------------------------------------------------------------------

@@ -41,12 +41,13 @@ from ranktrial.live.schemas import (
     RankResponse,
     Report,
     SeenEvent,
+    Stop,
     TrialConfig,
 )
 from ranktrial.live.service import events as event_batches
 from ranktrial.live.service import problems
 from ranktrial.live.service.asynchronous import on_disk, wait_on_loop
-from ranktrial.live.service.auth import Needs, may_use
+from ranktrial.live.service.auth import Needs, may_use, who
 from ranktrial.live.service.limits import Limits, read_body
 from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
@@ -236,7 +237,10 @@ def _add_routes(app: FastAPI) -> None:
         responses={201: {"model": TrialInfo, "description": "A new trial, or a new version of it"}},
     )  # fmt: skip
     add("POST", "/v1/trials/{name}/update", update, "admin", Fitted)
-    add("POST", "/v1/trials/{name}/stop", stop, "admin", TrialInfo)
+    add(
+        "POST", "/v1/trials/{name}/stop", stop, "admin", TrialInfo, *takes_json,
+        extra=body_of(Stop, {"reason": "B is better"}, required=False),
+    )  # fmt: skip
     robot = {"unit": "user-17", "reason": "a robot: 500 searches an hour"}
     for what, do in (("exclude", exclude), ("include", include)):
         add(
@@ -289,7 +293,7 @@ async def put_trial(request: Request, name: NewName) -> Response:
     """Make a trial. Its configuration never changes: another one is a new version, with draws and a report of its own."""
     raw = await read_body(request, request.app.state.limits.body)
     config = _config(raw)
-    made, new = await asyncio.to_thread(request.app.state.trials.create, name, config)
+    made, new = await asyncio.to_thread(request.app.state.trials.create, name, config, who(request))
     return _json(made, 201 if new else 200)
 
 
@@ -350,14 +354,16 @@ async def _taken(raw: bytes, state: State, may: Callable[[Trial], bool]) -> even
 async def update(request: Request, name: Name) -> Response:
     """Fit position bias to all clicks so far and refresh the design with it; this also happens by itself."""
     trial = await _trial(request, name)
-    bias = await asyncio.to_thread(trial.update)
+    bias = await asyncio.to_thread(trial.update, who=who(request))
     return _json({"theta": bias.theta, "fitted": bias.fitted, "impressions": bias.impressions, "note": bias.note})
 
 
 async def stop(request: Request, name: Name) -> Response:
     """End the trial: ``rank`` returns A's list from now on; clicks on what was shown still count."""
     trial = await _trial(request, name)
-    await asyncio.to_thread(trial.stop)
+    empty = request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers
+    asked = Stop(reason="") if empty else await _read(request, Stop)
+    await asyncio.to_thread(trial.stop, asked.reason, who=who(request))
     return _json(await asyncio.to_thread(request.app.state.trials.info, name))
 
 
@@ -378,7 +384,7 @@ async def erase(request: Request, name: Name) -> Response:
     unit = None if asked.unit is None else str(asked.unit)
     before = None if asked.before is None else asked.before.replace(tzinfo=asked.before.tzinfo or UTC).timestamp()
     try:
-        await asyncio.to_thread(trial.erase, asked.reason, unit=unit, before=before)
+        await asyncio.to_thread(trial.erase, asked.reason, unit=unit, before=before, who=who(request))
     except ValueError as problem:
         raise Refusal(422, str(problem)) from problem
     return _json(History(history=tuple(await asyncio.to_thread(trial.history))))
@@ -402,11 +408,11 @@ async def _read(request: Request, model: type[M]) -> M:
         raise problems.invalid(problem) from problem
 
 
-async def _excluded(request: Request, name: str, do: Callable[[Trial, str, str], object]) -> Response:
+async def _excluded(request: Request, name: str, do: Callable[..., object]) -> Response:
     trial = await _trial(request, name)
     asked = await _read(request, Exclusion)
     try:
-        await asyncio.to_thread(do, trial, str(asked.unit), asked.reason)
+        await asyncio.to_thread(do, trial, str(asked.unit), asked.reason, who=who(request))
     except ValueError as problem:
         raise Refusal(422, str(problem)) from problem
     return _json(History(history=tuple(await asyncio.to_thread(trial.history))))

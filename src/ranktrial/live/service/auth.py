@@ -5,7 +5,9 @@ from __future__ import annotations
 from fastapi import Request
 
 from ranktrial.live.api_keys import ApiKey, Keys, Scope
+from ranktrial.live.schemas import LONGEST_NAME
 from ranktrial.live.service.problems import Refusal
+from ranktrial.texts import shown
 
 
 class Needs:
@@ -45,3 +47,11 @@ def may_use(request: Request, trial: str) -> bool:
     """Whether the key of a request, which has been asked for, is one for this trial."""
     key: ApiKey | None = request.scope["state"].get("key")
     return key is None or key.may_use(trial)
+
+
+def who(request: Request) -> str:
+    """Whoever sends a request, for a trial's history: the key's id and name, as lists of keys have them."""
+    key: ApiKey | None = request.scope["state"].get("key")
+    if key is None:
+        return "somebody without a key"
+    return f"key {key.id} ({shown(key.name, LONGEST_NAME)})" if key.name else f"key {key.id}"

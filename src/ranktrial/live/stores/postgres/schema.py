@@ -123,6 +123,11 @@ MIGRATIONS = (
     CREATE TABLE writers (writer bigint PRIMARY KEY, batch bigint NOT NULL, seen timestamptz NOT NULL);
     {PUT_ROWS}
     """,
+    """
+    ALTER TABLE erasures ADD COLUMN who text NOT NULL DEFAULT '';
+    ALTER TABLE history ALTER COLUMN unit DROP NOT NULL;
+    ALTER TABLE history ADD COLUMN who text NOT NULL DEFAULT '', ADD COLUMN detail text NOT NULL DEFAULT '';
+    """,
 )
 
 
