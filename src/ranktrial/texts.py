@@ -16,5 +16,5 @@ def shown(text: str, longest: int = 80) -> str:
     >>> shown("red\\nshoes"), shown("abc\\u202egpj.exe"), shown("x" * 100, 5)
     ('red shoes', 'abc gpj.exe', 'xxxx…')
     """
-    text = MARKS.sub(" ", text).strip()
+    text = " ".join(MARKS.sub(" ", text).split())
     return text if len(text) <= longest else text[: longest - 1].rstrip() + ELLIPSIS

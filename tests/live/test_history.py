@@ -55,8 +55,8 @@ def test_names_are_labels(tmp_path: Path) -> None:
         with Trial.create(tmp_path / "t.db", **OPTIONS) as again:
             assert (again.version, again.config.names) == (1, NAMES)
         assert told(trial)[1:] == [("renamed", "to A (current) and B (with popularity)", "", "ann")]
-        with Trial.create(tmp_path / "t.db", **{**OPTIONS, "k": 4}, names=NAMES) as other:
-            assert other.version == 2
+        with Trial.create(tmp_path / "t.db", **{**OPTIONS, "k": 4}) as other:
+            assert (other.version, other.config.names) == (2, NAMES)  # those of the version before
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ made, when a request arrives over HTTP); ``Trial.rank`` itself never builds one.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -25,6 +26,14 @@ from ranktrial.texts import shown
 from ranktrial.users import rank_decay
 
 Status = Literal["pass", "warn", "fail", "unknown"]
+Group = Literal["assumptions", "data", "visitors"]
+Ranker = Literal["A", "B"]
+WORST_FIRST: tuple[Status, ...] = ("fail", "warn", "unknown", "pass")
+GROUPS: dict[Group, str] = {
+    "assumptions": "What is assumed of how people click",
+    "data": "What arrives from your pages",
+    "visitors": "What visitors do and get",
+}
 LONGEST_TEXT = 1000  # characters of a document's id, and of a query or a unit that comes in over HTTP
 LATEST_TIME = 1e11  # seconds since 1970: beyond it they are milliseconds
 LONGEST_NAME = 40  # characters of what people call a ranker
@@ -223,13 +232,25 @@ class Guardrail(_Frozen):
         name: What is checked.
         status: pass, warn or fail; unknown where it cannot be checked.
         value: The number it rests on; nan where there is none.
-        text: What it means, in a sentence; where it is unknown, what it would take.
+        text: What was found, in a sentence; where it is unknown, what it would take.
+        group: What it is about: "assumptions" on how people click, "data" that arrive, "visitors".
+        title: The statement that is checked, in plain words.
+        cause: What usually makes it warn or fail, where it does.
+        remedy: What to do then.
     """
 
     name: str
     status: Status
     value: float
     text: str
+    group: Group = "data"
+    title: str = ""
+    cause: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        told = f"{self.title} ({self.name})" if self.title else self.name
+        return " ".join(filter(None, [f"{told}: {self.text}", self.cause, self.remedy]))
 
 
 class Forecast(_Frozen):
@@ -247,6 +268,44 @@ class Forecast(_Frozen):
     impressions: float
     remaining: float
     days: float
+    text: str
+
+
+class LiftTold(_Frozen):
+    """How many more clicks one ranker gets than the other, as shares and a day.
+
+    Attributes:
+        of: Whose clicks are told: the winner's, or B's as long as there is none.
+        share: More clicks, as a share of the other's; negative if they are fewer. nan where it cannot be told.
+        interval: Of that, as sure as the interval of the difference.
+        clicks_a_day: More clicks a day on as many searches as the trial has; nan before it has run for a day.
+        daily: The interval of that.
+        text: In a sentence; "" where there is nothing to say.
+    """
+
+    of: Ranker
+    share: float
+    interval: Interval
+    clicks_a_day: float
+    daily: Interval
+    text: str
+
+
+class Pace(_Frozen):
+    """When impressions came; all is nan before the first.
+
+    Attributes:
+        began: Time of the first, in seconds since 1970.
+        latest: Time of the last.
+        days: Between the two.
+        impressions_a_day: In that time; nan before it is a day, as an hour says little of one.
+        text: In a sentence.
+    """
+
+    began: float
+    latest: float
+    days: float
+    impressions_a_day: float
     text: str
 
 
@@ -269,9 +328,12 @@ class Theta(_Frozen):
 
 
 class BandPoint(_Frozen):
-    """The interval as it was after a number of units, with what is known of position bias now."""
+    """The interval as it was after a number of units, with what is known of position bias now; ``time`` (seconds since 1970)
+    is when the last of these units came.
+    """
 
     units: int
+    time: float
     delta: float
     low: float
     high: float
@@ -298,6 +360,7 @@ class Contributor(_Frozen):
 
     Attributes:
         query: What was asked; where few have asked it, only that.
+        label: The same as it is shown: cut where it is long, without marks that turn the direction of text.
         impressions: Of it.
         clicks: On them.
         contribution: By how much it moved the estimate.
@@ -305,6 +368,7 @@ class Contributor(_Frozen):
     """
 
     query: str
+    label: str
     impressions: int
     clicks: int
     contribution: float
@@ -442,10 +506,17 @@ class Report(_Frozen):
         version: The version of its configuration that the numbers are about.
         delta: CTR(A) - CTR(B) in clicks per impression; nan before the first impression.
         interval: Holds at all times at once, at the level of the configuration.
-        verdict: One sentence.
+        verdict: One sentence: the headline and what it rests on.
+        headline: What a hurried reader needs.
+        details: The rest of the verdict.
+        winner: Who gets more clicks, where that is decided and may be trusted; None otherwise.
+        trusted: Whether no guardrail fails that the numbers rest on.
+        lift: The difference in per cent and in clicks a day.
+        pace: When it began and how fast it goes.
         reading: The reading that delta, interval and verdict are of; None if none can say anything yet.
         readings: All of them, those with fewest assumptions first.
         impressions: That the estimate rests on.
+        units: That made them.
         clicks: That count.
         ctr: Clicks per impression on what was shown.
         forecast: When there will be a decision.
@@ -458,7 +529,7 @@ class Report(_Frozen):
         stopped: Whether the trial has ended.
         visitors: Clicks that the trial cost or gave; None where that cannot be told.
         everyone: The result without rules and exclusions, where they left something out.
-        history: Which units were excluded or included, when and why.
+        history: Who changed what, when and why.
     """
 
     trial: str
@@ -467,9 +538,16 @@ class Report(_Frozen):
     interval: Interval
     level: float
     verdict: str
+    headline: str
+    details: str
+    winner: Ranker | None
+    trusted: bool
+    lift: LiftTold
+    pace: Pace
     reading: str | None
     readings: tuple[Reading, ...]
     impressions: int
+    units: int
     clicks: int
     ctr: float
     forecast: Forecast
@@ -495,18 +573,51 @@ class Report(_Frozen):
         return ", ".join(f"version {part.version} had {part.impressions:,} impressions" for part in earlier)
 
     @property
-    def notes(self) -> list[str]:
-        """What visitors gained or lost, and what was left out on purpose, a line each."""
-        said = [told.text for told in (self.visitors, self.everyone) if told is not None]
-        return [*said, *map(str, self.history)]
+    def config(self) -> TrialConfig:
+        """Of the version that the numbers are about."""
+        return next(part.config for part in self.parts if part.version == self.version)
+
+    @property
+    def sign(self) -> int:
+        """What turns A - B into numbers as they are told: of the winner, or of B as long as there is none."""
+        return 1 if self.winner == "A" else -1
+
+    @property
+    def about(self) -> str:
+        """The trial in a line."""
+        a, b = self.config.labels
+        state = "stopped" if self.stopped else "running"
+        version = "; ".join(filter(None, [f"version {self.version}", state, self.before]))
+        return f"{self.trial} ({version}): {a} against {b}"
+
+    @property
+    def lines(self) -> list[str]:
+        """What it says below the verdict, a line each: lift, pace, forecast, visitors, what was left out on purpose."""
+        told = (self.lift, self.pace, self.forecast, self.visitors, self.everyone)
+        return [one.text for one in told if one is not None and one.text]
+
+    def grouped(self) -> Iterator[tuple[str, list[Guardrail], list[Guardrail]]]:
+        """Guardrails by what they are about: a heading, those that do not pass, the worst first, and those that pass."""
+        for group, heading in GROUPS.items():
+            some = [check for check in self.guardrails if check.group == group]
+            open_ = sorted((c for c in some if c.status != "pass"), key=lambda check: WORST_FIRST.index(check.status))
+            yield heading, open_, [check for check in some if check.status == "pass"]
 
     def __str__(self) -> str:
-        width = max((len(g.name) for g in self.guardrails), default=0)
-        rows = [f"  {g.status:7}  {g.name:{width}}  {g.text}" for g in self.guardrails]
-        version = "; ".join(filter(None, [f"version {self.version}", self.before]))
+        rows = []
+        for heading, open_, passing in self.grouped():
+            rows += ["", heading, *(f"  {check.status:7}  {check}" for check in open_)]
+            rows += [f"  pass     {', '.join(check.name for check in passing)}"] if passing else []
+        minus = "A - B" if self.sign > 0 else "B - A"
         readings = [
-            f"  {one.name:14}  {one.delta:+.4f}  {one.interval}" for one in self.readings if len(self.readings) > 1
+            f"  {one.name:14}  {minus}  {self.sign * one.delta:+.4f}  {turned(one.interval, self.sign)}"
+            for one in self.readings
+            if len(self.readings) > 1 and np.isfinite(one.interval.low)
         ]
-        return "\n".join(
-            [f"{self.trial} ({version}): {self.verdict}", self.forecast.text, *readings, *self.notes, *rows]
-        )
+        history = ["", "Who changed what", *(f"  {entry}" for entry in self.history)] if self.history else []
+        return "\n".join([self.about, self.verdict, *self.lines, *readings, *rows, *history])
+
+
+def turned(interval: Interval, sign: int) -> Interval:
+    """The interval of a difference, or of the difference the other way round."""
+    return interval if sign > 0 else Interval(-interval.high, -interval.low)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -164,27 +163,28 @@ class Trial:
         text = config.to_store()
         if TrialConfig.model_validate_json(text) != config:
             raise ValueError(f"this configuration cannot be stored: {text}")
-        now = int(own.get("clock", time.time)() * 1e6)
-        made = partial(Entry, now, who=this_user() if who is None else who)
+        clock, author = own.get("clock", time.time), this_user() if who is None else who
+
+        def entry(what: str, detail: str) -> Entry:
+            return Entry(int(clock() * 1e6), what, who=author, detail=detail)
+
         place = open_store(store) if isinstance(store, str | Path) else store
         try:
             secret = os.urandom(32) if config.seed is None else blake2b(str(config.seed).encode()).digest()[:32]
             place.add_trial(name, secret)
+            if (before := _latest(place, name)) is not None and "names" not in config.model_fields_set:
+                config = config.model_copy(update={"names": TrialConfig.stored(before.config).names})
             while (latest := _latest(place, name)) is None or not config.same_but_for_names(
                 TrialConfig.stored(latest.config)
             ):
                 number = latest.number + 1 if latest else 1
                 detail = f"{number}: {config.method}, k={config.k}"
-                place.add_version(name, number, text, made("version", detail=detail))
+                place.add_version(name, number, config.to_store(), entry("version", detail))
             stored = TrialConfig.stored(latest.config)
-            if "names" in config.model_fields_set and stored.names != config.names:
+            if stored.names != config.names:
                 renamed = stored.model_copy(update={"names": config.names})
-                place.rename(
-                    name,
-                    latest.number,
-                    renamed.to_store(),
-                    made("renamed", detail=f"to {' and '.join(renamed.labels)}"),
-                )
+                detail = f"to {' and '.join(renamed.labels)}"
+                place.rename(name, latest.number, renamed.to_store(), entry("renamed", detail))
             return cls(place, name, **{"version": latest.number, "own_store": place is not store, **own})
         except BaseException:
             if place is not store:

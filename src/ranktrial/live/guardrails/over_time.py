@@ -66,7 +66,7 @@ def clicks_over_time(analysis: Analysis) -> Guardrail:
             early = log.time[analysis.rung.rows] < drift.since_time
             parts = [UnitSums.of(analysis.estimate.x[part]) for part in (early, ~early) if part.sum() > 1]
             means = ", then ".join(f"{part.mean:+.4f} (+- {2 * part.standard_error:.4f})" for part in parts)
-            text += f" The difference was {means}."
+            text += f" A - B was {means}."
     return Guardrail(name=CLICKS, status="warn" if drift.changed else "pass", value=drift.p, text=text)
 
 
@@ -94,7 +94,7 @@ def bias_over_time(analysis: Analysis) -> Guardrail:
         late = first_seen(log.unit)[1] >= drift.at
         effect = exponent_effect(analysis, theta, np.where(late, drift.after, drift.before))
         status = harmful(analysis, status, effect)
-        text += f" That moves the estimate by {effect:+.4f}."
+        text += f" That moves A - B by {effect:+.4f}."
     return Guardrail(name=BIAS_OVER_TIME, status=status, value=drift.p, text=text)
 
 

@@ -21,6 +21,8 @@ OPEN_NUMBERS = (
     "Report",
     "Guardrail",
     "Forecast",
+    "LiftTold",
+    "Pace",
     "Theta",
     "BandPoint",
     "Contributor",
