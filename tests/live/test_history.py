@@ -33,8 +33,8 @@ def test_all_that_is_done_to_a_trial_is_told(tmp_path: Path) -> None:
         trial.stop("again")
         made, scheduled, asked, stopped = told(trial)
         assert made == ("version", f"1: {method}, k=5", "", "ann")
-        assert scheduled == ("updated", "version 1 from 60 impressions", "", "the schedule")
-        assert asked == ("updated", "version 1 from 60 impressions", "", "bob")
+        assert scheduled == ("updated", "position bias of version 1 from 60 impressions", "", "the schedule")
+        assert asked == ("updated", "position bias of version 1 from 60 impressions", "", "bob")
         assert stopped == ("stopped", "", "B is better", me)
         times = [one.time for one in trial.history()]
         assert times == sorted(times)

@@ -15,26 +15,15 @@ from ranktrial.live import guardrails as checks
 from ranktrial.live.guardrails.advice import ADVICE
 from ranktrial.live.schemas import GROUPS, Guardrail, Report
 from ranktrial.texts import shown
-from simulated_trial import World
+from simulated_trial import World, minutes
 
 WORLD = World.make(queries=20, k=5)
 NAMES = ("current", "with popularity")
 BETTER_B = World(WORLD.zeta, WORLD.b, WORLD.a, WORLD.theta)
 
 
-class Minutes:
-    """A clock that moves on by a minute whenever it is read."""
-
-    def __init__(self) -> None:
-        self.now = 1_794_830_400.0  # 2026-11-16 12:00 UTC
-
-    def __call__(self) -> float:
-        self.now += 60
-        return self.now
-
-
 def trial_of(path: Path, **options: Any) -> Trial:
-    options = {"k": 5, "seed": 1, "background": False, "clock": Minutes(), "names": NAMES, **options}
+    options = {"k": 5, "seed": 1, "background": False, "clock": minutes(), "names": NAMES, **options}
     return Trial.create(path / "t.db", **options)
 
 

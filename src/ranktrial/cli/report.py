@@ -26,6 +26,9 @@ def report_command(
     ],
     name: Annotated[str | None, typer.Option(help="Which trial, where the store holds several.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the report as one self-contained HTML file.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Also write its numbers as a table of comma-separated values.")
+    ] = None,
     query_units: QueryUnits = QUERY_UNITS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
 ) -> None:
@@ -34,12 +37,14 @@ def report_command(
         report = read_report(store, name, query_units)
         if html is not None:
             report.to_html(html)
+        if csv is not None:
+            report.to_csv(csv)
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))
     else:
         print_report(report)
-    if html is not None:
-        err.print(f"wrote {html}", markup=False, highlight=False, soft_wrap=True)
+    for file in filter(None, (html, csv)):
+        err.print(f"wrote {file}", markup=False, highlight=False, soft_wrap=True)
 
 
 def read_report(store: str | Path, name: str | None, query_units: int = QUERY_UNITS) -> Report:

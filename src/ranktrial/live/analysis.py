@@ -31,10 +31,11 @@ from ranktrial.inference import (
 from ranktrial.inference.ladder import AB_RUNG
 from ranktrial.inference.power import tightest_for
 from ranktrial.interval import Interval
-from ranktrial.live.schemas import BandPoint, Forecast, Theta, TrialConfig, told_time
+from ranktrial.live.schemas import BandPoint, Forecast, Theta, TrialConfig
 from ranktrial.methods import Beliefs
 from ranktrial.methods.beliefs import MOST_ERROR
 from ranktrial.position_bias import NotIdentifiable
+from ranktrial.times import told_time
 
 TIGHTEST_AT = 10_000.0
 LEAST_CLICKS = 20  # before that nothing is said: the estimate would rest on guesses

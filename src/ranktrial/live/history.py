@@ -7,9 +7,10 @@ import os
 from functools import cache
 
 from ranktrial.live import tokens
-from ranktrial.live.schemas import LONGEST_TEXT, HistoryEntry, told_time
+from ranktrial.live.schemas import LONGEST_TEXT, HistoryEntry
 from ranktrial.live.stores.base import ErasureRow, HistoryRow, Store
 from ranktrial.texts import shown
+from ranktrial.times import told_time
 
 SCHEDULE = "the schedule"  # who refits position bias without being asked
 

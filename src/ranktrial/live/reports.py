@@ -38,12 +38,12 @@ from ranktrial.live.schemas import (
     Reading,
     Report,
     Visitors,
-    told_time,
     turned,
 )
 from ranktrial.live.stores.base import ConfigVersion
 from ranktrial.live.tallies import AS_IT_SHOULD_BE
 from ranktrial.texts import shown
+from ranktrial.times import told_time
 
 CONTRIBUTORS = 10
 MODEL = (ASSUMPTIONS, BIAS, BIAS_OVER_TIME, COMPANY)  # guardrails of the click model

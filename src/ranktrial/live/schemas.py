@@ -9,13 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from ranktrial.charts.live_page import write_report
 from ranktrial.inference.rules import Rules
@@ -23,6 +30,7 @@ from ranktrial.interval import Interval
 from ranktrial.methods import Beliefs, LogOpt, Method, parse_method
 from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.texts import shown
+from ranktrial.times import LATEST, seconds, told_time
 from ranktrial.users import rank_decay
 
 Status = Literal["pass", "warn", "fail", "unknown"]
@@ -35,11 +43,21 @@ GROUPS: dict[Group, str] = {
     "visitors": "What visitors do and get",
 }
 LONGEST_TEXT = 1000  # characters of a document's id, and of a query or a unit that comes in over HTTP
-LATEST_TIME = 1e11  # seconds since 1970: beyond it they are milliseconds
 LONGEST_NAME = 40  # characters of what people call a ranker
 NO_NAMES = "A", "B"
 LONGEST_LIST = 1000  # ids of one ranker that come in over HTTP
 Id = Annotated[str, Field(max_length=LONGEST_TEXT)] | Annotated[int, Field(ge=-(2**63), lt=2**63, strict=True)]
+
+Moment = Annotated[
+    float,
+    BeforeValidator(partial(seconds, "it")),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", "exclusiveMaximum": LATEST}, {"type": "string", "format": "date-time"}],
+            "description": "Seconds since 1970, not milliseconds; or a date and time, UTC unless it says otherwise.",
+        }
+    ),
+]
 
 
 class _Frozen(BaseModel):
@@ -203,7 +221,7 @@ class RankResponse(_Frozen):
 
 
 class ClickEvent(_Frozen):
-    """A click on a document of an impression; ``time`` in seconds since 1970, now by default; ``event_id`` as you like it.
+    """A click on a document of an impression; ``time`` is now by default, ``event_id`` as you like it.
 
     ``position`` is where the visitor saw it, from 1: compared with what was drawn, and used for nothing else.
     """
@@ -211,9 +229,7 @@ class ClickEvent(_Frozen):
     id: str = Field(max_length=LONGEST_TEXT)
     document: Id
     position: int | None = Field(None, ge=1, strict=True)
-    time: float | None = Field(
-        None, allow_inf_nan=False, lt=LATEST_TIME, description="seconds since 1970, not milliseconds"
-    )
+    time: Moment | None = None
     event_id: str | None = Field(None, max_length=LONGEST_TEXT)
 
 
@@ -455,15 +471,6 @@ class HistoryEntry(_Frozen):
         return f"{told_time(self.time)}: {what}{who}{f': {self.reason}' if self.reason else ''}"
 
 
-def told_time(seconds: float) -> str:
-    """A time as all reports tell it.
-
-    >>> told_time(1_794_830_400.0)
-    '2026-11-16 12:00 UTC'
-    """
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
-
-
 class Stop(_Frozen):
     """Why a trial is stopped; nobody has to say so."""
 
@@ -481,7 +488,7 @@ class Erasure(_Frozen):
     """What to erase: a unit, by the name it has in ``rank`` or in a report, or all impressions before a time (UTC); and why."""
 
     unit: Id | None = None
-    before: datetime | None = None
+    before: Moment | None = None
     reason: str = Field(min_length=1, max_length=LONGEST_TEXT)
 
 
@@ -565,6 +572,14 @@ class Report(_Frozen):
     def to_html(self, file: str | Path) -> Path:
         """Write the report as one HTML file that needs no network."""
         return write_report(self.to_dict(), str(self), file)
+
+    def to_csv(self, file: str | Path) -> Path:
+        """Write all numbers as one table of comma-separated values."""
+        from ranktrial.live.report_files import report_csv
+
+        path = Path(file)
+        path.write_text(report_csv(self), encoding="utf-8", newline="")
+        return path
 
     @property
     def before(self) -> str:

@@ -40,6 +40,7 @@ from ranktrial.live.stores.base import (
     StoreError,
 )
 from ranktrial.methods import Method
+from ranktrial.times import Time, seconds
 
 OPTIONS = ("background", "timeout", "clock", "cache_size", "own_store")  # that ``create`` hands on to the trial
 
@@ -292,7 +293,7 @@ class Trial:
     # --- clicks -------------------------------------------------------------------------------------------------------
 
     def click(
-        self, id: str, document: str, *, time: float | None = None, position: int | None = None, wait: bool = True
+        self, id: str, document: str, *, time: Time | None = None, position: int | None = None, wait: bool = True
     ) -> Clicked:
         """Take a click on a document of an impression: as often, as late and in any order as they come.
 
@@ -301,7 +302,7 @@ class Trial:
         Args:
             id: Of the impression, from ``Shown.id``.
             document: Id of the document.
-            time: Seconds since 1970, now by default.
+            time: Seconds since 1970, or a date and time (UTC unless it says otherwise); now by default.
             position: Where the visitor saw it, from 1: compared with the drawn rank, and used for nothing else.
             wait: Until it is on the disk.
         """
@@ -311,7 +312,7 @@ class Trial:
             clicked.stored.result()
         return clicked
 
-    def clicks(self, many: Iterable[tuple[str, str, float | None, int | None]]) -> list[Clicked]:
+    def clicks(self, many: Iterable[tuple[str, str, Time | None, int | None]]) -> list[Clicked]:
         """Take many clicks (id, document, time, position) at once, without waiting: those of a version are stored together."""
         judged = [self._judge.judge(*click) for click in many]
         rows: dict[int, list[Click]] = {}
@@ -427,7 +428,7 @@ class Trial:
     # --- what is erased -----------------------------------------------------------------------------------------------------
 
     def erase(
-        self, reason: str, *, unit: str | None = None, before: float | None = None, who: str | None = None
+        self, reason: str, *, unit: str | None = None, before: Time | None = None, who: str | None = None
     ) -> Erased:
         """Delete a unit's impressions, or all from before a time, with their clicks, in all versions; this cannot be undone.
 
@@ -437,7 +438,7 @@ class Trial:
         Args:
             reason: Kept in the history, which every report shows.
             unit: By the name it has in ``rank``, or as a report names it: ``#`` and 16 digits.
-            before: Seconds since 1970; must have passed.
+            before: Seconds since 1970, or a date and time (UTC unless it says otherwise); must have passed.
             who: Whom the history names for it; by default the user of this process.
         """
         now, number = self._clock(), None
@@ -447,7 +448,7 @@ class Trial:
         if unit is not None:
             _check_texts(unit=unit)
             number = tokens.named_unit(self._draws.secret, unit)
-        cut = None if before is None else int(checks.between("before", before, 0, now) * 1e6)
+        cut = None if before is None else int(checks.between("before", seconds("before", before), 0, now) * 1e6)
         self.store.flush(60.0)
         named = this_user() if who is None else who
         erased = self.store.erase(self.name, int(now * 1e6), reason, unit=number, before=cut, who=named)
@@ -485,7 +486,9 @@ class Trial:
         else:
             impressions = self.store.count(self._version.id, 0).impressions
         at = impressions if at is None else at
-        entry = self._entry("updated", who, detail=f"version {self.version} from {impressions:,} impressions")
+        entry = self._entry(
+            "updated", who, detail=f"position bias of version {self.version} from {impressions:,} impressions"
+        )
         self.store.add_bias(self._version.id, at, beliefs, before.id, known.to_bytes(), (self.name, entry))
         return self._take_over()
 

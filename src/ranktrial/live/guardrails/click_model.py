@@ -28,7 +28,7 @@ def assumptions(analysis: Analysis) -> Guardrail:
     if len(analysis.ladder.rungs) == 1:
         return needless(ASSUMPTIONS, NO_MODEL)
     if not top.speaks:
-        return unknown(ASSUMPTIONS, f"it takes {top.missing}")
+        return unknown(ASSUMPTIONS, f"it takes {top.missing or 'clicks'}")
     tests = [test for test in analysis.ladder.tests if test.upper == top.name]
     if not tests:
         return unknown(ASSUMPTIONS, "it takes plain A/B traffic: a hold-back")

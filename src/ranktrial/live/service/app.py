@@ -12,7 +12,6 @@ import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -28,8 +27,10 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 
 import ranktrial
+from ranktrial.charts.live_page import report_html
 from ranktrial.live.api_keys import KeyFile, Keys, Scope
 from ranktrial.live.designs import warm_up
+from ranktrial.live.report_files import file_stem, report_csv
 from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.schemas import (
     ClickEvent,
@@ -47,7 +48,7 @@ from ranktrial.live.schemas import (
 from ranktrial.live.service import events as event_batches
 from ranktrial.live.service import problems
 from ranktrial.live.service.asynchronous import on_disk, wait_on_loop
-from ranktrial.live.service.auth import Needs, may_use, who
+from ranktrial.live.service.auth import Needs, may_use, scopes, who
 from ranktrial.live.service.limits import Limits, read_body
 from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
@@ -255,6 +256,11 @@ def _add_routes(app: FastAPI) -> None:
     add("DELETE", "/v1/trials/{name}", erase_trial, "admin", ErasedRows, 409)
     unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names"}}
     add("GET", "/v1/trials/{name}/report", report, "read", Report, responses=unchanged)
+    for file, kind in (("report.html", "text/html"), ("report.csv", "text/csv")):
+        add(
+            "GET", f"/v1/trials/{{name}}/{file}", report_file, "read", Health,
+            responses={200: {"content": {kind: {}}, "description": "The report as a file"}},
+        )  # fmt: skip
     add(
         "GET", "/metrics", show_metrics, "read", Health, responses={200: {"content": {"text/plain": {}}}},
         of_all_trials=True,
@@ -278,9 +284,10 @@ async def _trial(request: Request, name: str) -> Trial:
 
 
 async def list_trials(request: Request) -> Response:
-    """All trials that the key is for, each in the latest version of its configuration."""
+    """All trials that the key is for, each in the latest version of its configuration, and what the key may do."""
     every: TrialList = await asyncio.to_thread(request.app.state.trials.all)
-    return _json(TrialList(trials=[one for one in every.trials if may_use(request, one.name)]))
+    mine = [one for one in every.trials if may_use(request, one.name)]
+    return _json(TrialList(trials=mine, scopes=scopes(request)))
 
 
 async def get_trial(request: Request, name: Name) -> Response:
@@ -382,9 +389,8 @@ async def erase(request: Request, name: Name) -> Response:
     trial = await _trial(request, name)
     asked = await _read(request, Erasure)
     unit = None if asked.unit is None else str(asked.unit)
-    before = None if asked.before is None else asked.before.replace(tzinfo=asked.before.tzinfo or UTC).timestamp()
     try:
-        await asyncio.to_thread(trial.erase, asked.reason, unit=unit, before=before, who=who(request))
+        await asyncio.to_thread(trial.erase, asked.reason, unit=unit, before=asked.before, who=who(request))
     except ValueError as problem:
         raise Refusal(422, str(problem)) from problem
     return _json(History(history=tuple(await asyncio.to_thread(trial.history))))
@@ -426,6 +432,18 @@ async def report(request: Request, name: Name) -> Response:
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
     return Response(raw, headers=headers, media_type="application/json")
+
+
+async def report_file(request: Request, name: Name) -> Response:
+    """The report as one HTML page that needs no network, or its numbers as a table of comma-separated values."""
+    made: Report = await request.app.state.trials.report(name)
+    file = f"{file_stem(made)}-{request.url.path.rpartition('/')[2]}"
+    if file.endswith(".csv"):
+        content, kind = await asyncio.to_thread(report_csv, made), "text/csv"
+    else:
+        content, kind = await asyncio.to_thread(lambda: report_html(made.to_dict(), str(made))), "text/html"
+    headers = {"Content-Disposition": f'attachment; filename="{file}"', "Cache-Control": "no-store"}
+    return Response(content, headers={**headers, "X-Content-Type-Options": "nosniff"}, media_type=kind)
 
 
 async def healthz() -> Response:

@@ -8,6 +8,7 @@ import threading
 
 from pydantic import BaseModel
 
+from ranktrial.live.api_keys import Scope
 from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.schemas import Report, TrialConfig
 from ranktrial.live.service.asynchronous import Shared
@@ -31,9 +32,10 @@ class TrialInfo(BaseModel):
 
 
 class TrialList(BaseModel):
-    """All trials of the store."""
+    """All trials of the store, and what whoever asks may do with them."""
 
     trials: list[TrialInfo]
+    scopes: list[Scope] = []
 
 
 class Trials:
