@@ -108,8 +108,7 @@ byId("stop").addEventListener("click", () => {
   byId("stop-dialog").showModal();
 });
 byId("stop-cancel").addEventListener("click", () => byId("stop-dialog").close());
-byId("stop-form").addEventListener("submit", async event => {
-  event.preventDefault();
+byId("stop-confirm").addEventListener("click", async () => {
   const { trial } = byId("stop-dialog").dataset;  // the one that was asked about, whatever is shown by now
   byId("stop-dialog").close();
   const body = JSON.stringify({ reason: byId("stop-reason").value.trim() });
