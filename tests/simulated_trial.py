@@ -66,11 +66,16 @@ class World:
 
 
 class Ticks:
-    """A clock that moves on by a second whenever it is read."""
+    """A clock that moves on by a second, or another step, whenever it is read."""
 
-    def __init__(self) -> None:
-        self.now = 1_700_000_000.0
+    def __init__(self, step: float = 1.0, start: float = 1_700_000_000.0) -> None:
+        self.now, self._step = start, step
 
     def __call__(self) -> float:
-        self.now += 1
+        self.now += self._step
         return self.now
+
+
+def minutes() -> Ticks:
+    """A clock that moves on by a minute whenever it is read, from 2026-11-16 12:00 UTC on."""
+    return Ticks(60.0, 1_794_830_400.0)

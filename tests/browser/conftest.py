@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
-from browser.tools import WORLD
+from browser.tools import BETTER_B, LONG, TURNED
 from live_server import serving
 from ranktrial.live import Trial
+from simulated_trial import minutes
 
+expect.set_options(timeout=60_000)  # milliseconds: a busy machine must not fail a test
 CHROMIUM = shutil.which("chromium")
 ARGUMENTS = [
     "--no-sandbox",
@@ -37,11 +39,22 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trial with 1,500 impressions, and one with none."""
+    """A trial that B wins, one that would be decided if visitors did not send clicks twice, and one without impressions."""
     path = tmp_path_factory.mktemp("browser") / "t.db"
-    with Trial.create(path, name="shoes-v2", k=8, seed=1, smallest=0.05, background=False) as trial:
-        WORLD.run(trial, 1_500, seed=1)
-        trial.update()
+    names = ("current", "with popularity")
+    with Trial.create(
+        path, "shoes-v2", k=8, seed=1, smallest=0.05, names=names, background=False, clock=minutes()
+    ) as trial:
+        BETTER_B.run(trial, 1_500, seed=1)
+        trial.update(who="key 5f0c2a91 (ann)")
+    with Trial.create(path, "worse", k=8, seed=1, names=names, background=False, clock=minutes()) as trial:
+        BETTER_B.run(trial, 1_500, seed=1)
+        for number in range(60):
+            for query in (LONG, TURNED):
+                shown = trial.rank(query, ["x", "y", "z"], ["z", "y", "x"], unit=f"v{number}", wait=True)
+                for _ in range(40):
+                    trial.click(shown.id, "z", wait=False)
+        trial.store.flush()
     Trial.create(path, name="empty", k=3, seed=1, background=False).close()
     return path
 

@@ -23,7 +23,8 @@ from ranktrial.live.service.page import KINDS
 # RANKTRIAL_PICTURES=docs/images takes the pictures of docs/page.md anew.
 PICTURES = os.environ.get("RANKTRIAL_PICTURES")
 PHONE = {"viewport": {"width": 390, "height": 844}}
-DESKTOP = {"viewport": {"width": 1100, "height": 1250}}
+DESKTOP = {"viewport": {"width": 1200, "height": 1250}}
+GROUPS = ("assumptions", "data", "visitors")
 
 
 def search_and_click(address: str, name: str, visitors: range) -> None:
@@ -46,26 +47,49 @@ def figures(page: Page) -> Locator:
 
 
 def check_content(page: Page, report: dict[str, Any]) -> None:
-    """The verdict, the band, position bias, guardrails and queries of this report are on the page."""
-    expect(page.locator("#verdict")).to_have_text(report["verdict"])
+    """Headline, lift, dates, the band, position bias, guardrails, queries and history of this report are on the page."""
+    expect(page.locator("#headline")).to_have_text(report["headline"])
+    expect(page.locator("#details")).to_have_text(report["details"])
     expect(page.locator("#visitors")).to_have_text(report["visitors"]["text"])
     expect(page.locator("#name")).to_have_text("shoes-v2")
+    expect(page.locator("#about")).to_contain_text("A (current) against B (with popularity), running")
+    lift, low = report["lift"]["share"], report["lift"]["interval"][0]
+    expect(figures(page).nth(0)).to_contain_text(f"{lift:+.1%}".replace("-", "−"))
+    expect(figures(page).nth(0)).to_contain_text(f"95%: {low:+.1%} to ".replace("-", "−"))
+    expect(figures(page).nth(1)).to_contain_text(f"on {report['pace']['impressions_a_day']:,.0f} impressions a day")
+    expect(figures(page).nth(2)).to_contain_text(f"{report['impressions']:,}of {report['units']:,} units")
+    expect(figures(page).nth(3)).to_contain_text(f"{report['pace']['days']:.1f} dayssince 16 Nov 2026")
     expect(page.locator("#band path.band")).to_have_count(1)
     points = page.locator("#band path.line").get_attribute("d")
     assert points is not None
     known = [point for point in report["band"] if point["low"] is not None]
     assert len(re.findall(r"[ML]", points)) == len(known) > 10
+    dates = page.locator("#band svg text").all_text_contents()
+    assert {"16 Nov", "17 Nov"} & set(dates)
     expect(page.locator("#band-table tbody tr")).to_have_count(len(known))
     expect(page.locator("#theta circle")).to_have_count(8)
-    shown = page.locator("#guardrails li")
-    expect(shown).to_have_count(len(report["guardrails"]))
-    texts = shown.all_inner_texts()
-    for guardrail in report["guardrails"]:
-        (row,) = [text for text in texts if guardrail["text"] in text]
-        assert guardrail["name"] in row
-        assert guardrail["status"] in row
+    for group in GROUPS:
+        of_group = [one for one in report["guardrails"] if one["group"] == group]
+        for place, some in (
+            ("open", [one for one in of_group if one["status"] != "pass"]),
+            ("pass", [one for one in of_group if one["status"] == "pass"]),
+        ):
+            shown = page.locator(f"#{group}-{place} li")
+            expect(shown).to_have_count(len(some))
+            texts = shown.all_text_contents()
+            for guardrail in some:
+                (row,) = [text for text in texts if guardrail["text"] in text and guardrail["name"] in text]
+                assert guardrail["title"] in row
+                assert guardrail["cause"] in row
+                assert guardrail["remedy"] in row
+        if any(one["status"] == "pass" for one in of_group):
+            expect(page.locator(f"#{group}-count")).to_be_visible()
+            expect(page.locator(f"#{group}-pass")).to_be_hidden()  # folded
     queries = page.locator("#contributors tbody td:first-child").all_inner_texts()
-    assert queries == [one["query"] for one in report["contributors"]]
+    assert queries == [one["label"] for one in report["contributors"]]
+    done = page.locator("#history tbody tr").all_text_contents()
+    assert len(done) == len(report["history"])
+    assert all(entry["who"] in row for entry, row in zip(reversed(report["history"]), done))
 
 
 def test_the_page_shows_the_report_and_asks_nobody_else(browser: Browser, address: str) -> None:
@@ -78,7 +102,7 @@ def test_the_page_shows_the_report_and_asks_nobody_else(browser: Browser, addres
     watched.page.wait_for_selector("#band svg")
     report = httpx.get(f"{address}/v1/trials/shoes-v2/report", timeout=60).json()
     check_content(watched.page, report)
-    assert watched.page.locator("nav a").all_inner_texts() == ["empty", "shoes-v2"]
+    assert watched.page.locator("nav a").all_inner_texts() == ["empty", "shoes-v2", "worse"]
     expect(watched.page.locator("nav a[aria-current]")).to_have_text("shoes-v2")
     take_picture(watched.page, "page-desktop.png")
     assert watched.complaints == []
@@ -92,6 +116,9 @@ def test_new_clicks_appear_by_themselves(browser: Browser, address: str) -> None
     watched.page.goto(f"{address}/#empty")
     expect(watched.page.locator("#verdict")).to_have_text("No impressions yet.")
     expect(watched.page.locator("#band")).to_contain_text("The first interval comes after 100 units")
+    expect(watched.page.locator("#guardrails-text")).to_have_text(
+        "There is nothing to check before the first impression."
+    )
     search_and_click(address, "empty", range(3))
     expect(watched.page.locator("#verdict")).to_have_text("Too early to say after 3 impressions and 3 clicks.")
     expect(figures(watched.page).nth(2)).to_contain_text("3")
@@ -105,23 +132,156 @@ def test_new_clicks_appear_by_themselves(browser: Browser, address: str) -> None
     assert watched.complaints == []
 
 
-def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, address: str) -> None:
+BEYOND = """() => [...document.querySelectorAll("main *, header *")].filter(one => {
+    const { left, right, width } = one.getBoundingClientRect();
+    const scrolls = one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== "visible";
+    return width > 0 && (left < -0.5 || right > innerWidth + 0.5 || scrolls) && !one.closest("clipPath, [clip-path]");
+}).map(one => `${one.tagName} ${one.className.baseVal ?? one.className} ${one.textContent.slice(0, 40)}`)"""
+
+
+@pytest.mark.parametrize("name", ["shoes-v2", "worse", "empty"])
+def test_on_a_phone_nothing_is_cut_off(browser: Browser, address: str, name: str) -> None:
     watched = Watched.open(browser, **PHONE, color_scheme="dark")
-    watched.page.goto(f"{address}/#shoes-v2")
-    watched.page.wait_for_selector("#band svg")
-    assert watched.page.evaluate("document.documentElement.scrollWidth") == 390
+    watched.page.goto(f"{address}/#{name}")
+    expect(watched.page.locator("#name")).to_have_text(name)
+    if name == "shoes-v2":
+        watched.page.wait_for_selector("#band svg")
+        take_picture(watched.page, "page-phone.png")
     assert watched.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(23, 25, 28)"
-    take_picture(watched.page, "page-phone.png")
-    watched.page.set_viewport_size({"width": 800, "height": 600})
-    expect(watched.page.locator("#band svg")).to_have_attribute(
-        "width", re.compile("^7")
-    )  # drawn anew to the new width
+    watched.page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert watched.page.evaluate("document.documentElement.scrollWidth") == 390
+    assert watched.page.evaluate(BEYOND) == []
+    if name == "shoes-v2":
+        watched.page.set_viewport_size({"width": 800, "height": 600})
+        expect(watched.page.locator("#band svg")).to_have_attribute("width", re.compile("^7"))  # drawn anew
     assert watched.complaints == []
+
+
+def test_the_winner_is_in_front_and_its_numbers_are_positive(browser: Browser, address: str) -> None:
+    """B is better: A - B is negative in the report for programmes, and nowhere on the page."""
+    watched = Watched.open(browser, **DESKTOP)
+    page = watched.page
+    page.goto(f"{address}/#shoes-v2")
+    report = httpx.get(f"{address}/v1/trials/shoes-v2/report", timeout=60).json()
+    assert (report["winner"], report["interval"][1] < 0) == ("B", True)
+    expect(page.locator("#headline")).to_have_text(
+        re.compile(r"B \(with popularity\) gets \d+% more clicks than A \(current\)\.")
+    )
+    expect(page.locator("#details")).to_have_text(re.compile(r"^\+0\.\d{4} clicks per impression, 95% interval \+0"))
+    expect(figures(page).nth(0)).to_have_text(re.compile(r"^\+\d"))
+    expect(figures(page).nth(4)).to_have_text("decided")
+    expect(page.locator("#verdict")).to_have_class("b")
+    assert "↑ B gets more" in (page.locator("#band svg").text_content() or "")
+    expect(page.locator("#band-text")).to_have_text(re.compile(r"after 1,500 units: \+0\.\d+, \+0\.\d+ to \+0"))
+    last = page.locator("#band-table tbody tr").last.locator("td.number").all_text_contents()
+    assert all(text.startswith("+") for text in last[1:])
+
+
+def test_decided_is_never_beside_not_to_be_trusted(browser: Browser, address: str) -> None:
+    watched = Watched.open(browser, **DESKTOP)
+    page = watched.page
+    page.goto(f"{address}/#worse")
+    expect(page.locator("#headline")).to_have_text("Not to be trusted while a guardrail fails (duplicate clicks).")
+    expect(page.locator("#verdict")).to_have_class("fail")
+    for one in ("#verdict", "#figures", "#progress"):
+        assert "decided" not in page.locator(one).inner_text().lower()
+        assert "more clicks than" not in page.locator(one).inner_text()
+    expect(page.locator("#forecast")).to_have_text("No decision while a guardrail fails.")
+    failed = page.locator("#data-open li").first
+    expect(failed).to_contain_text("✕ fails")
+    expect(failed).to_contain_text("Likely cause: A cached page shares its id")
+    expect(failed).to_contain_text("What to do: Do not cache")
+
+
+def test_strangers_queries_are_cut_and_turn_nothing(browser: Browser, address: str) -> None:
+    watched = Watched.open(browser, **PHONE)
+    page = watched.page
+    page.goto(f"{address}/#worse")
+    long = page.locator("#contributors bdi", has_text="trail running")
+    expect(long).to_have_text(re.compile(r"^.{60,80}…$"))
+    expect(page.locator("#contributors bdi", has_text="gnp.exe")).to_have_text("photo gnp.exe")
+    assert not re.search("[\u202a-\u202e\u2066-\u2069]", page.locator("body").text_content() or "")
+
+
+@pytest.mark.parametrize(
+    ("button", "file", "begins"),
+    [
+        ("Report", "shoes-v2-report.html", "<!doctype html>"),
+        ("CSV", "shoes-v2-report.csv", "part,name,time,units,"),
+        ("JSON", "shoes-v2-report.json", '{"trial":"shoes-v2"'),
+    ],
+)
+def test_report_and_numbers_are_downloaded(
+    browser: Browser, address: str, tmp_path: Path, button: str, file: str, begins: str
+) -> None:
+    watched = Watched.open(browser, **DESKTOP)
+    watched.page.goto(f"{address}/#shoes-v2")
+    with watched.page.expect_download() as waiting:
+        watched.page.get_by_role("button", name=button, exact=True).click()
+    waiting.value.save_as(tmp_path / file)
+    assert waiting.value.suggested_filename == file
+    assert (tmp_path / file).read_text(encoding="utf-8").startswith(begins)
+    assert watched.complaints == []
+    if button == "Report":  # it shows the same, and has nothing to press
+        watched.page.goto((tmp_path / file).as_uri())
+        expect(watched.page.locator("#headline")).to_contain_text("more clicks than")
+        expect(watched.page.locator("#actions")).to_be_hidden()
+
+
+def test_who_may_can_stop_a_trial(browser: Browser, tmp_path: Path) -> None:
+    """With a key for that, after a question, and once; the history names the key and the reason."""
+    Trial.create(tmp_path / "t.db", name="hats", k=3, names=("old", "new"), background=False).close()
+    keys = KeyFile(tmp_path / "keys")
+    reader, admin = keys.add("dashboard", ["read"]), keys.add("ann", ["read", "admin"])
+    with serving(tmp_path / "t.db", keys=keys) as client:
+        for key, may in ((reader, False), (admin, True)):
+            page = Watched.open(browser, **PHONE).page
+            page.goto(f"{client.base_url}/#hats")
+            page.get_by_label("API key").fill(key)
+            page.get_by_role("button", name="Show trials").click()
+            expect(page.locator("#about")).to_contain_text("A (old) against B (new), running")
+            expect(page.get_by_role("button", name="CSV")).to_be_visible()
+            expect(page.locator("#stop")).to_be_visible() if may else expect(page.locator("#stop")).to_be_hidden()
+        page.locator("#stop").click()
+        expect(page.locator("#stop-title")).to_have_text("Stop hats?")
+        expect(page.locator("#stop-text")).to_contain_text("From now on everybody gets A (old).")
+        page.get_by_role("button", name="Let it run").click()
+        expect(page.locator("#stop-dialog")).to_be_hidden()
+        authorized = {"Authorization": f"Bearer {admin}"}
+        assert not client.get("/v1/trials/hats", headers=authorized).json()["stopped"]
+        page.locator("#stop").click()
+        page.get_by_label("Why").fill("B is better")
+        page.get_by_role("button", name="Stop it for good").click()
+        expect(page.locator("#about")).to_contain_text("stopped")
+        expect(page.locator("#stop")).to_be_hidden()
+        expect(page.locator("#history tbody tr").first).to_contain_text(f"key {admin.split('_')[1]} (ann)")
+        expect(page.locator("#history tbody tr").first).to_contain_text("B is better")
+        assert client.get("/v1/trials/hats", headers=authorized).json()["stopped"]
+
+
+def test_no_other_site_can_stop_a_trial(browser: Browser, tmp_path: Path) -> None:
+    """A form of another page, in a browser that may ask this service without a key."""
+    Trial.create(tmp_path / "t.db", name="hats", k=3, background=False).close()
+    with serving(tmp_path / "t.db") as client, serving(tmp_path / "other.db") as other:
+        page = Watched.open(browser, **DESKTOP).page
+        page.route(
+            "**/evil.html",
+            lambda route: route.fulfill(
+                content_type="text/html",
+                body=f"<form method=post action={client.base_url}/v1/trials/hats/stop><button>Win",
+            ),
+        )
+        page.goto(f"{other.base_url}/evil.html")
+        with page.expect_response("**/stop") as answered:
+            page.get_by_role("button").click()
+        assert answered.value.status == 403
+        assert not client.get("/v1/trials/hats").json()["stopped"]
+        assert client.post("/v1/trials/hats/stop").status_code == 200  # a programme, which no page tells what to do
 
 
 def test_the_report_file_shows_the_same_without_any_request(browser: Browser, store: Path, tmp_path: Path) -> None:
     with Trial.open(store, "shoes-v2", background=False) as trial:
-        report = trial.report()
+        report = trial.report(query_units=1)
     file = report.to_html(tmp_path / "report.html")
     watched = Watched.open(browser, **DESKTOP)
     watched.page.goto(file.as_uri())
@@ -155,11 +315,11 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(browser: Browser, store: Path, 
             expect(page.locator("#report")).to_be_hidden()
         page.get_by_label("API key").fill(reader)
         page.get_by_role("button", name="Show trials").click()
-        expect(page.locator("#verdict")).to_contain_text("clicks per impression")
+        expect(page.locator("#details")).to_contain_text("clicks per impression")
         expect(page.locator("#key")).to_be_hidden()
         assert page.evaluate("localStorage.length + document.cookie.length") == 0
         page.reload()
-        expect(page.locator("#verdict")).to_contain_text("clicks per impression")
+        expect(page.locator("#details")).to_contain_text("clicks per impression")
         keys.revoke(reader.split("_")[1])
         expect(page.locator("#key")).to_be_visible(timeout=30_000)
         expect(page.locator("#report")).to_be_hidden()

@@ -11,6 +11,9 @@ from playwright.sync_api import Browser, Page
 from simulated_trial import World
 
 WORLD = World.make(queries=30, k=8)
+BETTER_B = World(WORLD.zeta, WORLD.b, WORLD.a, WORLD.theta)
+LONG = "trail running shoes, waterproof, for wide feet, " * 10
+TURNED = "photo \u202egnp.exe\u2067"
 # A query that a browser must not take for HTML.
 EVIL = '<img src=x onerror="document.title=1"> & </script>'
 

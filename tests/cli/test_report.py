@@ -28,7 +28,7 @@ def test_it_says_the_verdict_and_every_guardrail(store: Path, tmp_path: Path) ->
     result = runner.invoke(app, ["report", str(store), "--html", str(html)])
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
-    assert "shoes (version 1, running): 1 impressions, 1 clicks" in text
+    assert "shoes (version 1; running): A against B" in text
     assert "Too early to say after 1 impressions and 1 clicks." in text
     with Trial.open(store, background=False) as trial:
         assert all(check.name in text for check in trial.report().guardrails)

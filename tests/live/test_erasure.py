@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from live_server import A, B, click, is_problem, rank, send, serving, start
 from ranktrial.cli import app
 from ranktrial.live import Trial
+from ranktrial.live.history import this_user
 from ranktrial.live.schemas import Report
 from ranktrial.live.stores.base import Erased
 from simulated_trial import Ticks, World
@@ -46,10 +47,9 @@ def test_an_erased_unit_leaves_no_trace_in_the_report(tmp_path: Path) -> None:
             for one in (trial, other):
                 report = one.report()
                 assert numbers(report) == numbers(expected)
-                (entry,) = report.history
-                assert str(entry).endswith(
-                    "erased a unit (7 impressions and 7 clicks, in no number any more): asked for it"
-                )
+                _, entry = report.history
+                erased = "erased a unit (7 impressions and 7 clicks, in no number any more)"
+                assert str(entry).endswith(f"UTC: {erased} by {this_user()}: asked for it")
                 assert "in no number any more" in str(report)
 
 
@@ -80,8 +80,9 @@ def test_what_is_old_is_erased_and_the_rest_stays(tmp_path: Path) -> None:
         assert trial.log().clicks.tolist() == kept.clicks.tolist()
         assert trial.erase("kept for a day", before=cut) == Erased(0, 0)
         trial.erase("kept for a day", before=cut + 1)
-        (entry,) = trial.history()
-        assert "everything before " in entry.unit
+        _, entry = trial.history()
+        assert "everything before " in entry.detail
+        assert entry.unit is None
         assert trial.rank("q", A, B, unit="new", wait=True).fallback is None
 
 
@@ -101,7 +102,8 @@ def test_somebody_who_comes_back_is_somebody_new(tmp_path: Path) -> None:
         ({}, "either a unit or all from before a time"),
         ({"unit": "u", "before": 1.0}, "either a unit or all from before a time"),
         ({"unit": ""}, "unit is '', must be text"),
-        ({"before": 1e12}, "before is 1000000000000.0, must be between"),
+        ({"before": "2999-01-01"}, "before is 32472144000.0, must be between 0 and"),
+        ({"before": 1e12}, "before is 1000000000000.0, must be in seconds"),
         ({"before": "x"}, "before is 'x', must be"),
         ({"unit": "u", "reason": ""}, "reason is '', must be text"),
     ],
@@ -111,7 +113,7 @@ def test_what_cannot_be_erased(tmp_path: Path, given: dict[str, Any], says: str)
         trial.rank("q", A, B, unit="u", wait=True)
         with pytest.raises(ValueError, match=says):
             trial.erase(**{"reason": "why", **given})
-        assert (len(trial.log()), trial.history()) == (1, [])
+        assert (len(trial.log()), len(trial.history())) == (1, 1)
 
 
 def test_over_http(tmp_path: Path) -> None:
@@ -122,11 +124,11 @@ def test_over_http(tmp_path: Path) -> None:
         assert other.get("/v1/trials/t/report").json()["impressions"] == 3
         answer = client.post("/v1/trials/t/erase", json={"unit": "ann", "reason": "ticket 4711"})
         assert answer.status_code == 200, answer.text
-        assert [(one["what"], one["reason"]) for one in answer.json()["history"]] == [("erased", "ticket 4711")]
+        assert [(one["what"], one["reason"]) for one in answer.json()["history"][1:]] == [("erased", "ticket 4711")]
         for one in (client, other):
             assert one.get("/v1/trials/t/report").json()["impressions"] == 2
         answer = client.post("/v1/trials/t/erase", json={"before": "2020-01-01", "reason": "old"})
-        assert len(answer.json()["history"]) == 1  # there was nothing
+        assert len(answer.json()["history"]) == 2  # there was nothing
         for body in (
             {"reason": "x"},
             {"unit": "a"},

@@ -12,7 +12,7 @@ import pytest
 from ranktrial.inference import plan
 from ranktrial.live import Trial
 from ranktrial.live.known import Known
-from ranktrial.live.schemas import TrialConfig
+from ranktrial.live.schemas import Erasure, Exclusion, HistoryEntry, RankRequest, TrialConfig
 from ranktrial.live.stores.sqlite import SQLiteStore
 from ranktrial.methods import AB, LogOpt, Method, parse_method
 from ranktrial.rankings import Pair
@@ -174,3 +174,15 @@ def test_a_trial_that_has_begun_keeps_the_defaults_that_it_began_with(tmp_path: 
     assert TrialConfig.stored(version.config).method == "LogOpt()"
     for method in METHODS:
         assert parse_method(method.spelled_out) == method
+
+
+def test_a_unit_is_an_id_wherever_it_is_named() -> None:
+    """In a configuration it was a choice between two ways to work out errors, once."""
+    assert "unit" not in TrialConfig.model_fields
+    with pytest.raises(ValueError, match="unit"):
+        TrialConfig.model_validate({"unit": "user"})
+    assert TrialConfig.stored('{"unit": "user", "method": "LogOpt()"}') == TrialConfig.model_validate({})
+    for model in (RankRequest, Exclusion, Erasure, HistoryEntry):
+        kinds = str(model.model_fields["unit"].annotation)
+        assert "Literal" not in kinds
+        assert "str" in kinds

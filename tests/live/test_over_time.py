@@ -66,7 +66,7 @@ def test_clicks_per_page_that_change_only_warn_and_say_what_the_difference_was()
     _, clicks, bias = over_time(clicked(EARLY * relevance * rate, log, 1))
     assert (clicks.status, bias.status) == ("warn", "pass")
     assert "That was on 2026-01-0" in clicks.text
-    assert "The difference was +" in clicks.text
+    assert "A - B was +" in clicks.text
     assert "other visitors" in clicks.text
 
 

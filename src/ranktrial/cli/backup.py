@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ import typer
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.live.stores import is_postgres
 from ranktrial.live.stores.sqlite_backup import Copied, backup, restore
+from ranktrial.times import told_time
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
@@ -54,7 +54,7 @@ def _file(store: str) -> Path:
 
 
 def _held(found: Copied) -> str:
-    last = f", the last of {datetime.fromtimestamp(found.last / 1e6, UTC):%Y-%m-%d %H:%M} UTC" if found.last else ""
+    last = f", the last of {told_time(found.last / 1e6)}" if found.last else ""
     return f"{found.impressions:,} impressions{last}, and {found.clicks:,} clicks"
 
 

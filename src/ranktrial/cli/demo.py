@@ -210,8 +210,9 @@ def _trial(
 ) -> Report:
     """Run the trial, from the first request to the report."""
     with closing(Line(port)) as line:
-        line.ask("PUT", f"/v1/trials/{NAME}", {"method": "LogOpt()", "k": len(site.theta), "seed": seed})
-    say(f"{len(site.a)} queries, two rankers; the true difference in clicks per search is {site.delta:+.4f}.")
+        config = {"method": "LogOpt()", "k": len(site.theta), "seed": seed, "names": ["less noise", "more noise"]}
+        line.ask("PUT", f"/v1/trials/{NAME}", config)
+    say(f"{len(site.a)} queries, two rankers; in truth A - B is {site.delta:+.4f} clicks per search.")
     say(f"Live page: {_address(port)}\n")
     with progress_bar(f"{impressions:,} visitors search and click") as progress:
 
@@ -252,4 +253,4 @@ def _against_truth(site: SimulatedSite, report: Report) -> str:
     better = "A" if site.delta > 0 else "B"
     where = "inside" if low <= site.delta <= high else "outside"
     told = f"{where} the interval {low:+.4f} to {high:+.4f}" if np.isfinite(low) else "there is no interval yet"
-    return f"The truth is {site.delta:+.4f}, {better} is better: {told}."
+    return f"In truth A - B is {site.delta:+.4f}, {better} is better: {told}."

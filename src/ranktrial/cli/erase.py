@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from ranktrial.cli.console import out, plain_errors
 from ranktrial.live import Trial
 from ranktrial.live.stores import open_store
 from ranktrial.live.stores.base import Erased, Store
+from ranktrial.times import seconds
 
 SECONDS_A_DAY = 86_400.0
 
@@ -26,7 +26,7 @@ def erase_command(
         str | None, typer.Option(help="The unit, as it was given to rank, or as a report names it (#...).")
     ] = None,
     before: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M"], help="All from before this time, UTC.")
+        str | None, typer.Option(help="All from before this time, e.g. 2026-10-01 or 2026-10-01T12:00, UTC.")
     ] = None,
     keep_days: Annotated[float | None, typer.Option(min=0, help="All that is older than so many days.")] = None,
     everything: Annotated[
@@ -41,7 +41,7 @@ def erase_command(
     Reports are then of what is left; a trial's history tells how much was erased, not whose.
     """
     with plain_errors():
-        cut = None if before is None else before.replace(tzinfo=UTC).timestamp()
+        cut = None if before is None else seconds("--before", before)
         if keep_days is not None:
             cut = time.time() - keep_days * SECONDS_A_DAY
         asked = [

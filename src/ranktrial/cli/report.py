@@ -26,6 +26,9 @@ def report_command(
     ],
     name: Annotated[str | None, typer.Option(help="Which trial, where the store holds several.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the report as one self-contained HTML file.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Also write its numbers as a table of comma-separated values.")
+    ] = None,
     query_units: QueryUnits = QUERY_UNITS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
 ) -> None:
@@ -34,12 +37,14 @@ def report_command(
         report = read_report(store, name, query_units)
         if html is not None:
             report.to_html(html)
+        if csv is not None:
+            report.to_csv(csv)
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))
     else:
         print_report(report)
-    if html is not None:
-        err.print(f"wrote {html}", markup=False, highlight=False, soft_wrap=True)
+    for file in filter(None, (html, csv)):
+        err.print(f"wrote {file}", markup=False, highlight=False, soft_wrap=True)
 
 
 def read_report(store: str | Path, name: str | None, query_units: int = QUERY_UNITS) -> Report:
@@ -48,15 +53,19 @@ def read_report(store: str | Path, name: str | None, query_units: int = QUERY_UN
 
 
 def print_report(report: Report) -> None:
-    state = "; ".join(filter(None, ["stopped" if report.stopped else "running", report.before]))
-    head = f"{report.trial} (version {report.version}, {state}): {report.impressions:,} impressions, {report.clicks:,} clicks"
-    out.print(head, markup=False, highlight=False)
-    out.print(f"[bold]{escape(report.verdict)}[/]", highlight=False)
-    for line in (report.forecast.text, *report.notes):
+    out.print(report.about, markup=False, highlight=False)
+    out.print(f"[bold]{escape(report.headline)}[/] {escape(report.details)}", highlight=False)
+    for line in report.lines:
         out.print(line, markup=False, highlight=False)
-    out.print()
-    table = Table("", "guardrail", box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("", ratio=1)
-    for check in report.guardrails:
-        table.add_row(f"[{COLOURS[check.status]}]{check.status}[/]", check.name, escape(check.text))
-    out.print(table, highlight=False)
+    for heading, open_, passing in report.grouped():
+        out.print(f"\n[bold]{heading}[/]", highlight=False)
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+        for check in open_:
+            table.add_row(f"[{COLOURS[check.status]}]{check.status}[/]", escape(str(check)))
+        if passing:
+            table.add_row(f"[{COLOURS['pass']}]pass[/]", escape(", ".join(check.name for check in passing)))
+        out.print(table, highlight=False)
+    if report.history:
+        out.print("\n[bold]Who changed what[/]", highlight=False)
+    for entry in report.history:
+        out.print(str(entry), markup=False, highlight=False)

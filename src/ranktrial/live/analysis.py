@@ -28,17 +28,20 @@ from ranktrial.inference import (
     ladder,
     looks,
 )
+from ranktrial.inference.ladder import AB_RUNG
 from ranktrial.inference.power import tightest_for
 from ranktrial.interval import Interval
 from ranktrial.live.schemas import BandPoint, Forecast, Theta, TrialConfig
 from ranktrial.methods import Beliefs
 from ranktrial.methods.beliefs import MOST_ERROR
 from ranktrial.position_bias import NotIdentifiable
+from ranktrial.times import told_time
 
 TIGHTEST_AT = 10_000.0
 LEAST_CLICKS = 20  # before that nothing is said: the estimate would rest on guesses
 FARTHEST = 1e12  # impressions: later than that is never
 MICROSECONDS_A_DAY = 86_400e6
+MOST_DAYS = 3_650.0  # in which a date says something
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +107,29 @@ class Analysis:
         """The confidence sequence for a chart."""
         if self.band is None:
             return ()
+        assert self.rung is not None
         shown = looks(int(self.band.units[-1]))
         band = self.band.at(shown[shown >= self.band.units[0]])
-        columns = (column.tolist() for column in (band.units, band.mean, band.low, band.high))
-        return tuple(BandPoint(units=u, delta=d, low=lo, high=hi) for u, d, lo, hi in zip(*columns))
+        first = np.sort(np.unique(self.log.unit[self.rung.rows], return_index=True)[1])  # impressions of new units
+        times = self.log.time[self.rung.rows][first[band.units - 1]] / 1e6
+        columns = (column.tolist() for column in (band.units, times, band.mean, band.low, band.high))
+        return tuple(BandPoint(units=u, time=t, delta=d, low=lo, high=hi) for u, t, d, lo, hi in zip(*columns))
+
+    @cached_property
+    def clicks_of_both(self) -> UnitSums | None:
+        """Clicks per impression of pages that are half A's and half B's, by unit; None where that cannot be told.
+
+        By plain A/B traffic where that speaks, or nothing else can; by the click model otherwise.
+        """
+        log = self.log
+        if self.gain is not None and self.rung is not None and self.rung.name != AB_RUNG:
+            return UnitSums.of(log.clicks.sum(1) - self.gain.estimate.x, log.unit)
+        plain = np.flatnonzero(log.arm)
+        shares = log.plain_shares[log.design[plain]]
+        if not len(plain) or not (shares > 0).all():
+            return None
+        own = np.where(log.arm[plain] > 0, shares[:, 0], shares[:, 1]) / shares.sum(1)
+        return UnitSums.of(log.clicks[plain].sum(1) / (2 * own), log.unit[plain])
 
     @property
     def decides(self) -> bool:
@@ -178,7 +200,7 @@ def speaking(analysis: Analysis, rung: Rung | None) -> Analysis:
         level=level,
         tightest_at=tight,
         widen=found.inflation(level),
-        what="the difference",
+        what="the difference A - B",
     )
     return replace(analysis, rung=rung, estimate=found, band=_band(log, rung, found, level, tight), drift=drift)
 
@@ -244,7 +266,8 @@ def forecast(analysis: Analysis) -> Forecast:
     if needed > FARTHEST:
         text = "No decision in sight: the difference seen so far is too small to be told from none."
         return Forecast(target=target, impressions=np.inf, remaining=np.inf, days=np.inf, text=text)
-    about = f", {days:.1f} days at the rate so far" if days >= 0.1 else ""
+    until = told_time(int(analysis.log.time[-1]) / 1e6 + days * 86_400) if days < MOST_DAYS else ""
+    about = f", {days:.1f} days at the rate so far{until and f', until {until[:10]}'}" if days >= 0.1 else ""
     text = f"A decision on a difference of {target:.4g} needs about {needed:,.0f} impressions, {needed - n:,.0f} more{about}."
     return Forecast(target=target, impressions=needed, remaining=needed - n, days=days, text=text)
 

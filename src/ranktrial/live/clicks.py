@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from ranktrial import checks
 from ranktrial.live import tokens
 from ranktrial.live.designs import CorruptDesign
 from ranktrial.live.drawing import Draws, Voided
-from ranktrial.live.schemas import LATEST_TIME, LONGEST_TEXT, TrialConfig
+from ranktrial.live.schemas import LONGEST_TEXT, TrialConfig
 from ranktrial.live.stores.base import Click, Impression, Stored
 from ranktrial.live.tallies import AT_RANK, ELSEWHERE, SEEN, SEEN_OTHERWISE
+from ranktrial.times import Time, seconds
 
 MOST_OTHERS = 10  # clicks of an impression beyond k that are kept though they are on nothing that stood on its page
 
@@ -75,7 +75,7 @@ class ClickJudge:
     def __init__(self, draws: Draws, configs: Mapping[int, TrialConfig], clock: Callable[[], float]) -> None:
         self._draws, self._configs, self._clock = draws, configs, clock
 
-    def judge(self, id: str, document: str, time: float | None, position: int | None = None) -> Judged:
+    def judge(self, id: str, document: str, time: Time | None, position: int | None = None) -> Judged:
         """What becomes of a click on a document of an impression; clicks that are not stored are tallied.
 
         So is whether the position, where one is given, is the drawn rank.
@@ -94,9 +94,7 @@ class ClickJudge:
         if len(name) > LONGEST_TEXT:
             self._draws.tally("clicks on what was not shown")
             return Judged(ClickOutcome.NOT_SHOWN)
-        when = self._clock() if time is None else checks.number("time", time)
-        if when > LATEST_TIME:
-            raise ValueError(f"time is {when!r}, must be in seconds since 1970, not in milliseconds")
+        when = self._clock() if time is None else seconds("time", time)
         config = self._configs[token.version]
         late = when >= token.second + 1 + config.click_window
         outcome, rank = self._outcome(token.key, name, late)

@@ -1,12 +1,27 @@
-"""The history of a trial: which units people excluded or included, and what they erased, when and why."""
+"""The history of a trial: who made or changed what, when and why."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import getpass
+import os
+from functools import cache
 
 from ranktrial.live import tokens
-from ranktrial.live.schemas import HistoryEntry
+from ranktrial.live.schemas import LONGEST_TEXT, HistoryEntry
 from ranktrial.live.stores.base import ErasureRow, HistoryRow, Store
+from ranktrial.texts import shown
+from ranktrial.times import told_time
+
+SCHEDULE = "the schedule"  # who refits position bias without being asked
+
+
+@cache
+def this_user() -> str:
+    """Whoever runs this process, for what is done without an API key."""
+    try:
+        return f"user {getpass.getuser()}"
+    except (KeyError, OSError):  # a number without a name, as in a container
+        return f"user {os.getuid()}"
 
 
 def history_of(store: Store, trial: str) -> list[HistoryEntry]:
@@ -16,21 +31,22 @@ def history_of(store: Store, trial: str) -> list[HistoryEntry]:
 
 
 def entry_of(row: HistoryRow) -> HistoryEntry:
-    """An exclusion or inclusion, as people read it."""
-    told = {"time": row.time / 1e6, "what": row.what, "unit": tokens.unit_name(row.unit), "reason": row.reason}
-    return HistoryEntry.model_validate(told)
+    """An entry as people read it."""
+    unit = None if row.unit is None else tokens.unit_name(row.unit)
+    told = {"time": row.time / 1e6, "what": row.what, "unit": unit, "detail": row.detail, "who": row.who}
+    return HistoryEntry.model_validate({**told, "reason": shown(row.reason, LONGEST_TEXT)})
 
 
 def _erased(row: ErasureRow) -> HistoryEntry:
     what = "a unit"
     if row.earlier_than is not None:
-        day = datetime.fromtimestamp(row.earlier_than / 1e6, UTC).strftime("%Y-%m-%d %H:%M")
-        what = f"everything before {day.removesuffix(' 00:00')}"
+        what = f"everything before {told_time(row.earlier_than / 1e6).removesuffix(' 00:00 UTC')}"
     much = f"{row.impressions:,} impressions and {row.clicks:,} clicks, in no number any more"
-    return HistoryEntry(time=row.time / 1e6, what="erased", unit=f"{what} ({much})", reason=row.reason)
+    reason = shown(row.reason, LONGEST_TEXT)
+    return HistoryEntry(time=row.time / 1e6, what="erased", detail=f"{what} ({much})", reason=reason, who=row.who)
 
 
 def excluded_units(store: Store, trial: str) -> frozenset[int]:
     """Numbers of the units that are excluded now."""
-    last = {row.unit: row.what for row in store.history(trial)}
+    last = {row.unit: row.what for row in store.history(trial) if row.unit is not None}
     return frozenset(unit for unit, what in last.items() if what == "excluded")

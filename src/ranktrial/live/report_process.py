@@ -57,9 +57,9 @@ class ReportProcess:
         options = {"query_units": query_units, "latencies": tuple(latencies)}
         return self._thread.submit(self._ask, trial, None, "report", options)
 
-    def learn(self, trial: str, version: int, at: int | None) -> None:
+    def learn(self, trial: str, version: int, at: int | None, who: str) -> None:
         """Refit a version's position bias and put it into the store (``Trial.update``)."""
-        self._thread.submit(self._ask, trial, version, "learn", {"at": at}).result()
+        self._thread.submit(self._ask, trial, version, "learn", {"at": at, "who": who}).result()
 
     def close(self) -> None:
         """End the process, whatever it is working out."""

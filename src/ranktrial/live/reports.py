@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from ranktrial.arrays import IntArray, weighted_counts
 from ranktrial.inference import Ladder, LeftOut, Rung
+from ranktrial.inference.lift import EVERYTHING, Lift, lift
+from ranktrial.interval import Interval
 from ranktrial.live.analysis import Analysis, forecast, speaking
 from ranktrial.live.guardrails import (
     ASSUMPTIONS,
@@ -22,9 +25,25 @@ from ranktrial.live.guardrails import (
 )
 from ranktrial.live.guardrails.hostile import undone_text
 from ranktrial.live.guardrails.over_time import told as told_of
-from ranktrial.live.schemas import Contributor, Everyone, Guardrail, HistoryEntry, Part, Reading, Report, Visitors
+from ranktrial.live.schemas import (
+    Contributor,
+    Everyone,
+    Forecast,
+    Guardrail,
+    HistoryEntry,
+    LiftTold,
+    Pace,
+    Part,
+    Ranker,
+    Reading,
+    Report,
+    Visitors,
+    turned,
+)
 from ranktrial.live.stores.base import ConfigVersion
 from ranktrial.live.tallies import AS_IT_SHOULD_BE
+from ranktrial.texts import shown
+from ranktrial.times import told_time
 
 CONTRIBUTORS = 10
 MODEL = (ASSUMPTIONS, BIAS, BIAS_OVER_TIME, COMPANY)  # guardrails of the click model
@@ -53,19 +72,29 @@ def make_report(
     analysis, checks = settled(analysis, sorted_tallies, nanoseconds)
     for what in AS_IT_SHOULD_BE:
         sorted_tallies.pop(what, None)
+    failed = _failed(checks)
+    said = _said(analysis, failed)
+    seen = pace(analysis)
     return Report(
         trial=name,
         version=version.number,
         delta=analysis.delta,
         interval=analysis.interval,
         level=analysis.config.level,
-        verdict=verdict(analysis, checks),
+        verdict=said.verdict,
+        headline=f"{said.headline}.",
+        details=said.details,
+        winner=_winner(analysis, failed),
+        trusted=not failed,
+        lift=lift_told(analysis, failed, seen.impressions_a_day),
+        pace=seen,
         reading=None if analysis.rung is None else analysis.rung.name,
         readings=tuple(_reading(analysis.ladder, rung) for rung in analysis.ladder.rungs),
         impressions=len(analysis.log),
+        units=len(np.unique(analysis.log.unit)),
         clicks=analysis.clicks,
         ctr=analysis.clicks / max(len(analysis.log), 1),
-        forecast=forecast(analysis),
+        forecast=_trusted(forecast(analysis), failed),
         theta=analysis.theta,
         band=analysis.points,
         contributors=contributors(analysis, query_units),
@@ -143,7 +172,7 @@ def settled(
         if not (low > max(above.effect.high, 0) or high < min(above.effect.low, 0)):
             if lowest.speaks and (plain := speaking(analysis, lowest)).winner:
                 return plain, checks
-            effect = f"which may have moved the estimate by {above.effect}"
+            effect = f"which may have moved A - B by {above.effect}"
             return replace(analysis, doubt=f"clicks depend on clicks above them, {effect}"), checks
     return analysis, checks
 
@@ -182,49 +211,163 @@ def _part(version: ConfigVersion, analysis: Analysis) -> Part:
     )
 
 
+class Said(NamedTuple):
+    """A verdict in two parts; ``details`` may be "", and goes on after a colon unless it is a sentence of its own."""
+
+    headline: str
+    details: str = ""
+    own_sentence: bool = False
+
+    @property
+    def verdict(self) -> str:
+        between = ". " if self.own_sentence else ": "
+        return f"{self.headline}{between}{self.details}" if self.details else f"{self.headline}."
+
+
 def verdict(analysis: Analysis, checks: tuple[Guardrail, ...] = ()) -> str:
     """One sentence."""
-    # Where the click model fails, what assumes less speaks: that is no reason not to trust it.
-    failed = [check.name for check in checks if check.status == "fail" and check.name not in MODEL]
-    said = _said(analysis)
-    return f"Not to be trusted while a guardrail fails ({', '.join(failed)}): {said}" if failed else said
+    return _said(analysis, _failed(checks)).verdict
 
 
-def _said(analysis: Analysis) -> str:
+def _failed(checks: Sequence[Guardrail]) -> list[str]:
+    """Guardrails for which numbers are not to be trusted: where the click model fails, what assumes less speaks."""
+    return [check.name for check in checks if check.status == "fail" and check.name not in MODEL]
+
+
+def _winner(analysis: Analysis, failed: Sequence[str]) -> Ranker | None:
+    """Who is named."""
+    return None if failed or not analysis.winner else "A" if analysis.winner > 0 else "B"
+
+
+def _trusted(found: Forecast, failed: Sequence[str]) -> Forecast:
+    """The forecast; nothing is decided while a guardrail fails."""
+    if not failed or found.remaining > 0:
+        return found
+    nan = float("nan")
+    text = "No decision while a guardrail fails."
+    return Forecast(target=found.target, impressions=nan, remaining=nan, days=nan, text=text)
+
+
+def _said(analysis: Analysis, failed: Sequence[str] = ()) -> Said:
+    if not failed:
+        return _spoken(analysis, trusted=True)
+    said = _spoken(analysis, trusted=False)
+    return Said(f"Not to be trusted while a guardrail fails ({', '.join(failed)})", said.verdict)
+
+
+def _spoken(analysis: Analysis, *, trusted: bool) -> Said:
     low, high = analysis.interval
     smallest = analysis.config.smallest
     if not len(analysis.log):
-        return "No impressions yet."
+        return Said("No impressions yet")
     if not analysis.clicks:
-        ask = " Do events arrive, with the impression's id?" if len(analysis.log) >= 100 else ""
-        return f"No clicks yet after {len(analysis.log):,} impressions.{ask}"
+        ask = "Do events arrive, with the impression's id?" if len(analysis.log) >= 100 else ""
+        return Said(f"No clicks yet after {len(analysis.log):,} impressions", ask, own_sentence=True)
     if not np.isfinite(low):
         waits = {rung.missing for rung in analysis.ladder.rungs if rung.missing and len(analysis.log) >= 1000}
-        early = f"Too early to say after {len(analysis.log):,} impressions and {analysis.clicks:,} clicks."
-        return f"{early} Waits for {'; '.join(sorted(waits))}." if waits else early
-    delta = analysis.drift.after if analysis.changed else analysis.delta
-    told = f"{delta:+.4f} clicks per impression, {analysis.config.level:.0%} interval {analysis.interval}"
-    assert analysis.rung is not None
-    if len(analysis.ladder.rungs) > 1:
-        told += f" ({analysis.rung.name} reading)"
+        early = f"Too early to say after {len(analysis.log):,} impressions and {analysis.clicks:,} clicks"
+        return Said(early, f"Waits for {'; '.join(sorted(waits))}." if waits else "", own_sentence=True)
+    winner = _winner(analysis, () if trusted else ("not trusted",))
+    told, ahead = _numbers(analysis, winner), winner or "B"
+    a, b = analysis.config.labels
     if not analysis.decides:
-        return f"No winner is named, because nothing tests how people click: {told}."
-    hidden = analysis.ladder.hidden(analysis.rung)
+        return Said("No winner is named, because nothing tests how people click", f"{told}.")
+    assert analysis.rung is not None
+    hidden, sign = analysis.ladder.hidden(analysis.rung), 1 if ahead == "A" else -1
     if hidden > 0:
         told += f"; a difference below {hidden:.4f} could be due to how people click"
     if analysis.changed:
-        told += f"; {told_of(analysis.drift)} Over all of the trial: {analysis.delta:+.4f}"
+        whole = f"Over all of the trial {_minus(ahead)} is {sign * analysis.delta:+.4f}"
+        told += f"; {told_of(analysis.drift)} {whole}"
     elif analysis.drift.status == "warn":
         told += f"; {told_of(analysis.drift)}"
-    if analysis.winner:
-        better, other = ("A", "B") if analysis.winner > 0 else ("B", "A")
+    if winner:
+        better, other = (a, b) if winner == "A" else (b, a)
+        found = _lift(analysis, winner)
+        much = "" if not np.isfinite(found.share) or found.share <= 0 else f"{told_share(found.share)} "
         undone = f"; {text}" if (text := undone_text(analysis)) else ""
-        return f"{better} gets more clicks than {other}: {told}{_since(analysis)}{undone}."
-    if smallest is not None and -smallest < low and high < smallest:
-        return f"A and B differ by less than {smallest:g}: {told}."
+        return Said(f"{better} gets {much}more clicks than {other}", f"{told}{_since(analysis)}{undone}.")
+    if smallest is not None and -smallest < low and high < smallest and trusted:
+        return Said(f"{a} and {b} differ by less than {smallest:g} clicks per impression", f"{told}.")
+    if not trusted and (low > 0 or high < 0):
+        return Said("As they stand the numbers say", f"{told}.")
     if analysis.doubt and (low > 0 or high < 0):
-        return f"No winner is named, because {analysis.doubt}: {told}."
-    return f"Neither is ahead yet: {told}."
+        return Said(f"No winner is named, because {analysis.doubt}", f"{told}.")
+    return Said("Neither is ahead yet", f"{told}.")
+
+
+def _minus(ahead: str) -> str:
+    return "A - B" if ahead == "A" else "B - A"
+
+
+def _numbers(analysis: Analysis, winner: Ranker | None) -> str:
+    """The difference with its interval: the winner's, which is positive, or B - A."""
+    delta = analysis.drift.after if analysis.changed else analysis.delta
+    sign = 1 if winner == "A" else -1
+    interval = f"{analysis.config.level:.0%} interval {turned(analysis.interval, sign)}"
+    told = f"{sign * delta:+.4f} clicks per impression, {interval}"
+    assert analysis.rung is not None
+    if len(analysis.ladder.rungs) > 1:
+        told += f" ({analysis.rung.name} reading)"
+    return told if winner else f"B - A is {told}"
+
+
+def told_share(share: float) -> str:
+    """A share in per cent, with as many digits as say something.
+
+    >>> told_share(0.0412), told_share(0.00312), told_share(1.234), told_share(0.35)
+    ('4.1%', '0.31%', '123%', '35%')
+    """
+    size = abs(100 * share)
+    return f"{100 * share:.{0 if size >= 9.95 else 1 if size >= 0.995 else 2}f}%"
+
+
+def _lift(analysis: Analysis, of: Ranker) -> Lift:
+    """More clicks of one ranker, as a share of the other's."""
+    clicks, sums, sign = analysis.clicks_of_both, analysis.estimate.sums, 1 if of == "A" else -1
+    if clicks is None:
+        return Lift(float("nan"), EVERYTHING)
+    return lift(turned(analysis.interval, sign), replace(sums, totals=sign * sums.totals), clicks)
+
+
+def lift_told(analysis: Analysis, failed: Sequence[str], impressions_a_day: float) -> LiftTold:
+    """The difference in per cent and in clicks a day: the winner's, or B's as long as there is none."""
+    of = _winner(analysis, failed) or "B"
+    found, (low, high) = _lift(analysis, of), turned(analysis.interval, 1 if of == "A" else -1)
+    delta = float("nan") if not np.isfinite(low) else (low + high) / 2
+    daily = Interval(low * impressions_a_day, high * impressions_a_day)
+    a, b = analysis.config.labels
+    one, other = (a, b) if of == "A" else (b, a)
+    text = ""
+    if np.isfinite(found.share):
+        text = f"{one} against {other}: {found.share:+.1%} clicks"
+        text += f" ({found.interval:+.1%})" if np.isfinite(found.interval.low) else ""
+        if np.isfinite(daily.low):
+            text += f"; on {impressions_a_day:,.0f} impressions a day {delta * impressions_a_day:+,.0f} clicks a day"
+            text += f" ({daily:+,.0f})"
+        text += "."
+    return LiftTold(
+        of=of,
+        share=found.share,
+        interval=found.interval,
+        clicks_a_day=delta * impressions_a_day,
+        daily=daily,
+        text=text,
+    )
+
+
+def pace(analysis: Analysis) -> Pace:
+    """When the version's impressions came."""
+    log, nan = analysis.log, float("nan")
+    if not len(log):
+        return Pace(began=nan, latest=nan, days=nan, impressions_a_day=nan, text="")
+    began, latest = int(log.time.min()) / 1e6, int(log.time.max()) / 1e6
+    days = (latest - began) / 86_400
+    a_day = len(log) / days if days >= 1 else nan
+    lasted = f"{days:.1f} days" if days >= 1 else f"{24 * days:.1f} hours" if days >= 1 / 24 else "less than an hour"
+    text = f"Began {told_time(began)}: {len(log):,} impressions of {len(np.unique(log.unit)):,} units in {lasted}"
+    text += f", {a_day:,.0f} a day." if days >= 1 else "."
+    return Pace(began=began, latest=latest, days=days, impressions_a_day=a_day, text=text)
 
 
 def _since(analysis: Analysis) -> str:
@@ -254,6 +397,7 @@ def contributors(analysis: Analysis, query_units: int = QUERY_UNITS) -> tuple[Co
     return tuple(
         Contributor(
             query=names[q],
+            label=shown(names[q]),
             impressions=impressions[q],
             clicks=int(clicks[q]),
             contribution=moved[q],

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
@@ -21,7 +22,7 @@ from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.clicks import Clicked, ClickJudge, SeenOutcome
 from ranktrial.live.designs import warm_up
 from ranktrial.live.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
-from ranktrial.live.history import entry_of, excluded_units, history_of
+from ranktrial.live.history import SCHEDULE, entry_of, excluded_units, history_of, this_user
 from ranktrial.live.known import Known
 from ranktrial.live.log_reader import LogReader
 from ranktrial.live.reports import QUERY_UNITS, make_report, readings_agree
@@ -33,11 +34,13 @@ from ranktrial.live.stores.base import (
     Click,
     Clicks,
     ConfigVersion,
+    Entry,
     Erased,
     Store,
     StoreError,
 )
 from ranktrial.methods import Method
+from ranktrial.times import Time, seconds
 
 OPTIONS = (
     "background",
@@ -52,7 +55,7 @@ OPTIONS = (
 class Learner(Protocol):
     """What refits a trial's position bias elsewhere, and has put it into the store when it returns."""
 
-    def learn(self, trial: str, version: int, at: int | None) -> None: ...
+    def learn(self, trial: str, version: int, at: int | None, who: str) -> None: ...
 
 
 class _Analysed(NamedTuple):
@@ -150,17 +153,20 @@ class Trial:
         *,
         method: str | Method = "LogOpt()",
         k: int = 10,
+        who: str | None = None,
         **options: Any,
     ) -> Self:
         """A new trial; the one that exists if it has this configuration; a new version of it if it has another.
 
-        Nothing is written before everything has been checked.
+        Nothing is written before everything has been checked. Other names for A and B, where some are given, are put in place
+        of those there are: they make no version.
 
         Args:
             store: A SQLite file, made if it does not exist, or a store.
             name: The trial's name, one of several in the store.
             method: As an object, or as it is written.
             k: Results that count: the first page.
+            who: Whom the history names for what is new or changed; by default the user of this process.
             options: Those of ``TrialConfig``, and ``background``, ``compile``, ``timeout``, ``clock``, ``cache_size`` and
                 ``own_store`` of ``Trial``.
         """
@@ -173,16 +179,31 @@ class Trial:
                 raise TypeError(f"{option} is not an option of Trial.create, which has {known}")
         _check_options(**own)
         config = TrialConfig.model_validate({"method": method, "k": k, **options})
-        # A later version may have other defaults; a trial that has begun keeps its own.
-        text = config.model_copy(update={"method": config.comparison.spelled_out}).model_dump_json()
+        text = config.to_store()
         if TrialConfig.model_validate_json(text) != config:
             raise ValueError(f"this configuration cannot be stored: {text}")
+        clock, author = own.get("clock", time.time), this_user() if who is None else who
+
+        def entry(what: str, detail: str) -> Entry:
+            return Entry(int(clock() * 1e6), what, who=author, detail=detail)
+
         place = open_store(store) if isinstance(store, str | Path) else store
         try:
             secret = os.urandom(32) if config.seed is None else blake2b(str(config.seed).encode()).digest()[:32]
             place.add_trial(name, secret)
-            while (latest := _latest(place, name)) is None or TrialConfig.stored(latest.config) != config:
-                place.add_version(name, latest.number + 1 if latest else 1, text)
+            if (before := _latest(place, name)) is not None and "names" not in config.model_fields_set:
+                config = config.model_copy(update={"names": TrialConfig.stored(before.config).names})
+            while (latest := _latest(place, name)) is None or not config.same_but_for_names(
+                TrialConfig.stored(latest.config)
+            ):
+                number = latest.number + 1 if latest else 1
+                detail = f"{number}: {config.method}, k={config.k}"
+                place.add_version(name, number, config.to_store(), entry("version", detail))
+            stored = TrialConfig.stored(latest.config)
+            if stored.names != config.names:
+                renamed = stored.model_copy(update={"names": config.names})
+                detail = f"to {' and '.join(renamed.labels)}"
+                place.rename(name, latest.number, renamed.to_store(), entry("renamed", detail))
             return cls(place, name, **{"version": latest.number, "own_store": place is not store, **own})
         except BaseException:
             if place is not store:
@@ -295,7 +316,7 @@ class Trial:
     # --- clicks -------------------------------------------------------------------------------------------------------
 
     def click(
-        self, id: str, document: str, *, time: float | None = None, position: int | None = None, wait: bool = True
+        self, id: str, document: str, *, time: Time | None = None, position: int | None = None, wait: bool = True
     ) -> Clicked:
         """Take a click on a document of an impression: as often, as late and in any order as they come.
 
@@ -304,7 +325,7 @@ class Trial:
         Args:
             id: Of the impression, from ``Shown.id``.
             document: Id of the document.
-            time: Seconds since 1970, now by default.
+            time: Seconds since 1970, or a date and time (UTC unless it says otherwise); now by default.
             position: Where the visitor saw it, from 1: compared with the drawn rank, and used for nothing else.
             wait: Until it is on the disk.
         """
@@ -314,7 +335,7 @@ class Trial:
             clicked.stored.result()
         return clicked
 
-    def clicks(self, many: Iterable[tuple[str, str, float | None, int | None]]) -> list[Clicked]:
+    def clicks(self, many: Iterable[tuple[str, str, Time | None, int | None]]) -> list[Clicked]:
         """Take many clicks (id, document, time, position) at once, without waiting: those of a version are stored together."""
         judged = [self._judge.judge(*click) for click in many]
         rows: dict[int, list[Click]] = {}
@@ -376,7 +397,7 @@ class Trial:
 
     def _analysed(self, version: ConfigVersion) -> _Analysed:
         """The analysis of a version; the last one again if nothing has changed since."""
-        log, config = self.log(version.number), self._configs[version.id]
+        log, config = self.log(version.number), TrialConfig.stored(version.config)
         biases = self.store.biases(version.id)
         bias, excluded = biases[-1] if biases else None, excluded_units(self.store, self.name)
         known = self._analyses.pop(version.id, None)
@@ -389,12 +410,16 @@ class Trial:
             both = left_out and version.id == self._version.id
             whole = (left_out, analyse(log, config, beliefs)) if both else None
             known = _Analysed(log, bias, excluded, analysis, whole)
+        elif known.analysis.config != config:  # other names
+            renamed = replace(known.analysis, config=config)
+            whole = known.whole and (known.whole[0], replace(known.whole[1], config=config))
+            known = known._replace(analysis=renamed, whole=whole)
         self._analyses[version.id] = known
         return known
 
     # --- units that are left out ------------------------------------------------------------------------------------------
 
-    def exclude(self, unit: str, reason: str) -> HistoryEntry:
+    def exclude(self, unit: str, reason: str, *, who: str | None = None) -> HistoryEntry:
         """Leave a unit out of everything that is analysed from now on, in all versions; ``include`` takes that back.
 
         Its impressions stay in the store, and reports tell the result with them too. Nothing that decides about it may look at
@@ -403,26 +428,34 @@ class Trial:
         Args:
             unit: By the name it has in ``rank``, or as a report names it: ``#`` and 16 digits.
             reason: Kept in the history, which every report shows.
+            who: Whom the history names for it; by default the user of this process.
         """
-        return self._add_history("excluded", unit, reason)
+        return self._add_history("excluded", unit, reason, who)
 
-    def include(self, unit: str, reason: str) -> HistoryEntry:
+    def include(self, unit: str, reason: str, *, who: str | None = None) -> HistoryEntry:
         """Take a unit back in that was excluded."""
-        return self._add_history("included", unit, reason)
+        return self._add_history("included", unit, reason, who)
 
     def history(self) -> list[HistoryEntry]:
-        """Which units were excluded or included, and what was erased, when and why, in that order."""
+        """Who changed what, when and why: versions, names, refits, units that were excluded or included, what was erased, the
+        end; in the order of time.
+        """
         return history_of(self.store, self.name)
 
-    def _add_history(self, what: str, unit: str, reason: str) -> HistoryEntry:
+    def _add_history(self, what: str, unit: str, reason: str, who: str | None) -> HistoryEntry:
         _check_texts(unit=unit, reason=reason)
         number = tokens.named_unit(self._draws.secret, unit)
-        self.store.add_history(self.name, int(self._clock() * 1e6), what, number, reason)
+        self.store.add_history(self.name, *self._entry(what, who, unit=number, reason=reason))
         return entry_of(self.store.history(self.name)[-1])
+
+    def _entry(self, what: str, who: str | None, **more: Any) -> Entry:
+        return Entry(int(self._clock() * 1e6), what, who=this_user() if who is None else who, **more)
 
     # --- what is erased -----------------------------------------------------------------------------------------------------
 
-    def erase(self, reason: str, *, unit: str | None = None, before: float | None = None) -> Erased:
+    def erase(
+        self, reason: str, *, unit: str | None = None, before: Time | None = None, who: str | None = None
+    ) -> Erased:
         """Delete a unit's impressions, or all from before a time, with their clicks, in all versions; this cannot be undone.
 
         Reports are then of what is left, as if the rest had never been; the history tells how much was erased, not whose.
@@ -431,7 +464,8 @@ class Trial:
         Args:
             reason: Kept in the history, which every report shows.
             unit: By the name it has in ``rank``, or as a report names it: ``#`` and 16 digits.
-            before: Seconds since 1970; must have passed.
+            before: Seconds since 1970, or a date and time (UTC unless it says otherwise); must have passed.
+            who: Whom the history names for it; by default the user of this process.
         """
         now, number = self._clock(), None
         _check_texts(reason=reason)
@@ -440,9 +474,10 @@ class Trial:
         if unit is not None:
             _check_texts(unit=unit)
             number = tokens.named_unit(self._draws.secret, unit)
-        cut = None if before is None else int(checks.between("before", before, 0, now) * 1e6)
+        cut = None if before is None else int(checks.between("before", seconds("before", before), 0, now) * 1e6)
         self.store.flush(60.0)
-        erased = self.store.erase(self.name, int(now * 1e6), reason, unit=number, before=cut)
+        named = this_user() if who is None else who
+        erased = self.store.erase(self.name, int(now * 1e6), reason, unit=number, before=cut, who=named)
         with self._reading:
             self._forget_erased()
         return erased
@@ -458,18 +493,18 @@ class Trial:
 
     # --- learning -----------------------------------------------------------------------------------------------------------
 
-    def update(self) -> Bias:
+    def update(self, *, who: str | None = None) -> Bias:
         """Refit position bias to all clicks so far and refresh the design with it; the old one stays if they cannot tell."""
         self.store.flush(60.0)
-        return self._update(None)
+        return self._update(None, who)
 
-    def _update(self, at: int | None) -> Bias:
+    def _update(self, at: int | None, who: str | None = SCHEDULE) -> Bias:
         if self._learner is None or not self.config.comparison.adapts:
-            return self.learn(at)
-        self._learner.learn(self.name, self.version, at)
+            return self.learn(at, who)
+        self._learner.learn(self.name, self.version, at, this_user() if who is None else who)
         return self._take_over()
 
-    def learn(self, at: int | None) -> Bias:
+    def learn(self, at: int | None, who: str | None = SCHEDULE) -> Bias:
         """``update`` in this process, of what is stored, as due after ``at`` impressions (now if None)."""
         before, method = self._take_over(), self.config.comparison
         beliefs, known = before.beliefs, Known()
@@ -484,7 +519,10 @@ class Trial:
         else:
             impressions = self.store.count(self._version.id, 0).impressions
         at = impressions if at is None else at
-        self.store.add_bias(self._version.id, at, beliefs, before.id, known.to_bytes())
+        entry = self._entry(
+            "updated", who, detail=f"position bias of version {self.version} from {impressions:,} impressions"
+        )
+        self.store.add_bias(self._version.id, at, beliefs, before.id, known.to_bytes(), (self.name, entry))
         return self._take_over()
 
     def _take_over(self) -> Bias:
@@ -501,9 +539,14 @@ class Trial:
             known = self.store.biases(self._version.id)
         return known[-1]
 
-    def stop(self) -> None:
-        """End the trial for all processes: ``rank`` returns A's list from now on; clicks on what was shown still count."""
-        self.store.stop(self.name)
+    def stop(self, reason: str = "", *, who: str | None = None) -> None:
+        """End the trial for all processes: ``rank`` returns A's list from now on; clicks on what was shown still count.
+
+        Args:
+            reason: Kept in the history, which every report shows.
+            who: Whom the history names for it; by default the user of this process.
+        """
+        self.store.stop(self.name, self._entry("stopped", who, reason=reason))
         self._draws.stopped = True
 
     # --- in the background ----------------------------------------------------------------------------------------------

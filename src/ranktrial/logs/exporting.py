@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ranktrial.live.designs import CorruptDesign, Design
+from ranktrial.live.history import excluded_units
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.live.stores.base import ConfigVersion, Store
 from ranktrial.logs.layout import DESIGNS, IMPRESSIONS, LogFolder, open_duckdb, quoted
@@ -70,8 +71,7 @@ def export(
             with _Stage(place, version, state, memory) as stage:
                 stage.read(store, progress)
                 done += stage.write()
-        last = {row.unit: row.what for row in store.history(trial)}
-        state["excluded"] = sorted(unit for unit, what in last.items() if what == "excluded")
+        state["excluded"] = sorted(excluded_units(store, trial))
         state["runs"] += 1
         place.commit(state)
     return done

@@ -31,6 +31,8 @@ NEEDS: list[tuple[str, str, str, Any]] = [
     ("POST", "/v1/trials/t/rank", "serve", ASKED),
     ("POST", "/v1/events", "ingest", []),
     ("GET", "/v1/trials/t/report", "read", None),
+    ("GET", "/v1/trials/t/report.csv", "read", None),
+    ("GET", "/v1/trials/t/report.html", "read", None),
     ("POST", "/v1/trials/t/update", "admin", None),
     ("POST", "/v1/trials/t/exclude", "admin", {"unit": "u", "reason": "why"}),
     ("POST", "/v1/trials/t/include", "admin", {"unit": "u", "reason": "why"}),

@@ -150,7 +150,7 @@ def replayed(
 ) -> dict[str, Any]:
     """What a fresh trial says that was told what was acknowledged, and when, and nothing else."""
     units = sorted(ranked, key=lambda unit: time_of[unit])
-    times = iter([(time_of[unit] + 0.5) / 1e6 for unit in units])
+    times = iter([0.0, *((time_of[unit] + 0.5) / 1e6 for unit in units)])  # the first is when it was made
     with Trial.create(path, "t", **CONFIG, background=False, timeout=60, clock=lambda: next(times)) as trial:  # type: ignore[arg-type]
         for unit in units:
             shown = trial.rank("q", A, B, unit=unit, wait=True)
@@ -166,7 +166,8 @@ def outcome(report: Any) -> dict[str, Any]:
     retold = ("latency", "clicks", "duplicate clicks", "the page shows what was drawn")
     said["guardrails"] = [one for one in said["guardrails"] if one["name"] not in retold]
     said["verdict"] = said["verdict"].removeprefix("Not to be trusted while a guardrail fails (duplicate clicks): ")
-    del said["tallies"]
+    for name in ("tallies", "history", "headline", "details", "trusted"):
+        del said[name]
     return dict(said)
 
 

@@ -72,7 +72,7 @@ def test_what_is_wrong_with_a_store_is_told_and_the_next_report_begins_anew(
     process: ReportProcess, tmp_path: Path
 ) -> None:
     with pytest.raises(StoreError, match="holds no trial 'u'"):
-        process.learn("u", 1, None)
+        process.learn("u", 1, None, "somebody")
     assert process.report("t", 10, []).result().impressions == 60
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from live_server import ASKED, A, B, click, command, is_problem, rank, send, serving, start
 from ranktrial.live import SQLiteStore, Trial
+from ranktrial.live.api_keys import SCOPES
 from ranktrial.live.service import Limits
 
 
@@ -51,7 +52,7 @@ def test_a_trial_from_start_to_end(tmp_path: Path) -> None:
         assert late[0]["outcome"] == "counted"
         assert [part["clicks"] for part in client.get("/v1/trials/shoes/report").json()["parts"]] == [2, 0]
         assert client.get("/v1/trials/shoes").json() == changed.json()
-        assert client.get("/v1/trials").json() == {"trials": [changed.json()]}
+        assert client.get("/v1/trials").json() == {"trials": [changed.json()], "scopes": list(SCOPES)}
         assert client.post("/v1/trials/shoes/stop").json() == {**changed.json(), "stopped": True}
         assert rank(client, "v", "shoes") == {
             **rank(client, "v", "shoes"), "ranking": A, "fallback": "the trial is stopped",
@@ -279,4 +280,4 @@ def test_a_client_that_hangs_up_is_no_fault_of_the_service(
 @pytest.mark.slow
 def test_it_answers_at_the_loopback_address_it_was_given(tmp_path: Path) -> None:
     with command(str(tmp_path / "t.db"), "--host", "127.0.0.2") as (_, address):
-        assert httpx.get(address.replace("127.0.0.1", "127.0.0.2") + "/v1/trials", timeout=60).json() == {"trials": []}
+        assert httpx.get(address.replace("127.0.0.1", "127.0.0.2") + "/v1/trials", timeout=60).json()["trials"] == []

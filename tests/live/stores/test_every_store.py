@@ -21,6 +21,7 @@ from ranktrial.live.stores.base import (
     Click,
     ClickRow,
     Clicks,
+    Entry,
     Impression,
     ImpressionCount,
     ImpressionRow,
@@ -354,9 +355,10 @@ def test_trials_are_found_by_name_or_because_there_is_one(store: Store) -> None:
 
 def test_history_is_kept_in_order(store: Store) -> None:
     entries = [
-        (5, "excluded", -(2**63), "a robot"),
-        (5, "included", 7, "no robot"),
-        (3, "excluded", 7, "a robot \u2013 \U0001f916"),
+        Entry(5, "excluded", -(2**63), "a robot"),
+        Entry(5, "included", 7, "no robot"),
+        Entry(3, "excluded", 7, "a robot \u2013 \U0001f916"),
+        Entry(9, "renamed", None, "", "key 77 (me)", "to A (old) and B (new)"),
     ]
     for entry in entries:
         store.add_history("shoes", *entry)
@@ -365,6 +367,26 @@ def test_history_is_kept_in_order(store: Store) -> None:
     assert [row[1:] for row in found] == entries
     assert [row.id for row in found] == sorted({row.id for row in found})
     assert store.history("socks") == []
+
+
+def test_what_is_done_once_is_one_entry(store: Store) -> None:
+    """Two instances that make the same version or stop the same trial leave one entry, that of the one which did it."""
+    store.add_trial("shoes", b"s" * 32)
+    for who in ("ann", "bob"):
+        store.add_version("shoes", 1, "config", Entry(1, "version", who=who, detail="1"))
+    version = store.versions("shoes")[0].id
+    for who in ("bob", "ann"):
+        store.add_bias(version, 0, Beliefs(np.array([1.0])), 0, b"", ("shoes", Entry(2, "updated", who=who)))
+    store.rename("shoes", 1, "other config", Entry(3, "renamed", who="ann"))
+    store.rename("shoes", 2, "of a version that is not there", Entry(3, "renamed", who="bob"))
+    for who in ("ann", "bob"):
+        store.stop("shoes", Entry(4, "stopped", who=who, reason="enough"))
+    assert [(row.what, row.who) for row in store.history("shoes")] == [
+        ("version", "ann"), ("updated", "bob"), ("renamed", "ann"), ("stopped", "ann"),
+    ]  # fmt: skip
+    assert [one.config for one in store.versions("shoes")] == ["other config"]
+    store.stop("hats", Entry(4, "stopped"))
+    assert store.history("hats") == []
 
 
 def test_versions_have_a_number_in_their_trial_and_an_id_in_the_store(store: Store) -> None:
@@ -448,14 +470,14 @@ def test_a_unit_is_erased_from_one_trial(kind: Kind, store: Store) -> None:
     shoes, hats = fill(store)
     store.add_history("shoes", 1, "excluded", 3, "a robot")
     store.add_history("shoes", 1, "excluded", 4, "another")
-    assert store.erase("shoes", 7, "asked for it", unit=3) == (2, 2)
+    assert store.erase("shoes", 7, "asked for it", unit=3, who="ann") == (2, 2)
     left = [number for number in range(10) if number % 5 != 3]
     assert stored(store, shoes) == [(key(number), True, True) for number in left]
     assert len(stored(store, hats)) == 10
     assert store.impression(key(3)) is None
     assert f"query of 3 in {shoes}" not in queries(store)
     assert {"q", f"query of 2 in {shoes}", f"query of 3 in {hats}"} <= queries(store)
-    assert [row[1:] for row in store.erasures("shoes")] == [(7, None, 2, 2, 1, "asked for it")]
+    assert [row[1:] for row in store.erasures("shoes")] == [(7, None, 2, 2, 1, "asked for it", "ann")]
     assert [row.unit for row in store.history("shoes")] == [4]
     assert store.erase("shoes", 8, "again", unit=3) == (0, 0)
     assert store.erase("shoes", 8, "nobody", unit=77) == (0, 0)
@@ -469,10 +491,10 @@ def test_what_is_old_is_erased_and_is_one_entry(store: Store) -> None:
     shoes, hats = fill(store)
     assert store.erase("shoes", 7, "30 days", before=40) == (4, 4)
     assert store.erase("shoes", 8, "30 days", before=40) == (0, 0)
-    assert store.erase("shoes", 9, "40 days", before=60) == (2, 2)
+    assert store.erase("shoes", 9, "40 days", before=60, who="bob") == (2, 2)
     assert [row[0] for row in stored(store, shoes)] == [key(number) for number in range(6, 10)]
     assert len(stored(store, hats)) == 10
-    assert [row[1:] for row in store.erasures("shoes")] == [(9, 60, 6, 6, 3, "40 days")]
+    assert [row[1:] for row in store.erasures("shoes")] == [(9, 60, 6, 6, 3, "40 days", "bob")]
     assert {row.key for row in store.clicks(shoes, 0)} == {key(number) for number in (*range(6, 10), 99)}
 
 
@@ -500,7 +522,7 @@ def test_a_trial_is_erased_with_all_that_is_stored_of_it(store: Store) -> None:
     shoes, hats = fill(store)
     store.add_bias(shoes, 0, Beliefs(np.array([1.0])), 0)
     store.add_history("shoes", 1, "excluded", 3, "a robot")
-    store.erase("shoes", 7, "asked for it", unit=3)
+    store.erase("shoes", 7, "asked for it", unit=3, who="ann")
     assert store.erase_trial("shoes") == (8, 9)
     assert store.trial_names() == ["hats"]
     assert (store.versions("shoes"), store.history("shoes"), store.erasures("shoes")) == ([], [], [])

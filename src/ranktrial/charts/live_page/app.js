@@ -7,13 +7,18 @@ const SPARE = 4;
 let text = null;
 let timer = null;
 let asking = false;
+let chosen;
 
 class KeyNeeded extends Error {}
 
-async function ask(path) {
+const address = what => `v1/trials/${encodeURIComponent(chosen)}/${what}`;
+
+async function ask(path, options = {}) {
   const key = sessionStorage.getItem(KEY);
   // With no-cache the browser sends the ETag it knows: an unchanged report is not sent again.
-  const answer = await fetch(path, { cache: "no-cache", headers: key ? { Authorization: `Bearer ${key}` } : {} });
+  // The key goes along as a header of its own, never as a cookie: no other site can make this browser send it.
+  const headers = { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
+  const answer = await fetch(path, { cache: "no-cache", credentials: "omit", ...options, headers });
   if (!answer.ok) {
     const problem = await answer.json().catch(() => ({}));
     const told = problem.detail ?? problem.title ?? `the service answered ${answer.status}`;
@@ -22,7 +27,7 @@ async function ask(path) {
   return answer.text();
 }
 
-function listTrials(trials, chosen) {
+function listTrials(trials) {
   byId("trials").replaceChildren(...trials.map(({ name, stopped }) =>
     make("a", { href: `#${encodeURIComponent(name)}`, ...(name === chosen ? { "aria-current": "page" } : {}) },
       stopped ? `${name} (stopped)` : name)));
@@ -35,21 +40,23 @@ function tell(message) {
 }
 
 async function update() {
-  const { trials } = JSON.parse(await ask("v1/trials"));
+  const { trials, scopes } = JSON.parse(await ask("v1/trials"));
   const names = trials.map(trial => trial.name);
   const asked = decodeURIComponent(location.hash.slice(1));
-  const chosen = names.includes(asked) ? asked : names[0];
+  chosen = names.includes(asked) ? asked : names[0];
   byId("key").hidden = true;
-  listTrials(trials, chosen);
+  listTrials(trials);
   if (chosen === undefined) {
     byId("report").hidden = true;
     return tell("No trial yet. PUT /v1/trials/{name} starts one.");
   }
-  const answer = await ask(`v1/trials/${encodeURIComponent(chosen)}/report`);
+  const answer = await ask(address("report"));
   if (answer !== text) show(JSON.parse(answer));
   text = answer;
+  byId("actions").hidden = false;
+  byId("stop").hidden = !scopes.includes("admin") || trials.find(trial => trial.name === chosen).stopped;
   tell(asked && asked !== chosen ? `There is no trial ${asked}; this is ${chosen}.` : "");
-  byId("state").textContent = `as of ${new Date().toLocaleTimeString("en-GB")}`;
+  byId("state").textContent = `as of ${new Date().toLocaleTimeString("en-GB", { timeZone: "UTC" })} UTC`;
 }
 
 async function turn() {
@@ -75,6 +82,45 @@ function askForKey(why) {
   tell(sessionStorage.getItem(KEY) ? `Not with that key: ${why}.` : "");
   byId("key-text").focus();
 }
+
+// --- files -----------------------------------------------------------------------------------------------------------------
+
+async function download(file) {
+  const content = await ask(address(file));
+  const name = `${chosen.replace(/[^\w.-]+/g, "-")}-${file.includes(".") ? file : `${file}.json`}`;
+  const link = make("a", { href: URL.createObjectURL(new Blob([content])), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+}
+
+for (const button of document.querySelectorAll("[data-file]"))
+  button.addEventListener("click", () => download(button.dataset.file).catch(fault => tell(`No file: ${fault.message}.`)));
+
+// --- the end of a trial ------------------------------------------------------------------------------------------------------
+
+byId("stop").addEventListener("click", () => {
+  const [a] = latest.names;
+  byId("stop-title").textContent = `Stop ${chosen}?`;
+  byId("stop-text").textContent = `From now on everybody gets ${a.label}. Clicks on what was shown still count, and the report stays. ` +
+    "A stopped trial cannot be started again.";
+  byId("stop-reason").value = "";
+  byId("stop-dialog").dataset.trial = chosen;
+  byId("stop-dialog").showModal();
+});
+byId("stop-cancel").addEventListener("click", () => byId("stop-dialog").close());
+byId("stop-confirm").addEventListener("click", async () => {
+  const { trial } = byId("stop-dialog").dataset;  // the one that was asked about, whatever is shown by now
+  byId("stop-dialog").close();
+  const body = JSON.stringify({ reason: byId("stop-reason").value.trim() });
+  try {
+    await ask(`v1/trials/${encodeURIComponent(trial)}/stop`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    turn();
+  } catch (fault) {
+    tell(`Not stopped: ${fault.message}.`);
+  }
+});
+
+// --- keys ------------------------------------------------------------------------------------------------------------------
 
 byId("key").addEventListener("submit", event => {
   event.preventDefault();

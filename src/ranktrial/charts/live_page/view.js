@@ -36,6 +36,38 @@ function decimalsFor([low, high]) {
   return Math.min(Math.max(Math.ceil(-Math.log10((high - low) / 2)) + 1, 2), 8);
 }
 
+const percent = (x, decimals = 1) => x == null ? UNKNOWN : `${signed(100 * x, decimals)}%`;
+
+// --- times, in UTC, as everywhere --------------------------------------------------------------------------------------------
+
+const DAY = 86400;
+const STEPS = [1, 2, 5, 10, 15, 30, ...[1, 2, 5, 10, 15, 30].map(m => 60 * m), ...[1, 2, 3, 6, 12].map(h => 3600 * h),
+  ...[1, 2, 3, 5, 7, 14, 28, 56, 91, 182, 364, 728, 1820].map(d => DAY * d)];
+const MONDAY = 4 * DAY;  // the first after 1970 began
+
+const utc = (seconds, options) => new Date(1000 * seconds).toLocaleString("en-GB", { timeZone: "UTC", ...options });
+const day = seconds => utc(seconds, { day: "numeric", month: "short" });
+const clock = (seconds, options) => utc(seconds, { hour: "2-digit", minute: "2-digit", ...options });
+const told = seconds => seconds == null ? UNKNOWN : `${utc(seconds, { day: "numeric", month: "short", year: "numeric" })}, ${clock(seconds)} UTC`;
+
+function howLong(days) {
+  if (days == null) return UNKNOWN;
+  const [number, unit] = days >= 1 ? [days, "day"] : days >= 1 / 24 ? [24 * days, "hour"] : [1440 * days, "minute"];
+  const text = number >= 9.95 ? count(number) : Number(number.toFixed(1)).toString();
+  return `${text} ${unit}${text === "1" ? "" : "s"}`;
+}
+
+// Ticks at full seconds, minutes, hours, days or weeks, and what is written at them.
+function timeTicks(low, high, most) {
+  const step = STEPS.find(s => (high - low) / s <= most) ?? STEPS.at(-1);
+  const offset = step >= 7 * DAY ? MONDAY : 0, first = Math.ceil((low - offset) / step - 1e-9);
+  const ticks = Array.from({ length: Math.floor((high - offset) / step + 1e-9) - first + 1 }, (_, i) => (first + i) * step + offset);
+  const years = utc(low, { year: "numeric" }) === utc(high, { year: "numeric" }) ? {} : { year: "2-digit" };
+  if (step >= DAY) return { ticks, text: s => utc(s, { day: "numeric", month: "short", ...years }), title: `date (UTC), ${utc(high, { year: "numeric" })}` };
+  const seconds = step < 60 ? { second: "2-digit" } : {};
+  return { ticks, text: s => s % DAY === 0 ? day(s) : clock(s, seconds), title: `time (UTC), from ${utc(low, { day: "numeric", month: "short", year: "numeric" })}` };
+}
+
 function niceTicks(low, high, most) {
   const rough = (high - low) / most, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map(m => m * power).find(s => s >= rough * 0.999);
@@ -60,7 +92,7 @@ function axes(place, height, label, x, y) {
   }
   for (const tick of x.ticks)
     svg.append(draw("text", { x: across(tick), y: height - bottom + 18, "text-anchor": "middle" }, x.text(tick)));
-  svg.append(draw("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, x.title));
+  svg.append(draw("text", { x: left, y: height - 6 }, x.title));
   svg.append(draw("text", { x: 0, y: 12 }, y.title));
   const inside = draw("g", { "clip-path": `url(#${clip})` });
   svg.append(inside);
@@ -71,23 +103,26 @@ function axes(place, height, label, x, y) {
 const path = points => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
 function drawBand(place, report, config) {
-  const known = report.band.filter(point => point.low != null);
-  const units = "units";
+  const known = report.band.filter(point => point.low != null).map(point => turned(point, report));
   if (known.length < 2) {
-    place.replaceChildren(make("p", { class: "caption" }, `The first interval comes after 100 ${units} and 20 clicks, on lists that differ.`));
+    place.replaceChildren(make("p", { class: "caption" }, "The first interval comes after 100 units and 20 clicks, on lists that differ."));
     byId("band-text").textContent = "";
     return;
   }
-  const last = known.at(-1);
+  const first = known[0], last = known.at(-1), [of, other] = sides(report);
   const recent = known.filter(point => point.units >= last.units / 8);  // earlier ones are wider: they run off the top and bottom
   const low = Math.min(0, ...recent.map(p => p.low)), high = Math.max(0, ...recent.map(p => p.high));
-  const pad = (high - low) * 0.06, decimals = decimalsFor([last.low, last.high]);
-  const y = { low: low - pad, high: high + pad, ticks: niceTicks(low, high, 6), title: "clicks per impression, A − B" };
+  const pad = (high - low) * 0.06, decimals = decimalsFor([last.low, last.high]), narrow = place.clientWidth < 500;
+  const y = { low: low - pad, high: high + pad, ticks: niceTicks(low, high, 6), title: `clicks per impression, ${of.letter} − ${other.letter}` };
   const digits = Math.max(0, Math.ceil(-Math.log10(y.ticks[1] - y.ticks[0]) - 1e-9));
-  const x = { low: 0, high: last.units, ticks: niceTicks(0, last.units, place.clientWidth < 500 ? 4 : 8), title: units };
-  const label = `Estimated difference with its ${Math.round(100 * report.level)}% interval over ${units}: ${bandNow(last, decimals)}.`;
-  const { svg, inside, across, up, area } = axes(place, 300, label, { ...x, text: count }, { ...y, text: v => signed(v, digits) });
-  const line = of => known.map(point => [across(point.units), up(point[of])]);
+  const dated = last.time - first.time > 5;  // seconds: a log without times has its order alone
+  const at = dated ? point => point.time : point => point.units, from = dated ? report.pace.began ?? first.time : 0;
+  const x = { low: from, high: at(last), ...(dated ? timeTicks(from, at(last), narrow ? 4 : 8) :
+    { ticks: niceTicks(0, last.units, narrow ? 4 : 8), text: count, title: "units" }) };
+  const percents = Math.round(100 * report.level);
+  const label = `Estimated difference with its ${percents}% interval over time: ${bandNow(last, decimals)}.`;
+  const { svg, inside, across, up, area } = axes(place, 300, label, x, { ...y, text: v => signed(v, digits) });
+  const line = of => known.map(point => [across(at(point)), up(point[of])]);
   inside.append(draw("path", { class: "band", d: `${path([...line("high"), ...line("low").reverse()])}Z` }));
   for (const tick of y.ticks) inside.append(draw("line", { class: "grid", x1: area.x, x2: area.x + area.width, y1: up(tick), y2: up(tick) }));
   for (const edge of ["low", "high"]) inside.append(draw("path", { class: "edge", d: path(line(edge)) }));
@@ -95,15 +130,26 @@ function drawBand(place, report, config) {
     inside.append(draw("line", { class: "smallest", x1: area.x, x2: area.x + area.width, y1: up(limit), y2: up(limit) }));
   inside.append(draw("line", { class: "zero", x1: area.x, x2: area.x + area.width, y1: up(0), y2: up(0) }));
   inside.append(draw("path", { class: "line", d: path(line("delta")) }));
-  const right = area.x + area.width;
-  svg.append(draw("text", { class: "a", x: right, y: 12, "text-anchor": "end" }, "↑ A gets more"));
-  svg.append(draw("text", { class: "b", x: right, y: area.y + area.height + 36, "text-anchor": "end" }, "↓ B gets more"));
-  pointAt(svg, inside, area, known, across, point => {
+  const right = { x: area.x + area.width, "text-anchor": "end" };
+  svg.append(draw("text", { class: of.letter.toLowerCase(), ...right, y: 12 }, `↑ ${of.letter} gets more`));
+  svg.append(draw("text", { class: other.letter.toLowerCase(), ...right, y: area.y + area.height + 36 }, `↓ ${other.letter} gets more`));
+  svg.classList.add(report.winner === null ? "nobody" : `of-${report.winner.toLowerCase()}`);
+  pointAt(svg, inside, area, known, point => across(at(point)), point => {
     const shown = point ?? last;
     byId("band-text").textContent =
-      `After ${count(shown.units)} ${units}: ${bandNow(shown, decimals)}. The ${Math.round(100 * report.level)}% interval holds however often ` +
+      `${told(shown.time)}, after ${count(shown.units)} units: ${bandNow(shown, decimals)}. The ${percents}% interval holds however often ` +
       `one looks${config.smallest ? `; dashed: the smallest difference that matters, ${config.smallest}` : ""}.`;
   });
+}
+
+// What is told is positive for the winner, and of B as long as there is none; the report's own numbers are A − B.
+const sides = ({ winner, names: [a, b] }) => winner === "A" ? [a, b] : [b, a];
+const sign = report => report.winner === "A" ? 1 : -1;
+const minus = report => sides(report).map(side => side.letter).join(" − ");
+
+function turned(point, report) {
+  const { delta, low, high } = point;
+  return sign(report) > 0 ? point : { ...point, delta: delta == null ? null : -delta, low: high == null ? null : -high, high: low == null ? null : -low };
 }
 
 const bandNow = (point, decimals) =>
@@ -115,9 +161,9 @@ function pointAt(svg, inside, area, points, across, tell) {
   inside.append(cursor);
   svg.addEventListener("pointermove", event => {
     const x = event.clientX - svg.getBoundingClientRect().left;
-    const away = point => Math.abs(across(point.units) - x);
+    const away = point => Math.abs(across(point) - x);
     const nearest = points.reduce((best, point) => away(point) < away(best) ? point : best);
-    for (const end of ["x1", "x2"]) cursor.setAttribute(end, across(nearest.units));
+    for (const end of ["x1", "x2"]) cursor.setAttribute(end, across(nearest));
     cursor.setAttribute("visibility", "visible");
     tell(nearest);
   });
@@ -142,122 +188,160 @@ function drawTheta(place, { theta, standard_error: errors }) {
 
 // --- tables ----------------------------------------------------------------------------------------------------------------
 
-// `columns` maps a heading to what is in a cell: text, or [text] for a number, or an element.
-function table(rows, columns, caption) {
+// `columns` maps a heading to what is in a cell: text, or [text] for a number, or an element. On a phone the rows of a wide table
+// are cards, and its cells have their heading before them.
+function table(rows, columns, caption, cards = false) {
   const names = Object.keys(columns);
   const head = names.map(name => make("th", Array.isArray(rows[0] && columns[name](rows[0])) ? { scope: "col", class: "number" } : { scope: "col" }, name));
-  const body = rows.map(row => make("tr", {}, ...names.map(name => cell(columns[name](row)))));
+  const body = rows.map(row => make("tr", {}, ...names.map(name => cell(columns[name](row), name))));
   const parts = [make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)];
-  return make("table", {}, ...(caption ? [make("caption", {}, caption)] : []), ...parts);
+  return make("table", cards ? { class: "cards" } : {}, ...(caption ? [make("caption", {}, caption)] : []), ...parts);
 }
 
-function cell(value) {
-  if (Array.isArray(value)) return make("td", { class: "number" }, ...value);
-  return value instanceof Element ? make("td", { class: "bar" }, value) : make("td", {}, value);
+function cell(value, heading) {
+  const name = heading ? { "data-name": heading } : {};
+  if (Array.isArray(value)) return make("td", { ...name, class: "number" }, ...value);
+  return value instanceof SVGElement ? make("td", { class: "bar" }, value) : make("td", name, value);
 }
 
-function contributionBar(value, largest) {
+function contributionBar(value, largest, of) {
   const size = largest > 0 ? 50 * Math.abs(value) / largest : 0;
   return draw("svg", { "aria-hidden": "true" },
-    draw("rect", { class: value < 0 ? "b" : "a", x: `${value < 0 ? 50 - size : 50}%`, width: `${size}%`, y: 2, height: 12 }),
+    draw("rect", { class: (value < 0) === (of === "A") ? "b" : "a", x: `${value < 0 ? 50 - size : 50}%`, width: `${size}%`, y: 2, height: 12 }),
     draw("line", { class: "zero", x1: "50%", x2: "50%", y1: 0, y2: 16 }));
 }
 
 // --- the whole page --------------------------------------------------------------------------------------------------------
 
-const STATUS = { fail: "✕ fail", warn: "! warn", unknown: "? unknown", pass: "✓ pass" };
+const STATUS = { fail: "✕ fails", warn: "! warns", unknown: "? not known", pass: "✓ passes" };
+const PLURAL = { fail: "fail", warn: "warn", unknown: "not known", pass: "pass" };
+const GROUPS = ["assumptions", "data", "visitors"];
 let latest = null;
 
 function figure(name, value, note) {
   return make("div", {}, make("dt", {}, name), make("dd", {}, value, make("small", {}, note)));
 }
 
-function showFigures(report, decimals) {
-  const [low, high] = report.interval;
-  const percent = Math.round(100 * report.level);
-  const share = report.ctr > 0 && report.delta != null ? `, ${signed(100 * report.delta / report.ctr, 1)}% of clicks` : "";
-  const left = report.forecast.remaining;
-  byId("figures").replaceChildren(
-    figure("A − B, clicks per impression", signed(report.delta, decimals), low == null ? "no interval yet" :
-      `${percent}%: ${signed(low, decimals)} to ${signed(high, decimals)}${share}`),
-    figure("Impressions", count(report.impressions), "that count"),
-    figure("Clicks", count(report.clicks), `${plain(report.ctr)} per impression`),
-    figure("To a decision", left === 0 ? "decided" : left == null ? UNKNOWN : `≈ ${count(left)}`, left === 0 || left == null ? "" : "more impressions"));
-  const whole = report.forecast.impressions;
-  byId("progress").hidden = left === 0;
-  byId("bar").value = whole > 0 ? Math.min(report.impressions / whole, 1) : 0;
-  byId("forecast").textContent = report.forecast.text;
-  const leftOut = [report.everyone?.text, ...(report.history ?? []).map(({ time, what, unit, reason }) =>
-    `${new Date(1000 * time).toISOString().slice(0, 16).replace("T", " ")} UTC: ${what} ${unit}: ${reason}.`)].filter(Boolean);
-  byId("visitors").textContent = report.visitors?.text ?? "";
-  byId("visitors").hidden = !report.visitors;
-  byId("left-out").textContent = leftOut.join(" ");
-  byId("left-out").hidden = leftOut.length === 0;
+// Text is only set where it is another, so that screen readers do not read it again.
+function say(id, text, hidden = text === "") {
+  const place = byId(id);
+  if (place.textContent !== text) place.textContent = text;
+  place.hidden = hidden;
 }
 
-function showGuardrails(guardrails) {
+function showFigures(report, decimals) {
+  const { lift, pace, forecast } = report, [of, other] = sides(report), level = `${Math.round(100 * report.level)}%`;
+  const now = turned({ delta: report.delta, low: report.interval[0], high: report.interval[1] }, report);
+  const perImpression = `${signed(now.delta, decimals)} clicks per impression`;
+  const ends = lift.interval[0] == null ? "no interval yet" : `${level}: ${percent(lift.interval[0])} to ${percent(lift.interval[1])}`;
+  const whole = x => x == null ? UNKNOWN : `${x < 0 ? "−" : "+"}${count(Math.abs(x))}`;
+  const left = forecast.remaining;
+  byId("figures").replaceChildren(
+    figure(`Clicks of ${of.label} against ${other.label}`, percent(lift.share), now.low == null ? ends : `${ends}; ${perImpression}`),
+    figure("That is, a day", lift.clicks_a_day == null ? UNKNOWN : `${whole(lift.clicks_a_day)} clicks`,
+      lift.clicks_a_day == null ? "known once it has run for a day" :
+        `${whole(lift.daily[0])} to ${whole(lift.daily[1])}, on ${count(pace.impressions_a_day)} impressions a day`),
+    figure("Impressions", count(report.impressions), `of ${count(report.units)} units; ${count(report.clicks)} clicks, ${plain(report.ctr)} each`),
+    figure(report.stopped ? "Ran for" : "Runs for", howLong(pace.days), pace.began == null ? "not begun" : `since ${told(pace.began)}`),
+    figure("To a decision", left === 0 ? "decided" : left == null ? UNKNOWN : forecast.days == null ? `≈ ${count(left)}` : `≈ ${howLong(forecast.days)}`,
+      left === 0 || left == null ? "" : forecast.days == null ? "more impressions" : `${count(left)} more impressions, until ${day(pace.latest + DAY * forecast.days)}`));
+  byId("progress").hidden = left === 0 || report.impressions === 0;
+  byId("bar").hidden = forecast.impressions == null;
+  byId("bar").value = forecast.impressions > 0 ? Math.min(report.impressions / forecast.impressions, 1) : 0;
+  byId("forecast").textContent = forecast.text;
+  say("visitors", report.visitors?.text ?? "");
+  say("left-out", report.everyone?.text ?? "");
+}
+
+function guardrail({ name, title, status, value, text, cause, remedy }) {
+  const told = [make("span", { class: "text" }, text)];
+  if (cause) told.push(make("span", { class: "advice" }, make("b", {}, "Likely cause: "), cause));
+  if (remedy) told.push(make("span", { class: "advice" }, make("b", {}, "What to do: "), remedy));
+  return make("li", {}, make("span", { class: `status ${status}` }, STATUS[status]),
+    make("div", {}, make("span", { class: "check" }, title || name, " ", make("small", {}, value == null ? name : `${name} ${plain(value)}`)), ...told));
+}
+
+function showGuardrails({ guardrails, impressions }) {
   const order = Object.keys(STATUS);
   const number = status => guardrails.filter(g => g.status === status).length;
-  byId("guardrails-text").textContent = order.filter(number).map(status => `${number(status)} ${status}`).join(", ");
-  const sorted = [...guardrails].sort((one, two) => order.indexOf(one.status) - order.indexOf(two.status));
-  byId("guardrails").replaceChildren(...sorted.map(({ name, status, value, text }) => make("li", {},
-    make("span", { class: `status ${status}` }, STATUS[status]), make("span", {}, name),
-    make("span", { class: "number" }, plain(value)), make("span", { class: "text" }, text))));
+  byId("checks").hidden = impressions === 0;
+  if (impressions === 0) return say("guardrails-text", "There is nothing to check before the first impression.");
+  say("guardrails-text", order.filter(number).map(status => `${number(status)} ${number(status) === 1 ? STATUS[status].slice(2) : PLURAL[status]}`).join(", "));
+  for (const group of GROUPS) {
+    const some = guardrails.filter(g => g.group === group), passing = some.filter(g => g.status === "pass");
+    const open = some.filter(g => g.status !== "pass").sort((one, two) => order.indexOf(one.status) - order.indexOf(two.status));
+    byId(`${group}-open`).replaceChildren(...open.map(guardrail));
+    byId(`${group}-pass`).replaceChildren(...passing.map(guardrail));
+    byId(`${group}-count`).textContent = `${passing.length} of ${some.length} pass`;
+    byId(`${group}-count`).parentElement.hidden = passing.length === 0;
+  }
 }
 
 function showTables(report, config, decimals) {
+  const turn = sign(report), part = minus(report), [of] = sides(report);
   const largest = Math.max(...report.contributors.map(c => Math.abs(c.contribution)));
   const fine = Math.min(decimals + 1, 8);
   byId("contributors").replaceChildren(report.contributors.length === 0 ? "None yet." : table(report.contributors, {
-    query: c => c.query, "impressions": c => [count(c.impressions)], clicks: c => [count(c.clicks)],
-    "part of A − B": c => [signed(c.contribution, fine)], "": c => contributionBar(c.contribution, largest),
+    query: c => make("bdi", {}, c.label), "impressions": c => [count(c.impressions)], clicks: c => [count(c.clicks)],
+    [`part of ${part}`]: c => [signed(turn * c.contribution, fine)], "": c => contributionBar(turn * c.contribution, largest, of.letter),
   }));
-  const ends = ([low, high]) => low == null ? UNKNOWN : `${signed(low, decimals)} to ${signed(high, decimals)}`;
+  const now = r => turned({ delta: r.delta, low: r.interval[0], high: r.interval[1] }, report);
+  const ends = ({ low, high }) => low == null ? UNKNOWN : `${signed(low, decimals)} to ${signed(high, decimals)}`;
   byId("readings").replaceChildren(table(report.readings, {
     reading: r => `${r.name}${r.name === report.reading ? " (speaks)" : r.contradicted ? " (contradicted)" : ""}`, assumes: r => r.assumes,
-    "A − B": r => [r.delta == null ? UNKNOWN : signed(r.delta, decimals)], interval: r => [ends(r.interval)], "": r => r.text,
-  }));
-  byId("band-table").replaceChildren(table(report.band.filter(p => p.low != null), {
-    units: p => [count(p.units)], "A − B": p => [signed(p.delta, decimals)],
+    [part]: r => [r.delta == null ? UNKNOWN : signed(now(r).delta, decimals)], interval: r => [ends(now(r))], "tests": r => r.text || UNKNOWN,
+  }, "", true));
+  byId("band-table").replaceChildren(table(report.band.filter(p => p.low != null).map(p => turned(p, report)), {
+    time: p => told(p.time), units: p => [count(p.units)], [part]: p => [signed(p.delta, decimals)],
     low: p => [signed(p.low, decimals)], high: p => [signed(p.high, decimals)],
-  }));
+  }, "", true));
   byId("theta-table").replaceChildren(table(report.theta.theta.map((t, i) => [i + 1, t, report.theta.standard_error[i]]), {
     rank: r => [count(r[0])], "examined": r => [plain(r[1])], "standard error": r => [r[2] > 0 ? plain(r[2]) : UNKNOWN],
   }));
+  byId("history").replaceChildren(report.history.length === 0 ? "Nothing is known of that." : table([...report.history].reverse(), {
+    when: h => told(h.time), what: h => [h.what, h.unit, h.detail].filter(Boolean).join(" "), who: h => h.who || UNKNOWN, why: h => make("bdi", {}, h.reason || UNKNOWN),
+  }, "", true));
   const tallies = Object.entries(report.tallies);
   byId("tallies").replaceChildren(tallies.length === 0 ? make("p", {}, "Nothing was left out.") :
     table(tallies, { what: t => t[0], "how often": t => [count(t[1])] }, "Left out or noticed"));
   byId("versions").replaceChildren(table(report.parts, {
     version: p => String(p.version), method: p => p.config.method, impressions: p => [count(p.impressions)], verdict: p => p.verdict,
-  }, "Versions of the configuration: each by itself, never pooled"));
-  byId("configuration").replaceChildren(table(Object.entries(config), {
-    option: o => o[0], value: o => o[1] == null ? UNKNOWN : Array.isArray(o[1]) ? o[1].join(", ") : String(o[1]),
-  }, `Configuration of version ${report.version}`));
+  }, "Versions of the configuration: each by itself, never pooled", true));
+  byId("configuration").replaceChildren(table(Object.entries(config), { option: o => o[0], value: o => setting(o[1]) },
+    `Configuration of version ${report.version}`));
 }
 
-function show(report) {
-  latest = report;
-  const { config } = report.parts.find(part => part.version === report.version);
-  const [low, high] = report.interval, decimals = decimalsFor(report.interval);
+function setting(value) {
+  if (value == null) return UNKNOWN;
+  if (Array.isArray(value)) return value.join(", ");
+  if (typeof value !== "object") return String(value);
+  return Object.entries(value).filter(([, one]) => one != null).map(([name, one]) => `${name} ${one}`).join(", ") || "none";
+}
+
+function show(given) {
+  const { config } = given.parts.find(part => part.version === given.version);
+  const names = ["A", "B"].map((letter, i) => ({ letter, label: config.names[i] === letter ? letter : `${letter} (${config.names[i]})` }));
+  const report = latest = { ...given, names };
+  const decimals = decimalsFor(report.interval);
   byId("report").hidden = false;
   document.title = `${report.trial} – ranktrial`;
   byId("name").textContent = report.trial;
   const before = report.parts.filter(part => part.version < report.version)
     .map(part => `; version ${part.version} had ${count(part.impressions)} impressions`).join("");
-  byId("about").textContent =
-    `${config.method}, top ${config.k}, version ${report.version}, ${report.stopped ? "stopped" : "running"}${before}`;
-  const verdict = byId("verdict");
-  if (verdict.textContent !== report.verdict) verdict.textContent = report.verdict;
-  verdict.className = report.guardrails.some(g => g.status === "fail") ? "fail" : low > 0 ? "a" : high != null && high < 0 ? "b" : "";
+  byId("about").textContent = `${names.map(name => name.label).join(" against ")}, ${report.stopped ? "stopped" : "running"}; ` +
+    `${config.method}, top ${config.k}, version ${report.version}${before}`;
+  say("headline", report.headline);
+  say("details", report.details);
+  byId("verdict").className = report.trusted ? (report.winner ?? "").toLowerCase() : "fail";
   showFigures(report, decimals);
-  showGuardrails(report.guardrails);
+  showGuardrails(report);
   showTables(report, config, decimals);
-  byId("theta-text").textContent = thetaText(report.theta, config);
+  byId("theta-section").hidden = report.readings.length === 1;  // an A/B test needs none
+  byId("theta-text").textContent = thetaText(report.theta);
   drawCharts(report, config);
 }
 
-function thetaText(theta, config) {
-  if (latest.readings.length === 1) return "Not used: an A/B test needs none.";
+function thetaText(theta) {
   if (theta.fitted && theta.standard_error.some(error => error > 0)) return "Fitted to the clicks of this trial, with two standard errors.";
   return `${theta.fitted ? "Fitted to earlier clicks." : "Assumed, not fitted."}${theta.note ? ` ${theta.note[0].toUpperCase()}${theta.note.slice(1)}` : ""}`;
 }

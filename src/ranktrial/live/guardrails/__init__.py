@@ -9,7 +9,7 @@
 
 A check on chance alarms in one of a thousand trials that are in order (fail) or in one of a hundred (warn), over the whole
 trial and however often one looks (``inference.e_processes``). A check that cannot be made is unknown, and says what it
-would take.
+would take. ``advice`` has what each means to people, and what to do.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ranktrial.live.analysis import Analysis
+from ranktrial.live.guardrails.advice import explained
 from ranktrial.live.guardrails.click_model import (
     ASSUMPTIONS,
     COMPANY,
@@ -101,10 +102,11 @@ def guardrails(
         shown_as_drawn, clicks, duplicates, faults,
     ]  # fmt: skip
     above = measured_above(analysis) if above is None else above
-    return (
+    found = (
         *(check(analysis) for check in of_analysis),
         company(analysis, above),
         independence(analysis, above),
         *(check(analysis, tallies) for check in of_tallies),
         latency(analysis, tallies, nanoseconds),
     )
+    return tuple(map(explained, found))

@@ -30,7 +30,7 @@ def assumptions(analysis: Analysis) -> Guardrail:
     if len(analysis.ladder.rungs) == 1:
         return needless(ASSUMPTIONS, NO_MODEL)
     if not top.speaks:
-        return unknown(ASSUMPTIONS, f"it takes {top.missing}")
+        return unknown(ASSUMPTIONS, f"it takes {top.missing or 'clicks'}")
     tests = [test for test in analysis.ladder.tests if test.upper == top.name]
     if not tests:
         return unknown(ASSUMPTIONS, "it takes plain A/B traffic: a hold-back")
@@ -231,7 +231,7 @@ def _effect_text(found: Interference | None, alarmed: bool) -> str:
     if found is None or not np.isfinite(found.effect):
         return "What that does to the estimate cannot be told."
     told = f"by {found.effect:+.4f} (+- {2 * found.effect_error:.4f})"
-    return f"That moves the estimate {told}." if alarmed else f"If that were so, it would move the estimate {told}."
+    return f"That moves A - B {told}." if alarmed else f"If that were so, it would move A - B {told}."
 
 
 # --- clicks above ------------------------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
         why = "differ in how readily they click" if found.ratio > 1 else "look for different things"
         text += f" Users who {why} do that too, and harm nothing."
         if above is not None and np.isfinite(above.drawn.slope):
-            text += f" If it is because they stop, it may have moved the estimate by {above.effect}."
+            text += f" If it is because they stop, it may have moved A - B by {above.effect}."
     return Guardrail(name=name, status=status, value=found.ratio, text=text)
 
 

@@ -79,7 +79,7 @@ def _given_bias(analysis: Analysis) -> Guardrail:
     effect = exponent_effect(analysis, theta, np.full(len(log), moved.mean))
     text = f"Taken as known, as configured; {steeper}, p = {p:.3g}."
     if p < WARN:
-        text += f" That moves the estimate by {effect:+.4f}."
+        text += f" That moves A - B by {effect:+.4f}."
     return Guardrail(name=BIAS, status=harmful(analysis, by_chance(p), effect), value=p, text=text)
 
 

@@ -41,7 +41,7 @@ def crowded_pages(analysis: Analysis) -> Guardrail:
     if abs(moved) > max(BY_CHANCE * chance, (high - low) / 4):
         status = "warn" if _sign(low, high) == _sign(low - moved, high - moved) else "fail"
     text = f"{many.sum():,} of {len(x):,} pages have more than {limit} clicks, {share:.1%} of all clicks"
-    text += f"; without them the estimate is {without:+.4f} instead of {delta:+.4f}."
+    text += f"; without them A - B is {without:+.4f} instead of {delta:+.4f}."
     if undone := undone_text(analysis):
         text += f" {undone[0].upper()}{undone[1:]}."
     return Guardrail(name=CROWDED, status=status, value=share, text=text)

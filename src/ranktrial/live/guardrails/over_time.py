@@ -7,8 +7,6 @@ wrong for all of the time.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import numpy as np
 
 from ranktrial.arrays import FloatArray
@@ -19,6 +17,7 @@ from ranktrial.live.analysis import MICROSECONDS_A_DAY, Analysis
 from ranktrial.live.guardrails.estimates import clicks_worth, exponent_effect
 from ranktrial.live.guardrails.status import harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
+from ranktrial.times import told_time
 
 DIFFERENCE, CLICKS, BIAS_OVER_TIME = "the difference over time", "clicks per page over time", "position bias over time"
 LEAST_CLICKS = 100  # before that the mean over few of them is no mean
@@ -28,7 +27,7 @@ def told(drift: Drift) -> str:
     """What a test of change says, with the date."""
     if drift.between is None or drift.since_time is None:
         return drift.text
-    return f"{drift.text} That was on {datetime.fromtimestamp(drift.since_time / 1e6, UTC):%Y-%m-%d at %H:%M} UTC."
+    return f"{drift.text} That was on {told_time(drift.since_time / 1e6)}."
 
 
 def difference_over_time(analysis: Analysis) -> Guardrail:
@@ -66,7 +65,7 @@ def clicks_over_time(analysis: Analysis) -> Guardrail:
             early = log.time[analysis.rung.rows] < drift.since_time
             parts = [UnitSums.of(analysis.estimate.x[part]) for part in (early, ~early) if part.sum() > 1]
             means = ", then ".join(f"{part.mean:+.4f} (+- {2 * part.standard_error:.4f})" for part in parts)
-            text += f" The difference was {means}."
+            text += f" A - B was {means}."
     return Guardrail(name=CLICKS, status="warn" if drift.changed else "pass", value=drift.p, text=text)
 
 
@@ -94,7 +93,7 @@ def bias_over_time(analysis: Analysis) -> Guardrail:
         late = first_seen(log.unit)[1] >= drift.at
         effect = exponent_effect(analysis, theta, np.where(late, drift.after, drift.before))
         status = harmful(analysis, status, effect)
-        text += f" That moves the estimate by {effect:+.4f}."
+        text += f" That moves A - B by {effect:+.4f}."
     return Guardrail(name=BIAS_OVER_TIME, status=status, value=drift.p, text=text)
 
 

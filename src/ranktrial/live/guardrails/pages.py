@@ -8,8 +8,8 @@ import numpy as np
 
 from ranktrial.live import tallies as names
 from ranktrial.live.analysis import Analysis
-from ranktrial.live.guardrails.status import WORST_FIRST, above, few, unknown
-from ranktrial.live.schemas import Guardrail, Status
+from ranktrial.live.guardrails.status import above, few, unknown
+from ranktrial.live.schemas import WORST_FIRST, Guardrail, Status
 from ranktrial.live.stores.base import REFUSED
 
 LEAST_STRANGE = 5  # units with strange clicks that make a guardrail fail

@@ -7,7 +7,6 @@ from ranktrial.live.schemas import Guardrail, Status
 
 WARN, FAIL = 0.01, 0.001  # probability of a false alarm over the whole trial, however often one looks
 NO_NUMBER = float("nan")
-WORST_FIRST: tuple[Status, ...] = ("fail", "warn", "unknown", "pass")
 
 
 def by_chance(p: float) -> Status:

@@ -12,7 +12,6 @@ import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from datetime import UTC
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -30,9 +29,11 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 
 import ranktrial
+from ranktrial.charts.live_page import report_html
 from ranktrial.live import warming
 from ranktrial.live.api_keys import KeyFile, Keys, Scope
 from ranktrial.live.designs import is_warm
+from ranktrial.live.report_files import file_stem, report_csv
 from ranktrial.live.report_process import ReportFailed, ReportProcess
 from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.schemas import (
@@ -45,12 +46,13 @@ from ranktrial.live.schemas import (
     RankResponse,
     Report,
     SeenEvent,
+    Stop,
     TrialConfig,
 )
 from ranktrial.live.service import events as event_batches
 from ranktrial.live.service import problems
 from ranktrial.live.service.asynchronous import on_disk, wait_on_loop
-from ranktrial.live.service.auth import Needs, may_use
+from ranktrial.live.service.auth import Needs, may_use, scopes, who
 from ranktrial.live.service.client_address import checked_networks
 from ranktrial.live.service.client_script import mount_client
 from ranktrial.live.service.compiling import compile_beside
@@ -265,7 +267,10 @@ def _add_routes(app: FastAPI) -> None:
         responses={201: {"model": TrialInfo, "description": "A new trial, or a new version of it"}},
     )  # fmt: skip
     add("POST", "/v1/trials/{name}/update", update, "admin", Fitted)
-    add("POST", "/v1/trials/{name}/stop", stop, "admin", TrialInfo)
+    add(
+        "POST", "/v1/trials/{name}/stop", stop, "admin", TrialInfo, *takes_json,
+        extra=body_of(Stop, {"reason": "B is better"}, required=False),
+    )  # fmt: skip
     robot = {"unit": "user-17", "reason": "a robot: 500 searches an hour"}
     for what, do in (("exclude", exclude), ("include", include)):
         add(
@@ -280,6 +285,11 @@ def _add_routes(app: FastAPI) -> None:
     add("DELETE", "/v1/trials/{name}", erase_trial, "admin", ErasedRows, 409)
     unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names"}}
     add("GET", "/v1/trials/{name}/report", report, "read", Report, responses=unchanged)
+    for file, kind in (("report.html", "text/html"), ("report.csv", "text/csv")):
+        add(
+            "GET", f"/v1/trials/{{name}}/{file}", report_file, "read", Health,
+            responses={200: {"content": {kind: {}}, "description": "The report as a file"}},
+        )  # fmt: skip
     add(
         "GET", "/metrics", show_metrics, "read", Health, responses={200: {"content": {"text/plain": {}}}},
         of_all_trials=True,
@@ -303,9 +313,10 @@ async def _trial(request: Request, name: str) -> Trial:
 
 
 async def list_trials(request: Request) -> Response:
-    """All trials that the key is for, each in the latest version of its configuration."""
+    """All trials that the key is for, each in the latest version of its configuration, and what the key may do."""
     every: TrialList = await asyncio.to_thread(request.app.state.trials.all)
-    return _json(TrialList(trials=[one for one in every.trials if may_use(request, one.name)]))
+    mine = [one for one in every.trials if may_use(request, one.name)]
+    return _json(TrialList(trials=mine, scopes=scopes(request)))
 
 
 async def get_trial(request: Request, name: Name) -> Response:
@@ -318,7 +329,7 @@ async def put_trial(request: Request, name: NewName) -> Response:
     """Make a trial. Its configuration never changes: another one is a new version, with draws and a report of its own."""
     raw = await read_body(request, request.app.state.limits.body)
     config = _config(raw)
-    made, new = await asyncio.to_thread(request.app.state.trials.create, name, config)
+    made, new = await asyncio.to_thread(request.app.state.trials.create, name, config, who(request))
     return _json(made, 201 if new else 200)
 
 
@@ -391,14 +402,16 @@ async def _take(raw: bytes, state: State, limit: int, may: Callable[[Trial], boo
 async def update(request: Request, name: Name) -> Response:
     """Fit position bias to all clicks so far and refresh the design with it; this also happens by itself."""
     trial = await _trial(request, name)
-    bias = await asyncio.to_thread(trial.update)
+    bias = await asyncio.to_thread(trial.update, who=who(request))
     return _json({"theta": bias.theta, "fitted": bias.fitted, "impressions": bias.impressions, "note": bias.note})
 
 
 async def stop(request: Request, name: Name) -> Response:
     """End the trial: ``rank`` returns A's list from now on; clicks on what was shown still count."""
     trial = await _trial(request, name)
-    await asyncio.to_thread(trial.stop)
+    empty = request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers
+    asked = Stop(reason="") if empty else await _read(request, Stop)
+    await asyncio.to_thread(trial.stop, asked.reason, who=who(request))
     return _json(await asyncio.to_thread(request.app.state.trials.info, name))
 
 
@@ -417,9 +430,8 @@ async def erase(request: Request, name: Name) -> Response:
     trial = await _trial(request, name)
     asked = await _read(request, Erasure)
     unit = None if asked.unit is None else str(asked.unit)
-    before = None if asked.before is None else asked.before.replace(tzinfo=asked.before.tzinfo or UTC).timestamp()
     try:
-        await asyncio.to_thread(trial.erase, asked.reason, unit=unit, before=before)
+        await asyncio.to_thread(trial.erase, asked.reason, unit=unit, before=asked.before, who=who(request))
     except ValueError as problem:
         raise Refusal(422, str(problem)) from problem
     return _json(History(history=tuple(await asyncio.to_thread(trial.history))))
@@ -443,11 +455,11 @@ async def _read(request: Request, model: type[M]) -> M:
         raise problems.invalid(problem) from problem
 
 
-async def _excluded(request: Request, name: str, do: Callable[[Trial, str, str], object]) -> Response:
+async def _excluded(request: Request, name: str, do: Callable[..., object]) -> Response:
     trial = await _trial(request, name)
     asked = await _read(request, Exclusion)
     try:
-        await asyncio.to_thread(do, trial, str(asked.unit), asked.reason)
+        await asyncio.to_thread(do, trial, str(asked.unit), asked.reason, who=who(request))
     except ValueError as problem:
         raise Refusal(422, str(problem)) from problem
     return _json(History(history=tuple(await asyncio.to_thread(trial.history))))
@@ -461,6 +473,18 @@ async def report(request: Request, name: Name) -> Response:
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
     return Response(raw, headers=headers, media_type="application/json")
+
+
+async def report_file(request: Request, name: Name) -> Response:
+    """The report as one HTML page that needs no network, or its numbers as a table of comma-separated values."""
+    made: Report = await request.app.state.trials.report(name)
+    file = f"{file_stem(made)}-{request.url.path.rpartition('/')[2]}"
+    if file.endswith(".csv"):
+        content, kind = await asyncio.to_thread(report_csv, made), "text/csv"
+    else:
+        content, kind = await asyncio.to_thread(lambda: report_html(made.to_dict(), str(made))), "text/html"
+    headers = {"Content-Disposition": f'attachment; filename="{file}"', "Cache-Control": "no-store"}
+    return Response(content, headers={**headers, "X-Content-Type-Options": "nosniff"}, media_type=kind)
 
 
 async def healthz() -> Response:

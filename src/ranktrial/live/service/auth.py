@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from ranktrial.live.api_keys import ApiKey, Keys, Scope
+from ranktrial.live.api_keys import SCOPES, ApiKey, Keys, Scope
+from ranktrial.live.schemas import LONGEST_NAME
+from ranktrial.live.service.middleware.same_origin import foreign
 from ranktrial.live.service.problems import Refusal
+from ranktrial.texts import shown
 
 
 class Needs:
@@ -24,6 +27,9 @@ class Needs:
         noted = request.scope.setdefault("state", {})
         noted["audited"] = self.scope == "admin"
         if keys is None:
+            # A browser asks without a key for whichever page tells it to: none of another site may change anything.
+            if self.scope == "admin" and foreign(request.scope):
+                raise Refusal(403, "the request comes from a page of another site")
             return
         scheme, _, presented = request.headers.get("authorization", "").partition(" ")
         key = keys.recognise(presented.strip()) if scheme.lower() == "bearer" else None
@@ -45,3 +51,17 @@ def may_use(request: Request, trial: str) -> bool:
     """Whether the key of a request, which has been asked for, is one for this trial."""
     key: ApiKey | None = request.scope["state"].get("key")
     return key is None or key.may_use(trial)
+
+
+def scopes(request: Request) -> list[Scope]:
+    """What the key of a request may do; everything where there are no keys."""
+    key: ApiKey | None = request.scope["state"].get("key")
+    return list(SCOPES if key is None else key.scopes)
+
+
+def who(request: Request) -> str:
+    """Whoever sends a request, for a trial's history: the key's id and name, as lists of keys have them."""
+    key: ApiKey | None = request.scope["state"].get("key")
+    if key is None:
+        return "somebody without a key"
+    return f"key {key.id} ({shown(key.name, LONGEST_NAME)})" if key.name else f"key {key.id}"

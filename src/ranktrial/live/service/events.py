@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import blake2b
 from typing import Annotated, Any, NamedTuple
 
@@ -18,10 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from ranktrial.live.clicks import ClickOutcome
-from ranktrial.live.schemas import LATEST_TIME, LONGEST_TEXT, ClickEvent, SeenEvent
+from ranktrial.live.schemas import LONGEST_TEXT, ClickEvent, SeenEvent
 from ranktrial.live.service.problems import Refusal
 from ranktrial.live.stores.base import Stored
 from ranktrial.live.trial import Trial
+from ranktrial.times import LATEST, seconds
 
 CLICK_ACTIONS = frozenset({"click", "click_through"})
 IGNORED, INVALID = "ignored", "invalid"
@@ -243,8 +244,8 @@ def _read_ubi(event: dict[str, Any], actions: Collection[str]) -> ReadClick | Re
         return Result(event_id, IGNORED)
     if document is None:
         return Result(event_id, INVALID, "event_attributes.object.object_id: a click needs it")
-    when = (ubi.timestamp if ubi.timestamp.tzinfo else ubi.timestamp.replace(tzinfo=UTC)).timestamp()
-    if when > LATEST_TIME:
+    when = seconds("timestamp", ubi.timestamp)
+    if when >= LATEST:
         return Result(event_id, INVALID, f"timestamp: {event['timestamp']} is too far in the future")
     position = about.position.ordinal if about and about.position else None
     return ReadClick(event_id, ubi.query_id or "", str(document), when, position)

@@ -9,18 +9,20 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from ranktrial.live.schemas import ClickEvent, Erasure, Exclusion, RankRequest, SeenEvent, TrialConfig
+from ranktrial.live.schemas import ClickEvent, Erasure, Exclusion, RankRequest, SeenEvent, Stop, TrialConfig
 from ranktrial.live.service.events import UBIEvent
 from ranktrial.live.service.problems import Problem
 
 REF = "#/components/schemas/{model}"
 # Bodies are read by the endpoints themselves, in one step from bytes to a checked object, so FastAPI does not see them.
-READ = (RankRequest, ClickEvent, SeenEvent, UBIEvent, TrialConfig, Exclusion, Erasure)
+READ = (RankRequest, ClickEvent, SeenEvent, UBIEvent, TrialConfig, Exclusion, Erasure, Stop)
 # In these a number that is not known yet is null.
 OPEN_NUMBERS = (
     "Report",
     "Guardrail",
     "Forecast",
+    "LiftTold",
+    "Pace",
     "Theta",
     "BandPoint",
     "Contributor",
@@ -31,14 +33,17 @@ OPEN_NUMBERS = (
 )
 
 
-def body_of(models: type[BaseModel] | tuple[type[BaseModel], ...], example: Any) -> dict[str, Any]:
+def body_of(
+    models: type[BaseModel] | tuple[type[BaseModel], ...], example: Any, *, required: bool = True
+) -> dict[str, Any]:
     """A request body in OpenAPI: one model; or one of several, or a list of them."""
     if isinstance(models, tuple):
         one = {"anyOf": [_ref(model) for model in models]}
         schema: dict[str, Any] = {"anyOf": [{"type": "array", "items": one, "maxItems": 1000}, *one["anyOf"]]}
     else:
         schema = _ref(models)
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}}
+    content = {"application/json": {"schema": schema, "example": example}}
+    return {"requestBody": {"required": required, "content": content}}
 
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:

@@ -8,6 +8,7 @@ import threading
 
 from pydantic import BaseModel
 
+from ranktrial.live.api_keys import Scope
 from ranktrial.live.report_process import ReportProcess
 from ranktrial.live.reports import QUERY_UNITS
 from ranktrial.live.schemas import Report, TrialConfig
@@ -32,9 +33,10 @@ class TrialInfo(BaseModel):
 
 
 class TrialList(BaseModel):
-    """All trials of the store."""
+    """All trials of the store, and what whoever asks may do with them."""
 
     trials: list[TrialInfo]
+    scopes: list[Scope] = []
 
 
 class Trials:
@@ -133,14 +135,16 @@ class Trials:
             self._let_go(name)
         return erased
 
-    def create(self, name: str, config: TrialConfig) -> tuple[TrialInfo, bool]:
-        """The trial in this configuration, and whether that is new."""
+    def create(self, name: str, config: TrialConfig, who: str) -> tuple[TrialInfo, bool]:
+        """The trial in this configuration, and whether that is new; ``who`` is for its history."""
         with self._lock:
             before = self.info(name) if self.store.versions(name) else None
-            if before is not None and before.config != config and before.stopped:
+            same = before is not None and config.same_but_for_names(before.config)
+            if before is not None and before.stopped and not same:
                 raise Refusal(409, f"trial {name!r} is stopped and gets no new version: choose another name")
             if before is None or before.config != config:
-                Trial.create(self.store, name, background=False, compile=False, **dict(config)).close()
+                asked = {option: getattr(config, option) for option in config.model_fields_set}
+                Trial.create(self.store, name, background=False, compile=False, who=who, **asked).close()
                 self._reopen(name)
             after = self.info(name)
         return after, before is None or before.version != after.version

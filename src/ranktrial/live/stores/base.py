@@ -184,18 +184,33 @@ class ImpressionCount(NamedTuple):
     last: int
 
 
+class Entry(NamedTuple):
+    """Something that was done to a trial: when (microseconds), what, to which unit, why, by whom, and what exactly."""
+
+    time: int
+    what: str
+    unit: int | None = None
+    reason: str = ""
+    who: str = ""
+    detail: str = ""
+
+
 class HistoryRow(NamedTuple):
-    """An entry of a trial's history: when (microseconds), what was done to which unit, and why."""
+    """An ``Entry`` as it is stored: ``id`` grows with every row."""
 
     id: int
     time: int
     what: str
-    unit: int
+    unit: int | None
     reason: str
+    who: str
+    detail: str
 
 
 class ErasureRow(NamedTuple):
-    """What was erased from a trial: a unit, or all that was earlier than a time (microseconds), how much of each, and why."""
+    """What was erased from a trial: a unit, or all that was earlier than a time (microseconds), how much of each, why and by
+    whom.
+    """
 
     id: int
     time: int
@@ -204,6 +219,7 @@ class ErasureRow(NamedTuple):
     clicks: int
     designs: int
     reason: str
+    who: str
 
 
 class Erased(NamedTuple):
@@ -437,20 +453,22 @@ class Store(Protocol):
         """Add a trial, unless there is one of that name."""
         ...
 
-    def stop(self, name: str) -> None:
-        """Mark a trial as stopped."""
+    def stop(self, name: str, entry: Entry | None = None) -> None:
+        """Mark a trial as stopped; the entry goes into its history, in the same transaction, if it was not stopped before."""
         ...
 
     def history(self, trial: str) -> list[HistoryRow]:
         """All entries of a trial's history, in the order in which they were made."""
         ...
 
-    def add_history(self, trial: str, time: int, what: str, unit: int, reason: str) -> None:
+    def add_history(
+        self, trial: str, time: int, what: str, unit: int | None, reason: str, who: str = "", detail: str = ""
+    ) -> None:
         """Add an entry; on the disk when this returns."""
         ...
 
     def erase(
-        self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None
+        self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None, who: str = ""
     ) -> Erased:
         """Delete a unit's impressions, or all from before a time (microseconds), with their clicks, in all versions of a trial.
 
@@ -470,8 +488,12 @@ class Store(Protocol):
         """All versions of a trial, in order of their number."""
         ...
 
-    def add_version(self, trial: str, number: int, config: str) -> None:
-        """Add a version, unless the trial has one of that number."""
+    def add_version(self, trial: str, number: int, config: str, entry: Entry | None = None) -> None:
+        """Add a version, and the entry with it, unless the trial has one of that number."""
+        ...
+
+    def rename(self, trial: str, number: int, config: str, entry: Entry) -> None:
+        """Put a version's configuration with other names for A and B in place of the one there is, and add the entry."""
         ...
 
     def biases(self, version: int) -> list[Bias]:
@@ -482,8 +504,17 @@ class Store(Protocol):
         """The ``effects`` that came with a bias: what is known of single documents (``live.known``)."""
         ...
 
-    def add_bias(self, version: int, impressions: int, beliefs: Beliefs, follows: int, effects: bytes = b"") -> None:
-        """Add position bias, to the last bit, unless the same theta is known from the same number of impressions.
+    def add_bias(
+        self,
+        version: int,
+        impressions: int,
+        beliefs: Beliefs,
+        follows: int,
+        effects: bytes = b"",
+        entry: tuple[str, Entry] | None = None,
+    ) -> None:
+        """Add position bias, to the last bit, unless the same theta is known from the same number of impressions; with it goes
+        an entry of the history of the trial of that name.
 
         ``follows`` is the id of the one before it, 0 for the first: where another has followed that one meanwhile, from
         another instance, nothing is added, so that all instances have the same.

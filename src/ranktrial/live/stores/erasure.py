@@ -42,7 +42,7 @@ class Eraser:
         self._select, self._changing, self._by_key = select, changing, by_key
         self._designs: set[int] = set()  # that erased impressions showed
 
-    def some(self, trial: str, now: int, reason: str, unit: int | None, before: int | None) -> Erased:
+    def some(self, trial: str, now: int, reason: str, unit: int | None, before: int | None, who: str) -> Erased:
         """Erase a unit's impressions, or all from before a time, with their clicks, and make an entry of it."""
         condition, value = ("unit = ?", unit) if before is None else ("time < ?", before)
         entry, impressions, clicks = self._entry(trial, before), 0, 0
@@ -50,7 +50,7 @@ class Eraser:
             for rows in self._found(version, condition, (value,)):
                 with self._lot() as execute:
                     gone = self._delete(execute, version, rows)
-                    entry = _note(execute, entry, (trial, now, before, len(rows), gone, reason))
+                    entry = _note(execute, entry, (trial, now, before, len(rows), gone, reason, who))
                     if unit is not None:
                         execute("DELETE FROM history WHERE trial = ? AND unit = ?", (trial, unit))
                 impressions, clicks = impressions + len(rows), clicks + gone
@@ -151,14 +151,14 @@ class Eraser:
 
 def _note(execute: Execute, entry: int | None, values: tuple[Any, ...]) -> int:
     """Note what was erased, as an entry of its own or in one that there is; returns the entry."""
-    trial, now, before, impressions, clicks, reason = values
+    trial, now, before, impressions, clicks, reason, who = values
     if entry is None:
-        columns = "trial, time, earlier_than, impressions, clicks, designs, reason"
-        execute(f"INSERT INTO erasures ({columns}) VALUES (?, ?, ?, ?, ?, 0, ?)", values)
+        columns = "trial, time, earlier_than, impressions, clicks, designs, reason, who"
+        execute(f"INSERT INTO erasures ({columns}) VALUES (?, ?, ?, ?, ?, 0, ?, ?)", values)
         return int(execute("SELECT max(id) FROM erasures WHERE trial = ?", (trial,)).fetchone()[0])
-    statement = """UPDATE erasures SET time = ?, earlier_than = ?, reason = ?,
+    statement = """UPDATE erasures SET time = ?, earlier_than = ?, reason = ?, who = ?,
                    impressions = impressions + ?, clicks = clicks + ? WHERE id = ?"""
-    execute(statement, (now, before, reason, impressions, clicks, entry))
+    execute(statement, (now, before, reason, who, impressions, clicks, entry))
     return entry
 
 

@@ -18,6 +18,7 @@ from ranktrial.live.stores.base import (
     ClickRow,
     ConfigVersion,
     DesignRow,
+    Entry,
     Erased,
     ErasureRow,
     HistoryRow,
@@ -44,6 +45,14 @@ DESIGNS_KNOWN = 50_000  # whose row numbers are kept in memory
 BLOCK = 10_000  # rows that are read at once: nobody waits for a reader, and memory does not grow with the log
 READING, COUNTING = 30.0, 600.0  # seconds that may take, unless a visitor waits
 LAST = 2**63 - 1  # beyond every row
+INSERT_ENTRY = f"""INSERT INTO history (trial, {", ".join(Entry._fields)}) VALUES (?{", ?" * len(Entry._fields)})"""
+Noted = tuple[str, Entry | None] | None  # a trial, and the entry for its history
+
+
+def note(execute: Execute, changed: int, noted: Noted) -> None:
+    """Add an entry to a trial's history if rows were changed, with the function that executes statements."""
+    if noted is not None and noted[1] is not None and changed > 0:
+        execute(INSERT_ENTRY, (noted[0], *noted[1]))
 
 
 class SQLStore(ABC):
@@ -88,8 +97,11 @@ class SQLStore(ABC):
         """The rows that a statement finds, where finding them takes no longer than that. Raises StoreUnavailable."""
 
     @abstractmethod
-    def _execute(self, statement: str, values: Sequence[Any]) -> None:
-        """Change something rare; on the disk when this returns. Raises StoreUnavailable."""
+    def _execute(self, statement: str, values: Sequence[Any], noted: Noted = None) -> None:
+        """Change something rare; on the disk when this returns. Raises StoreUnavailable.
+
+        An entry for the history of the trial of that name is added in the same transaction, if the statement changed a row.
+        """
 
     @abstractmethod
     def _changing(self) -> AbstractContextManager[Execute]:
@@ -231,21 +243,23 @@ class SQLStore(ABC):
     def add_trial(self, name: str, secret: bytes) -> None:
         self._execute("INSERT INTO trials (name, secret) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, secret))
 
-    def stop(self, name: str) -> None:
-        self._execute("UPDATE trials SET stopped = 1 WHERE name = ?", (name,))
+    def stop(self, name: str, entry: Entry | None = None) -> None:
+        self._execute("UPDATE trials SET stopped = 1 WHERE name = ? AND stopped IS NULL", (name,), (name, entry))
 
     def history(self, trial: str) -> list[HistoryRow]:
-        rows = self._select("SELECT id, time, what, unit, reason FROM history WHERE trial = ? ORDER BY id", (trial,))
+        columns = ", ".join(HistoryRow._fields)
+        rows = self._select(f"SELECT {columns} FROM history WHERE trial = ? ORDER BY id", (trial,))
         return list(map(HistoryRow._make, rows))
 
-    def add_history(self, trial: str, time: int, what: str, unit: int, reason: str) -> None:
-        statement = "INSERT INTO history (trial, time, what, unit, reason) VALUES (?, ?, ?, ?, ?)"
-        self._execute(statement, (trial, time, what, unit, reason))
+    def add_history(
+        self, trial: str, time: int, what: str, unit: int | None, reason: str, who: str = "", detail: str = ""
+    ) -> None:
+        self._execute(INSERT_ENTRY, (trial, *Entry(time, what, unit, reason, who, detail)))
 
     def erase(
-        self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None
+        self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None, who: str = ""
     ) -> Erased:
-        return self._eraser().some(trial, time, reason, unit, before)
+        return self._eraser().some(trial, time, reason, unit, before, who)
 
     def erase_trial(self, trial: str) -> Erased:
         return self._eraser().trial(trial)
@@ -264,9 +278,13 @@ class SQLStore(ABC):
         )
         return [ConfigVersion(*row) for row in rows]
 
-    def add_version(self, trial: str, number: int, config: str) -> None:
+    def add_version(self, trial: str, number: int, config: str, entry: Entry | None = None) -> None:
         statement = "INSERT INTO versions (trial, number, config) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-        self._execute(statement, (trial, number, config))
+        self._execute(statement, (trial, number, config), (trial, entry))
+
+    def rename(self, trial: str, number: int, config: str, entry: Entry) -> None:
+        statement = "UPDATE versions SET config = ? WHERE trial = ? AND number = ?"
+        self._execute(statement, (config, trial, number), (trial, entry))
 
     def biases(self, version: int) -> list[Bias]:
         statement = f"SELECT {', '.join(BIAS_COLUMNS)} FROM biases WHERE version = ? ORDER BY id"
@@ -276,7 +294,15 @@ class SQLStore(ABC):
         found = self._select("SELECT effects FROM biases WHERE id = ?", (bias,))
         return bytes(found[0][0]) if found else b""
 
-    def add_bias(self, version: int, impressions: int, beliefs: Beliefs, follows: int, effects: bytes = b"") -> None:
+    def add_bias(
+        self,
+        version: int,
+        impressions: int,
+        beliefs: Beliefs,
+        follows: int,
+        effects: bytes = b"",
+        entry: tuple[str, Entry] | None = None,
+    ) -> None:
         text = " ".join(value.hex() for value in beliefs.theta.tolist())
         same = version, impressions, text
         self._execute(
@@ -294,6 +320,7 @@ class SQLStore(ABC):
                 effects,
                 *same,
             ),
+            entry,
         )
 
 

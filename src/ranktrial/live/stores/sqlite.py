@@ -40,7 +40,7 @@ from ranktrial.live.stores.base import (
 )
 from ranktrial.live.stores.erasure import Execute
 from ranktrial.live.stores.migrations import migrate
-from ranktrial.live.stores.sql import DESIGNS_KNOWN, DUPLICATE, SQLStore
+from ranktrial.live.stores.sql import DESIGNS_KNOWN, DUPLICATE, Noted, SQLStore, note
 from ranktrial.live.stores.sqlite_file import OpenedFile, damaged, explained, make_private, save_lost, tighten
 from ranktrial.live.stores.writer import Item, Tallies
 
@@ -94,6 +94,16 @@ MIGRATIONS = (
         clicks INTEGER NOT NULL, designs INTEGER NOT NULL, reason TEXT NOT NULL
     )""",
     "ALTER TABLE designs ADD COLUMN lists BLOB NOT NULL DEFAULT x''",
+    """
+    ALTER TABLE erasures ADD COLUMN who TEXT NOT NULL DEFAULT '';
+    ALTER TABLE history RENAME TO old_history;
+    CREATE TABLE history (
+        id INTEGER PRIMARY KEY, trial TEXT NOT NULL, time INTEGER NOT NULL, what TEXT NOT NULL, unit INTEGER,
+        reason TEXT NOT NULL, who TEXT NOT NULL DEFAULT '', detail TEXT NOT NULL DEFAULT ''
+    );
+    INSERT INTO history (id, trial, time, what, unit, reason) SELECT id, trial, time, what, unit, reason FROM old_history;
+    DROP TABLE old_history;
+    """,
 )
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
@@ -223,10 +233,12 @@ class SQLiteStore(SQLStore):
         with self._reading() as connection:
             return connection.execute(statement, values).fetchall()
 
-    def _execute(self, statement: str, values: Sequence[Any]) -> None:
+    def _execute(self, statement: str, values: Sequence[Any], noted: Noted = None) -> None:
         self._check_usable()
         with self._own_errors(), contextlib.closing(self._connect(self._write_timeout)) as connection:
-            connection.execute(statement, values)
+            connection.execute("BEGIN IMMEDIATE")  # what is not committed is undone when the connection is closed
+            note(connection.execute, connection.execute(statement, values).rowcount, noted)
+            connection.execute("COMMIT")
             self._file.check()
 
     @contextlib.contextmanager
@@ -244,9 +256,9 @@ class SQLiteStore(SQLStore):
                     connection.execute("ROLLBACK")
 
     def erase(
-        self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None
+        self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None, who: str = ""
     ) -> Erased:
-        erased = super().erase(trial, time, reason, unit=unit, before=before)
+        erased = super().erase(trial, time, reason, unit=unit, before=before, who=who)
         self._empty_log()
         return erased
 

@@ -18,10 +18,14 @@ class SameOriginMiddleware:
         self._app, self._but = app, but
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] != self._but:
-            headers = dict(scope["headers"])
-            origin = headers.get(b"origin", b"")
-            if origin and origin.partition(b"://")[2] != headers.get(b"host", b""):
-                refusal = Refusal(403, f"the request comes from a page of {origin.decode('latin-1')!r}")
-                return await response(refusal)(scope, receive, send)
+        if scope["type"] == "http" and scope["path"] != self._but and (origin := foreign(scope)):
+            refusal = Refusal(403, f"the request comes from a page of {origin!r}")
+            return await response(refusal)(scope, receive, send)
         return await self._app(scope, receive, send)
+
+
+def foreign(scope: Scope) -> str | None:
+    """The site whose page a browser asks for, where it is not the one that the request is for."""
+    headers = dict(scope["headers"])
+    origin: bytes = headers.get(b"origin", b"")
+    return origin.decode("latin-1") if origin and origin.partition(b"://")[2] != headers.get(b"host", b"") else None

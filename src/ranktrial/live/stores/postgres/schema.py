@@ -124,6 +124,11 @@ MIGRATIONS = (
     {PUT_ROWS}
     """,
     "ALTER TABLE designs ADD COLUMN lists bytea NOT NULL DEFAULT ''",
+    """
+    ALTER TABLE erasures ADD COLUMN who text NOT NULL DEFAULT '';
+    ALTER TABLE history ALTER COLUMN unit DROP NOT NULL;
+    ALTER TABLE history ADD COLUMN who text NOT NULL DEFAULT '', ADD COLUMN detail text NOT NULL DEFAULT '';
+    """,
 )
 
 

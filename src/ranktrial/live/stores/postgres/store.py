@@ -21,7 +21,7 @@ from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.postgres.batch import KNOWN_IMPRESSIONS, Batch, Sender, write
 from ranktrial.live.stores.postgres.connection import Address, Byteas, Connection
 from ranktrial.live.stores.postgres.schema import MIGRATIONS, PostgresSchema, make_partitions, month_of
-from ranktrial.live.stores.sql import DESIGN_COLUMNS, DESIGNS_KNOWN, READING, SQLStore
+from ranktrial.live.stores.sql import DESIGN_COLUMNS, DESIGNS_KNOWN, READING, Noted, SQLStore, note
 from ranktrial.live.stores.writer import Item, Tallies
 
 LAST_ID = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM row_ids"
@@ -196,12 +196,13 @@ class PostgresStore(SQLStore):
         found: list[tuple[Any, ...]] = self._read(read, timeout)
         return found
 
-    def _execute(self, statement: str, values: Sequence[Any]) -> None:
+    def _execute(self, statement: str, values: Sequence[Any], noted: Noted = None) -> None:
         self._check_open()
         try:
             with contextlib.closing(self._dial()) as connection:
                 connection.deadline = time.monotonic() + self._write_timeout
-                connection.execute(_marked(statement), values)
+                changed = connection.execute(_marked(statement), values).rowcount
+                note(lambda statement, values: connection.execute(_marked(statement), values), changed, noted)
                 connection.commit()
         except psycopg.Error as problem:
             raise self._unavailable(problem) from problem

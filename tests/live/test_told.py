@@ -1,0 +1,186 @@
+"""What a report says to people who decide: names, per cent, clicks a day, dates, guardrails in plain words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ranktrial.live import Trial
+from ranktrial.live import guardrails as checks
+from ranktrial.live.guardrails.advice import ADVICE
+from ranktrial.live.schemas import GROUPS, Guardrail, Report
+from ranktrial.texts import shown
+from simulated_trial import World, minutes
+
+WORLD = World.make(queries=20, k=5)
+NAMES = ("current", "with popularity")
+BETTER_B = World(WORLD.zeta, WORLD.b, WORLD.a, WORLD.theta)
+
+
+def trial_of(path: Path, **options: Any) -> Trial:
+    options = {"k": 5, "seed": 1, "background": False, "clock": minutes(), "names": NAMES, **options}
+    return Trial.create(path / "t.db", **options)
+
+
+def run(path: Path, world: World, n: int, **options: Any) -> Report:
+    with trial_of(path, **options) as trial:
+        world.run(trial, n, seed=1)
+        return trial.report(query_units=1)
+
+
+@pytest.mark.parametrize("method", ["LogOpt()", 'AB(split=0.3, estimate="means")'])
+@pytest.mark.parametrize("winner", ["A", "B"])
+def test_the_winner_is_named_with_a_positive_number(tmp_path: Path, method: str, winner: str) -> None:
+    world = WORLD if winner == "A" else BETTER_B
+    report = run(tmp_path, world, 4_000, method=method)
+    a, b = "A (current)", "B (with popularity)"
+    better, other = (a, b) if winner == "A" else (b, a)
+    assert report.winner == report.lift.of == winner
+    assert report.headline.startswith(f"{better} gets ")
+    assert report.headline.endswith(f"% more clicks than {other}.")
+    assert report.details.startswith("+0.")
+    assert report.verdict == f"{report.headline[:-1]}: {report.details}"
+    clicks = [world.ctr(world.a), world.ctr(world.b)]
+    truth = max(clicks) / min(clicks) - 1
+    assert 0 < report.lift.interval.low < truth < report.lift.interval.high
+    assert report.lift.text.startswith(f"{better} against {other}: +")
+    assert report.trusted
+    assert report.forecast.text == "Decided."
+    for line in (report.about, report.verdict, *report.lines):
+        assert line in str(report)
+    low, high = report.interval  # for programmes it stays A - B
+    assert (low > 0) == (winner == "A")
+    assert (high < 0) == (winner == "B")
+
+
+def test_the_interval_in_per_cent_leaves_out_zero_when_that_of_the_difference_does(tmp_path: Path) -> None:
+    with trial_of(tmp_path) as trial:
+        sides = set()
+        for part in range(6):
+            WORLD.run(trial, 200, seed=part, start=200 * part)
+            report = trial.report()
+            if np.isfinite(report.lift.interval.low):
+                assert (0 in report.lift.interval) == (0 in report.interval)
+                sides.add(0 in report.interval)
+    assert sides == {True, False}
+
+
+def test_clicks_a_day_are_those_of_the_trials_own_traffic(tmp_path: Path) -> None:
+    with trial_of(tmp_path) as trial:
+        WORLD.run(trial, 500, seed=1)
+        early = trial.report()
+        assert early.pace.days < 1
+        assert np.isnan(early.pace.impressions_a_day)  # a morning says little of a day
+        assert np.isnan(early.lift.clicks_a_day)
+        WORLD.run(trial, 1_500, seed=2, start=500)
+        report = trial.report()
+    log_days = (report.pace.latest - report.pace.began) / 86_400
+    assert report.pace.days == log_days > 1
+    a_day = 2_000 / log_days
+    assert report.pace.impressions_a_day == pytest.approx(a_day)
+    assert report.units == 2_000
+    sign = 1 if report.lift.of == "A" else -1
+    assert report.lift.clicks_a_day == pytest.approx(sign * report.delta * a_day)
+    assert sorted(abs(end) for end in report.lift.daily) == pytest.approx(
+        sorted(abs(end) * a_day for end in report.interval)
+    )
+    assert report.pace.text.startswith("Began 2026-11-16 12:0")
+    assert f"2,000 impressions of 2,000 units in {log_days:.1f} days, {a_day:,.0f} a day." in report.pace.text
+    assert "impressions a day" in report.lift.text
+
+
+def test_points_of_the_band_have_the_time_at_which_their_last_unit_came(tmp_path: Path) -> None:
+    with trial_of(tmp_path) as trial:
+        WORLD.run(trial, 1_000, seed=1, users=300)
+        report, log = trial.report(), trial.log()
+    first: dict[int, float] = {}
+    for unit, time in zip(log.unit.tolist(), log.time.tolist()):
+        first.setdefault(unit, time / 1e6)
+    came = list(first.values())
+    assert [point.time for point in report.band] == [came[point.units - 1] for point in report.band]
+    assert report.units == len(first)
+
+
+def test_nothing_is_decided_while_a_guardrail_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a winner, nor the word, beside "not to be trusted"."""
+    with trial_of(tmp_path) as trial:
+        BETTER_B.run(trial, 4_000, seed=1)
+        good = trial.report()
+        every = checks.guardrails
+
+        def one_fails(*given: Any) -> tuple[Guardrail, ...]:
+            found = every(*given)
+            return tuple(c.model_copy(update={"status": "fail"}) if c.name == "duplicate clicks" else c for c in found)
+
+        monkeypatch.setattr("ranktrial.live.reports.guardrails", one_fails)
+        report = trial.report()
+    assert (good.winner, good.trusted, good.forecast.remaining) == ("B", True, 0)
+    assert (report.winner, report.trusted) == (None, False)
+    assert report.headline == "Not to be trusted while a guardrail fails (duplicate clicks)."
+    assert report.verdict.startswith("Not to be trusted while a guardrail fails (duplicate clicks): As they stand")
+    assert np.isnan(report.forecast.remaining)
+    said = " ".join([report.about, report.verdict, *report.lines]).lower()
+    assert "decided" not in said
+    assert "more clicks than" not in said
+    assert report.lift.of == "B"
+
+
+def test_every_guardrail_has_plain_words(tmp_path: Path) -> None:
+    report = run(tmp_path, WORLD, 150)
+    names = [check.name for check in report.guardrails]
+    assert set(names) == set(ADVICE)
+    assert {check.group for check in report.guardrails} == set(GROUPS)
+    assert all(check.title == ADVICE[check.name].title for check in report.guardrails)
+    for check in report.guardrails:
+        assert bool(check.cause) == bool(check.remedy) == (check.status in ("warn", "fail"))
+    told = [check.name for _, open_, passing in report.grouped() for check in (*open_, *passing)]
+    assert sorted(told) == sorted(names)
+    for _, open_, passing in report.grouped():
+        statuses = [check.status for check in open_]
+        assert statuses == sorted(statuses, key=("fail", "warn", "unknown").index)
+        assert {check.status for check in passing} <= {"pass"}
+    warned = next(check for check in report.guardrails if check.status == "warn")
+    assert f"{warned.title} ({warned.name}): {warned.text} {warned.cause} {warned.remedy}" in str(report)
+
+
+def test_queries_of_strangers_are_cut_and_turn_nothing(tmp_path: Path) -> None:
+    turned, long = "shoes \u202egnp.exe\u2066\u200f", "x" * 500
+    with trial_of(tmp_path) as trial:
+        for number in range(100):
+            for query in (turned, long):
+                hit = trial.rank(query, ["x", "y"], ["y", "x"], unit=f"u{number}", wait=True)
+                trial.click(hit.id, hit.ranking[0])
+        found = {one.query: one.label for one in trial.report(query_units=1).contributors}
+    assert found[turned] == "shoes gnp.exe"
+    assert found[long] == "x" * 79 + "…"
+    assert all(label == shown(query) for query, label in found.items())
+
+
+def test_an_empty_trial_is_plain_values(tmp_path: Path) -> None:
+    with trial_of(tmp_path) as trial:
+        report = trial.report()
+    told = report.to_dict()
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert (report.headline, report.details, report.winner) == ("No impressions yet.", "", None)
+    assert (told["pace"]["began"], told["lift"]["share"], told["units"]) == (None, None, 0)
+    assert "nan" not in str(report)
+
+
+def test_a_difference_that_changed_is_told_for_the_time_since(tmp_path: Path) -> None:
+    with trial_of(tmp_path) as trial:
+        WORLD.run(trial, 3_000, seed=1)
+        BETTER_B.run(trial, 6_000, seed=2, start=3_000)
+        report = trial.report()
+        analysis = trial._analysed(trial._version).analysis
+    assert analysis.changed
+    low, high = analysis.drift.since
+    assert report.interval == (low, high)
+    assert (0 in report.lift.interval) == (0 in report.interval)
+    assert "Over all of the trial B - A is" in report.verdict or "Over all of the trial A - B is" in report.verdict
+    unchanged = replace(analysis, drift=replace(analysis.drift, status="pass"))
+    assert not unchanged.changed
