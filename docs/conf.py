@@ -20,11 +20,11 @@ exclude_patterns = ["_build"]
 myst_heading_anchors = 4  # links such as live.md#clicks, as on GitHub
 myst_enable_extensions = ["attrs_block"]
 
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 napoleon_use_ivar = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_class_signature = "separated"
+autodoc_type_aliases = {name: name for name in ("FloatArray", "IntArray", "BoolArray", "ArrayLike", "Seed")}
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 90
 

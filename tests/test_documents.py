@@ -134,6 +134,15 @@ def test_methods_are_written_as_they_are(page: Path) -> None:
             parse_method(written)
 
 
+def test_every_guardrail_has_a_remedy(tmp_path: Path) -> None:
+    with Trial.create(tmp_path / "t.db", k=2, background=False) as trial:
+        checks = [guardrail.name for guardrail in trial.report().guardrails]
+    assert len(checks) > 15
+    guide = (ROOT / "docs/how-to/guardrail-fails.md").read_text(encoding="utf-8")
+    told = {name.strip() for row in re.findall(r"^\| ([a-z][^|]*) \|", guide, re.M) for name in row.split(",")}
+    assert [name for name in checks if name not in told] == []
+
+
 def test_the_plan_of_the_study_can_be_run() -> None:
     assert len(read_plan(str(ROOT / "docs/study.toml")).methods) == 16
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from documents import Reader, blocks_of  # noqa: E402
 
 IMAGES = ROOT / "docs/images/tutorial"
-SIZE = {"width": 1000, "height": 900}
+SIZE = {"width": 1000, "height": 840}
 
 
 def main() -> None:
@@ -41,6 +41,7 @@ def main() -> None:
                     screen.screenshot(path=IMAGES / "page.png")
         shutil.copy(folder / "plan.svg", IMAGES)
         screen.goto((folder / "report.html").as_uri())
+        screen.locator("#guardrails").evaluate("list => scrollTo(0, list.getBoundingClientRect().top - 100)")
         screen.screenshot(path=IMAGES / "report.png")
         chromium.close()
 
