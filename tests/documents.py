@@ -209,7 +209,7 @@ class Reader:
         # Read as one piece, so that a command that reads its input does not take the lines that follow.
         self._shell.stdin.write(f'failed=; eval {shlex.quote(code)} < /dev/null\necho; echo "{DONE}$failed"\n')
         self._shell.stdin.flush()
-        lines = []
+        lines: list[str] = []
         hangs = threading.Timer(PATIENCE, os.killpg, (self._shell.pid, signal.SIGKILL))
         hangs.start()
         try:

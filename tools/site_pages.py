@@ -10,13 +10,14 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import typer
 from docutils import nodes
+from fastapi.routing import APIRoute
 from prometheus_client.parser import text_string_to_metric_families
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -33,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MARKER = re.compile(r"^<!-- generated: (\w+)(?: (\S+))? -->$", re.M)
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table; text of cells that would end a cell or a line is kept inside it."""
     lines = [head, tuple("---" for _ in head), *(tuple(_cell(cell) for cell in row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
@@ -93,8 +94,9 @@ def endpoints() -> str:
     scopes = {
         (route.path, method): need.dependency.scope
         for route in app.routes
-        for method in getattr(route, "methods", ())
-        for need in getattr(route, "dependencies", ())
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
+        for need in route.dependencies
         if isinstance(need.dependency, Needs)
     }
     parts = []
