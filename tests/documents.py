@@ -3,11 +3,13 @@
 What a block is for follows from its language:
 
     python      runs in this process; a ``text`` block right after it must be among what it printed
-    sh          runs in one bash for the whole page, every command must succeed
+    sh, bash    runs in one bash for the whole page, every command must succeed
     console     lines that begin with ``$ `` run, what stands below them must be what they print (``...``: anything)
     json, toml  must be in order
-    others      must be saved: a block of any language whose first line is a comment with a file's name is written there,
-                and some later block runs it
+    js, java    must compile
+    html        is markup: nothing runs
+
+A block of any language whose first line is a comment with a file's name is saved there, and some later block runs it.
 
 A block that cannot run has ``<!-- not run: why -->`` above it.
 """
@@ -37,6 +39,7 @@ FENCE = re.compile(
 )
 SAVED = re.compile(r"(?:#|//|<!--) ([\w/-]+\.\w+)(?: -->)?\n")
 PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+|(?<=localhost:)\d+|(?<=--port )\d+|(?<=listen\()\d+")
+CHECKED = {"js": ("part.mjs", "command node --check {}"), "java": ("Part.java", "javac -proc:none -d classes {}")}
 PROMPT = "$ "
 DONE = "-- done --"
 PATIENCE = 600  # seconds after which a block hangs
@@ -179,7 +182,7 @@ class Reader:
         elif block.language == "text":
             assert code.strip() in self._printed, f"{block.where}: not printed by the block above it: {self._printed}"
             self._printed = ""
-        elif block.language == "sh":
+        elif block.language in ("sh", "bash"):
             said, failed = self._type(code)
             assert not failed, f"{block.where}: {failed}\n{said}"
             return said
@@ -189,9 +192,18 @@ class Reader:
             json.loads(code)
         elif block.language == "toml":
             tomllib.loads(code)
-        else:
+        elif block.language in CHECKED:
+            return self._check(block, code)
+        elif block.language != "html":
             raise AssertionError(f"{block.where}: nothing runs a block of {block.language or 'no'} language")
         return ""
+
+    def _check(self, block: Block, code: str) -> str:
+        name, command = CHECKED[block.language]
+        (self.folder / name).write_text(code, encoding="utf-8")
+        said, failed = self._type(command.format(name))
+        assert not failed, f"{block.where}: {said}"
+        return said
 
     def _talk(self, block: Block, code: str) -> None:
         for exchange in re.split(rf"^{re.escape(PROMPT)}", code, flags=re.M)[1:]:

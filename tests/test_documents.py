@@ -114,11 +114,29 @@ def test_a_block_that_does_not_run_says_why(block: Block) -> None:
     pytest.skip(f"{block.where}: {block.reason}")
 
 
+WRONG = {
+    "sh": "false\ntrue\n",
+    "console": "$ echo one\ntwo\n",
+    "python": "assert False\n",
+    "text": "never printed\n",
+    "json": "{'a': 1}\n",
+    "": "what language is this\n",
+}
+
+
+@pytest.mark.parametrize("language", WRONG)
+def test_a_wrong_block_is_noticed(language: str, tmp_path: Path) -> None:
+    with Reader(tmp_path, "", {}, {}) as reader:
+        reader.run(Block("page.md", 1, "console", "$ echo one 2 three; echo four\none ... three\n...\n", None))
+        with pytest.raises((AssertionError, ValueError)):
+            reader.run(Block("page.md", 1, language, WRONG[language], None))
+
+
 def test_what_is_saved_is_run() -> None:
     for page, blocks in BLOCKS.items():
         for number, block in enumerate(blocks):
             if block.file is not None:
-                later = "".join(one.code for one in blocks[number + 1 :] if one.language in ("sh", "console"))
+                later = "".join(one.code for one in blocks[number + 1 :] if one.language in ("sh", "bash", "console"))
                 assert block.file in later, f"{block.where}: no later block of {page} runs {block.file}"
 
 
