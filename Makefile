@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The tests of a file stay together: they share fixtures, and none of them is surprised by another file's.
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: test quick demo lint types unit package lock graph walk bench format clean
+.PHONY: test quick demo lint types unit package lock docs pictures graph walk bench format clean
 
 test: lint types unit
 
@@ -50,6 +50,14 @@ lock:
 	$(VENV)-lock/bin/python -m pip freeze --exclude-editable >> constraints.txt
 	rm -rf $(VENV)-lock
 
+# The site in docs/_build/html, with reference pages from the code itself; a warning is an error.
+docs: $(STAMP)
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet docs docs/_build/html
+
+# Goes through the tutorial and takes its pictures; needs Chromium.
+pictures: $(STAMP)
+	$(BIN)/python tools/pictures.py
+
 graph: $(STAMP)
 	$(BIN)/python tools/import_graph.py
 
@@ -64,7 +72,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .numba_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -37,7 +37,7 @@ class Counterfactual(Method):
 
     Attributes:
         logging: "uniform" shows any ranking of all documents alike, "ab" A's or B's with equal chance, "lambda" draws
-            documents by exp(16 |lambda|): no learning. "optimal" is the closed form: of all distributions over rankings
+            documents by ``exp(16 |lambda|)``: no learning. "optimal" is the closed form: of all distributions over rankings
             the one of least variance when documents are equally relevant; no learning either.
         floor: For "optimal", the share of its lesser exposure under A and B that every document keeps: 0.5 and more take
             back clicks that the optimum costs users, for some variance.
