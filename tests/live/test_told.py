@@ -13,6 +13,7 @@ import pytest
 from ranktrial.live import Trial
 from ranktrial.live import guardrails as checks
 from ranktrial.live.guardrails.advice import ADVICE
+from ranktrial.live.reports import lift_of
 from ranktrial.live.schemas import GROUPS, Guardrail, Report
 from ranktrial.texts import shown
 from simulated_trial import World, minutes
@@ -68,6 +69,17 @@ def test_the_interval_in_per_cent_leaves_out_zero_when_that_of_the_difference_do
                 assert (0 in report.lift.interval) == (0 in report.interval)
                 sides.add(0 in report.interval)
     assert sides == {True, False}
+
+
+@pytest.mark.parametrize("method", ["LogOpt()", 'AB(split=0.3, estimate="means")'])
+def test_of_either_ranker_the_lift_is_the_inverse_of_the_others(tmp_path: Path, method: str) -> None:
+    with trial_of(tmp_path, method=method) as trial:
+        WORLD.run(trial, 2_000, seed=1)
+        analysis = trial._analysed(trial._version).analysis
+    of_a, of_b = lift_of(analysis, "A"), lift_of(analysis, "B")
+    assert (1 + of_a.share) * (1 + of_b.share) == pytest.approx(1)
+    assert (1 + of_a.interval.low) * (1 + of_b.interval.high) == pytest.approx(1)
+    assert (1 + of_a.interval.high) * (1 + of_b.interval.low) == pytest.approx(1)
 
 
 def test_clicks_a_day_are_those_of_the_trials_own_traffic(tmp_path: Path) -> None:

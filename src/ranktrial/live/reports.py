@@ -283,7 +283,7 @@ def _spoken(analysis: Analysis, *, trusted: bool) -> Said:
         told += f"; {told_of(analysis.drift)}"
     if winner:
         better, other = (a, b) if winner == "A" else (b, a)
-        found = _lift(analysis, winner)
+        found = lift_of(analysis, winner)
         much = "" if not np.isfinite(found.share) or found.share <= 0 else f"{told_share(found.share)} "
         undone = f"; {text}" if (text := undone_text(analysis)) else ""
         return Said(f"{better} gets {much}more clicks than {other}", f"{told}{_since(analysis)}{undone}.")
@@ -322,7 +322,7 @@ def told_share(share: float) -> str:
     return f"{100 * share:.{0 if size >= 9.95 else 1 if size >= 0.995 else 2}f}%"
 
 
-def _lift(analysis: Analysis, of: Ranker) -> Lift:
+def lift_of(analysis: Analysis, of: Ranker) -> Lift:
     """More clicks of one ranker, as a share of the other's."""
     clicks, sums, sign = analysis.clicks_of_both, analysis.estimate.sums, 1 if of == "A" else -1
     if clicks is None:
@@ -333,7 +333,7 @@ def _lift(analysis: Analysis, of: Ranker) -> Lift:
 def lift_told(analysis: Analysis, failed: Sequence[str], impressions_a_day: float) -> LiftTold:
     """The difference in per cent and in clicks a day: the winner's, or B's as long as there is none."""
     of = _winner(analysis, failed) or "B"
-    found, (low, high) = _lift(analysis, of), turned(analysis.interval, 1 if of == "A" else -1)
+    found, (low, high) = lift_of(analysis, of), turned(analysis.interval, 1 if of == "A" else -1)
     delta = float("nan") if not np.isfinite(low) else (low + high) / 2
     daily = Interval(low * impressions_a_day, high * impressions_a_day)
     a, b = analysis.config.labels
