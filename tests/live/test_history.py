@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from live_server import is_problem, rank, serving, start
 from ranktrial.live import Trial, TrialConfig
 from ranktrial.live.api_keys import KeyFile
-from ranktrial.live.history import this_user
+from ranktrial.live.history import excluded_units, this_user
+from ranktrial.live.stores.migrations import migrate
+from ranktrial.live.stores.sqlite import MIGRATIONS, SQLiteSchema
 from simulated_trial import Ticks, World
 
 NAMES = ("current", "with popularity")
@@ -92,3 +95,20 @@ def test_over_http_the_key_is_named(tmp_path: Path) -> None:
         assert history[-1]["reason"] == "enough"
         assert client.put("/v1/trials/t", json={**named, "names": ["old", "new"]}).status_code == 200  # stopped or not
         is_problem(client.put("/v1/trials/t", json={**named, "k": 4}), 409)
+
+
+def test_a_store_from_before_keeps_its_history(tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / "t.db", isolation_level=None)
+    migrate("t.db", SQLiteSchema(old).transaction, MIGRATIONS[:6])
+    old.execute("INSERT INTO trials (name, secret) VALUES ('trial', ?)", (b"s" * 32,))
+    old.execute("INSERT INTO history VALUES (7, 'trial', 1700000000000000, 'excluded', 42, 'a robot')")
+    old.execute("INSERT INTO erasures VALUES (3, 'trial', 1700000001000000, NULL, 5, 2, 1, 'ticket 4711')")
+    old.close()
+    with Trial.create(tmp_path / "t.db", who="ann", **OPTIONS) as trial:
+        assert excluded_units(trial.store, "trial") == {42}
+        assert [(one.what, one.reason, one.who) for one in trial.history()] == [
+            ("excluded", "a robot", ""), ("erased", "ticket 4711", ""), ("version", "", "ann"),
+        ]  # fmt: skip
+        assert str(trial.history()[0]).startswith("2023-11-14 22:13 UTC: excluded #")
+        assert trial.include("#" + f"{42:016x}", "no robot").unit == trial.history()[0].unit
+        assert excluded_units(trial.store, "trial") == frozenset()
