@@ -50,7 +50,8 @@ def test_what_is_run_exists() -> None:
         command: Any = typer.main.get_command(app)
         context = command.make_context("ranktrial", list(arguments))
         while hasattr(command, "get_command"):  # options and arguments are read, nothing is run
-            name, *rest = [*context._protected_args, *context.args]
+            left: list[str] = context._protected_args + context.args
+            name, rest = left[0], left[1:]
             command = command.get_command(context, name)
             assert command is not None, name
             context = command.make_context(name, rest, parent=context)
