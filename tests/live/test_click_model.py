@@ -100,7 +100,7 @@ def test_users_who_leave_are_seen_with_what_that_does_to_the_estimate(queries: i
     above = checks.clicks_above(analysis)
     found, told = above.drawn, checks.company(analysis, above)
     assert told.status == "fail"
-    assert "moves the estimate" in told.text
+    assert "That moves A - B by" in told.text
     zeta, pair = world(queries, 2)
     truth = analysis.delta - found.effect
     assert pair.ids is not None

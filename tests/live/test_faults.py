@@ -224,7 +224,7 @@ def test_a_damaged_place(trial: Trial, path: Path) -> None:
 
 
 def test_a_clock_that_goes_back_does_not_take_the_log_with_it(tmp_path: Path) -> None:
-    times = iter([2000.0, 3000.0, 1000.0, 1500.0, 4000.0])
+    times = iter([1900.0, 2000.0, 3000.0, 1000.0, 1500.0, 4000.0])  # the first for the trial's history
     with Trial.create(tmp_path / "c.db", k=3, background=False, timeout=60, clock=lambda: next(times)) as trial:
         shown = [trial.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(5)]
         assert all(s.fallback is None for s in shown)

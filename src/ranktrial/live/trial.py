@@ -40,7 +40,7 @@ from ranktrial.live.stores.base import (
     StoreError,
 )
 from ranktrial.methods import Method
-from ranktrial.times import Time, seconds
+from ranktrial.times import LATEST, Time, seconds
 
 OPTIONS = (
     "background",
@@ -185,7 +185,7 @@ class Trial:
         clock, author = own.get("clock", time.time), this_user() if who is None else who
 
         def entry(what: str, detail: str) -> Entry:
-            return Entry(int(clock() * 1e6), what, who=author, detail=detail)
+            return Entry(_moment(clock), what, who=author, detail=detail)
 
         place = open_store(store) if isinstance(store, str | Path) else store
         try:
@@ -449,7 +449,7 @@ class Trial:
         return entry_of(self.store.history(self.name)[-1])
 
     def _entry(self, what: str, who: str | None, **more: Any) -> Entry:
-        return Entry(int(self._clock() * 1e6), what, who=this_user() if who is None else who, **more)
+        return Entry(_moment(self._clock), what, who=this_user() if who is None else who, **more)
 
     # --- what is erased -----------------------------------------------------------------------------------------------------
 
@@ -598,6 +598,12 @@ class Trial:
 
     def __repr__(self) -> str:
         return f"Trial({self.name!r}, version {self.version}, {self.config.method}, k={self.config.k})"
+
+
+def _moment(clock: Callable[[], float]) -> int:
+    """Microseconds since 1970 for the history; by the system where a clock makes no sense."""
+    now = clock()
+    return int((now if 0 <= now < LATEST else time.time()) * 1e6)
 
 
 def _check_options(*, timeout: float = 0, clock: object = time.time, cache_size: int = 0, **_: object) -> None:
