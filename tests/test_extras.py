@@ -52,7 +52,7 @@ def test_the_table_is_that_of_the_package() -> None:
             found |= set().union(*map(names, inner.split(","))) if inner else {line.partition(">")[0].partition("[")[0]}
         return found
 
-    assert set(extras) == {*MODULES, "all", "dev"}
+    assert set(extras) == {*MODULES, "all", "dev", "docs"}
     for extra, modules in MODULES.items():
         assert {NAMES.get(module, module) for module in modules} <= names(extra), extra
     asked_for = {NAMES.get(module, module) for module in EVERYTHING}
