@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -117,6 +119,27 @@ def test_it_is_killed_when_it_takes_too_long_and_ends_with_whoever_asks(tmp_path
     assert running.done()
     with pytest.raises(CancelledError):
         waiting.result()
+
+
+@pytest.mark.slow
+def test_it_ends_when_whoever_asks_is_killed(tmp_path: Path) -> None:
+    make(tmp_path / "t.db")
+    code = """
+import sys
+from ranktrial.live.report_process import ReportProcess
+process = ReportProcess(sys.argv[1])
+process.report("t", 10, []).result()
+print(process._process.pid, flush=True)
+sys.stdin.read()
+"""
+    arguments = [sys.executable, "-c", code, str(tmp_path / "t.db")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe) as asking:
+        assert asking.stdout is not None
+        assert asking.stderr is not None
+        os.kill(int(asking.stdout.readline()), 0)  # it is there
+        asking.kill()
+        asking.stderr.read()  # which both have open: returns when both have ended
 
 
 def test_without_a_report_the_service_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
