@@ -31,6 +31,7 @@ from ranktrial.logs.formats.common import NEEDED, OTHER_NAMES
 from ranktrial.logs.layout import DESIGNS, IMPRESSIONS
 
 ROOT = Path(__file__).resolve().parents[1]
+COPIES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md", "examples/README.md": "examples.md"}
 MARKER = re.compile(r"^<!-- generated: (\w+)(?: (\S+))? -->$", re.M)
 
 
@@ -220,7 +221,9 @@ def python(package: str) -> str:
 
 def file(path: str) -> str:
     """A page of the repository that stands outside docs/, its links as seen from there."""
-    return (ROOT / path).read_text(encoding="utf-8").replace("](docs/", "](")
+    text = re.sub(r"\]\((?:\.\./)?docs/", "](/", (ROOT / path).read_text(encoding="utf-8"))
+    folder = Path("..", path).parent.as_posix()  # from docs/; what is left are files beside the page, to download
+    return re.sub(r"\]\((?=\w+\.(?:py|mjs|js|json)\))", f"]({folder}/", text)
 
 
 def unlisted() -> str:
@@ -237,7 +240,9 @@ PARTS: dict[str, Callable[..., str]] = {
 
 
 def generated(text: str) -> str:
-    """A page with what is generated in the place of its markers."""
+    """A page with what is generated in the place of its markers, and links to pages outside docs/ to their copies."""
+    for outside, copy in COPIES.items():
+        text = re.sub(rf"\]\((?:\.\./)+{re.escape(outside)}", f"](/{copy}", text)
     return MARKER.sub(lambda found: PARTS[found[1]](*filter(None, [found[2]])), text)
 
 
