@@ -66,7 +66,7 @@ def commands() -> str:
 
 def _command(command: Any, name: str, parent: Any) -> Iterator[str]:
     context = command.context_class(command, info_name=name, parent=parent)
-    inner = getattr(command, "commands", {})
+    inner = sorted(command.list_commands(context)) if hasattr(command, "list_commands") else []
     if parent is not None:
         yield f"## {context.command_path}\n"
         yield _help(command.help or "") + "\n"
@@ -75,8 +75,8 @@ def _command(command: Any, name: str, parent: Any) -> Iterator[str]:
         records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
         rows = [(code(record[0]), record[1] or "") for record in records if record and not record[0].endswith("--help")]
         yield table(("argument or option", ""), rows)
-    for inside in sorted(inner):
-        yield from _command(inner[inside], inside, context)
+    for inside in inner:
+        yield from _command(command.get_command(context, inside), inside, context)
 
 
 def _help(text: str) -> str:
