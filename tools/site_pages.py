@@ -31,6 +31,7 @@ from ranktrial.logs.formats.common import NEEDED, OTHER_NAMES
 from ranktrial.logs.layout import DESIGNS, IMPRESSIONS
 
 ROOT = Path(__file__).resolve().parents[1]
+COPIES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md", "examples/README.md": "examples.md"}
 MARKER = re.compile(r"^<!-- generated: (\w+)(?: (\S+))? -->$", re.M)
 
 
@@ -65,7 +66,7 @@ def commands() -> str:
 
 def _command(command: Any, name: str, parent: Any) -> Iterator[str]:
     context = command.context_class(command, info_name=name, parent=parent)
-    inner = getattr(command, "commands", {})
+    inner = sorted(command.list_commands(context)) if hasattr(command, "list_commands") else []
     if parent is not None:
         yield f"## {context.command_path}\n"
         yield _help(command.help or "") + "\n"
@@ -74,8 +75,8 @@ def _command(command: Any, name: str, parent: Any) -> Iterator[str]:
         records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
         rows = [(code(record[0]), record[1] or "") for record in records if record and not record[0].endswith("--help")]
         yield table(("argument or option", ""), rows)
-    for inside in sorted(inner):
-        yield from _command(inner[inside], inside, context)
+    for inside in inner:
+        yield from _command(command.get_command(context, inside), inside, context)
 
 
 def _help(text: str) -> str:
@@ -220,7 +221,9 @@ def python(package: str) -> str:
 
 def file(path: str) -> str:
     """A page of the repository that stands outside docs/, its links as seen from there."""
-    return (ROOT / path).read_text(encoding="utf-8").replace("](docs/", "](")
+    text = re.sub(r"\]\((?:\.\./)?docs/", "](/", (ROOT / path).read_text(encoding="utf-8"))
+    folder = Path("..", path).parent.as_posix()  # from docs/; what is left are files beside the page, to download
+    return re.sub(r"\]\((?=\w+\.(?:py|mjs|js|json)\))", f"]({folder}/", text)
 
 
 def unlisted() -> str:
@@ -237,7 +240,9 @@ PARTS: dict[str, Callable[..., str]] = {
 
 
 def generated(text: str) -> str:
-    """A page with what is generated in the place of its markers."""
+    """A page with what is generated in the place of its markers, and links to pages outside docs/ to their copies."""
+    for outside, copy in COPIES.items():
+        text = re.sub(rf"\]\((?:\.\./)+{re.escape(outside)}", f"](/{copy}", text)
     return MARKER.sub(lambda found: PARTS[found[1]](*filter(None, [found[2]])), text)
 
 
