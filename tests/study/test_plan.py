@@ -47,7 +47,8 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
         ("estimated", "estimated"),
         ("known", "true"),
     }
-    closed = [m for m in methods if isinstance(m, LogOpt)]
+    assert LogOpt() in methods
+    closed = [m for m in methods if isinstance(m, LogOpt) and m.loss is None]
     assert {(m.bias, m.estimate, m.floor, m.holdback) for m in closed} == {
         (bias, estimate, 0, 0) for bias in ("known", "estimated") for estimate in ("ips", "rank-aware")
     }
