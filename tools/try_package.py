@@ -81,7 +81,7 @@ def main() -> None:
         say(home, 0, "Too early to say", command, "report", "shoes.db")
         constraints = ("--constraint", str(ROOT / "constraints.txt"))
         say(home, 0, "", str(python), "-m", "pip", "install", "--quiet", *constraints, f"{wheel}[serve]")
-        say(home, 0, "The truth is", command, "demo", "--impressions", "300")
+        say(home, 0, "in truth A - B is", command, "demo", "--impressions", "300")
         found = sizes(python)
         print(
             f"ranktrial[serve] is {sum(found.values()):.0f} MB, "
