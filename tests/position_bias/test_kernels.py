@@ -143,3 +143,23 @@ def test_counting_equals_its_numpy_twin() -> None:
     for d in range(7):
         np.testing.assert_array_equal(counts.shown[d], np.sum(rankings == d, 0))
         np.testing.assert_array_equal(counts.clicked[d], np.sum((rankings == d) & clicks, 0))
+
+
+def test_affine_equations_equal_their_numpy_twin_and_have_the_right_derivatives() -> None:
+    shown, clicked = log_of(7)
+    shown[3], clicked[3] = 0.0, 0.0
+    random = np.random.default_rng(8)
+    instrument, a, b = random.normal(size=40), np.linspace(1, 0.3, 6), np.append(0.0, random.uniform(0, 0.1, 5))
+
+    def left(a: FloatArray, b: FloatArray) -> FloatArray:
+        examined = np.maximum(shown @ a, 1e-300)
+        x = (clicked - shown * b).sum(1) / examined
+        rest = clicked - shown * (a * x[:, None] + b)
+        return np.stack([rest.sum(0), instrument @ rest])
+
+    found, slopes = _kernels.affine_equations(shown, clicked, instrument, a, b)
+    np.testing.assert_allclose(found, left(a, b), atol=1e-11)
+    for rank, step in enumerate(np.eye(6) * 1e-6):
+        by_a, by_b = (left(a + step, b) - left(a - step, b)), (left(a, b + step) - left(a, b - step))
+        np.testing.assert_allclose(slopes[:, :, 0, rank], by_a / 2e-6, atol=1e-6)
+        np.testing.assert_allclose(slopes[:, :, 1, rank], by_b / 2e-6, atol=1e-6)

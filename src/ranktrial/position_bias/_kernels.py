@@ -115,6 +115,43 @@ def conditional_terms(exposed: Any, clicked: Any, theta: Any, offsets: Any) -> A
 
 
 @nb.njit(cache=True)
+def affine_equations(shown: Any, clicked: Any, instrument: Any, a: Any, b: Any) -> Any:
+    """Left sides ``[w, rank]`` of the equations of ``affine``, and their derivatives ``[w, rank, a or b, rank]``."""
+    m, k = shown.shape
+    left = np.zeros((2, k))
+    slopes = np.zeros((2, k, 2, k))
+    rank = np.zeros(k, np.int64)
+    for d in range(m):
+        examined = 0.0
+        clicks = 0.0
+        used = 0
+        for r in range(k):
+            n = shown[d, r]
+            clicks += clicked[d, r] - n * b[r]
+            if n > 0.0:
+                examined += n * a[r]
+                rank[used] = r
+                used += 1
+        over = 1.0 / examined if examined > 0.0 else 0.0
+        x = clicks * over
+        for i in range(used):
+            r = rank[i]
+            n = shown[d, r]
+            rest = clicked[d, r] - n * (a[r] * x + b[r])
+            for j in range(2):
+                w = instrument[d] if j else 1.0
+                left[j, r] += w * rest
+                slopes[j, r, 0, r] -= n * w * x
+                slopes[j, r, 1, r] -= n * w
+                pull = a[r] * n * w * over
+                for h in range(used):
+                    s = rank[h]
+                    slopes[j, r, 0, s] += pull * x * shown[d, s]
+                    slopes[j, r, 1, s] += pull * shown[d, s]
+    return left, slopes
+
+
+@nb.njit(cache=True)
 def paired_clicks(exposed: Any, clicked: Any) -> Any:
     """For every pair of ranks, the clicks that an even comparison can use, and the number of even pairs.
 

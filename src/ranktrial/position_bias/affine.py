@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranktrial.arrays import FloatArray
+from ranktrial.position_bias import _kernels
 from ranktrial.position_bias.counts import Counts
 from ranktrial.position_bias.identifiability import NotIdentifiable, exposure
 from ranktrial.position_bias.jackknife import jackknife_variance
@@ -107,18 +108,7 @@ class _Equations:
 
     def _left(self, lines: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The left sides, a row for each w, and their derivatives in a and b."""
-        (a, b), n, k = lines, self.shown, self.shown.shape[1]
-        examined = n @ a
-        seen = examined > 0
-        over = np.divide(1.0, examined, out=np.zeros(len(n)), where=seen)
-        x = (self.clicked - n * b).sum(1) * over
-        rest = self.clicked - n * (a * x[:, None] + b)
-        left, slopes = np.zeros((2, k)), np.zeros((2, k, 2, k))
-        for j, w in enumerate((np.ones(len(n)), self.instrument)):
-            left[j] = w @ rest
-            for i, of in enumerate((x, np.ones(len(n)))):
-                slopes[j, :, i] = a[:, None] * ((n * (w * of * over)[:, None]).T @ n)
-                slopes[j, :, i][np.arange(k), np.arange(k)] -= n.T @ (w * of)
+        left, slopes = _kernels.affine_equations(self.shown, self.clicked, self.instrument, *lines)
         return left, slopes
 
     def solved(self, start: FloatArray) -> FloatArray:

@@ -171,9 +171,12 @@ def _problem(
 
 def _groups(links: BoolArray) -> tuple[tuple[int, ...], ...]:
     """Connected ranks."""
-    either = links | links.T
-    groups = [tuple(int(r) for r in np.flatnonzero(_reached(either, start))) for start in range(len(links))]
-    return tuple(dict.fromkeys(groups))
+    either, left, groups = links | links.T, np.ones(len(links), bool), []
+    while left.any():
+        group = _reached(either, int(np.argmax(left)))
+        groups.append(tuple(np.flatnonzero(group).tolist()))
+        left &= ~group
+    return tuple(groups)
 
 
 def _reached(links: BoolArray, start: int = 0) -> BoolArray:
