@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.logopt import data_sets, pairs_of, truth_of
 from ranktrial.arrays import offsets_of
 from ranktrial.data import Dataset, mslr_like, train_rankers, yahoo_like
-from ranktrial.design.closed_form import closed_form, closed_form_many, closed_form_query, least_variance_mixture, price
+from ranktrial.design.closed_form import closed_form, closed_form_many, closed_form_query, least_variance_mixture
 from ranktrial.design.network_policy import ips_variance
 from ranktrial.methods import Counterfactual, LogOptNetwork
 from ranktrial.rankings import LoggingPolicy, Mixture, Pair, PlackettLuce, Rankings, rank_by_score
@@ -134,7 +134,7 @@ def measured(pair: Pair, user: User) -> dict[str, tuple[float, float, float]]:
     clicks = np.mean(pair.ctr(user))
     result = {}
     for name, policy in policies.items():
-        extra = price(pair, theta, policy, zeta=0.3).extra_spread if isinstance(policy, Mixture) else 0.0
+        extra = _spread(policy, pair) / _spread(policies[CONSTANT], pair) - 1 if isinstance(policy, Mixture) else 0.0
         loss = 1 - _clicks(policy, pair, user) / float(clicks)
         result[name] = ips_variance(policy, goal, samples=1000, seed=1).value, loss, extra
     return result
@@ -147,3 +147,9 @@ def oracle(pair: Pair, user: User) -> PlackettLuce:
 
 def _clicks(policy: LoggingPolicy, pair: Pair, user: User) -> float:
     return float(policy.exposure(pair.known_theta) @ user.zeta / pair.n_queries)
+
+
+def _spread(policy: LoggingPolicy, pair: Pair) -> float:
+    """What the closed form minimises, if all documents are alike."""
+    lam, rho = pair.lam(pair.known_theta), policy.exposure(pair.known_theta)
+    return float((lam[lam != 0] ** 2 / rho[lam != 0]).sum())

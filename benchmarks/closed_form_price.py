@@ -108,7 +108,7 @@ def speed_of_pair(k: int, noise: float, alike: str) -> list[Row]:
     rows = []
     for floor in (0.0, 0.5):
         name = f"k = {k}, {n} documents, rankers {alike}, floor {floor:g}"
-        forecast = ClickForecast.of(pair, theta, zeta, floor=floor)
+        forecast = ClickForecast.of(pair.tables, theta, zeta, floor=floor)
         works: Works = {}
         for price in PRICES:
             works[f"one {price}"] = partial(one_by_one, floor, price)
@@ -190,7 +190,7 @@ def measured(pair: Pair, user: User, seed: int) -> dict[tuple[str, str], dict[st
     result: dict[tuple[str, str], dict[str, Measured]] = {}
     for known, guess in guesses(pair, user, seed).items():
         for name, limits in LIMITS.items():
-            forecast = ClickForecast.of(pair, theta, guess, **limits)
+            forecast = ClickForecast.of(pair.tables, theta, guess, **limits)
             prices = {f"{price:g}": price for price in PRICES}
             prices |= {f"for a loss of {loss:.0%}": price_for(forecast, loss).price for loss in BUDGETS}
             for label, price in prices.items() if known != "nothing" else [("0", 0.0)]:

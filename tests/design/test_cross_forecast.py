@@ -18,9 +18,9 @@ def test_clicks_on_a_design_are_those_of_its_rankings_whoever_judges(zeta0: floa
     pair = Pair.from_lists(lists[0], lists[1], k=4)
     own, other = rank_decay(4), rank_decay(4, 0.4)
     guess, judged = rng.uniform(0.1, 0.5, (2, pair.n_documents))
-    tables = np.stack([pair.top_a, pair.top_b])
+    tables = pair.tables
     plain = (0.1, 0.2)
-    forecast = ClickForecast.of_tables(tables, own, guess, zeta0=zeta0, plain=plain, judged_by=(other, judged))
+    forecast = ClickForecast.of(tables, own, guess, zeta0=zeta0, plain=plain, judged_by=(other, judged))
     user = position_based(judged, other)
     for price in (0.0, 1.0, 20.0):
         shown = closed_form(pair, own, zeta=guess, zeta0=zeta0, plain=plain, price=price)
@@ -35,13 +35,10 @@ def test_a_forecast_by_the_other_half_asks_for_more_than_one_by_itself() -> None
     pair = Pair.from_lists(lists[0], lists[1], k=4)
     theta = rank_decay(4)
     guesses = np.clip(0.3 + rng.normal(0, 0.1, (2, pair.n_documents)), 0.05, 0.9)
-    tables = np.stack([pair.top_a, pair.top_b])
-    flattered = [ClickForecast.of_tables(tables, theta, guess) for guess in guesses]
+    tables = pair.tables
+    flattered = [ClickForecast.of(tables, theta, guess) for guess in guesses]
     crossed = CrossForecast(
-        [
-            ClickForecast.of_tables(tables, theta, one, judged_by=(theta, other))
-            for one, other in (guesses, guesses[::-1])
-        ]
+        [ClickForecast.of(tables, theta, one, judged_by=(theta, other)) for one, other in (guesses, guesses[::-1])]
     )
     assert crossed.ab == pytest.approx(np.mean([one.ab for one in flattered]))
     assert crossed.shown(5.0) < min(one.shown(5.0) for one in flattered)

@@ -334,7 +334,7 @@ def test_clicks_are_those_of_the_mixture(
 ) -> None:
     pair, user = world
     theta, zeta = pair.known_theta, user.zeta
-    forecast = ClickForecast.of(pair, theta, zeta, floor=floor, keep=keep, zeta0=zeta0, plain=plain)
+    forecast = ClickForecast.of(pair.tables, theta, zeta, floor=floor, keep=keep, zeta0=zeta0, plain=plain)
     mixture = closed_form(pair, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price)
     exposure = mixture.exposure(theta) * zeta
     by_query = [exposure[start:end].sum() for start, end in zip(pair.offsets, pair.offsets[1:])]
@@ -352,7 +352,7 @@ def test_clicks_are_those_of_the_mixture(
 def test_the_price_of_a_budget_is_the_lowest_that_keeps_it(zeta0: float | None, plain: tuple[float, float]) -> None:
     pair, theta, zeta = some_pair()
     weights = np.arange(1.0, 1 + pair.n_queries)
-    forecast = ClickForecast.of(pair, theta, zeta, zeta0=zeta0, plain=plain, weights=weights)
+    forecast = ClickForecast.of(pair.tables, theta, zeta, zeta0=zeta0, plain=plain, weights=weights)
     lost = 1 - forecast.shown(0) / forecast.ab
     assert lost > 0.01
     found = [price_for(forecast, loss) for loss in (lost / 3, 0.0, -0.02)]
@@ -369,17 +369,17 @@ def test_the_price_of_a_budget_is_the_lowest_that_keeps_it(zeta0: float | None, 
 
 def test_budgets_at_the_ends() -> None:
     pair, theta, zeta = some_pair()
-    forecast = ClickForecast.of(pair, theta, zeta)
+    forecast = ClickForecast.of(pair.tables, theta, zeta)
     assert price_for(forecast, 0.9).price == 0
     lavish = price_for(forecast, -0.9)
     assert not lavish.kept
     assert (lavish.price, lavish.clicks) == (100, forecast.shown(100))
     assert price_for(forecast, -0.9, most=7).price == 7
-    nothing_known = ClickForecast.of(pair, theta, np.full(pair.n_documents, 0.3))
+    nothing_known = ClickForecast.of(pair.tables, theta, np.full(pair.n_documents, 0.3))
     assert price_for(nothing_known).price == 0
     assert not price_for(nothing_known, -0.01).kept
     # The rankers agree: order by relevance costs no variance, so next to no price is enough.
-    agreed = ClickForecast.of(Pair.from_lists(["ab"], ["ab"], k=2), [1, 0.5], [0.1, 0.4])
+    agreed = ClickForecast.of(Pair.from_lists(["ab"], ["ab"], k=2).tables, [1, 0.5], [0.1, 0.4])
     assert 0 < price_for(agreed, -0.1).price <= 1e-6
     assert agreed.shown(1e-6) == pytest.approx(0.45)
 
@@ -394,9 +394,9 @@ def test_arguments_are_checked() -> None:
         mixture_of(np.array([1.0, 1]), np.array([1.0]), gain=np.array([1.0]))
     with pytest.raises(ValueError, match=r"gain\[1\] is nan"):
         mixture_of(np.array([1.0, 1]), np.array([1.0]), gain=np.array([1.0, np.nan]))
-    with pytest.raises(ValueError, match="1 zeta for 2 documents"):
-        ClickForecast.of(pair, [1, 0.5], [0.3])
+    with pytest.raises(ValueError, match="1 zeta, but the lists have a document 1"):
+        ClickForecast.of(pair.tables, [1, 0.5], [0.3])
     with pytest.raises(ValueError, match="weights must be 1 numbers"):
-        ClickForecast.of(pair, [1, 0.5], [0.3, 0.3], weights=[1, 1])
+        ClickForecast.of(pair.tables, [1, 0.5], [0.3, 0.3], weights=[1, 1])
     with pytest.raises(ValueError, match="loss is 2, must be between -10 and 1"):
-        price_for(ClickForecast.of(pair, [1, 0.5], [0.3, 0.3]), 2)
+        price_for(ClickForecast.of(pair.tables, [1, 0.5], [0.3, 0.3]), 2)

@@ -18,7 +18,6 @@ from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray
 from ranktrial.design import _closed_form_kernels as kernels
 from ranktrial.design.closed_form import NONE, DesignProblem, Shares, checked_problem
-from ranktrial.rankings import Pair
 
 LOWEST_PRICE = 1e-6  # next to nothing in variance: documents that tell nothing stand in the order of their relevance
 HIGHEST_SENSIBLE = 100.0
@@ -60,36 +59,6 @@ class ClickForecast:
     @classmethod
     def of(
         cls,
-        pair: Pair,
-        theta: ArrayLike,
-        zeta: ArrayLike,
-        *,
-        floor: float = 0.0,
-        keep: int = 0,
-        zeta0: float | None = None,
-        plain: Shares = NONE,
-        weights: ArrayLike | None = None,
-    ) -> ClickForecast:
-        """For the designs of ``closed_form`` with the same options.
-
-        Args:
-            pair: The searches: a query each.
-            theta: Position bias.
-            zeta: Guessed relevance per document.
-            floor: Agreement floor of the design.
-            keep: Ranks within which a document that both put first is kept.
-            zeta0: Click rate for which the design is made, if any.
-            plain: Shares of plain A/B traffic, A's own list and B's own.
-            weights: How often each query occurs; by default all alike.
-        """
-        if np.shape(zeta) != (pair.n_documents,):
-            raise ValueError(f"{np.size(zeta)} zeta for {pair.n_documents} documents, there must be one each")
-        tables = np.stack([pair.top_a, pair.top_b])
-        return cls.of_tables(tables, theta, zeta, floor=floor, keep=keep, zeta0=zeta0, plain=plain, weights=weights)
-
-    @classmethod
-    def of_tables(
-        cls,
         tables: DocumentArray,
         theta: ArrayLike,
         zeta: ArrayLike,
@@ -101,10 +70,23 @@ class ClickForecast:
         weights: ArrayLike | None = None,
         judged_by: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> ClickForecast:
-        """The same from two tables of documents, A's top k and B's, a row for each search, NO_DOCUMENT past the end.
+        """For the designs of ``closed_form`` with the same options.
 
-        ``judged_by`` is another theta and zeta by which the clicks on the design are forecast; by default its own.
+        Args:
+            tables: Documents of A's top k and of B's, a row for each search, NO_DOCUMENT past the end (``Pair.tables``).
+            theta: Position bias.
+            zeta: Guessed relevance per document.
+            floor: Agreement floor of the design.
+            keep: Ranks within which a document that both put first is kept.
+            zeta0: Click rate for which the design is made, if any.
+            plain: Shares of plain A/B traffic, A's own list and B's own.
+            weights: How often each search occurs; by default all alike.
+            judged_by: Another theta and zeta by which the clicks on the design are forecast; by default its own.
         """
+        if tables.max(initial=-1) >= np.size(zeta):
+            raise ValueError(
+                f"{np.size(zeta)} zeta, but the lists have a document {tables.max()}: there must be one each"
+            )
         problem = checked_problem(tables, np.size(zeta), theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0)
         bias, guess = (np.asarray(one, np.float64) for one in judged_by or (theta, zeta))
         n = tables.shape[1]
@@ -183,8 +165,9 @@ def price_for(
         loss: Share of an A/B test's clicks that visitors may lose; negative asks for a gain.
         most: The highest price to consider. Where even that does not keep the budget, it is the answer, with ``kept`` false.
 
+    >>> from ranktrial.rankings import Pair
     >>> pair = Pair.from_lists([["x", "y", "z"]], [["x", "z", "y"]], k=3)
-    >>> forecast = ClickForecast.of(pair, [1, 0.5, 0.25], zeta=[0.4, 0.3, 0.3])
+    >>> forecast = ClickForecast.of(pair.tables, [1, 0.5, 0.25], zeta=[0.4, 0.3, 0.3])
     >>> round(forecast.ab, 4), round(forecast.shown(0), 4)  # the design demotes x, which both put first
     (0.625, 0.55)
     >>> found = price_for(forecast, loss=0.05)

@@ -16,7 +16,6 @@ is recomputed from the rankings and weights that come out (``Mixture.placement``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,15 +26,13 @@ from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray, IntArray
 from ranktrial.design import _closed_form_kernels as kernels
 from ranktrial.design._candidate_kernels import keep_first, unite
-from ranktrial.rankings import Mixture, Pair, Rankings, RequirementError, exposure_of, ips_weights
-from ranktrial.users import User, position_based
+from ranktrial.rankings import Mixture, Pair, Rankings
 
 Shares = tuple[float, float]
 NONE: Shares = (0.0, 0.0)
 NONE_EACH = np.empty(0)  # no floors, or no gains
 NOT_KEPT = np.empty(0, np.int32)
 HIGHEST_PRICE = 1e12  # far beyond where anything changes
-TYPICAL_ZETA = 0.3  # where nothing is known
 
 
 def closed_form(
@@ -61,7 +58,7 @@ def closed_form(
         zeta: P(click) once examined, per document, where something is known of it; by default the same for all. A document
             of zeta = 0 is taken to be of no consequence and may never be shown: give it a little unless that is certain.
         floor: Agreement floor from 0 to 1: rho_d is at least floor * min(theta at A's rank, theta at B's rank), so that what
-            both rankers show is not demoted too far. ``priced_design`` tells what it costs and what it gives back.
+            both rankers show is not demoted too far.
         keep: A document that both rankers put first is on every page within the first ``keep`` ranks (the best ones, by
             theta); 1 keeps it first, 0 lets it be anywhere, or nowhere.
         zeta0: Click rate for which the design is made when the estimate will be rank-aware: exposure then counts as
@@ -78,9 +75,8 @@ def closed_form(
     >>> mixture.exposure(np.array([1, 0.5, 0.25]))
     array([0.25, 0.75, 0.75])
     """
-    tables = np.stack([pair.top_a, pair.top_b])
     return _of_tables(
-        tables, pair.n_documents, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price, plain=plain
+        pair.tables, pair.n_documents, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price, plain=plain
     )
 
 
@@ -337,150 +333,3 @@ def _check_floors(floors: FloatArray, offsets: IntArray, bias: FloatArray) -> No
         asked = np.cumsum(np.sort(floors[start:end])[::-1])
         if np.any(asked > np.cumsum(best) * (1 + 1e-9)):
             raise ValueError(f"query {query}: the least exposures of its documents do not fit on one page")
-
-
-@dataclass(frozen=True)
-class Price:
-    """The cost of a design to users and its gain in variance, per impression, queries drawn uniformly.
-
-    Attributes:
-        ctr: Expected clicks on what is shown.
-        ctr_a: On A's list.
-        ctr_b: On B's.
-        spread: Sum of zeta lambda^2 / rho, what the closed form minimises.
-        spread_without_floor: The same for the design that this one is compared with.
-        variance: Of the IPS estimate, exactly. (Other estimates lose about the same share to a floor.)
-        variance_without_floor: The same for the design that this one is compared with.
-        agreement: The least rho / min(theta at A's rank, theta at B's rank) of a document that both show; the floor that
-            holds. Infinite where they never show the same.
-        largest_weight: Largest |lambda / rho|.
-    """
-
-    ctr: float
-    ctr_a: float
-    ctr_b: float
-    spread: float
-    spread_without_floor: float
-    variance: float
-    variance_without_floor: float
-    agreement: float
-    largest_weight: float
-
-    @property
-    def ctr_mean(self) -> float:
-        """Clicks that an A/B test would get."""
-        return (self.ctr_a + self.ctr_b) / 2
-
-    @property
-    def loss(self) -> float:
-        """Share of an A/B test's clicks that is lost; negative if there are more."""
-        return 1 - self.ctr / self.ctr_mean if self.ctr_mean else 0.0
-
-    @property
-    def extra_spread(self) -> float:
-        """How much larger the spread is for the floor, as a share."""
-        return _extra(self.spread, self.spread_without_floor)
-
-    @property
-    def extra_variance(self) -> float:
-        """How much larger the variance is for the floor, as a share: so many more impressions are needed."""
-        return _extra(self.variance, self.variance_without_floor)
-
-    def to_dict(self) -> dict[str, float]:
-        derived = ("ctr_mean", "loss", "extra_spread", "extra_variance")
-        return {**asdict(self), **{name: getattr(self, name) for name in derived}}
-
-    def __str__(self) -> str:
-        clicks = f"{self.ctr:.4g} clicks an impression, {abs(self.loss):.1%} {'fewer' if self.loss >= 0 else 'more'}"
-        return f"{clicks} than an A/B test; {self.extra_variance:+.1%} variance for a floor of {self.agreement:.2g}"
-
-
-def priced_design(
-    pair: Pair,
-    theta: ArrayLike,
-    *,
-    zeta: ArrayLike | None = None,
-    floor: float = 0.0,
-    zeta0: float | None = None,
-    relevance: ArrayLike | float = TYPICAL_ZETA,
-) -> tuple[Mixture, Price]:
-    """``closed_form`` and its price against the same design without a floor, reckoned with ``relevance``.
-
-    >>> pair = Pair.from_lists([["x", "y", "z"]], [["x", "z", "y"]], k=3)
-    >>> mixture, price = priced_design(pair, [1, 0.5, 0.25], floor=0.5, relevance=[0.8, 0.2, 0.2])
-    >>> print(price)
-    0.65 clicks an impression, 31.6% fewer than an A/B test; +23.2% variance for a floor of 0.5
-    """
-    free = closed_form(pair, theta, zeta=zeta, zeta0=zeta0)
-    shown = closed_form(pair, theta, zeta=zeta, zeta0=zeta0, floor=floor) if floor else free
-    return shown, price(pair, theta, shown, zeta=relevance, without_floor=free)
-
-
-def price(
-    pair: Pair,
-    theta: ArrayLike,
-    shown: Mixture,
-    *,
-    zeta: User | ArrayLike | float = TYPICAL_ZETA,
-    without_floor: Mixture | None = None,
-) -> Price:
-    """The price of showing a mixture, against A, B and the design without a floor.
-
-    Args:
-        zeta: Relevance to reckon with, one for all documents or one each, or any user. One for all sees no difference in
-            clicks between full pages.
-        without_floor: The design to compare with; by default ``closed_form(pair, theta)``.
-    """
-    theta = checks.probabilities("theta", theta)
-    if isinstance(zeta, User):
-        user = zeta
-    elif isinstance(zeta, float | int):
-        user = position_based(np.full(pair.n_documents, zeta), theta)
-    else:
-        user = position_based(_relevance(zeta, pair.n_documents), theta)
-    by_a, by_b = (exposure_of(table, theta, pair.n_documents) for table in (pair.top_a, pair.top_b))
-    lam, rho = by_a - by_b, shown.exposure(theta)
-    free = closed_form(pair, theta) if without_floor is None else without_floor
-    free_rho = free.exposure(theta)
-    both = np.minimum(by_a, by_b)
-    per_query = user.zeta / pair.n_queries
-    ctr_a, ctr_b = pair.ctr(user)
-    return Price(
-        ctr=shown.ctr(user),
-        ctr_a=ctr_a,
-        ctr_b=ctr_b,
-        spread=_spread(lam, rho, per_query),
-        spread_without_floor=_spread(lam, free_rho, per_query),
-        variance=_variance(shown, lam, rho, pair.offsets, user),
-        variance_without_floor=_variance(free, lam, free_rho, pair.offsets, user),
-        agreement=float(np.min(rho[both > 0] / both[both > 0], initial=np.inf)),
-        largest_weight=_largest_weight(lam, rho, pair.offsets),
-    )
-
-
-def _extra(value: float, without: float) -> float:
-    if value == without:
-        return 0.0
-    return value / without - 1 if without else float("inf")
-
-
-def _variance(shown: Mixture, lam: FloatArray, rho: FloatArray, offsets: IntArray, user: User) -> float:
-    try:
-        weights = ips_weights(lam, rho, offsets, zeta=user.zeta).values
-    except RequirementError:
-        return float("inf")
-    return shown.moments(np.append(weights, 0.0)[shown.rankings], user).variance
-
-
-def _spread(lam: FloatArray, rho: FloatArray, zeta: FloatArray) -> float:
-    matters = (lam != 0) & (zeta != 0)
-    if np.any(rho[matters] == 0):
-        return float("inf")
-    return float((zeta[matters] * lam[matters] ** 2 / rho[matters]).sum())
-
-
-def _largest_weight(lam: FloatArray, rho: FloatArray, offsets: IntArray) -> float:
-    try:
-        return ips_weights(lam, rho, offsets).largest
-    except RequirementError:
-        return float("inf")

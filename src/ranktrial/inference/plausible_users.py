@@ -40,7 +40,7 @@ class ClickRate:
     def user(self, pair: Pair, *, seed: Seed = 0) -> User:
         """Position-based users to whom all documents of a query are alike, with these clicks on the two lists."""
         theta = pair.known_theta
-        shown = np.stack([pair.top_a, pair.top_b]) != NO_DOCUMENT
+        shown = pair.tables != NO_DOCUMENT
         examined, squares = shown @ theta, (shown @ theta**2).mean()
         most = float(examined.mean())
         if self.ctr > most:

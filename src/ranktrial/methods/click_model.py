@@ -62,7 +62,7 @@ def expected_beliefs(pair: Pair, user: User) -> Beliefs:
     """What clicks will come to tell: the pair's position bias, relevance as one number from the clicks per impression, and what
     places in the lists say of it."""
     theta = pair.known_theta
-    examined = (np.stack([pair.top_a, pair.top_b]) != NO_DOCUMENT) @ theta
+    examined = (pair.tables != NO_DOCUMENT) @ theta
     fit = expected_searches(pair, user).fit(theta)
     return Beliefs(
         theta,
@@ -96,7 +96,7 @@ def listed_documents(pair: Pair) -> IntArray:
 def searches_of(pair: Pair, listed: IntArray, seen: Callable[[FloatArray, int | None], Examinations]) -> Searches:
     """The queries of a pair as searches that come equally often, some of them if there are many."""
     some = np.unique(np.linspace(0, pair.n_queries - 1, SEARCHES).astype(np.int64))
-    tables = np.stack([pair.top_a, pair.top_b])[:, some]
+    tables = pair.tables[:, some]
     return Searches(
         np.where(tables == NO_DOCUMENT, -1, np.searchsorted(listed, tables)).astype(np.int32),
         np.ones(len(some)),

@@ -171,7 +171,7 @@ class LogOpt(Adaptive):
         both = halves(searches, beliefs, parts)
         forecast = CrossForecast(
             [
-                ClickForecast.of_tables(
+                ClickForecast.of(
                     searches.tables,
                     own.theta,
                     own.guess,

@@ -177,6 +177,11 @@ class Pair:
     def top_b(self) -> DocumentArray:
         return self.b.top(self.k)
 
+    @property
+    def tables(self) -> DocumentArray:
+        """``top_a`` and ``top_b`` as one array."""
+        return np.stack([self.top_a, self.top_b])
+
     @cached_property
     def ranks(self) -> IntArray:
         """Rank from 0 of every document in A's list and in B's, just past its end (and past k) where it is not listed."""
