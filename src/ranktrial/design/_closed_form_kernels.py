@@ -270,12 +270,7 @@ def least_variance(offsets: Any, documents: Any, need: Any, least: Any, gain: An
     queries = offsets.shape[0] - 1
     k = bias.shape[0]
     most = _most_candidates(offsets)
-    slots = np.zeros(max(most, k))
-    rank_of_slot = np.empty(k, np.int64)
-    order = np.empty(most, np.int64)
-    ends = np.empty(most + 1, np.int64)
-    share = np.empty(most)
-    slot_share = np.empty(most)
+    slots, rank_of_slot, order, ends, share, slot_share = _scratch(most, k)
     rankings = np.empty((2 * most + 8 * queries, k), np.int32)
     weights = np.empty(2 * most + 8 * queries)
     row_offsets = np.zeros(queries + 1, np.int64)
@@ -312,6 +307,13 @@ def least_variance(offsets: Any, documents: Any, need: Any, least: Any, gain: An
             )
         row_offsets[query + 1] = rows
     return rankings[:rows].copy(), weights[:rows].copy(), row_offsets
+
+
+@nb.njit(cache=True)
+def _scratch(most: Any, k: Any) -> Any:
+    """Room for the slots, the order and the blocks of one query at a time."""
+    order, ends = np.empty(most, np.int64), np.empty(most + 1, np.int64)
+    return np.zeros(max(most, k)), np.empty(k, np.int64), order, ends, np.empty(most), np.empty(most)
 
 
 @nb.njit(cache=True)
@@ -368,12 +370,7 @@ def predicted_clicks(
     queries = offsets.shape[0] - 1
     k = bias.shape[0]
     most = _most_candidates(offsets)
-    slots = np.zeros(max(most, k))
-    rank_of_slot = np.empty(k, np.int64)
-    order = np.empty(most, np.int64)
-    ends = np.empty(most + 1, np.int64)
-    share = np.empty(most)
-    slot_share = np.empty(most)
+    slots, rank_of_slot, order, ends, share, slot_share = _scratch(most, k)
     by_exposure = np.array_equal(bias, theta)
     rankings = np.empty((0 if by_exposure else 2 * most, k), np.int32)
     weights = np.empty(rankings.shape[0])
