@@ -356,3 +356,12 @@ def test_pages_with_many_clicks_that_decide_are_a_failure(good: tuple[Log, Trial
     assert told.status in ("warn", "fail")
     assert "without them A - B is" in told.text
     assert checks.crowded_pages(analysed(log.take(np.arange(20)), config)).status == "unknown"
+
+
+def test_pages_that_have_all_the_clicks_leave_nothing_without_them(good: tuple[Log, TrialConfig]) -> None:
+    """A page that many share gets the clicks of all, and nobody else's gets any."""
+    log, config = good
+    few = np.arange(len(log)) % 60 == 0
+    told = checks.crowded_pages(analysed(replace(log, clicks=few[:, None] & (log.rankings[log.row] >= 0)), config))
+    assert "without them A - B is +0.0000" in told.text
+    assert told.value == 1.0

@@ -35,7 +35,8 @@ def crowded_pages(analysis: Analysis) -> Guardrail:
     limit = max(int(np.quantile(clicks, 1 - MOST_CROWDED, method="higher")), 1)
     many = clicks > limit
     share = float(clicks[many].sum() / clicks.sum())
-    without, delta = float(x[~many].mean() * clicks.mean() / clicks[~many].mean()), float(x.mean())
+    left = clicks[~many].sum()
+    without, delta = float(x[~many].sum() * clicks.mean() / left) if left else 0.0, float(x.mean())
     moved, chance = delta - without, float(np.sqrt(np.square(x[many] - without).sum()) / len(x))
     status: Status = "pass"
     if abs(moved) > max(BY_CHANCE * chance, (high - low) / 4):
