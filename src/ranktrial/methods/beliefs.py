@@ -198,10 +198,9 @@ def halves(searches: Searches, beliefs: Beliefs, parts: Sequence[Counts] = ()) -
         if beliefs.fitted and len(parts) > 1:
             told = _with_bias([Counts.merged(parts[half::2])], beliefs)
         told, fit = _with_relevance(told, searches, half), searches.fit(told.theta, half, shrunken=False)
-        judged = fit.guess
         if beliefs.effects is None:
-            told, judged = replace(told, effects=None), judged - fit.effects[searches.document]
-        found.append(Half(told.theta, searches.guess(told), judged[searches.row]))
+            told = replace(told, effects=None)
+        found.append(Half(told.theta, searches.guess(told), fit.guess[searches.row]))
     return found
 
 
