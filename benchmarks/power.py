@@ -19,7 +19,7 @@ import numpy as np
 
 RUNS = int(os.environ.get("POWER_RUNS", "200"))
 LOOKS = (200, 500, 1_000, 2_000, 3_500, 5_000, 7_000, 10_000)
-DELTAS = (0.03, 0.0)
+DELTA = 0.03
 Row = dict[str, object]
 
 
@@ -27,13 +27,13 @@ def run() -> list[Row]:
     sources = {"now": str(Path(__file__).parents[1] / "src")}
     if "POWER_BEFORE" in os.environ:
         sources = {"before": os.environ["POWER_BEFORE"]} | sources
-    return [_row(name, source, delta) for delta in DELTAS for name, source in sources.items()]
+    return [_row(name, source) for name, source in sources.items()]
 
 
-def _row(name: str, source: str, delta: float) -> Row:
+def _row(name: str, source: str) -> Row:
     from benchmarks.verdicts import top_tail
 
-    world = top_tail("position-based, rank^-0.75", 0.8, delta)
+    world = top_tail("position-based, rank^-0.75", 0.8, DELTA)
     pair, theta = world.pair, world.user.slope
     assert pair.ids is not None
     ids = np.array(pair.ids)
@@ -50,7 +50,7 @@ def _row(name: str, source: str, delta: float) -> Row:
     names = [first for _, first in found]
     row: Row = {
         "version": name,
-        "delta": f"{delta:+.2f}",
+        "delta": f"{DELTA:+.2f}",
         "runs": RUNS,
         "A": f"{names.count('A') / RUNS:.1%}",
         "B": f"{names.count('B') / RUNS:.1%}",

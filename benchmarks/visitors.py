@@ -31,7 +31,7 @@ METHODS: dict[str, Method] = {
 TRAFFIC = {
     "head queries": ("repeated", 60, 20_000),
     "Zipf": ("Zipf", 4_000, 20_000),
-    "personalised": ("personalised", 0, 8_000),
+    "personalised": ("personalised", 0, 20_000),
 }
 
 
