@@ -8,7 +8,8 @@ of its own). For each kind and number of impressions
 * reports in process: the first after a start, which reads the whole log, and the next after another thousand impressions, with
   the most memory that the process ever had,
 * the service: the longest ``rank`` and ``/healthz`` and the 99th percentile of ``rank``, under a light load, without the page
-  and with the page open (which asks for one report after the other), and the most memory of the service and of its reports.
+  with the page open (which asks for one report after the other) and during a refit, and the most memory of the service and of
+  its reports.
 
 Times are of the clock: run this on an idle machine. ``REPORTS_IMPRESSIONS`` (100000), ``REPORTS_KINDS`` (shared,personal) and
 ``REPORTS_SECONDS`` (10; of load without the page) set how much of it, ``REPORTS_MOST_IN_PROCESS`` and ``REPORTS_MOST_SERVED``
@@ -45,7 +46,7 @@ MOST_IN_PROCESS = int(
 )  # impressions, with reports in process on them,
 MOST_SERVED = int(os.environ.get("REPORTS_MOST_SERVED", "300000"))  # and with a service on them
 K, QUERIES, CANDIDATES, MORE = 10, 1_000, 16, 1_000
-METHOD = "LogOpt(schedule=())"  # so that nothing but reports is worked out
+METHOD = "LogOpt(schedule=(1000000000,))"  # so that nothing is worked out that nobody asks for
 PAGES = 2  # reports that the page asks for
 IN_PROCESS = "import sys; from benchmarks.reports import in_process; in_process(*sys.argv[1:])"
 
@@ -165,13 +166,15 @@ async def served(path: Path, kind: str) -> list[dict[str, object]]:
         port = int(await asyncio.to_thread(process.stdout.readline))
         await _loaded(port, kind, 10**8, asyncio.create_task(_wait(2.0)))  # until all is loaded and compiled
         ranks, health = await _loaded(port, kind, 2 * 10**8, asyncio.create_task(_wait(SECONDS)))
-        page = asyncio.create_task(_reports(port))
+        page = asyncio.create_task(_asked(port, "GET", "/v1/trials/t/report", PAGES))
         ranks_open, health_open = await _loaded(port, kind, 3 * 10**8, page)
+        refit = asyncio.create_task(_asked(port, "POST", "/v1/trials/t/update"))
+        ranks_refit, health_refit = await _loaded(port, kind, 4 * 10**8, refit)
         times, peak = page.result(), _peak(process.pid)
     finally:
         process.terminate()
         process.wait()
-    before, after = (float(np.percentile(some, 99)) * 1e3 for some in (ranks, ranks_open))
+    before, after, meanwhile = (float(np.percentile(some, 99)) * 1e3 for some in (ranks, ranks_open, ranks_refit))
     return [
         row("service: first report", times[0], "-", "s"),
         row("service: the next report", times[-1], "-", "s"),
@@ -182,6 +185,10 @@ async def served(path: Path, kind: str) -> list[dict[str, object]]:
         row("service: longest rank with the page open", max(ranks_open) * 1e3, "< 100", "ms"),
         row("service: longest /healthz without the page", max(health) * 1e3, "-", "ms"),
         row("service: longest /healthz with the page open", max(health_open) * 1e3, "< 100", "ms"),
+        row("service: a refit", refit.result()[0], "-", "s"),
+        row("service: p99 of rank during a refit", meanwhile, "< 1.2 x", "ms"),
+        row("service: longest rank during a refit", max(ranks_refit) * 1e3, "< 100", "ms"),
+        row("service: longest /healthz during a refit", max(health_refit) * 1e3, "< 100", "ms"),
     ]
 
 
@@ -190,15 +197,15 @@ async def _wait(seconds: float) -> list[float]:
     return []
 
 
-async def _reports(port: int) -> list[float]:
-    """What the reports took that a page asks for, one after the other."""
-    times = []
+async def _asked(port: int, method: str, path: str, times: int = 1) -> list[float]:
+    """What requests took that are sent one after the other."""
+    took = []
     async with Connection.to(port) as connection:
-        for _ in range(PAGES):
+        for _ in range(times):
             start = time.perf_counter()
-            await connection.send("GET", "/v1/trials/t/report", None)
-            times.append(time.perf_counter() - start)
-    return times
+            await connection.send(method, path, None)
+            took.append(time.perf_counter() - start)
+    return took
 
 
 async def _loaded(
