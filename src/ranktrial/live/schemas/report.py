@@ -1,37 +1,18 @@
-"""Schemas of what goes in and out of a trial: configuration, impressions, clicks and the report.
-
-The same models give JSON Schema, OpenAPI and the documents in the store. They are checked at the border (when a trial is
-made, when a request arrives over HTTP); ``Trial.rank`` itself never builds one.
-"""
+"""What a trial says: the report, its parts, and the trial's history."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Literal
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
 
 from ranktrial.charts.live_page import write_report
-from ranktrial.inference.rules import Rules
 from ranktrial.interval import Interval
-from ranktrial.methods import Beliefs, LogOpt, Method, parse_method
-from ranktrial.rankings.lists import MOST_RANKS
-from ranktrial.texts import shown
-from ranktrial.times import LATEST, seconds, told_time
-from ranktrial.users import rank_decay
+from ranktrial.live.schemas.common import Frozen
+from ranktrial.live.schemas.config import TrialConfig
+from ranktrial.times import told_time
 
 Status = Literal["pass", "warn", "fail", "unknown"]
 Group = Literal["assumptions", "data", "visitors"]
@@ -42,206 +23,9 @@ GROUPS: dict[Group, str] = {
     "data": "What arrives from your pages",
     "visitors": "What visitors do and get",
 }
-LONGEST_TEXT = 1000  # characters of a document's id, and of a query or a unit that comes in over HTTP
-LONGEST_NAME = 40  # characters of what people call a ranker
-NO_NAMES = "A", "B"
-LONGEST_LIST = 1000  # ids of one ranker that come in over HTTP
-Id = Annotated[str, Field(max_length=LONGEST_TEXT)] | Annotated[int, Field(ge=-(2**63), lt=2**63, strict=True)]
-
-Moment = Annotated[
-    float,
-    BeforeValidator(partial(seconds, "it")),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "number", "exclusiveMaximum": LATEST}, {"type": "string", "format": "date-time"}],
-            "description": "Seconds since 1970, not milliseconds; or a date and time, UTC unless it says otherwise.",
-        }
-    ),
-]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; what is not known (infinite, nan) is None."""
-        return {name: _plain(value) for name, value in self.model_dump().items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _first_logopt(*, refit: bool = True, floor: float = 0.5, holdback: float = 0.1, **options: Any) -> LogOpt:
-    """What ``LogOpt()`` was in a live trial of version 0.1."""
-    return LogOpt(
-        bias="estimated" if refit else "known",
-        relevance="constant",
-        estimate="constant",
-        loss=None,
-        keep=0,
-        floor=floor,
-        holdback=holdback,
-        **options,
-    )
-
-
-class TrialConfig(_Frozen):
-    """A method, and what is not a method's business; never changed, a changed one is a new version.
-
-    Attributes:
-        method: Decides what is shown and how it is valued, as it is written: ``LogOpt(floor=0.9)``, ``AB(split=0.5)``.
-        k: Results that count: the first page.
-        level: Of the interval.
-        eta: Position bias to start from, 1 / rank^eta,
-        theta: or rank by rank. A method with ``bias="known"`` takes it as known.
-        smallest: The smallest difference that matters, in clicks per impression.
-        tightest_at: The number of units at which the confidence sequence is tightest, as ``plan`` says. By default where it
-            finds ``smallest`` soonest, and 10,000 without one.
-        click_window: Seconds after an impression in which a click counts.
-        view_window: Seconds after an impression in which the same search again is a retry; later it is another view of the
-            impression, and clicks on that do not count.
-        rules: The most that a unit may do before reports leave it out; none by default.
-        seed: For a trial that must repeat exactly (tests, demonstrations): the secret is made from it.
-        names: What people call A and B, in reports and on the page. Labels: other ones make no new version.
-    """
-
-    model_config = ConfigDict(allow_inf_nan=False)  # what is not finite could not be read back
-
-    method: str = "LogOpt()"
-    k: int = Field(10, ge=1, le=MOST_RANKS)
-    level: float = Field(0.95, gt=0.5, lt=1)
-    eta: float = Field(1.0, ge=0, le=100)
-    theta: tuple[float, ...] | None = None
-    smallest: float | None = Field(None, gt=0)
-    tightest_at: float | None = Field(None, ge=1)
-    click_window: float = Field(86_400.0, gt=0)
-    view_window: float = Field(30.0, ge=0)
-    rules: Rules = Rules()
-    seed: int | None = Field(None, ge=0)
-    names: tuple[str, str] = NO_NAMES
-
-    @field_validator("names")
-    @classmethod
-    def _name(cls, names: tuple[str, str]) -> tuple[str, str]:
-        a, b = names
-        for one in names:
-            if not one or one != shown(one, LONGEST_NAME):
-                limit = f"must have 1 to {LONGEST_NAME} characters, none of them a control character"
-                raise ValueError(f"a name is {one!r}, {limit} or a space at either end")
-        if a == b or a == "B" or b == "A":
-            raise ValueError(f"names are {a!r} for A and {b!r} for B: nobody could tell which is which")
-        return names
-
-    @field_validator("method", mode="before")
-    @classmethod
-    def _spell(cls, method: str | Method) -> str:
-        parsed = parse_method(method) if isinstance(method, str) else method
-        if not isinstance(parsed, Method) or not parsed.runs_live:
-            raise ValueError(f"method is {parsed}, which cannot run live: LogOpt() and AB() can")
-        return str(parsed)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.theta is not None:
-            if len(self.theta) != self.k:
-                raise ValueError(f"theta has {len(self.theta)} ranks, must have k = {self.k}")
-            if not all(0 < value <= 1 for value in self.theta) or self.theta[0] != 1:
-                raise ValueError(f"theta is {self.theta}, must start with 1 and stay above 0 and at most 1")
-        return self
-
-    @classmethod
-    def stored(cls, text: str) -> TrialConfig:
-        """As it stands in a store. Before version 0.2 options that are now a method's stood beside it, and ``unit`` chose
-        between errors over impressions and over units: they are over units now.
-        """
-        told = json.loads(text)
-        told.pop("unit", None)
-        options = {name: told.pop(name) for name in ("floor", "holdback", "schedule", "refit") if name in told}
-        if options and told["method"].startswith("LogOpt("):
-            told["method"] = str(_first_logopt(**options))
-        elif options:  # an A/B test was always adjusted by query then
-            told["method"] = str(replace(parse_method(told["method"]), estimate="adjusted"))  # type: ignore[call-arg]
-        return cls.model_validate(told)
-
-    def to_store(self) -> str:
-        """The text that is stored: a later release may have other defaults, a trial that has begun keeps its own."""
-        return self.model_copy(update={"method": self.comparison.spelled_out}).model_dump_json()
-
-    def same_but_for_names(self, other: TrialConfig) -> bool:
-        """Whether the other configuration would show and count the same."""
-        return self.model_copy(update={"names": other.names}) == other
-
-    @property
-    def labels(self) -> tuple[str, str]:
-        """A and B with their names, where they have some: ``A (current)``.
-
-        >>> TrialConfig(names=("current", "with popularity")).labels, TrialConfig().labels
-        (('A (current)', 'B (with popularity)'), ('A', 'B'))
-        """
-        a, b = (letter if name == letter else f"{letter} ({name})" for letter, name in zip(NO_NAMES, self.names))
-        return a, b
-
-    @property
-    def comparison(self) -> Method:
-        """The method itself."""
-        return _parsed(self.method)
-
-    @property
-    def first_beliefs(self) -> Beliefs:
-        """What is believed of users before any click."""
-        theta = rank_decay(self.k, self.eta) if self.theta is None else np.array(self.theta, np.float64)
-        return Beliefs(theta, note="assumed at the start")
-
-
-_parsed = cache(parse_method)
-
-
-class RankRequest(_Frozen):
-    """Two lists of ids for one query."""
-
-    query: str = Field(max_length=LONGEST_TEXT)
-    a: list[Id] = Field(max_length=LONGEST_LIST)
-    b: list[Id] = Field(max_length=LONGEST_LIST)
-    unit: Id | None = None
-    offset: int = Field(0, ge=0, le=LONGEST_LIST * 2)
-    size: int | None = Field(None, ge=0, le=LONGEST_LIST * 2)
-
-
-class RankResponse(_Frozen):
-    """What to show."""
-
-    id: str
-    ranking: list[str]
-    fallback: str | None = None
-
-
-class ClickEvent(_Frozen):
-    """A click on a document of an impression; ``time`` is now by default, ``event_id`` as you like it.
-
-    ``position`` is where the visitor saw it, from 1: compared with what was drawn, and used for nothing else.
-    """
-
-    id: str = Field(max_length=LONGEST_TEXT)
-    document: Id
-    position: int | None = Field(None, ge=1, strict=True)
-    time: Moment | None = None
-    event_id: str | None = Field(None, max_length=LONGEST_TEXT)
-
-
-class SeenEvent(_Frozen):
-    """What the page of an impression really displayed, from the top: compared with what was drawn."""
-
-    id: str = Field(max_length=LONGEST_TEXT)
-    seen: list[Id] = Field(max_length=LONGEST_LIST)
-    event_id: str | None = Field(None, max_length=LONGEST_TEXT)
-
-
-class Guardrail(_Frozen):
+class Guardrail(Frozen):
     """One thing that must hold for the numbers to be trusted.
 
     Attributes:
@@ -269,7 +53,7 @@ class Guardrail(_Frozen):
         return " ".join(filter(None, [f"{told}: {self.text}", self.cause, self.remedy]))
 
 
-class Forecast(_Frozen):
+class Forecast(Frozen):
     """When there will be a decision.
 
     Attributes:
@@ -287,7 +71,7 @@ class Forecast(_Frozen):
     text: str
 
 
-class LiftTold(_Frozen):
+class LiftTold(Frozen):
     """How many more clicks one ranker gets than the other, as shares and a day.
 
     Attributes:
@@ -307,7 +91,7 @@ class LiftTold(_Frozen):
     text: str
 
 
-class Pace(_Frozen):
+class Pace(Frozen):
     """When impressions came; all is nan before the first.
 
     Attributes:
@@ -325,7 +109,7 @@ class Pace(_Frozen):
     text: str
 
 
-class Theta(_Frozen):
+class Theta(Frozen):
     """Position bias behind the numbers.
 
     Attributes:
@@ -343,7 +127,7 @@ class Theta(_Frozen):
     inflation: float
 
 
-class BandPoint(_Frozen):
+class BandPoint(Frozen):
     """The interval as it was after a number of units, with what is known of position bias now; ``time`` (seconds since 1970)
     is when the last of these units came.
     """
@@ -355,7 +139,7 @@ class BandPoint(_Frozen):
     high: float
 
 
-class Visitors(_Frozen):
+class Visitors(Frozen):
     """Clicks that a trial cost its visitors, or gave them, as shares.
 
     Attributes:
@@ -371,7 +155,7 @@ class Visitors(_Frozen):
     text: str
 
 
-class Contributor(_Frozen):
+class Contributor(Frozen):
     """A query's share of the estimate: contributions of all queries add up to delta.
 
     Attributes:
@@ -391,7 +175,7 @@ class Contributor(_Frozen):
     rare: int = 0
 
 
-class Reading(_Frozen):
+class Reading(Frozen):
     """A rung of the ladder of assumptions: what the log says with these.
 
     Attributes:
@@ -413,7 +197,7 @@ class Reading(_Frozen):
     text: str
 
 
-class Part(_Frozen):
+class Part(Frozen):
     """The result of one version of the configuration."""
 
     version: int
@@ -425,7 +209,7 @@ class Part(_Frozen):
     verdict: str
 
 
-class Everyone(_Frozen):
+class Everyone(Frozen):
     """What rules and exclusions left out of a report, and the result with everyone in.
 
     Attributes:
@@ -445,7 +229,7 @@ class Everyone(_Frozen):
     text: str
 
 
-class HistoryEntry(_Frozen):
+class HistoryEntry(Frozen):
     """Something that was done to a trial.
 
     Attributes:
@@ -471,41 +255,13 @@ class HistoryEntry(_Frozen):
         return f"{told_time(self.time)}: {what}{who}{f': {self.reason}' if self.reason else ''}"
 
 
-class Stop(_Frozen):
-    """Why a trial is stopped; nobody has to say so."""
-
-    reason: str = Field("", max_length=LONGEST_TEXT)
-
-
-class Exclusion(_Frozen):
-    """A unit to exclude or to include again, by the name it has in ``rank`` or in a report (``#`` and 16 digits), and why."""
-
-    unit: Id
-    reason: str = Field(min_length=1, max_length=LONGEST_TEXT)
-
-
-class Erasure(_Frozen):
-    """What to erase: a unit, by the name it has in ``rank`` or in a report, or all impressions before a time (UTC); and why."""
-
-    unit: Id | None = None
-    before: Moment | None = None
-    reason: str = Field(min_length=1, max_length=LONGEST_TEXT)
-
-
-class ErasedRows(_Frozen):
-    """How much was erased."""
-
-    impressions: int
-    clicks: int
-
-
-class History(_Frozen):
+class History(Frozen):
     """A trial's history, in order of time."""
 
     history: tuple[HistoryEntry, ...]
 
 
-class Report(_Frozen):
+class Report(Frozen):
     """What a trial says.
 
     Attributes:
