@@ -44,7 +44,7 @@ def _row(name: str, source: str) -> Row:
         "theta": theta.tolist(),
     }
     with ThreadPoolExecutor(2) as pool:
-        halves = list(pool.map(lambda half: _trials(source, told, range(half, RUNS, 2)), range(2)))
+        halves = list(pool.map(lambda half: _trials(source, told, half), range(2)))
     found = [one for half in halves for one in half]
     when = [at for at, _ in found if at]
     names = [first for _, first in found]
@@ -61,11 +61,12 @@ def _row(name: str, source: str) -> Row:
     return row
 
 
-def _trials(source: str, world: dict[str, object], seeds: range) -> list[tuple[int, str]]:
-    """Each trial's first look with a winner, and who, by the version in ``source``, in a process of its own."""
+def _trials(source: str, world: dict[str, object], half: int) -> list[tuple[int, str]]:
+    """The first look with a winner of every other trial, and who, by the version in ``source``, in a process of its own."""
+    cache = Path(tempfile.gettempdir(), f"numba-{Path(source).parent.name}-{half}")  # a cold one is not to be shared
     done = subprocess.run(
         [sys.executable, __file__],
-        input=json.dumps({"world": world, "seeds": list(seeds)}),
+        input=json.dumps({"world": world, "seeds": list(range(half, RUNS, 2))}),
         env=os.environ
         | {"PYTHONPATH": source, "NUMBA_CACHE_DIR": f"{tempfile.gettempdir()}/numba-{abs(hash(source))}"},
         capture_output=True,

@@ -3,7 +3,8 @@
 Trials in memory, drawn, learnt and evaluated as live ones are (``benchmarks.verdicts``): rankers that sort by relevance and
 noise, position-based users, position bias estimated. Three kinds of traffic: queries that come back often; Zipf's law over
 many; and lists that are everybody's own, each seen once. "Before" is a floor of 0.5 instead of a budget and a tenth of plain
-traffic throughout. ``VISITOR_RUNS`` sets how many trials a row has.
+traffic throughout. ``VISITOR_RUNS`` sets how many trials a row has, ``VISITOR_ROWS`` (a text that rows must hold) which are
+made.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ranktrial.rankings import Pair
 from ranktrial.users import position_based, rank_decay
 
 RUNS = int(os.environ.get("VISITOR_RUNS", "100"))
+ONLY = os.environ.get("VISITOR_ROWS", "")
 K = 10
 METHODS: dict[str, Method] = {
     "before": LogOpt(relevance="constant", loss=None, keep=0, floor=0.5, holdback=0.1),
@@ -86,6 +88,8 @@ def run() -> list[Row]:
     for name, (traffic, queries, impressions) in TRAFFIC.items():
         world = shop(traffic, queries, impressions)
         for when, method in METHODS.items():
+            if ONLY not in f"{name}, {when}":
+                continue
             with ProcessPoolExecutor(2) as pool:
                 found = list(pool.map(partial(one_run, world, method, impressions), range(RUNS), chunksize=2))
             inside, true, measured, decided, right = (np.array(column, np.float64) for column in zip(*found))
