@@ -67,8 +67,7 @@ def _trials(source: str, world: dict[str, object], half: int) -> list[tuple[int,
     done = subprocess.run(
         [sys.executable, __file__],
         input=json.dumps({"world": world, "seeds": list(range(half, RUNS, 2))}),
-        env=os.environ
-        | {"PYTHONPATH": source, "NUMBA_CACHE_DIR": f"{tempfile.gettempdir()}/numba-{abs(hash(source))}"},
+        env=os.environ | {"PYTHONPATH": source, "NUMBA_CACHE_DIR": str(cache)},
         capture_output=True,
         text=True,
         check=False,
