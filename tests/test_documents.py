@@ -132,6 +132,18 @@ def test_a_wrong_block_is_noticed(language: str, tmp_path: Path) -> None:
             reader.run(Block("page.md", 1, language, WRONG[language], None))
 
 
+def test_what_a_page_does_not_install_is_not_there(tmp_path: Path) -> None:
+    def ask(code: str) -> None:
+        reader.run(Block("page.md", 1, "sh", code, None))
+
+    with Reader(tmp_path, "", {}, {}) as reader:
+        ask("python -c 'import sqlglot'")  # a page that installs nothing has everything
+        ask("pip install 'ranktrial[serve]'; python -c 'import h11, uvicorn'")
+        with pytest.raises(AssertionError, match="import of sqlglot halted"):
+            ask("python -c 'import sqlglot'")
+        ask("pip install 'ranktrial[cluster]'; python -c 'import sqlglot, uvicorn'")
+
+
 def test_what_is_saved_is_run() -> None:
     for page, blocks in BLOCKS.items():
         for number, block in enumerate(blocks):
