@@ -44,7 +44,8 @@ PROMPT = "$ "
 DONE = "-- done --"
 PATIENCE = 600  # seconds after which a block hangs
 
-# What a reader's shell does by itself, or does once: servers stay in the background until they listen, nothing is installed.
+# What a reader's shell does by itself, or does once: servers stay in the background until they listen. What a
+# page installs is there already; after that, what it does not install is not there.
 SHELL = r"""
 set -o pipefail
 note() { failed="${failed:-$(tr '\n' ' ' <<< "$1")}"; }
@@ -71,7 +72,7 @@ ranktrial() {
 uvicorn() { begin uvicorn "$@"; }
 node() { if grep -q '\.listen(' "$1"; then begin node "$@"; else command node "$@"; fi; }
 java() { if grep -q 'HttpServer' "$1"; then begin java "$@"; else command java "$@"; fi; }
-pip() { python "$CHECK_INSTALL" "$@"; }
+pip() { NOT_INSTALLED=$(python "$CHECK_INSTALL" "$@") && export NOT_INSTALLED; }
 make() { command make --dry-run --directory "$ROOT" "$@" > /dev/null; }
 """
 
@@ -134,6 +135,7 @@ class Reader:
         self._ports = {port: str(free_port()) for port in dict.fromkeys(["8000", *PORT.findall(text)])}
         self._names: dict[str, object] = {"__name__": "__main__"}
         self._printed = ""
+        given = os.environ.get("PYTHONPATH")
         environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -141,6 +143,7 @@ class Reader:
             "SERVICE_PORT": self._ports["8000"],
             "CHECK_INSTALL": str(Path(__file__).with_name("check_install.py")),
             "ROOT": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).with_name("as_installed")), *filter(None, [given])]),
             "COLUMNS": "100",
             "RANKTRIAL_URL": f"http://127.0.0.1:{self._ports['8000']}",
             **more,

@@ -1,110 +1,28 @@
-"""Every code block of the documents runs, block after block of a page; links, methods and file names in them are right."""
+"""Documents: links, methods and file names in them are right; blocks that do not run say why, ``pages/`` runs the others."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
 
-import postgres_server
-from documents import ROOT, Block, Reader, blocks_of
+from documents import ROOT, Block, Reader
+from page_blocks import BLOCKS, EVERY_PAGE, GROUPS
 from ranktrial.live import Trial
 from ranktrial.methods import Method, parse_method
 from ranktrial.study.plan import read_plan
 
-EVERY_PAGE = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
-    *(page for page in sorted(ROOT.glob("docs/**/*.md")) if "_build" not in page.parts),
-    *sorted(ROOT.glob("clients/**/README.md")),
-]
-OF_PAGE = pytest.mark.parametrize("page", EVERY_PAGE, ids=[page.relative_to(ROOT).as_posix() for page in EVERY_PAGE])
-BLOCKS = {page: blocks_of(page) for page in EVERY_PAGE}
-WITH_BLOCKS = [page for page, blocks in BLOCKS.items() if any(block.reason is None for block in blocks)]
-NOT_RUN = [block for blocks in BLOCKS.values() for block in blocks if block.reason is not None]
-# Data sets that pages read and readers have to fetch themselves, as they are named there.
-DATA_SETS = [
-    *(f"MSLR-WEB30K/Fold1/{part}.txt" for part in ("train", "vali", "test")),
-    *(f"ltrc_yahoo/set1.{part}.txt" for part in ("train", "valid", "test")),
-]
-
-
-# What a page takes for granted in the folder in which its blocks run.
-
-
-def data_sets(folder: Path) -> None:
-    for file in DATA_SETS:
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text("2 qid:10 1:0.5 3:12.25\n0 qid:10 1:0.1 3:3\n1 qid:11 1:0.7 3:2\n0 qid:11 3:9\n")
-
-
-def two_rankers(folder: Path) -> None:
-    """Run files, judgements, labelled documents and scores of them: 12 queries of 12 documents."""
-    documents = range(1, 13)
-    for name, shift in (("a", 0), ("b", 1)):
-        lists = [(query, (document * 5 + shift * query) % 13) for query in documents for document in documents]
-        order = [
-            f"q{query} Q0 d{document} {rank % 12 + 1} {-rank} {name}" for rank, (query, document) in enumerate(lists)
-        ]
-        (folder / f"{name}.run").write_text("\n".join(order) + "\n")
-        (folder / f"{name}.scores").write_text("".join(f"{document}\n" for _, document in lists))
-    pairs = [(query, document) for query in documents for document in documents]
-    (folder / "judged.qrels").write_text("".join(f"q{q} 0 d{d} {d % 3}\n" for q, d in pairs))
-    (folder / "train.txt").write_text("".join(f"{d % 3} qid:{q} 1:{d} 2:{q}\n" for q, d in pairs))
-
-
-def wrong_rows(folder: Path) -> None:
-    rows = ["query,document,position,clicked", "shoes,sku-1,1,0", "shoes,sku-2,0,1", "hats,sku-3,first,1"]
-    (folder / "bad.csv").write_text("\n".join(rows) + "\n")
-
-
-def stopped_trial(folder: Path) -> None:
-    """A store with a stopped trial in which user-17 has searched, and a folder for copies of it."""
-    (folder / "copies").mkdir()
-    with Trial.create(folder / "shoes.db", "shoes", k=2, background=False) as trial:
-        trial.rank("red shoes", a=["x", "y"], b=["y", "z"], unit="user-17", wait=True)
-        trial.stop()
-
-
-REPLACED = {
-    "https://trials.example.com": "http://127.0.0.1:8000",
-    "patience = 300": "patience = 60_000",  # on a machine that may be busy
-    "PATIENCE = Duration.ofMillis(300)": "PATIENCE = Duration.ofMillis(60_000)",
-}
 MARKER = "<!-- generated: "  # what the site makes from the code, whose headings it checks itself
-DATABASE = "postgresql://ranktrial@db.example.com/trials"
-TAKEN_FOR_GRANTED = {
-    "docs/data.md": data_sets,
-    "docs/logs.md": wrong_rows,
-    "docs/operations.md": stopped_trial,
-    "docs/planning.md": two_rankers,
-}
+OF_PAGE = pytest.mark.parametrize("page", EVERY_PAGE, ids=[page.relative_to(ROOT).as_posix() for page in EVERY_PAGE])
+NOT_RUN = [block for blocks in BLOCKS.values() for block in blocks if block.reason is not None]
 
 
-@pytest.mark.parametrize("page", WITH_BLOCKS, ids=[page.relative_to(ROOT).as_posix() for page in WITH_BLOCKS])
-def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Method, "registry", dict(Method.registry))  # a page may define a method
-    TAKEN_FOR_GRANTED.get(page.relative_to(ROOT).as_posix(), lambda _: None)(tmp_path)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    text, replaced, more = page.read_text(encoding="utf-8"), dict(REPLACED), {}
-    if DATABASE in text:
-        if postgres_server.binaries() is None:
-            pytest.skip("no PostgreSQL server is installed")
-        folder = str(postgres_server.shared_server().folder)
-        replaced[DATABASE], more = (
-            f"postgresql://ranktrial@/trials?host={folder}",
-            {"PGHOST": folder, "PGUSER": "ranktrial"},
-        )
-    for program in ("node", "java"):
-        if f"\n{program} " in text and shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
-    with Reader(tmp_path, text, replaced, more) as reader:
-        for block in BLOCKS[page]:
-            if block.reason is None:
-                reader.run(block)
+def test_every_group_of_pages_runs() -> None:
+    assert sorted(file.stem for file in (ROOT / "tests/pages").glob("test_*.py")) == sorted(
+        f"test_{name}" for name in GROUPS
+    )
 
 
 @pytest.mark.parametrize("block", NOT_RUN, ids=[block.where for block in NOT_RUN])
@@ -130,6 +48,18 @@ def test_a_wrong_block_is_noticed(language: str, tmp_path: Path) -> None:
         reader.run(Block("page.md", 1, "console", "$ echo one 2 three; echo four\none ... three\n...\n", None))
         with pytest.raises((AssertionError, ValueError)):
             reader.run(Block("page.md", 1, language, WRONG[language], None))
+
+
+def test_what_a_page_does_not_install_is_not_there(tmp_path: Path) -> None:
+    def ask(code: str) -> None:
+        reader.run(Block("page.md", 1, "sh", code, None))
+
+    with Reader(tmp_path, "", {}, {}) as reader:
+        ask("python -c 'import sqlglot'")  # a page that installs nothing has everything
+        ask("pip install 'ranktrial[serve]'; python -c 'import h11, uvicorn'")
+        with pytest.raises(AssertionError, match="import of sqlglot halted"):
+            ask("python -c 'import sqlglot'")
+        ask("pip install 'ranktrial[cluster]'; python -c 'import sqlglot, uvicorn'")
 
 
 def test_what_is_saved_is_run() -> None:

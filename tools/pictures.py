@@ -31,6 +31,7 @@ def main() -> None:
         os.chdir(folder)
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         screen = chromium.new_page(viewport=SIZE)  # type: ignore[arg-type]
+        screen.set_default_timeout(300_000)  # milliseconds, on a machine that may be busy
         with Reader(folder, page.read_text(encoding="utf-8"), {}, {}) as reader:
             for block in blocks_of(page):
                 if block.reason is None:

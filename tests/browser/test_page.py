@@ -122,6 +122,7 @@ def test_new_clicks_appear_by_themselves(browser: Browser, address: str) -> None
     search_and_click(address, "empty", range(3))
     expect(watched.page.locator("#verdict")).to_have_text("Too early to say after 3 impressions and 3 clicks.")
     expect(figures(watched.page).nth(2)).to_contain_text("3")
+    expect(figures(watched.page).nth(3)).to_have_text(re.compile(r"^(\d+ seconds?|[1-9][\d.]* minutes?)since"))
     grey = watched.page.evaluate("getComputedStyle(document.querySelector('#about')).color")
     unknown = watched.page.locator("#guardrails .unknown").first
     assert unknown.evaluate("one => getComputedStyle(one).color") == grey

@@ -81,15 +81,19 @@ def test_what_a_live_trial_will_do_is_said(runs: list[str]) -> None:
 
 
 def test_the_table_fits_and_says_what_to_do(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "90")
-    result = runner.invoke(app, ["plan", *runs, "--ctr", "0.6", *SHORT])
+    monkeypatch.setenv("COLUMNS", "80")
+    longest = 'Optimized(credit="inverse")'
+    result = runner.invoke(app, ["plan", *runs, "--ctr", "0.6", *SHORT, "--method", longest])
     assert result.exit_code == 0, result.stderr
-    assert max(len(line) for line in result.stdout.splitlines()) <= 90
+    assert max(len(line) for line in result.stdout.splitlines()) <= 80
     text = " ".join(result.stdout.split())
     for part in (
         "12 queries, 3 results a page",
         "Exposure disagreement",
         "TeamDraft()",
+        "LogOpt() *",
+        "* with position bias estimated from the same clicks",
+        longest,
         "times fewer than",
         "plausible users",
         "what visitors may lose of an A/B test's clicks",

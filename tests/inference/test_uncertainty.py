@@ -161,7 +161,7 @@ def test_rankers_that_agree_differ_by_nothing_surely() -> None:
     ("change", "options", "error", "message"),
     [
         ("no clicks", {}, NotIdentifiable, "nothing was clicked at rank 1"),
-        ("one unit", {}, NotIdentifiable, "1 units cannot be divided into 20 groups"),
+        ("one unit", {}, NotIdentifiable, "it takes 20 units, there are 1"),
         ("none", {"groups": 1}, ValueError, "groups is 1"),
         ("one display", {}, NotIdentifiable, "shares no clicked document"),
         ("rare link", {"bias": Conditional()}, NotIdentifiable, "without one of 20 groups of the log"),

@@ -70,6 +70,12 @@ def test_nothing_is_said_before_there_is_anything(tmp_path: Path) -> None:
     unknown = {g.name: g.text for g in told if g.status == "unknown"}
     assert {"sample ratio", "placement calibration", "how people click"} <= unknown.keys()
     assert all("it takes" in text for text in unknown.values())
+    (tmp_path / "few").mkdir()
+    clicked = checks.guardrails(analysed(*logged(tmp_path / "few", 15)), {}, [])
+    waits = next(g.text for g in clicked if g.name == "how people click")
+    assert (
+        waits == "Cannot be checked: it takes position bias (it cannot be told yet: it takes 20 units, there are 15)."
+    )
     assert checks.guardrails(analysed(*logged(tmp_path / "..", 0)), {}, [])
 
 

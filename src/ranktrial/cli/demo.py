@@ -34,7 +34,8 @@ NAME = "demo"
 HOST = "127.0.0.1"
 VISITORS = 25  # whose clicks are sent together
 CONNECTIONS = 4
-PATIENCE = 120.0  # seconds: the service compiles its kernels when it starts for the first time
+PATIENCE = 120.0  # seconds that an answer may take
+COMPILING = 900.0  # seconds that a start may take: half a minute the first time, on a machine that does nothing else
 
 
 # --- the site -------------------------------------------------------------------------------------------------------------
@@ -90,7 +91,7 @@ def service(store: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         process = subprocess.Popen([*command, "--host", HOST, "--port", str(port)], stdout=text, stderr=text)
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else nothing would end the process
     try:
-        with progress_bar("starting the service"):
+        with progress_bar("starting the service, which compiles the first time"):
             _wait_until_ready(process, port, log)
         yield process, port
     finally:
@@ -104,7 +105,7 @@ def service(store: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + COMPILING
     while time.monotonic() < end:
         if process.poll() is not None:
             raise OSError(f"the service did not start: {log.read_text(errors='replace').strip()[-500:]}")
@@ -114,7 +115,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
             return
         except (OSError, HTTPException):
             time.sleep(0.2)
-    raise OSError(f"the service was not ready after {PATIENCE:g} s, see {log}")
+    raise OSError(f"the service was not ready after {COMPILING:g} s, see {log}")
 
 
 class Line:

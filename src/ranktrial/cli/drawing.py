@@ -60,7 +60,7 @@ def draw_plan(result: Plan, file: Path) -> None:
             color=alt.Color(
                 "method:N",
                 scale=alt.Scale(domain=names, range=[style.colour for style in STYLES[: len(names)]]),
-                legend=alt.Legend(title=None, orient="bottom", columns=2),
+                legend=alt.Legend(title=None, orient="bottom", columns=1, labelLimit=0),  # names of methods stay whole
             ),
             strokeDash=alt.StrokeDash(
                 "method:N",

@@ -39,6 +39,7 @@ from ranktrial.rankings import Pair
 from ranktrial.users import User, position_based
 
 DEFAULT_DELTA = "1%"
+ESTIMATED = "*"  # beside a method, instead of a column: names of methods stay whole in a terminal of 80 columns
 Users = User | ClickRate
 
 
@@ -191,21 +192,22 @@ def print_plan(result: Plan, pair: Pair) -> None:
         + (f": at best about {result.rule:.2g} times fewer impressions than A/B." if np.isfinite(result.rule) else "."),
         highlight=False,
     )
+    marks = [f" {ESTIMATED}" if row.theta == "estimated" else "" for row in result.rows]
     table = Table(
         title=f"to find a difference of {result.delta:.4g} clicks a page ({100 * result.delta / result.ctr:.2g} % of clicks) "
         f"with probability {result.power:g}",
         title_justify="left",
+        caption=f"{ESTIMATED} with position bias estimated from the same clicks" if any(marks) else None,
+        caption_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
     table.add_column("method", overflow="fold", ratio=1)
-    table.add_column("theta", no_wrap=True)
     for heading in ("variance", "impressions", "looking\noften", f"found at\n{result.traffic:,}", "wrong\nway"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in result.rows:
+    for row, mark in zip(result.rows, marks, strict=True):
         table.add_row(
-            escape(row.method),
-            row.theta or "-",
+            escape(row.method) + mark,
             f"{row.variance:.3g}",
             people_count(row.impressions),
             people_count(row.anytime),

@@ -70,7 +70,8 @@ def serve_command(
 ) -> None:
     """Serve the trials of a store over HTTP, with a live page at /.
 
-    Logs are JSON lines on standard error. Ends cleanly on SIGTERM or Ctrl-C: what was accepted is written first.
+    Logs are lines on standard error, text on a terminal and JSON elsewhere. Ends cleanly on SIGTERM or Ctrl-C: what was
+    accepted is written first.
     """
     with plain_errors():
         if refusal := extras.missing("serve", "ranktrial serve"):
@@ -165,13 +166,14 @@ def run_server(
 
     from ranktrial.live.service import Limits, create_app
     from ranktrial.live.service.events import CLICK_ACTIONS
-    from ranktrial.live.service.json_log import JsonFormatter
+    from ranktrial.live.service.log_lines import JsonFormatter, TextFormatter
     from ranktrial.live.service.silence import close_silent
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(TextFormatter() if sys.stderr.isatty() else JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     address, port = listening.getsockname()[:2]
+    page = f"http://{f'[{address}]' if ':' in address else address}:{port}/"
     app = create_app(
         store,
         keys=keys,
@@ -199,7 +201,7 @@ def run_server(
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             self.closing = asyncio.create_task(close_silent(self.server_state.connections, SILENCE))
-            log.info("listening", extra={"address": address, "port": port})
+            log.info("listening", extra={"address": address, "port": port, "page": page})
 
     Server(config).run(sockets=[listening])
     gc.unfreeze()

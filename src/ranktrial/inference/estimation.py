@@ -73,7 +73,7 @@ def fit_position_bias(
     checks.whole("groups", groups, 2, 1000)
     units = len(np.unique(log.unit))
     if units < groups:
-        raise NotIdentifiable(f"{units} units cannot be divided into {groups} groups")
+        raise NotIdentifiable(f"it takes {groups} units, there are {units}")
     if not log.clicks[:, 0].any():
         raise NotIdentifiable("nothing was clicked at rank 1, by which theta is scaled")
     eliminates_relevance = estimator is None or isinstance(estimator, Auto | Conditional)

@@ -167,7 +167,7 @@ def ladder(
     estimator: str = "rank-aware",
     level: float = 0.95,
     tightest_at: float = 10_000,
-    waits_for: str = "position bias is not known yet",
+    waits_for: str = "position bias",
     only: str | None = None,
     **options: Any,
 ) -> Ladder:

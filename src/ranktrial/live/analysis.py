@@ -165,7 +165,9 @@ def analyse(log: Log, config: TrialConfig, beliefs: Beliefs) -> Analysis:
         estimator=method.estimator if method.needs_position_bias else "rank-aware",
         level=config.level,
         tightest_at=config.tightest_at or TIGHTEST_AT,
-        waits_for=note if method.needs_position_bias else "an estimate by the click model was not asked for",
+        waits_for=f"position bias ({note})"
+        if method.needs_position_bias
+        else "an estimate by the click model, not asked for",
         only=None if method.needs_position_bias else method.estimator,
         cross_fit="past",
         refits=method.learns_at or None,
@@ -214,7 +216,7 @@ def _fit(log: Log) -> tuple[BiasFit | None, str]:
     try:
         fit = fit_position_bias(log, most_error=MOST_ERROR)
     except NotIdentifiable as refusal:
-        return None, f"position bias cannot be told yet: {refusal}"
+        return None, f"it cannot be told yet: {refusal}"
     return fit, fit.bias.note
 
 

@@ -133,6 +133,7 @@ def test_bodies_are_bounded(
     answer = service[0].post("/v1/beacon", content=content, headers={"origin": SHOP, "content-type": kind})
     is_problem(answer, expected)
     assert answer.headers["access-control-allow-origin"] == SHOP  # so that the page can tell why
+    assert (expected == 415) == answer.json()["detail"].endswith("must be application/json or text/plain")
 
 
 def test_an_address_that_sends_too_often_is_told_when_to_come_back(tmp_path: Path) -> None:

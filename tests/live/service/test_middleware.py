@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ranktrial.live.service.json_log import JsonFormatter
+from ranktrial.live.service.log_lines import JsonFormatter, TextFormatter
 from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
 from ranktrial.live.service.middleware.load_shedding import LoadSheddingMiddleware
@@ -129,6 +129,14 @@ def test_json_lines_hold_the_traceback() -> None:
     line = json.loads(JsonFormatter().format(record))
     assert (line["event"], line["level"]) == ("fault here", "error")
     assert line["traceback"].endswith("OSError: no disk")
+    text = TextFormatter().format(record).splitlines()
+    assert (text[0][8:], text[-1]) == ("  fault here", "OSError: no disk")
+
+
+def test_lines_for_people_have_all_of_an_event() -> None:
+    told = {"name": "n", "levelno": logging.INFO, "msg": "compiling", "until_then": "A's lists are shown", "port": 8000}
+    record = logging.makeLogRecord(told)
+    assert TextFormatter().format(record)[8:] == "  compiling; until then A's lists are shown; port 8000"
 
 
 def test_what_is_no_request_passes_through_all() -> None:

@@ -52,7 +52,7 @@ const told = seconds => seconds == null ? UNKNOWN : `${utc(seconds, { day: "nume
 
 function howLong(days) {
   if (days == null) return UNKNOWN;
-  const [number, unit] = days >= 1 ? [days, "day"] : days >= 1 / 24 ? [24 * days, "hour"] : [1440 * days, "minute"];
+  const [number, unit] = days >= 1 ? [days, "day"] : days >= 1 / 24 ? [24 * days, "hour"] : days >= 1 / 1440 ? [1440 * days, "minute"] : [Math.round(86400 * days), "second"];
   const text = number >= 9.95 ? count(number) : Number(number.toFixed(1)).toString();
   return `${text} ${unit}${text === "1" ? "" : "s"}`;
 }

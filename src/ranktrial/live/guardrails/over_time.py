@@ -52,7 +52,7 @@ def clicks_over_time(analysis: Analysis) -> Guardrail:
     values = log.clicks.sum(1).astype(np.float64)
     if analysis.config.comparison.needs_position_bias:
         if analysis.config.comparison.learns_position_bias and analysis.fit is None and log.k > 1:
-            return unknown(CLICKS, f"it takes {analysis.theta.note}")
+            return unknown(CLICKS, f"it takes position bias ({analysis.theta.note})")
         by_a, by_b, rho = analysis.exposures
         values = clicks_worth(log, (by_a + by_b) / 2, rho)
     drift = _drift(analysis, values, "clicks per page of A or B")
@@ -80,7 +80,7 @@ def bias_over_time(analysis: Analysis) -> Guardrail:
     if log.k == 1:
         return needless(BIAS_OVER_TIME, "One rank has none.")
     if analysis.clicks < LEAST_CLICKS or (method.learns_position_bias and analysis.fit is None):
-        return unknown(BIAS_OVER_TIME, f"it takes {LEAST_CLICKS} clicks, and position bias: {analysis.theta.note}")
+        return unknown(BIAS_OVER_TIME, f"it takes {LEAST_CLICKS} clicks, and position bias ({analysis.theta.note})")
     theta = scaled(np.array(analysis.theta.theta))
     drift = _drift(
         analysis, position_scores(log, theta), "the exponent of position bias, against that of all of the trial,"

@@ -64,7 +64,8 @@ async def read_body(request: Request, limit: int, *, or_text: bool = False) -> b
     """Read the body, no further than allowed. Only JSON, so that no other site's form can post here; or also text."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json") and not (or_text and kind == "text/plain"):
-        raise Refusal(415, f"the body is {kind or 'of no type'}, must be application/json")
+        allowed = "application/json or text/plain" if or_text else "application/json"
+        raise Refusal(415, f"the body is {kind or 'of no type'}, must be {allowed}")
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared) > limit:
         raise too_large(limit)
