@@ -18,11 +18,12 @@ from ranktrial.logs.database import SQLLog
 from ranktrial.logs.estimating import against_means, estimate_sums
 from ranktrial.logs.exporting import export
 from ranktrial.logs.layout import LogFolder, create_tables
+from ranktrial.logs.loading import load_postgres
 from ranktrial.logs.sql import DIALECTS, Sums, _group, translated
 from ranktrial.rankings import RequirementError
 from simulated_trial import Ticks, World
 
-from .engines import chdb_tables, load_postgres, postgres_server
+from .engines import chdb_tables, postgres_server
 
 NOWHERE = Interval(-np.inf, np.inf)
 THETA = [1.0, 0.6, 0.45, 0.3, 0.25]
@@ -61,10 +62,9 @@ def engine(request: pytest.FixtureRequest, exported: tuple[Log, LogFolder]) -> I
         dbapi = pytest.importorskip("chdb.dbapi", reason="needs chdb, which runs ClickHouse in the process")
         yield SQLLog(dbapi.connect(), *chdb_tables(folder))
     else:
-        with (
-            postgres_server() as address,
-            load_postgres(address, folder) as connection,
-        ):
+        psycopg = pytest.importorskip("psycopg", reason="needs psycopg")
+        with postgres_server() as address, psycopg.connect(address) as connection:
+            load_postgres(connection, folder)
             yield SQLLog(connection)
 
 
@@ -134,7 +134,7 @@ def test_only_sums_leave_the_engine(exported: tuple[Log, LogFolder]) -> None:
 
     log.sums = watched  # type: ignore[method-assign]
     estimate_sums(log, theta=THETA)
-    assert rows == [1, 5, 5]
+    assert rows == [1, 5]
 
 
 def test_what_cannot_be_added_up_is_refused(exported: tuple[Log, LogFolder]) -> None:
@@ -169,7 +169,6 @@ def test_every_query_can_be_read_in_every_dialect(dialect: str) -> None:
         sums.moments(theta, folds=1, guess=0.2),
         sums.moments(theta, folds=1, direct=True),
         sums.largest(theta),
-        sums.shows(5),
         sums.counts(20),
         sums.replicates([theta, theta], 2, guesses=[0.1, 0.2]),
         sums.replicates([theta, theta], 2, guesses=[0.1], direct=True),
