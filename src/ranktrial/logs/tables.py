@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 
 from ranktrial.data.files import FormatError, existing_file, lines
 from ranktrial.logs.layout import quoted
@@ -29,6 +30,7 @@ class RawTable:
         name: Of the table.
         types: Of its columns, as DuckDB has them.
         row: What ``line`` counts: "line" or "row".
+        files: Of a folder, in order, each with the rows before it: ``line`` counts through all of them.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -36,6 +38,7 @@ class RawTable:
     name: str
     types: Mapping[str, str]
     row: str
+    files: tuple[tuple[int, Path], ...] = ()
 
     def text(self, column: str) -> str:
         """SQL for a column as text, null where it is empty."""
@@ -98,7 +101,8 @@ class RawTable:
             )
             return int(count)
         more = f" (and {count - 1:,} more {self.row}s are wrong)" if count > 1 else ""
-        raise FormatError(self.path, line, f"{problem}{more}")
+        before, file = max((one for one in self.files if one[0] < line), default=(0, self.path))
+        raise FormatError(file, line - before, f"{problem}{more}")
 
 
 def identifier(name: str) -> str:
@@ -130,15 +134,36 @@ def read_table(
 def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> RawTable:
     if not path.is_dir():
         existing_file(path)
-    where = f"{path}/**/*.parquet" if path.is_dir() else str(path)
+    found = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
+    if not found:
+        raise FormatError(path, None, "there is no .parquet file in it")
+    files, before = [], 0
+    for file in found:
+        files.append((before, file))
+        before += _parquet_rows(connection, file)
+    paths = ", ".join(quoted(file) for file in found)
+    starts = {"ranktrial_file": [str(file) for _, file in files], "ranktrial_before": [first for first, _ in files]}
+    connection.register("starts", {name: np.array(column) for name, column in starts.items()})
     try:
         connection.execute(
-            f"CREATE TABLE {name} AS SELECT file_row_number + 1 AS line, * EXCLUDE (file_row_number) "
-            f"FROM read_parquet({quoted(where)}, file_row_number = true)"
+            f"CREATE TABLE {name} AS SELECT ranktrial_before + file_row_number + 1 AS line, "
+            "* EXCLUDE (file_row_number, ranktrial_file, ranktrial_before) "
+            f"FROM read_parquet([{paths}], file_row_number = true, filename = 'ranktrial_file') "
+            "JOIN starts USING (ranktrial_file)"
         )
     except duckdb.Error as problem:
         raise FormatError(path, None, f"no Parquet that can be read: {_first_line(problem)}") from None
-    return RawTable(connection, path, name, _types(connection, name), "row")
+    finally:
+        connection.unregister("starts")
+    return RawTable(connection, path, name, _types(connection, name), "row", tuple(files))
+
+
+def _parquet_rows(connection: duckdb.DuckDBPyConnection, file: Path) -> int:
+    try:
+        told = connection.execute(f"SELECT num_rows FROM parquet_file_metadata({quoted(file)})").fetchall()
+    except duckdb.Error as problem:
+        raise FormatError(file, None, f"no Parquet that can be read: {_first_line(problem)}") from None
+    return int(told[0][0])
 
 
 def _json_lines(connection: duckdb.DuckDBPyConnection, path: Path, name: str, skip: bool) -> RawTable:
