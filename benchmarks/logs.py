@@ -168,7 +168,7 @@ def one(engine: str, path: str, theta: str, memory: str, threads: str, address: 
             server = there.connection.info.backend_pid
         start, spent = time.perf_counter(), time.process_time() + _spent(server)
         found = estimate_sums(there, theta=known)
-    told = {
+    told: dict[str, object] = {
         "seconds": round(time.perf_counter() - start, 1),
         "of processors": round(time.process_time() + _spent(server) - spent, 1),
         "MB at most": round(_peak()) + (round(_peak(server)) if server else 0),
@@ -222,7 +222,7 @@ def main() -> None:
     if options.one:
         print(json.dumps(one(*options.one)))
         return
-    engines = [*options.engines.split(","), *(["postgres"] if options.connect else [])]
+    engines = [*filter(None, options.engines.split(",")), *(["postgres"] if options.connect else [])]
     with tempfile.TemporaryDirectory(prefix="ranktrial-bench-") as folder:
         place = options.keep or Path(folder)
         start = time.perf_counter()

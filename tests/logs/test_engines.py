@@ -183,6 +183,25 @@ def test_every_query_can_be_read_in_every_dialect(dialect: str) -> None:
         sqlglot.parse_one(statement, read=dialect)
 
 
+@pytest.mark.slow
+def test_a_clickhouse_that_cannot_make_tables_once_gives_the_same(exported: tuple[Log, LogFolder]) -> None:
+    dbapi = pytest.importorskip("chdb.dbapi", reason="needs chdb, which runs ClickHouse in the process")
+    log = SQLLog(dbapi.connect(), *chdb_tables(exported[1]))
+    assert log._once
+    log._once = False
+    there, inside = estimate_sums(log), estimate(exported[0], theta="estimated", estimator="constant")
+    assert there.delta == pytest.approx(inside.delta, rel=1e-11)
+    assert there.standard_error == pytest.approx(inside.standard_error, rel=1e-9)
+
+
+def test_tables_are_made_once_where_clickhouse_can() -> None:
+    query = "WITH a AS (SELECT 1 AS n) SELECT b.n FROM a AS b JOIN a AS c ON b.n = c.n"
+    assert "a AS MATERIALIZED (" in translated(query, "clickhouse")
+    assert "enable_materialized_cte" in translated(query, "clickhouse")
+    for text in (translated(query, "clickhouse", once=False), translated(query, "postgres")):
+        assert "materialized" not in text.lower()
+
+
 def test_elements_count_from_zero_where_arrays_do() -> None:
     query = "SELECT d.rankings[p.place * 2 + 1], l.clicked[3] FROM log_designs AS d"
     for dialect, elements in (

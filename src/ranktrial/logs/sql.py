@@ -24,17 +24,22 @@ from ranktrial.arrays import FloatArray
 
 DIALECTS = ("duckdb", "postgres", "clickhouse", "bigquery", "snowflake")
 FROM_ZERO = ("bigquery", "snowflake")  # dialects whose arrays count from 0
+ONCE = "enable_materialized_cte"  # of ClickHouse, where it is new enough
 MOMENTS = ("impressions", "shift", "hit")
 ARMS = ("n_a", "y_a", "n_b", "y_b")  # impressions and clicks of plain A/B traffic
 
 
-def translated(query: str, dialect: str, impressions: str = "impressions", designs: str = "designs") -> str:
+def translated(
+    query: str, dialect: str, impressions: str = "impressions", designs: str = "designs", *, once: bool = True
+) -> str:
     """A query for another engine, with its own names of the two tables (or subqueries in brackets).
+
+    ``once`` is for ClickHouse: whether it knows how to make a table in WITH once for all uses of it.
 
     >>> print(translated("SELECT ARRAY_LENGTH(a) FROM log_designs AS d WHERE a[n + 1] > CAST(0.5 AS DOUBLE)", "postgres"))
     SELECT ARRAY_LENGTH(a, 1) FROM designs AS d WHERE a[n + 1] > CAST(0.5 AS DOUBLE PRECISION)
     """
-    text = query if dialect == "duckdb" else _in_dialect(query, dialect)
+    text = query if dialect == "duckdb" else _in_dialect(query, dialect, once)
     text = re.sub(r"\blog_numbers_(\d+)_(\d+)\b", lambda ends: _series(dialect, int(ends[1]), int(ends[2])), text)
     return re.sub(
         r"\blog_(impressions|designs)\b", lambda name: impressions if name[1] == "impressions" else designs, text
@@ -51,7 +56,7 @@ def _series(dialect: str, first: int, last: int) -> str:
     }.get(dialect, f"(SELECT generate_series AS n FROM generate_series({first}, {last}))")
 
 
-def _in_dialect(query: str, dialect: str) -> str:
+def _in_dialect(query: str, dialect: str, once: bool) -> str:
     tree = sqlglot.parse_one(query, read="duckdb")
     if dialect in FROM_ZERO:
         for element in list(tree.find_all(exp.Bracket)):
@@ -64,16 +69,17 @@ def _in_dialect(query: str, dialect: str) -> str:
         for kind in tree.find_all(exp.DataType):
             kind.set("nullable", False)
         for table in tree.find_all(exp.CTE):
-            table.set("materialized", True)
+            table.set("materialized", once or None)
         for select in tree.find_all(exp.Select):  # it would call a column "d.design" where two tables have one
             named = [
                 exp.alias_(one, one.name) if isinstance(one, exp.Column) and one.table else one
                 for one in select.expressions
             ]
             select.set("expressions", named)
-    # ClickHouse reads a name as an alias of the same select, and makes a table in WITH anew for every use of it.
-    more = " SETTINGS prefer_column_name_to_alias = 1, enable_materialized_cte = 1" if dialect == "clickhouse" else ""
-    return tree.sql(dialect=dialect) + more
+        # It reads a name as an alias of the same select, and else makes a table in WITH anew for every use of it.
+        uses = f"{ONCE} = 1" if once else "query_plan_max_optimizations_to_apply = 1000000"
+        return f"{tree.sql(dialect=dialect)} SETTINGS prefer_column_name_to_alias = 1, {uses}"
+    return tree.sql(dialect=dialect)
 
 
 @dataclass(frozen=True)
