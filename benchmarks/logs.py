@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,10 @@ THETA = rank_decay(K, 0.7)
 
 def run() -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory(prefix="ranktrial-bench-") as folder:
-        return measure(Path(folder), ROWS, ("memory", "duckdb"))
+        return list(measured(Path(folder), ROWS, ("memory", "duckdb")))
 
 
-def measure(
+def measured(
     folder: Path,
     rows: int,
     engines: Sequence[str],
@@ -51,22 +51,18 @@ def measure(
     memory: str = "2GB",
     address: str | None = None,
     threads: int = 1,
-) -> list[dict[str, object]]:
-    """Time and memory of each engine on one log of so many impressions."""
+) -> Iterator[dict[str, object]]:
+    """Time and memory of each engine on one log of so many impressions, as they come."""
     place = LogFolder(folder / f"log-{rows}")
     if not place.exists:
         make_log(place, rows)
-    table: list[dict[str, object]] = []
     for engine in engines:
         for theta in ("given", "fitted"):
             options = [engine, str(place.path), theta, memory, str(threads), address or ""]
             told = subprocess.run(
                 [sys.executable, "-m", "benchmarks.logs", "--one", *options], check=True, capture_output=True
             )
-            table.append(
-                {"engine": engine, "theta": theta, "impressions": rows, **json.loads(told.stdout.splitlines()[-1])}
-            )
-    return table
+            yield {"engine": engine, "theta": theta, "impressions": rows, **json.loads(told.stdout.splitlines()[-1])}
 
 
 def make_log(place: LogFolder, rows: int, *, seed: int = 1) -> None:
@@ -227,12 +223,11 @@ def main() -> None:
         place = options.keep or Path(folder)
         start = time.perf_counter()
         place.mkdir(parents=True, exist_ok=True)
-        table = measure(
+        for row in measured(
             place, options.rows, engines, memory=options.memory, address=options.connect, threads=options.threads
-        )
-        size = sum(file.stat().st_size for file in place.rglob("*.parquet")) / 1e6
-        for row in table:
-            print("  ".join(f"{name} {value}" for name, value in row.items()))
+        ):
+            print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+        size = sum(file.stat().st_size for file in (place / f"log-{options.rows}").rglob("*.parquet")) / 1e6
         print(f"{size:,.0f} MB of Parquet; {time.perf_counter() - start:,.0f} s in all, on {os.cpu_count()} cores")
 
 

@@ -189,7 +189,7 @@ def test_a_clickhouse_that_cannot_make_tables_once_gives_the_same(exported: tupl
     log = SQLLog(dbapi.connect(), *chdb_tables(exported[1]))
     assert log._once
     log._once = False
-    there, inside = estimate_sums(log), estimate(exported[0], theta="estimated", estimator="constant")
+    there, inside = estimate_sums(log, theta=THETA), estimate(exported[0], theta=THETA, estimator="constant")
     assert there.delta == pytest.approx(inside.delta, rel=1e-11)
     assert there.standard_error == pytest.approx(inside.standard_error, rel=1e-9)
 
