@@ -4,8 +4,9 @@ python -m benchmarks logs                                       2 x 10^6 impress
 python -m benchmarks.logs --connect postgresql://...            the same in PostgreSQL too (it makes two tables there)
 python -m benchmarks.logs --rows 100000000 --engines duckdb --memory 2GB --keep DIR
 
-Every engine has a process of its own, which says how much memory it had at most. The time is that of the wall clock: from a
-log on disk to an estimate with its interval, position bias given or fitted to the log.
+Every engine has a process of its own, which says how much memory it had at most. Times are from a log on disk to an estimate
+with its interval, position bias given or fitted to the log: of the wall clock, and of processors, which tell more on a machine
+that does other things. PostgreSQL's are those of this process and of the server's that works for it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ import duckdb
 import numpy as np
 
 from ranktrial.inference import estimate
-from ranktrial.logs import LogFolder, SQLLog, create_tables, estimate_sums, read_folder
+from ranktrial.logs import LogFolder, SQLLog, estimate_sums, load_postgres, read_folder
 from ranktrial.logs.connecting import connect
-from ranktrial.logs.layout import quoted
+from ranktrial.logs.layout import open_duckdb, quoted
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Pair
 from ranktrial.users import rank_decay
@@ -39,10 +40,10 @@ THETA = rank_decay(K, 0.7)
 
 def run() -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory(prefix="ranktrial-bench-") as folder:
-        return measure(Path(folder), ROWS, ("memory", "duckdb"))
+        return list(measured(Path(folder), ROWS, ("memory", "duckdb")))
 
 
-def measure(
+def measured(
     folder: Path,
     rows: int,
     engines: Sequence[str],
@@ -50,22 +51,18 @@ def measure(
     memory: str = "2GB",
     address: str | None = None,
     threads: int = 1,
-) -> list[dict[str, object]]:
-    """Time and memory of each engine on one log of so many impressions."""
+) -> Iterator[dict[str, object]]:
+    """Time and memory of each engine on one log of so many impressions, as they come."""
     place = LogFolder(folder / f"log-{rows}")
     if not place.exists:
         make_log(place, rows)
-    table: list[dict[str, object]] = []
     for engine in engines:
         for theta in ("given", "fitted"):
             options = [engine, str(place.path), theta, memory, str(threads), address or ""]
             told = subprocess.run(
                 [sys.executable, "-m", "benchmarks.logs", "--one", *options], check=True, capture_output=True
             )
-            table.append(
-                {"engine": engine, "theta": theta, "impressions": rows, **json.loads(told.stdout.splitlines()[-1])}
-            )
-    return table
+            yield {"engine": engine, "theta": theta, "impressions": rows, **json.loads(told.stdout.splitlines()[-1])}
 
 
 def make_log(place: LogFolder, rows: int, *, seed: int = 1) -> None:
@@ -78,7 +75,7 @@ def make_log(place: LogFolder, rows: int, *, seed: int = 1) -> None:
     mixture = LogOpt(holdback=0.5).policy(pair)
     relevance = np.array([zeta[int(name[1:].split("-")[0]), int(name.split("-")[1])] for name in pair.ids])
     place.path.mkdir(parents=True)
-    db = duckdb.connect()
+    db = open_duckdb()
     db.execute("SET preserve_insertion_order = false")
     _write_designs(db, place, pair, mixture)
     shown = [[pair.ids[d] for d in ranking] for ranking in mixture.rankings.tolist()]
@@ -156,30 +153,45 @@ def _write_designs(db: duckdb.DuckDBPyConnection, place: LogFolder, pair: Pair, 
 def one(engine: str, path: str, theta: str, memory: str, threads: str, address: str) -> dict[str, object]:
     """Seconds and megabytes of one engine, in this process."""
     place, known = LogFolder(path), THETA if theta == "given" else None
-    before = _peak()
+    before, server = _peak(), None
     if engine == "memory":
-        start = time.perf_counter()
+        start, spent = time.perf_counter(), time.process_time()
         log = read_folder(place)
         found: Any = estimate(log, theta="estimated" if known is None else known, estimator="constant")
     else:
         there = _open(engine, place, memory, threads, address)
-        start = time.perf_counter()
+        if engine == "postgres":
+            server = there.connection.info.backend_pid
+        start, spent = time.perf_counter(), time.process_time() + _spent(server)
         found = estimate_sums(there, theta=known)
-    seconds = time.perf_counter() - start
+    told: dict[str, object] = {
+        "seconds": round(time.perf_counter() - start, 1),
+        "of processors": round(time.process_time() + _spent(server) - spent, 1),
+        "MB at most": round(_peak()) + (round(_peak(server)) if server else 0),
+        "MB of imports": round(before),
+    }
     low, high = found.confidence_interval()
-    told = {"seconds": round(seconds, 2), "MB at most": round(_peak()), "MB of imports": round(before)}
-    return told | {"delta": round(found.delta, 12), "low": round(low, 9), "high": round(high, 9)}
+    answers = {"delta": found.delta, "low": low, "high": high, f"theta {K}": found.theta[-1]}
+    return told | {name: round(float(value), 12) for name, value in answers.items()}
 
 
-def _peak() -> float:
-    """The most memory that this process has had, in megabytes. (What ``getrusage`` says is inherited from the parent.)"""
-    lines = Path("/proc/self/status").read_text().splitlines()
+def _spent(process: int | None) -> float:
+    """Seconds of processors that another process has used."""
+    if process is None:
+        return 0.0
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peak(process: int | str = "self") -> float:
+    """The most memory that a process has had, in megabytes. (What ``getrusage`` says is inherited from the parent.)"""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def _open(engine: str, place: LogFolder, memory: str, threads: str, address: str) -> SQLLog:
     if engine == "duckdb":
-        connection = duckdb.connect()
+        connection = open_duckdb()
         connection.execute(f"SET memory_limit = {quoted(memory)}; SET threads = {threads}")
         connection.execute(f"SET preserve_insertion_order = false; SET temp_directory = {quoted(place.path / 'spill')}")
         return SQLLog(connection, place.scan("impressions"), place.scan("designs"))
@@ -188,23 +200,9 @@ def _open(engine: str, place: LogFolder, memory: str, threads: str, address: str
         return SQLLog(connect("chdb://"), *tables)
     connection = connect(address)
     if not connection.execute("SELECT to_regclass('impressions')").fetchone()[0]:
-        _load(connection, place)
+        load_postgres(connection, place)  # not part of what is timed
+    connection.execute(f"SET max_parallel_workers_per_gather = {int(threads) - 1}")
     return SQLLog(connection)
-
-
-def _load(connection: Any, place: LogFolder) -> None:
-    """Both tables in PostgreSQL; that is not part of what is timed."""
-    source = duckdb.connect()
-    for table, statement in create_tables("postgres").items():
-        connection.execute(statement)
-        rows = source.execute(f"SELECT * EXCLUDE (filename) FROM {place.scan(table)}")
-        names = ", ".join(column[0] for column in rows.description)
-        with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
-            while some := rows.fetchmany(10_000):
-                for row in some:
-                    copy.write_row(row)
-    connection.commit()
-    connection.execute("ANALYZE")
 
 
 def main() -> None:
@@ -212,7 +210,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--memory", default="2GB", help="of DuckDB")
-    parser.add_argument("--threads", type=int, default=1, help="of DuckDB")
+    parser.add_argument("--threads", type=int, default=1, help="of DuckDB and of PostgreSQL")
     parser.add_argument("--connect", help="PostgreSQL to load the log into, and to measure")
     parser.add_argument("--keep", type=Path, help="folder for the log, kept and used again")
     parser.add_argument("--one", nargs=6, help=argparse.SUPPRESS)
@@ -220,17 +218,16 @@ def main() -> None:
     if options.one:
         print(json.dumps(one(*options.one)))
         return
-    engines = [*options.engines.split(","), *(["postgres"] if options.connect else [])]
+    engines = [*filter(None, options.engines.split(",")), *(["postgres"] if options.connect else [])]
     with tempfile.TemporaryDirectory(prefix="ranktrial-bench-") as folder:
         place = options.keep or Path(folder)
         start = time.perf_counter()
         place.mkdir(parents=True, exist_ok=True)
-        table = measure(
+        for row in measured(
             place, options.rows, engines, memory=options.memory, address=options.connect, threads=options.threads
-        )
-        size = sum(file.stat().st_size for file in place.rglob("*.parquet")) / 1e6
-        for row in table:
-            print("  ".join(f"{name} {value}" for name, value in row.items()))
+        ):
+            print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+        size = sum(file.stat().st_size for file in (place / f"log-{options.rows}").rglob("*.parquet")) / 1e6
         print(f"{size:,.0f} MB of Parquet; {time.perf_counter() - start:,.0f} s in all, on {os.cpu_count()} cores")
 
 

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
+from postgres_server import PASSWORD, binaries, shared_server, url
 from ranktrial.cli import app
 from ranktrial.inference import estimate
 from ranktrial.live import Trial
@@ -45,6 +46,18 @@ def test_a_second_export_finds_nothing_new(exported: tuple[Path, Path]) -> None:
     store, log = exported
     told = json.loads(runner.invoke(app, ["export", str(store), "--to", str(log), "--json"]).stdout)
     assert set(told.values()) == {0}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(binaries() is None, reason="no PostgreSQL server is installed (Debian: apt install postgresql)")
+def test_a_store_in_postgresql_is_exported_too(tmp_path: Path) -> None:
+    store = url(shared_server().folder, "export")
+    with Trial.create(store, name="shoes", k=5, background=False, clock=Ticks(), method=METHOD) as trial:
+        World.make(queries=8).run(trial, 100, seed=1)
+    told = runner.invoke(app, ["export", store, "--to", str(tmp_path / "log")])
+    assert told.exit_code == 0, told.output
+    assert "100 new impressions of 8 new designs" in " ".join(told.stdout.split())
+    assert PASSWORD not in told.output
 
 
 @pytest.mark.slow

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-import duckdb
 import pytest
 
 from postgres_server import Server, binaries
-from ranktrial.logs.layout import LogFolder, create_tables
+from ranktrial.logs.layout import LogFolder
 
 
 @contextmanager
@@ -24,26 +22,6 @@ def postgres_server() -> Iterator[str]:
         yield f"host={server.folder} user=ranktrial dbname=postgres"
     finally:
         server.remove()
-
-
-def load_postgres(address: str, folder: LogFolder) -> Any:
-    """A connection to a database that holds a folder's two tables."""
-    import psycopg
-
-    connection = psycopg.connect(address)
-    source = duckdb.connect()
-    for table, statement in create_tables("postgres").items():
-        connection.execute(f"DROP TABLE IF EXISTS {table}")
-        connection.execute(statement)
-        rows = source.execute(f"SELECT * EXCLUDE (filename) FROM {folder.scan(table)}")
-        names = ", ".join(column[0] for column in rows.description)
-        with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
-            while some := rows.fetchmany(10_000):
-                for row in some:
-                    copy.write_row(row)
-    connection.commit()
-    connection.execute("ANALYZE")
-    return connection
 
 
 def chdb_tables(folder: LogFolder) -> tuple[str, str]:

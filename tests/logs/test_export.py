@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -208,6 +211,42 @@ def test_an_export_killed_at_any_step_is_resumed(trial: Trial, tmp_path: Path, m
         assert exported(folder) == counted(trial)
         assert not (folder / layout.ASIDE).exists()
     assert steps >= 10
+
+
+EXPORTS_AND_DIES = """
+import os, signal, sys
+from ranktrial.live import Trial
+from ranktrial.logs import export, layout
+
+store, folder, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+def dying(call):
+    def called(*values, **options):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*values, **options)
+    return called
+
+layout.os.replace, layout._sync = dying(os.replace), dying(layout._sync)
+with Trial.open(store, background=False) as trial:
+    export(trial.store, trial.name, folder)
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_beside_a_running_trial_leave_each_row_once(trial: Trial, tmp_path: Path) -> None:
+    """kill -9 before, at and after the journal of a commit, until a run gets through; the trial goes on meanwhile."""
+    folder, ends = tmp_path / "log", []
+    for step in (1, 3, 5, 7, 1000):
+        WORLD.run(trial, 40, seed=step, start=100 * step)
+        trial.store.flush()
+        command = [sys.executable, "-c", EXPORTS_AND_DIES, str(tmp_path / "t.db"), str(folder), str(step)]
+        ends.append(subprocess.run(command, check=False).returncode)
+    assert ends == [-signal.SIGKILL] * 4 + [0]
+    assert exported(folder) == counted(trial)
+    assert len({row[3] for row in rows(folder)}) == len(rows(folder)) == 200
 
 
 def test_a_damaged_design_leaves_its_impressions_out(trial: Trial, tmp_path: Path) -> None:

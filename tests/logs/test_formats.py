@@ -208,6 +208,7 @@ BAD = {
     "negative shows": ("x.csv", "query,document,position,shows,clicks\nq,x,1,-3,0\n", 2, "must be a number, not negative"),
     "propensity": ("x.csv", "document,position,click,propensity_score\nx,1,0,1.2\n", 2, "must be above 0"),
     "two at one rank": ("x.csv", "query,document,rank,clicked,search_id\nq,x,1,0,s\nq,y,1,0,s\n", 2, "two results at rank 1"),
+    "two kinds of line ends": ("x.csv", FLAT.replace("\n", "\r\n") + "q,z,3,0\n", 4, "must be LF, or CR LF, in all"),
     "no such format": ("x.pdf", "", None, "a log must be .csv"),
     "empty": ("x.csv", "query,document,position,clicked\n", None, "there is no row in it"),
     "no Parquet": ("x.parquet", "PAR1 not", None, "no Parquet that can be read"),
@@ -218,7 +219,7 @@ BAD = {
 def test_what_is_wrong_is_named_and_nothing_is_written(case: str, tmp_path: Path) -> None:
     name, text, line, message = BAD[case]
     file = tmp_path / name
-    file.write_text(text)
+    file.write_bytes(text.encode())
     with pytest.raises(FormatError) as refusal:
         save(read_source(file), tmp_path / "log")
     assert message in refusal.value.problem
@@ -249,6 +250,82 @@ def test_one_percent_garbage(tmp_path: Path) -> None:
         "SELECT sum(len(list_filter(shown, lambda d: d <> ''))) FROM impressions"
     ).fetchall()[0]
     assert kept == len(results) - len(wrong)
+
+
+SPOILT: dict[str, tuple[Any, int | None, str]] = {
+    "wrong columns": (["clicked"], None, "no column 'clicked', which format impressions needs"),
+    "negative position": ({"rank": -3}, 1234, "rank is -3, must count from 1"),
+    "no position": ({"rank": None}, 1234, "rank must be a whole number from 1"),
+    "garbage": ({"click": "?!"}, 1234, "click must be 1 or 0"),
+    "clicks on what was not shown": ({"clicked": ["nowhere"]}, 77, "clicked nowhere is not among the 3 results shown"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("case", SPOILT)
+def test_every_kind_of_file_names_the_row(case: str, suffix: str, tmp_path: Path) -> None:
+    """One row is spoilt, or a column is missing from all; the header of CSV is a line too."""
+    spoilt, row, message = SPOILT[case]
+    pages = isinstance(spoilt, list) or "clicked" in spoilt
+    records = searches() if pages else flat(searches(500))
+    if isinstance(spoilt, list):
+        records = [{name: value for name, value in one.items() if name not in spoilt} for one in records]
+    else:
+        assert row is not None
+        if "click" in spoilt:  # a column of Parquet has one type
+            records = [{**one, "click": str(one["click"])} for one in records]
+        records[row - 1] |= spoilt
+    file = write(tmp_path / f"log{suffix}", records)
+    with pytest.raises(FormatError) as refusal:
+        save(read_source(file), tmp_path / "folder")
+    assert message in refusal.value.problem
+    assert refusal.value.path == file
+    assert refusal.value.line == (None if row is None else row + (suffix == ".csv"))
+    assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_file_that_breaks_off_is_refused(suffix: str, tmp_path: Path) -> None:
+    file = write(tmp_path / f"log{suffix}", searches())
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(FormatError) as refusal:
+        save(read_source(file), tmp_path / "folder")
+    assert (refusal.value.path, refusal.value.line) == (file, {".csv": 401, ".jsonl": 400, ".parquet": None}[suffix])
+    assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_lines_that_are_no_rows_are_counted_with_the_wrong_ones(suffix: str, tmp_path: Path) -> None:
+    records = searches(100)
+    records[7] |= {"clicked": ["nowhere"]}
+    file = write(tmp_path / f"log{suffix}", records)
+    with file.open("a", newline="\r\n" if suffix == ".csv" else "\n") as more:
+        more.write('{"query": "q0"\n' * 3)
+    with pytest.raises(FormatError, match=r"\(and 2 more lines are wrong\)") as refusal:
+        read_source(file)
+    assert refusal.value.line == 101 + (suffix == ".csv")
+    source = read_source(file, skip=True)
+    assert (source.rows, source.skipped, source.notes) == (103, 4, ("4 wrong rows were left out",))
+    assert len(rows(source, "impressions")) == 99
+
+
+def test_a_folder_of_parquet_is_one_log_whose_files_are_named(tmp_path: Path) -> None:
+    results = flat(searches(60))
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    write(folder / "1.parquet", results[:90])  # in the midst of nothing: pages have 3 results
+    write(folder / "2.parquet", results[90:])
+    whole = read_source(write(tmp_path / "whole.parquet", results))
+    assert rows(read_source(folder), "impressions") == rows(whole, "impressions")
+    write(folder / "2.parquet", [*results[90:100], {**results[100], "rank": 0}, *results[101:]])
+    with pytest.raises(FormatError) as refusal:
+        read_source(folder)
+    assert (refusal.value.path, refusal.value.line) == (folder / "2.parquet", 11)
+    assert read_source(folder, skip=True).skipped == 1
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(FormatError, match=r"there is no \.parquet file in it"):
+        read_source(empty)
 
 
 @pytest.mark.parametrize(

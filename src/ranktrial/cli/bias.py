@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -13,15 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ranktrial.cli.console import out, plain_errors
-from ranktrial.cli.log_options import (
-    ActionOption,
-    ColumnOption,
-    EventsOption,
-    FormatOption,
-    MethodOption,
-    RanksOption,
-    reading_options,
-)
+from ranktrial.cli.log_options import reads_log
 from ranktrial.logs.bias import DocumentCounts, held_out, position_bias, predict
 from ranktrial.logs.formats import read_source
 from ranktrial.position_bias import NotIdentifiable
@@ -29,6 +21,7 @@ from ranktrial.position_bias import NotIdentifiable
 WIDTH = 40  # characters of the longest bar
 
 
+@reads_log
 def bias_command(
     log: Annotated[Path, typer.Argument(help="CSV, JSON lines or Parquet, or a folder of export or import.")],
     query: Annotated[str | None, typer.Option(help="Predict a document's click rate: of this query,")] = None,
@@ -38,12 +31,8 @@ def bias_command(
         bool, typer.Option("--test", help="Fit on half of the queries and predict the other half.")
     ] = False,
     chart: Annotated[Path | None, typer.Option(help="Also draw it: FILE.svg, .png or .pdf.")] = None,
-    format: FormatOption = None,
-    events: EventsOption = None,
-    k: RanksOption = None,
-    column: ColumnOption = None,
-    action: ActionOption = None,
-    method: MethodOption = None,
+    *,
+    reading: dict[str, Any],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
 ) -> None:
     """Say how much less often lower ranks are looked at, as a document's clicks at several ranks of one query tell it.
@@ -54,7 +43,7 @@ def bias_command(
         asked = [query, document, rank]
         if any(one is not None for one in asked) and None in asked:
             raise ValueError("a prediction needs all of --query, --document and --rank")
-        source = read_source(log, **reading_options(format, events, k, column, action, method))
+        source = read_source(log, **reading)
         try:
             bias = position_bias(source)
         except NotIdentifiable as refusal:

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from ranktrial.cli.console import out, plain_errors
-from ranktrial.cli.log_options import (
-    ActionOption,
-    ColumnOption,
-    EventsOption,
-    FormatOption,
-    MethodOption,
-    RanksOption,
-    reading_options,
-)
+from ranktrial.cli.log_options import reads_log
 from ranktrial.cli.report import COLOURS
 from ranktrial.logs.doctor import examine
 
 
+@reads_log
 def check_command(
     log: Annotated[Path, typer.Argument(help="CSV, JSON lines or Parquet, or a folder of export or import.")],
-    format: FormatOption = None,
-    events: EventsOption = None,
-    k: RanksOption = None,
-    column: ColumnOption = None,
-    action: ActionOption = None,
-    method: MethodOption = None,
+    *,
+    reading: dict[str, Any],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
 ) -> None:
     """Look a log over: what is there, what is wrong, whether position bias can be told from it, what would have to be logged.
@@ -39,7 +28,7 @@ def check_command(
     Ends with status 1 if something is wrong that no estimate survives.
     """
     with plain_errors():
-        found = examine(log, **reading_options(format, events, k, column, action, method))
+        found = examine(log, **reading)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
     else:

@@ -13,15 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ranktrial.cli.console import out, plain_errors
-from ranktrial.cli.log_options import (
-    ActionOption,
-    ColumnOption,
-    EventsOption,
-    FormatOption,
-    MethodOption,
-    RanksOption,
-    reading_options,
-)
+from ranktrial.cli.log_options import reads_log
 from ranktrial.data import Run, read_run
 from ranktrial.inference.ladder import ASSUMES, DIRECT
 from ranktrial.logs.answers import Answer, Reading, by_sums, in_memory
@@ -57,6 +49,7 @@ def _numbers(text: str) -> list[float]:
         raise ValueError(f"--theta is {text!r}, must be numbers with commas: 1,.6,.4") from None
 
 
+@reads_log
 def estimate_command(
     log: Annotated[
         str,
@@ -99,12 +92,8 @@ def estimate_command(
         Path | None, typer.Option("--a", help="TREC run of another ranker, to be valued as A on what was shown.")
     ] = None,
     b: Annotated[Path | None, typer.Option("--b", help="The same as B.")] = None,
-    format: FormatOption = None,
-    events: EventsOption = None,
-    k: RanksOption = None,
-    column: ColumnOption = None,
-    action: ActionOption = None,
-    method: MethodOption = None,
+    *,
+    reading: dict[str, Any],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
 ) -> None:
     """Say which ranker gets more clicks, by how much and how surely, from a log that is there already.
@@ -124,7 +113,7 @@ def estimate_command(
             there = SQLLog(connect(connect_to), log, designs, version=version, dialect=dialect)
             answer = _by_sums(there, f"in {there.dialect}", asked)
         else:
-            answer = _of_files(log, a, b, reading_options(format, events, k, column, action, method), asked)
+            answer = _of_files(log, a, b, reading, asked)
     if as_json:
         print(json.dumps(answer.to_dict(), indent=2))
     else:

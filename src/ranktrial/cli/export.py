@@ -15,7 +15,9 @@ from ranktrial.logs.exporting import MEMORY, export
 
 
 def export_command(
-    store: Annotated[Path, typer.Argument(help="The trial's file, e.g. shoes.db; a service may be using it.")],
+    store: Annotated[
+        str, typer.Argument(help="The trial's store, e.g. shoes.db or postgresql://...; a service may be using it.")
+    ],
     to: Annotated[Path, typer.Option(help="Folder of Parquet files, made if it does not exist, added to if it does.")],
     name: Annotated[str | None, typer.Option(help="Which trial, where the store holds several.")] = None,
     memory: Annotated[str, typer.Option(help="The most memory to use for sorting and joining.")] = MEMORY,
@@ -30,7 +32,7 @@ def export_command(
         try:
             with (
                 Trial.open(store, name, background=False) as trial,
-                progress_bar(f"exporting {store.name}") as progress,
+                progress_bar(f"exporting {trial.name}") as progress,
             ):
                 total = sum(trial.store.count(one.id, 0).impressions for one in trial.store.versions(trial.name))
                 seen = 0

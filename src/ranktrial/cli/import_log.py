@@ -5,33 +5,22 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ranktrial.cli.console import out, plain_errors
-from ranktrial.cli.log_options import (
-    ActionOption,
-    ColumnOption,
-    EventsOption,
-    FormatOption,
-    MethodOption,
-    RanksOption,
-    reading_options,
-)
+from ranktrial.cli.log_options import reads_log
 from ranktrial.logs.formats import read_source, save
 from ranktrial.logs.layout import open_duckdb, quoted
 
 
+@reads_log
 def import_command(
     log: Annotated[Path, typer.Argument(help="CSV, JSON lines or Parquet, also .gz, or a folder of Parquet.")],
     to: Annotated[Path, typer.Option(help="Folder to write; it must not hold a log.")],
-    format: FormatOption = None,
-    events: EventsOption = None,
-    k: RanksOption = None,
-    column: ColumnOption = None,
-    action: ActionOption = None,
-    method: MethodOption = None,
+    *,
+    reading: dict[str, Any],
     skip: Annotated[bool, typer.Option("--skip", help="Leave out rows that are wrong, and say how many.")] = False,
     memory: Annotated[str, typer.Option(help="The most memory to use; what is more goes to the disk.")] = "1GB",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
@@ -46,8 +35,7 @@ def import_command(
         open_duckdb(f"{aside}/log.duckdb") as connection,
     ):
         connection.execute(f"SET memory_limit = {quoted(memory)}; SET temp_directory = {quoted(aside + '/spill')}")
-        options = reading_options(format, events, k, column, action, method)
-        source = read_source(log, skip=skip, connection=connection, **options)
+        source = read_source(log, skip=skip, connection=connection, **reading)
         save(source, to)
     if as_json:
         told = {

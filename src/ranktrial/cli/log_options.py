@@ -2,45 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ranktrial.cli.console import plain_errors
 from ranktrial.logs.formats import CLICKS
 from ranktrial.methods import parse_method
 
-FormatOption = Annotated[
-    str | None, typer.Option("--format", help="impressions, ubi, flat, counts or items. Default: what the columns say.")
-]
-EventsOption = Annotated[Path | None, typer.Option(help="UBI: the file of events that belongs to the file of queries.")]
-RanksOption = Annotated[
-    int | None, typer.Option("-k", "--k", min=1, help="Ranks that count. Default: as many as were shown.")
-]
-ColumnOption = Annotated[
-    list[str] | None, typer.Option(help="A column of another name: document=sku. May be repeated.")
-]
-ActionOption = Annotated[
-    list[str] | None, typer.Option(help=f"UBI: an action that is a click. Default: {', '.join(CLICKS)}.")
-]
-MethodOption = Annotated[
-    str | None,
-    typer.Option(help="What drew the pages, where the log does not say with which probabilities: 'TeamDraft()'."),
-]
+READING = "reading"
 
 
 def reading_options(
-    format: str | None,
-    events: Path | None,
-    k: int | None,
-    columns: Sequence[str] | None,
-    actions: Sequence[str] | None,
-    method: str | None = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="impressions, ubi, flat, counts or items. Default: what the columns say."),
+    ] = None,
+    events: Annotated[
+        Path | None, typer.Option(help="UBI: the file of events that belongs to the file of queries.")
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option("-k", "--k", min=1, help="Ranks that count. Default: as many as were shown.")
+    ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="A column of another name: document=sku. May be repeated.")
+    ] = None,
+    action: Annotated[
+        list[str] | None, typer.Option(help=f"UBI: an action that is a click. Default: {', '.join(CLICKS)}.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="What drew the pages, where the log does not say with which probabilities: 'TeamDraft()'."),
+    ] = None,
 ) -> dict[str, Any]:
-    """The options of ``read_source``."""
+    """The options of ``read_source``, from those of a command."""
     named = {}
-    for text in columns or ():
+    for text in column or ():
         ours, equals, theirs = text.partition("=")
         if not equals:
             raise ValueError(f"--column is {text!r}, must look like document=sku")
@@ -50,6 +51,26 @@ def reading_options(
         "events": events,
         "k": k,
         "columns": named,
-        "actions": tuple(actions) if actions else CLICKS,
+        "actions": tuple(action) if action else CLICKS,
         "method": None if method is None else parse_method(method),
     }
+
+
+def reads_log(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of ``reading_options``, where it has one parameter ``reading`` for all of them."""
+    own = inspect.signature(command, eval_str=True)
+    options = inspect.signature(reading_options, eval_str=True).parameters
+    parameters: list[inspect.Parameter] = []
+    for parameter in own.parameters.values():
+        some = options.values() if parameter.name == READING else [parameter]
+        parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in some]
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        with plain_errors():
+            reading = reading_options(**{name: given.pop(name) for name in options})
+        command(**given, **{READING: reading})
+
+    with_options.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    return with_options

@@ -13,6 +13,7 @@ from ranktrial.logs.exporting import Exported, export
 from ranktrial.logs.formats import LogSource, read_source, save
 from ranktrial.logs.item_level import estimate_items
 from ranktrial.logs.layout import LogFolder, create_tables
+from ranktrial.logs.loading import load_postgres
 from ranktrial.logs.reading import read_folder, read_log
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "export",
     "fit_bias",
     "held_out",
+    "load_postgres",
     "position_bias",
     "predict",
     "read_folder",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial import checks
-from ranktrial.logs.sql import DIALECTS, Sums, translated
+from ranktrial.logs.sql import DIALECTS, ONCE, Sums, translated
 
 FETCHED = 50_000  # rows at a time
 MODULES = {  # of connections
@@ -46,7 +46,10 @@ class SQLLog:
                 f"a connection of {module} does not say its dialect: dialect must be one of {', '.join(DIALECTS)}"
             )
         self.connection, self.dialect = connection, checks.one_of("dialect", told, DIALECTS)
-        self.names = impressions, designs
+        self.names, self._once = (impressions, designs), False
+        if self.dialect == "clickhouse":
+            known = self._rows(f"SELECT count(*) AS n FROM system.settings AS s WHERE name = '{ONCE}'")
+            self._once = known[0][0] > 0
         if version is None:
             (found,) = self._rows("SELECT max(version) AS version FROM log_impressions AS l")[0]
             if found is None:
@@ -65,7 +68,7 @@ class SQLLog:
         """The columns that a query gives."""
         cursor = self.connection.cursor()
         try:
-            cursor.execute(translated(query, self.dialect, *self.names))
+            cursor.execute(self._text(query))
             if hasattr(cursor, "fetchnumpy"):
                 return {
                     name: np.ma.filled(column, np.nan) if column.dtype.kind == "f" else np.asarray(column)
@@ -79,10 +82,13 @@ class SQLLog:
         finally:
             cursor.close()
 
+    def _text(self, query: str) -> str:
+        return translated(query, self.dialect, *self.names, once=self._once)
+
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
         cursor = self.connection.cursor()
         try:
-            cursor.execute(translated(query, self.dialect, *self.names))
+            cursor.execute(self._text(query))
             return [tuple(row) for row in cursor.fetchall()]
         finally:
             cursor.close()

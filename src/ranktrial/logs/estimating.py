@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
@@ -193,7 +193,7 @@ def estimate_sums(
     found = log.sums(log.queries.moments(known, folds=parts, guess=given, direct=direct))
     guesses = np.zeros(parts)
     if fitted:
-        guesses = _constants(log, known, folds)
+        guesses = _constants(found, folds)
     elif guess is not None and estimator != "ips":
         guesses[:] = guess
     z = guesses[found["fold"].astype(np.int64)]
@@ -232,21 +232,13 @@ def estimate_sums(
     )
 
 
-def _constants(log: SQLLog, theta: FloatArray, folds: int) -> FloatArray:
+def _constants(found: Mapping[str, NDArray[Any]], folds: int) -> FloatArray:
     """The guess for each fold: clicks per examination in all others."""
-    found = log.sums(log.queries.shows(folds))
-    shown, clicked = (
-        np.stack([found[f"{what}{r}"].astype(np.float64) for r in range(1, log.k + 1)], axis=1)
-        for what in ("shown", "clicked")
-    )
-    if len(shown) < folds:
-        raise ValueError(f"{len(shown)} units cannot be divided into {folds} folds: give a guess")
-
-    def part(fold: int) -> Examinations:
-        columns = (clicked[fold].sum(), shown[fold] @ theta, shown[fold] @ theta**2)
-        return Examinations(*(np.array([column]) for column in columns))
-
-    return np.array([seen.mean for seen in training_sums(part, folds, "folds")])
+    if len(found["fold"]) < folds:
+        raise ValueError(f"{len(found['fold'])} units cannot be divided into {folds} folds: give a guess")
+    seen = [found[name].astype(np.float64) for name in ("clicks", "seen", "seen_twice")]
+    parts = [Examinations(*(column[[fold]] for column in seen)) for fold in range(folds)]
+    return np.array([others.mean for others in training_sums(parts.__getitem__, folds, "folds")])
 
 
 def _replicates(
@@ -267,9 +259,8 @@ def _replicates(
     whole[t[group < 0]] = x[group < 0]
     first, others = (t == 0) & (group >= 0), (t > 0) & (group >= 0)
     own[group[first]], refitted[group[others]] = x[first], x[others]
-    sizes = log.sums(log.queries.group_sizes(groups))
     n = np.zeros(groups)
-    n[sizes["grp"].astype(np.int64)] = sizes["n"].astype(np.float64)
+    n[group[first]] = found["n"].astype(np.float64)[first]
     left = n.sum() - n
     return (whole[1:] - refitted) / left, (whole[0] - own) / left
 

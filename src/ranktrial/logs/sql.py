@@ -24,17 +24,22 @@ from ranktrial.arrays import FloatArray
 
 DIALECTS = ("duckdb", "postgres", "clickhouse", "bigquery", "snowflake")
 FROM_ZERO = ("bigquery", "snowflake")  # dialects whose arrays count from 0
+ONCE = "enable_materialized_cte"  # of ClickHouse, where it is new enough
 MOMENTS = ("impressions", "shift", "hit")
 ARMS = ("n_a", "y_a", "n_b", "y_b")  # impressions and clicks of plain A/B traffic
 
 
-def translated(query: str, dialect: str, impressions: str = "impressions", designs: str = "designs") -> str:
+def translated(
+    query: str, dialect: str, impressions: str = "impressions", designs: str = "designs", *, once: bool = True
+) -> str:
     """A query for another engine, with its own names of the two tables (or subqueries in brackets).
+
+    ``once`` is for ClickHouse: whether it knows how to make a table in WITH once for all uses of it.
 
     >>> print(translated("SELECT ARRAY_LENGTH(a) FROM log_designs AS d WHERE a[n + 1] > CAST(0.5 AS DOUBLE)", "postgres"))
     SELECT ARRAY_LENGTH(a, 1) FROM designs AS d WHERE a[n + 1] > CAST(0.5 AS DOUBLE PRECISION)
     """
-    text = query if dialect == "duckdb" else _in_dialect(query, dialect)
+    text = query if dialect == "duckdb" else _in_dialect(query, dialect, once)
     text = re.sub(r"\blog_numbers_(\d+)_(\d+)\b", lambda ends: _series(dialect, int(ends[1]), int(ends[2])), text)
     return re.sub(
         r"\blog_(impressions|designs)\b", lambda name: impressions if name[1] == "impressions" else designs, text
@@ -51,7 +56,7 @@ def _series(dialect: str, first: int, last: int) -> str:
     }.get(dialect, f"(SELECT generate_series AS n FROM generate_series({first}, {last}))")
 
 
-def _in_dialect(query: str, dialect: str) -> str:
+def _in_dialect(query: str, dialect: str, once: bool) -> str:
     tree = sqlglot.parse_one(query, read="duckdb")
     if dialect in FROM_ZERO:
         for element in list(tree.find_all(exp.Bracket)):
@@ -63,19 +68,18 @@ def _in_dialect(query: str, dialect: str) -> str:
     if dialect == "clickhouse":
         for kind in tree.find_all(exp.DataType):
             kind.set("nullable", False)
+        for table in tree.find_all(exp.CTE):
+            table.set("materialized", once or None)
         for select in tree.find_all(exp.Select):  # it would call a column "d.design" where two tables have one
             named = [
                 exp.alias_(one, one.name) if isinstance(one, exp.Column) and one.table else one
                 for one in select.expressions
             ]
             select.set("expressions", named)
-    # ClickHouse reads a name as an alias of the same select, and plans every use of a table in WITH anew.
-    more = (
-        " SETTINGS prefer_column_name_to_alias = 1, query_plan_max_optimizations_to_apply = 1000000"
-        if dialect == "clickhouse"
-        else ""
-    )
-    return tree.sql(dialect=dialect) + more
+        # It reads a name as an alias of the same select, and else makes a table in WITH anew for every use of it.
+        uses = f"{ONCE} = 1" if once else "query_plan_max_optimizations_to_apply = 1000000"
+        return f"{tree.sql(dialect=dialect)} SETTINGS prefer_column_name_to_alias = 1, {uses}"
+    return tree.sql(dialect=dialect)
 
 
 @dataclass(frozen=True)
@@ -106,108 +110,111 @@ class Sums:
     def _log(self) -> str:
         return f"(SELECT * FROM log_impressions AS l WHERE version = {self.version})"
 
-    def _cells(self) -> list[str]:
-        """What stands where: rankings rank by rank, candidates one by one, P(candidate at rank)."""
-        k = self.k
-        used = f"SELECT design FROM log_impressions AS l WHERE version = {self.version}"
+    def _each(self, term: str, between: str = ", ") -> str:
+        """A term for every rank r."""
+        return between.join(term.format(r=r) for r in range(1, self.k + 1))
+
+    def _at(self, rank: str, term: str) -> str:
+        """The term of one rank, nothing at rank 0."""
+        return f"CASE {rank} {self._each(f'WHEN {{r}} THEN {term}', ' ')} ELSE {_double(0.0)} END"
+
+    def _cells(self, *, drawn: bool = False) -> list[str]:
+        """What stands where: rankings rank by rank (``display``), candidates one by one (``item``), both numbered.
+
+        Joins are on single numbers: planners take conditions on several columns for rare, and then loop over all pairs.
+        ``drawn`` leaves out designs without impressions.
+        """
+        k, used = self.k, f"SELECT design FROM log_impressions AS l WHERE version = {self.version}"
         return [
-            f"design AS (SELECT * FROM log_designs AS d WHERE version = {self.version} AND design IN ({used}))",
+            f"""design AS (SELECT design, query, lists, documents, rank_a, rank_b, rankings, probabilities,
+                row_number() OVER (ORDER BY design) - 1 AS number
+                FROM log_designs AS d WHERE version = {self.version}{f" AND design IN ({used})" if drawn else ""})""",
             _numbers("ranked", "r", 1, k),
             _numbers("placed", "place", 0, self.rankings - 1),
             _numbers("slotted", "slot", 1, self.documents),
-            f"""cell AS (SELECT d.design, p.place, r.r, d.rankings[p.place * {k} + r.r] AS slot,
+            f"""cell AS (SELECT d.number AS number, d.number * {self.rankings} + p.place AS display, r.r AS r,
+                d.number * {self.documents} + d.rankings[p.place * {k} + r.r] AS item,
                 d.probabilities[p.place + 1] AS probability FROM design AS d CROSS JOIN placed AS p CROSS JOIN ranked AS r
                 WHERE p.place < ARRAY_LENGTH(d.probabilities) AND d.rankings[p.place * {k} + r.r] > 0)""",
-            """candidate AS (SELECT d.design, d.lists, d.query, s.slot, d.documents[s.slot] AS document,
-                d.rank_a[s.slot] AS rank_a, d.rank_b[s.slot] AS rank_b FROM design AS d CROSS JOIN slotted AS s
-                WHERE s.slot <= ARRAY_LENGTH(d.documents))""",
-            "placement AS (SELECT design, slot, r, sum(probability) AS p FROM cell GROUP BY design, slot, r)",
+            f"""candidate AS (SELECT d.number AS number, d.number * {self.documents} + s.slot AS item, d.lists, d.query,
+                d.documents[s.slot] AS document, d.rank_a[s.slot] AS rank_a, d.rank_b[s.slot] AS rank_b
+                FROM design AS d CROSS JOIN slotted AS s WHERE s.slot <= ARRAY_LENGTH(d.documents))""",
         ]
 
-    def _worth(self, thetas: Sequence[FloatArray], guess: float | None, direct: bool) -> list[str]:
-        """The weight of a click on each rank of each ranking, and its shift, for each of several thetas (numbered t)."""
-        bias, useful = np.concatenate(thetas), np.ones(self.k * len(thetas))
-        if guess is not None:
-            useful = np.concatenate([(1 - theta.max() * guess) / (1 - theta * guess) for theta in thetas])
-        columns = ", ".join(
-            f"[{', '.join(map(_double, values.tolist()))}][m.t * {self.k} + r.r] AS {name}"
-            for name, values in (("theta", bias), ("useful", useful))
-        )
-        ctes = [
-            _numbers("made", "t", 0, len(thetas) - 1),
-            f"bias AS (SELECT m.t, r.r, {columns} FROM made AS m CROSS JOIN ranked AS r)",
-        ]
-        zero = _double(0.0)
-        ctes.append(
-            f"""gap AS (SELECT n.t, c.design, c.slot, c.rank_a, c.rank_b,
-                coalesce(a.theta, {zero}) - coalesce(b.theta, {zero}) AS lam
-                FROM candidate AS c CROSS JOIN made AS n
-                LEFT JOIN bias AS a ON a.t = n.t AND a.r = c.rank_a LEFT JOIN bias AS b ON b.t = n.t AND b.r = c.rank_b)"""
-        )
-        if direct:
-            stands = ", ".join(  # at no rank: need not be seen
-                f"""CASE WHEN l.rank_{side} = 0 THEN {_double(1.0)}
-                ELSE sum(CASE WHEN p.r = l.rank_{side} THEN p.p ELSE {zero} END) END AS at_{side}"""
+    def _weights(self, thetas: Sequence[FloatArray], guess: float | None, direct: bool) -> list[str]:
+        """The weight of a click on each candidate, and what it adds to Delta, for each of several thetas (numbered t)."""
+        zero, one = _double(0.0), _double(1.0)
+        rows = []
+        for t, theta in enumerate(thetas):
+            useful = np.ones(self.k) if guess is None else (1 - theta.max() * guess) / (1 - theta * guess)
+            told = [
+                f"{_double(value)} AS {name}{r}"
+                for name, values in (("theta", theta), ("useful", useful))
+                for r, value in enumerate(values.tolist(), 1)
+            ]
+            rows.append(f"SELECT {t} AS t, {', '.join(told)}")
+        placement = self._each(f"sum(CASE WHEN r = {{r}} THEN probability ELSE {zero} END) AS p{{r}}")
+        matters, more = "lam <> 0", ""
+        rho = self._each(f"coalesce(p.p{{r}}, {zero}) * b.theta{{r}} * b.useful{{r}}", " + ")
+        weight = "lam / rho"
+        if direct:  # at no rank: need not be seen
+            stands = [
+                f"CASE WHEN c.rank_{side} = 0 THEN {one} ELSE {self._at(f'c.rank_{side}', f'coalesce(p.p{{r}}, {zero})')} END"
                 for side in "ab"
-            )
-            seen = f"""SELECT l.t, l.design, l.slot, {stands}
-                FROM gap AS l JOIN placement AS p ON p.design = l.design AND p.slot = l.slot
-                GROUP BY l.t, l.design, l.slot, l.rank_a, l.rank_b"""
-            both = f"CASE WHEN at_a > 0 AND at_b > 0 THEN {_double(1.0)} ELSE {zero} END"
-            seen = f"SELECT t, design, slot, at_a, at_b, {both} AS rho FROM ({seen}) AS s"
-            matters = "l.rank_a <> l.rank_b"
-            weight, also = zero, ", l.rank_a, l.rank_b, coalesce(e.at_a, 0) AS at_a, coalesce(e.at_b, 0) AS at_b"
-        else:
-            seen = """SELECT b.t, p.design, p.slot, sum(p.p * b.theta * b.useful) AS rho
-                FROM placement AS p JOIN bias AS b ON b.r = p.r GROUP BY b.t, p.design, p.slot"""
-            matters = "l.lam <> 0"
-            weight, also = f"CASE WHEN {matters} AND coalesce(e.rho, 0) > 0 THEN l.lam / e.rho ELSE {zero} END", ""
-        ctes.append(f"exposure AS ({seen})")
-        ctes.append(
-            f"""weight AS (SELECT l.t, l.design, l.slot, {weight} AS w, coalesce(e.rho, 0) AS rho{also},
-                CASE WHEN {matters} AND NOT coalesce(e.rho, 0) > 0 THEN 1 ELSE 0 END AS unseen,
-                CASE WHEN {matters} AND NOT coalesce(e.rho, 0) > 0 THEN {zero} ELSE l.lam END AS lam
-                FROM gap AS l LEFT JOIN exposure AS e ON e.t = l.t AND e.design = l.design AND e.slot = l.slot)"""
-        )
-        by_rank = ", ".join(
-            f"sum(CASE WHEN v.r = {r} THEN v.value ELSE {zero} END) AS w{r}" for r in range(1, self.k + 1)
-        )
-        ctes += [
-            f"""valued AS (SELECT w.t, c.design, c.place, c.r, b.theta, {self._value(direct)} AS value
-                FROM cell AS c JOIN bias AS b ON b.r = c.r
-                JOIN weight AS w ON w.t = b.t AND w.design = c.design AND w.slot = c.slot)""",
-            "listed AS (SELECT t, design, sum(lam) AS lam FROM weight GROUP BY t, design)",
-            f"""display AS (SELECT v.t, v.design, v.place, max(a.lam) - sum(v.value * v.theta) AS shift, {by_rank}
-                FROM valued AS v JOIN listed AS a ON a.t = v.t AND a.design = v.design GROUP BY v.t, v.design, v.place)""",
+            ]
+            more = f", {stands[0]} AS at_a, {stands[1]} AS at_b"
+            rho = f"CASE WHEN {stands[0]} > 0 AND {stands[1]} > 0 THEN {one} ELSE {zero} END"
+            matters, weight = "rank_a <> rank_b", one
+        return [
+            f"bias AS ({' UNION ALL '.join(rows)})",
+            f"placement AS (SELECT item, {placement} FROM cell GROUP BY item)",
+            f"""exposed AS (SELECT b.t AS t, c.number AS number, c.item AS item, c.rank_a AS rank_a, c.rank_b AS rank_b,
+                {self._at("c.rank_a", "b.theta{r}")} - {self._at("c.rank_b", "b.theta{r}")} AS lam, {rho} AS rho{more}
+                FROM candidate AS c LEFT JOIN placement AS p ON p.item = c.item CROSS JOIN bias AS b)""",
+            f"""weight AS (SELECT t, number, item, rank_a, rank_b{", at_a, at_b" if direct else ""},
+                CASE WHEN {matters} AND rho > 0 THEN {weight} ELSE {zero} END AS w,
+                CASE WHEN {matters} AND NOT rho > 0 THEN 1 ELSE 0 END AS unseen,
+                CASE WHEN {matters} AND NOT rho > 0 THEN {zero} ELSE lam END AS lam FROM exposed AS e)""",
+            "listed AS (SELECT t, number, sum(lam) AS lam FROM weight GROUP BY t, number)",
         ]
-        return ctes
 
     def _value(self, direct: bool) -> str:
-        """The weight of a click on candidate w at rank b.r."""
+        """The weight of a click on candidate w at rank r."""
         if not direct:
-            return "w.w * b.useful"
+            return "w.w * b.useful{r}"
+        stands = f"WHEN w.rank_a = {{r}} THEN 1 / w.at_a WHEN w.rank_b = {{r}} THEN -1 / w.at_b ELSE {_double(0.0)}"
+        return f"w.w * CASE {stands} END"
+
+    def _worth(self, theta: FloatArray, guess: float | None, direct: bool) -> list[str]:
+        """What an impression of each ranking is worth: its shift, the weight of a click on each rank; and examinations."""
         zero = _double(0.0)
-        return f"""CASE WHEN w.rank_a = w.rank_b OR w.rho = 0 THEN {zero} WHEN w.rank_a = b.r THEN 1 / w.at_a
-            WHEN w.rank_b = b.r THEN -1 / w.at_b ELSE {zero} END"""
+        by_rank = self._each(f"sum(CASE WHEN c.r = {{r}} THEN {self._value(direct)} ELSE {zero} END) AS w{{r}}")
+        seen = self._at("c.r", "b.theta{r}")
+        return [
+            *self._cells(),
+            *self._weights([theta], guess, direct),
+            f"""valued AS (SELECT c.number AS number, c.display AS display, {by_rank}, sum({seen}) AS seen,
+                sum({self._at("c.r", "b.theta{r} * b.theta{r}")}) AS seen_twice
+                FROM cell AS c JOIN weight AS w ON w.item = c.item CROSS JOIN bias AS b GROUP BY c.number, c.display)""",
+            f"""display AS (SELECT d.design AS design, v.display - v.number * {self.rankings} AS place, v.seen, v.seen_twice,
+                a.lam - ({self._each("v.w{r} * b.theta{r}", " + ")}) AS shift, {self._each("v.w{r} AS w{r}")}
+                FROM valued AS v JOIN design AS d ON d.number = v.number JOIN listed AS a ON a.number = v.number
+                CROSS JOIN bias AS b)""",
+        ]
 
     def _clicks(self, term: str = "d.w{r}") -> str:
         """The sum of a term over the clicked ranks of an impression l."""
-        return " + ".join(
-            f"CASE WHEN l.clicked[{r}] = 1 THEN {term.format(r=r)} ELSE {_double(0.0)} END"
-            for r in range(1, self.k + 1)
-        )
+        return self._each(f"CASE WHEN l.clicked[{{r}}] = 1 THEN {term} ELSE {_double(0.0)} END", " + ")
 
     def _fold(self, folds: int) -> str:
         """The fold of each unit, in the order in which they first came."""
-        if folds == 1:
-            return f"fold AS (SELECT unit, 0 AS fold, count(*) AS n FROM {self._log()} AS l GROUP BY unit)"
         return f"""fold AS (SELECT unit, (row_number() OVER (ORDER BY began, foremost) - 1) % {folds} AS fold FROM (
             SELECT unit, min(time) AS began, min(impression) AS foremost FROM {self._log()} AS l GROUP BY unit) AS u)"""
 
     def moments(
         self, theta: FloatArray, *, folds: int, guess: float | None = None, direct: bool = False, arms: bool = False
     ) -> str:
-        """For each fold of units: how many, and sums over units of products of impressions, shift and hit, and of clicks.
+        """For each fold of units: how many, sums over units of products of impressions, shift and hit, clicks, examinations.
 
         ``guess`` makes weights rank-aware; ``direct`` those of the direct estimate; ``arms`` adds plain A/B traffic.
         """
@@ -217,70 +224,53 @@ class Sums:
         order = ", min(l.time) AS began, min(l.impression) AS foremost" if folds > 1 else ""
         fold = f"(row_number() OVER (ORDER BY began, foremost) - 1) % {folds}" if folds > 1 else "0"
         ctes = [
-            *self._cells(),
-            *self._worth([theta], guess, direct),
+            *self._worth(theta, guess, direct),
             f"""unit_sum AS (SELECT l.unit, {_count()} AS impressions, sum(d.shift) AS shift, sum({self._clicks()}) AS hit,
-                sum({self._clicks("abs(d.w{r})")}) AS heavy, sum({self._clicks("d.w{r} * d.w{r}")}) AS squares{order}{plain}
+                sum({self._clicks("abs(d.w{r})")}) AS heavy, sum({self._clicks("d.w{r} * d.w{r}")}) AS squares,
+                sum({self._clicks(_double(1.0))}) AS clicks, sum(d.seen) AS seen, sum(d.seen_twice) AS seen_twice{order}{plain}
                 FROM {self._log()} AS l JOIN display AS d ON d.design = l.design AND d.place = l.place GROUP BY l.unit)""",
             f"numbered AS (SELECT *, {fold} AS fold FROM unit_sum)",
         ]
+        more = ", ".join(f"sum({name}) AS {name}" for name in ("heavy", "squares", "clicks", "seen", "seen_twice"))
         return _with(
             ctes,
-            f"""SELECT fold, {_count()} AS units, {sums}, {products}, sum(heavy) AS heavy, sum(squares) AS squares,
+            f"""SELECT fold, {_count()} AS units, {sums}, {products}, {more},
             {_double_of("sum(CASE WHEN heavy > 0 THEN 1 ELSE 0 END)")} AS clickers FROM numbered GROUP BY fold ORDER BY fold""",
         )
 
     def largest(self, theta: FloatArray, *, guess: float | None = None, direct: bool = False) -> str:
         """The largest weight that a click can have, and how many candidates that matter cannot be seen, with one of them."""
-        value = "abs(w)" if not direct else "0"
-        ctes = [*self._cells(), *self._worth([theta], guess, direct)]
-        biggest = "(SELECT max(abs(value)) FROM valued)" if direct else f"(SELECT max({value}) FROM weight)"
+        biggest, zero = "abs(w.w)", _double(0.0)
+        if direct:
+            sides = (f"CASE WHEN w.rank_{side} > 0 THEN w.w / w.at_{side} ELSE {zero} END" for side in "ab")
+            biggest = f"CASE WHEN w.w > 0 THEN greatest({', '.join(sides)}) ELSE {zero} END"
         return _with(
-            ctes,
-            f"""SELECT {biggest} AS largest, {_double_of("sum(w.unseen)")} AS unseen,
+            [*self._cells(drawn=True), *self._weights([theta], guess, direct)],
+            f"""SELECT max({biggest}) AS largest, {_double_of("sum(w.unseen)")} AS unseen,
             min(CASE WHEN w.unseen = 1 THEN c.query END) AS query, min(CASE WHEN w.unseen = 1 THEN c.document END) AS document
-            FROM weight AS w JOIN candidate AS c ON c.design = w.design AND c.slot = w.slot""",
+            FROM weight AS w JOIN candidate AS c ON c.item = w.item""",
         )
 
-    def shows(self, folds: int) -> str:
-        """How often each rank was shown and clicked, in each fold of units."""
-        columns = ", ".join(
-            f"{_double_of(f'sum(CASE WHEN ARRAY_LENGTH(l.shown) >= {r} THEN 1 ELSE 0 END)')} AS shown{r}, "
-            f"{_double_of(f'sum(CASE WHEN l.clicked[{r}] = 1 THEN 1 ELSE 0 END)')} AS clicked{r}"
-            for r in range(1, self.k + 1)
-        )
-        ctes = [self._fold(folds)]
-        return _with(
-            ctes,
-            f"SELECT f.fold, {_count()} AS impressions, {columns} FROM {self._log()} AS l JOIN fold AS f ON f.unit = l.unit "
-            "GROUP BY f.fold ORDER BY f.fold",
-        )
-
-    def _tally(self, groups: int, guesses: Sequence[float] | None) -> list[str]:
-        """Impressions and clicks of each ranking by group of units; and the same of each candidate and rank.
+    def _tally(self, groups: int, guesses: Sequence[float] = ()) -> list[str]:
+        """Impressions and clicks of each ranking by group of units, in one pass over the log; and impressions of each design.
 
         With ``guesses``, one for each fold, impressions count as often as their fold's guess says (``nz``).
         """
-        clicks = ", ".join(
-            f"{_double_of(f'sum(CASE WHEN l.clicked[{r}] = 1 THEN 1 ELSE 0 END)')} AS c{r}"
-            for r in range(1, self.k + 1)
-        )
+        clicks = self._each(f"{_double_of('sum(CASE WHEN l.clicked[{r}] = 1 THEN 1 ELSE 0 END)')} AS c{{r}}")
         group, ctes, nz, joined = _group("l.unit", groups), [], _double(0.0), ""
-        if guesses is not None and len(guesses) == 1:
+        if len(guesses) == 1:
             nz = f"count(*) * {_double(guesses[0])}"
-        elif guesses is not None:
+        elif guesses:
             ctes = [self._fold(len(guesses))]
             cases = " ".join(f"WHEN {fold} THEN {_double(guess)}" for fold, guess in enumerate(guesses))
             nz, joined = f"sum(CASE f.fold {cases} END)", " JOIN fold AS f ON f.unit = l.unit"
-        at_rank = " ".join(f"WHEN {r} THEN t.c{r}" for r in range(1, self.k + 1))
         return [
             *ctes,
-            f"""tally AS (SELECT l.design, l.place, {group} AS grp, {_count()} AS n, {nz} AS nz, {clicks}
+            f"""summed AS (SELECT l.design, l.place, {group} AS grp, {_count()} AS n, {nz} AS nz, {clicks}
                 FROM {self._log()} AS l{joined} GROUP BY l.design, l.place, {group})""",
-            f"""stood AS (SELECT c.design, c.slot, c.r, t.grp, sum(t.n) AS shown, sum(t.nz) AS nz,
-                sum(CASE c.r {at_rank} END) AS clicked FROM tally AS t
-                JOIN cell AS c ON c.design = t.design AND c.place = t.place GROUP BY c.design, c.slot, c.r, t.grp)""",
-            "times AS (SELECT design, grp, sum(n) AS n, sum(nz) AS nz FROM tally GROUP BY design, grp)",
+            f"""tally AS (SELECT d.number AS number, d.number * {self.rankings} + l.place AS display, l.grp, l.n, l.nz,
+                {self._each("l.c{r} AS c{r}")} FROM summed AS l JOIN design AS d ON d.design = l.design)""",
+            "times AS (SELECT number, grp, sum(n) AS n, sum(nz) AS nz FROM tally GROUP BY number, grp)",
         ]
 
     def counts(self, groups: int) -> str:
@@ -291,22 +281,26 @@ class Sums:
         zero = _double(0.0)
         ctes = [
             *self._cells(),
-            *self._tally(groups, None),
-            f"""meant AS (SELECT p.design, p.slot, p.r, t.grp, {zero} AS shown, {zero} AS clicked, p.p * t.n AS expected
-                FROM placement AS p JOIN times AS t ON t.design = p.design)""",
-            """label AS (SELECT design, slot, dense_rank() OVER (ORDER BY lists, document) AS number,
-                dense_rank() OVER (ORDER BY query) AS asked FROM candidate)""",
-            """ever AS (SELECT DISTINCT a.number FROM stood AS s JOIN label AS a ON a.design = s.design AND a.slot = s.slot
+            *self._tally(groups),
+            f"""stood AS (SELECT c.item AS item, c.r AS r, t.grp AS grp, sum(t.n) AS shown,
+                sum({self._at("c.r", "t.c{r}")}) AS clicked
+                FROM tally AS t JOIN cell AS c ON c.display = t.display GROUP BY c.item, c.r, t.grp)""",
+            "placement AS (SELECT number, item, r, sum(probability) AS p FROM cell GROUP BY number, item, r)",
+            """label AS (SELECT item, dense_rank() OVER (ORDER BY lists, document) AS candidate,
+                dense_rank() OVER (ORDER BY query) AS query FROM candidate)""",
+            """ever AS (SELECT DISTINCT a.candidate AS candidate FROM stood AS s JOIN label AS a ON a.item = s.item
                 WHERE s.clicked > 0)""",
-            """used AS (SELECT a.design, a.slot, a.number, a.asked FROM label AS a JOIN ever AS e ON e.number = a.number)""",
-            f"""both_ways AS (SELECT design, slot, r, grp, shown, clicked, {zero} AS expected FROM stood
-                UNION ALL SELECT design, slot, r, grp, shown, clicked, expected FROM meant)""",
+            """used AS (SELECT a.item AS item, a.candidate AS candidate, a.query AS query
+                FROM label AS a JOIN ever AS e ON e.candidate = a.candidate)""",
+            f"""both_ways AS (SELECT item, r, grp, shown, clicked, {zero} AS expected FROM stood UNION ALL
+                SELECT p.item AS item, p.r AS r, t.grp AS grp, {zero} AS shown, {zero} AS clicked, p.p * t.n AS expected
+                FROM placement AS p JOIN times AS t ON t.number = p.number)""",
         ]
         return _with(
             ctes,
-            """SELECT a.number AS candidate, max(a.asked) AS query, s.r AS r, s.grp AS grp, sum(s.shown) AS shown,
+            """SELECT a.candidate AS candidate, max(a.query) AS query, s.r AS r, s.grp AS grp, sum(s.shown) AS shown,
             sum(s.clicked) AS clicked, sum(s.expected) AS expected
-            FROM both_ways AS s JOIN used AS a ON a.design = s.design AND a.slot = s.slot GROUP BY a.number, s.r, s.grp""",
+            FROM both_ways AS s JOIN used AS a ON a.item = s.item GROUP BY a.candidate, s.r, s.grp""",
         )
 
     def replicates(
@@ -318,34 +312,39 @@ class Sums:
         guess: float | None = None,
         direct: bool = False,
     ) -> str:
-        """Sums of x for several thetas: of the whole log (grp -1), of group t - 1 with theta number t, of all with theta 0.
+        """Impressions and sums of x: of the whole log (grp -1) with each theta, of each group with theta 0 and group + 1.
 
         ``thetas`` are that of the whole log and those without each group; ``guesses`` those of each fold. What is linear in
         impressions and clicks needs no impression: candidates and ranks are enough.
         """
-        value = self._value(direct)
-        ctes = [*self._cells(), *self._worth(thetas, guess, direct), *self._tally(groups, guesses)]
-        ctes += [
-            """altogether AS (SELECT design, slot, r, sum(nz) AS nz, sum(clicked) AS clicked FROM stood
-                GROUP BY design, slot, r)""",
-            "everything AS (SELECT design, sum(nz) AS nz FROM times GROUP BY design)",
+        many, zero = len(thetas), _double(0.0)
+        ranks = self._each("z{r}") + ", " + self._each("c{r}")
+        added = ", ".join(f"sum({name.strip()}) AS {name.strip()}" for name in ranks.split(","))
+        own = "CROSS JOIN (SELECT 0 AS refitted UNION ALL SELECT 1 AS refitted) AS m"  # theta as it is, and without the group
+        surprise = self._each(f"({self._value(direct)}) * (s.c{{r}} - b.theta{{r}} * s.z{{r}})", " + ")
+        ctes = [
+            *self._cells(),
+            *self._weights(thetas, guess, direct),
+            *self._tally(groups, guesses),
+            f"""stood AS (SELECT c.item AS item, t.grp AS grp,
+                {self._each(f"sum(CASE WHEN c.r = {{r}} THEN t.nz ELSE {zero} END) AS z{{r}}")},
+                {self._each(f"sum(CASE WHEN c.r = {{r}} THEN t.c{{r}} ELSE {zero} END) AS c{{r}}")}
+                FROM tally AS t JOIN cell AS c ON c.display = t.display GROUP BY c.item, t.grp)""",
+            f"""piece AS (SELECT s.item AS item, s.grp AS grp, m.refitted * (s.grp + 1) AS t, {ranks} FROM stood AS s {own}
+                UNION ALL SELECT s.item AS item, -1 AS grp, b.t AS t, {ranks}
+                FROM (SELECT item, {added} FROM stood GROUP BY item) AS s CROSS JOIN bias AS b)""",
+            f"""part AS (SELECT s.number AS number, s.grp AS grp, m.refitted * (s.grp + 1) AS t, s.n AS n, s.nz AS nz
+                FROM times AS s {own} UNION ALL SELECT s.number AS number, -1 AS grp, b.t AS t, s.n AS n, s.nz AS nz
+                FROM (SELECT number, sum(n) AS n, sum(nz) AS nz FROM times GROUP BY number) AS s CROSS JOIN bias AS b)""",
         ]
-        surprise = f"sum(({value}) * (s.clicked - b.theta * s.nz))"
-        weighted = "JOIN weight AS w ON w.t = b.t AND w.design = s.design AND w.slot = s.slot"
-        parts = [
-            f"SELECT w.t AS t, -1 AS grp, {surprise} AS x FROM altogether AS s JOIN bias AS b ON b.r = s.r {weighted} "
-            "GROUP BY w.t",
-            "SELECT w.t AS t, -1 AS grp, sum(w.lam * s.nz) AS x FROM everything AS s JOIN listed AS w ON w.design = s.design "
-            "GROUP BY w.t",
-        ]
-        for theta in ("0", "s.grp + 1"):  # of the whole log, and the one without this group
-            parts += [
-                f"SELECT w.t AS t, s.grp AS grp, {surprise} AS x FROM stood AS s JOIN bias AS b ON b.r = s.r AND b.t = {theta} "
-                f"{weighted} GROUP BY w.t, s.grp",
-                "SELECT w.t AS t, s.grp AS grp, sum(w.lam * s.nz) AS x FROM times AS s JOIN listed AS w "
-                f"ON w.design = s.design AND w.t = {theta} GROUP BY w.t, s.grp",
-            ]
-        return _with(ctes, f"SELECT t, grp, sum(x) AS x FROM ({' UNION ALL '.join(parts)}) AS u GROUP BY t, grp")
+        return _with(
+            ctes,
+            f"""SELECT t, grp, sum(n) AS n, sum(x) AS x FROM (
+            SELECT s.t AS t, s.grp AS grp, {zero} AS n, sum({surprise}) AS x FROM piece AS s
+            JOIN weight AS w ON w.item * {many} + w.t = s.item * {many} + s.t JOIN bias AS b ON b.t = s.t GROUP BY s.t, s.grp
+            UNION ALL SELECT s.t AS t, s.grp AS grp, sum(s.n) AS n, sum(a.lam * s.nz) AS x FROM part AS s
+            JOIN listed AS a ON a.number * {many} + a.t = s.number * {many} + s.t GROUP BY s.t, s.grp) AS u GROUP BY t, grp""",
+        )
 
     def group_sizes(self, groups: int) -> str:
         """Impressions of each group of units, and those and clicks of plain A/B traffic."""

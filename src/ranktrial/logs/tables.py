@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 
-from ranktrial.data.files import FormatError, existing_file, lines
+from ranktrial.data.files import FormatError, blocks, existing_file, lines
 from ranktrial.logs.layout import quoted
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -29,6 +30,8 @@ class RawTable:
         name: Of the table.
         types: Of its columns, as DuckDB has them.
         row: What ``line`` counts: "line" or "row".
+        files: Of a folder, in order, each with the rows before it: ``line`` counts through all of them.
+        skipped: Lines that were left out because they are no rows at all.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -36,6 +39,8 @@ class RawTable:
     name: str
     types: Mapping[str, str]
     row: str
+    files: tuple[tuple[int, Path], ...] = ()
+    skipped: int = 0
 
     def text(self, column: str) -> str:
         """SQL for a column as text, null where it is empty."""
@@ -98,7 +103,8 @@ class RawTable:
             )
             return int(count)
         more = f" (and {count - 1:,} more {self.row}s are wrong)" if count > 1 else ""
-        raise FormatError(self.path, line, f"{problem}{more}")
+        before, file = max((one for one in self.files if one[0] < line), default=(0, self.path))
+        raise FormatError(file, line - before, f"{problem}{more}")
 
 
 def identifier(name: str) -> str:
@@ -130,15 +136,36 @@ def read_table(
 def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> RawTable:
     if not path.is_dir():
         existing_file(path)
-    where = f"{path}/**/*.parquet" if path.is_dir() else str(path)
+    found = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
+    if not found:
+        raise FormatError(path, None, "there is no .parquet file in it")
+    files, before = [], 0
+    for file in found:
+        files.append((before, file))
+        before += _parquet_rows(connection, file)
+    paths = ", ".join(quoted(file) for file in found)
+    starts = {"ranktrial_file": [str(file) for _, file in files], "ranktrial_before": [first for first, _ in files]}
+    connection.register("starts", {name: np.array(column) for name, column in starts.items()})
     try:
         connection.execute(
-            f"CREATE TABLE {name} AS SELECT file_row_number + 1 AS line, * EXCLUDE (file_row_number) "
-            f"FROM read_parquet({quoted(where)}, file_row_number = true)"
+            f"CREATE TABLE {name} AS SELECT ranktrial_before + file_row_number + 1 AS line, "
+            "* EXCLUDE (file_row_number, ranktrial_file, ranktrial_before) "
+            f"FROM read_parquet([{paths}], file_row_number = true, filename = 'ranktrial_file') "
+            "JOIN starts USING (ranktrial_file)"
         )
     except duckdb.Error as problem:
         raise FormatError(path, None, f"no Parquet that can be read: {_first_line(problem)}") from None
-    return RawTable(connection, path, name, _types(connection, name), "row")
+    finally:
+        connection.unregister("starts")
+    return RawTable(connection, path, name, _types(connection, name), "row", tuple(files))
+
+
+def _parquet_rows(connection: duckdb.DuckDBPyConnection, file: Path) -> int:
+    try:
+        told = connection.execute(f"SELECT num_rows FROM parquet_file_metadata({quoted(file)})").fetchall()
+    except duckdb.Error as problem:
+        raise FormatError(file, None, f"no Parquet that can be read: {_first_line(problem)}") from None
+    return int(told[0][0])
 
 
 def _json_lines(connection: duckdb.DuckDBPyConnection, path: Path, name: str, skip: bool) -> RawTable:
@@ -149,7 +176,7 @@ def _json_lines(connection: duckdb.DuckDBPyConnection, path: Path, name: str, sk
     )
     draft = RawTable(connection, path, f"{name}_text", {}, "line")
     connection.execute(f"DELETE FROM {name}_text WHERE text IS NULL OR trim(text) = ''")
-    draft.refuse(
+    skipped = draft.refuse(
         [
             ("NOT json_valid(text)", "'no JSON: ' || left(text, 60)"),
             ("json_type(text) <> 'OBJECT'", "'must be a JSON object, not ' || lower(json_type(text))"),
@@ -162,7 +189,7 @@ def _json_lines(connection: duckdb.DuckDBPyConnection, path: Path, name: str, sk
     columns = "".join(f", text -> {quoted(_json_path(key))} AS {identifier(key)}" for (key,) in keys if key != "line")
     connection.execute(f"CREATE TABLE {name} AS SELECT line{columns} FROM {name}_text")
     connection.execute(f"DROP TABLE {name}_text")
-    return RawTable(connection, path, name, _types(connection, name), "line")
+    return RawTable(connection, path, name, _types(connection, name), "line", skipped=skipped)
 
 
 def _json_path(key: str) -> str:
@@ -190,19 +217,35 @@ def _text_table(connection: duckdb.DuckDBPyConnection, path: Path, name: str, sk
             f"columns = {{{told}}}, max_line_size = {LONGEST_LINE}, store_rejects = true, rejects_limit = 0)"
         )
     except duckdb.Error as problem:
+        if (odd := _odd_end(path)) is not None:
+            raise FormatError(
+                path, odd, "the line ends in another way than those before: must be LF, or CR LF, in all"
+            ) from None
         raise FormatError(path, None, f"no CSV that can be read: {_first_line(problem)}") from None
-    rejected = connection.execute(
-        "SELECT line, error_message, count(*) OVER () FROM reject_errors ORDER BY line"
-    ).fetchone()
+    line, found, count = connection.execute(
+        "SELECT min(line), arg_min(error_message, line), count(DISTINCT line) FROM reject_errors"
+    ).fetchall()[0]
     for table in ("reject_errors", "reject_scans"):
         connection.execute(f"DROP TABLE IF EXISTS {table}")
-    if rejected is not None and not skip:
-        line, found, count = rejected
+    if count and not skip:
         more = f" (and {count - 1:,} more lines are wrong)" if count > 1 else ""
         raise FormatError(
             path, line, f"{_first_line(found)}, must be {len(header)} columns: {delimiter.join(header)}{more}"
         )
-    return RawTable(connection, path, name, _types(connection, name), "line")
+    return RawTable(connection, path, name, _types(connection, name), "line", skipped=int(count))
+
+
+def _odd_end(path: Path) -> int | None:
+    """The first line that ends in another way than the one before, with CR LF or with LF; DuckDB does not say where."""
+    number, rest, before = 0, b"", None
+    for block in blocks(path):
+        *whole, rest = (rest + block).split(b"\n")
+        for line in whole:
+            number += 1
+            if before not in (None, line.endswith(b"\r")):
+                return number
+            before = line.endswith(b"\r")
+    return None
 
 
 def _types(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, str]:

@@ -88,7 +88,8 @@ class Identifiability:
         if self.problem is not None:
             return f"not identified: {self.problem}"
         r, s, pairs = self.weakest
-        text = f"identified: all ranks are compared, most weakly {r + 1} and {s + 1} ({pairs:.4g} effective pairs)"
+        links = f"{float(f'{pairs:.4g}'):,.10g} effective pairs"
+        text = f"identified: all ranks are compared, most weakly {r + 1} and {s + 1} ({links})"
         return text + (f"; no clicks at rank {ranks_text(self.unclicked)}" if self.unclicked else "")
 
 

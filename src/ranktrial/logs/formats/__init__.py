@@ -134,12 +134,15 @@ def read_source(
     if kind == "ubi":
         if events is None:
             raise FormatError(raw.path, None, "UBI queries need their events: --events FILE")
-        made, deepest, skipped = read_ubi(found, read_table(db, events, "raw_events", skip=skip), k, actions, skip)
+        clicks = read_table(db, events, "raw_events", skip=skip)
+        made, deepest, skipped = read_ubi(found, clicks, k, actions, skip)
+        skipped += clicks.skipped
     elif kind == "impressions":
         made, deepest, skipped = read_impressions(found, k, skip, method)
     else:
         made, deepest, skipped = READERS[kind](found, k, skip)
-    rows = int(db.execute("SELECT count(*) FROM raw").fetchall()[0][0])
+    skipped += raw.skipped
+    rows = int(db.execute("SELECT count(*) FROM raw").fetchall()[0][0]) + raw.skipped
     for table in ("raw", "raw_events", "draft"):
         db.execute(f"DROP TABLE IF EXISTS {table}")
     if not rows:
