@@ -174,20 +174,24 @@ def test_links_of_ranks_are_those_of_paired_clicks() -> None:
     assert (wins == 0).any()
 
 
+@pytest.mark.parametrize("personal", [False, True])
 @pytest.mark.parametrize("given", ["shown", "design"])
-def test_theta_without_each_part_is_that_of_the_rest(given: str) -> None:
-    """One part has all clicks at the last rank, another all of a document's, and some documents are in one part only."""
+def test_theta_without_each_part_is_that_of_the_rest(given: str, personal: bool) -> None:
+    """One part has all clicks at the last rank. Documents are in most parts, or most of them in one part only."""
     parts = []
     for seed in range(4):
         shown, clicked = log_of(10 + seed)
-        shown[seed::4], clicked[seed::4] = 0, 0
+        apart = (np.arange(40) % 4 == seed) != personal
+        apart[:3] &= not personal
+        shown[apart], clicked[apart] = 0, 0
         if seed != 2:
             clicked[:, -1] = 0
-        expected = np.random.default_rng(seed).uniform(0.5, 2, shown.shape) * (shown + 0.1)
+        expected = np.random.default_rng(seed).uniform(0.5, 2, shown.shape) * (shown + 0.1 * (shown.sum(1) > 0)[:, None])
         parts.append(Counts.from_dense(shown, clicked, offsets=np.arange(41), expected=expected))
     total, estimator = Counts.merged(parts), Conditional(given)
     found = estimator.refits(total, parts, estimator.fit(total).theta)
     assert found[2, -1] == 0
+    assert (2 * max(len(part.documents) for part in parts) < len(total.documents)) == personal
     for theta, part in zip(found, parts):
         np.testing.assert_allclose(theta, estimator.fit(total - part).theta, atol=1e-9)
 

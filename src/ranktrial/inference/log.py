@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, ragged, weighted_counts
 from ranktrial.inference import log_sources
 from ranktrial.position_bias import Counts
+from ranktrial.position_bias._kernels import add_rows
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, draw_impressions
 from ranktrial.rankings._kernels import exposures, placed, placements
 from ranktrial.seeds import Seed
@@ -32,10 +33,18 @@ PLAIN = 2  # where designs hold plain traffic, their last two rankings are A's o
 
 
 class Members(NamedTuple):
-    """Places of a document in two lists: a row for each (document, rank in A, rank in B) that occurs, by document."""
+    """Places of a document in two lists: a row for each (document, rank in A, rank in B) that occurs, by document.
+
+    Attributes:
+        of_slot: Which of them each slot is.
+        document: Of each.
+        place: Number of its pair of ranks, of which there are few.
+        rank_a: In A's list, of each such pair; rank_b in B's.
+    """
 
     of_slot: IntArray
     document: IntArray
+    place: IntArray
     rank_a: IntArray
     rank_b: IntArray
 
@@ -334,8 +343,9 @@ class Log:
         """The places in both lists that documents have: what a guess of relevance can tell apart."""
         width = int(max(self.rank_a.max(initial=0), self.rank_b.max(initial=0))) + 1
         keys, of_slot = np.unique((self.document * width + self.rank_a) * width + self.rank_b, return_inverse=True)
-        document, ranks = np.divmod(keys, width * width)
-        return Members(of_slot, document, *np.divmod(ranks, width))
+        document, pair = np.divmod(keys, width * width)
+        pairs = np.unique(pair)
+        return Members(of_slot, document, np.searchsorted(pairs, pair), *np.divmod(pairs, width))
 
     @cached_property
     def kept(self) -> dict[Any, Any]:
@@ -374,12 +384,12 @@ class Log:
         design, of_group = np.divmod(pairs, groups)  # what each group had of each design
         sizes = np.diff(self.slot_offsets)[design]
         slots, which = ragged(self.slot_offsets[design], sizes), np.repeat(np.arange(len(pairs)), sizes)
-        slots, which = slots[wanted[slots]], which[wanted[slots]]
+        use = wanted[slots]
+        slots, which = slots[use], which[use]
         keys, row = np.unique(of_group[which] * n + candidate[slots], return_inverse=True)  # of a row of the tables
         every, place = np.unique(slots, return_inverse=True)
-        tables = np.empty((3, len(keys), k))
-        expected, cells = self.placement_of(every)[place] * times[which][:, None], (row * k)[:, None] + np.arange(k)
-        tables[2] = weighted_counts(cells.ravel(), expected.ravel(), tables[2].size).reshape(-1, k)
+        tables = np.zeros((3, len(keys), k))
+        add_rows(self.placement_of(every), place, times[which], row, tables[2])
         displays, shown = np.unique(self.row[inside] * groups + group[inside], return_counts=True)
         rankings, of_group = self.rankings[displays // groups], displays % groups
         standing = (rankings >= 0) & wanted[rankings]

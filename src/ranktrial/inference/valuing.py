@@ -263,7 +263,9 @@ def _fitted(
     Members that come later, which are most of them where lists are personal, would only add zeros.
     """
     known, n_groups = log.members, int(counted.max(initial=-1)) + 1
-    given = None if inputs is None else checked_inputs(inputs, log)
+    table, place = rank_inputs(known.rank_a, known.rank_b), known.place
+    if inputs is not None:
+        table, place = checked_inputs(inputs, log), known.document
     needed = _first_needed(log, counted, valued, cross_fit)
 
     def seen_in(number: int) -> Examinations:
@@ -278,7 +280,8 @@ def _fitted(
             shrunken_guess(
                 seen.of(some),
                 np.append(_firsts(query), len(some)),
-                rank_inputs(known.rank_a[some], known.rank_b[some]) if given is None else given[document],
+                table,
+                place=place[some],
                 document=np.searchsorted(firsts, np.arange(len(some)), side="right") - 1,
                 document_offsets=np.append(_firsts(query[firsts]), len(firsts)),
             ),

@@ -206,10 +206,8 @@ class Counts:
     def of(self, documents: IntArray) -> Counts:
         """The same of some documents only, by their numbers."""
         row = self._rows(documents)
-        tables = {name: getattr(self, name) for name in ("shown", "clicked", "queries", "expected")}
-        return replace(
-            self, documents=documents, **{name: None if of is None else of[row] for name, of in tables.items()}
-        )
+        queries, expected = (None if of is None else of[row] for of in (self.queries, self.expected))
+        return Counts(self.n_documents, documents, self.shown[row], self.clicked[row], queries, expected)
 
     def _rows(self, documents: IntArray) -> IntArray:
         row = np.searchsorted(self.documents, documents)
