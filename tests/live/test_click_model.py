@@ -108,6 +108,32 @@ def test_clicks_against_the_draw_have_mean_zero_and_their_bound_over_all_pages_a
     assert values[at] == pytest.approx(away, abs=1e-12)
 
 
+@pytest.mark.parametrize("pooled", [False, True])
+def test_clicks_are_compared_with_earlier_ones_of_the_same_stratum(pooled: bool) -> None:
+    """Against lists of what came before, stratum by stratum."""
+    log = clicked(6, 300, who_differ, 3).log
+    before: dict[tuple[object, ...], list[tuple[bool, bool]]] = {}
+    values, told = np.zeros((2, len(log)))
+    for i, slots in enumerate(log.rankings[log.row]):
+        for rank, slot in enumerate(slots):
+            place = (log.rank_a[slot].clip(max=K), log.rank_b[slot].clip(max=K)) if pooled else (log.document[slot],)
+            after, click = bool(log.clicks[i, :rank].any()), bool(log.clicks[i, rank])
+            stratum = before.setdefault((*place, rank), [])
+            if stratum:
+                mean_after, mean_click = np.mean(stratum, axis=0)
+                values[i] += (after - mean_after) * (click - mean_click)
+                told[i] += (after - mean_after) ** 2 * mean_click
+            stratum.append((after, click))
+    tables = [np.array(stratum) for stratum in before.values()]
+    follows = sum((t[:, 0] & t[:, 1]).sum() * (~t[:, 0]).sum() / len(t) for t in tables)
+    otherwise = sum((~t[:, 0] & t[:, 1]).sum() * t[:, 0].sum() / len(t) for t in tables)
+    found = checks.dependence(log, pooled=pooled)
+    np.testing.assert_allclose(found.values, values, atol=1e-12)
+    np.testing.assert_allclose(found.telling, told, atol=1e-12)
+    assert found.ratio == pytest.approx(follows / otherwise)
+    assert np.abs(values).max() > 0.1
+
+
 @pytest.mark.parametrize("queries", [60, 10_000])
 def test_users_who_leave_are_seen_with_what_that_does_to_the_estimate(queries: int) -> None:
     analysis = clicked(queries, 10_000, who_leave, 2)

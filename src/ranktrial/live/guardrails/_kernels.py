@@ -1,4 +1,4 @@
-"""Compiled loops over designs for the check of what stands above a result (``click_model.interference``).
+"""Compiled loops over designs and impressions for the checks of what stands above a result (``click_model``).
 
 Rows of a table of rankings and slots are as in ``inference.log``; rows that are never drawn (weight 0) count for nothing.
 """
@@ -164,3 +164,33 @@ def added_above(
         for q in range(r):
             information[q, r] = information[r, q]
     return moved, information, score, of_log_theta
+
+
+@nb.njit(cache=True)
+def clicks_after(rankings: Any, shown: Any, places: Any, clicks: Any, ever: Any, strata: Any) -> Any:
+    """Values of impressions in order of time and what they tell (see ``Dependence``), and sums over each stratum.
+
+    A stratum is a place and a rank, ``place * k + rank``; ``strata`` are those that were ever clicked, sorted, and ``ever``
+    says which they are. Sums are of members, members after a click above, clicked ones, and clicked ones after a click.
+    """
+    k = rankings.shape[1]
+    values, told, sums = np.zeros(shown.shape[0]), np.zeros(shown.shape[0]), np.zeros((strata.shape[0], 4))
+    for i in range(shown.shape[0]):
+        after = 0.0
+        for r in range(k):
+            s = rankings[shown[i], r]
+            if s < 0:
+                continue
+            click = 1.0 if clicks[i, r] else 0.0
+            if ever[places[s], r]:
+                of = sums[np.searchsorted(strata, places[s] * k + r)]
+                if of[0] > 0.0:
+                    away = after - of[1] / of[0]
+                    values[i] += away * (click - of[2] / of[0])
+                    told[i] += away**2 * of[2] / of[0]
+                of[0] += 1.0
+                of[1] += after
+                of[2] += click
+                of[3] += after * click
+            after = max(after, click)
+    return values, told, sums

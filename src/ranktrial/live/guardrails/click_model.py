@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ranktrial.arrays import FloatArray, sum_by_group, weighted_counts
+from ranktrial.arrays import FloatArray
 from ranktrial.inference import Log, UnitSums
 from ranktrial.inference.cross_fitting import contributions, groups_of
 from ranktrial.inference.e_processes import anytime_p, bet_evidence, mean_evidence
 from ranktrial.inference.valuing import guesses
 from ranktrial.interval import Interval
 from ranktrial.live.analysis import Analysis
-from ranktrial.live.guardrails._kernels import added_above, clicks_by_draw
+from ranktrial.live.guardrails._kernels import added_above, clicks_after, clicks_by_draw
 from ranktrial.live.guardrails.status import NO_NUMBER, WARN, by_chance, harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
 
@@ -257,38 +257,15 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
 
 def dependence(log: Log, *, pooled: bool = False) -> Dependence:
     """Clicks against clicks above, on the same document at the same rank or, ``pooled``, on the same places in both lists."""
-    slots, k = log.rankings[log.row], log.k
-    places, kinds = log.document, len(log.document_query)
+    k, places, kinds = log.k, log.document, len(log.document_query)
     if pooled:
         places, kinds = np.minimum(log.rank_a, k) * (k + 1) + np.minimum(log.rank_b, k), (k + 1) ** 2
-    ever = np.zeros((kinds + 1, k), bool)  # the last for where nothing stands
-    ever[places[log.clicked[2]], log.clicked[1]] = True
-    impression, rank = np.nonzero(ever[np.append(places, -1)[slots], np.arange(k)])  # others tell nothing
-    click = log.clicks[impression, rank].astype(np.float64)
-    after = (np.cumsum(log.clicks, 1)[impression, rank] > click).astype(np.float64)
-    stratum = places[slots[impression, rank]] * k + rank
-    if kinds * k < 1 << 15:
-        stratum = stratum.astype(np.int16)  # is sorted faster
-    order = np.argsort(stratum, kind="stable")
-    offsets = np.append(0, np.append(np.flatnonzero(np.diff(stratum[order])) + 1, len(order)))
-    sizes = np.diff(offsets)
-
-    def before(of: FloatArray) -> FloatArray:
-        """Sums over earlier members of the same stratum."""
-        sums = np.cumsum(of[order]) - of[order]
-        return np.asarray(sums - np.repeat(sums[offsets[:-1][sizes > 0]], sizes[sizes > 0]))
-
-    earlier = before(np.ones(len(order)))
-    some = earlier > 0
-    mean_after, mean_click = (
-        np.divide(before(of), earlier, out=np.zeros(len(order)), where=some) for of in (after, click)
-    )
-    away = np.where(some, after[order] - mean_after, 0.0)
-    value, told = (
-        weighted_counts(impression[order], away * of, len(log)) for of in (click[order] - mean_click, away * mean_click)
-    )
-    n = np.maximum(sizes, 1)
-    follow, clicks, both = (sum_by_group(of[order], offsets) for of in (after, click, after * click))
+    _, rank, slot = log.clicked
+    ever = np.zeros((kinds, k), bool)  # clicked: others tell nothing
+    ever[places[slot], rank] = True
+    strata = np.unique(places[slot] * k + rank)
+    values, told, sums = clicks_after(log.rankings, log.row, places, log.clicks, ever, strata)
+    n, follow, clicks, both = sums.T
     otherwise = float(((clicks - both) * follow / n).sum())  # by Mantel and Haenszel
     ratio = float((both * (n - follow) / n).sum()) / otherwise if otherwise > 0 else float("nan")
-    return Dependence(value, told, ratio)
+    return Dependence(values, told, ratio)
