@@ -186,7 +186,9 @@ def test_theta_without_each_part_is_that_of_the_rest(given: str, personal: bool)
         shown[apart], clicked[apart] = 0, 0
         if seed != 2:
             clicked[:, -1] = 0
-        expected = np.random.default_rng(seed).uniform(0.5, 2, shown.shape) * (shown + 0.1 * (shown.sum(1) > 0)[:, None])
+        expected = np.random.default_rng(seed).uniform(0.5, 2, shown.shape) * (
+            shown + 0.1 * (shown.sum(1) > 0)[:, None]
+        )
         parts.append(Counts.from_dense(shown, clicked, offsets=np.arange(41), expected=expected))
     total, estimator = Counts.merged(parts), Conditional(given)
     found = estimator.refits(total, parts, estimator.fit(total).theta)

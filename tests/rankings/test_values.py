@@ -224,8 +224,8 @@ def test_sums_at_many_thetas_are_those_of_each(rank_aware: bool, gain: bool, cli
     )
     found = value_sums(
         rows, query, np.searchsorted(display, np.arange(len(rows) + 1)), impressions, clicks[::-1].copy(),
-        left_out[::-1].copy(), pair.offsets, mixture.offsets, mixture.rankings, weights, pair.ranks, guess, thetas,
-        rank_aware=rank_aware, gain=gain, clip=clip, placement=placement,
+        left_out[::-1].copy(), pair.offsets, mixture.offsets, mixture.rankings, weights,
+        (pair.ranks[0], pair.ranks[1]), guess, thetas, rank_aware=rank_aware, gain=gain, clip=clip, placement=placement,
     )  # fmt: skip
     for t, theta in enumerate(thetas):
         by_a, by_b = (np.append(theta, 0.0)[np.minimum(rank, pair.k)] for rank in pair.ranks)

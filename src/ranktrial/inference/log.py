@@ -345,7 +345,7 @@ class Log:
         keys, of_slot = np.unique((self.document * width + self.rank_a) * width + self.rank_b, return_inverse=True)
         document, pair = np.divmod(keys, width * width)
         pairs = np.unique(pair)
-        return Members(of_slot, document, np.searchsorted(pairs, pair), *np.divmod(pairs, width))
+        return Members(of_slot, document, np.asarray(np.searchsorted(pairs, pair)), *np.divmod(pairs, width))
 
     @cached_property
     def kept(self) -> dict[Any, Any]:

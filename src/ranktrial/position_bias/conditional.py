@@ -114,9 +114,7 @@ class Conditional:
     def _refit(self, counts: Counts, start: FloatArray) -> FloatArray:
         begin, free = _begin(Links.of(counts, self.given), start)
         exposed, clicked = exposure(counts, self.given), counts.clicked
-        return maximise(
-            lambda t: _kernels.conditional_equation(exposed, clicked, t), begin, free, limit=self.limit
-        )[0]
+        return maximise(lambda t: _kernels.conditional_equation(exposed, clicked, t), begin, free, limit=self.limit)[0]
 
     def __repr__(self) -> str:
         return "Conditional()" if self.given == "shown" else f"Conditional(given={self.given!r})"

@@ -206,7 +206,8 @@ class Counts:
     def of(self, documents: IntArray) -> Counts:
         """The same of some documents only, by their numbers."""
         row = self._rows(documents)
-        queries, expected = (None if of is None else of[row] for of in (self.queries, self.expected))
+        queries = None if self.queries is None else self.queries[row]
+        expected = None if self.expected is None else self.expected[row]
         return Counts(self.n_documents, documents, self.shown[row], self.clicked[row], queries, expected)
 
     def _rows(self, documents: IntArray) -> IntArray:
