@@ -5,15 +5,16 @@ Two kinds of traffic, with lists of 10 ids: *shared* (1,000 queries, whose two l
 of its own). For each kind and number of impressions
 
 * the store: bytes of an impression and its design, beyond the ids and the query themselves,
-* reports in process: the first after a start, which reads the whole log, and the next after another thousand impressions, with
-  the most memory that the process ever had,
+* reports in process: the processor time of the first after a start, which reads the whole log, and of the next after another
+  thousand impressions, with the most memory that the process ever had,
 * the service: the longest ``rank`` and ``/healthz`` and the 99th percentile of ``rank``, under a light load, without the page
   with the page open (which asks for one report after the other) and during a refit, and the most memory of the service and of
   its reports.
 
-Times are of the clock: run this on an idle machine. ``REPORTS_IMPRESSIONS`` (100000), ``REPORTS_KINDS`` (shared,personal) and
-``REPORTS_SECONDS`` (10; of load without the page) set how much of it, ``REPORTS_MOST_IN_PROCESS`` and ``REPORTS_MOST_SERVED``
-up to which size; ``REPORTS_STORES`` keeps the stores in a folder for the next time.
+Times of the service are of the clock: run this on an idle machine. ``REPORTS_IMPRESSIONS`` (100000), ``REPORTS_KINDS``
+(shared,personal) and ``REPORTS_SECONDS`` (10; of load without the page) set how much of it, ``REPORTS_MOST_IN_PROCESS`` and
+``REPORTS_MOST_SERVED`` up to which size; ``REPORTS_STORES`` keeps the stores in a folder for the next time, each a thousand
+impressions longer.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def fill(path: Path, kind: str, impressions: int) -> None:
 def reports(path: Path, kind: str) -> Iterator[dict[str, object]]:
     done = subprocess.run([sys.executable, "-c", IN_PROCESS, str(path), kind], stdout=subprocess.PIPE, check=True)
     first, again, peak = json.loads(done.stdout)
-    yield row("first report", first, "-", "s")
+    yield row("first report, processor time", first, "-", "s")
     yield row(f"the next, after {MORE:,} more", again, "-", "s")
     yield row("most memory of both", peak, "-", "MB")
 
@@ -133,13 +134,13 @@ def reports(path: Path, kind: str) -> Iterator[dict[str, object]]:
 def in_process(path: str, kind: str) -> None:
     """Two reports, one after the other, in a process of their own."""
     with Trial.open(path, background=False) as trial:
-        start = time.perf_counter()
+        start = time.process_time()
         before = trial.report().impressions
-        middle = time.perf_counter()
+        middle = time.process_time()
         visit(trial, kind, before, MORE)
-        between = time.perf_counter()
+        between = time.process_time()
         after = trial.report().impressions
-        end = time.perf_counter()
+        end = time.process_time()
     assert after == before + MORE
     print(json.dumps([middle - start, end - between, _peak(os.getpid())]))
 

@@ -12,8 +12,8 @@ from ranktrial.arrays import BoolArray, FloatArray, weighted_counts
 from ranktrial.inference import Log
 from ranktrial.live import guardrails as checks
 from ranktrial.live.analysis import Analysis, analyse
-from ranktrial.live.guardrails import click_model as module
-from ranktrial.live.guardrails.click_model import _expected_above, _mean_above, _Rows, _shift
+from ranktrial.live.guardrails._kernels import clicks_by_draw
+from ranktrial.live.guardrails.click_model import _shift
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.methods import LogOpt
 from ranktrial.position_bias import Conditional, Counts
@@ -70,28 +70,68 @@ def clicked(queries: int, impressions: int, users: Users, seed: int, config: Tri
     return analyse(log, config, config.first_beliefs)
 
 
-def test_what_is_above_has_its_mean_given_document_and_rank() -> None:
-    """Over all rankings of every design, weighted: exactly."""
-    log, random = clicked(20, 200, right, 1).log, np.random.default_rng(1)
-    shown = _Rows.of(log, np.arange(log.n_designs))
-    rows = shown.rows
-    assert rows.tolist() == np.flatnonzero(log.weights > 0).tolist()
-    _, over = _expected_above(log, rows, THETA, random.random(log.n_slots))
-    away = (over - _mean_above(log, shown, over)) * log.weights[rows][:, None]
-    filled = log.rankings[rows] >= 0
-    cells = (log.rankings[rows] * K + np.arange(K))[filled]
-    np.testing.assert_allclose(weighted_counts(cells, away[filled], log.n_slots * K), 0, atol=1e-12)
-    assert np.abs(away).max() > 0.01
+def test_clicks_against_the_draw_have_mean_zero_and_their_bound_over_all_pages_and_clicks() -> None:
+    """Every ranking of every design with every pattern of clicks, relevance other than guessed: exactly."""
+    log, random = clicked(6, 60, right, 1).log, np.random.default_rng(1)
+    guess, zeta = random.random((2, log.n_slots))
+    patterns = (np.arange(2**K)[:, None] >> np.arange(K)) % 2 == 1
+    design_of_row = np.repeat(np.arange(log.n_designs), np.diff(log.row_offsets))
+    rows = np.flatnonzero(log.weights > 0)
+    shown, clicks = np.repeat(rows, len(patterns)), np.tile(patterns, (len(rows), 1))
+    designs, starts = np.unique(design_of_row[shown], return_index=True)
+    values, bound = np.zeros((2, len(shown)))
+    told = clicks_by_draw(
+        designs, np.append(starts, len(shown)), np.arange(len(shown)), shown, clicks, log.slot_offsets, log.row_offsets,
+        log.rankings, log.weights, THETA, guess, values, bound,
+    )  # fmt: skip
+    assert told > 0
+    slots = log.rankings[shown]
+    assert (slots >= 0).all()
+    each = np.where(clicks, THETA * zeta[slots], 1 - THETA * zeta[slots])
+    mean = weighted_counts(design_of_row[shown], values * log.weights[shown] * each.prod(1), log.n_designs)
+    np.testing.assert_allclose(mean, 0, atol=1e-12)
+    most = np.zeros(log.n_designs)
+    np.maximum.at(most, design_of_row[shown], np.abs(values))
+    np.testing.assert_allclose(bound, most[design_of_row[shown]], atol=1e-12)
+    assert most.min() > 0.01
+    # One of the values by hand.
+    at, away = int(np.argmax(np.abs(values))), 0.0
+    of_design = [row for row in rows if design_of_row[row] == design_of_row[shown[at]]]
+
+    def above(row: int, rank: int) -> float:
+        return float((THETA * guess[log.rankings[row]])[:rank].sum())
+
+    for rank, slot in enumerate(slots[at]):
+        same = [(log.weights[row], above(row, rank)) for row in of_design if log.rankings[row, rank] == slot]
+        mean_above = sum(w * x for w, x in same) / sum(w for w, _ in same)
+        away += (clicks[at, rank] - THETA[rank] * guess[slot]) * (above(shown[at], rank) - mean_above)
+    assert values[at] == pytest.approx(away, abs=1e-12)
 
 
-def test_some_designs_at_a_time_say_the_same_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    analysis = clicked(20, 2_000, who_tire, 1)
-    whole = checks.interference(analysis)
-    monkeypatch.setattr(module, "DESIGNS", 3)
-    parts = checks.interference(analysis)
-    assert np.isfinite(whole.shift)
-    for name in whole._fields:
-        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-9, atol=1e-12, err_msg=name)
+@pytest.mark.parametrize("pooled", [False, True])
+def test_clicks_are_compared_with_earlier_ones_of_the_same_stratum(pooled: bool) -> None:
+    """Against lists of what came before, stratum by stratum."""
+    log = clicked(6, 300, who_differ, 3).log
+    before: dict[tuple[object, ...], list[tuple[bool, bool]]] = {}
+    values, told = np.zeros((2, len(log)))
+    for i, slots in enumerate(log.rankings[log.row]):
+        for rank, slot in enumerate(slots):
+            place = (log.rank_a[slot].clip(max=K), log.rank_b[slot].clip(max=K)) if pooled else (log.document[slot],)
+            after, click = bool(log.clicks[i, :rank].any()), bool(log.clicks[i, rank])
+            stratum = before.setdefault((*place, rank), [])
+            if stratum:
+                mean_after, mean_click = np.mean(stratum, axis=0)
+                values[i] += (after - mean_after) * (click - mean_click)
+                told[i] += (after - mean_after) ** 2 * mean_click
+            stratum.append((after, click))
+    tables = [np.array(stratum) for stratum in before.values()]
+    follows = sum((t[:, 0] & t[:, 1]).sum() * (~t[:, 0]).sum() / len(t) for t in tables)
+    otherwise = sum((~t[:, 0] & t[:, 1]).sum() * t[:, 0].sum() / len(t) for t in tables)
+    found = checks.dependence(log, pooled=pooled)
+    np.testing.assert_allclose(found.values, values, atol=1e-12)
+    np.testing.assert_allclose(found.telling, told, atol=1e-12)
+    assert found.ratio == pytest.approx(follows / otherwise)
+    assert np.abs(values).max() > 0.1
 
 
 @pytest.mark.parametrize("queries", [60, 10_000])

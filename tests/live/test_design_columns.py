@@ -46,6 +46,7 @@ def test_columns_are_the_arrays_of_the_designs_in_use(store: SQLiteStore) -> Non
     in_use = np.empty(0, np.int64)
     for some in ([7, 3, 3, 50], [1, 50, 2], range(20, 60)):  # met in this order
         in_use = np.concatenate([in_use, columns.numbers(np.array(some) + 1)])
+        columns.flat(in_use)  # what comes next is sorted in
     for used in (in_use[:4], in_use[4:], in_use):
         number, arrays = columns.flat(used)
         known = {int(one): made[id] for one, id in zip(in_use, (7, 3, 3, 50, 1, 50, 2, *range(20, 60)))}

@@ -7,8 +7,10 @@ import pytest
 
 from ranktrial.arrays import FloatArray
 from ranktrial.position_bias import _kernels
+from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
 from ranktrial.position_bias.em import EM, em_step
+from ranktrial.position_bias.identifiability import NotIdentifiable
 
 
 def log_of(seed: int, documents: int = 40, k: int = 6) -> tuple[FloatArray, FloatArray]:
@@ -163,3 +165,61 @@ def test_affine_equations_equal_their_numpy_twin_and_have_the_right_derivatives(
         by_a, by_b = (left(a + step, b) - left(a - step, b)), (left(a, b + step) - left(a, b - step))
         np.testing.assert_allclose(slopes[:, :, 0, rank], by_a / 2e-6, atol=1e-6)
         np.testing.assert_allclose(slopes[:, :, 1, rank], by_b / 2e-6, atol=1e-6)
+
+
+def test_the_conditional_equation_at_many_thetas_is_that_at_each() -> None:
+    """Also where a theta is 0 at a rank that was clicked: both leave it out, so that parts can be taken out of a whole."""
+    shown, clicked = log_of(4)
+    thetas = np.random.default_rng(4).uniform(0.1, 1, (5, 6))
+    thetas[3, 2] = 0.0
+    shown[:3, [0, 1, 3, 4, 5]] = 0.0  # some documents stood nowhere else
+    clicked = np.minimum(clicked, shown)
+    clicked[7] = 0.0
+    together = _kernels.conditional_equations(shown, clicked, np.ascontiguousarray(thetas.T))
+    for number, theta in enumerate(thetas):
+        for whole, one in zip(together, _kernels.conditional_equation(shown, clicked, theta)):
+            assert np.isfinite(one).all()
+            np.testing.assert_allclose(whole[..., number], one, rtol=1e-12, atol=1e-12)
+
+
+def test_links_of_ranks_are_those_of_paired_clicks() -> None:
+    shown, clicked = log_of(5, documents=8)
+    exposed = shown * np.random.default_rng(5).uniform(0.5, 2, shown.shape)
+    wins, pairs, at_rank = _kernels.count_links(shown, exposed, clicked)
+    even_wins, even_pairs = _kernels.paired_clicks(exposed, clicked)
+    assert np.array_equal(wins > 0, even_wins > 0)
+    assert np.array_equal(pairs > 0, even_pairs > 0)
+    ever = clicked.any(1)
+    assert np.array_equal(at_rank, [(shown > 0).sum(0), (exposed[ever] > 0).sum(0), (clicked > 0).sum(0)])
+    assert (wins == 0).any()
+
+
+@pytest.mark.parametrize("personal", [False, True])
+@pytest.mark.parametrize("given", ["shown", "design"])
+def test_theta_without_each_part_is_that_of_the_rest(given: str, personal: bool) -> None:
+    """One part has all clicks at the last rank. Documents are in most parts, or most of them in one part only."""
+    parts = []
+    for seed in range(4):
+        shown, clicked = log_of(10 + seed)
+        apart = (np.arange(40) % 4 == seed) != personal
+        apart[:3] &= not personal
+        shown[apart], clicked[apart] = 0, 0
+        if seed != 2:
+            clicked[:, -1] = 0
+        expected = np.random.default_rng(seed).uniform(0.5, 2, shown.shape) * (
+            shown + 0.1 * (shown.sum(1) > 0)[:, None]
+        )
+        parts.append(Counts.from_dense(shown, clicked, offsets=np.arange(41), expected=expected))
+    total, estimator = Counts.merged(parts), Conditional(given)
+    found = estimator.refits(total, parts, estimator.fit(total).theta)
+    assert found[2, -1] == 0
+    assert (2 * max(len(part.documents) for part in parts) < len(total.documents)) == personal
+    for theta, part in zip(found, parts):
+        np.testing.assert_allclose(theta, estimator.fit(total - part).theta, atol=1e-9)
+
+
+def test_theta_without_a_part_that_alone_has_clicks_at_rank_1_is_refused() -> None:
+    one = Counts.from_dense([[4, 4], [4, 4]], [[2, 1], [1, 1]])
+    other = Counts.from_dense([[4, 4], [4, 4]], [[0, 1], [0, 2]])
+    with pytest.raises(NotIdentifiable, match="rank 1"):
+        Conditional().refits(Counts.merged([one, other]), [one, other], np.array([1.0, 0.5]))

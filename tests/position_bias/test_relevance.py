@@ -145,3 +145,18 @@ def test_a_document_is_judged_as_it_was_clicked_where_documents_differ() -> None
     clicks = np.array([25.0, 0, 30, 2, 20, 1, 40, 0])
     fit = RelevanceFit.of(Examinations(clicks, examined, examined), np.array([0, 4, 8]), shrunken=False)
     assert fit.guess == pytest.approx(clicks / examined)
+
+
+@pytest.mark.parametrize("shrunken", [True, False])
+@pytest.mark.parametrize("prior", [None, np.array([1.0, 0.2, -0.1])])
+def test_inputs_that_are_given_once_say_the_same_as_for_every_document(
+    prior: FloatArray | None, shrunken: bool
+) -> None:
+    zeta, seen, offsets, inputs = world(5)
+    place = np.random.default_rng(5).integers(0, 7, len(zeta))
+    table = inputs[:7]
+    short = RelevanceFit.of(seen, offsets, table, place=place, prior=prior, shrunken=shrunken)
+    whole = RelevanceFit.of(seen, offsets, table[place], prior=prior, shrunken=shrunken)
+    np.testing.assert_allclose(short.guess, whole.guess, atol=1e-12)
+    np.testing.assert_allclose(short.slopes, whole.slopes, atol=1e-12)
+    assert np.abs(short.slopes).max() > 1e-4

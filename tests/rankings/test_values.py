@@ -11,6 +11,7 @@ from oracles import click_patterns, fixed_world, small_worlds
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.rankings import Affine, Mixture, Pair, PlackettLuce, RequirementError, affine_values
+from ranktrial.rankings.values import expected_value, value_rows, value_sums
 from ranktrial.users import User, position_based
 
 
@@ -201,3 +202,40 @@ def test_a_pair_without_documents_is_worth_nothing() -> None:
     assert affine.base.tolist() == [0]
     assert affine.values.tolist() == [[0, 0]]
     assert affine.bound == 0
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("clip", [None, 1.2])
+@pytest.mark.parametrize("gain", [False, True])
+@pytest.mark.parametrize("rank_aware", [False, True])
+def test_sums_at_many_thetas_are_those_of_each(rank_aware: bool, gain: bool, clip: float | None, listed: bool) -> None:
+    """Each theta leaves out some impressions; one theta lets nothing be seen at most ranks, another is 0 at the last."""
+    pair, _ = fixed_world(seed=3)
+    mixture, guess, random = everything(pair), wrong_guess(pair), np.random.default_rng(3)
+    rows = np.sort(random.choice(len(mixture.rankings), 40, replace=False))
+    query = np.searchsorted(mixture.offsets, rows, side="right") - 1
+    display = np.sort(random.integers(0, len(rows), 200))
+    clicks = (random.random((200, pair.k)) < 0.4) & (mixture.rankings[rows[display]] != NO_DOCUMENT)
+    impressions, left_out = np.arange(200)[::-1].copy(), random.integers(0, 3, 200)
+    thetas = np.sort(random.uniform(0.1, 1, (3, pair.k)))[:, ::-1].copy()
+    thetas[1, -1], thetas[2, 1:] = 0.0, 0.0
+    weights, placement = (
+        (mixture.weights, None) if listed else (np.full(len(mixture.weights), np.nan), mixture.placement())
+    )
+    found = value_sums(
+        rows, query, np.searchsorted(display, np.arange(len(rows) + 1)), impressions, clicks[::-1].copy(),
+        left_out[::-1].copy(), pair.offsets, mixture.offsets, mixture.rankings, weights,
+        (pair.ranks[0], pair.ranks[1]), guess, thetas, rank_aware=rank_aware, gain=gain, clip=clip, placement=placement,
+    )  # fmt: skip
+    for t, theta in enumerate(thetas):
+        by_a, by_b = (np.append(theta, 0.0)[np.minimum(rank, pair.k)] for rank in pair.ranks)
+        rho = mixture.exposure(theta)
+        lam = np.where(rho > 0, rho - (by_a + by_b) / 2 if gain else by_a - by_b, 0.0)
+        valued = value_rows(
+            rows, query, pair.offsets, mixture.offsets, mixture.rankings, mixture.weights, lam, guess, theta,
+            rank_aware=rank_aware, clip=clip,
+        )  # fmt: skip
+        first = expected_value(lam, guess, pair.offsets, known_queries=False)[query]
+        x = (first + valued.affine.base)[display] + (valued.affine.values[display] * clicks).sum(1)
+        assert found[t] == pytest.approx(x[left_out != t].sum(), abs=1e-10)
+        assert abs(found[t]) > 0.01

@@ -11,17 +11,19 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, ragged, weighted_counts
 from ranktrial.inference import log_sources
 from ranktrial.position_bias import Counts
+from ranktrial.position_bias._kernels import add_rows
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, draw_impressions
-from ranktrial.rankings._kernels import exposures
+from ranktrial.rankings._kernels import exposures, placed, placements
 from ranktrial.seeds import Seed
 from ranktrial.users import User
 
@@ -31,10 +33,18 @@ PLAIN = 2  # where designs hold plain traffic, their last two rankings are A's o
 
 
 class Members(NamedTuple):
-    """Places of a document in two lists: a row for each (document, rank in A, rank in B) that occurs, by document."""
+    """Places of a document in two lists: a row for each (document, rank in A, rank in B) that occurs, by document.
+
+    Attributes:
+        of_slot: Which of them each slot is.
+        document: Of each.
+        place: Number of its pair of ranks, of which there are few.
+        rank_a: In A's list, of each such pair; rank_b in B's.
+    """
 
     of_slot: IntArray
     document: IntArray
+    place: IntArray
     rank_a: IntArray
     rank_b: IntArray
 
@@ -262,12 +272,25 @@ class Log:
     @cached_property
     def placement(self) -> FloatArray:
         """P(slot at rank) under its design, exactly: ``(slots, k)``."""
+        return self.placement_of(np.arange(self.n_slots))
+
+    def placement_of(self, slots: IntArray) -> FloatArray:
+        """``placement`` of some slots only: of all of them it is the largest table of a log with many designs."""
         if self.given_placement is not None:
-            return self.given_placement
-        filled = self.rankings >= 0
-        cells = (self.rankings * self.k + np.arange(self.k))[filled]
-        weights = np.broadcast_to(self.weights[:, None], filled.shape)[filled]
-        return weighted_counts(cells, weights, self.n_slots * self.k).reshape(self.n_slots, self.k)
+            return self.given_placement[slots]
+        number, found = np.full(self.n_slots, -1), np.zeros((len(slots), self.k))
+        number[slots] = np.arange(len(slots))
+        placements(self.rankings, self.weights, number, found)
+        return found
+
+    def placement_at(self, rank: IntArray) -> FloatArray:
+        """P(slot at its rank of these) under its design; 0 for ranks past the last."""
+        if self.given_placement is not None:
+            at_rank = self.given_placement[np.arange(self.n_slots), np.minimum(rank, self.k - 1)]
+            return np.where(rank < self.k, at_rank, 0.0)
+        found = np.zeros(self.n_slots)
+        placed(self.rankings, self.weights, rank, found)
+        return found
 
     def exposure(self, theta: FloatArray) -> FloatArray:
         """rho of each slot: the probability that it is examined under its design."""
@@ -307,7 +330,7 @@ class Log:
     def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> tuple[list[Counts], IntArray]:
         """Counts of each group of units, and the group of each impression."""
         group = np.asarray(self.unit.astype(np.int64).view(np.uint64) % np.uint64(groups), np.int64)
-        return [self.counts(group == g, clicked_only=clicked_only) for g in range(groups)], group
+        return self._counts(group, groups, clicked_only), group
 
     @cached_property
     def differ(self) -> BoolArray:
@@ -320,8 +343,9 @@ class Log:
         """The places in both lists that documents have: what a guess of relevance can tell apart."""
         width = int(max(self.rank_a.max(initial=0), self.rank_b.max(initial=0))) + 1
         keys, of_slot = np.unique((self.document * width + self.rank_a) * width + self.rank_b, return_inverse=True)
-        document, ranks = np.divmod(keys, width * width)
-        return Members(of_slot, document, *np.divmod(ranks, width))
+        document, pair = np.divmod(keys, width * width)
+        pairs = np.unique(pair)
+        return Members(of_slot, document, np.asarray(np.searchsorted(pairs, pair)), *np.divmod(pairs, width))
 
     @cached_property
     def kept(self) -> dict[Any, Any]:
@@ -343,36 +367,41 @@ class Log:
         eliminate relevance nothing.
         """
         inside = np.ones(len(self), bool) if impressions is None else impressions
+        return self._counts(np.where(inside, 0, -1), 1, clicked_only)[0]
+
+    def _counts(self, group: IntArray, groups: int, clicked_only: bool) -> list[Counts]:
+        """Counts of the impressions of each group, which are numbered from 0; of those below 0 there are none."""
         candidate, candidate_query = self.candidates
         k, n = self.k, len(candidate_query)
-        ranks = np.arange(k)
-        per_design = np.bincount(self.design[inside], minlength=self.n_designs)
-        use_slot = per_design[self.design_of_slot] > 0
+        impression, rank, slot = self.clicked
+        wanted = np.ones(self.n_slots, bool)
         if clicked_only:
             ever = np.zeros(n, bool)
-            ever[candidate[self.clicked[2]]] = True
-            use_slot &= ever[candidate]
-        slots = np.flatnonzero(use_slot)
-        documents, row = np.unique(candidate[slots], return_inverse=True)
-        row_of = np.full(n + 1, -1)  # the last for where nothing stands
-        row_of[documents] = np.arange(len(documents))
-
-        def table(cells: IntArray, weights: FloatArray) -> FloatArray:
-            return weighted_counts(cells.ravel(), weights.ravel(), len(documents) * k).reshape(-1, k)
-
-        expected = self.placement[slots] * per_design[self.design_of_slot[slots]][:, None]
-        rows, display = self.displays
-        shown, times = np.unique(display[inside], return_counts=True)
-        standing = row_of[np.append(candidate, n)[self.rankings[rows[shown]]]]
-        use = standing >= 0
-        impression, rank, slot = self.clicked
+            ever[candidate[slot]] = True
+            wanted = ever[candidate]
+        inside = group >= 0
+        pairs, times = np.unique(self.design[inside] * groups + group[inside], return_counts=True)
+        design, of_group = np.divmod(pairs, groups)  # what each group had of each design
+        sizes = np.diff(self.slot_offsets)[design]
+        slots, which = ragged(self.slot_offsets[design], sizes), np.repeat(np.arange(len(pairs)), sizes)
+        use = wanted[slots]
+        slots, which = slots[use], which[use]
+        keys, row = np.unique(of_group[which] * n + candidate[slots], return_inverse=True)  # of a row of the tables
+        every, place = np.unique(slots, return_inverse=True)
+        tables = np.zeros((3, len(keys), k))
+        add_rows(self.placement_of(every), place, times[which], row, tables[2])
+        displays, shown = np.unique(self.row[inside] * groups + group[inside], return_counts=True)
+        rankings, of_group = self.rankings[displays // groups], displays % groups
+        standing = (rankings >= 0) & wanted[rankings]
+        number, at = np.nonzero(standing)
+        row = np.searchsorted(keys, of_group[number] * n + candidate[rankings[standing]])
+        tables[0] = weighted_counts(row * k + at, shown[number].astype(np.float64), tables[0].size).reshape(-1, k)
         hit = inside[impression]
-        clicked = row_of[candidate[slot[hit]]] * k + rank[hit]
-        return Counts(
-            n,
-            documents,
-            table((standing * k + ranks)[use], np.broadcast_to(times[:, None], use.shape)[use].astype(np.float64)),
-            table(clicked, np.ones(len(clicked))),
-            candidate_query[documents],
-            table((row * k)[:, None] + ranks, expected),
-        )
+        row = np.searchsorted(keys, group[impression[hit]] * n + candidate[slot[hit]])
+        tables[1] = np.bincount(row * k + rank[hit], minlength=tables[1].size).reshape(-1, k)
+        ends = np.searchsorted(keys, np.arange(groups + 1) * n)
+        return [self._group(keys[a:b] - g * n, tables[:, a:b]) for g, (a, b) in enumerate(pairwise(ends.tolist()))]
+
+    def _group(self, documents: IntArray, tables: FloatArray) -> Counts:
+        of_query = self.candidates[1]
+        return Counts(len(of_query), documents, tables[0], tables[1], of_query[documents], tables[2])

@@ -17,7 +17,7 @@ from ranktrial.position_bias import Examinations, shrunken_guess
 from ranktrial.position_bias.jackknife import jackknife_variance
 from ranktrial.rankings import rank_inputs
 from ranktrial.rankings.propensity import RequirementError
-from ranktrial.rankings.values import Valued, checked_guess, value_rows
+from ranktrial.rankings.values import Valued, checked_guess, value_rows, value_sums
 
 
 def scaled(theta: FloatArray) -> FloatArray:
@@ -97,9 +97,8 @@ class Values:
         if self.direct is None:
             unseen = (lam != 0) & ~(self.log.exposure(theta) > 0)
         else:
-            placement, slots, last = self.log.placement, np.arange(self.log.n_slots), self.log.k - 1
             ranks = [np.minimum(rank, self.log.k) for rank in self.direct]
-            seen = [(rank > last) | (placement[slots, np.minimum(rank, last)] > 0) for rank in ranks]
+            seen = [(rank == self.log.k) | (self.log.placement_at(rank) > 0) for rank in ranks]
             unseen = (ranks[0] != ranks[1]) & ~(seen[0] & seen[1])  # at no rank it need not be seen
         return np.where(unseen, 0.0, lam), unseen
 
@@ -107,7 +106,8 @@ class Values:
         """Value every group with its guess (a number per slot); and, for each of the other thetas, the sum of x of the
         impressions that are not in the part of the log that it leaves out."""
         first_click = np.searchsorted(self.log.clicked[0], np.arange(len(self.log)))
-        stretches = []
+        thetas = np.array([scaled(other) for other in others])
+        self.rest_sums = np.zeros(len(thetas))
         for number, guess in enumerate(guesses):
             inside = np.flatnonzero(group == number)
             if not len(inside):
@@ -119,17 +119,24 @@ class Values:
             self.click_weights[order] = weights
             self.largest = max(self.largest, valued.largest)
             self.lost += float(valued.lost[shown.display].sum())
-            slots = np.arange(self.log.n_slots) if self.known_queries else shown.slots
-            stretches.append((inside, shown, slots, guess[slots]))
-        self.rest_sums, guess = np.zeros(len(others)), np.zeros(self.log.n_slots)
-        for t, other in enumerate(others):
-            assert left_out is not None
-            theta = scaled(other)
-            lam, _ = self._lambda(theta)
-            for inside, shown, slots, own in stretches:
-                guess[slots] = own
-                again, _, _ = self._part(shown, guess, theta, lam)
-                self.rest_sums[t] += again[left_out[inside] != t].sum()
+            if left_out is not None:
+                self.rest_sums += self._rest(shown, inside, guess, thetas, left_out)
+
+    def _rest(
+        self, shown: _Shown, inside: IntArray, guess: FloatArray, thetas: FloatArray, left_out: IntArray
+    ) -> FloatArray:
+        """For each theta, the sum of x over the impressions that it does not leave out."""
+        log = self.log
+        sums = value_sums(
+            shown.rows, shown.design, offsets_of(np.bincount(shown.display)),
+            inside[np.argsort(shown.display, kind="stable")], log.clicks, left_out, log.slot_offsets, log.row_offsets,
+            log.rankings, log.weights, (log.rank_a, log.rank_b), guess, thetas, rank_aware=self.rank_aware,
+            gain=self.of == "gain", first=not self.known_queries, clip=self.clip, placement=log.given_placement,
+        )  # fmt: skip
+        if self.known_queries:
+            rest = len(inside) - np.bincount(left_out[inside], minlength=len(thetas))
+            sums += rest * [sum_by_group(self._lambda(theta)[0] * guess, log.slot_offsets).mean() for theta in thetas]
+        return sums
 
     def _part(
         self, shown: _Shown, guess: FloatArray, theta: FloatArray, lam: FloatArray
@@ -256,7 +263,9 @@ def _fitted(
     Members that come later, which are most of them where lists are personal, would only add zeros.
     """
     known, n_groups = log.members, int(counted.max(initial=-1)) + 1
-    given = None if inputs is None else checked_inputs(inputs, log)
+    table, place = rank_inputs(known.rank_a, known.rank_b), known.place
+    if inputs is not None:
+        table, place = checked_inputs(inputs, log), known.document
     needed = _first_needed(log, counted, valued, cross_fit)
 
     def seen_in(number: int) -> Examinations:
@@ -271,7 +280,8 @@ def _fitted(
             shrunken_guess(
                 seen.of(some),
                 np.append(_firsts(query), len(some)),
-                rank_inputs(known.rank_a[some], known.rank_b[some]) if given is None else given[document],
+                table,
+                place=place[some],
                 document=np.searchsorted(firsts, np.arange(len(some)), side="right") - 1,
                 document_offsets=np.append(_firsts(query[firsts]), len(firsts)),
             ),

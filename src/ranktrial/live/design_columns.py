@@ -6,6 +6,7 @@ Designs are numbered as they are met, and stay as they are: what is new is appen
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -120,6 +121,8 @@ class DesignColumns:
         self._queries: dict[str, int] = {}
         self._documents = Numbers("u8")
         self._document_query = np.empty(0, np.int64)
+        self._query_order: list[str] = []  # by name
+        self._document_order = np.empty(0, np.int64)  # by their query's name, then by their own
         self._names = np.empty(0, f"S{WORD}")  # of documents
         self._long: dict[int, str] = {}  # names that do not fit in there, by key
         self._flat: tuple[IntArray, IntArray, dict[str, Any]] | None = None
@@ -222,11 +225,16 @@ class DesignColumns:
         slot_sizes, row_sizes = np.diff(self._slots)[order], np.diff(self._rows)[order]
         slots, rows = ragged(self._slots[order], slot_sizes), ragged(self._rows[order], row_sizes)
         slot_offsets = offsets_of(slot_sizes)
-        query_names = list(self._queries)
-        queries = sorted(query_names[query] for query in np.unique(self._query[order]).tolist())
-        query = np.full(len(query_names), -1)
-        query[[self._queries[name] for name in queries]] = np.arange(len(queries))
-        documents = self._by_name(np.unique(self._document[slots]), query)
+        self._sort()
+        numbers = np.array([self._queries[name] for name in self._query_order], np.int64)
+        in_use = np.zeros(len(numbers), bool)
+        in_use[self._query[order]] = True
+        queries = [name for name, used in zip(self._query_order, in_use[numbers].tolist()) if used]
+        query = np.full(len(numbers), -1)
+        query[numbers[in_use[numbers]]] = np.arange(len(queries))
+        in_use = np.zeros(len(self._documents), bool)
+        in_use[self._document[slots]] = True
+        documents = self._document_order[in_use[self._document_order]]
         of_query = query[self._document_query[documents]]
         document = np.full(len(self._documents), -1)
         document[documents] = np.arange(len(documents))
@@ -250,6 +258,23 @@ class DesignColumns:
             "rankings": table,
             "weights": self._weights[rows],
         }
+
+    def _sort(self) -> None:
+        """Put what is new where it belongs among queries and documents that are in order already."""
+        known = len(self._document_order)
+        if known == len(self._documents) and len(self._query_order) == len(self._queries):
+            return
+        self._query_order = sorted([*self._query_order, *islice(self._queries, len(self._query_order), None)])
+        rank = np.empty(len(self._queries), np.int64)
+        rank[[self._queries[name] for name in self._query_order]] = np.arange(len(rank))
+        fresh = self._by_name(np.arange(known, len(self._documents)), rank)
+        order = np.concatenate([self._document_order, fresh])
+        order = order[np.argsort(rank[self._document_query[order]], kind="stable")]
+        had, has = np.zeros((2, len(rank)), bool)
+        had[self._document_query[:known]], has[self._document_query[known:]] = True, True
+        both = (had & has)[self._document_query[order]]  # queries that had documents and have more now
+        order[both] = self._by_name(order[both], rank)
+        self._document_order = order
 
     def _by_name(self, documents: IntArray, query: IntArray) -> IntArray:
         """Documents sorted by their query's number, then by name, whatever order they came in."""

@@ -25,6 +25,14 @@ def count_impressions(rankings: Any, clicks: Any, shown: Any, clicked: Any) -> N
 
 
 @nb.njit(cache=True)
+def add_rows(source: Any, row: Any, times: Any, to: Any, table: Any) -> None:
+    """Add row ``row[i]`` of one table to row ``to[i]`` of another, so many times."""
+    for i in range(row.shape[0]):
+        for r in range(source.shape[1]):
+            table[to[i], r] += times[i] * source[row[i], r]
+
+
+@nb.njit(cache=True)
 def em_sweep(shown: Any, clicked: Any, theta: Any, zeta: Any, examined: Any, relevant: Any) -> Any:
     """E-step of the position-based model: expected examinations per rank and relevances per document.
 
@@ -60,7 +68,10 @@ def em_sweep(shown: Any, clicked: Any, theta: Any, zeta: Any, examined: Any, rel
 
 @nb.njit(cache=True)
 def conditional_equation(exposed: Any, clicked: Any, theta: Any) -> Any:
-    """Value, gradient and information, in log theta, of sum_d [sum_r C_dr log theta_r - T_d log sum_s n_ds theta_s]."""
+    """Value, gradient and information, in log theta, of sum_d [sum_r C_dr log theta_r - T_d log sum_s n_ds theta_s].
+
+    Ranks with theta 0, and documents that stood at no other, add nothing: with them it would not be finite.
+    """
     m, k = exposed.shape
     value = 0.0
     gradient = np.zeros(k)
@@ -82,8 +93,9 @@ def conditional_equation(exposed: Any, clicked: Any, theta: Any) -> Any:
             if c > 0.0:
                 clicks += c
                 gradient[r] += c
-                value += c * np.log(theta[r])
-        if clicks == 0.0:
+                if theta[r] > 0.0:
+                    value += c * np.log(theta[r])
+        if clicks == 0.0 or total == 0.0:
             continue
         value -= clicks * np.log(total)
         for i in range(used):
@@ -96,6 +108,81 @@ def conditional_equation(exposed: Any, clicked: Any, theta: Any) -> Any:
             for j in range(used):
                 information[r, rank[j]] -= expected * share[j]
     return value, gradient, information
+
+
+@nb.njit(cache=True)
+def conditional_equations(exposed: Any, clicked: Any, thetas: Any) -> Any:
+    """``conditional_equation`` at many thetas (columns) in one pass; of each result the last axis is that of thetas."""
+    m, k = exposed.shape
+    n = thetas.shape[1]
+    values, gradients, informations = np.zeros(n), np.zeros((k, n)), np.zeros((k, k, n))
+    share, total, rank = np.zeros((k, n)), np.zeros(n), np.zeros(k, np.int64)
+    for d in range(m):
+        clicks = 0.0
+        for r in range(k):
+            clicks += clicked[d, r]
+        if clicks == 0.0:
+            continue
+        total[:] = 0.0
+        used = 0
+        for r in range(k):
+            if exposed[d, r] > 0.0:
+                for t in range(n):
+                    share[used, t] = exposed[d, r] * thetas[r, t]
+                    total[t] += share[used, t]
+                rank[used] = r
+                used += 1
+        for t in range(n):
+            if total[t] > 0.0:
+                values[t] -= clicks * np.log(total[t])
+                total[t] = 1.0 / total[t]
+        for i in range(used):
+            r = rank[i]
+            for t in range(n):
+                share[i, t] *= total[t]
+                gradients[r, t] -= clicks * share[i, t]
+            for j in range(i + 1):
+                for t in range(n):
+                    informations[r, rank[j], t] -= clicks * share[i, t] * share[j, t]
+    for r in range(k):
+        for t in range(n):
+            informations[r, r, t] -= gradients[r, t]  # so far these are the clicks to be expected, less than zero
+            for s in range(r):
+                informations[s, r, t] = informations[r, s, t]
+        clicks = 0.0
+        for d in range(m):
+            clicks += clicked[d, r]
+        for t in range(n):
+            gradients[r, t] += clicks
+            if thetas[r, t] > 0.0:
+                values[t] += clicks * np.log(thetas[r, t])
+    return values, gradients, informations
+
+
+@nb.njit(cache=True)
+def count_links(shown: Any, exposed: Any, clicked: Any) -> Any:
+    """Documents that link ranks: ``wins[r, s]`` are clicked at r and exposed at both, ``pairs[r, s]`` clicked at either; and
+    documents at each rank: shown there, exposed there and clicked anywhere, clicked there.
+    """
+    m, k = exposed.shape
+    wins, pairs = np.zeros((k, k), np.int64), np.zeros((k, k), np.int64)
+    at_rank = np.zeros((3, k), np.int64)
+    for d in range(m):
+        ever = False
+        for r in range(k):
+            at_rank[0, r] += shown[d, r] > 0.0
+            at_rank[2, r] += clicked[d, r] > 0.0
+            ever |= clicked[d, r] > 0.0
+        if not ever:
+            continue
+        for r in range(k):
+            if exposed[d, r] > 0.0:
+                at_rank[1, r] += 1
+                for s in range(k):
+                    if s != r and exposed[d, s] > 0.0:
+                        wins[r, s] += clicked[d, r] > 0.0
+                        pairs[r, s] += clicked[d, r] > 0.0 or clicked[d, s] > 0.0
+    return wins, pairs, at_rank
 
 
 @nb.njit(cache=True)

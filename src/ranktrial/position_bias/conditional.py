@@ -13,6 +13,7 @@ and documents seen only once begin to count.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +22,18 @@ from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray
 from ranktrial.position_bias import _kernels
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.identifiability import GIVEN, exposure, identifiability
-from ranktrial.position_bias.model import PositionBias, by_unit, maximise, on_theta_scale, sandwich, start_theta
+from ranktrial.position_bias.identifiability import GIVEN, Links, NotIdentifiable, exposure, identifiability
+from ranktrial.position_bias.model import (
+    Evaluated,
+    PositionBias,
+    by_unit,
+    maximise,
+    maximise_all,
+    newton,
+    on_theta_scale,
+    sandwich,
+    start_theta,
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,10 @@ class Conditional:
         order, offsets = by_unit(None if counts.queries is None else counts.queries[used], len(used))
         used = used[order]
         exposed, clicked = exposure(counts, self.given)[used], counts.clicked[used]
-        (theta, value, steps, converged), free = self._solved(counts, exposed, clicked, start_theta(counts))
+        free = _free(counts.clicked_ranks)
+        theta, value, steps, converged = maximise(
+            lambda t: _kernels.conditional_equation(exposed, clicked, t), start_theta(counts), free, limit=self.limit
+        )
         log_covariance, freedom = sandwich(
             lambda units: _kernels.conditional_terms(exposed, clicked, theta, units),
             offsets,
@@ -69,22 +83,52 @@ class Conditional:
             degrees_of_freedom=freedom,
         )
 
-    def refit(self, counts: Counts, start: FloatArray) -> FloatArray:
-        """Theta alone, begun from one that is near: a log without one of its groups."""
-        identifiability(counts, given=self.given).require()
-        used = counts.clicked.sum(1) > 0
-        begin = np.where((start > 0) & counts.clicked_ranks, start, start_theta(counts))
-        exposed, clicked = exposure(counts, self.given)[used], counts.clicked[used]
-        return self._solved(counts, exposed, clicked, begin)[0][0]
+    def refits(self, total: Counts, parts: Sequence[Counts], start: FloatArray) -> FloatArray:
+        """Theta without each of the parts, begun from that of the whole.
 
-    def _solved(
-        self, counts: Counts, exposed: FloatArray, clicked: FloatArray, start: FloatArray
-    ) -> tuple[tuple[FloatArray, float, int, bool], BoolArray]:
-        """What ``maximise`` finds, and which ranks are free."""
-        free = counts.clicked_ranks
-        free[0] = False
-        found = maximise(lambda t: _kernels.conditional_equation(exposed, clicked, t), start, free, limit=self.limit)
-        return found, free
+        All documents are gone through at once for all parts. Those of a part are then taken out as they were, and what is
+        left of them put back: which pays where a part has few of them, as where lists are personal.
+        """
+        if 2 * max(len(part.documents) for part in parts) > len(total.documents):
+            return np.array([self._refit(total - part, start) for part in parts])
+        links, exposed = Links.of(total, self.given), exposure(total, self.given)
+        searches, changes = [], []
+        for part in parts:
+            own = total.of(part.documents)
+            left = own - part
+            known = links.without(Links.of(own, self.given), Links.of(left, self.given))
+            searches.append(newton(*_begin(known, start), limit=self.limit))
+            changes.append([(sign, exposure(one, self.given), one.clicked) for sign, one in ((-1, own), (1, left))])
+
+        def likelihoods(numbers: list[int], thetas: FloatArray) -> Iterator[Evaluated]:
+            of_all = _kernels.conditional_equations(exposed, total.clicked, np.ascontiguousarray(thetas.T))
+            for at, (number, theta) in enumerate(zip(numbers, thetas)):
+                value, gradient, information = (whole[..., at].copy() for whole in of_all)
+                for sign, some, clicks in changes[number]:
+                    more = _kernels.conditional_equation(some, clicks, theta)
+                    value, gradient, information = (a + sign * b for a, b in zip((value, gradient, information), more))
+                yield float(value), gradient, information
+
+        return np.array([found[0] for found in maximise_all(likelihoods, searches)])
+
+    def _refit(self, counts: Counts, start: FloatArray) -> FloatArray:
+        begin, free = _begin(Links.of(counts, self.given), start)
+        exposed, clicked = exposure(counts, self.given), counts.clicked
+        return maximise(lambda t: _kernels.conditional_equation(exposed, clicked, t), begin, free, limit=self.limit)[0]
 
     def __repr__(self) -> str:
         return "Conditional()" if self.given == "shown" else f"Conditional(given={self.given!r})"
+
+
+def _begin(known: Links, near: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """Where to begin with a part of a log whose theta is near this one, and which ranks are free."""
+    if (problem := known.problem()) is not None:
+        raise NotIdentifiable(problem)
+    return np.where(known.clicked_ranks, near, 0.0), _free(known.clicked_ranks)
+
+
+def _free(clicked: BoolArray) -> BoolArray:
+    """Ranks whose theta is fitted: those that were clicked, but for the first."""
+    free = clicked.copy()
+    free[0] = False
+    return free

@@ -184,11 +184,7 @@ class Counts:
     def __sub__(self, part: Counts) -> Counts:
         """The log without ``part``, which must be contained in it."""
         self._require_alike(part)
-        row = np.searchsorted(self.documents, part.documents)
-        inside = row < len(self.documents)
-        inside[inside] = self.documents[row[inside]] == part.documents[inside]
-        if not inside.all():
-            raise ValueError(f"document {part.documents[~inside][0]} of the part is not in these counts")
+        row = self._rows(part.documents)
 
         def left(whole: FloatArray, piece: FloatArray) -> FloatArray:
             out = whole.copy()
@@ -206,6 +202,21 @@ class Counts:
         if self.expected is not None and part.expected is not None:
             expected = np.maximum(left(self.expected, part.expected), 0.0)
         return replace(self, shown=shown, clicked=clicked, expected=expected)
+
+    def of(self, documents: IntArray) -> Counts:
+        """The same of some documents only, by their numbers."""
+        row = self._rows(documents)
+        queries = None if self.queries is None else self.queries[row]
+        expected = None if self.expected is None else self.expected[row]
+        return Counts(self.n_documents, documents, self.shown[row], self.clicked[row], queries, expected)
+
+    def _rows(self, documents: IntArray) -> IntArray:
+        row = np.searchsorted(self.documents, documents)
+        inside = row < len(self.documents)
+        inside[inside] = self.documents[row[inside]] == documents[inside]
+        if not inside.all():
+            raise ValueError(f"document {documents[~inside][0]} of the part is not in these counts")
+        return np.asarray(row)
 
     def _require_alike(self, other: Counts) -> None:
         if (self.n_documents, self.k) != (other.n_documents, other.k):

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranktrial import checks
-from ranktrial.arrays import BoolArray, FloatArray
+from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.position_bias import _kernels
 from ranktrial.position_bias.counts import Counts
 
 PAIRS = ("all", "adjacent", "pivot")
 GIVEN = ("shown", "design")
+NO_FIRST = "nothing was clicked at rank 1, by which theta is scaled"
 
 
 class NotIdentifiable(ValueError):  # noqa: N818 (reads as what it says)
@@ -100,14 +101,73 @@ def identifiability(counts: Counts, *, pairs: str = "all", given: str = "shown")
     >>> print(identifiability(fixed))
     not identified: rank 2 shares no clicked document with rank 1
     """
-    exposed = exposure(counts, given)
-    wins, even = _kernels.paired_clicks(exposed, counts.clicked)
-    used = edges(counts.k, pairs)
+    wins, even = _kernels.paired_clicks(exposure(counts, given), counts.clicked)
+    used, links = edges(counts.k, pairs), Links.of(counts, given)
     wins, even = np.where(used, wins, 0.0), np.where(used, even, 0.0)
-    clicks = counts.clicked.sum(0)
-    unclicked = tuple(int(r) for r in np.flatnonzero((counts.shown.sum(0) > 0) & (clicks == 0)))
-    components = _groups(even > 0)
-    return Identifiability(even, wins, components, unclicked, _problem(counts, exposed, wins, components, pairs))
+    unclicked = tuple(int(r) for r in np.flatnonzero((links.shown > 0) & ~links.clicked_ranks))
+    return Identifiability(even, wins, _groups(even > 0), unclicked, links.problem(pairs))
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Documents by which ranks can be compared, counted: what is known without a part of a log is a difference.
+
+    Attributes:
+        wins: Clicked at rank r and exposed there and at s, ``(k, k)``.
+        pairs: Exposed at both and clicked at either.
+        shown: Shown at each rank.
+        exposed: Exposed there, and clicked anywhere.
+        clicked: Clicked there.
+    """
+
+    wins: IntArray
+    pairs: IntArray
+    shown: IntArray
+    exposed: IntArray
+    clicked: IntArray
+
+    @classmethod
+    def of(cls, counts: Counts, given: str) -> Links:
+        wins, pairs, at_rank = _kernels.count_links(counts.shown, exposure(counts, given), counts.clicked)
+        return cls(wins, pairs, *at_rank)
+
+    def without(self, part: Links, left: Links) -> Links:
+        """Those of a log of some of whose documents only so much is ``left``."""
+        return Links(*(a - b + c for a, b, c in zip(*(vars(one).values() for one in (self, part, left)))))
+
+    @property
+    def clicked_ranks(self) -> BoolArray:
+        return np.asarray(self.clicked > 0)
+
+    def problem(self, pairs: str = "all") -> str | None:
+        """Why theta is not identified, if it is not."""
+        clicked = self.clicked_ranks
+        if not clicked[0]:
+            return NO_FIRST
+        never = np.flatnonzero((self.shown == 0) | (self.exposed == 0))
+        if len(never):
+            return f"no document that was ever clicked stood at rank {ranks_text(never)}: no comparison with rank 1"
+        used = edges(len(clicked), pairs)
+        through = {"all": "", "adjacent": " through neighbouring ranks", "pivot": " directly"}[pairs]
+        apart = [r for group in _groups((self.pairs > 0) & used) if 0 not in group for r in group]
+        if apart:
+            return f"rank {ranks_text(apart)} shares no clicked document with rank 1{through}"
+        # A rank never clicked has theta = 0: no link needed. The others must be reached from rank 1 and reach it.
+        links = (self.wins > 0) & used & clicked & clicked[:, None]
+        below, above = _reached(links), _reached(links.T)
+        for lost, text in (
+            (
+                clicked & ~below,
+                "no click leads from rank 1 to rank {}: clicked above, those documents were not shown there{}",
+            ),
+            (
+                clicked & ~above,
+                "no click leads from rank {} to rank 1: clicked there, those documents were not shown above{}",
+            ),
+        ):
+            if lost.any():
+                return text.format(ranks_text(np.flatnonzero(lost)), through)
+        return None
 
 
 def exposure(counts: Counts, given: str) -> FloatArray:
@@ -132,42 +192,7 @@ def edges(k: int, pairs: str) -> BoolArray:
 
 def first_rank_problem(counts: Counts) -> str | None:
     """What no estimator of theta can do without: a click at the first rank."""
-    if counts.clicked[:, 0].sum() == 0:
-        return "nothing was clicked at rank 1, by which theta is scaled"
-    return None
-
-
-def _problem(
-    counts: Counts, exposed: FloatArray, wins: FloatArray, components: tuple[tuple[int, ...], ...], pairs: str
-) -> str | None:
-    problem = first_rank_problem(counts)
-    if problem is not None:
-        return problem
-    ever = counts.clicked.sum(1) > 0
-    never = np.flatnonzero((counts.shown.sum(0) == 0) | (exposed[ever].sum(0) == 0))
-    if len(never):
-        return f"no document that was ever clicked stood at rank {ranks_text(never)}: no comparison with rank 1"
-    through = {"all": "", "adjacent": " through neighbouring ranks", "pivot": " directly"}[pairs]
-    apart = [r for group in components if 0 not in group for r in group]
-    if apart:
-        return f"rank {ranks_text(apart)} shares no clicked document with rank 1{through}"
-    # A rank never clicked has theta = 0: no link needed. The others must be reached from rank 1 and reach it.
-    clicked = counts.clicked_ranks
-    links = (wins > 0) & clicked & clicked[:, None]
-    below, above = _reached(links), _reached(links.T)
-    for lost, text in (
-        (
-            clicked & ~below,
-            "no click leads from rank 1 to rank {}: clicked above, those documents were not shown there{}",
-        ),
-        (
-            clicked & ~above,
-            "no click leads from rank {} to rank 1: clicked there, those documents were not shown above{}",
-        ),
-    ):
-        if lost.any():
-            return text.format(ranks_text(np.flatnonzero(lost)), through)
-    return None
+    return None if counts.clicked_ranks[0] else NO_FIRST
 
 
 def _groups(links: BoolArray) -> tuple[tuple[int, ...], ...]:

@@ -33,9 +33,13 @@ def replicates(estimator: Estimator, groups: Sequence[Counts]) -> tuple[Position
         raise ValueError(f"a jackknife needs at least 2 groups, got {len(groups)}")
     total = Counts.merged(groups)
     whole = estimator.fit(total)
+    return whole, _without_each(estimator, total, groups, whole.theta)
+
+
+def _without_each(estimator: Estimator, total: Counts, groups: Sequence[Counts], theta: FloatArray) -> FloatArray:
     if isinstance(estimator, Conditional):
-        return whole, np.array([estimator.refit(total - group, whole.theta) for group in groups])
-    return whole, np.array([estimator.fit(total - group).theta for group in groups])
+        return estimator.refits(total, groups, theta)
+    return np.array([estimator.fit(total - group).theta for group in groups])
 
 
 def jackknife_variance(values: FloatArray) -> FloatArray:
@@ -88,14 +92,13 @@ def fit_groups(
     chosen = Auto() if estimator is None else estimator
     fitted, without = chosen.fit(total), np.empty((0, total.k))
     if len(parts) > 1:
-        remark = fitted.remark
         if isinstance(chosen, Auto):
             chosen = Conditional(given="design" if "design" in fitted.method else "shown")
         try:
-            fitted, without = replicates(chosen, parts)
+            without = _without_each(chosen, total, parts, fitted.theta)
         except NotIdentifiable as refusal:
             raise NotIdentifiable(f"without one of {len(parts)} groups of the log: {refusal}") from refusal
-        fitted = replace(with_errors(fitted, without), remark=remark)
+        fitted = replace(with_errors(fitted, without), remark=fitted.remark)
     worst = int(np.argmax(fitted.standard_error))
     if fitted.standard_error[worst] > most_error or not np.isfinite(without).all():
         told = f"{fitted.theta[worst]:.2f} +- {fitted.standard_error[worst]:.2f} at rank {worst + 1}"

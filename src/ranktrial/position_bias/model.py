@@ -6,7 +6,7 @@ examination probabilities are identified from clicks, so theta_1 = 1 everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -138,19 +138,50 @@ class Estimator(Protocol):
     def fit(self, counts: Counts) -> PositionBias: ...
 
 
-LogLikelihood = Callable[[FloatArray], tuple[float, FloatArray, FloatArray]]
+Evaluated = tuple[float, FloatArray, FloatArray]  # value, gradient, information (minus the second derivative)
+Maximum = tuple[FloatArray, float, int, bool]  # theta, its value, steps taken, success
 
 
 def maximise(
-    likelihood: LogLikelihood, start: FloatArray, free: BoolArray, *, limit: int, highest: float = np.inf
-) -> tuple[FloatArray, float, int, bool]:
-    """Newton's method on log theta for a concave function; returns theta, its value, steps taken, success.
+    likelihood: Callable[[FloatArray], Evaluated],
+    start: FloatArray,
+    free: BoolArray,
+    *,
+    limit: int,
+    highest: float = np.inf,
+) -> Maximum:
+    """Newton's method (``newton``) on log theta for one concave function."""
+    return maximise_all(lambda _, thetas: [likelihood(thetas[0])], [newton(start, free, limit=limit, highest=highest)])[
+        0
+    ]
 
-    The function gives value, gradient and information (minus the second derivative). Steps are halved until the value
-    does not fall, and never change a theta by more than a factor e^2 or beyond ``highest``.
+
+def maximise_all(
+    likelihoods: Callable[[list[int], FloatArray], Iterable[Evaluated]],
+    searches: Sequence[Generator[FloatArray, Evaluated, Maximum]],
+) -> list[Maximum]:
+    """The maxima that many searches find side by side: ``likelihoods`` is asked for all that are not done yet at once."""
+    asked, found = {number: next(search) for number, search in enumerate(searches)}, dict[int, Maximum]()
+    while asked:
+        numbers = list(asked)
+        for number, answer in zip(numbers, likelihoods(numbers, np.array(list(asked.values())))):
+            try:
+                asked[number] = searches[number].send(answer)
+            except StopIteration as end:
+                found[number] = end.value
+                del asked[number]
+    return [found[number] for number in range(len(searches))]
+
+
+def newton(
+    start: FloatArray, free: BoolArray, *, limit: int, highest: float = np.inf
+) -> Generator[FloatArray, Evaluated, Maximum]:
+    """Newton's method on log theta for a concave function, which is sent what it is at every theta that this yields.
+
+    Steps are halved until the value does not fall, and never change a theta by more than a factor e^2 or beyond ``highest``.
     """
     theta = start.copy()
-    value, gradient, information = likelihood(theta)
+    value, gradient, information = yield theta
     for step in range(1, limit + 1):
         loose = free & ~((theta >= highest) & (gradient > 0))
         move = np.zeros_like(theta)
@@ -158,7 +189,7 @@ def maximise(
         move *= min(1.0, 2.0 / max(np.abs(move).max(), 1e-300))
         for _ in range(40):
             candidate = np.where(loose, np.minimum(theta * np.exp(move), highest), theta)
-            new = likelihood(candidate)
+            new = yield candidate
             if new[0] >= value - 1e-12 * abs(value):
                 break
             move /= 2

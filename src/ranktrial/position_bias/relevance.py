@@ -99,6 +99,7 @@ def shrunken_guess(
     offsets: IntArray,
     inputs: FloatArray | None = None,
     *,
+    place: IntArray | None = None,
     document: IntArray | None = None,
     document_offsets: IntArray | None = None,
 ) -> FloatArray:
@@ -108,7 +109,9 @@ def shrunken_guess(
     >>> shrunken_guess(seen, np.array([0, 3])).round(2)
     array([0.5 , 0.32, 0.37])
     """
-    return RelevanceFit.of(seen, offsets, inputs, document=document, document_offsets=document_offsets).guess
+    return RelevanceFit.of(
+        seen, offsets, inputs, place=place, document=document, document_offsets=document_offsets
+    ).guess
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +137,7 @@ class RelevanceFit:
         offsets: IntArray,
         inputs: FloatArray | None = None,
         *,
+        place: IntArray | None = None,
         document: IntArray | None = None,
         document_offsets: IntArray | None = None,
         prior: FloatArray | None = None,
@@ -141,6 +145,7 @@ class RelevanceFit:
     ) -> RelevanceFit:
         """From what has been added up per document; ``offsets`` say which belong to which query.
 
+        Where many have the same inputs, these are given once, and ``place`` says which each has.
         A document may have several rows, with inputs of their own (other ranks for other people): then ``document`` says whose
         row each is, and ``document_offsets`` which documents belong to which query. ``prior`` is a constant and slopes up to
         scale, believed as far as clicks do not say otherwise; by default relevance is taken not to depend on the inputs. What
@@ -148,18 +153,19 @@ class RelevanceFit:
         """
         constant, slopes = seen.mean, np.zeros(0 if inputs is None else inputs.shape[1])
         guess = np.full(len(seen.clicks), constant)
+        place = np.arange(len(guess)) if place is None else place
         if inputs is not None:
             if prior is not None:
-                shape = prior[0] + inputs @ prior[1:]
+                shape = (prior[0] + inputs @ prior[1:])[place]
                 scale = constant * max(seen.examined.sum(), 1e-300) / max(float(seen.examined @ shape), 1e-300)
                 constant, slopes = scale * prior[0], scale * prior[1:]
-                guess = _linear(constant, slopes, inputs)
-            more, deviations = _explained(seen, guess, offsets, inputs, shrunken)
+                guess = _linear(constant, slopes, inputs)[place]
+            more, deviations = _explained(seen, guess, offsets, inputs, place, shrunken)
             constant, slopes = constant + more, slopes + deviations
-            guess = _linear(constant, slopes, inputs)
+            guess = _linear(constant, slopes, inputs)[place]
         residual, noise = _residual(seen, guess)
         if inputs is not None and not shrunken:
-            guess = constant + inputs @ slopes
+            guess = (constant + inputs @ slopes)[place]
         if document is None or document_offsets is None:
             effects = nested_effects(residual, seen.examined, noise, offsets, shrunken)
             guess = guess + effects
@@ -182,7 +188,7 @@ def _residual(seen: Examinations, guess: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def _explained(
-    seen: Examinations, guess: FloatArray, offsets: IntArray, inputs: FloatArray, shrunken: bool
+    seen: Examinations, guess: FloatArray, offsets: IntArray, inputs: FloatArray, place: IntArray, shrunken: bool
 ) -> tuple[float, FloatArray]:
     """What the inputs explain of the deviations from the guess, as constant and slopes: a regression, shrunk as its own fit
     tells (ridge) or not at all."""
@@ -190,10 +196,11 @@ def _explained(
     within, shared = spreads(residual, seen.examined, noise, offsets)
     # A document examined for ever would still say no more of the inputs than one document can.
     precision = _precision(seen.examined, noise, within + shared)
-    rate = _ratio(residual, seen.examined)
+    told = precision * _ratio(residual, seen.examined)
+    precision, told = (weighted_counts(place, of, len(inputs)) for of in (precision, told))
     mass = max(precision.sum(), 1e-300)
     weighted = inputs * precision[:, None]
-    middle, rate_mean = weighted.sum(0) / mass, precision @ rate / mass
+    middle, rate_mean = weighted.sum(0) / mass, told.sum() / mass
     squares = weighted.T @ inputs
     varied = np.diag(squares) - mass * middle**2 > 1e-9 * np.diag(squares)  # a constant column explains nothing
     gram = (squares - mass * np.outer(middle, middle))[np.ix_(varied, varied)]
@@ -201,11 +208,11 @@ def _explained(
     strength, directions = np.linalg.eigh(gram / np.outer(unit, unit))
     usable = strength > 1e-9 * strength.max(initial=0.0)
     strength, directions = strength[usable], directions[:, usable]
-    told = directions.T @ ((weighted.T @ rate - mass * middle * rate_mean)[varied] / unit)
-    spread = max(float((told**2 / strength - 1).sum() / max(strength.sum(), 1e-300)), 0.0)
+    along = directions.T @ ((inputs.T @ told - mass * middle * rate_mean)[varied] / unit)
+    spread = max(float((along**2 / strength - 1).sum() / max(strength.sum(), 1e-300)), 0.0)
     believed = spread / (1 + spread * strength) if shrunken else 1 / strength
     slopes = np.zeros(inputs.shape[1])
-    slopes[varied] = directions @ (believed * told) / unit
+    slopes[varied] = directions @ (believed * along) / unit
     return float(rate_mean - middle @ slopes), slopes
 
 

@@ -304,6 +304,24 @@ def exposures(rankings: Any, weights: Any, theta: Any, rho: Any) -> None:
 
 
 @nb.njit(cache=True)
+def placed(rankings: Any, weights: Any, rank: Any, placement: Any) -> None:
+    """Add up P(slot at one rank, its own of ``rank``)."""
+    for row in range(rankings.shape[0]):
+        for r in range(rankings.shape[1]):
+            if rankings[row, r] >= 0 and rank[rankings[row, r]] == r:
+                placement[rankings[row, r]] += weights[row]
+
+
+@nb.njit(cache=True)
+def placements(rankings: Any, weights: Any, number: Any, placement: Any) -> None:
+    """Add up P(at rank) of slots in rows of their own: slot s in row ``number[s]``, or in none if that is negative."""
+    for row in range(rankings.shape[0]):
+        for r in range(rankings.shape[1]):
+            if rankings[row, r] >= 0 and number[rankings[row, r]] >= 0:
+                placement[number[rankings[row, r]], r] += weights[row]
+
+
+@nb.njit(cache=True)
 def affine_rows(
     rows: Any,
     design: Any,
@@ -367,6 +385,109 @@ def affine_rows(
             lost[i] = given_up
             i += 1
     return largest
+
+
+@nb.njit(cache=True)
+def affine_sums(
+    rows: Any,
+    design: Any,
+    starts: Any,
+    impressions: Any,
+    clicks: Any,
+    left_out: Any,
+    slot_offsets: Any,
+    row_offsets: Any,
+    rankings: Any,
+    weights: Any,
+    placement: Any,
+    rank_a: Any,
+    rank_b: Any,
+    guess: Any,
+    thetas: Any,
+    gain: Any,
+    rank_aware: Any,
+    clip: Any,
+    foreseen: Any,
+    sums: Any,
+) -> None:
+    """Add up x over impressions at many thetas at once: at number t over those that number t does not leave out.
+
+    The formula of ``affine_rows`` (which see for rows, designs and placement), with lambda from ranks and thetas. Row i was
+    shown by ``impressions[starts[i]:starts[i + 1]]``. ``thetas`` are columns, with zeros for a rank past the last: each
+    of the innermost loops is over all of them, so that a design's placement is worked out once for all. ``foreseen`` says
+    whether sum_d lambda_d zh_d is part of x.
+    """
+    k, n = rankings.shape[1], thetas.shape[1]
+    most = 0
+    for i in range(design.shape[0]):
+        most = max(most, slot_offsets[design[i] + 1] - slot_offsets[design[i]])
+    placed = np.zeros((most, k))
+    rho, examined, worth = np.zeros((most, n)), np.zeros((most, n)), np.zeros((most, n))
+    value, first, base, top = np.zeros((k, n)), np.zeros(n), np.zeros(n), np.zeros(n)
+    for r in range(k):
+        for t in range(n):
+            top[t] = max(top[t], thetas[r, t])
+    i = 0
+    while i < rows.shape[0]:
+        d = design[i]
+        start, end = slot_offsets[d], slot_offsets[d + 1]
+        for s in range(end - start):
+            for r in range(k):
+                placed[s, r] = placement[start + s, r] if placement.shape[0] > 0 else 0.0
+            for t in range(n):
+                rho[s, t] = 0.0
+                examined[s, t] = 0.0
+        if placement.shape[0] == 0:
+            for row in range(row_offsets[d], row_offsets[d + 1]):
+                for r in range(k):
+                    if rankings[row, r] >= 0:
+                        placed[rankings[row, r] - start, r] += weights[row]
+        for t in range(n):
+            first[t] = 0.0
+        for s in range(end - start):
+            zh = guess[start + s]
+            for r in range(k):
+                p = placed[s, r]
+                if p > 0.0:
+                    for t in range(n):
+                        rho[s, t] += p * thetas[r, t]
+                    if rank_aware:
+                        for t in range(n):
+                            examined[s, t] += p * thetas[r, t] * ((1.0 - top[t] * zh) / (1.0 - thetas[r, t] * zh))
+            a, b = min(rank_a[start + s], k), min(rank_b[start + s], k)
+            for t in range(n):
+                lam = thetas[a, t] - thetas[b, t]
+                if gain:
+                    lam = rho[s, t] - (thetas[a, t] + thetas[b, t]) / 2.0
+                over = examined[s, t] if rank_aware else rho[s, t]
+                weight = 0.0
+                if rho[s, t] > 0.0:
+                    first[t] += lam * zh
+                    if over > 0.0:
+                        weight = lam / over
+                worth[s, t] = min(max(weight, -clip), clip)
+        while i < rows.shape[0] and design[i] == d:
+            for t in range(n):
+                base[t] = first[t] if foreseen else 0.0
+            for r in range(k):
+                if rankings[rows[i], r] >= 0:
+                    s = rankings[rows[i], r] - start
+                    zh = guess[start + s]
+                    for t in range(n):
+                        useful = (1.0 - top[t] * zh) / (1.0 - thetas[r, t] * zh) if rank_aware else 1.0
+                        value[r, t] = worth[s, t] * useful
+                        base[t] -= value[r, t] * thetas[r, t] * zh
+            for j in range(starts[i], starts[i + 1]):
+                without = left_out[impressions[j]]
+                before = sums[without]
+                for t in range(n):
+                    sums[t] += base[t]
+                for r in range(k):
+                    if clicks[impressions[j], r]:
+                        for t in range(n):
+                            sums[t] += value[r, t]
+                sums[without] = before
+            i += 1
 
 
 @nb.njit(cache=True)

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranktrial import checks
-from ranktrial.arrays import DocumentArray, FloatArray, IntArray, sum_by_group
-from ranktrial.rankings._kernels import affine_rows, direct_rows
+from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray, sum_by_group
+from ranktrial.rankings._kernels import affine_rows, affine_sums, direct_rows
 from ranktrial.rankings.mixture import Mixture
 from ranktrial.rankings.propensity import require_seen
 
@@ -121,8 +121,7 @@ def value_rows(
         direct: Ranks of the candidates in A's list and in B's, to count clicks at these ranks only, over how often they stand
             there: right for clicks that depend on document and rank in any way, with more variance.
     """
-    if clip is not None and not 0 < clip < np.inf:
-        raise ValueError(f"clip is {clip!r}, must be positive and finite (None for no limit)")
+    most = _checked_clip(clip)
     base, lost, values = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((len(rows), rankings.shape[1]))
     exact = np.empty((0, rankings.shape[1])) if placement is None else placement
     if direct is not None:
@@ -131,10 +130,59 @@ def value_rows(
         )
         return Valued(Affine(base, values), float(largest), lost)
     largest = affine_rows(
-        rows, design, slot_offsets, row_offsets, rankings, weights, exact, lam, guess, theta, rank_aware,
-        np.inf if clip is None else float(clip), base, values, lost,
+        rows, design, slot_offsets, row_offsets, rankings, weights, exact, lam, guess, theta, rank_aware, most,
+        base, values, lost,
     )  # fmt: skip
     return Valued(Affine(base, values), float(largest), lost)
+
+
+def value_sums(
+    rows: IntArray,
+    design: IntArray,
+    starts: IntArray,
+    impressions: IntArray,
+    clicks: BoolArray,
+    left_out: IntArray,
+    slot_offsets: IntArray,
+    row_offsets: IntArray,
+    rankings: DocumentArray | IntArray,
+    weights: FloatArray,
+    ranks: tuple[IntArray, IntArray],
+    guess: FloatArray,
+    thetas: FloatArray,
+    *,
+    rank_aware: bool,
+    gain: bool = False,
+    first: bool = True,
+    clip: float | None = None,
+    placement: FloatArray | None = None,
+) -> FloatArray:
+    """Sums of x over impressions at many thetas, number t over those that it does not leave out; no checks.
+
+    Args:
+        rows: Those that were shown, as of ``value_rows``.
+        starts: Row i was shown by ``impressions[starts[i]:starts[i + 1]]``.
+        clicks: Of all impressions, by rank.
+        left_out: Of all impressions, by which theta.
+        ranks: Of the candidates in A's list and in B's: lambda is the difference of exposures there or, for the ``gain`` in
+            clicks, what they have beyond the mean of both; 0 for what cannot be seen.
+        thetas: A row for each.
+        first: Whether the first sum of the formula is part of x.
+    """
+    sums, k = np.zeros(len(thetas)), rankings.shape[1]
+    columns = np.ascontiguousarray(np.pad(thetas, ((0, 0), (0, 1))).T)
+    exact = np.empty((0, k)) if placement is None else placement
+    affine_sums(
+        rows, design, starts, impressions, clicks, left_out, slot_offsets, row_offsets, rankings, weights, exact,
+        *ranks, guess, columns, gain, rank_aware, _checked_clip(clip), first, sums,
+    )  # fmt: skip
+    return sums
+
+
+def _checked_clip(clip: float | None) -> float:
+    if clip is not None and not 0 < clip < np.inf:
+        raise ValueError(f"clip is {clip!r}, must be positive and finite (None for no limit)")
+    return np.inf if clip is None else float(clip)
 
 
 def checked_guess(zeta_hat: Guess, n_documents: int, *, rank_aware: bool) -> FloatArray:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from ranktrial.arrays import FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
+from ranktrial.arrays import FloatArray
 from ranktrial.inference import Log, UnitSums
 from ranktrial.inference.cross_fitting import contributions, groups_of
 from ranktrial.inference.e_processes import anytime_p, bet_evidence, mean_evidence
 from ranktrial.inference.valuing import guesses
 from ranktrial.interval import Interval
 from ranktrial.live.analysis import Analysis
+from ranktrial.live.guardrails._kernels import added_above, clicks_after, clicks_by_draw
 from ranktrial.live.guardrails.status import NO_NUMBER, WARN, by_chance, harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
 
 ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
 NO_MODEL = "An A/B test: there is no click model to check."
 REFITS = 100 * 2 ** np.arange(34)  # impressions after which relevance is guessed anew
-DESIGNS = 10_000  # that are worked on at once
 LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything is bet on it
 
 
@@ -87,73 +86,18 @@ def interference(analysis: Analysis) -> Interference:
     counted = contributions(group, "past", refits=REFITS)
     values, bound, information, guess = np.zeros(len(log)), np.zeros(len(log)), 0.0, np.zeros(log.n_slots)
     for number, guess in enumerate(guesses(log, theta, counted, group, "past", "doubly-robust", None)):
-        for inside in _by_design(log, np.flatnonzero(group == number)):
-            designs, of_impression = np.unique(log.design[inside], return_inverse=True)
-            shown = _Rows.of(log, designs)
-            at = np.searchsorted(shown.rows, log.row[inside])
-            expected, over = _expected_above(log, shown.rows, theta, guess)
-            away = over - _mean_above(log, shown, over)
-            impression, rank = np.nonzero(log.clicks[inside])
-            of_clicks = weighted_counts(impression, away[at[impression], rank], len(inside))
-            foreseen = (expected * away).sum(1)
-            values[inside] = of_clicks - foreseen[at]
-            most = np.zeros(len(designs))
-            farthest = np.maximum(np.maximum(away, 0).sum(1) - foreseen, np.maximum(-away, 0).sum(1) + foreseen)
-            np.maximum.at(most, shown.design, farthest)
-            bound[inside] = most[of_impression]
-            information += float((expected * away**2).sum(1)[at].sum())
+        inside = np.flatnonzero(group == number)
+        inside = inside[np.argsort(log.design[inside], kind="stable")]
+        designs, starts = np.unique(log.design[inside], return_index=True)
+        information += clicks_by_draw(
+            designs, np.append(starts, len(inside)), inside, log.row, log.clicks, log.slot_offsets, log.row_offsets,
+            log.rankings, log.weights, theta, guess, values, bound,
+        )  # fmt: skip
     if information <= 0:
         return Interference(values, NO_NUMBER, NO_NUMBER, NO_NUMBER, bound)
     slope = float(values.sum() / information)
     error = UnitSums.of(values, log.unit).standard_error * len(log) / information
     return Interference(values, slope, float(error), _shift(analysis, guess), bound)
-
-
-def _expected_above(log: Log, rows: IntArray, theta: FloatArray, guess: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Clicks to be expected at each rank of some rankings, and above it."""
-    expected = theta * np.append(guess, 0.0)[log.rankings[rows]]
-    return expected, np.cumsum(expected, 1) - expected
-
-
-class _Rows(NamedTuple):
-    """Rankings that some designs may show, which of the designs each is of, and its slots counted over these designs alone."""
-
-    rows: IntArray
-    design: IntArray
-    slots: IntArray
-    n_slots: int
-
-    @classmethod
-    def of(cls, log: Log, designs: IntArray) -> _Rows:
-        row_sizes, slot_sizes = (np.diff(offsets)[designs] for offsets in (log.row_offsets, log.slot_offsets))
-        rows, design = ragged(log.row_offsets[designs], row_sizes), np.repeat(np.arange(len(designs)), row_sizes)
-        possible = log.weights[rows] > 0
-        rows, design = rows[possible], design[possible]
-        moved = (offsets_of(slot_sizes)[:-1] - log.slot_offsets[designs])[design]
-        slots = log.rankings[rows]
-        return cls(rows, design, np.where(slots >= 0, slots + moved[:, None], -1), int(slot_sizes.sum()))
-
-
-def _by_design(log: Log, impressions: IntArray) -> Iterator[IntArray]:
-    """Some impressions, those of a few designs at a time: there may be as many designs as impressions."""
-    order = impressions[np.argsort(log.design[impressions], kind="stable")]
-    design = log.design[order]
-    firsts = np.flatnonzero(np.append(True, design[1:] != design[:-1])[: len(design)])
-    yield from np.split(order, firsts[DESIGNS::DESIGNS])
-
-
-def _mean_above(log: Log, shown: _Rows, over: FloatArray) -> FloatArray:
-    """The mean of what is above over all rankings of a design that show the same document at the same rank."""
-    filled = shown.slots >= 0
-    cells = (shown.slots * log.k + np.arange(log.k))[filled]
-    weights = np.broadcast_to(log.weights[shown.rows][:, None], filled.shape)[filled]
-    size = shown.n_slots * log.k
-    mean = weighted_counts(cells, weights * over[filled], size) / np.maximum(
-        weighted_counts(cells, weights, size), 1e-300
-    )
-    found = over.copy()
-    found[filled] = mean[cells]
-    return found
 
 
 def _shift(analysis: Analysis, guess: FloatArray) -> float:
@@ -163,42 +107,14 @@ def _shift(analysis: Analysis, guess: FloatArray) -> float:
     and by the theta that is fitted to them. That one follows from the conditional equation (``position_bias.conditional``), as
     in ``inference.theta_error``: its solution moves by H^-1 times what is added to its score.
     """
-    log, theta, k = analysis.log, np.array(analysis.theta.theta), analysis.log.k
-    times = np.bincount(log.design, minlength=log.n_designs)
-    moved, information, score, of_log_theta = 0.0, np.zeros((k, k)), np.zeros(k), np.zeros(k)
-    for first in range(0, log.n_designs, DESIGNS):
-        designs = np.arange(first, min(first + DESIGNS, log.n_designs))
-        own = slice(log.slot_offsets[designs[0]], log.slot_offsets[designs[-1] + 1])
-        by_a, by_b, rho = (exposure[own] for exposure in analysis.exposures)
-        rank_a, rank_b = log.rank_a[own], log.rank_b[own]
-        shown = _Rows.of(log, designs)
-        expected, over = _expected_above(log, shown.rows, theta, guess)
-        filled = shown.slots >= 0
-        cells = (shown.slots * k + np.arange(k))[filled]
-        shows = (times[designs][shown.design] * log.weights[shown.rows])[:, None]
-        usual, added = (
-            weighted_counts(cells, (shows * clicks)[filled], shown.n_slots * k).reshape(-1, k)
-            for clicks in (expected, expected * over)
-        )
-        worth = np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0)
-        moved += float(worth @ added.sum(1))
-        if analysis.fit is not None:
-            clicks = usual.sum(1)
-            relevance = np.divide(clicks, rho, out=np.zeros_like(rho), where=rho > 0)
-            by_rank = np.divide(usual, clicks[:, None], out=np.zeros_like(usual), where=usual > 0)
-            information += np.diag(clicks @ by_rank) - (by_rank * clicks[:, None]).T @ by_rank
-            score += (added - added.sum(1, keepdims=True) * by_rank).sum(0)
-            of_log_theta -= (worth * clicks) @ by_rank
-            for sign, place in ((1, rank_a), (-1, rank_b)):
-                of_log_theta += sign * theta * weighted_counts(np.minimum(place, k), relevance, k + 1)[:k]
-        for sign, place, by in ((1, rank_a, by_a), (-1, rank_b, by_b)):
-            in_list = np.flatnonzero(place < k)
-            table = np.zeros((len(designs), k))
-            table[log.design_of_slot[own][in_list] - first, place[in_list]] = (by * guess[own])[in_list]
-            moved -= sign * float(times[designs] @ (table * (np.cumsum(table, 1) - table)).sum(1))
+    log, theta = analysis.log, np.array(analysis.theta.theta)
+    moved, information, score, of_log_theta = added_above(
+        np.bincount(log.design, minlength=log.n_designs), log.slot_offsets, log.row_offsets, log.rankings, log.weights,
+        log.rank_a, log.rank_b, analysis.exposures[2], theta, guess,
+    )  # fmt: skip
     if analysis.fit is not None:
-        moved += float(of_log_theta[1:] @ np.linalg.pinv(information[1:, 1:]) @ score[1:])
-    return moved / len(log)
+        moved += of_log_theta[1:] @ np.linalg.pinv(information[1:, 1:]) @ score[1:]
+    return float(moved) / len(log)
 
 
 def company(analysis: Analysis, above: Above | None = None) -> Guardrail:
@@ -341,38 +257,15 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
 
 def dependence(log: Log, *, pooled: bool = False) -> Dependence:
     """Clicks against clicks above, on the same document at the same rank or, ``pooled``, on the same places in both lists."""
-    slots, k = log.rankings[log.row], log.k
-    places, kinds = log.document, len(log.document_query)
+    k, places, kinds = log.k, log.document, len(log.document_query)
     if pooled:
         places, kinds = np.minimum(log.rank_a, k) * (k + 1) + np.minimum(log.rank_b, k), (k + 1) ** 2
-    ever = np.zeros((kinds + 1, k), bool)  # the last for where nothing stands
-    ever[places[log.clicked[2]], log.clicked[1]] = True
-    impression, rank = np.nonzero(ever[np.append(places, -1)[slots], np.arange(k)])  # others tell nothing
-    click = log.clicks[impression, rank].astype(np.float64)
-    after = (np.cumsum(log.clicks, 1)[impression, rank] > click).astype(np.float64)
-    stratum = places[slots[impression, rank]] * k + rank
-    if kinds * k < 1 << 15:
-        stratum = stratum.astype(np.int16)  # is sorted faster
-    order = np.argsort(stratum, kind="stable")
-    offsets = np.append(0, np.append(np.flatnonzero(np.diff(stratum[order])) + 1, len(order)))
-    sizes = np.diff(offsets)
-
-    def before(of: FloatArray) -> FloatArray:
-        """Sums over earlier members of the same stratum."""
-        sums = np.cumsum(of[order]) - of[order]
-        return np.asarray(sums - np.repeat(sums[offsets[:-1][sizes > 0]], sizes[sizes > 0]))
-
-    earlier = before(np.ones(len(order)))
-    some = earlier > 0
-    mean_after, mean_click = (
-        np.divide(before(of), earlier, out=np.zeros(len(order)), where=some) for of in (after, click)
-    )
-    away = np.where(some, after[order] - mean_after, 0.0)
-    value, told = (
-        weighted_counts(impression[order], away * of, len(log)) for of in (click[order] - mean_click, away * mean_click)
-    )
-    n = np.maximum(sizes, 1)
-    follow, clicks, both = (sum_by_group(of[order], offsets) for of in (after, click, after * click))
+    _, rank, slot = log.clicked
+    ever = np.zeros((kinds, k), bool)  # clicked: others tell nothing
+    ever[places[slot], rank] = True
+    strata = np.unique(places[slot] * k + rank)
+    values, told, sums = clicks_after(log.rankings, log.row, places, log.clicks, ever, strata)
+    n, follow, clicks, both = sums.T
     otherwise = float(((clicks - both) * follow / n).sum())  # by Mantel and Haenszel
     ratio = float((both * (n - follow) / n).sum()) / otherwise if otherwise > 0 else float("nan")
-    return Dependence(value, told, ratio)
+    return Dependence(values, told, ratio)

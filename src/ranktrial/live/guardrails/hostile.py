@@ -84,10 +84,11 @@ def _against(analysis: Analysis, winner: int) -> FloatArray:
         share = (shares[:, 1] if winner > 0 else shares[:, 0]) / shares.sum(1)
         return np.asarray(np.where(other, (slots >= 0).sum(1) / share, 0.0))
     if rung.name == DIRECT:
-        ranks = np.arange(log.k)
-        sign = (log.rank_a[:, None] == ranks).astype(np.float64) - (log.rank_b[:, None] == ranks)
-        worth = np.divide(sign, log.placement, out=np.zeros_like(sign), where=log.placement > 0)
-        of_page = np.vstack([worth, np.zeros(log.k)])[slots, ranks]
+        of_page = np.zeros(slots.shape)
+        for sign, rank in ((1.0, log.rank_a), (-1.0, log.rank_b)):
+            chance = log.placement_at(rank)
+            worth = np.divide(sign, chance, out=np.zeros_like(chance), where=chance > 0)
+            of_page += np.where((slots >= 0) & (rank[slots] == np.arange(log.k)), worth[slots], 0.0)
     else:
         theta = rung.estimate.theta
         assert theta is not None
