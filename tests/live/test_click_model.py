@@ -104,7 +104,7 @@ def test_clicks_against_the_draw_have_mean_zero_and_their_bound_over_all_pages_a
     for rank, slot in enumerate(slots[at]):
         same = [(log.weights[row], above(row, rank)) for row in of_design if log.rankings[row, rank] == slot]
         mean_above = sum(w * x for w, x in same) / sum(w for w, _ in same)
-        away += (clicks[at, rank] - THETA[rank] * guess[slot]) * (above(shown[at], rank) - mean_above)
+        away += (clicks[at, rank] - THETA[rank] * guess[slot]) * (above(int(shown[at]), rank) - mean_above)
     assert values[at] == pytest.approx(away, abs=1e-12)
 
 
