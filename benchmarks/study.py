@@ -1,7 +1,8 @@
 """Cost of a study: processor seconds of each of the paper's methods on one pair, simulated and expected, 3 x 10^6 impressions.
 
-BEFORE=FOLDER names a checkout of an earlier version: its simulated runs are measured in the same go, one after the other, so
-that what else the machine does weighs on both. YAHOO and MSLR are numbers of queries; the paper's size by default.
+BEFORE=FOLDER names a checkout of an earlier version, measured in the same go, one after the other, so that what else the
+machine does weighs on both. HOW="expected" leaves out simulated runs, ONLY=Network methods without that in their text. YAHOO
+and MSLR are numbers of queries; the paper's size by default, 0 leaves a set out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 QUERIES = {"yahoo": int(os.environ.get("YAHOO", "19944")), "mslr": int(os.environ.get("MSLR", "18919"))}
 CLOSED = "loss=None, keep=0, holdback=0"
-METHODS = (
+EVERY = (
     "AB()",
     'AB(estimate="means")',
     "TeamDraft()",
@@ -31,6 +32,7 @@ METHODS = (
     f'LogOpt(bias="known", estimate="ips", {CLOSED})',
     f"LogOpt({CLOSED})",
 )
+METHODS = tuple(text for text in EVERY if os.environ.get("ONLY", "") in text)
 
 
 def measure(how: str, data: str) -> dict[str, float]:
@@ -64,11 +66,13 @@ def measure(how: str, data: str) -> dict[str, float]:
 
 def run() -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
-    before = os.environ.get("BEFORE")
-    for data in QUERIES:
-        columns = {"simulated": _elsewhere(Path(), "simulate", data), "expected": _elsewhere(Path(), "expected", data)}
-        if before:
-            columns = {"simulated before": _elsewhere(Path(before), "simulate", data), **columns}
+    before, hows = os.environ.get("BEFORE"), os.environ.get("HOW", "simulate expected").split()
+    for data in (name for name, queries in QUERIES.items() if queries):
+        columns = {}
+        for how in hows:
+            if before:
+                columns[f"{how}, before"] = _elsewhere(Path(before), how, data)
+            columns[how] = _elsewhere(Path(), how, data)
         for text in (*METHODS, "together"):
             row: dict[str, object] = {"method": text, "data": data}
             row |= {f"{name}, s": sum(c.values()) if text == "together" else c[text] for name, c in columns.items()}

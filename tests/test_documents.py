@@ -91,8 +91,10 @@ def test_every_guardrail_has_a_remedy(tmp_path: Path) -> None:
     assert [name for name in checks if name not in told] == []
 
 
-def test_the_plan_of_the_study_can_be_run() -> None:
+def test_the_plans_of_the_study_can_be_run() -> None:
     assert len(read_plan(str(ROOT / "docs/study.toml")).methods) == 17
+    _, right, wrong = read_plan(str(ROOT / "docs/dip.toml")).methods
+    assert wrong == f"{right.removesuffix(')')}, authors_rows=True)"
 
 
 @OF_PAGE

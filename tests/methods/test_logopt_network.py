@@ -126,6 +126,14 @@ def test_observed_estimate_by_hand() -> None:
     assert found == pytest.approx(4 / 6 * (0.5 / 3.5 - 0.5 / 2.5))
 
 
+def test_rankings_a_step_are_the_papers_unless_the_gradient_needs_fewer() -> None:
+    assert LogOptNetwork().rankings_a_step == 100
+    assert LogOptNetwork(gradient="paper").rankings_a_step == 1000
+    assert LogOptNetwork(samples=7).rankings_a_step == 7
+    for method, told in ((LogOptNetwork(), True), (LogOptNetwork(samples=99), False)):
+        assert ("samples" in method.options_of_role) == told
+
+
 def test_relevance_is_shrunk_towards_the_mean() -> None:
     shown, clicked = np.array([[10.0, 0], [0, 20], [0, 0]]), np.array([[5.0, 0], [0, 1], [0, 0]])
     zeta = shrunken_relevance(shown, clicked, np.array([1, 0.5]), strength=10)

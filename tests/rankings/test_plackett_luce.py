@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from oracles import click_patterns, small_users
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, offsets_of
 from ranktrial.rankings import plackett_luce as pl
-from ranktrial.users import User, cascade, position_based, rank_decay
+from ranktrial.users import User, cascade, position_based, rank_decay, trust_bias
 
 
 def log_shares(scores: FloatArray) -> FloatArray:
@@ -346,6 +346,22 @@ def test_counts_are_those_of_the_same_impressions(reads_on: bool) -> None:
     else:
         assert close(clicked[:, 0] / count, chance[:, 0], np.sqrt(chance[:, 0] / count) + 1 / count)
         assert clicked[:, 2].sum() < 0.9 * count * chance[:, 2].sum()
+
+
+def test_counts_of_queries_shown_so_many_times_have_the_law_of_single_impressions() -> None:
+    offsets, scores = offsets_of([len(q) for q in QUERIES]), np.concatenate(QUERIES)
+    zeta = np.random.default_rng(5).random(len(scores))
+    user = trust_bias(zeta, [0.9, 0.5, 0.4], relevant=[0.9, 0.8, 0.8], irrelevant=[0.3, 0.2, 0.1])
+    times = 20_000 * (1 + np.arange(len(QUERIES)) % 3)
+    shown, clicked = (np.zeros((len(scores), 3), np.uint32) for _ in range(2))
+    pl.add_counts(scores, offsets, user, times, 6, (shown, clicked))
+    assert np.all(clicked <= shown)
+    count = np.repeat(times, np.diff(offsets))[:, None]
+    placed = pl.placements(scores, offsets, 3)
+    for table, chance in ((shown, placed), (clicked, placed * (np.outer(zeta, user.slope) + user.intercept))):
+        assert close(table / count, chance, np.sqrt(chance * (1 - chance) / count) + 1 / count)
+    with pytest.raises(ValueError, match="may stop reading"):
+        pl.add_counts(scores, offsets, cascade(zeta, 3), times, 6, (shown, clicked))
 
 
 def test_counts_are_added_to_tables_and_queries_are_known_beforehand() -> None:

@@ -70,6 +70,12 @@ def test_curves_are_means_over_pairs(drawn: tuple[Path, str], reference: Path) -
     assert {row["pairs"] for row in rows} == {"2"}
 
 
+def test_labels_beside_lines_tell_the_last_option_too(drawn: tuple[Path, str]) -> None:
+    picture = (drawn[0] / "figure2_methods.svg").read_text()
+    assert "steps=5, samples=20</text>" in picture
+    assert "…</text>" not in picture
+
+
 def test_histograms_count_every_pair_and_ranker_once(drawn: tuple[Path, str]) -> None:
     errors = rows_of(drawn[0] / "figure4_errors.csv")
     for data in ("first", "second"):

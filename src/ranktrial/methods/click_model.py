@@ -12,7 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, weighted_counts
+from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray
+from ranktrial.methods._kernels.displays import add_display_counts
 from ranktrial.methods.beliefs import RELEVANCES, Beliefs, Evidence, Searches
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.position_bias import Counts, Examinations
@@ -89,8 +90,9 @@ def expected_searches(pair: Pair, user: User) -> Searches:
 
 def listed_documents(pair: Pair) -> IntArray:
     """Those of both top k, in order: a design shows no others."""
-    listed = np.concatenate([pair.top_a.ravel(), pair.top_b.ravel()])
-    return np.unique(listed[listed != NO_DOCUMENT]).astype(np.int64)
+    listed = np.zeros(pair.n_documents + 1, bool)  # NO_DOCUMENT, -1, marks the one too many
+    listed[pair.top_a] = listed[pair.top_b] = True
+    return np.flatnonzero(listed[:-1])
 
 
 def searches_of(pair: Pair, listed: IntArray, seen: Callable[[FloatArray, int | None], Examinations]) -> Searches:
@@ -143,7 +145,8 @@ class SimulatedTrial:
         *seeds, halving = children(seed, len(method.schedule) + 2)
         self.seeds, self.halving = iter(seeds), generator(halving)
         self.versions: list[DesignVersion] = []
-        self.sum_x, self.sum_squares, self.clicks = 0.0, 0.0, 0.0
+        self.sum_x: float | None = 0.0  # None: not worked out at the current position bias
+        self.sum_squares, self.clicks = 0.0, 0.0
         self.documents = listed_documents(pair)
         self.offsets = np.searchsorted(self.documents, pair.offsets)
         self.row = np.zeros(pair.n_documents, np.int64)  # of a document in the tables
@@ -168,7 +171,7 @@ class SimulatedTrial:
         # A simulation has no other readings of its log: they are taken to agree.
         self.beliefs = method.learn(Evidence([counts], self.shown.sum(0), True, self.searches), self.beliefs)
         if not np.array_equal(self.beliefs.theta, before):
-            self.sum_x = sum(self._displays(version).total(version.shown, version.clicked) for version in self.versions)
+            self.sum_x = None
         if method.estimate in ROBUST:
             self.guess = self.beliefs.guess(*pair.ranks)
         if method.estimate == "constant":
@@ -180,11 +183,15 @@ class SimulatedTrial:
     @cached_property
     def halves(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
         """The tables of two halves of the log: every show falls into either by chance."""
-        clicked, skipped = (
-            self.halving.binomial(table.astype(np.int64), 0.5) for table in (self.clicked, self.shown - self.clicked)
-        )
-        half = (clicked + skipped).astype(np.float64), clicked.astype(np.float64)
+        clicked, skipped = (self._half(table) for table in (self.clicked, self.shown - self.clicked))
+        half = clicked + skipped, clicked
         return half, (self.shown - half[0], self.clicked - half[1])
+
+    def _half(self, table: FloatArray) -> FloatArray:
+        half = np.zeros_like(table)
+        some = np.nonzero(table)
+        half[some] = self.halving.binomial(table[some].astype(np.int64), 0.5)
+        return half
 
     def _displays(self, version: DesignVersion) -> Displays:
         """A version's displays, valued at the current position bias."""
@@ -195,7 +202,7 @@ class SimulatedTrial:
         version = self.versions[-1]
         marks = np.unique([*(points - begin), end - begin])
         sums, shown, clicked = self._displays(version).simulate_counts(self.user, marks, seed=next(self.seeds))
-        before = np.array([self.sum_x, self.sum_squares, self.clicks])
+        before = np.array([self.past(), self.sum_squares, self.clicks])
         rows = (before + sums[np.searchsorted(marks, points - begin)]) / points[:, None]
         self.sum_x, self.sum_squares, self.clicks = (before + sums[-1]).tolist()
         version.shown[:] = shown
@@ -213,23 +220,18 @@ class SimulatedTrial:
         version.shown[:], version.clicked[:] = display_counts(
             version.policy, self.user, end - begin, seed=next(self.seeds)
         )
-        self.sum_x += self._displays(version).total(version.shown, version.clicked)
+        self.sum_x = None
         self._remember(version)
 
     def past(self) -> float:
+        if self.sum_x is None:
+            shown = [version for version in self.versions if version.shown.any()]
+            self.sum_x = sum(self._displays(version).total(version.shown, version.clicked) for version in shown)
         return self.sum_x
 
     def _remember(self, version: DesignVersion) -> None:
         """Add a version's counts to the tables that fits are made from."""
-        mixture, k = version.policy, self.pair.k
-        sizes = np.diff(mixture.offsets)
-        per_query = np.repeat(np.add.reduceat(version.shown, mixture.offsets[:-1]), sizes)
-        filled = mixture.rankings != NO_DOCUMENT
-        cells = (self.row[mixture.rankings] * k + np.arange(k))[filled]
-        for table, per_cell in (
-            (self.shown, np.broadcast_to(version.shown[:, None], filled.shape)),
-            (self.clicked, version.clicked),
-            (self.expected, np.broadcast_to((per_query * mixture.weights)[:, None], filled.shape)),
-        ):
-            table += weighted_counts(cells, per_cell[filled].astype(np.float64), table.size).reshape(table.shape)
+        policy, tables = version.policy, (self.shown, self.clicked, self.expected)
+        displays = policy.rankings, policy.weights, policy.offsets
+        add_display_counts(*displays, self.row, version.shown, version.clicked, *tables)
         self.__dict__.pop("halves", None)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
-from ranktrial.arrays import NO_DOCUMENT, BoolArray, FloatArray, IntArray
+from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.design.network import Adam, Network, NetworkRegression
 from ranktrial.design.network_policy import (
     GRADIENTS,
@@ -26,12 +26,13 @@ from ranktrial.design.network_policy import (
     policy_inputs,
 )
 from ranktrial.methods.adaptive import Adaptive
+from ranktrial.methods.click_model import listed_documents
 from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
 from ranktrial.methods.expected import ExpectedRun
 from ranktrial.position_bias import EM, Auto, Counts, Estimator, NotIdentifiable, RegressionEM
 from ranktrial.rankings import Moments, Pair, PlackettLuce, ips_weights
 from ranktrial.rankings.drawn_moments import ips_moments
-from ranktrial.rankings.plackett_luce import CountArray, queries_drawn, simulate_counts
+from ranktrial.rankings.plackett_luce import CountArray, add_counts, queries_drawn, simulate_counts
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
 
@@ -40,7 +41,10 @@ CLICK_MODELS = ("auto", "em", "regression-em")
 STARTS = ("lists", "rank-2")
 QUERY_SOURCES = ("log", "data")
 PUBLISHED = {"click_model": "regression-em", "gradient": "paper", "inputs": "both"}  # all three at once
-PAPERS_WORK = {"steps": 1000, "samples": 1000}
+PAPERS_STEPS, PAPERS_SAMPLES = 1000, 1000
+LOW_NOISE_SAMPLES = (
+    100  # more of them do not make the policy better: queries differ by more than their gradients are unsure
+)
 SEEDS_A_VERSION = 5  # fit and its network, network, optimisation, impressions
 
 
@@ -54,7 +58,8 @@ class LogOptNetwork(Adaptive):
             simulations only.
         schedule: After how many impressions the click model is fitted and the policy optimised anew.
         steps: Gradient steps of each optimisation.
-        samples: Rankings sampled a step.
+        samples: Rankings sampled a step; None: 1,000 as the paper, or 100 with the low-noise gradient, which has less noise
+            even so.
         gradient: "low-noise", "paper" (as published), or "authors" (as their code scales it).
         inputs: What the network sees: "lists" (lambda and ranks), document "features", or "both".
         click_model: "regression-em" is the paper's and needs features; "em" has a relevance per document; "auto" takes theta
@@ -80,7 +85,7 @@ class LogOptNetwork(Adaptive):
     relevance: str = "estimated"
     schedule: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     steps: int = 1000
-    samples: int = 1000
+    samples: int | None = None
     gradient: str = "low-noise"
     inputs: str = "lists"
     click_model: str = "auto"
@@ -106,7 +111,8 @@ class LogOptNetwork(Adaptive):
         ):
             checks.one_of(name, getattr(self, name), allowed)
         checks.whole("steps", self.steps, 0, 10**9)
-        checks.whole("samples", self.samples, 2, 10**9)
+        if self.samples is not None:
+            checks.whole("samples", self.samples, 2, 10**9)
         oracle = self.relevance == "true"
         for idle, why in (
             (self.true_lambda and self.bias == "known", 'true_lambda changes nothing with bias="known"'),
@@ -129,6 +135,15 @@ class LogOptNetwork(Adaptive):
         return super().expected(pair, user, checkpoints, seed=seed, runs=runs)
 
     @property
+    def _usual_samples(self) -> int:
+        return LOW_NOISE_SAMPLES if self.gradient == "low-noise" else PAPERS_SAMPLES
+
+    @property
+    def rankings_a_step(self) -> int:
+        """``samples``, or what they are by default."""
+        return self._usual_samples if self.samples is None else self.samples
+
+    @property
     def averages_impressions(self) -> bool:
         return self.propensities == "policy"
 
@@ -142,7 +157,8 @@ class LogOptNetwork(Adaptive):
     @property
     def options_of_role(self) -> tuple[str, ...]:
         # More work than the paper's changes no name; less does, lest its network look worse than it is.
-        told = ("bias", *(name for name, paper in PAPERS_WORK.items() if getattr(self, name) >= paper))
+        enough = {"steps": self.steps >= PAPERS_STEPS, "samples": self.rankings_a_step >= self._usual_samples}
+        told = ("bias", *(name for name, so in enough.items() if so))
         if self.role == "oracle":
             return (*told, "relevance", "schedule")
         return (*told, *PUBLISHED) if self.role.startswith("published") else told
@@ -181,8 +197,7 @@ class _State:
         self.drawn: list[IntArray] = []  # impressions of each query while each version was shown
         self.shown, self.clicked = (np.zeros((pair.n_documents, pair.k), np.uint32) for _ in range(2))
         # Lambda is 0 for all other documents: their exposure is never asked for.
-        tops = np.concatenate([pair.top_a.ravel(), pair.top_b.ravel()])
-        self.listed: IntArray = np.unique(tops[tops != NO_DOCUMENT]).astype(np.int64)
+        self.listed = listed_documents(pair)
         self.query = np.repeat(np.arange(pair.n_queries, dtype=np.int32), np.diff(pair.offsets))
         self.placements: dict[int, FloatArray] = {}  # of the listed documents, by version
         self.weights: dict[int, FloatArray] = {}  # of each version at the current position bias
@@ -218,7 +233,7 @@ class _State:
             inputs,
             Objective(pair, theta, self.zeta, lam, self._estimate(impressions.sum()) if needed else 0.0),
             steps=method.steps,
-            samples=method.samples,
+            samples=method.rankings_a_step,
             seed=next(self.seeds),
             gradient=method.gradient,
             query_weights=impressions if method.queries == "log" and self.versions else None,
@@ -368,11 +383,10 @@ class _State:
 
     def draw(self, begin: int, end: int) -> None:
         """Draw impressions begin..end for the next fit; what they are worth is asked for later, if at all."""
-        version, (seed,) = self.versions[-1], children(next(self.seeds), 1)
-        self.drawn.append(queries_drawn(self.pair.n_queries, end - begin, seed))
-        clicks_before, nothing = self.clicked.sum(1), np.zeros(self.pair.n_documents)
-        policy, tables = version.policy, (self.shown, self.clicked)
-        simulate_counts(policy.scores, policy.offsets, self.user, nothing, [end - begin], seed, tables=tables)
+        version, (queries, rankings) = self.versions[-1], children(next(self.seeds), 2)
+        self.drawn.append(queries_drawn(self.pair.n_queries, end - begin, queries))
+        clicks_before, policy = self.clicked.sum(1), version.policy
+        add_counts(policy.scores, policy.offsets, self.user, self.drawn[-1], rankings, (self.shown, self.clicked))
         version.clicks[:] = self.clicked.sum(1) - clicks_before
 
     def past(self) -> float:

@@ -74,40 +74,29 @@ def conditional_equation(exposed: Any, clicked: Any, theta: Any) -> Any:
     """
     m, k = exposed.shape
     value = 0.0
-    gradient = np.zeros(k)
-    information = np.zeros((k, k))
-    share = np.zeros(k)
-    rank = np.zeros(k, np.int64)
+    clicks_at, expected, weight = np.zeros(k), np.zeros(k), np.zeros(k)
+    products = np.zeros((k, k))
     for d in range(m):
         clicks = 0.0
         total = 0.0
-        used = 0
         for r in range(k):
-            weight = exposed[d, r] * theta[r]
-            if weight > 0.0:
-                share[used] = weight
-                rank[used] = r
-                used += 1
-                total += weight
-            c = clicked[d, r]
-            if c > 0.0:
-                clicks += c
-                gradient[r] += c
-                if theta[r] > 0.0:
-                    value += c * np.log(theta[r])
+            weight[r] = exposed[d, r] * theta[r]
+            total += weight[r]
+            clicks += clicked[d, r]
+            clicks_at[r] += clicked[d, r]
         if clicks == 0.0 or total == 0.0:
             continue
         value -= clicks * np.log(total)
-        for i in range(used):
-            share[i] /= total
-        for i in range(used):
-            r = rank[i]
-            expected = clicks * share[i]
-            gradient[r] -= expected
-            information[r, r] += expected
-            for j in range(used):
-                information[r, rank[j]] -= expected * share[j]
-    return value, gradient, information
+        each = clicks / total
+        for r in range(k):
+            expected[r] += each * weight[r]
+            scaled = each * weight[r] / total
+            for s in range(k):
+                products[r, s] += scaled * weight[s]
+    for r in range(k):
+        if clicks_at[r] > 0.0 and theta[r] > 0.0:
+            value += clicks_at[r] * np.log(theta[r])
+    return value, clicks_at - expected, np.diag(expected) - products
 
 
 @nb.njit(cache=True)

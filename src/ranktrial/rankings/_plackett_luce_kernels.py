@@ -111,16 +111,15 @@ def _move_window(s: Any, tail: Any, y: Any, m: Any, growth: Any, low: Any, high:
 
 
 @nb.njit(cache=True)
-def _arrivals(low: Any, high: Any, k: Any, p: Any, q: Any, before: Any) -> Any:
-    """before[d, j] = P(exactly j of the documents low..d-1 have arrived), for d = low..high."""
-    before[low, :k] = 0.0
-    before[low, 0] = 1.0
-    for d in range(low, high):
+def _arrivals(documents: Any, count: Any, ranks: Any, p: Any, q: Any, before: Any) -> None:
+    """before[i, j] = P(exactly j have arrived) before the i-th of the documents, those counted in ``before[0]`` included."""
+    for i in range(count):
+        d = documents[i]
         for lane in range(LANES):
-            before[d + 1, 0, lane] = before[d, 0, lane] * q[d, lane]
-        for j in range(1, k):
+            before[i + 1, 0, lane] = before[i, 0, lane] * q[d, lane]
+        for j in range(1, ranks):
             for lane in range(LANES):
-                before[d + 1, j, lane] = before[d, j, lane] * q[d, lane] + before[d, j - 1, lane] * p[d, lane]
+                before[i + 1, j, lane] = before[i, j, lane] * q[d, lane] + before[i, j - 1, lane] * p[d, lane]
 
 
 @nb.njit(cache=True)
@@ -177,13 +176,7 @@ def _arrivals_of(inside: Any, wanted: Any, low: Any, high: Any, ranks: Any, p: A
             count += 1
         else:
             _arrive(p[d], q[d], ranks, before[0])
-    for i in range(count):
-        d = inside[i]
-        for lane in range(LANES):
-            before[i + 1, 0, lane] = before[i, 0, lane] * q[d, lane]
-        for j in range(1, ranks):
-            for lane in range(LANES):
-                before[i + 1, j, lane] = before[i, j, lane] * q[d, lane] + before[i, j - 1, lane] * p[d, lane]
+    _arrivals(inside, count, ranks, p, q, before)
     return count
 
 
@@ -270,9 +263,10 @@ def exposure_into(scores: Any, theta: Any, wanted: Any, rho: Any) -> None:
 def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> None:
     """gradient[e] = d/d score_e of sum_d weights[d] rho[d], the recursions of ``exposure_into`` differentiated by hand.
 
-    Mark one document d with weights[d] x_d q_d: the sum is the expected theta of the marked one. ``before`` counts
-    arrivals while nothing is marked, ``marked`` after; ``to_mark`` and ``after`` are what each is still worth, from
-    the other side.
+    Mark one document d with weights[d] x_d q_d: the sum is the expected theta of the marked one. Documents without weight come
+    first, where nothing can be marked: ``plain`` counts their arrivals, so each costs a third of one with a weight. Then
+    ``before`` counts arrivals while nothing is marked, ``marked`` after; ``to_mark`` and ``after`` are what each is still
+    worth, from the other side.
     """
     n = scores.shape[0]
     k = _ranks_that_count(theta, n)
@@ -289,14 +283,19 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
     c = np.empty(n)
     c_tail = np.empty(n + 1)
     c_tail[n] = 0.0
+    n_weighted = 0
     for d in range(n - 1, -1, -1):
         c[d] = weights[order[d]]
+        n_weighted += c[d] != 0.0
         c_tail[d] = c[d] + (math.exp(s[d + 1] - s[d]) * c_tail[d + 1] if d + 1 < n else 0.0)
     x = np.empty((n, LANES))
     p = np.empty((n, LANES))
     q = np.empty((n, LANES))
-    before = np.empty((n + 1, k, LANES))
-    marked = np.empty((n + 1, k, LANES))
+    others = np.empty(n - n_weighted, np.int64)
+    inside = np.empty(n_weighted, np.int64)
+    plain = np.empty((n - n_weighted + 1, k, LANES))
+    before = np.empty((n_weighted + 1, k, LANES))
+    marked = np.empty((n_weighted + 1, k, LANES))
     after = np.empty((k + 1, LANES))
     to_mark = np.empty((k + 1, LANES))
     mark = np.empty(LANES)
@@ -320,18 +319,31 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
                 of_others = (second - theta[0]) * c_sum - 2.0 * second * c[d] * x[d, 0]
                 gradient[order[d]] += x[d, 0] * of_others * second_order
         ranks = _ranks_in_reach(math.exp(y) * growth[LANES - 1] * tail[0], k - low)
-        _arrivals(low, high, ranks, p, q, before)
-        marked[low, :ranks] = 0.0
+        n_others, count = 0, 0
         for d in range(low, high):
+            if c[d] == 0.0:
+                others[n_others] = d
+                n_others += 1
+            else:
+                inside[count] = d
+                count += 1
+        plain[0, :ranks] = 0.0
+        plain[0, 0] = 1.0
+        _arrivals(others, n_others, ranks, p, q, plain)
+        before[0, :ranks] = plain[n_others, :ranks]
+        _arrivals(inside, count, ranks, p, q, before)
+        marked[0, :ranks] = 0.0
+        for i in range(count):
+            d = inside[i]
             for lane in range(LANES):
                 mark[lane] = c[d] * x[d, lane] * q[d, lane]
-                marked[d + 1, 0, lane] = marked[d, 0, lane] * q[d, lane] + before[d, 0, lane] * mark[lane]
+                marked[i + 1, 0, lane] = marked[i, 0, lane] * q[d, lane] + before[i, 0, lane] * mark[lane]
             for j in range(1, ranks):
                 for lane in range(LANES):
-                    marked[d + 1, j, lane] = (
-                        marked[d, j, lane] * q[d, lane]
-                        + marked[d, j - 1, lane] * p[d, lane]
-                        + before[d, j, lane] * mark[lane]
+                    marked[i + 1, j, lane] = (
+                        marked[i, j, lane] * q[d, lane]
+                        + marked[i, j - 1, lane] * p[d, lane]
+                        + before[i, j, lane] * mark[lane]
                     )
         c_behind = math.exp(s[high] + y) * c_tail[high] if high < n else 0.0
         for j in range(ranks):
@@ -342,8 +354,9 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
         to_mark[ranks, :] = 0.0
         for j in range(ranks):
             for lane in range(LANES):
-                behind += h * growth[lane] * before[high, j, lane] * after[j, lane]
-        for d in range(high - 1, low - 1, -1):
+                behind += h * growth[lane] * before[count, j, lane] * after[j, lane]
+        for i in range(count - 1, -1, -1):
+            d = inside[i]
             by_q[:] = 0.0
             by_p[:] = 0.0
             by_mark[:] = 0.0
@@ -351,8 +364,8 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
                 mark[lane] = c[d] * x[d, lane] * q[d, lane]
             for j in range(ranks):
                 for lane in range(LANES):
-                    unmarked = before[d, j, lane]
-                    done = marked[d, j, lane]
+                    unmarked = before[i, j, lane]
+                    done = marked[i, j, lane]
                     by_q[lane] += unmarked * to_mark[j, lane] + done * after[j, lane]
                     by_p[lane] += unmarked * to_mark[j + 1, lane] + done * after[j + 1, lane]
                     by_mark[lane] += unmarked * after[j, lane]
@@ -365,9 +378,21 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
                 by_arrival = (by_p[lane] - by_q[lane]) * x[d, lane] * q[d, lane]
                 total += by_arrival + by_mark[lane] * c[d] * x[d, lane] * q[d, lane] * (1.0 - x[d, lane])
             gradient[order[d]] += h * total
+        for i in range(n_others - 1, -1, -1):
+            d = others[i]
+            by_p[:] = 0.0
+            for j in range(ranks):
+                for lane in range(LANES):
+                    step = to_mark[j + 1, lane] - to_mark[j, lane]
+                    by_p[lane] += plain[i, j, lane] * step
+                    to_mark[j, lane] += p[d, lane] * step
+            total = 0.0
+            for lane in range(LANES):
+                total += by_p[lane] * x[d, lane] * q[d, lane]
+            gradient[order[d]] += h * total
         y += LANES * h
         behind *= math.exp(-LANES * h)
-        if _finished(before[high], ranks):
+        if _finished(before[count], ranks):
             break
     for d in range(high, n):
         gradient[order[d]] = c[d] * math.exp(s[d] + y) * behind
@@ -688,3 +713,35 @@ def simulate(
         out[checkpoint, 0] = sum_x
         out[checkpoint, 1] = sum_x2
         out[checkpoint, 2] = clicks
+
+
+@nb.njit(cache=True)
+def simulate_queries(
+    offsets: Any, s: Any, tail: Any, share: Any, places: Any, document: Any, slope: Any, intercept: Any, times: Any,
+    state: Any, shown: Any, clicked: Any,
+) -> None:  # fmt: skip
+    """Show query after query, each so many times, to a user who reads on; adds to ``shown`` and ``clicked`` as ``simulate``.
+
+    One query's documents stay in the cache, which with many queries is most of the time.
+    """
+    longest = 1
+    for query in range(offsets.shape[0] - 1):
+        longest = max(longest, offsets[query + 1] - offsets[query])
+    taken = np.zeros(longest, np.int64)
+    placed = np.empty(slope.shape[0], np.int64)
+    impression = 0
+    for query in range(offsets.shape[0] - 1):
+        start = offsets[query]
+        n = offsets[query + 1] - start
+        depth = min(slope.shape[0], n)
+        for _ in range(times[query]):
+            impression += 1
+            count = draw_by_rejection(state, start, n, depth, places, taken, impression, placed)
+            if count < depth:
+                draw_by_inversion(state, start, n, depth, s, tail, share, taken, impression, placed, count)
+            for r in range(depth):
+                i = start + placed[r]
+                shown[document[i], r] += 1
+                chance = slope[r] * (places[i].zeta * 2.0**-32) + intercept[r]
+                if high_half(random_word(state)) < threshold(chance):
+                    clicked[document[i], r] += 1

@@ -199,6 +199,28 @@ def queries_drawn(n_queries: int, impressions: int, seed: Seed) -> IntArray:
     return drawn
 
 
+def add_counts(
+    scores: ArrayLike,
+    offsets: ArrayLike,
+    user: User,
+    times: IntArray,
+    seed: Seed,
+    tables: tuple[CountArray, CountArray],
+) -> None:
+    """Show each query so many times to a user who reads on, and add displays and clicks to the tables.
+
+    The law of ``simulate_counts`` given how often it draws each query, at less cost: nothing is kept but the counts.
+    """
+    scores, offsets = _flat(scores, offsets)
+    if not user.reads_on:
+        raise ValueError(f"a {user.name} user may stop reading, so simulate single impressions instead")
+    places = np.empty(len(scores), kernels.PLACE)
+    filled = kernels.fill_places(scores, offsets, user.zeta, places)
+    kernels.simulate_queries(
+        offsets, *filled[:3], places, filled[3], user.slope, user.intercept, times, kernel_state(seed), *tables
+    )
+
+
 def _simulate(
     scores: ArrayLike,
     offsets: ArrayLike,

@@ -210,3 +210,34 @@ def list_lengths(lists: Any) -> Any:
         while result[q] < k and lists[q, result[q]] >= 0:
             result[q] += 1
     return result
+
+
+@nb.njit(cache=True)
+def add_display_counts(
+    rankings: Any,
+    weights: Any,
+    offsets: Any,
+    row: Any,
+    times: Any,
+    clicks: Any,
+    shown: Any,
+    clicked: Any,
+    expected: Any,
+) -> None:
+    """Add what displays were shown and clicked, and what was to be expected given how often each query came, to tables.
+
+    ``row`` is that of each document in the tables, ``times`` and ``clicks`` those of each display.
+    """
+    for query in range(offsets.shape[0] - 1):
+        came = 0
+        for display in range(offsets[query], offsets[query + 1]):
+            came += times[display]
+        if came == 0:
+            continue
+        for display in range(offsets[query], offsets[query + 1]):
+            for r in range(rankings.shape[1]):
+                if rankings[display, r] >= 0:
+                    d = row[rankings[display, r]]
+                    shown[d, r] += times[display]
+                    clicked[d, r] += clicks[display, r]
+                    expected[d, r] += came * weights[display]

@@ -27,6 +27,7 @@ LINE_POINTS = 6  # of a drawn curve, a decade
 LEAST_CHANCE = 5e-4  # of a wrong preference that is told from none
 MOST_LINES = 8  # of a panel: more cannot be told apart
 LABEL_GAP = 11  # pixels between labels beside a panel
+LABEL_LENGTH = 72  # of those labels: nothing stands to their right, and options such as steps=200 come last
 HEIGHT = 170
 PUBLISHED = ("published-known", "published-estimated", "network-known", "network-estimated")
 # What the paper compares in its figure 2 and in its figure 3.
@@ -200,7 +201,7 @@ def _label_places(ends: Sequence[tuple[Record, Record]], floor: float, top: floa
         {
             "method": row["method"],
             "impressions": row["impressions"],
-            "label": short(row["method"], 36),
+            "label": short(row["method"], LABEL_LENGTH),
             "y": float(np.exp(row["height"])),
         }
         for row in rows
