@@ -96,7 +96,7 @@ def test_clicks_against_the_draw_have_mean_zero_and_their_bound_over_all_pages_a
     assert most.min() > 0.01
     # One of the values by hand.
     at, away = int(np.argmax(np.abs(values))), 0.0
-    of_design = [int(row) for row in rows if design_of_row[row] == design_of_row[shown[at]]]
+    of_design = [row for row in rows.tolist() if design_of_row[row] == design_of_row[shown[at]]]
 
     def above(row: int, rank: int) -> float:
         return float((THETA * guess[log.rankings[row]])[:rank].sum())
