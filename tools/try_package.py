@@ -77,7 +77,7 @@ def main() -> None:
             "demo",
         )
         say(home, 0, "compiled", command, "warm")
-        say(home, 0, "counted Too early to say after 1 impressions and 1 clicks.", str(python), "-c", TRIAL)
+        say(home, 0, "counted Too early to say after 1 impression and 1 click.", str(python), "-c", TRIAL)
         say(home, 0, "Too early to say", command, "report", "shoes.db")
         constraints = ("--constraint", str(ROOT / "constraints.txt"))
         say(home, 0, "", str(python), "-m", "pip", "install", "--quiet", *constraints, f"{wheel}[serve]")

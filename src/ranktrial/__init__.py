@@ -24,7 +24,7 @@ A trial on live traffic:
 >>> trial.click(shown.id, shown.ranking[0]).outcome
 <ClickOutcome.COUNTED: 'counted'>
 >>> trial.report().verdict
-'Too early to say after 1 impressions and 1 clicks.'
+'Too early to say after 1 impression and 1 click.'
 >>> trial.close()
 
 A log that is there already:

@@ -1,4 +1,4 @@
-"""Text of strangers as it may be shown: no longer than it should be, and in the direction it is read in."""
+"""Texts for people: those of strangers as they may be shown, and numbers of things."""
 
 from __future__ import annotations
 
@@ -18,3 +18,12 @@ def shown(text: str, longest: int = 80) -> str:
     """
     text = " ".join(MARKS.sub(" ", text).split())
     return text if len(text) <= longest else text[: longest - 1].rstrip() + ELLIPSIS
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "click"), counted(2_000, "impression")
+    ('1 click', '2,000 impressions')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

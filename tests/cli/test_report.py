@@ -29,10 +29,10 @@ def test_it_says_the_verdict_and_every_guardrail(store: Path, tmp_path: Path) ->
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
     assert "shoes (version 1; running): A against B" in text
-    assert "Too early to say after 1 impressions and 1 clicks." in text
+    assert "Too early to say after 1 impression and 1 click." in text
     with Trial.open(store, background=False) as trial:
         assert all(check.name in text for check in trial.report().guardrails)
-    assert "Too early to say after 1 impressions and 1 clicks." in html.read_text()
+    assert "Too early to say after 1 impression and 1 click." in html.read_text()
 
 
 def test_json_is_the_report(store: Path) -> None:

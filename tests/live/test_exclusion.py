@@ -71,7 +71,7 @@ def test_an_excluded_unit_leaves_the_estimate_and_theta(trial: Trial) -> None:
     assert (report.everyone.delta, report.everyone.interval) == (before.delta, before.interval)
     assert (report.everyone.units, report.everyone.without) == ({"excluded": 1}, 120)
     for told in (str(report), report.everyone.text):
-        assert "Left out: 1 units (1 by excluded) with 120 impressions. With them: " in told
+        assert "Left out: 1 unit (1 by excluded) with 120 impressions. With them: " in told
     assert "120 searches in two minutes" in str(report)
 
     trial.include(ROBOT, "it was the tester of the search team")
@@ -200,7 +200,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["exclude", store, "bot", "--reason", "a [bold] robot"])
     assert told.exit_code == 0, told.output
     assert "a [bold] robot" in told.stdout
-    assert "Left out: 1 units (1 by excluded) with 1 impressions." in told.stdout
+    assert "Left out: 1 unit (1 by excluded) with 1 impression." in told.stdout
     shown = CliRunner().invoke(app, ["report", store])
     assert "2 impressions" in shown.stdout
     assert "a [bold] robot" in " ".join(shown.stdout.split())

@@ -106,7 +106,7 @@ def test_over_http_with_a_key_that_may_read(tmp_path: Path) -> None:
         client.headers["Authorization"] = f"Bearer {reader}"
         for file, kind, holds in (
             ("report.csv", "text/csv", "result,verdict"),
-            ("report.html", "text/html", "No clicks yet after 1 impressions"),
+            ("report.html", "text/html", "No clicks yet after 1 impression"),
         ):
             answer = client.get(f"/v1/trials/t/{file}")
             assert (answer.status_code, answer.headers["content-type"]) == (200, f"{kind}; charset=utf-8")

@@ -42,7 +42,7 @@ from ranktrial.live.schemas import (
 )
 from ranktrial.live.stores.base import ConfigVersion
 from ranktrial.live.tallies import AS_IT_SHOULD_BE
-from ranktrial.texts import shown
+from ranktrial.texts import counted, shown
 from ranktrial.times import told_time
 
 CONTRIBUTORS = 10
@@ -134,7 +134,8 @@ def _everyone(left_out: LeftOut, analysis: Analysis) -> Everyone:
     analysis, _ = settled(analysis, {})
     said = verdict(analysis)
     why = ", ".join(f"{count:,} by {reason}" for reason, count in left_out.units.items())
-    text = f"Left out: {sum(left_out.units.values()):,} units ({why}) with {left_out.impressions:,} impressions."
+    units, impressions = counted(sum(left_out.units.values()), "unit"), counted(left_out.impressions, "impression")
+    text = f"Left out: {units} ({why}) with {impressions}."
     return Everyone(
         units=left_out.units,
         without=left_out.impressions,
@@ -262,10 +263,11 @@ def _spoken(analysis: Analysis, *, trusted: bool) -> Said:
         return Said("No impressions yet")
     if not analysis.clicks:
         ask = "Do events arrive, with the impression's id?" if len(analysis.log) >= 100 else ""
-        return Said(f"No clicks yet after {len(analysis.log):,} impressions", ask, own_sentence=True)
+        return Said(f"No clicks yet after {counted(len(analysis.log), 'impression')}", ask, own_sentence=True)
     if not np.isfinite(low):
         waits = {rung.missing for rung in analysis.ladder.rungs if rung.missing and len(analysis.log) >= 1000}
-        early = f"Too early to say after {len(analysis.log):,} impressions and {analysis.clicks:,} clicks"
+        after = counted(len(analysis.log), "impression"), counted(analysis.clicks, "click")
+        early = f"Too early to say after {' and '.join(after)}"
         return Said(early, f"Waits for {'; '.join(sorted(waits))}." if waits else "", own_sentence=True)
     winner = _winner(analysis, () if trusted else ("not trusted",))
     told, ahead = _numbers(analysis, winner), winner or "B"
@@ -365,7 +367,8 @@ def pace(analysis: Analysis) -> Pace:
     days = (latest - began) / 86_400
     a_day = len(log) / days if days >= 1 else nan
     lasted = f"{days:.1f} days" if days >= 1 else f"{24 * days:.1f} hours" if days >= 1 / 24 else "less than an hour"
-    text = f"Began {told_time(began)}: {len(log):,} impressions of {len(np.unique(log.unit)):,} units in {lasted}"
+    much = f"{counted(len(log), 'impression')} of {counted(len(np.unique(log.unit)), 'unit')}"
+    text = f"Began {told_time(began)}: {much} in {lasted}"
     text += f", {a_day:,.0f} a day." if days >= 1 else "."
     return Pace(began=began, latest=latest, days=days, impressions_a_day=a_day, text=text)
 

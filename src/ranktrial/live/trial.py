@@ -95,7 +95,7 @@ class Trial:
     ...     print(trial, trial.log(), trial.report().verdict, sep="\\n")
     Trial('shoes-v2', version 1, LogOpt(floor=0.9), k=3)
     Log(impressions=1, clicks=1, queries=1, designs=1, k=3)
-    Too early to say after 1 impressions and 1 clicks.
+    Too early to say after 1 impression and 1 click.
     """
 
     def __init__(
