@@ -56,10 +56,10 @@ def test_a_plain_fetch_would_lose_clicks(world: World, watched: Watched) -> None
 
 def test_a_click_survives_the_end_of_its_tab(world: World, watched: Watched) -> None:
     page, before = watched.page, world.events()
+    other = page.context.new_page()  # a browser without any page may take its time to open one
     world.visit(page)
     page.evaluate("document.querySelector('#results a').click()")
     page.close()
-    other = watched.page.context.new_page()
     world.wait_for(other, before, counted=1, as_drawn=1)
 
 
