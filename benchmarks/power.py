@@ -65,7 +65,7 @@ def _trials(source: str, world: dict[str, object], half: int) -> list[tuple[int,
     """The first look with a winner of every other trial, and who, by the version in ``source``, in a process of its own."""
     cache = Path(tempfile.gettempdir(), f"numba-{Path(source).parent.name}-{half}")  # a cold one is not to be shared
     done = subprocess.run(
-        [sys.executable, __file__],
+        [sys.executable, "-P", __file__],  # modules beside this one have names of others
         input=json.dumps({"world": world, "seeds": list(range(half, RUNS, 2))}),
         env=os.environ | {"PYTHONPATH": source, "NUMBA_CACHE_DIR": str(cache)},
         capture_output=True,
