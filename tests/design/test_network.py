@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
+from ranktrial.arrays import Numbers
 from ranktrial.design.network import Adam, Network, NetworkRegression, _product
 
 
@@ -133,6 +134,21 @@ def test_regression_learns_where_documents_are_shown() -> None:
     assert predicted.dtype == np.float64
     assert np.abs(predicted - targets)[shown].mean() < 0.05
     assert np.abs(predicted - targets)[~shown].mean() > 0.4
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_compiled_rounds_are_steps_on_the_rows_drawn(kind: type) -> None:
+    random = np.random.default_rng(14)
+    features: Numbers = random.random((50, 3)).astype(kind)
+    targets, weights = random.random(50), random.random(50)
+    quick, slow = (NetworkRegression(Network.initialise(3, seed=15), steps=5, batch=20) for _ in range(2))
+    for seed in range(2):
+        quick.fit(features, targets, weights, np.random.default_rng(seed))
+        chances = np.random.default_rng(seed).random((5, 20)) * weights.sum()
+        for rows in np.searchsorted(np.cumsum(weights), chances, side="right"):
+            slow.network.fit_step(features[rows], targets[rows], slow.optimiser)
+    np.testing.assert_allclose(quick.network.parameters, slow.network.parameters, rtol=1e-4, atol=1e-6)
+    assert quick.optimiser.steps == slow.optimiser.steps == 10
 
 
 def test_wrong_width_is_refused() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from ranktrial.arrays import FloatArray, IntArray, offsets_of
 from ranktrial.position_bias import Examinations, relevance_guess, shrunken_guess
+from ranktrial.position_bias._kernels import spread_sums
 from ranktrial.position_bias.relevance import RelevanceFit, nested_effects, spreads
 
 
@@ -41,6 +42,27 @@ def test_effects_are_the_best_linear_guess() -> None:
     effects = shared * (query[:, None] == query) + within * np.eye(80)
     expected = effects @ np.linalg.solve(effects + np.diag(noise / examined**2), residual / examined)
     np.testing.assert_allclose(nested_effects(residual, examined, noise, offsets), expected, rtol=1e-10)
+
+
+def test_sums_of_spreads_are_those_of_whole_arrays() -> None:
+    """Of members and of pairs of different members, with groups that are empty and members that were never examined."""
+    rng = np.random.default_rng(2)
+    sizes = np.array([3, 0, 1, 4, 2, 0])
+    offsets, group = offsets_of(sizes), np.repeat(np.arange(6), sizes)
+    examined = np.where(np.arange(10) % 4 == 1, 0.0, rng.uniform(1, 9, 10))
+    examined[group == 4] = 0.0  # nothing is known of this group
+    noise, residual = 0.2 * examined, rng.normal(size=10) * (examined > 0)
+    known = examined > 0
+    beyond = residual[known] ** 2 / noise[known] - 1
+    other = (group[:, None] == group) & ~np.eye(10, dtype=bool)
+    together = np.array([(np.outer(residual, residual) * other)[group == g].sum() for g in range(6)])
+    scale = np.array([(np.outer(examined, examined) * other)[group == g].sum() for g in range(6)])
+    weight = np.array([1 / of if (of := noise[group == g].sum()) > 0 else 0.0 for g in range(6)])
+    expected = [
+        [beyond.sum(), (beyond**2).sum(), (examined[known] ** 2 / noise[known]).sum()],
+        [(weight * together).sum(), ((weight * together) ** 2).sum(), (weight * scale).sum()],
+    ]
+    np.testing.assert_allclose(spread_sums(residual, examined, noise, offsets), expected, rtol=1e-12)
 
 
 def test_spreads_are_found() -> None:

@@ -397,15 +397,11 @@ def test_some_documents_alone_are_as_among_all(spread: float) -> None:
     offsets, scores = offsets_of([40, 0, 3, 1, 25]), spread * random.standard_normal(69)
     wanted = random.random(69) < 0.3
     wanted[offsets[3] : offsets[4]] = False  # nothing of this query
-    for some, everything in (
-        (
-            pl.exposures(scores, offsets, rank_decay(6), wanted=wanted),
-            pl.exposures(scores, offsets, rank_decay(6)),
-        ),
-        (pl.placements(scores, offsets, 6, wanted=wanted), pl.placements(scores, offsets, 6)),
-    ):
-        np.testing.assert_allclose(some[wanted], everything[wanted], rtol=1e-9, atol=1e-12)
-        assert np.isnan(some[~wanted]).all()
+    some, everything = (pl.exposures(scores, offsets, rank_decay(6), wanted=which) for which in (wanted, None))
+    np.testing.assert_allclose(some[wanted], everything[wanted], rtol=1e-9, atol=1e-12)
+    assert np.isnan(some[~wanted]).all()
+    some, everything = (pl.placements(scores, offsets, 6, wanted=which) for which in (wanted, None))
+    np.testing.assert_allclose(some, everything[wanted], rtol=1e-9, atol=1e-12)
     with pytest.raises(ValueError, match="5 documents are wanted or not, there are 69"):
         pl.exposures(scores, offsets, rank_decay(6), wanted=wanted[:5])
 

@@ -17,7 +17,8 @@ import numba as nb
 import numpy as np
 
 from ranktrial._kernels import alias_draw, alias_tables, uniform
-from ranktrial.rankings._plackett_luce_kernels import exposure_into, exposure_vjp_into, sorted_scores
+from ranktrial.rankings._race_gradient_kernels import exposure_vjp_into
+from ranktrial.rankings._race_kernels import exposure_into, sorted_scores
 
 RUN_THROUGH = 12  # places up to which running through the weights is faster than an alias table
 HEAD_SHARE = 0.9  # of the weight is in the head

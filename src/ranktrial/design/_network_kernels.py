@@ -1,4 +1,6 @@
-"""The compiled training loop of the policy network: forward, gradient of the variance, backward and Adam, one query a step."""
+"""Compiled training loops of the network, forward, gradient, backward and Adam: as a policy, one query a step, and as a
+regression.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,18 @@ from ranktrial.design._gradient_kernels import low_noise_gradient, paper_gradien
 LOW_NOISE, PAPER, AUTHORS = range(3)
 
 
+@nb.njit(inline="always")
+def _sigmoid(x: Any, most: Any) -> Any:
+    return 1 / (1 + math.exp(min(-x, most)))
+
+
 @nb.njit(cache=True)
 def _sigmoid_layer(inputs: Any, weights: Any, bias: Any) -> Any:
     result = np.dot(inputs, weights)
+    most = bias.dtype.type(80)  # exp(80) is the order of what a float32 holds
     for i in range(result.shape[0]):
         for j in range(result.shape[1]):
-            # exp(80) is the order of what a float32 holds
-            result[i, j] = 1 / (1 + math.exp(min(-(result[i, j] + bias[j]), bias.dtype.type(80))))
+            result[i, j] = _sigmoid(result[i, j] + bias[j], most)
     return result
 
 
@@ -51,6 +58,74 @@ def _by_parameters(below: Any, above: Any, gradient: Any, start: Any) -> Any:
 
 
 @nb.njit(cache=True)
+def _layers(parameters: Any, n_inputs: Any, hidden: Any) -> Any:
+    """Weights and biases of the three layers as views of the flat parameters."""
+    first, second = n_inputs * hidden, hidden * hidden
+    w1, b1 = parameters[:first].reshape(n_inputs, hidden), parameters[first : first + hidden]
+    at = first + hidden
+    w2, b2 = parameters[at : at + second].reshape(hidden, hidden), parameters[at + second : at + second + hidden]
+    at += second + hidden
+    return w1, b1, w2, b2, parameters[at : at + hidden].reshape(hidden, 1), parameters[at + hidden]
+
+
+@nb.njit(cache=True)
+def _forward(parameters: Any, inputs: Any, hidden: Any) -> Any:
+    """What both hidden layers and the output come to, for each row of inputs."""
+    w1, b1, w2, b2, w3, b3 = _layers(parameters, inputs.shape[1], hidden)
+    hidden1 = _sigmoid_layer(inputs, w1, b1)
+    hidden2 = _sigmoid_layer(hidden1, w2, b2)
+    return hidden1, hidden2, np.dot(hidden2, w3)[:, 0] + b3
+
+
+@nb.njit(cache=True)
+def _descend(
+    parameters: Any, mean: Any, square: Any, done: Any, settings: Any, activations: Any, by_score: Any, gradient: Any
+) -> None:
+    """A step of Adam down the gradient of an objective, given that by the scores; ``done`` counts this step."""
+    inputs, hidden1, hidden2 = activations
+    _, _, w2, _, w3, _ = _layers(parameters, inputs.shape[1], hidden1.shape[1])
+    by_hidden2 = _below(by_score, w3, hidden2)
+    by_hidden1 = _below(by_hidden2, w2, hidden1)
+    place = _by_parameters(inputs, by_hidden1, gradient, 0)
+    place = _by_parameters(hidden1, by_hidden2, gradient, place)
+    _by_parameters(hidden2, by_score, gradient, place)
+    rate, decay1, decay2, epsilon = settings
+    pace = rate * math.sqrt(1 - decay2**done) / (1 - decay1**done)
+    for i in range(parameters.shape[0]):
+        mean[i] += (1 - decay1) * (gradient[i] - mean[i])
+        square[i] += (1 - decay2) * (gradient[i] * gradient[i] - square[i])
+        parameters[i] -= pace * mean[i] / (math.sqrt(square[i]) + epsilon)
+
+
+@nb.njit(cache=True)
+def fit(
+    parameters: Any,
+    mean: Any,
+    square: Any,
+    steps_before: Any,
+    settings: Any,
+    hidden: Any,
+    features: Any,
+    targets: Any,
+    rows: Any,
+) -> None:
+    """Change the parameters, and Adam's moments, in place: a step on the mean cross-entropy of each row of ``rows``."""
+    n_inputs, n = features.shape[1], rows.shape[1]
+    gradient = np.empty_like(parameters)
+    inputs = np.empty((n, n_inputs), parameters.dtype)
+    by_score = np.empty((n, 1), parameters.dtype)
+    for step in range(rows.shape[0]):
+        for i in range(n):
+            for j in range(n_inputs):
+                inputs[i, j] = features[rows[step, i], j]
+        hidden1, hidden2, out = _forward(parameters, inputs, hidden)
+        for i in range(n):
+            by_score[i, 0] = (_sigmoid(out[i], parameters.dtype.type(80)) - targets[rows[step, i]]) / n
+        done = steps_before + step + 1
+        _descend(parameters, mean, square, done, settings, (inputs, hidden1, hidden2), by_score, gradient)
+
+
+@nb.njit(cache=True)
 def train(
     parameters: Any,
     mean: Any,
@@ -76,9 +151,7 @@ def train(
     ``settings`` are Adam's rate, decays and epsilon; ``kind`` is that of the gradient. ``features`` and ``lists`` stand side by
     side as the network's inputs.
     """
-    rate, decay1, decay2, epsilon = settings
     n_features, n_inputs = features.shape[1], features.shape[1] + lists.shape[1]
-    first, second = n_inputs * hidden, hidden * hidden
     gradient = np.empty_like(parameters)
     for step in range(queries.shape[0]):
         start, end = offsets[queries[step]], offsets[queries[step] + 1]
@@ -86,18 +159,11 @@ def train(
         inputs = np.empty((n, n_inputs), parameters.dtype)
         inputs[:, :n_features] = features[start:end]
         inputs[:, n_features:] = lists[start:end]
-        w1, b1 = parameters[:first].reshape(n_inputs, hidden), parameters[first : first + hidden]
-        at = first + hidden
-        w2, b2 = parameters[at : at + second].reshape(hidden, hidden), parameters[at + second : at + second + hidden]
-        at += second + hidden
-        w3, b3 = parameters[at : at + hidden].reshape(hidden, 1), parameters[at + hidden]
-        hidden1 = _sigmoid_layer(inputs, w1, b1)
-        hidden2 = _sigmoid_layer(hidden1, w2, b2)
-        out = np.dot(hidden2, w3)
+        hidden1, hidden2, out = _forward(parameters, inputs, hidden)
         scores = np.empty(n)
         best = -np.inf
         for i in range(n):
-            scores[i] = out[i, 0] + b3
+            scores[i] = out[i]
             best = max(best, scores[i])
         for i in range(n):
             scores[i] = max(scores[i], best - widest)
@@ -109,15 +175,5 @@ def train(
                 scores, theta, zeta[start:end], lam[start:end], delta, samples, frequency, error, state
             )
         above = by_score.astype(parameters.dtype).reshape(n, 1)
-        by_hidden2 = _below(above, w3, hidden2)
-        by_hidden1 = _below(by_hidden2, w2, hidden1)
-        place = _by_parameters(inputs, by_hidden1, gradient, 0)
-        place = _by_parameters(hidden1, by_hidden2, gradient, place)
-        _by_parameters(hidden2, above, gradient, place)
-
         done = steps_before + step + 1
-        pace = rate * math.sqrt(1 - decay2**done) / (1 - decay1**done)
-        for i in range(parameters.shape[0]):
-            mean[i] += (1 - decay1) * (gradient[i] - mean[i])
-            square[i] += (1 - decay2) * (gradient[i] * gradient[i] - square[i])
-            parameters[i] -= pace * mean[i] / (math.sqrt(square[i]) + epsilon)
+        _descend(parameters, mean, square, done, settings, (inputs, hidden1, hidden2), above, gradient)

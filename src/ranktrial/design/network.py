@@ -16,8 +16,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from ranktrial import checks
+from ranktrial import checks, extras
 from ranktrial.arrays import FloatArray, Numbers
+from ranktrial.design._network_kernels import fit
 from ranktrial.seeds import Seed, generator
 
 HIDDEN = 32
@@ -41,6 +42,12 @@ class Activations(NamedTuple):
     hidden1: Numbers
     hidden2: Numbers
     scores: Numbers
+
+
+def check_blas() -> None:
+    """Raise an error where the compiled training loops cannot multiply matrices: they do it with SciPy's BLAS."""
+    if refusal := extras.missing("study", "the compiled training of a network", needed=("scipy",)):
+        raise refusal
 
 
 def _product(a: Numbers, b: Numbers) -> Numbers:
@@ -195,7 +202,13 @@ class NetworkRegression:
 
     def fit(self, features: Numbers, targets: FloatArray, weights: FloatArray, rng: np.random.Generator) -> None:
         """One round towards ``targets``; rows are drawn in proportion to ``weights``."""
+        check_blas()
         cumulated = np.cumsum(weights)
         rows = np.searchsorted(cumulated, rng.random((self.steps, self.batch)) * cumulated[-1], side="right")
-        for drawn in rows:
-            self.network.fit_step(features[drawn], targets[drawn], self.optimiser)
+        network, adam = self.network, self.optimiser
+        adam.begin(network.parameters)
+        fit(
+            network.parameters, adam.mean, adam.square, adam.steps, adam.settings, HIDDEN, features,
+            targets.astype(network.parameters.dtype), rows,
+        )  # fmt: skip
+        adam.steps += len(rows)

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ranktrial import checks, extras
+from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray, sum_by_group
 from ranktrial.design._gradient_kernels import scale_by_query
 from ranktrial.design._network_kernels import train
 from ranktrial.design.gradients import WIDEST_RANGE, VarianceEstimate, objective_estimate
-from ranktrial.design.network import HIDDEN, Adam, Network, Rows
+from ranktrial.design.network import HIDDEN, Adam, Network, Rows, check_blas
 from ranktrial.rankings import Mixture, Pair, PlackettLuce
 from ranktrial.rankings.propensity import ips_weights
 from ranktrial.seeds import Seed, children, generator, kernel_state
@@ -133,8 +133,7 @@ def optimise(
         weights = differs.astype(float)  # a log without a query that matters
     if not weights.any():
         return
-    if refusal := extras.missing("study", "the compiled training of a network", needed=("scipy",)):  # for its BLAS
-        raise refusal
+    check_blas()
     drawing, rankings = children(seed, 2)
     cumulated = np.cumsum(weights)
     queries = np.searchsorted(cumulated, generator(drawing).random(steps) * cumulated[-1], side="right")

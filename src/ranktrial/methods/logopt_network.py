@@ -323,10 +323,12 @@ class _State:
     def _placement(self, version: int) -> FloatArray:
         """Of the listed documents, worked out once for every position bias to come; 0 for queries that did not come."""
         if version not in self.placements:
+            came = self.drawn[version][self.query[self.listed]] > 0
             wanted = np.zeros(self.pair.n_documents, bool)
-            wanted[self.listed] = self.drawn[version][self.query[self.listed]] > 0
-            placement = self.versions[version].policy.placement(wanted=wanted)[self.listed]
-            self.placements[version] = np.where(wanted[self.listed, None], placement, 0.0)
+            wanted[self.listed[came]] = True
+            placement = np.zeros((len(self.listed), self.pair.k))
+            placement[came] = self.versions[version].policy.placement(wanted=wanted)
+            self.placements[version] = placement
         return self.placements[version]
 
     def show(self, begin: int, end: int, points: IntArray) -> list[tuple[float, float, float]]:

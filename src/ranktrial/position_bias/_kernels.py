@@ -1,6 +1,7 @@
-"""Compiled loops over counts per (document, rank): counting, one EM sweep, the conditional equation, pairs of ranks.
+"""Compiled loops over counts per (document, rank): counting, one EM sweep, the conditional equation, pairs of ranks; and over
+what counts add up to per document: how documents of a query deviate.
 
-Rows are documents, columns are ranks. Plain NumPy twins of these loops are in ``tests/position_bias/test_kernels.py``.
+Rows are documents, columns are ranks. Plain NumPy twins of these loops are in ``tests/position_bias``.
 """
 
 from __future__ import annotations
@@ -356,3 +357,50 @@ def profile_likelihood(shown: Any, clicked: Any, theta: Any, zeta: Any, a: Any, 
                     for s in range(k):
                         information[r, s] -= weight[r] * weight[s] / bend
     return value, gradient, information
+
+
+@nb.njit(cache=True)
+def spread_sums(residual: Any, examined: Any, noise: Any, offsets: Any) -> Any:
+    """Two rows, for single members and for pairs of one group: deviations squared beyond noise, their squares, their scale."""
+    sums = np.zeros((2, 3))
+    for group in range(offsets.shape[0] - 1):
+        r, r2, e, e2, v = 0.0, 0.0, 0.0, 0.0, 0.0
+        for d in range(offsets[group], offsets[group + 1]):
+            r += residual[d]
+            r2 += residual[d] ** 2
+            e += examined[d]
+            e2 += examined[d] ** 2
+            v += noise[d]
+            if noise[d] > 0:
+                beyond = residual[d] ** 2 / noise[d] - 1.0
+                sums[0, 0] += beyond
+                sums[0, 1] += beyond**2
+                sums[0, 2] += examined[d] ** 2 / noise[d]
+        if v > 0:
+            together = (r**2 - r2) / v
+            sums[1, 0] += together
+            sums[1, 1] += together**2
+            sums[1, 2] += (e**2 - e2) / v
+    return sums
+
+
+@nb.njit(cache=True)
+def shrunken_effects(residual: Any, examined: Any, noise: Any, offsets: Any, within: Any, shared: Any) -> Any:
+    """Best linear guess of each member's deviation per examination, given the variances of members and of groups."""
+    effects = np.empty(residual.shape[0])
+    for group in range(offsets.shape[0] - 1):
+        told, precision = 0.0, 0.0
+        for d in range(offsets[group], offsets[group + 1]):
+            e = examined[d]
+            variance = noise[d] + within * e**2
+            if e > 0 and variance > 0:
+                told += e * residual[d] / variance
+                precision += e**2 / variance
+        common = shared * told / (1.0 + shared * precision)
+        for d in range(offsets[group], offsets[group + 1]):
+            e = examined[d]
+            variance = noise[d] + within * e**2
+            effects[d] = common
+            if variance > 0:
+                effects[d] += within * e * (residual[d] - common * e) / variance
+    return effects

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray, sum_by_group, weighted_counts
+from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray, weighted_counts
+from ranktrial.position_bias._kernels import shrunken_effects, spread_sums
 
 GUESSES = (0.01, 0.99)
 PRIOR_RELEVANCE, PRIOR_EXAMINATIONS = 0.3, 1.0  # what is believed before any click
@@ -218,22 +219,15 @@ def _explained(
 
 def spreads(residual: FloatArray, examined: FloatArray, noise: FloatArray, offsets: IntArray) -> tuple[float, float]:
     """Variances of deviations per examination: of single members of a group, and of what members of a group share."""
-    weight = _ratio(np.ones(len(offsets) - 1), sum_by_group(noise, offsets))
-
-    def pairs(values: FloatArray) -> FloatArray:
-        """Per group, the sum over pairs of different members."""
-        return weight * (sum_by_group(values, offsets) ** 2 - sum_by_group(values**2, offsets))
-
-    informative = noise > 0
-    r, e, v = residual[informative], examined[informative], noise[informative]
-    total = _surely(r**2 / v - 1, e**2 / v)
-    shared = min(_surely(pairs(residual), pairs(examined)), total)
+    single, pairs = spread_sums(residual, examined, noise, offsets)
+    total = _surely(*single)
+    shared = min(_surely(*pairs), total)
     return total - shared, shared
 
 
-def _surely(squares: FloatArray, scale: FloatArray) -> float:
-    """sum(squares) / sum(scale), less one standard error, at least 0: a spread is believed as far as it is sure."""
-    return max(float(squares.sum() - np.sqrt((squares**2).sum())), 0.0) / max(float(scale.sum()), 1e-300)
+def _surely(squares: float, spread: float, scale: float) -> float:
+    """The sum of squares over that of their scale, less one standard error, at least 0: believed as far as it is sure."""
+    return max(float(squares - np.sqrt(spread)), 0.0) / max(float(scale), 1e-300)
 
 
 def nested_effects(
@@ -246,11 +240,7 @@ def nested_effects(
     within, shared = spreads(residual, examined, noise, offsets)
     if not shrunken and within + shared > 0:
         return _ratio(residual, examined)
-    precision = _precision(examined, noise, within)
-    told = sum_by_group(precision * _ratio(residual, examined), offsets)
-    group = np.repeat(shared * told / (1 + shared * sum_by_group(precision, offsets)), np.diff(offsets))
-    own = _ratio(within * examined * (residual - group * examined), noise + within * examined**2)
-    return np.asarray(group + own)
+    return np.asarray(shrunken_effects(residual, examined, noise, offsets, within, shared))
 
 
 def _precision(examined: FloatArray, noise: FloatArray, spread: float) -> FloatArray:

@@ -23,6 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, offsets_of
 from ranktrial.rankings import _plackett_luce_kernels as kernels
+from ranktrial.rankings import _race_kernels as race
+from ranktrial.rankings._race_gradient_kernels import exposure_vjp_into
 from ranktrial.rankings.mixture import Mixture
 from ranktrial.seeds import Seed, children, kernel_state
 from ranktrial.users import User
@@ -100,7 +102,7 @@ def exposure(scores: ArrayLike, theta: ArrayLike) -> FloatArray:
     """
     scores, theta = checks.finite("scores", scores), checks.probabilities("theta", theta)
     rho = np.empty(len(scores))
-    kernels.exposure_into(scores, theta, np.ones(len(scores), bool), rho)
+    race.exposure_into(scores, theta, np.ones(len(scores), bool), rho)
     return rho
 
 
@@ -114,7 +116,7 @@ def exposure_vjp(scores: ArrayLike, theta: ArrayLike, weights: ArrayLike) -> Flo
     if len(weights) != len(scores):
         raise ValueError(f"{len(weights)} weights for {len(scores)} documents, there must be one each")
     gradient = np.empty(len(scores))
-    kernels.exposure_vjp_into(scores, theta, weights, gradient)
+    exposure_vjp_into(scores, theta, weights, gradient)
     return gradient
 
 
@@ -128,7 +130,7 @@ def placement(scores: ArrayLike, k: int) -> FloatArray:
     scores = checks.finite("scores", scores)
     checks.at_least("k", k, 1)
     result = np.empty((len(scores), k))
-    kernels.placement_into(scores, k, np.ones(len(scores), bool), result)
+    race.placement_into(scores, k, np.ones(len(scores), bool), result)
     return result
 
 
@@ -138,16 +140,17 @@ def exposures(
     """``exposure`` of every query: a flat array over all documents. Others than ``wanted`` get nan, which saves time."""
     scores, offsets = _flat(scores, offsets)
     rho = np.empty(len(scores))
-    kernels.exposures_into(scores, offsets, checks.probabilities("theta", theta), _mask(wanted, scores), rho)
+    race.exposures_into(scores, offsets, checks.probabilities("theta", theta), _mask(wanted, scores), rho)
     return rho
 
 
 def placements(scores: ArrayLike, offsets: ArrayLike, k: int, *, wanted: BoolArray | None = None) -> FloatArray:
-    """``placement`` of every query: a (documents, k) matrix. Others than ``wanted`` get nan, which saves time."""
+    """``placement`` of every query: a (documents, k) matrix, or one with the rows of ``wanted`` documents only."""
     scores, offsets = _flat(scores, offsets)
     checks.at_least("k", k, 1)
-    result = np.empty((len(scores), k))
-    kernels.placements_into(scores, offsets, k, _mask(wanted, scores), result)
+    mask = _mask(wanted, scores)
+    result = np.empty((np.count_nonzero(mask), k))
+    race.placements_into(scores, offsets, k, mask, result)
     return result
 
 
@@ -215,7 +218,7 @@ def add_counts(
     if not user.reads_on:
         raise ValueError(f"a {user.name} user may stop reading, so simulate single impressions instead")
     places = np.empty(len(scores), kernels.PLACE)
-    filled = kernels.fill_places(scores, offsets, user.zeta, places)
+    filled = kernels.fill_places(scores, offsets, user.zeta, times > 0, places)
     kernels.simulate_queries(
         offsets, *filled[:3], places, filled[3], user.slope, user.intercept, times, kernel_state(seed), *tables
     )
@@ -240,7 +243,8 @@ def _simulate(
             f"{len(scores)} scores, {len(user.zeta)} zeta and {len(values)} values, there must be one each"
         )
     places = np.empty(len(scores), kernels.PLACE)
-    sorted_scores, tail, share, documents = kernels.fill_places(scores, offsets, user.zeta, places)
+    all_queries = np.ones(len(offsets) - 1, bool)
+    sorted_scores, tail, share, documents = kernels.fill_places(scores, offsets, user.zeta, all_queries, places)
     sums = np.empty((len(counts), 3))
     kernels.simulate(
         offsets,
@@ -287,7 +291,7 @@ class PlackettLuce:
         return len(self.scores)
 
     def placement(self, *, wanted: BoolArray | None = None) -> FloatArray:
-        """P(document at rank) as a (documents, k) matrix, exactly; nan for others than ``wanted``."""
+        """P(document at rank) as a (documents, k) matrix, exactly, or the rows of ``wanted`` documents only."""
         return placements(self.scores, self.offsets, self.k, wanted=wanted)
 
     def exposure(self, theta: ArrayLike, *, wanted: BoolArray | None = None) -> FloatArray:
@@ -313,7 +317,8 @@ class PlackettLuce:
         """Draw as many rankings of every query, one query after the other: a (queries * draws, k) table."""
         checks.at_least("draws", draws, 1)
         places = np.empty(self.n_documents, kernels.PLACE)
-        s, tail, share, document = kernels.fill_places(self.scores, self.offsets, np.zeros(self.n_documents), places)
+        zeta, shown = np.zeros(self.n_documents), np.ones(self.n_queries, bool)
+        s, tail, share, document = kernels.fill_places(self.scores, self.offsets, zeta, shown, places)
         table = np.empty((self.n_queries * draws, self.k), np.int32)
         kernels.draw_rankings(self.offsets, s, tail, share, places, document, kernel_state(seed), table)
         return table
