@@ -245,7 +245,7 @@ def _compare(url: str, folder: Path, people: list[Visitor], kills: int, restarts
 
         rows = list(trial.store.impressions(1, 0))
         voids = {row.key for row in trial.store.voids(1, 0)}
-        designs = {row.id: trial.store.design(row) for row in trial.store.designs(sorted({row.design for row in rows}))}
+        designs = trial.store.sound_designs(sorted({row.design for row in rows}))
         shown = {row.key: designs[row.design].top(row.place) for row in rows if row.key not in voids}
         clicks = [(row.key, row.document) for row in trial.store.clicks(1, 0)]
         acknowledged = {key_of(one["id"]): one["ranking"][:3] for one in ranked.values()}

@@ -48,8 +48,11 @@ def sum_by_group(values: FloatArray, offsets: IntArray) -> FloatArray:
     >>> sum_by_group(np.array([1., 2., 3.]), np.array([0, 2, 2, 3]))
     array([3., 0., 3.])
     """
-    groups = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    return weighted_counts(groups, values, len(offsets) - 1)
+    found = np.zeros(len(offsets) - 1)
+    full = np.flatnonzero(np.diff(offsets))
+    if len(full):
+        found[full] = np.add.reduceat(values, offsets[full])
+    return found
 
 
 def weighted_counts(cells: NDArray[np.integer], weights: FloatArray, n: int) -> FloatArray:

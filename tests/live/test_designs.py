@@ -85,6 +85,27 @@ def test_stored_and_read_back_it_is_the_same_to_the_last_bit(bias: int) -> None:
     assert [bool(part) for part in design.parts[3:]] == [bias == 0] * 4 + [True, bias > 0]
 
 
+@pytest.mark.parametrize("known", [KNOWN, Known()])
+@pytest.mark.parametrize(
+    "method",
+    ["LogOpt()", "LogOpt(loss=None, keep=1, floor=0.9)", 'LogOpt(estimate="ips", holdback=0)', "AB(split=0.3)"],
+)
+def test_many_at_once_are_as_one_by_one(method: str, known: Known) -> None:
+    maker, random = Maker(parse_method(method), BELIEFS, known), np.random.default_rng(3)
+    lists = [[list(random.permutation(list("tuvwxyz"))[: random.integers(0, 6)]) for _ in range(2)] for _ in range(40)]
+    lists += [[[], ["x"]], [["x", "y"], []]]
+    designs = [maker.make("query", a, b, 3) for a, b in lists if a or b]
+    rows = [(design.digest, design.parts) for design in designs]
+    rows[5] = (b"another digest..", rows[5][1])
+    found = Design.many(rows, maker)
+    assert [at for at, design in enumerate(found) if design is None] == [5]
+    for design, again in zip(designs, found):
+        if again is not None:
+            assert (again.parts, again.weights.tobytes()) == (design.parts, design.weights.tobytes())
+            assert (again.a.tolist(), again.b.tolist()) == (design.a.tolist(), design.b.tolist())
+            assert np.array_equal(again.rankings, design.rankings)
+
+
 @pytest.mark.parametrize(
     "ids", ["xyz", ["[x", "y"], ["x", "[y"], ["x\ny", "x", "y"], ["", "x"], ["é", "x\0"], ['["x"]'], ["\n"]]
 )

@@ -15,15 +15,15 @@ is recomputed from the rankings and weights that come out (``Mixture.placement``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import DocumentArray, FloatArray, IntArray
+from ranktrial.arrays import DocumentArray, FloatArray, IntArray, offsets_of
 from ranktrial.design import _closed_form_kernels as kernels
 from ranktrial.design._candidate_kernels import keep_first, unite
 from ranktrial.rankings import Mixture, Pair, Rankings
@@ -178,6 +178,30 @@ def closed_form_query(
     if not any(plain):
         return rankings, weights
     return np.concatenate([rankings, tables[:, 0]]), np.concatenate([weights * (1 - sum(plain)), plain])
+
+
+def closed_form_queries(
+    lists: Sequence[tuple[DocumentArray, DocumentArray]],
+    theta: FloatArray,
+    *,
+    zeta: Sequence[FloatArray] | None = None,
+    plain: Shares = NONE,
+    price: float = 0.0,
+    **options: Any,
+) -> Iterator[tuple[DocumentArray, FloatArray]]:
+    """``closed_form_query`` of many queries, to the last bit, at a fraction of the time of single ones."""
+    tables = np.full((2, len(lists), len(theta)), -1, np.int32)
+    for query, both in enumerate(lists):
+        for table, ranked in zip(tables, both):
+            top = ranked[: len(theta)]
+            table[query, : len(top)] = top
+    first = offsets_of(tables.max((0, 2), initial=-1) + 1)
+    shown = np.where(tables < 0, -1, tables + first[:-1, None]).astype(np.int32)
+    relevance = None if zeta is None else np.concatenate([np.empty(0), *zeta])
+    problem = design_problem(shown, int(first[-1]), theta, relevance, **options)
+    rankings, weights, rows = _solved(problem, price, shown, plain)
+    rankings = np.where(rankings < 0, -1, rankings - np.repeat(first[:-1], np.diff(rows))[:, None]).astype(np.int32)
+    return ((rankings[start:end], weights[start:end]) for start, end in pairwise(rows.tolist()))
 
 
 def _of_tables(

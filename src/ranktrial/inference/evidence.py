@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,8 +49,11 @@ class Gain:
         return Interval(low / self.ab, high / self.ab)
 
 
-def click_gain(log: Log, theta: FloatArray | BiasFit | None) -> Gain | None:
-    """What a log cost its visitors; None where that cannot be told: no clicks, or neither theta nor plain traffic."""
+def click_gain(log: Log, theta: FloatArray | BiasFit | None, *, refits: Sequence[int] | None = None) -> Gain | None:
+    """What a log cost its visitors; None where that cannot be told: no clicks, or neither theta nor plain traffic.
+
+    ``refits`` as of ``estimate``.
+    """
     shown = log.clicks.sum(1).astype(np.float64)
     share = log.plain_shares[log.design].sum(1)
     if not shown.any() or (theta is None and not (share > 0).all()):
@@ -59,7 +63,7 @@ def click_gain(log: Log, theta: FloatArray | BiasFit | None) -> Gain | None:
         per_click = weights[log.clicked[0]]
         found = Estimate.of(weights * shown, per_click, largest_weight=float(np.abs(weights).max()), units=log.unit)
     else:
-        found = estimate(log, theta=theta, of="gain", cross_fit="past", uncovered="leave out")
+        found = estimate(log, theta=theta, of="gain", cross_fit="past", refits=refits, uncovered="leave out")
         if found.uncovered.any():  # results that an A/B test would show, and this log never
             return None
     return Gain(found, float(shown.mean()) - found.delta, theta is not None)

@@ -225,10 +225,10 @@ def guesses(
     estimator: str,
     inputs: FloatArray | None,
 ) -> Iterator[FloatArray]:
-    """A guess per slot for each group, from the impressions that may be used for it; 0 for slots that nobody asks for.
+    """A guess per slot for each group, from the impressions that may be used for it.
 
-    ``counted`` and ``valued`` are the groups that impressions are counted in, and valued in; without the latter every group
-    asks for all slots.
+    ``counted`` and ``valued`` are the groups that impressions are counted in, and valued in. With the latter a group has
+    guesses for the designs of its own impressions, in an array that is the next group's too; only the last has all of them.
     """
     n_groups = int(counted.max(initial=-1)) + 1
     if estimator == "constant":
@@ -238,10 +238,18 @@ def guesses(
         return
     member, size = log.members.of_slot, len(log.members.document)
     found = _fits(log, theta, counted, valued, cross_fit) if inputs is None else None
-    for some, fitted in found or _fitted(log, theta, counted, valued, cross_fit, inputs):
+    of_slot = np.zeros(log.n_slots)
+    for number, (some, fitted) in enumerate(found or _fitted(log, theta, counted, valued, cross_fit, inputs)):
         guess = np.zeros(size)
         guess[some] = fitted
-        yield checked_guess(guess, size, rank_aware=estimator == "rank-aware")[member]
+        guess = checked_guess(guess, size, rank_aware=estimator == "rank-aware")
+        if valued is None or number == n_groups - 1:
+            yield guess[member]
+        else:
+            design = np.unique(log.design[valued == number])
+            slots = ragged(log.slot_offsets[design], np.diff(log.slot_offsets)[design])
+            of_slot[slots] = guess[member[slots]]
+            yield of_slot
 
 
 def _fits(log: Log, theta: FloatArray, counted: IntArray, valued: IntArray | None, cross_fit: str) -> list[_Fitted]:

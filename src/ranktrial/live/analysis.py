@@ -143,7 +143,8 @@ class Analysis:
         if not method.needs_position_bias or self.clicks < LEAST_CLICKS:
             return None
         known = None if method.learns_position_bias else np.array(self.theta.theta)
-        return click_gain(self.log, known if self.fit is None else self.fit)
+        # Guesses at the same points as those of the readings, which need not be made twice then.
+        return click_gain(self.log, known if self.fit is None else self.fit, refits=method.learns_at or None)
 
     @cached_property
     def exposures(self) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged
 from ranktrial.inference.intervals import first_seen
 from ranktrial.inference.log_sources import NOTHING, ranks_in
-from ranktrial.live.designs import CorruptDesign, Design, checksum
+from ranktrial.live.designs import Design, checksum
 from ranktrial.live.known import document_key, query_key
-from ranktrial.live.stores.base import DesignRow, Store
+from ranktrial.live.stores.base import Store
 
 LATER_PAGE, NOT_SHOWN, CELLS = 2**32, 2**33, 2**34  # a click's cell is a slot, or one of these plus a check sum
 BLOCK = 2_000  # designs that are objects at a time
@@ -138,7 +138,7 @@ class DesignColumns:
         return self._ids.find(unique)[inverse]
 
     def _block(self, ids: list[int]) -> _Block:
-        found = {row.id: made for row in self._store.designs(ids) if (made := self._sound(row)) is not None}
+        found = self._store.sound_designs(ids)
         designs = [found.get(id) for id in ids]
         sound = [design for design in designs if design is not None]
         sizes = [(0, 0, 0) if one is None else (len(one.documents), len(one.weights), len(one.rest)) for one in designs]
@@ -177,12 +177,6 @@ class DesignColumns:
             np.append(old, old[-1] + np.cumsum(sizes))
             for old, sizes in zip((self._slots, self._rows, self._rests), new.sizes.T)
         )
-
-    def _sound(self, row: DesignRow) -> Design | None:
-        try:
-            return self._store.design(row)
-        except CorruptDesign:
-            return None
 
     def may_show(self, design: IntArray, place: IntArray) -> BoolArray:
         """Whether these designs have these rankings, with a chance above zero."""

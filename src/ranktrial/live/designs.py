@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate, chain, islice, zip_longest
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -130,6 +131,27 @@ class Design:
     def rest_sums(self) -> frozenset[int]:
         """``rest``, to look up in."""
         return frozenset(self.rest.tolist())
+
+    @classmethod
+    def many(cls, rows: Sequence[tuple[bytes, Sequence[Any]]], maker: Maker) -> list[Design | None]:
+        """``from_parts`` of many designs with the same beliefs that are stored as what they were made from; None for those that
+        it has to say something about.
+        """
+        names = [_names(documents) for _, (_, _, documents, *_) in rows]
+        # Slots are given out to A's list first.
+        slots = [(np.arange(lists[0], dtype=np.uint8), np.frombuffer(lists[1:], np.uint8)) for _, (*_, lists) in rows]
+        effects = [maker.known.effects(parts[0], known) for (_, parts), known in zip(rows, names)]
+        lists = [(a.astype(np.int32), b.astype(np.int32)) for a, b in slots]
+        policies = maker.method.query_policies(lists, maker.beliefs, effects)
+        designs: list[Design | None] = []
+        for (digest, parts), known, (a, b), (rankings, weights) in zip(rows, names, slots, policies):
+            query, bias, documents, *_, rest, _ = parts
+            sums = np.frombuffer(rest, "<u4").astype(np.uint32)
+            design = cls(query, bias, known, a, b, rankings.astype(np.uint8), weights, sums, whole=False)
+            sound = design._digest(query, bias, documents, rest) == digest
+            design.__dict__["digest"] = digest
+            designs.append(design if sound else None)
+        return designs
 
     @classmethod
     def from_parts(cls, digest: bytes, parts: Sequence[object], maker: Maker | None = None) -> Design:

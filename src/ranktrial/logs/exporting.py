@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ranktrial.live.designs import CorruptDesign, Design
+from ranktrial.live.designs import Design
 from ranktrial.live.history import excluded_units
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.live.stores.base import ConfigVersion, Store
@@ -142,13 +142,8 @@ class _Stage:
                 progress(len(rows))
 
     def _add_designs(self, store: Store, ids: list[int]) -> None:
-        sound = []
-        for row in store.designs(ids):
-            try:
-                sound.append((row.id, store.design(row)))
-            except CorruptDesign:
-                continue  # its impressions are counted as damaged
-        texts = [(id, *map(str, design_columns(design, self.k))) for id, design in sound]
+        sound = store.sound_designs(ids)  # impressions of others are counted as damaged
+        texts = [(id, *map(str, design_columns(design, self.k))) for id, design in sound.items()]
         if texts:
             names = (
                 "id",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
@@ -139,6 +140,15 @@ class Method:
         Where the method has ``plain_shares``, the last two are A's own list and B's own.
         """
         raise NotImplementedError(f"{self} cannot run live")
+
+    def query_policies(
+        self,
+        lists: Sequence[tuple[DocumentArray, DocumentArray]],
+        beliefs: Beliefs,
+        effects: Sequence[FloatArray | None],
+    ) -> Iterator[tuple[DocumentArray, FloatArray]]:
+        """``query_policy`` of many queries, to the last bit."""
+        return (self.query_policy(a, b, beliefs, of) for (a, b), of in zip(lists, effects))
 
     def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
         """What to believe after a log; see ``beliefs.learnt``."""

@@ -9,14 +9,14 @@ estimates stay unbiased given position bias however the guesses turn out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray
 from ranktrial.design.budget import ClickForecast, CrossForecast, price_for
-from ranktrial.design.closed_form import closed_form, closed_form_query
+from ranktrial.design.closed_form import closed_form, closed_form_queries, closed_form_query
 from ranktrial.methods.adaptive import Adaptive
 from ranktrial.methods.beliefs import FIRST_LISTS, FIRST_PRICE, Beliefs, Evidence, Searches, halves, learnt
 from ranktrial.methods.click_model import (
@@ -103,6 +103,17 @@ class LogOpt(Adaptive):
     ) -> tuple[DocumentArray, FloatArray]:
         zeta = beliefs.guess_for(a, b, effects) if self._tells_documents_apart(beliefs) else None
         return closed_form_query(a, b, beliefs.theta, zeta=zeta, **self._options(beliefs))
+
+    def query_policies(
+        self,
+        lists: Sequence[tuple[DocumentArray, DocumentArray]],
+        beliefs: Beliefs,
+        effects: Sequence[FloatArray | None],
+    ) -> Iterator[tuple[DocumentArray, FloatArray]]:
+        zeta = None
+        if self._tells_documents_apart(beliefs):
+            zeta = [beliefs.guess_for(a, b, of) for (a, b), of in zip(lists, effects)]
+        return closed_form_queries(lists, beliefs.theta, zeta=zeta, **self._options(beliefs))
 
     def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:
         """What it shows, given what it believes (by default that the pair's theta is right); ``zeta`` is per document."""

@@ -27,7 +27,7 @@ def _replay_version(source: Store, target: Store, version: int) -> None:
         target.add_bias(version, bias.impressions, bias.beliefs, before, source.effects(bias.id))
         before = target.biases(version)[-1].id
     shown = sorted(source.impressions(version, 0), key=lambda row: row.key)
-    designs = {row.id: source.design(row) for row in source.designs(sorted({row.design for row in shown}))}
+    designs = source.sound_designs(sorted({row.design for row in shown}))
     second = {row.key: row.time // 1_000_000 for row in shown}
     for voided in sorted(source.voids(version, 0), key=lambda row: row.key, reverse=True):
         time = next((row.time for row in shown if row.key == voided.key), 0)

@@ -418,6 +418,10 @@ class Store(Protocol):
         """The design of a row, checked. Raises CorruptDesign where this is not what was stored."""
         ...
 
+    def sound_designs(self, ids: Sequence[int]) -> dict[int, Design]:
+        """Those of the designs asked for that there are and that are what was stored, by id."""
+        ...
+
     def count(self, version: int, after: int) -> ImpressionCount:
         """Impressions of a version with an id above ``after``; the highest id is ``after`` where there are none."""
         ...

@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -196,6 +196,28 @@ class SQLStore(ABC):
                 raise
             del self._makers[row.bias]  # its number may be that of a trial that was erased
             return Design.from_parts(row.digest, row[2:], self._maker(row.bias))
+
+    def sound_designs(self, ids: Sequence[int]) -> dict[int, Design]:
+        rows = list(self.designs(ids))
+        found = self._made(rows)
+        for row in rows:
+            if row.id not in found:
+                with suppress(CorruptDesign):
+                    found[row.id] = self.design(row)
+        return found
+
+    def _made(self, rows: Sequence[DesignRow]) -> dict[int, Design]:
+        """Designs that are made anew and need no second look, by id: all with the same beliefs at once."""
+        found: dict[int, Design] = {}
+        for bias in {row.bias for row in rows if row.lists}:
+            some, maker = [row for row in rows if row.lists and row.bias == bias], self._maker(bias)
+            if maker is not None:
+                with suppress(
+                    ValueError, TypeError, IndexError, AttributeError
+                ):  # one by one it will be seen which is damaged
+                    made = Design.many([(row.digest, row[2:]) for row in some], maker)
+                    found.update((row.id, design) for row, design in zip(some, made) if design is not None)
+        return found
 
     def _maker(self, bias: int) -> Maker | None:
         """What designs with these beliefs were made by, if it is known."""
