@@ -15,6 +15,7 @@ from ranktrial.study import StudyPlan, run_study
 from ranktrial.study.figures.drawing import Names
 from ranktrial.study.figures.error_curves import methods_figure
 from ranktrial.study.figures.systematic_error import wrong_signs_figure
+from ranktrial.study.figures.user_clicks import users_figure
 from ranktrial.study.folder import StudyFolder
 from ranktrial.study.labels import labels, role, styles
 from ranktrial.study.plan import PRESETS, read_plan
@@ -135,6 +136,17 @@ def test_no_panel_has_more_than_eight_lines() -> None:
     assert [len(one) for one in lines] == [8, 5]
     assert lines[0] & lines[1] == {taken[0]}  # stands in both, to compare with
     assert lines[0] | lines[1] == set(taken)
+
+
+def test_rows_of_all_panels_are_the_same_methods_where_a_set_lacks_some() -> None:
+    def runs(method: str) -> Runs:
+        one, errors = np.ones(3), {metric: np.ones((3, 1)) for metric in METRICS}
+        return Runs(method, np.arange(3), np.array([100]), errors, one, one, one, one, one)
+
+    few, many = ["AB()"], ["AB()", "TeamDraft()"]
+    results = [DataResults(name, {text: runs(text) for text in of}, {}) for name, of in (("x", few), ("y", many))]
+    spec = json.dumps(users_figure(results, Names.of(results)).chart)
+    assert spec.count('"domain": ["A/B, the paper\'s x", "Team-draft"]') >= 2
 
 
 def test_where_interleaving_goes_wrong_is_a_curve() -> None:

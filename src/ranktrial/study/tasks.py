@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import hashlib
 import json
 import mmap
@@ -155,6 +156,7 @@ def let_go(array: Any) -> None:
 
 def trim() -> None:
     """Give memory that is free back to the system, where it can be: what one task has used is not held against the next."""
+    gc.collect()  # a run refers to itself, with hundreds of megabytes
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -23,6 +23,7 @@ TITLES = {
 }
 BINARY_TICKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 SQUARED_TICKS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+MORE_TICKS = tuple(first * ten for ten in (0.1, 1, 10) for first in (1, 1.5, 2, 3, 4, 5, 7))  # where few fit
 LINE_POINTS = 6  # of a drawn curve, a decade
 LEAST_CHANCE = 5e-4  # of a wrong preference that is told from none
 MOST_LINES = 8  # of a panel: more cannot be told apart
@@ -220,7 +221,8 @@ def _axis(metric: str, floor: float, top: float) -> alt.Axis:
         ticks = [floor, *(tick for tick in BINARY_TICKS if tick > 1.2 * floor)]
         return alt.Axis(values=ticks, labelExpr=f"datum.value <= {1.01 * floor} ? '0' : format(datum.value, '~%')")
     if metric == "mean_squared_error":
-        return alt.Axis(values=[tick for tick in SQUARED_TICKS if floor <= tick <= top], format="~g")
+        few, many = ([tick for tick in ticks if floor <= tick <= top] for ticks in (SQUARED_TICKS, MORE_TICKS))
+        return alt.Axis(values=few if len(few) > 2 else many, format="~g")
     return decades(floor, top)
 
 

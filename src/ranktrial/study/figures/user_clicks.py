@@ -23,12 +23,13 @@ def users_figure(results: Sequence[DataResults], names: Names) -> Drawing:
     by_data = {one.data: [_record(one.data, runs, names) for runs in one.runs.values()] for one in results}
     records = [record for mine in by_data.values() for record in mine]
     order = distinct(record["method"] for record in records)
+    rows = alt.Scale(domain=order)  # the same in all panels: a set may lack some methods so far
     sheets = Sheets()
     panels = []
     for i, (data, mine) in enumerate(by_data.items()):
         labelled = {"labelLimit": 260} if i == 0 else {"labels": False, "ticks": False}
         base = alt.Chart(sheets.add(mine)).encode(
-            y=alt.Y("method:N", sort=order, title=None, axis=alt.Axis(grid=True, **labelled))
+            y=alt.Y("method:N", sort=order, scale=rows, title=None, axis=alt.Axis(grid=True, **labelled))
         )
         x = alt.X("low:Q", title="change in CTR", axis=alt.Axis(format="+.1~%", tickCount=3))
         interval = base.mark_rule(strokeWidth=1.5, color=BLUE).encode(x=x, x2="high:Q")
