@@ -215,16 +215,26 @@ def _trial(
         line.ask("PUT", f"/v1/trials/{NAME}", config)
     say(f"{len(site.a)} queries, two rankers; in truth A - B is {site.delta:+.4f} clicks per search.")
     say(f"Live page: {_address(port)}\n")
+    told = ""
+
+    def say_once(searches: int, verdict: str) -> None:
+        """Reports may come after all visitors, while the first is compiled: then they all say the same."""
+        nonlocal told
+        text = f"after {searches:>7,} searches: {verdict}"
+        if text != told:
+            say(text)
+        told = text
+
     with progress_bar(f"{impressions:,} visitors search and click") as progress:
 
         def tell(done: int, report: Any) -> None:
             progress(done, impressions)
             if report is not None:
-                say(f"after {report['impressions']:>7,} searches: {report['verdict']}")
+                say_once(report["impressions"], report["verdict"])
 
         run(site, port, impressions, seed, tell)
     report = read_report(store, NAME)
-    say(f"after {report.impressions:>7,} searches: {report.verdict}")
+    say_once(report.impressions, report.verdict)
     return report
 
 
