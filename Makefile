@@ -12,8 +12,8 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.numba_cache/$(KERNELS)
 # Tests start many processes, each of which would compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# The tests of a file stay together: they share fixtures, and none of them is surprised by another file's.
-PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+# The tests of a file stay together: they share fixtures, and none of them is surprised by another file's. One that hangs ends its process.
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --max-worker-restart 0
 
 .PHONY: test quick demo lint types unit package lock docs pictures graph walk bench format clean
 

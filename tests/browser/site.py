@@ -169,18 +169,26 @@ class World:
 
     def wait_for(self, page: Page, before: dict[str, int], **expected: int) -> None:
         """Wait until exactly these events have arrived since, and look whether others do."""
-        wanted = {name.replace("_", " "): count for name, count in expected.items()}
+        self.wait_until(page, before, **expected)
+        page.wait_for_timeout(3_000 * LATENCY)
+        assert self.new(before) == _wanted(expected)
+
+    def wait_until(self, page: Page, before: dict[str, int], **expected: int) -> None:
+        """Wait until at least these events have arrived since, for ten seconds at most."""
         for _ in range(200):
             new = self.new(before)
-            if all(new.get(name, 0) >= count for name, count in wanted.items()):
-                break
+            if all(new.get(name, 0) >= count for name, count in _wanted(expected).items()):
+                return
             page.wait_for_timeout(50)
-        page.wait_for_timeout(3_000 * LATENCY)
-        assert self.new(before) == wanted
+        raise AssertionError(f"{new} arrived, not {_wanted(expected)}")
 
     def new(self, before: dict[str, int]) -> dict[str, int]:
         now = self.events()
         return {name: count - before.get(name, 0) for name, count in now.items() if count > before.get(name, 0)}
+
+
+def _wanted(expected: dict[str, int]) -> dict[str, int]:
+    return {name.replace("_", " "): count for name, count in expected.items()}
 
 
 @contextlib.contextmanager
