@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ranktrial.live.stores.base import Click, Impression, Store, Void
 
 
@@ -22,12 +24,13 @@ def replay(source: Store, target: Store) -> None:
 
 
 def _replay_version(source: Store, target: Store, version: int) -> None:
-    before = 0
+    before, numbers = 0, {}  # a database skips numbers of what it did not store after all
     for bias in source.biases(version):
         target.add_bias(version, bias.impressions, bias.beliefs, before, source.effects(bias.id))
-        before = target.biases(version)[-1].id
+        before = numbers[bias.id] = target.biases(version)[-1].id
     shown = sorted(source.impressions(version, 0), key=lambda row: row.key)
-    designs = source.sound_designs(sorted({row.design for row in shown}))
+    found = source.sound_designs(sorted({row.design for row in shown}))
+    designs = {id: replace(design, bias=numbers[design.bias]) for id, design in found.items()}
     second = {row.key: row.time // 1_000_000 for row in shown}
     for voided in sorted(source.voids(version, 0), key=lambda row: row.key, reverse=True):
         time = next((row.time for row in shown if row.key == voided.key), 0)
