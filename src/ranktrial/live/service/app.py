@@ -1,4 +1,4 @@
-"""The HTTP interface of a trial. A 2xx means stored: an answer is sent after the commit that it speaks of.
+"""The HTTP service: one application for a store, with what goes around every request.
 
 ``rank`` and small batches of events are worked out on the event loop, in microseconds, and then wait for the disk without
 holding it up; large batches and everything rare go to threads, reports and refits to another process.
@@ -8,55 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from functools import partial
+from collections.abc import AsyncIterator, Collection
 from math import ceil
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, FastAPI, Request
-from fastapi import Path as PathParameter
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import to_json
-from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.responses import Response
 
 import ranktrial
-from ranktrial.charts.live_page import report_html
 from ranktrial.live import warming
-from ranktrial.live.api_keys import KeyFile, Keys, Scope
-from ranktrial.live.designs import is_warm
-from ranktrial.live.report_files import file_stem, report_csv
+from ranktrial.live.api_keys import KeyFile, Keys
 from ranktrial.live.report_process import ReportFailed, ReportProcess
 from ranktrial.live.reports import QUERY_UNITS
-from ranktrial.live.schemas import (
-    ClickEvent,
-    ErasedRows,
-    Erasure,
-    Exclusion,
-    History,
-    RankRequest,
-    RankResponse,
-    Report,
-    SeenEvent,
-    Stop,
-    TrialConfig,
-)
 from ranktrial.live.service import events as event_batches
 from ranktrial.live.service import problems
-from ranktrial.live.service.asynchronous import on_disk, wait_on_loop
-from ranktrial.live.service.auth import Needs, may_use, scopes, who
 from ranktrial.live.service.client_address import checked_networks
 from ranktrial.live.service.client_script import mount_client
 from ranktrial.live.service.compiling import compile_beside
-from ranktrial.live.service.limits import BEACON, BURST, Limits, read_body
+from ranktrial.live.service.endpoints import add_routes
+from ranktrial.live.service.limits import BEACON, BURST, Limits
 from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
 from ranktrial.live.service.middleware.body_timeout import BodyTimeoutMiddleware
@@ -67,40 +41,16 @@ from ranktrial.live.service.middleware.request_metrics import RequestMetricsMidd
 from ranktrial.live.service.middleware.same_origin import SameOriginMiddleware
 from ranktrial.live.service.middleware.server_errors import ServerErrorMiddleware
 from ranktrial.live.service.middleware.trusted_host import TrustedHostMiddleware
-from ranktrial.live.service.openapi import body_of, documented_schema
+from ranktrial.live.service.openapi import documented_schema
 from ranktrial.live.service.page import mount_page
-from ranktrial.live.service.problems import Refusal, documented
-from ranktrial.live.service.trials import NotAtHand, TrialInfo, TrialList, Trials
+from ranktrial.live.service.problems import Refusal
+from ranktrial.live.service.trials import Trials
 from ranktrial.live.stores import open_store
-from ranktrial.live.stores.base import ALL_TRIALS, Probe, Store, StoreError, StoreUnavailable
-from ranktrial.live.tallies import NO_TRIAL
-from ranktrial.live.trial import Trial
+from ranktrial.live.stores.base import Store, StoreError, StoreUnavailable
 
 STARTING = 30.0  # seconds that a store may take to become available
-SMALL_BATCH = 4096  # bytes of events that are taken on the event loop
 CHECK_EVERY = 60.0  # seconds between looks for damage
 log = logging.getLogger("ranktrial.service")
-RANK = TypeAdapter(RankRequest)
-Name = Annotated[str, PathParameter(max_length=200, description="The trial's name.", examples=["shoes"])]
-NewName = Annotated[
-    str,
-    PathParameter(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="The trial's name.", examples=["shoes"]),
-]
-
-
-class Fitted(BaseModel):
-    """Position bias that is in force now."""
-
-    theta: list[float]
-    fitted: bool
-    impressions: int
-    note: str
-
-
-class Health(BaseModel):
-    """Whether the service is well."""
-
-    status: str
 
 
 def create_app(
@@ -183,7 +133,7 @@ def create_app(
     )
     app.state.keys = KeyFile(keys) if isinstance(keys, str | Path) else keys
     app.state.metrics, app.state.limits, app.state.click_actions = metrics, bounds, click_actions
-    _add_routes(app)
+    add_routes(app)
     mount_page(app)
     mount_client(app)
     app.openapi = lambda: documented_schema(app)  # type: ignore[method-assign]
@@ -201,311 +151,6 @@ async def _opened(store_path: str | Path, rows: int) -> Store:
                 raise
             log.warning("waiting for the store", extra={"problem": str(problem)})
             await asyncio.sleep(1.0)
-
-
-class Direct(APIRoute):
-    """A route that FastAPI documents, and calls without working out what its parameters are: they are known."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        needed, endpoint = [depends.dependency for depends in self.dependencies], self.endpoint
-
-        async def handle(request: Request) -> Response:
-            for need in needed:
-                await need(request)  # type: ignore[misc]
-            answer: Response = await endpoint(request, **request.path_params)
-            return answer
-
-        return handle
-
-
-def _add_routes(app: FastAPI) -> None:
-    def add(
-        method: str,
-        path: str,
-        endpoint: Any,
-        scope: Scope,
-        model: type[BaseModel],
-        *errors: int,
-        responses: dict[int | str, dict[str, Any]] | None = None,
-        extra: dict[str, Any] | None = None,
-        kind: type[APIRoute] = APIRoute,
-        of_all_trials: bool = False,
-    ) -> None:
-        known = documented(401, 403, 404, 405, 422, 429, 500, 503, *errors)
-        app.router.add_api_route(
-            path,
-            endpoint,
-            methods=[method],
-            route_class_override=kind,
-            response_model=None,
-            dependencies=[Depends(Needs(scope, of_all_trials=of_all_trials))],
-            responses={200: {"model": model}, **known, **(responses or {})},
-            openapi_extra={"security": [{"key": []}], **(extra or {})},
-        )
-
-    takes_json = (400, 408, 413, 415)
-    # These two first: routes are tried in their order.
-    example = {"query": "red shoes", "a": ["sku-1", "sku-2", "sku-3"], "b": ["sku-3", "sku-1"], "unit": "user-17"}
-    add(
-        "POST", "/v1/trials/{name}/rank", rank, "serve", RankResponse, *takes_json,
-        extra=body_of(RankRequest, example), kind=Direct,
-    )  # fmt: skip
-    events = body_of((ClickEvent, SeenEvent, event_batches.UBIEvent), [{"id": "AAAAAWkZIDwK5...", "document": "sku-3"}])
-    add(
-        "POST", "/v1/events", take_events, "ingest", event_batches.EventResults, *takes_json,
-        extra=events, kind=Direct,
-    )  # fmt: skip
-    app.router.add_api_route(
-        BEACON, take_beacon, methods=["POST"], route_class_override=Direct, response_model=None, openapi_extra=events,
-        responses={200: {"model": event_batches.EventResults}, **documented(403, 405, 422, 429, 500, 503, *takes_json)},
-    )  # fmt: skip
-    add("GET", "/v1/trials", list_trials, "read", TrialList)
-    add("GET", "/v1/trials/{name}", get_trial, "read", TrialInfo)
-    add(
-        "PUT", "/v1/trials/{name}", put_trial, "admin", TrialInfo, 409, *takes_json,
-        extra=body_of(TrialConfig, {"method": "LogOpt()", "k": 10}),
-        responses={201: {"model": TrialInfo, "description": "A new trial, or a new version of it"}},
-    )  # fmt: skip
-    add("POST", "/v1/trials/{name}/update", update, "admin", Fitted)
-    add(
-        "POST", "/v1/trials/{name}/stop", stop, "admin", TrialInfo, *takes_json,
-        extra=body_of(Stop, {"reason": "B is better"}, required=False),
-    )  # fmt: skip
-    robot = {"unit": "user-17", "reason": "a robot: 500 searches an hour"}
-    for what, do in (("exclude", exclude), ("include", include)):
-        add(
-            "POST", f"/v1/trials/{{name}}/{what}", do, "admin", History, *takes_json,
-            extra=body_of(Exclusion, robot),
-        )  # fmt: skip
-    asked = {"unit": "user-17", "reason": "asked for it, ticket 4711"}
-    add(
-        "POST", "/v1/trials/{name}/erase", erase, "admin", History, *takes_json,
-        extra=body_of(Erasure, asked),
-    )  # fmt: skip
-    add("DELETE", "/v1/trials/{name}", erase_trial, "admin", ErasedRows, 409)
-    unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names"}}
-    add("GET", "/v1/trials/{name}/report", report, "read", Report, responses=unchanged)
-    for file, kind in (("report.html", "text/html"), ("report.csv", "text/csv")):
-        add(
-            "GET", f"/v1/trials/{{name}}/{file}", report_file, "read", Health,
-            responses={200: {"content": {kind: {}}, "description": "The report as a file"}},
-        )  # fmt: skip
-    add(
-        "GET", "/metrics", show_metrics, "read", Health, responses={200: {"content": {"text/plain": {}}}},
-        of_all_trials=True,
-    )  # fmt: skip
-    for path, endpoint in (("/healthz", healthz), ("/readyz", readyz)):
-        app.add_api_route(
-            path, endpoint, methods=["GET"], response_model=None,
-            responses={200: {"model": Health}, **documented(403, 405, 500, 503)},
-        )  # fmt: skip
-
-
-def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    raw = to_json(content, inf_nan_mode="null")
-    return Response(raw, status, headers, "application/json")
-
-
-async def _trial(request: Request, name: str) -> Trial:
-    trials: Trials = request.app.state.trials
-    trial = trials.opened(name)
-    return await asyncio.to_thread(trials.open, name) if trial is None else trial
-
-
-async def list_trials(request: Request) -> Response:
-    """All trials that the key is for, each in the latest version of its configuration, and what the key may do."""
-    every: TrialList = await asyncio.to_thread(request.app.state.trials.all)
-    mine = [one for one in every.trials if may_use(request, one.name)]
-    return _json(TrialList(trials=mine, scopes=scopes(request)))
-
-
-async def get_trial(request: Request, name: Name) -> Response:
-    """One trial, in the latest version of its configuration."""
-    await _trial(request, name)
-    return _json(await asyncio.to_thread(request.app.state.trials.info, name))
-
-
-async def put_trial(request: Request, name: NewName) -> Response:
-    """Make a trial. Its configuration never changes: another one is a new version, with draws and a report of its own."""
-    raw = await read_body(request, request.app.state.limits.body)
-    config = _config(raw)
-    made, new = await asyncio.to_thread(request.app.state.trials.create, name, config, who(request))
-    return _json(made, 201 if new else 200)
-
-
-def _config(raw: bytes) -> TrialConfig:
-    try:
-        return TrialConfig.model_validate_json(raw)
-    except ValidationError as problem:
-        raise problems.invalid(problem) from problem
-    except (TypeError, RecursionError, MemoryError) as problem:  # a method that is written strangely enough
-        raise Refusal(422, f"the configuration cannot be read: {problem}") from problem
-
-
-async def rank(request: Request, name: Name) -> Response:
-    """What to show for a query. Show ``ranking``, and send ``id`` back with clicks.
-
-    If anything goes wrong inside, or the disk takes too long, this is A's list and ``fallback`` says why.
-    """
-    state = request.app.state
-    trial = await _trial(request, name)
-    raw = await read_body(request, state.limits.body)
-    try:
-        asked = RANK.validate_json(raw)
-    except ValidationError as problem:
-        raise problems.invalid(problem) from problem
-    unit = None if asked.unit is None else str(asked.unit)
-    # Nothing is shown before it is on the disk, so the store tells then whether it was there before.
-    steps = trial.rank_steps(asked.query, asked.a, asked.b, unit, offset=asked.offset, size=asked.size, look=False)
-    shown = await wait_on_loop(steps, state.limits.timeout)
-    state.metrics.ranked(name, shown.fallback)
-    return _json({"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback})
-
-
-async def take_events(request: Request) -> Response:
-    """Clicks and seen pages, one or many, ours or OpenSearch UBI 1.3 as they are; any order, any number of times.
-
-    The answer has a result for each and means that all of them are dealt with. On 429 and 503 send the whole batch again.
-    """
-    limits: Limits = request.app.state.limits
-    raw = await read_body(request, limits.body)
-    return await _take(raw, request.app.state, limits.batch, lambda trial: may_use(request, trial.name))
-
-
-async def take_beacon(request: Request) -> Response:
-    """Events from pages of the sites that the service was started for, without a key: the signed ids are the authority.
-
-    JSON, also as text/plain, which browsers send without asking first. Events happen when they arrive, whatever they say.
-    """
-    limits: Limits = request.app.state.limits
-    raw = await read_body(request, limits.beacon_body, or_text=True)
-    return await _take(raw, request.app.state, limits.beacon_batch, lambda _: True, timed=False)
-
-
-async def _take(raw: bytes, state: State, limit: int, may: Callable[[Trial], bool], *, timed: bool = True) -> Response:
-    """Deal with a batch: on the event loop if that takes microseconds, in a thread otherwise; then wait for the disk."""
-    take = partial(event_batches.take, may=may, limit=limit, actions=state.click_actions, timed=timed)
-    batch = None
-    if len(raw) <= SMALL_BATCH:
-        with contextlib.suppress(NotAtHand):
-            batch = take(raw, state.trials.at_hand)
-    if batch is None:
-        batch = await asyncio.to_thread(take, raw, state.trials.of_impression)
-    if batch.strangers:
-        state.store.tally(ALL_TRIALS, NO_TRIAL, batch.strangers)
-    for stored in batch.stored:
-        await on_disk(stored, state.limits.write_timeout)
-    state.metrics.took(batch.counts, batch.misplaced)
-    return _json(batch.to_dict())
-
-
-async def update(request: Request, name: Name) -> Response:
-    """Fit position bias to all clicks so far and refresh the design with it; this also happens by itself."""
-    trial = await _trial(request, name)
-    bias = await asyncio.to_thread(trial.update, who=who(request))
-    return _json({"theta": bias.theta, "fitted": bias.fitted, "impressions": bias.impressions, "note": bias.note})
-
-
-async def stop(request: Request, name: Name) -> Response:
-    """End the trial: ``rank`` returns A's list from now on; clicks on what was shown still count."""
-    trial = await _trial(request, name)
-    empty = request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers
-    asked = Stop(reason="") if empty else await _read(request, Stop)
-    await asyncio.to_thread(trial.stop, asked.reason, who=who(request))
-    return _json(await asyncio.to_thread(request.app.state.trials.info, name))
-
-
-async def exclude(request: Request, name: Name) -> Response:
-    """Leave a unit out of every report from now on; its impressions stay, and reports tell the result with them too."""
-    return await _excluded(request, name, Trial.exclude)
-
-
-async def include(request: Request, name: Name) -> Response:
-    """Take a unit back in that was excluded."""
-    return await _excluded(request, name, Trial.include)
-
-
-async def erase(request: Request, name: Name) -> Response:
-    """Delete a unit's impressions, or all from before a time, with their clicks; this cannot be undone."""
-    trial = await _trial(request, name)
-    asked = await _read(request, Erasure)
-    unit = None if asked.unit is None else str(asked.unit)
-    try:
-        await asyncio.to_thread(trial.erase, asked.reason, unit=unit, before=asked.before, who=who(request))
-    except ValueError as problem:
-        raise Refusal(422, str(problem)) from problem
-    return _json(History(history=tuple(await asyncio.to_thread(trial.history))))
-
-
-async def erase_trial(request: Request, name: Name) -> Response:
-    """Delete a stopped trial with all that is stored of it; this cannot be undone."""
-    erased = await asyncio.to_thread(request.app.state.trials.erase, name)
-    return _json(erased._asdict())
-
-
-M = TypeVar("M", bound=BaseModel)
-
-
-async def _read(request: Request, model: type[M]) -> M:
-    """The body of a request, checked."""
-    raw = await read_body(request, request.app.state.limits.body)
-    try:
-        return model.model_validate_json(raw)
-    except ValidationError as problem:
-        raise problems.invalid(problem) from problem
-
-
-async def _excluded(request: Request, name: str, do: Callable[..., object]) -> Response:
-    trial = await _trial(request, name)
-    asked = await _read(request, Exclusion)
-    try:
-        await asyncio.to_thread(do, trial, str(asked.unit), asked.reason, who=who(request))
-    except ValueError as problem:
-        raise Refusal(422, str(problem)) from problem
-    return _json(History(history=tuple(await asyncio.to_thread(trial.history))))
-
-
-async def report(request: Request, name: Name) -> Response:
-    """What the trial says so far, from everything that is stored. Numbers that are not known yet are null."""
-    made: Report = await request.app.state.trials.report(name)
-    raw = to_json(made, inf_nan_mode="null")
-    headers = {"ETag": f'"{hashlib.blake2b(raw, digest_size=12).hexdigest()}"', "Cache-Control": "no-cache"}
-    if request.headers.get("if-none-match") == headers["ETag"]:
-        return Response(status_code=304, headers=headers)
-    return Response(raw, headers=headers, media_type="application/json")
-
-
-async def report_file(request: Request, name: Name) -> Response:
-    """The report as one HTML page that needs no network, or its numbers as a table of comma-separated values."""
-    made: Report = await request.app.state.trials.report(name)
-    file = f"{file_stem(made)}-{request.url.path.rpartition('/')[2]}"
-    if file.endswith(".csv"):
-        content, kind = await asyncio.to_thread(report_csv, made), "text/csv"
-    else:
-        content, kind = await asyncio.to_thread(lambda: report_html(made.to_dict(), str(made))), "text/html"
-    headers = {"Content-Disposition": f'attachment; filename="{file}"', "Cache-Control": "no-store"}
-    return Response(content, headers={**headers, "X-Content-Type-Options": "nosniff"}, media_type=kind)
-
-
-async def healthz() -> Response:
-    """Whether the process is alive."""
-    return _json({"status": "alive"})
-
-
-async def readyz(request: Request) -> Response:
-    """Whether the store takes rows, tried by a commit, and ``rank`` is compiled: until then it shows A's lists."""
-    if not is_warm():
-        raise problems.not_stored("what rank needs is being compiled, A's lists are shown until that is done")
-    try:
-        await on_disk(request.app.state.store.put(Probe()), 1.0)
-    except Exception as problem:
-        raise problems.not_stored(f"the store does not take rows: {problem or type(problem).__name__}") from problem
-    return _json({"status": "ready"})
-
-
-async def show_metrics(request: Request) -> Response:
-    """Counters for Prometheus."""
-    return Response(request.app.state.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 async def _refresh_forever(trials: Trials) -> None:
