@@ -89,6 +89,7 @@ class StudyFolder:
         self.path = path.absolute()
         # One thread and rows in the order they are given: the same rows are the same bytes.
         self._tables = duckdb.connect(config={"threads": 1})
+        self._tables.execute("set enable_progress_bar = false")  # DuckDB's own, in the midst of ours
         self._had_tables = False
         self._taken: set[Task] | None = None
 
