@@ -6,6 +6,7 @@ import pytest
 from ranktrial.arrays import offsets_of
 from ranktrial.design.network import Adam, Network
 from ranktrial.design.network_policy import (
+    NetworkPolicy,
     Objective,
     ips_variance,
     lambda_inputs,
@@ -44,6 +45,31 @@ def test_lambda_inputs_by_hand() -> None:
     np.testing.assert_allclose(found[:, 4], [1, 0, 0])
     np.testing.assert_allclose(found[:, 5], [0, 0.5, 1])  # c is not in A: below its end
     np.testing.assert_allclose(found[:, 6], [1, 0, 0.5])
+
+
+def test_lambda_inputs_are_columns_scaled_within_each_query() -> None:
+    rng = np.random.default_rng(4)
+    lists = [[list(rng.permutation(12)[: rng.integers(0, 9)]) for _ in range(30)] for _ in range(2)]
+    pair = Pair.from_lists(*lists, k=4)
+    lam, ranks = pair.lam(rank_decay(4)), []
+    for ranker in (pair.a, pair.b):
+        lengths = np.diff(ranker.offsets)
+        rank = np.repeat(lengths, np.diff(pair.offsets))
+        rank[ranker.documents] = np.arange(len(ranker.documents)) - np.repeat(ranker.offsets[:-1], lengths)
+        ranks.append(rank)
+    columns = [lam, np.abs(lam), lam**2, lam == 0, lam > 0, *ranks]
+    assert np.array_equal(lambda_inputs(pair, lam), scaled_by_query(columns, pair.offsets))
+
+
+def test_a_policy_scores_the_queries_that_are_asked_for() -> None:
+    goal = objective(n_queries=5, n_documents=6)
+    inputs = policy_inputs(goal.pair, goal.lam, "lists")
+    network = Network.initialise(inputs.shape[1], 1)
+    all_scores, policy = network_policy(network, inputs, goal.pair).scores, NetworkPolicy(network, inputs, goal.pair)
+    for queries in ([1], [1, 3], range(5)):
+        asked = np.isin(np.arange(5), queries)
+        scores = policy.scored(asked).scores
+        np.testing.assert_allclose(scores, np.where(np.repeat(asked, 6), all_scores, 0.0), rtol=1e-5)
 
 
 def test_features_are_asked_for_when_needed() -> None:

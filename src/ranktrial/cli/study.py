@@ -1,4 +1,4 @@
-"""The commands of the study: run, show, cost and figures."""
+"""The commands of the study: run, show, pack, cost and figures."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ranktrial.charts.theme import FORMATS
 from ranktrial.cli.console import err, out, plain_errors
 from ranktrial.study.cost import StudyCost, study_cost
 from ranktrial.study.figures import DrawnStudy, draw_study, untested
+from ranktrial.study.pack import pack_study
 from ranktrial.study.plan import PRESETS, SYNTHETIC, TRAINED, DataPlan, StudyPlan, read_plan
 from ranktrial.study.run import OnProgress, StudyProgress, run_study
 from ranktrial.study.summary import DataSummary, StudySummary, summarise
@@ -87,6 +88,15 @@ def run(
     runs: Annotated[
         int | None, typer.Option(help="How often what must be drawn for an expected run is drawn, to average over.")
     ] = None,
+    taken: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Take over results of the same study from this file that study pack has made, or from all in this folder; "
+            "may be repeated.",
+        ),
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes; results do not depend on it.")] = 1,
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster, e.g. tcp://10.0.0.1:8786.")
@@ -112,7 +122,7 @@ def run(
         )
         try:
             with progress_display() as progress:
-                done = run_study(chosen, folder, workers=workers, cluster=cluster, progress=progress)
+                done = run_study(chosen, folder, workers=workers, cluster=cluster, taken=taken or [], progress=progress)
         except KeyboardInterrupt:
             err.print("stopped; the same command continues where it was", highlight=False)
             raise typer.Exit(130) from None
@@ -281,6 +291,27 @@ def _count(number: int) -> str:
     if number >= 1_000_000:
         return f"{number / 1e6:.3g}M"
     return f"{number / 1e3:.3g}k" if number >= 1_000 else str(number)
+
+
+@study_app.command()
+def pack(
+    folder: Annotated[Path, typer.Argument(help="Folder of the study, finished or not.")],
+    file: Annotated[Path, typer.Argument(help="Parquet file to write.")],
+    besides: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Leave out what is in this packed file, or in those of this folder; may be repeated."
+        ),
+    ] = None,
+) -> None:
+    """Pack what a study has computed into one small file, from which study run --from goes on elsewhere.
+
+    A run is a few numbers: the law of an impression between two fits. Curves at any checkpoints follow from them. What each run
+    cost goes along.
+    """
+    with plain_errors():
+        packed = pack_study(folder, file, besides=besides or [])
+    err.print(f"{packed:,} {'run' if packed == 1 else 'runs'}, {file.stat().st_size:,} bytes: {file}", highlight=False)
 
 
 @study_app.command()

@@ -300,3 +300,40 @@ def scale_by_query(column: Any, offsets: Any, scaled: Any) -> None:
             high = max(high, column[d])
         for d in range(offsets[query], offsets[query + 1]):
             scaled[d] = (column[d] - low) / (high - low) if high > low else 0.0
+
+
+@nb.njit(cache=True)
+def fill_ranks(offsets: Any, list_offsets: Any, documents: Any, ranks: Any) -> None:
+    """The rank from 0 of every document in its query's list, or the length of the list where it is not in it."""
+    for query in range(offsets.shape[0] - 1):
+        first = list_offsets[query]
+        for d in range(offsets[query], offsets[query + 1]):
+            ranks[d] = list_offsets[query + 1] - first
+        for at in range(first, list_offsets[query + 1]):
+            ranks[documents[at]] = at - first
+
+
+@nb.njit(cache=True)
+def list_inputs(lam: Any, rank_a: Any, rank_b: Any, offsets: Any, rows: Any) -> None:
+    """lambda, its size, square and sign, and both ranks, each min-max scaled within each query as ``scale_by_query`` does."""
+    raw = np.empty(rows.shape[1])
+    low = np.empty(rows.shape[1])
+    high = np.empty(rows.shape[1])
+    for query in range(offsets.shape[0] - 1):
+        low[:] = np.inf
+        high[:] = -np.inf
+        for reading in range(2):
+            for d in range(offsets[query], offsets[query + 1]):
+                raw[0] = lam[d]
+                raw[1] = abs(lam[d])
+                raw[2] = lam[d] * lam[d]
+                raw[3] = lam[d] == 0
+                raw[4] = lam[d] > 0
+                raw[5] = rank_a[d]
+                raw[6] = rank_b[d]
+                for i in range(raw.shape[0]):
+                    if reading == 0:
+                        low[i] = min(low[i], raw[i])
+                        high[i] = max(high[i], raw[i])
+                    else:
+                        rows[d, i] = (raw[i] - low[i]) / (high[i] - low[i]) if high[i] > low[i] else 0.0

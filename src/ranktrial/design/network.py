@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from ranktrial import checks, extras
-from ranktrial.arrays import FloatArray, Numbers
+from ranktrial.arrays import FloatArray, IntArray, Numbers
 from ranktrial.design._network_kernels import fit
 from ranktrial.seeds import Seed, generator
 
@@ -32,7 +32,7 @@ class Rows(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
 
-    def __getitem__(self, rows: slice, /) -> Numbers: ...
+    def __getitem__(self, rows: slice | IntArray, /) -> Numbers: ...
 
 
 class Activations(NamedTuple):
@@ -106,12 +106,12 @@ class Network:
         hidden2 = _sigmoid(_product(hidden1, w2) + b2)
         return Activations(rows, hidden1, hidden2, (hidden2 @ w3 + b3)[:, 0])
 
-    def scores(self, inputs: Rows) -> Numbers:
-        """One score per row of inputs."""
-        scores = np.empty(inputs.shape[0], self.parameters.dtype)
+    def scores(self, inputs: Rows, rows: IntArray | None = None) -> Numbers:
+        """One score per row of inputs, or of those that are wanted."""
+        scores = np.empty(inputs.shape[0] if rows is None else len(rows), self.parameters.dtype)
         for start in range(0, len(scores), ROWS_AT_A_TIME):
-            rows = slice(start, start + ROWS_AT_A_TIME)
-            scores[rows] = self.forward(inputs[rows]).scores
+            some = slice(start, start + ROWS_AT_A_TIME)
+            scores[some] = self.forward(inputs[some if rows is None else rows[some]]).scores
         return scores
 
     def probabilities(self, inputs: Rows) -> Numbers:

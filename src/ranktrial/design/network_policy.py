@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray, IntArray, sum_by_group
-from ranktrial.design._gradient_kernels import scale_by_query
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, sum_by_group
+from ranktrial.design._gradient_kernels import fill_ranks, list_inputs, scale_by_query
 from ranktrial.design._network_kernels import train
 from ranktrial.design.gradients import WIDEST_RANGE, VarianceEstimate, objective_estimate
 from ranktrial.design.network import HIDDEN, Adam, Network, Rows, check_blas
@@ -39,13 +39,12 @@ def scaled_by_query(columns: Sequence[NDArray[Any]] | NDArray[Any], offsets: Int
 
 def lambda_inputs(pair: Pair, lam: FloatArray) -> NDArray[np.float32]:
     """Inputs from two ranked lists, a row per document: lambda, its size, square and sign, and its rank in A and in B."""
-    ranks = []
-    for ranker in (pair.a, pair.b):
-        lengths = np.diff(ranker.offsets)
-        rank = np.repeat(lengths, np.diff(pair.offsets))  # below the end where it is not listed
-        rank[ranker.documents] = np.arange(len(ranker.documents)) - np.repeat(ranker.offsets[:-1], lengths)
-        ranks.append(rank)
-    return scaled_by_query([lam, np.abs(lam), lam**2, lam == 0, lam > 0, *ranks], pair.offsets)
+    ranks = np.empty((2, pair.n_documents), np.int32)
+    for ranker, rank in zip((pair.a, pair.b), ranks):
+        fill_ranks(pair.offsets, ranker.offsets, ranker.documents, rank)
+    rows = np.empty((pair.n_documents, 7), np.float32)
+    list_inputs(lam, *ranks, pair.offsets, rows)
+    return rows
 
 
 def feature_inputs(pair: Pair, which: str) -> NDArray[np.float32]:
@@ -75,7 +74,7 @@ class PolicyInputs:
         *features, last = self.parts
         return (features[0] if features else np.empty((len(last), 0), np.float32)), last
 
-    def __getitem__(self, rows: slice, /) -> NDArray[np.float32]:
+    def __getitem__(self, rows: slice | IntArray, /) -> NDArray[np.float32]:
         return np.concatenate([part[rows] for part in self.parts], axis=1)
 
 
@@ -157,6 +156,27 @@ def optimise(
 def network_policy(network: Network, inputs: Rows, pair: Pair) -> PlackettLuce:
     """The Plackett-Luce policy over the network's scores."""
     return PlackettLuce(network.scores(inputs).astype(np.float64), pair.offsets, pair.k)
+
+
+@dataclass(eq=False)
+class NetworkPolicy:
+    """A policy whose documents get their scores when their queries are asked for: most versions of a run show few."""
+
+    network: Network
+    inputs: PolicyInputs
+    pair: Pair
+
+    def __post_init__(self) -> None:
+        self.policy = PlackettLuce(np.zeros(self.pair.n_documents), self.pair.offsets, self.pair.k)
+        self._scored = np.zeros(self.pair.n_queries, bool)
+
+    def scored(self, queries: BoolArray) -> PlackettLuce:
+        """The policy, with scores for these queries and those that were asked for before."""
+        wanted = queries & ~self._scored
+        rows = np.flatnonzero(np.repeat(wanted, np.diff(self.pair.offsets)))
+        self.policy.scores[rows] = self.network.scores(self.inputs, rows)
+        self._scored |= wanted
+        return self.policy
 
 
 def ips_variance(

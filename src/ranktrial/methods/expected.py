@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,10 +35,15 @@ from ranktrial.users import User
 class ExpectedRun:
     """The law of a run's estimate at increasing numbers of impressions; read like a ``Trajectory``.
 
+    Between two fits every impression has the same law, so a few numbers for each such stretch hold the whole run. The six
+    sums in question are the cumulants of the sum of x (mean, variance, third, fourth), the expected sum of x^2 and of clicks.
+
     Attributes:
         impressions: The checkpoints.
-        sums: Cumulants of the sum of x over the impressions so far, the expected sum of x^2 and of clicks: an array of
-            (runs, checkpoints, 6). The mean over runs is taken of errors, not of laws.
+        begins: How many impressions were shown before each stretch.
+        before: The sums so far where a stretch begins, an array of (runs, stretches, 6). The mean over runs is taken of errors,
+            not of laws.
+        each: What each impression of a stretch adds to them.
         step: x takes whole multiples of this number only; 0 where it does not.
         standard_error: Of what the estimate converges to, where displays were drawn; None where it converges to nothing that
             is known beforehand.
@@ -48,15 +54,18 @@ class ExpectedRun:
     """
 
     impressions: IntArray
-    sums: FloatArray = field(repr=False)
+    begins: IntArray
+    before: FloatArray = field(repr=False)
+    each: FloatArray = field(repr=False)
     step: float = 0.0
     standard_error: float | None = None
 
     @classmethod
     def of_moments(cls, checkpoints: ArrayLike, moments: Moments, *, step: float = 0.0) -> ExpectedRun:
         """The run of a method that never changes, from the moments of one impression."""
-        points = checks.checkpoints(checkpoints)
-        return cls(points, points[None, :, None] * _one_impression(moments), step, moments.standard_error)
+        each = _one_impression(moments)[None, None]
+        start = np.zeros(1, np.int64)
+        return cls(checks.checkpoints(checkpoints), start, np.zeros_like(each), each, step, moments.standard_error)
 
     @classmethod
     def of_runs(cls, runs: Sequence[Trajectory]) -> ExpectedRun:
@@ -64,7 +73,15 @@ class ExpectedRun:
         sums = np.zeros((len(runs), len(runs[0].impressions), 6))
         for row, run in zip(sums, runs):
             row[:, [0, 4, 5]] = np.stack([run.estimate, run.mean_square, run.ctr], axis=1) * run.impressions[:, None]
-        return cls(runs[0].impressions, sums)
+        points = runs[0].impressions
+        # Nothing is said between checkpoints, and nothing of what single impressions have no value for.
+        return cls(points, points - 1, np.nan_to_num(sums), np.where(np.isnan(sums), np.nan, 0.0))
+
+    @cached_property
+    def sums(self) -> FloatArray:
+        """The sums at each checkpoint, an array of (runs, checkpoints, 6). A fit at a checkpoint comes after it."""
+        at = np.searchsorted(self.begins, self.impressions) - 1
+        return np.asarray(self.before[:, at] + (self.impressions - self.begins[at])[:, None] * self.each[:, at])
 
     @property
     def estimate(self) -> FloatArray:
@@ -169,19 +186,19 @@ def expect_in_stages(
     points = checks.checkpoints(checkpoints)
     theta = pair.known_theta if method.bias == "known" else first_theta(pair.k)
     turns = [n for n in method.schedule if n < points[-1]]
-    sums = np.empty((runs, len(points), 6))
-    for row, child in zip(sums, children(seed, runs)):
+    begins, ends = [0, *turns], [*turns, int(points[-1])]
+    before, each = np.zeros((2, runs, len(begins), 6))
+    for run, child in enumerate(children(seed, runs)):
         own, *laws = children(child, len(turns) + 2)
         stages: ExpectedStages = method.stages(pair, user, theta, seed=own)
-        before = np.zeros(6)
-        for begin, end, law_seed in zip([0, *turns], [*turns, int(points[-1])], laws):
+        so_far = np.zeros(6)
+        for i, (begin, end, law_seed) in enumerate(zip(begins, ends, laws)):
             stages.next_version()
-            one = _one_impression(stages.law(seed=law_seed))
+            each[run, i] = _one_impression(stages.law(seed=law_seed))
             if method.bias == "estimated":
-                before[:4] = stages.past(), 0.0, 0.0, 0.0
-            inside = (points > begin) & (points <= end)
-            row[inside] = before + (points[inside, None] - begin) * one
-            before += (end - begin) * one
+                so_far[:4] = stages.past(), 0.0, 0.0, 0.0
+            before[run, i] = so_far
+            so_far = so_far + (end - begin) * each[run, i]
             if end < points[-1]:
                 stages.draw(begin, end)
-    return ExpectedRun(points, sums)
+    return ExpectedRun(points, np.array(begins), before, each)

@@ -19,9 +19,10 @@ from ranktrial.design.network import Adam, Network, NetworkRegression
 from ranktrial.design.network_policy import (
     GRADIENTS,
     INPUTS,
+    NetworkPolicy,
     Objective,
+    PolicyInputs,
     feature_inputs,
-    network_policy,
     optimise,
     policy_inputs,
 )
@@ -31,8 +32,8 @@ from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
 from ranktrial.methods.expected import ExpectedRun
 from ranktrial.position_bias import EM, Auto, Counts, Estimator, NotIdentifiable, RegressionEM
 from ranktrial.rankings import Moments, Pair, PlackettLuce, ips_weights
-from ranktrial.rankings.drawn_moments import ips_moments
-from ranktrial.rankings.plackett_luce import CountArray, add_counts, queries_drawn, simulate_counts
+from ranktrial.rankings.drawn_moments import ips_moments, queries_chosen
+from ranktrial.rankings.plackett_luce import CountArray, add_counts, examinations, queries_drawn, simulate_counts
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
 
@@ -196,12 +197,14 @@ class _State:
         self.versions: list[PolicyVersion] = []
         self.drawn: list[IntArray] = []  # impressions of each query while each version was shown
         self.shown, self.clicked = (np.zeros((pair.n_documents, pair.k), np.uint32) for _ in range(2))
+        self.clicks: IntArray = np.zeros(pair.n_documents, np.int64)  # of all ranks, as far as drawn
         # Lambda is 0 for all other documents: their exposure is never asked for.
         self.listed = listed_documents(pair)
         self.query = np.repeat(np.arange(pair.n_queries, dtype=np.int32), np.diff(pair.offsets))
         self.placements: dict[int, FloatArray] = {}  # of the listed documents, by version
         self.weights: dict[int, FloatArray] = {}  # of each version at the current position bias
         self.features: NDArray[np.float32] | None = None  # as inputs of the network
+        self.inputs: tuple[FloatArray, PolicyInputs] | None = None  # and the lambda they were made of
         self.mean_square_total = 0.0
         self.network: Network | None = None
         self.optimiser = Adam()
@@ -222,7 +225,9 @@ class _State:
         lam = self.lam if self.versions or method.start == "lists" else pair.lam(theta)
         if method.inputs != "lists" and self.features is None:
             self.features = feature_inputs(pair, method.inputs)
-        inputs = policy_inputs(pair, lam, method.inputs, features=self.features)
+        if self.inputs is None or not np.array_equal(lam, self.inputs[0]):
+            self.inputs = lam, policy_inputs(pair, lam, method.inputs, features=self.features)
+        inputs = self.inputs[1]
         if self.network is None or not method.warm_start:
             self.network, self.optimiser = Network.initialise(inputs.shape[1], next(self.seeds)), Adam()
         impressions = sum((drawn.astype(np.float64) for drawn in self.drawn), np.zeros(pair.n_queries))
@@ -238,9 +243,9 @@ class _State:
             gradient=method.gradient,
             query_weights=impressions if method.queries == "log" and self.versions else None,
         )
-        policy = network_policy(self.network, inputs, pair)
-        begin = int(impressions.sum())
-        self.versions.append(PolicyVersion(begin, policy, self.theta, self.zeta, self.note, np.zeros(pair.n_documents)))
+        self.policy = NetworkPolicy(self.network, inputs, pair)
+        shows, begin = self.policy.policy, int(impressions.sum())
+        self.versions.append(PolicyVersion(begin, shows, self.theta, self.zeta, self.note, np.zeros(pair.n_documents)))
 
     def _fit(self) -> None:
         method = self.method
@@ -334,6 +339,7 @@ class _State:
     def show(self, begin: int, end: int, points: IntArray) -> list[tuple[float, float, float]]:
         """Show impressions begin..end with the current policy; estimate, mean square and CTR at each point."""
         version = self.versions[-1]
+        self.policy.scored(np.ones(self.pair.n_queries, bool))
         observed = self.method.propensities == "observed"
         # The authors' estimate needs all counts at every checkpoint, the paper's only sums.
         parts = [*points, *([end] if not len(points) or points[-1] < end else [])] if observed else [end]
@@ -380,16 +386,18 @@ class _State:
 
     def law(self, *, seed: Seed) -> Moments:
         """Moments of one impression of the current policy, valued at the current position bias."""
-        policy = self.versions[-1].policy
-        return ips_moments(self.pair, policy, self.theta, self.user, seed=seed, lam=self.lam)
+        chosen = np.zeros(self.pair.n_queries, bool)
+        chosen[queries_chosen(self.pair.n_queries, seed=seed)] = True
+        return ips_moments(self.pair, self.policy.scored(chosen), self.theta, self.user, seed=seed, lam=self.lam)
 
     def draw(self, begin: int, end: int) -> None:
         """Draw impressions begin..end for the next fit; what they are worth is asked for later, if at all."""
         version, (queries, rankings) = self.versions[-1], children(next(self.seeds), 2)
         self.drawn.append(queries_drawn(self.pair.n_queries, end - begin, queries))
-        clicks_before, policy = self.clicked.sum(1), version.policy
+        clicks_before, policy = self.clicks, self.policy.scored(self.drawn[-1] > 0)
         add_counts(policy.scores, policy.offsets, self.user, self.drawn[-1], rankings, (self.shown, self.clicked))
-        version.clicks[:] = self.clicked.sum(1) - clicks_before
+        self.clicks = self.clicked.sum(1)
+        version.clicks[:] = self.clicks - clicks_before
 
     def past(self) -> float:
         return self._past()
@@ -400,9 +408,6 @@ def shrunken_relevance(shown: CountArray, clicked: CountArray, theta: FloatArray
 
     A raw rate per document makes the policy worse than equal relevance when documents were examined a few times only.
     """
-    examined = np.zeros(len(shown))
-    for r, share in enumerate(theta):
-        examined += share * shown[:, r]
-    clicks = clicked.sum(1)
+    examined, clicks = examinations(shown, clicked, theta)
     mean = clicks.sum() / max(examined.sum(), 1e-300)
     return np.asarray(np.clip((clicks + strength * mean) / (examined + strength), 0.001, 0.999))

@@ -242,6 +242,19 @@ def simulate(
 
 
 @nb.njit(cache=True)
+def examinations(shown: Any, clicked: Any, theta: Any, examined: Any, clicks: Any) -> None:
+    """How often each document of two tables of counts was examined, at that position bias, and clicked."""
+    for d in range(shown.shape[0]):
+        total = 0.0
+        count = 0
+        for r in range(theta.shape[0]):
+            total += theta[r] * shown[d, r]
+            count += clicked[d, r]
+        examined[d] = total
+        clicks[d] = count
+
+
+@nb.njit(cache=True)
 def simulate_queries(
     offsets: Any, s: Any, tail: Any, share: Any, places: Any, document: Any, slope: Any, intercept: Any, times: Any,
     state: Any, shown: Any, clicked: Any,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ranktrial.arrays import BoolArray, FloatArray, sum_by_group
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, sum_by_group
 from ranktrial.rankings._kernels import linear_moments
 from ranktrial.rankings.lists import Pair, expected_clicks, user_arrays
 from ranktrial.rankings.mixture import Moments, higher_cumulants
@@ -40,11 +40,8 @@ def ips_moments(
     """
     if not user.reads_on:
         raise ValueError(f"clicks of a {user.name} user on one ranking are not independent, so simulate instead")
-    choosing, drawing = children(seed, 2)
-    every = pair.n_queries
-    chosen = np.arange(every)
-    if every > QUERIES:
-        chosen = np.sort(generator(choosing).choice(every, QUERIES, replace=False))
+    every, drawing = pair.n_queries, children(seed, 2)[1]
+    chosen = queries_chosen(every, seed=seed)
     some, documents = policy.of_queries(chosen)
     wanted_lam, zeta = (pair.lam(theta) if lam is None else lam)[documents], user.zeta[documents]
     wanted = wanted_lam != 0
@@ -71,6 +68,13 @@ def ips_moments(
         *cumulants,
         standard_error=float(off.std() * np.sqrt(share_left / len(chosen))),
     )
+
+
+def queries_chosen(every: int, *, seed: Seed) -> IntArray:
+    """The queries that stand for all in ``ips_moments`` with that seed."""
+    if every <= QUERIES:
+        return np.arange(every)
+    return np.sort(generator(children(seed, 2)[0]).choice(every, QUERIES, replace=False))
 
 
 def _click_chances(

@@ -224,6 +224,13 @@ def add_counts(
     )
 
 
+def examinations(shown: CountArray, clicked: CountArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """How often each document of two tables of counts was examined, at that position bias, and clicked."""
+    examined, clicks = np.empty((2, len(shown)))
+    kernels.examinations(shown, clicked, np.ascontiguousarray(theta, np.float64), examined, clicks)
+    return examined, clicks
+
+
 def _simulate(
     scores: ArrayLike,
     offsets: ArrayLike,

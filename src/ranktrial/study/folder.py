@@ -2,7 +2,8 @@
 
     plan.json            what is being run; a plan that does not continue it is refused
     data/NAME/           prepared data set and rankers, memory-mapped by workers
-    parts/NAME/PAIR/     a Parquet file a finished run of a method
+    parts/NAME/PAIR/     a Parquet file a finished run of a method: its law, or its curves if it was simulated
+    taken/               laws of runs that were taken over from packed files
     limits/NAME/PAIR/    a Parquet file a limit that was found
     failed/NAME/PAIR/    a JSON file a failed task; gone when it succeeds
     results.parquet      a row per (data set, pair, method, checkpoint), when the run has ended
@@ -19,7 +20,8 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,13 +30,16 @@ import duckdb
 import numpy as np
 
 import ranktrial
+from ranktrial.arrays import IntArray
 from ranktrial.methods import ExpectedRun, Trajectory
+from ranktrial.study.laws import LAW_COLUMNS, law_columns, read_law
 from ranktrial.study.limits import Limit
 from ranktrial.study.plan import StudyPlan, Task
 from ranktrial.study.tasks import Failure, TaskResult, written_whole
 
 SIMULATED_ONLY = 1  # the format of folders from before runs could be expected ones
-MADE_BY = {"format": 2, "ranktrial": ranktrial.__version__}
+CURVES_ONLY = 2  # and from before their laws were kept
+MADE_BY = {"format": 3, "ranktrial": ranktrial.__version__}
 
 COLUMNS = (
     "data",
@@ -56,6 +61,15 @@ LIMIT_COLUMNS = ("data", "pair", "method", "ctr_a", "ctr_b", "delta", "limit", "
 
 TIMES = "data, pair, method, kind, impressions, seconds, cpu_seconds, peak_memory"
 
+# Of a law: a row per run and stretch (see ``laws``).
+RUN_COLUMNS = (
+    *("data", "pair", "method", "ctr_a", "ctr_b", "step", "standard_error"),
+    *LAW_COLUMNS,
+    *("seconds", "cpu_seconds", "peak_memory"),
+)
+
+TASKS_AT_ONCE = 400  # whose curves are held in memory
+
 
 @dataclass(frozen=True)
 class FailedTask:
@@ -75,7 +89,9 @@ class StudyFolder:
         self.path = path.absolute()
         # One thread and rows in the order they are given: the same rows are the same bytes.
         self._tables = duckdb.connect(config={"threads": 1})
+        self._tables.execute("set enable_progress_bar = false")  # DuckDB's own, in the midst of ours
         self._had_tables = False
+        self._taken: set[Task] | None = None
 
     def close(self) -> None:
         self._tables.close()
@@ -112,11 +128,16 @@ class StudyFolder:
         try:
             record = json.loads(file.read_text())
             plan = StudyPlan.from_dict(record["plan"], str(file), self.path)
-            return replace(plan, simulate=True) if record.get("format") == SIMULATED_ONLY else plan
         except FileNotFoundError:
             raise ValueError(f"{self.path}: no study here (no plan.json)") from None
         except (json.JSONDecodeError, KeyError, TypeError) as problem:
             raise ValueError(f"{file}: not the plan of a study ({problem!r})") from None
+        if record.get("format") == CURVES_ONLY and not (plan.simulate or self.has_tables()):
+            raise ValueError(
+                f"{self.path}: begun by ranktrial {record.get('ranktrial')}, which kept curves where laws are kept now; "
+                "finish it with that version, or begin anew in another folder"
+            )
+        return replace(plan, simulate=True) if record.get("format") == SIMULATED_ONLY else plan
 
     def adopt(self, plan: StudyPlan) -> StudyPlan | None:
         """Make this the plan of the folder, or refuse if it does not continue the one there. Returns the one there was."""
@@ -159,7 +180,54 @@ class StudyFolder:
         return self.path / "failed" / task.data / f"{task.pair:05}" / f"{_file_name(task.what)}.json"
 
     def done(self, task: Task) -> bool:
-        return self.part(task).exists()
+        return self.part(task).exists() or task in self.taken
+
+    @property
+    def taken(self) -> set[Task]:
+        """The runs that were taken over from packed files."""
+        if self._taken is None:
+            files = self._taken_files()
+            self._taken = set(self.tasks_in(files)) if files else set()
+        return self._taken
+
+    def tasks_in(self, files: Sequence[Path]) -> list[Task]:
+        """The tasks whose laws are in these files."""
+        rows = self.query("select distinct data, pair, method from read_parquet($files) order by all", files)
+        return [Task(**row) for row in rows]
+
+    def take(self, file: Path, tasks: Sequence[Task]) -> None:
+        """Take over the laws of these tasks from a file."""
+        name = hashlib.sha256(file.read_bytes()).hexdigest()[:10]
+        with written_whole(self.path / "taken" / f"{name}.parquet") as path:
+            self._copy_laws([file], tasks, path)
+        self._taken = None
+
+    def pack(self, path: Path, tasks: Sequence[Task], metadata: Mapping[str, str]) -> None:
+        """Write the laws of these tasks, and what they cost, into one file."""
+        self._copy_laws(self._files(tasks), tasks, path, metadata)
+
+    def _copy_laws(
+        self, files: Sequence[Path], tasks: Sequence[Task], path: Path, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        query = f"""select {_quoted(RUN_COLUMNS)} from read_parquet($files, union_by_name = true)
+                    join planned using (data, pair, method) order by data, method, run, begin, pair"""
+        with self._planned(tasks):
+            self._copy(query, path, {"files": _texts(files)}, metadata)
+
+    def metadata(self, file: Path) -> dict[str, str]:
+        """What a Parquet file says of itself."""
+        try:
+            rows = self.query("select key, value from parquet_kv_metadata($files)", [file])
+        except duckdb.Error:
+            raise ValueError(f"{file}: not a Parquet file") from None
+        return {row["key"].decode(): row["value"].decode() for row in rows}
+
+    def _taken_files(self) -> list[Path]:
+        return sorted((self.path / "taken").glob("[!.]*.parquet"))
+
+    def _files(self, tasks: Iterable[Task]) -> list[Path]:
+        """The files that hold what is known of these tasks, perhaps among others."""
+        return [part for task in tasks if (part := self.part(task)).exists()] + self._taken_files()
 
     def record(self, task: Task, result: TaskResult | Failure) -> None:
         """Store the result of a task, or the note of its failure."""
@@ -197,23 +265,30 @@ class StudyFolder:
             self._copy(f"select {_given(known | found)}", path, _values(known | found))
 
     def _write_run(self, task: Task, run: Trajectory | ExpectedRun, known: dict[str, tuple[Any, str]]) -> None:
-        delta = known["delta"][0]
         if isinstance(run, ExpectedRun):
-            known = {**known, "standard_error": (run.standard_error, "double")}
-        columns = {
-            "impressions": run.impressions,
-            "estimate": run.estimate,
-            "binary_error": run.binary_error(delta),
-            "absolute_error": run.absolute_error(delta),
-            "mean_squared_error": run.squared_error(delta),
-            "ctr": run.ctr,
+            known = {**known, "step": (run.step, "double"), "standard_error": (run.standard_error, "double")}
+            columns = law_columns(run)
+        else:
+            columns = _curve(run, known["delta"][0])
+        with self._registered("run", columns), written_whole(self.part(task)) as path:
+            self._copy(f"select {_given(known)}, {_cleaned(columns)} from run", path, _values(known))
+
+    @contextlib.contextmanager
+    def _registered(self, name: str, columns: dict[str, Any]) -> Iterator[None]:
+        """A table of arrays, by name in queries."""
+        self._tables.register(name, columns)
+        try:
+            yield
+        finally:
+            self._tables.unregister(name)
+
+    def _planned(self, tasks: Sequence[Task]) -> contextlib.AbstractContextManager[None]:
+        """The table ``planned`` of tasks and their places in the order in which they are given."""
+        columns: dict[str, Any] = {
+            name: np.array([getattr(task, name) for task in tasks], object) for name in ("data", "method", "kind")
         }
-        # SQL leaves a NULL out of a mean; a NaN would spoil it.
-        cleaned = [f"nullif({name}, 'nan'::double) as {name}" for name in columns if name != "impressions"]
-        self._tables.register("run", {name: np.ascontiguousarray(values) for name, values in columns.items()})
-        with written_whole(self.part(task)) as path:
-            self._copy(f"select {_given(known)}, impressions, {', '.join(cleaned)} from run", path, _values(known))
-        self._tables.unregister("run")
+        columns["pair"] = np.array([task.pair for task in tasks], np.int32)
+        return self._registered("planned", {**columns, "place": np.arange(len(tasks))})
 
     def failures(self, plan: StudyPlan) -> list[FailedTask]:
         """Tasks of the plan that failed the last time they ran, in its order."""
@@ -224,78 +299,110 @@ class StudyFolder:
         return [FailedTask(task, errors[task]) for task in plan.all_tasks() if task in errors] if errors else []
 
     def merge(self, plan: StudyPlan) -> None:
-        """Make the tables of all parts; timings last, they tell that all are there."""
-        runs = self.parts(plan)
+        """Make the tables of all that is done; timings last, they tell that all are there."""
+        runs = [task for task in plan.tasks() if self.done(task)]
         if runs:
-            with written_whole(self.results) as path:
-                self._copy(f"select {_quoted(COLUMNS)} from read_parquet($files)", path, {"files": _texts(runs)})
-        limits = self._limit_rows(plan, [data.name for data in plan.data])
-        if limits:
-            with written_whole(self.limits) as path:
-                self._copy(limits[0], path, limits[1])
-        if runs or limits:
-            with written_whole(self.timings) as path:
-                query, values = self._times(plan)
-                self._copy(query, path, values)
+            with written_whole(self.results) as path, self.curves(plan, runs, plan.points) as files:
+                self._copy(f"select {_quoted(COLUMNS)} from read_parquet($files)", path, {"files": _texts(files)})
+        with self._limits(plan, [data.name for data in plan.data]) as limits:
+            if limits:
+                with written_whole(self.limits) as path:
+                    self._copy(limits[0], path, limits[1])
+        with self._times(plan) as times:
+            if times:
+                with written_whole(self.timings) as path:
+                    self._copy(times[0], path, times[1])
+
+    @contextlib.contextmanager
+    def curves(self, plan: StudyPlan, tasks: Sequence[Task], points: IntArray) -> Iterator[list[Path]]:
+        """Files with the curves of tasks that are done, at these checkpoints at least, whether the tables have been made or
+        not; perhaps with those of others."""
+        if self.has_tables():
+            yield [self.results]
+        elif plan.simulate:
+            yield [self.part(task) for task in tasks]
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                files = []
+                for i in range(0, len(tasks), TASKS_AT_ONCE):
+                    files.append(Path(folder) / f"{i:06}.parquet")
+                    self._write_curves(files[-1], tasks[i : i + TASKS_AT_ONCE], points)
+                yield files
+
+    def _write_curves(self, path: Path, tasks: Sequence[Task], points: IntArray) -> None:
+        """Work out curves from laws, in the order of the tasks."""
+        query = f"""select place, {_quoted(RUN_COLUMNS)} from read_parquet($files, union_by_name = true)
+                    join planned using (data, pair, method) order by place, run, begin"""
+        with self._planned(tasks):
+            laws = self._tables.execute(query, {"files": _texts(self._files(tasks))}).fetchnumpy()
+        ends = np.flatnonzero(np.diff(laws["place"], append=-1)) + 1
+        blocks = []
+        for begin, end in zip([0, *ends], ends):
+            of_run = {name: column[begin:end] for name, column in laws.items()}
+            known = {name: of_run[name][0] for name in ("data", "pair", "method", "ctr_a", "ctr_b")}
+            known["delta"] = known["ctr_a"] - known["ctr_b"]
+            curve = _curve(read_law(points, of_run, step=of_run["step"][0]), known["delta"])
+            blocks.append({name: np.full(len(points), value) for name, value in known.items()} | curve)
+        columns = {name: np.concatenate([block[name] for block in blocks]) for name in COLUMNS}
+        with self._registered("curves", columns):
+            self._copy(f"select {_cleaned(COLUMNS)} from curves", path, {})
 
     def times(self, plan: StudyPlan) -> list[dict[str, Any]]:
         """Time and memory of each task of the plan that is done, whether the tables have been made or not."""
         if self.has_tables():
             return self.query(f"select {TIMES} from read_parquet($files)", [self.timings])
-        if not (self.parts(plan) or self.limit_parts(plan)):
-            return []
-        return self._rows(*self._times(plan))
+        with self._times(plan) as times:
+            return self._rows(*times) if times else []
 
-    def _times(self, plan: StudyPlan) -> tuple[str, dict[str, Any]]:
-        # Every row of a run has the same times; its last checkpoint stands for it. The oldest parts have seconds only.
+    @contextlib.contextmanager
+    def _times(self, plan: StudyPlan) -> Iterator[_Query | None]:
+        """The query of times of all tasks that are done, and its values."""
+        done = [task for task in plan.all_tasks() if self.done(task)]
+        # The oldest parts have seconds only.
         unknown = "select null::double as cpu_seconds, null::bigint as peak_memory where false"
         queries, values = [], {}
-        for kind, files, extra in (
-            ("run", self.parts(plan), f"where impressions = {int(plan.points[-1])}"),
-            ("limit", self.limit_parts(plan), ""),
-        ):
-            if files:
-                impressions = "" if kind == "run" else ", null::bigint as impressions"
-                values[kind] = _texts(files)
-                parts = f"select *{impressions} from read_parquet(${kind}, union_by_name = true) {extra}"
-                queries.append(f"select *, '{kind}' as kind from ({unknown} union all by name {parts})")
-        return f"select {TIMES} from ({' union all by name '.join(queries)})", values
+        for kind, impressions in (("run", plan.points[-1]), ("limit", "null")):
+            tasks = [task for task in done if task.kind == kind]
+            if tasks:
+                values[kind] = _texts(self._files(tasks))
+                parts = f"select * from read_parquet(${kind}, union_by_name = true)"
+                # Every row of a run has the same times.
+                queries.append(
+                    f"""select data, pair, method, kind, {impressions}::bigint as impressions, any_value(seconds) as seconds,
+                               any_value(cpu_seconds) as cpu_seconds, any_value(peak_memory) as peak_memory, place
+                        from ({unknown} union all by name {parts}) join planned using (data, pair, method)
+                        where kind = '{kind}' group by all"""
+                )
+        with self._planned(done):
+            yield (f"select {TIMES} from ({' union all '.join(queries)}) order by place", values) if done else None
 
-    def _copy(self, query: str, path: Path, values: dict[str, Any]) -> None:
-        escaped = str(path).replace("'", "''")
-        self._tables.execute(f"copy ({query}) to '{escaped}' (format parquet, compression zstd)", values)
-
-    def parts(self, plan: StudyPlan) -> list[Path]:
-        """The parts of runs that there are, in the order of the plan."""
-        return [self.part(task) for task in plan.tasks() if self.done(task)]
-
-    def limit_parts(self, plan: StudyPlan) -> list[Path]:
-        return [self.part(task) for task in plan.limit_tasks() if self.done(task)]
+    def _copy(self, query: str, path: Path, values: dict[str, Any], metadata: Mapping[str, str] | None = None) -> None:
+        told = ", ".join(f"{key}: {_literal(text)}" for key, text in (metadata or {}).items())
+        options = "format parquet, compression zstd" + (f", kv_metadata {{{told}}}" if told else "")
+        self._tables.execute(f"copy ({query}) to {_literal(str(path))} ({options})", values)
 
     def limit_rows(self, plan: StudyPlan, data: str) -> list[dict[str, Any]]:
         """Limits on one data set, whether the tables have been made or not."""
         if self.limits.exists():
             return self.query("select * from read_parquet($files) where data = $data", [self.limits], data=data)
-        found = self._limit_rows(plan, [data])
-        return self._rows(*found) if found else []
+        with self._limits(plan, [data]) as limits:
+            return self._rows(*limits) if limits else []
 
-    def _limit_rows(self, plan: StudyPlan, sets: Sequence[str]) -> tuple[str, dict[str, Any]] | None:
-        """The query of all limits and its values: those found alone, and those that expected runs tell."""
+    @contextlib.contextmanager
+    def _limits(self, plan: StudyPlan, sets: Sequence[str]) -> Iterator[_Query | None]:
+        """The query of all limits and its values: those found alone, and those that laws of expected runs tell."""
         told = [] if plan.simulate else [task for task in plan.tasks() if task.method in plan.methods_with_limits]
-        every = sorted(
-            [*told, *plan.limit_tasks()], key=lambda task: sets.index(task.data) if task.data in sets else -1
-        )
-        files = [self.part(task) for task in every if task.data in sets and self.done(task)]
-        if not files:
-            return None
-        unknown = """select null::double as "limit", null::boolean as wrong_sign, null::double as estimate,
-                            null::bigint as impressions where false"""
+        found = [task for task in (*told, *plan.limit_tasks()) if task.data in sets and self.done(task)]
+        found.sort(key=lambda task: sets.index(task.data))
+        unknown = """select null::double as "limit", null::boolean as wrong_sign, null::double as ctr, null::double as x,
+                            null::double as clicks where false"""
         query = f"""
-            select data, pair, method, ctr_a, ctr_b, delta, coalesce("limit", estimate) as "limit", standard_error,
-                   coalesce(wrong_sign, delta <> 0 and estimate * delta <= 0) as wrong_sign, ctr
+            select data, pair, method, ctr_a, ctr_b, ctr_a - ctr_b as delta, coalesce("limit", x) as "limit", standard_error,
+                   coalesce(wrong_sign, ctr_a <> ctr_b and x * (ctr_a - ctr_b) <= 0) as wrong_sign, coalesce(ctr, clicks) as ctr
             from ({unknown} union all by name select * from read_parquet($files, union_by_name = true))
-            where impressions is null or impressions = {int(plan.points[-1])}"""
-        return query, {"files": _texts(files)}
+            join planned using (data, pair, method) order by place"""
+        with self._planned(found):
+            yield (query, {"files": _texts(self._files(found))}) if found else None
 
     def sweep(self) -> None:
         """Remove what a killed run was writing."""
@@ -317,6 +424,31 @@ class StudyFolder:
         found = self._tables.execute(select, values)
         names = [column[0] for column in found.description or ()]
         return [dict(zip(names, row)) for row in found.fetchall()]
+
+
+_Query = tuple[str, dict[str, Any]]  # and the values in it
+
+
+def _curve(run: Trajectory | ExpectedRun, delta: float) -> dict[str, Any]:
+    """The columns of a run's curves."""
+    return {
+        "impressions": run.impressions,
+        "estimate": run.estimate,
+        "binary_error": run.binary_error(delta),
+        "absolute_error": run.absolute_error(delta),
+        "mean_squared_error": run.squared_error(delta),
+        "ctr": run.ctr,
+    }
+
+
+def _cleaned(columns: Iterable[str]) -> str:
+    """Columns with NULL for NaN in those of curves: SQL leaves a NULL out of a mean, a NaN would spoil it."""
+    curves = COLUMNS[COLUMNS.index("estimate") :]
+    return ", ".join(f"nullif({name}, 'nan'::double) as {name}" if name in curves else name for name in columns)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _given(values: dict[str, tuple[Any, str]]) -> str:

@@ -339,14 +339,30 @@ class StudyPlan:
         before, after = self.to_dict(), other.to_dict()
         after["data"] = {name: data for name, data in after["data"].items() if name in before["data"]}
         free = ["methods", *(name for name in ("pairs", "limits") if after[name] >= before[name])]
-        there, now = (
-            dict(_flat({key: value for key, value in plan.items() if key not in free})) for plan in (before, after)
-        )
-        return [
-            f"{key} is {_shown(there, key)} there and {_shown(now, key)} now"
-            for key in dict.fromkeys([*there, *now])
-            if there.get(key) != now.get(key)
-        ]
+        there, now = ({key: value for key, value in plan.items() if key not in free} for plan in (before, after))
+        return differences(there, now)
+
+    def settings(self) -> dict[str, Any]:
+        """What a task's result depends on beside its data set, pair and method; without places of files, which differ between
+        machines."""
+        values = {key: value for key, value in self.to_dict().items() if key not in ("methods", "pairs", "limits")}
+        for data, name in zip(self.data, values["data"]):
+            said = [data.source] * data.synthetic + [data.rankers] * (data.rankers in TRAINED)
+            places = ("source", "rankers", "runs", "qrels", "scores")
+            values["data"][name] = {
+                key: value for key, value in values["data"][name].items() if key not in places or value in said
+            }
+        return values
+
+
+def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two tables of settings, in words."""
+    before, after = dict(_flat(there)), dict(_flat(now))
+    return [
+        f"{key} is {_shown(before, key)} there and {_shown(after, key)} now"
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key) != after.get(key)
+    ]
 
 
 def read_plan(source: str) -> StudyPlan:

@@ -152,32 +152,26 @@ def thinned(points: IntArray) -> IntArray:
     return np.union1d(points[places], nearest_checkpoints(points))
 
 
-def _files(study: StudyFolder, plan: StudyPlan, data: str, method: str) -> list[Path]:
-    """Files with the rows of one method on one data set: the table, if there is one, else its own parts alone."""
-    if study.has_tables():
-        return [study.results]
-    tasks = (Task(data, pair, method) for pair in range(plan.pairs))
-    return [study.part(task) for task in tasks if study.done(task)]
-
-
 def _data_results(study: StudyFolder, plan: StudyPlan, data: str) -> DataResults:
     points = thinned(plan.points)
     lists = ", ".join(f"list({name} order by impressions) as {name}" for name in (*METRICS, "impressions"))
     runs = {}
     for method in plan.methods:
-        files = _files(study, plan, data, method)
-        if not files:
+        tasks = [task for pair in range(plan.pairs) if study.done(task := Task(data, pair, method))]
+        if not tasks:
             continue
-        rows = study.query(
-            f"""select pair, any_value(delta) as delta, any_value(ctr_a) as ctr_a, any_value(ctr_b) as ctr_b,
-                       max_by(ctr, impressions) as ctr, max_by(estimate, impressions) as estimate, {lists}
-                from read_parquet($files) where data = $data and method = $method and list_contains($points, impressions)
-                group by pair order by pair""",
-            files,
-            data=data,
-            method=method,
-            points=points.tolist(),
-        )
+        with study.curves(plan, tasks, points) as files:
+            rows = study.query(
+                f"""select pair, any_value(delta) as delta, any_value(ctr_a) as ctr_a, any_value(ctr_b) as ctr_b,
+                           max_by(ctr, impressions) as ctr, max_by(estimate, impressions) as estimate, {lists}
+                    from read_parquet($files)
+                    where data = $data and method = $method and list_contains($points, impressions)
+                    group by pair order by pair""",
+                files,
+                data=data,
+                method=method,
+                points=points.tolist(),
+            )
         if rows:
             columns = {name: np.array([row[name] for row in rows], float) for name in rows[0] if name != "impressions"}
             errors = {metric: columns.pop(metric) for metric in METRICS}

@@ -23,6 +23,7 @@ from typing import Any
 
 from ranktrial import checks, extras
 from ranktrial.study.folder import FailedTask, StudyFolder
+from ranktrial.study.pack import check_settings, packed_files, take_over
 from ranktrial.study.plan import StudyPlan, Task
 from ranktrial.study.prepare import prepare
 from ranktrial.study.tasks import Failure, TaskResult, rankings_file, run_task
@@ -86,6 +87,7 @@ def run_study(
     *,
     workers: int = 1,
     cluster: str | None = None,
+    taken: Sequence[Path] = (),
     progress: OnProgress | None = None,
 ) -> StudyRun:
     """Run what is not done yet of a plan and make the tables of results.
@@ -97,6 +99,7 @@ def run_study(
         folder: Made if it does not exist. On a cluster, every worker must see it under the same path.
         workers: Processes of this machine; with ``cluster``, only the threads that train rankers.
         cluster: Address of a Dask scheduler, such as tcp://10.0.0.1:8786.
+        taken: Packed files, or folders of them, whose results are taken over (see ``pack``).
         progress: Called after each step and each task.
 
     Results do not depend on workers or cluster. A task that fails is recorded and does not stop the others.
@@ -105,12 +108,18 @@ def run_study(
     report = progress or (lambda _: None)
     start = time.perf_counter()
     path = Path(folder).absolute()
+    files = packed_files(taken)
     path.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(StudyFolder(path)) as study, study.locked():
+        for file in files:
+            check_settings(study, plan, file)
         before = study.adopt(plan)
         study.sweep()
         try:
             prepare(plan, path, workers=workers, report=lambda what, done, of: report(StudyProgress(what, done, of)))
+            for done, file in enumerate(files):
+                report(StudyProgress("taking over results", done, len(files)))
+                take_over(study, plan, file)
         except Exception:
             study.abandon(before)
             raise

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -98,48 +100,46 @@ def summarise(path: Path) -> StudySummary:
 
 def _summarise(study: StudyFolder) -> StudySummary:
     plan = study.read_plan()
-    parts = study.parts(plan)
     shown = nearest_checkpoints(plan.points)
     tasks = list(plan.all_tasks())
-    done, total = sum(map(study.done, tasks)), len(tasks)
+    done = [task for task in tasks if study.done(task)]
     failures = tuple(study.failures(plan))
-    if not parts:
-        return StudySummary(tuple(shown), done, total, (), failures)
-    results, timings = ([study.results], [study.timings]) if study.has_tables() else (parts, parts)
-    means = study.query(
-        f"""select data, method, impressions, count(*) as pairs, avg(ctr) as ctr,
-                   {", ".join(f"avg({metric}) as {metric}" for metric in METRICS)}
-            from read_parquet($files) where list_contains($shown, impressions) group by all""",
-        results,
-        shown=shown,
-    )
-    rankers = study.query(
-        """select data, avg((ctr_a + ctr_b) / 2) as ctr, median(abs(delta)) as median_delta
-           from (select distinct data, pair, ctr_a, ctr_b, delta from read_parquet($files)) group by data""",
-        results,
-    )
-    seconds = study.query(
-        "select data, method, median(seconds) as seconds from read_parquet($files) where impressions = $last group by all",
-        timings,
-        last=shown[-1],
-    )
+    runs = [task for task in done if task.kind == "run"]
+    if not runs:
+        return StudySummary(tuple(shown), len(done), len(tasks), (), failures)
+    with study.curves(plan, runs, np.array(shown)) as files:
+        means = study.query(
+            f"""select data, method, impressions, count(*) as pairs, avg(ctr) as ctr,
+                       {", ".join(f"avg({metric}) as {metric}" for metric in METRICS)}
+                from read_parquet($files) where list_contains($shown, impressions) group by all""",
+            files,
+            shown=shown,
+        )
+        rankers = study.query(
+            """select data, avg((ctr_a + ctr_b) / 2) as ctr, median(abs(delta)) as median_delta
+               from (select distinct data, pair, ctr_a, ctr_b, delta from read_parquet($files)) group by data""",
+            files,
+        )
+    seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in study.times(plan):
+        if row["kind"] == "run":
+            seconds[row["data"], row["method"]].append(row["seconds"])
     by_point = {(row["data"], row["method"], row["impressions"]): row for row in means}
-    by_method = {(row["data"], row["method"]): row["seconds"] for row in seconds}
     by_data = {row["data"]: row for row in rankers}
 
     def method_summary(data: str, method: str) -> MethodSummary:
         rows = [by_point[data, method, point] for point in shown]
         errors = {metric: tuple(row[metric] for row in rows) for metric in METRICS}
-        return MethodSummary(method, rows[-1]["pairs"], errors, rows[-1]["ctr"], by_method[data, method])
+        return MethodSummary(method, rows[-1]["pairs"], errors, rows[-1]["ctr"], median(seconds[data, method]))
 
     sets = tuple(
         DataSummary(
             data.name,
             by_data[data.name]["ctr"],
             by_data[data.name]["median_delta"],
-            tuple(method_summary(data.name, m) for m in plan.methods if (data.name, m) in by_method),
+            tuple(method_summary(data.name, m) for m in plan.methods if (data.name, m) in seconds),
         )
         for data in plan.data
         if data.name in by_data
     )
-    return StudySummary(tuple(shown), done, total, sets, failures)
+    return StudySummary(tuple(shown), len(done), len(tasks), sets, failures)
