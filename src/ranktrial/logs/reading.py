@@ -14,8 +14,9 @@ from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.data import Run
 from ranktrial.inference import Log
 from ranktrial.inference.log_sources import NOTHING, flatten
-from ranktrial.logs.formats import TRIAL, read_source, save
+from ranktrial.logs.formats import TRIAL, LogSource, read_source, refuse_options, save
 from ranktrial.logs.layout import LogFolder, open_duckdb, quoted
+from ranktrial.logs.memory import open_bounded
 
 NO_LISTS = (
     "{} is a log of single results ({}): it does not say what two rankers would have shown. For each search log both lists "
@@ -125,19 +126,36 @@ def _table(rankings: Any, k: int) -> IntArray:
 
 
 @contextmanager
+def read_aside(path: str | Path, *, memory: str | None = None, **options: Any) -> Iterator[tuple[LogSource, Path]]:
+    """A log in a DuckDB file for as long as the context lasts, and the folder that the file is in.
+
+    ``memory`` bounds what the process takes; the options are those of ``read_source``.
+    """
+    with tempfile.TemporaryDirectory(prefix="ranktrial-") as aside:
+        file, spill = f"{aside}/log.duckdb", f"{aside}/spill"
+        with open_duckdb(file) if memory is None else open_bounded(file, memory=memory, spill=spill) as connection:
+            connection.execute(f"SET temp_directory = {quoted(spill)}")
+            yield read_source(path, connection=connection, **options), Path(aside)
+
+
+def saved_aside(source: LogSource, aside: Path) -> LogFolder:
+    """A log of two rankers that was read aside, as a folder of Parquet there."""
+    if source.kind != TRIAL:
+        raise ValueError(NO_LISTS.format(source.name, source.format))
+    save(source, aside / "log")
+    return LogFolder(aside / "log")
+
+
+@contextmanager
 def as_folder(path: str | Path, **options: Any) -> Iterator[LogFolder]:
     """A log as a folder of Parquet: as it is, or imported for as long as the context lasts (options of ``read_source``)."""
     folder = LogFolder(path)
     if folder.exists:
+        refuse_options(folder, **options)
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="ranktrial-") as aside, open_duckdb(f"{aside}/log.duckdb") as connection:
-        connection.execute(f"SET temp_directory = {quoted(aside + '/spill')}")
-        source = read_source(path, connection=connection, **options)
-        if source.kind != TRIAL:
-            raise ValueError(NO_LISTS.format(path, source.format))
-        save(source, f"{aside}/log")
-        yield LogFolder(f"{aside}/log")
+    with read_aside(path, **options) as (source, aside):
+        yield saved_aside(source, aside)
 
 
 def read_log(path: str | Path, k: int | None = None, *, version: int | None = None, **options: Any) -> Log:
