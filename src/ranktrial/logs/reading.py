@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,19 +64,15 @@ def read_folder(folder: LogFolder, version: int | None = None, *, rankers: tuple
     ).fetchall()
     if not told:
         raise ValueError(f"{folder.path} has no impressions of version {number}")
-    told_query = told[0][1]
     k = len(told[0][5]) // len(told[0][6])
     compared = (
         None
         if rankers is None
         else [dict(zip(run.query_ids, map(run.ranking, range(run.n_queries)))) for run in rankers]
     )
-    if compared is not None:
+    if compared is not None and rankers is not None:
+        refuse_strangers(rankers, {row[1] for row in told}, folder.path)
         told = [row for row in told if any(row[1] in lists for lists in compared)]
-        if not told:
-            raise ValueError(
-                f"no query of {folder.path} is in the runs: they are named as in the log, such as {told_query!r}"
-            )
     designs = [
         _Design(query, tuple(documents), _list(rank_a), _list(rank_b), _table(rankings, k), np.array(probabilities))
         for _, query, documents, rank_a, rank_b, rankings, probabilities, _, _ in told
@@ -105,6 +101,16 @@ def read_folder(folder: LogFolder, version: int | None = None, *, rankers: tuple
         clicks=np.stack([np.asarray(columns[f"c{r}"], bool) for r in range(1, k + 1)], axis=1),
         plain=rankers is None and all(row[7] for row in told),
     )
+
+
+def refuse_strangers(rankers: tuple[Run, Run], queries: Collection[str], log: str | Path) -> None:
+    """Raise ValueError for a run that has no query of a log: all its lists would count as empty."""
+    for name, run in zip("AB", rankers):
+        if not any(query in queries for query in run.query_ids):
+            raise ValueError(
+                f"run {name} has no query of {log}: queries of a run must be named as in the log, such as {min(queries)!r}, "
+                f"not {run.query_ids[0]!r}"
+            )
 
 
 def _of_others(design: _Design, lists: list[tuple[str, ...]]) -> _Design:

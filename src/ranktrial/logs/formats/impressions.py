@@ -80,7 +80,9 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
             ),
             (
                 "could IS NOT NULL AND NOT list_contains(list_transform(could, lambda one: one.ids), shown)",
-                "'shown is none of the rankings that could be shown'",
+                quoted(
+                    f"shown is none of the rankings that {'could be shown' if method is None else f'{method} could show'}"
+                ),
             ),
             (
                 "could IS NULL AND shown <> a AND shown <> b",
