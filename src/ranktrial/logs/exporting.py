@@ -75,7 +75,7 @@ def export(
                 stage.read(store, progress)
                 done += stage.write()
         gone = sum(row.impressions for row in store.erasures(trial) if row.earlier_than is None)
-        done += Exported(erased=gone - state.setdefault("erased", gone))
+        done += Exported(erased=gone - state.setdefault("erased", 0 if state["runs"] else gone))
         state["excluded"] = sorted(excluded_units(store, trial))
         state["runs"] += 1
         place.commit(state)
