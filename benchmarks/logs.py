@@ -29,6 +29,7 @@ from ranktrial.inference import estimate
 from ranktrial.logs import LogFolder, SQLLog, estimate_sums, load_postgres, read_folder
 from ranktrial.logs.connecting import connect
 from ranktrial.logs.layout import open_duckdb, quoted
+from ranktrial.logs.memory import open_bounded
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Pair
 from ranktrial.users import rank_decay
@@ -184,16 +185,15 @@ def _spent(process: int | None) -> float:
 
 
 def _peak(process: int | str = "self") -> float:
-    """The most memory that a process has had, in megabytes. (What ``getrusage`` says is inherited from the parent.)"""
+    """The most memory that a process has had, in 10^6 bytes. (What ``getrusage`` says is inherited from the parent.)"""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e6
 
 
 def _open(engine: str, place: LogFolder, memory: str, threads: str, address: str) -> SQLLog:
     if engine == "duckdb":
-        connection = open_duckdb()
-        connection.execute(f"SET memory_limit = {quoted(memory)}; SET threads = {threads}")
-        connection.execute(f"SET preserve_insertion_order = false; SET temp_directory = {quoted(place.path / 'spill')}")
+        connection = open_bounded(memory=memory, spill=place.path / "spill", threads=int(threads))
+        connection.execute("SET preserve_insertion_order = false")
         return SQLLog(connection, place.scan("impressions"), place.scan("designs"))
     if engine == "chdb":
         tables = [f"file('{place.files(table)}', Parquet)" for table in ("impressions", "designs")]
@@ -209,7 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.logs")
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--engines", default=",".join(ENGINES))
-    parser.add_argument("--memory", default="2GB", help="of DuckDB")
+    parser.add_argument("--memory", default="2GB", help="of the process that DuckDB is in")
     parser.add_argument("--threads", type=int, default=1, help="of DuckDB and of PostgreSQL")
     parser.add_argument("--connect", help="PostgreSQL to load the log into, and to measure")
     parser.add_argument("--keep", type=Path, help="folder for the log, kept and used again")

@@ -167,6 +167,19 @@ def test_a_ranker_that_shows_what_could_not_be_seen_is_refused(trial: tuple[Worl
         estimate(log, theta=world.theta)
 
 
+def test_a_run_of_other_queries_is_refused(trial: tuple[World, LogFolder], tmp_path: Path) -> None:
+    """It would be valued as if it showed nothing."""
+    world, folder = trial
+    a, b = run_of(world.a, tmp_path / "a.run"), run_of({"another": ["x"]}, tmp_path / "b.run")
+    with pytest.raises(
+        ValueError, match=r"run B has no query of .*: queries of a run must be named as in the log, such as"
+    ):
+        read_folder(folder, rankers=(a, b))
+    (tmp_path / "items.csv").write_text("query,item_id,position,click,propensity_score\nq,x,1,0,0.5\n")
+    with pytest.raises(ValueError, match=r"run A has no query of .*items\.csv"):
+        estimate_items(read_source(tmp_path / "items.csv"), b, run_of({"q": ["x"]}, tmp_path / "q.run"))
+
+
 # --- results with propensities ----------------------------------------------------------------------------------------------
 
 ITEMS = "item_id,position,click,propensity_score\n" + "".join(
@@ -191,6 +204,19 @@ def test_items_are_valued_by_their_propensities(tmp_path: Path) -> None:
     assert estimate_items(read_source(tmp_path / "items.csv"), b, a)[0].delta == pytest.approx(-0.25)
 
 
+def test_errors_of_position_bias_are_over_units_of_items(tmp_path: Path) -> None:
+    """Open Bandit has one query and many rounds: the error is that of two binomial rates, compared within each item."""
+    rng = np.random.default_rng(3)
+    rows = [(int(rng.integers(2)), int(rng.integers(2))) for _ in range(8000)]
+    text = "".join(f"{item},{rank + 1},{int(rng.random() < [0.4, 0.2][rank])},0.25\n" for item, rank in rows)
+    (tmp_path / "items.csv").write_text("item_id,position,click,propensity_score\n" + text)
+    bias = position_bias(read_source(tmp_path / "items.csv"))
+    assert abs(bias.theta[1] - 0.5) < 4 * bias.standard_error[1]
+    # delta method: theta_2 (1/4000 of (1 - p) / p at each rank), and 20 groups say an error to within 16 %
+    expected = 0.5 * np.sqrt((0.6 / 0.4 + 0.8 / 0.2) / 4000)
+    assert bias.standard_error[1] == pytest.approx(expected, rel=0.6)
+
+
 def test_places_that_were_never_drawn_are_named(tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_text(ITEMS)
     a, b = (
@@ -209,6 +235,17 @@ def test_places_that_were_never_drawn_are_named(tmp_path: Path) -> None:
 
 def findings(path: Path, **options: Any) -> dict[str, str]:
     return {one.name: one.status for one in examine(path, **options).findings}
+
+
+def test_what_is_there_says_when(tmp_path: Path) -> None:
+    """Days tell how times were read."""
+    record = {"query": "q", "a": ["x", "y"], "b": ["y", "x"], "shown": ["x", "y"], "clicked": ["x"]}
+    times = {"without times": [None, None], "on 2026-01-01": [1767225600, 1767225600000]}
+    times["on 2 days from 2026-01-01 to 2026-01-03"] = ["2026-01-01", "2026-01-02T23:00:00-04:00"]
+    for when, told in times.items():
+        lines = [json.dumps(record | ({} if time is None else {"time": time})) for time in told]
+        (tmp_path / "log.jsonl").write_text("\n".join(lines))
+        assert f"2 impressions of 2 units {when}: 4 shows" in examine(tmp_path / "log.jsonl").findings[1].text
 
 
 def test_a_sound_trial(trial: tuple[World, LogFolder]) -> None:

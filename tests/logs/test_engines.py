@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 import sqlglot
 
+from postgres_server import PASSWORD
 from ranktrial.inference import Log, estimate, fit_position_bias
 from ranktrial.inference.ladder import AB_RUNG, POSITION_BASED, Rung, _hausman
 from ranktrial.interval import Interval
 from ranktrial.live import Trial
+from ranktrial.logs.connecting import connect
 from ranktrial.logs.database import SQLLog
 from ranktrial.logs.estimating import against_means, estimate_sums
 from ranktrial.logs.exporting import export
@@ -218,3 +221,15 @@ def test_units_are_grouped_as_in_memory_whatever_their_sign() -> None:
     connection.register("given", {"unit": units})
     told = connection.execute(f"SELECT {_group('unit', 20)} FROM given").fetchall()
     assert [group for (group,) in told] == (units.view(np.uint64) % np.uint64(20)).tolist()
+
+
+def test_what_a_database_refuses_is_said_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"duckdb refuses a query of the log: .*Table with name nothing does not exist"
+    ):
+        SQLLog(duckdb.connect(), "nothing")
+    pytest.importorskip("psycopg", reason="needs psycopg")
+    address = f"postgresql://somebody:{PASSWORD}@/shop?host={tmp_path}"
+    with pytest.raises(ValueError, match="PostgreSQL cannot be reached: ") as refusal:
+        connect(address)
+    assert PASSWORD not in str(refusal.value)

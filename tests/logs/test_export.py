@@ -294,3 +294,21 @@ def test_units_that_are_excluded_are_in_the_files_and_left_out_of_what_is_read(t
     trial.include("u3", "it was a person")
     assert export(trial.store, trial.name, tmp_path / "log").impressions == 0
     assert exported(tmp_path / "log") == counted(trial)
+
+
+def test_an_export_says_that_units_were_erased_since_its_folder_was_begun(trial: Trial, tmp_path: Path) -> None:
+    """Retention is no erasure of a person: a store may be kept short and its log long."""
+    WORLD.run(trial, 60, seed=1)
+    folder, store = tmp_path / "log", trial.store
+    trial.erase("asked for before", unit="user 1")
+    before = export(store, trial.name, folder)
+    assert (before.impressions, before.erased) == (len(trial.log()), 0)
+    unit = trial.log().unit[0]
+    gone = trial.erase("asked for", unit=f"#{int(unit) % 2**64:016x}").impressions
+    assert 0 < gone == export(store, trial.name, folder).erased == export(store, trial.name, folder).erased
+    assert len(rows(folder)) == before.impressions  # still there
+    trial.erase("retention", before=1.0)
+    assert export(store, trial.name, folder).erased == gone
+    shutil.rmtree(folder)
+    again = export(store, trial.name, folder)
+    assert (again.impressions, again.erased) == (before.impressions - gone, 0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,42 @@ def test_interleaved_pages_have_the_probabilities_of_their_method(tmp_path: Path
     assert not log.plain
     # lambda = (+-0.5), rho = 0.75: clicks on y count -0.5 / 0.75 each.
     assert estimate(log, theta=[1.0, 0.5], estimator="ips").delta == pytest.approx(-0.5 / 0.75)
+
+
+def test_clicks_below_the_last_rank_that_counts_are_left_out(tmp_path: Path) -> None:
+    """k cuts pages: what was clicked further down was shown, and is no mistake."""
+    records = searches()
+    first = [{**one, "clicked": [d for d in one["clicked"] if d in one["shown"][:2]]} for one in records]
+    assert first != records
+    read, expected = Log.read(write(tmp_path / "log.jsonl", records), k=2), Log.from_records(first, k=2)
+    for log in (read, Log.from_records(records, k=2)):
+        np.testing.assert_array_equal(log.clicks, expected.clicks)
+    queries, events = ubi(tmp_path)
+    pages = read_source(queries, events=events, k=1)
+    assert [row[-2:] for row in rows(pages, "impressions")] == [(["x"], [0]), (["y"], [0])]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        1767225600.25, 1767225600250, 1767225600250000, "1767225600250", "2026-01-01T00:00:00.25Z", "2026-01-01 00:00:00.25",
+        "2026-01-01T01:00:00.25+01:00", "2025-12-31T19:00:00.25-05:00",
+    ],
+)  # fmt: skip
+def test_a_time_however_it_is_told(told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    source = read_source(write(tmp_path / "log.jsonl", [{**GOOD, "time": told}]))
+    assert rows(source, "impressions")[0][1:3] == (date(2026, 1, 1), 1767225600250000)
+
+
+def test_a_time_of_parquet_has_the_zone_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    write(tmp_path / "log.jsonl", [GOOD])
+    for kind in ("TIMESTAMPTZ", "TIMESTAMP"):
+        time = f"{kind} '2026-01-01 00:00:00.25{'+00' if kind == 'TIMESTAMPTZ' else ''}'"
+        file = tmp_path / f"{kind}.parquet"
+        duckdb.execute(f"COPY (SELECT *, {time} AS time FROM read_json('{tmp_path}/log.jsonl')) TO '{file}'")
+        assert rows(read_source(file), "impressions")[0][1:3] == (date(2026, 1, 1), 1767225600250000)
 
 
 def flat(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -183,12 +221,19 @@ def test_open_bandit(tmp_path: Path) -> None:
 
 GOOD = {"query": "q", "a": ["x", "y"], "b": ["y", "x"], "shown": ["x", "y"], "clicked": ["y"]}
 FLAT = "query,document,position,clicked\nq,x,1,0\nq,y,2,1\n"
-BAD = {
+BAD: dict[str, tuple[str, str | bytes, int | None, str]] = {
     "wrong columns": ("x.csv", "name,place\nq,1\n", None, "none of the formats"),
     "a column is missing": ("x.jsonl", json.dumps({"query": 1, "a": [], "b": [], "shown": []}), None, "no column 'clicked'"),
-    "half a line": ("x.csv", FLAT + "q,z", 4, "Expected Number of Columns: 4 Found: 2, must be"),
+    "half a line": ("x.csv", FLAT + "q,z", 4, "Expected Number of Columns: 4 Found: 2; must be 4 columns: query,document"),
     "half a line of JSON": ("x.jsonl", json.dumps(GOOD) + '\n{"query": "q", "a": ["x"', 2, "no JSON"),
-    "no object": ("x.jsonl", "\n\n[1, 2]\n", 3, "must be a JSON object, not array"),
+    "no object": ("x.jsonl", "\n\n[1, 2]\n", 3, "must be a JSON object on a line of its own, not array"),
+    "no text": ("x.csv", (FLAT + "q,\xff,3,0\n").encode("latin-1"), 4, "not UTF-8 text; must be 4 columns"),
+    "no text of JSON": ("x.jsonl", b"\n\xff\xfe{}\n", 2, "not UTF-8 text; must be a JSON object"),
+    "empty lines before half a line": ("x.csv", FLAT + '\n"q\nr",x,1,0\n\n\nq,z', 9, "Found: 2; must be 4 columns"),
+    "empty lines before a wrong one": ("x.csv", FLAT + '\n"q\nr",x,1,0\n\n\nq,z,0,0\n', 9, "position is 0"),
+    "cut off": ("x.jsonl.gz", gzip.compress(b"\n" * 9)[:-4], 10, "the gzip file ends too early"),
+    "cut off as CSV": ("x.csv.gz", gzip.compress(FLAT.encode())[:-4], 4, "the gzip file ends too early"),
+    "no gzip": ("x.jsonl.gz", json.dumps(GOOD), 1, "is named .gz but does not start like a gzip file"),
     "negative position": ("x.csv", FLAT + "q,z,-1,0\n", 4, "position is -1, must count from 1"),
     "position from 0": ("x.csv", FLAT + "q,z,0,0\n", 4, "position is 0, must count from 1"),
     "half a position": ("x.csv", FLAT + "q,z,1.5,0\n", 4, "position must be a whole number from 1"),
@@ -211,6 +256,8 @@ BAD = {
     "two kinds of line ends": ("x.csv", FLAT.replace("\n", "\r\n") + "q,z,3,0\n", 4, "must be LF, or CR LF, in all"),
     "no such format": ("x.pdf", "", None, "a log must be .csv"),
     "empty": ("x.csv", "query,document,position,clicked\n", None, "there is no row in it"),
+    "empty JSON lines": ("x.jsonl", "", None, "there is no row in it"),
+    "a time far away": ("x.jsonl", json.dumps({**GOOD, "time": 1e300}), 1, "time must be seconds since 1970"),
     "no Parquet": ("x.parquet", "PAR1 not", None, "no Parquet that can be read"),
 }  # fmt: skip
 
@@ -219,13 +266,58 @@ BAD = {
 def test_what_is_wrong_is_named_and_nothing_is_written(case: str, tmp_path: Path) -> None:
     name, text, line, message = BAD[case]
     file = tmp_path / name
-    file.write_bytes(text.encode())
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(FormatError) as refusal:
         save(read_source(file), tmp_path / "log")
     assert message in refusal.value.problem
     assert refusal.value.line == line
     assert refusal.value.path == file
     assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_garbage_is_counted_once_a_line_whatever_it_is(suffix: str, tmp_path: Path) -> None:
+    """Bytes that are no text, halves of lines, lines written twice into one: as many as there are, and all others are read."""
+    rng, file = np.random.default_rng(5), write(tmp_path / f"log{suffix}", flat(searches(2000)))
+    lines = file.read_bytes().replace(b"\r\n", b"\n").splitlines()
+    wrong = rng.choice(np.arange(1, len(lines)), len(lines) // 100, replace=False)
+    for at in wrong.tolist():
+        noise = bytes(rng.integers(128, 256, 30).tolist())
+        lines[at] = [noise, b"\xff" + lines[at], lines[at][: len(lines[at]) // 2], lines[at] * 2][at % 4]
+    file.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(FormatError) as refusal:
+        save(read_source(file), tmp_path / "folder")
+    assert f"(and {len(wrong) - 1:,} more lines are wrong)" in refusal.value.problem or suffix == ".jsonl"
+    assert not (tmp_path / "folder").exists()
+    source = read_source(file, skip=True)
+    assert (source.skipped, source.rows) == (len(wrong), len(lines) - (suffix == ".csv"))
+
+
+@pytest.mark.parametrize("kind", ["q,x", "q,x,1,0,9", "q,\xff,1,0", "q,x,0,0"])
+@pytest.mark.parametrize(("mark", "end", "zipped"), [(b"", b"\n", False), (b"\xef\xbb\xbf", b"\r\n", True)])
+def test_the_line_is_right_among_empty_and_broken_ones(
+    kind: str, mark: bytes, end: bytes, zipped: bool, tmp_path: Path
+) -> None:
+    """A byte order mark, empty lines, quoted texts of two lines, gzip: the line is the one that an editor shows."""
+    rng, lines, wrong = np.random.default_rng(8), [b"query,document,position,clicked"], 0
+    for at in range(5000):
+        lines += [b""] * int(rng.integers(3))
+        if at == 4321:
+            wrong = len(lines) + 1
+        lines += [kind.encode("latin-1")] if at == 4321 else [b'"a', b'b",x,1,0'] if at % 7 == 0 else [b"q,x,1,0"]
+    file, text = tmp_path / f"log.csv{'.gz' * zipped}", mark + end.join(lines) + end
+    file.write_bytes(gzip.compress(text) if zipped else text)
+    with pytest.raises(FormatError) as refusal:
+        read_source(file)
+    assert refusal.value.line == wrong
+
+
+def test_a_row_with_several_wrong_cells_counts_once(tmp_path: Path) -> None:
+    text = "qid,docid,shows_pos1,shows_pos2,clicks_pos1,clicks_pos2\nq,x,1,1,2,2\nq,y,1,1,2,2\nq,z,1,1,0,1\n"
+    (tmp_path / "wide.csv").write_text(text)
+    with pytest.raises(FormatError, match=r"\(and 1 more lines are wrong\)"):
+        read_source(tmp_path / "wide.csv")
+    assert read_source(tmp_path / "wide.csv", skip=True).skipped == 2
 
 
 def test_one_percent_garbage(tmp_path: Path) -> None:
@@ -333,7 +425,7 @@ def test_a_folder_of_parquet_is_one_log_whose_files_are_named(tmp_path: Path) ->
     [
         (
             {"event_attributes": {"object": {"object_id": "w"}}},
-            "clicked w is not among the first 3 results of query_id 1",
+            "clicked w is not among the 3 results of query_id 1",
         ),
         ({"query_id": "7"}, "query_id 7 is not among the queries"),
         ({"query_id": None}, "a click without query_id"),
@@ -363,6 +455,15 @@ def test_columns_of_other_names(tmp_path: Path) -> None:
     assert read_source(tmp_path / "log.csv", columns=columns).rows == 1
     with pytest.raises(FormatError, match="there is no column 'nothing'; columns: term, thing, place, hit"):
         read_source(tmp_path / "log.csv", columns={"query": "nothing"})
+
+
+def test_a_folder_that_was_imported_is_read_as_it_is(tmp_path: Path) -> None:
+    save(read_source(write(tmp_path / "log.jsonl", searches(20))), tmp_path / "log")
+    for options in ({"k": 2}, {"columns": {"unit": "who"}}, {"method": TeamDraft()}, {"actions": ("buy",)}):
+        for read in (read_source, Log.read):
+            with pytest.raises(ValueError, match=r"is read as it is, with 3 ranks: .* must be given where"):
+                read(tmp_path / "log", **options)
+    assert len(Log.read(tmp_path / "log", k=3)) == 20
 
 
 def test_a_log_is_not_imported_over_another(tmp_path: Path) -> None:

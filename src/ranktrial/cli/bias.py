@@ -74,9 +74,10 @@ def bias_command(
     )
     out.print(bias.note, style="dim", markup=False, highlight=False)
     if prediction is not None:
+        low, high = prediction.interval
         seen = "" if np.isnan(prediction.seen) else f"; it had {prediction.seen:.4f} there"
         out.print(
-            f"{document} at rank {rank}: {prediction.rate:.4f} clicks per show (95% {prediction.interval}), from "
+            f"{document} at rank {rank}: {prediction.rate:.4f} clicks per show (95% {low:.4f} to {high:.4f}), from "
             f"{prediction.clicks:,.0f} clicks in {prediction.shows:,.0f} shows at all ranks{seen}",
             markup=False, highlight=False,
         )  # fmt: skip

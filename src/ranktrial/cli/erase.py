@@ -69,6 +69,8 @@ def erase_command(
     for one, much in erased.items():
         text = f"{one}: erased {much.impressions:,} impressions and {much.clicks:,} clicks"
         out.print(text + ", and the trial" * everything, markup=False, highlight=False, soft_wrap=True)
+    if any(much.impressions for much in erased.values()):
+        out.print("Backups, and folders that ranktrial export wrote, keep what they hold.", highlight=False)
 
 
 def _part(store: Store, name: str, reason: str, unit: str | None, before: float | None) -> Erased:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import duckdb
 import typer
 from rich.markup import escape
 from rich.table import Table
@@ -19,10 +21,11 @@ from ranktrial.inference.ladder import ASSUMES, DIRECT
 from ranktrial.logs.answers import Answer, Reading, by_sums, in_memory
 from ranktrial.logs.connecting import connect
 from ranktrial.logs.database import SQLLog
-from ranktrial.logs.formats import ITEMS, TRIAL, LogSource, read_source
+from ranktrial.logs.formats import ITEMS, TRIAL, LogSource, refuse_options
 from ranktrial.logs.item_level import estimate_items
-from ranktrial.logs.layout import LogFolder, open_duckdb, quoted
-from ranktrial.logs.reading import NO_LISTS, as_folder, count_impressions, latest_version, read_folder
+from ranktrial.logs.layout import LogFolder
+from ranktrial.logs.memory import open_bounded
+from ranktrial.logs.reading import NO_LISTS, count_impressions, latest_version, read_aside, read_folder, saved_aside
 
 IN_MEMORY = 1_000_000  # impressions that are read into memory unless asked otherwise
 
@@ -82,8 +85,16 @@ def estimate_command(
             help=f"Add up where the log is, or read it. Default: read up to {IN_MEMORY:,} impressions.",
         ),
     ] = None,
-    memory: Annotated[str, typer.Option(help="For sums over Parquet: the most memory that DuckDB may use.")] = "1GB",
-    threads: Annotated[int | None, typer.Option(min=1, help="For sums over Parquet: threads of DuckDB.")] = None,
+    memory: Annotated[
+        str,
+        typer.Option(help="The most that this takes, but for logs read into memory; what is more goes to the disk."),
+    ] = "2GB",
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="For sums over Parquet: threads. Default: the processors', fewer where memory is short."
+        ),
+    ] = None,
     level: Annotated[float, typer.Option(min=0.5, max=0.999, help="Of the intervals.")] = 0.95,
     leave_out: Annotated[
         bool, typer.Option("--leave-out", help="Leave out documents that could not be seen, instead of refusing.")
@@ -124,15 +135,22 @@ def _of_files(path: str, a: Path | None, b: Path | None, reading: dict[str, Any]
     if (a is None) != (b is None):
         raise ValueError("--a and --b belong together: the runs of the two rankers to compare")
     rankers = None if a is None or b is None else (read_run(a), read_run(b))
-    if not LogFolder(path).exists or LogFolder(path).state.get("kind") == ITEMS:
-        source = read_source(path, **reading)
+    folder = LogFolder(path)
+    if folder.exists and folder.state.get("kind") != ITEMS:
+        refuse_options(folder, **reading)
+        return _of_folder(folder, rankers, asked)
+    with read_aside(path, memory=asked.memory, **reading) as (source, aside):
         if source.kind == ITEMS:
             return _of_items(source, rankers, asked)
-    with as_folder(path, **reading) as folder:
-        return _of_folder(folder, rankers, asked)
+        return _of_folder(saved_aside(source, aside), rankers, asked, source.connection)
 
 
-def _of_folder(folder: LogFolder, rankers: tuple[Run, Run] | None, asked: _Asked) -> Answer:
+def _of_folder(
+    folder: LogFolder,
+    rankers: tuple[Run, Run] | None,
+    asked: _Asked,
+    connection: duckdb.DuckDBPyConnection | None = None,
+) -> Answer:
     kind = folder.state.get("kind", TRIAL)
     if kind != TRIAL:
         raise ValueError(NO_LISTS.format(folder.path, kind))
@@ -146,11 +164,11 @@ def _of_folder(folder: LogFolder, rankers: tuple[Run, Run] | None, asked: _Asked
     many = count_impressions(folder, number) > IN_MEMORY
     if not (asked.sums or (asked.sums is None and (many or asked.estimators or asked.guess is not None))):
         return in_memory(read_folder(folder, number), theta=asked.theta, level=asked.level, how="in memory")
-    with tempfile.TemporaryDirectory(prefix="ranktrial-") as spill, open_duckdb() as connection:
-        connection.execute(f"SET memory_limit = {quoted(asked.memory)}; SET preserve_insertion_order = false")
-        connection.execute(f"SET temp_directory = {quoted(spill)}")
-        if asked.threads is not None:
-            connection.execute(f"SET threads = {asked.threads}")
+    with ExitStack() as opened:
+        if connection is None:
+            spill = opened.enter_context(tempfile.TemporaryDirectory(prefix="ranktrial-"))
+            connection = opened.enter_context(open_bounded(memory=asked.memory, spill=spill, threads=asked.threads))
+        connection.execute("SET preserve_insertion_order = false")
         there = SQLLog(connection, folder.scan("impressions"), folder.scan("designs"), version=number)
         return _by_sums(there, f"in DuckDB with {asked.memory}", asked)
 

@@ -55,4 +55,9 @@ def export_command(
         told += f"; {done.damaged:,} damaged impressions left out"
     if done.waiting:
         told += f"; {done.waiting:,} clicks wait for an impression that is not stored"
+    if done.erased:
+        told += (
+            f"; {done.erased:,} impressions of units were erased since this folder was begun, and are still in it "
+            "if they had been exported: delete it and export anew to erase them here too"
+        )
     out.print(told, markup=False, highlight=False, soft_wrap=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +10,8 @@ import typer
 
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.cli.log_options import reads_log
-from ranktrial.logs.formats import read_source, save
-from ranktrial.logs.layout import open_duckdb, quoted
+from ranktrial.logs.formats import save
+from ranktrial.logs.reading import read_aside
 
 
 @reads_log
@@ -22,20 +21,14 @@ def import_command(
     *,
     reading: dict[str, Any],
     skip: Annotated[bool, typer.Option("--skip", help="Leave out rows that are wrong, and say how many.")] = False,
-    memory: Annotated[str, typer.Option(help="The most memory to use; what is more goes to the disk.")] = "1GB",
+    memory: Annotated[str, typer.Option(help="The most that this takes; what is more goes to the disk.")] = "2GB",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Read a log of any size, check every row, and write it as Parquet for `estimate`, `check` and `bias`.
 
     A file with a wrong row is refused with its line, what is wrong and what would be right; nothing of it is written.
     """
-    with (
-        plain_errors(),
-        tempfile.TemporaryDirectory(prefix="ranktrial-import-") as aside,
-        open_duckdb(f"{aside}/log.duckdb") as connection,
-    ):
-        connection.execute(f"SET memory_limit = {quoted(memory)}; SET temp_directory = {quoted(aside + '/spill')}")
-        source = read_source(log, skip=skip, connection=connection, **reading)
+    with plain_errors(), read_aside(log, memory=memory, skip=skip, **reading) as (source, _):
         save(source, to)
     if as_json:
         told = {

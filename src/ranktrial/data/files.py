@@ -118,6 +118,6 @@ def lines(
 
 def _text(path: Path, number: int, line: bytes, error: type[FormatError]) -> str:
     try:
-        return line.rstrip(b"\r").decode()
+        return line.rstrip(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")  # a byte order mark is no text
     except UnicodeDecodeError as problem:
         raise error(path, number, f"not UTF-8 text ({problem.reason} at byte {problem.start + 1})") from None

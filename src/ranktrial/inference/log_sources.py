@@ -269,10 +269,9 @@ def _read_record(record: Mapping[str, Any], k: int) -> tuple[tuple[Any, ...], in
             raise ValueError(f"arm is {record['arm']!r}, but shown is not that ranker's list")
     elif could is None and a == b:
         raise ValueError("both lists are the same: arm must say whose was shown")
-    clicked = set(_ids("clicked", record.get("clicked", ())))
-    strange = clicked.difference(shown)
-    if strange:
-        raise ValueError(f"clicked {sorted(strange)[0]!r} is not among the {k} results shown")
+    clicked, page = set(_ids("clicked", record.get("clicked", ()))), _ids("shown", record["shown"])
+    if strange := clicked.difference(page):
+        raise ValueError(f"clicked {sorted(strange)[0]!r} is not among the {len(page)} results shown")
     flags = [document in clicked for document in shown] + [False] * (k - len(shown))
     return (str(record["query"]), a, b, could, split), place, flags
 

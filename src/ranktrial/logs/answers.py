@@ -99,7 +99,8 @@ class Answer:
         delta = self.headline.estimate.delta
         ends = f"{self.level:.0%} interval {self.headline.interval}, {self.headline.name}"
         if low <= 0 <= high:
-            return f"No difference is certain: A gets {delta:+.4f} clicks per impression more than B ({ends})."
+            than = "fewer" if delta < 0 else "more"
+            return f"No difference is certain: A gets {abs(delta):.4f} clicks per impression {than} than B ({ends})."
         first, second = ("A", "B") if delta > 0 else ("B", "A")
         provided = f", provided that {self.untested}, which nothing here tests" if self.untested else ""
         return f"{first} gets {abs(delta):.4f} clicks per impression more than {second}{provided} ({ends})."

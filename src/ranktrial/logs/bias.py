@@ -21,7 +21,9 @@ LEAST_QUERIES = 10
 
 
 def _single_results(source: LogSource) -> str:
-    """SQL of a log of pages, a row for each result."""
+    """SQL of a log of pages or items, a row for each result, with the number of its unit."""
+    if source.kind == ITEMS:
+        return "(SELECT query, dense_rank() OVER (ORDER BY unit) AS unit, document, rank, clicked AS hit FROM items)"
     return f"""(SELECT query, unit, document, rank, hit FROM (
         SELECT query, unit, unnest(shown[1:{source.k}]) AS document, unnest(clicked[1:{source.k}]) AS hit,
         unnest(range(1, least(len(shown), {source.k}) + 1)) AS rank FROM impressions) WHERE document <> '')"""
@@ -31,8 +33,6 @@ def rows_of_results(source: LogSource) -> str:
     """SQL of a log's results added up: query, document, rank, shown, clicked."""
     if source.kind == COUNTS:
         return "(SELECT query, document, rank, shown, clicked FROM counts)"
-    if source.kind == ITEMS:
-        return "(SELECT query, document, rank, count(*) AS shown, sum(clicked) AS clicked FROM items GROUP BY ALL)"
     results = _single_results(source)
     return f"(SELECT query, document, rank, count(*) AS shown, sum(hit) AS clicked FROM {results} GROUP BY ALL)"
 
@@ -92,7 +92,7 @@ def position_bias(source: LogSource, version: int | None = None) -> PositionBias
     """
     if source.kind == TRIAL:
         return fit_bias(SQLLog(source.connection, version=version))[0]
-    if source.kind == PAGES:
+    if source.kind in (PAGES, ITEMS):
         parts = _groups(source)
         if parts:
             return fit_groups(parts)[0]
@@ -102,7 +102,7 @@ def position_bias(source: LogSource, version: int | None = None) -> PositionBias
 def _groups(source: LogSource) -> list[Counts]:
     """Counts of 20 groups of units, of documents that were clicked; nothing where there are fewer units."""
     db = source.connection
-    (units,) = db.execute("SELECT count(DISTINCT unit) FROM impressions").fetchall()[0]
+    (units,) = db.execute(f"SELECT count(DISTINCT unit) FROM {_single_results(source)}").fetchall()[0]
     if units < GROUPS:
         return []
     db.execute(f"""CREATE OR REPLACE TEMP TABLE result AS SELECT query, document, rank, unit % {GROUPS} AS grp,

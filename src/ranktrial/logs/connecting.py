@@ -20,7 +20,10 @@ def connect(address: str) -> Any:
     if address.startswith(("postgresql://", "postgres://")):
         driver = _driver("psycopg", address)
         own = {} if "options=" in address else {"options": f"-c work_mem={SORTING}"}
-        return driver.connect(address, **own)
+        try:
+            return driver.connect(address, **own)
+        except driver.Error as problem:  # the address may hold a password
+            raise ValueError(f"--connect: PostgreSQL cannot be reached: {problem}") from problem
     if address.startswith("chdb://"):
         path = address.removeprefix("chdb://")
         return _driver("chdb.dbapi", address).connect(*([path] if path else []))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ranktrial import checks
 from ranktrial.logs.sql import DIALECTS, ONCE, Sums, translated
 
 FETCHED = 50_000  # rows at a time
+MOST_TOLD = 300  # characters of a database's complaint
 MODULES = {  # of connections
     "duckdb": "duckdb", "_duckdb": "duckdb", "psycopg": "postgres", "psycopg2": "postgres", "pg8000": "postgres",
     "chdb": "clickhouse", "clickhouse_driver": "clickhouse", "clickhouse_connect": "clickhouse", "google": "bigquery",
@@ -66,9 +68,7 @@ class SQLLog:
 
     def sums(self, query: str) -> dict[str, NDArray[Any]]:
         """The columns that a query gives."""
-        cursor = self.connection.cursor()
-        try:
-            cursor.execute(self._text(query))
+        with self._asked(query) as cursor:
             if hasattr(cursor, "fetchnumpy"):
                 return {
                     name: np.ma.filled(column, np.nan) if column.dtype.kind == "f" else np.asarray(column)
@@ -79,17 +79,24 @@ class SQLLog:
             if not parts:
                 return {name: np.empty(0) for name in names}
             return {name: np.concatenate([part[at] for part in parts]) for at, name in enumerate(names)}
-        finally:
-            cursor.close()
 
     def _text(self, query: str) -> str:
         return translated(query, self.dialect, *self.names, once=self._once)
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        with self._asked(query) as cursor:
+            return [tuple(row) for row in cursor.fetchall()]
+
+    @contextmanager
+    def _asked(self, query: str) -> Iterator[Any]:
+        """A cursor with the answer; ValueError where the database has none."""
         cursor = self.connection.cursor()
         try:
             cursor.execute(self._text(query))
-            return [tuple(row) for row in cursor.fetchall()]
+            yield cursor
+        except Exception as problem:  # whatever the driver calls it
+            told = " ".join(str(problem).split())
+            raise ValueError(f"{self.dialect} refuses a query of the log: {told[:MOST_TOLD]}") from problem
         finally:
             cursor.close()
 

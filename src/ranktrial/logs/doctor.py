@@ -20,6 +20,7 @@ from ranktrial.position_bias import NotIdentifiable
 ALWAYS_CLICKED = 0.95  # share of pages with a click above which pages without one were probably not logged
 LARGE_UNIT = 0.05  # share of impressions of one unit that is no person's
 UNLIKELY = 1e-4  # chance of a split as uneven as this, below which it is not the one that was meant
+LINES = 1970  # the year of times that are numbers of lines
 WELL_KNOWN = 0.1  # relative error of theta
 
 
@@ -112,8 +113,12 @@ def _contents(source: LogSource, numbers: Mapping[str, float]) -> Finding:
         f"{numbers['queries']:,.0f} queries, at ranks 1 to {source.k}"
     )
     if source.kind in (TRIAL, PAGES):
-        pages, units, days = _one(source, "SELECT count(*), count(DISTINCT unit), count(DISTINCT day) FROM impressions")
-        told = f"{pages:,} impressions of {units:,} units on {days:,} days: {told}"
+        pages, units, days, first, last = _one(
+            source, "SELECT count(*), count(DISTINCT unit), count(DISTINCT day), min(day), max(day) FROM impressions"
+        )
+        when = f"on {first}" if days == 1 else f"on {days:,} days from {first} to {last}"
+        when = when if last.year > LINES else "without times"
+        told = f"{pages:,} impressions of {units:,} units {when}: {told}"
     return Finding(
         "pass" if numbers["clicks"] else "fail",
         "what is there",

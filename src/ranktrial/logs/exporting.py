@@ -40,6 +40,8 @@ class Exported:
         designs: New designs.
         damaged: New impressions that were left out, because what they showed cannot be read.
         waiting: Clicks and voids whose impression is not in the store (yet).
+        erased: Impressions of units that were erased from the store since the folder was begun. Those that had been exported
+            are still in it.
     """
 
     impressions: int = 0
@@ -47,6 +49,7 @@ class Exported:
     designs: int = 0
     damaged: int = 0
     waiting: int = 0
+    erased: int = 0
 
     def __add__(self, other: Exported) -> Exported:
         return Exported(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
@@ -71,6 +74,8 @@ def export(
             with _Stage(place, version, state, memory) as stage:
                 stage.read(store, progress)
                 done += stage.write()
+        gone = sum(row.impressions for row in store.erasures(trial) if row.earlier_than is None)
+        done += Exported(erased=gone - state.setdefault("erased", 0 if state["runs"] else gone))
         state["excluded"] = sorted(excluded_units(store, trial))
         state["runs"] += 1
         place.commit(state)

@@ -17,6 +17,7 @@ import numpy as np
 from ranktrial.data import Run
 from ranktrial.logs.estimating import SummedEstimate, UnitMoments
 from ranktrial.logs.formats import ITEMS, LogSource
+from ranktrial.logs.reading import refuse_strangers
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ def estimate_items(source: LogSource, a: Run, b: Run) -> tuple[SummedEstimate, P
         raise ValueError(f"{source.name} has no propensities of single results")
     db, k = source.connection, source.k
     queries = {query for (query,) in db.execute("SELECT DISTINCT query FROM items").fetchall()}
+    if queries != {""}:
+        refuse_strangers((a, b), queries, source.name)
     rows: list[tuple[str, str, int, int]] = []
     for sign, run in ((1, a), (-1, b)):
         if queries == {""} and run.n_queries != 1:
@@ -64,9 +67,7 @@ def estimate_items(source: LogSource, a: Run, b: Run) -> tuple[SummedEstimate, P
                "WHERE query IN (SELECT query FROM items) GROUP BY ALL HAVING sum(sign) <> 0")  # fmt: skip
     db.unregister("lists")
     if not db.execute("SELECT count(*) FROM place").fetchall()[0][0]:
-        raise ValueError(
-            "the two rankers show the same at every rank of every query of the log, or none of its queries"
-        )
+        raise ValueError("the two rankers show the same at every rank of every query of the log")
     places = _coverage(source)
     value = "coalesce(p.sign, 0) / i.propensity * i.clicked"
     joined = "items i LEFT JOIN place p USING (query, document, rank) WHERE i.query IN (SELECT query FROM place)"

@@ -147,9 +147,9 @@ class LogFolder:
 
 
 def open_duckdb(file: str | Path = ":memory:", *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
-    """A connection that prints nothing: results of commands go to where its bar of progress would."""
+    """A connection that prints nothing (results of commands go to where its bar of progress would) and lives in UTC."""
     connection = duckdb.connect(str(file), read_only=read_only)
-    connection.execute("SET enable_progress_bar = false")
+    connection.execute("SET enable_progress_bar = false; SET TimeZone = 'UTC'")
     return connection
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +14,9 @@ from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.data import Run
 from ranktrial.inference import Log
 from ranktrial.inference.log_sources import NOTHING, flatten
-from ranktrial.logs.formats import TRIAL, read_source, save
+from ranktrial.logs.formats import TRIAL, LogSource, read_source, refuse_options, save
 from ranktrial.logs.layout import LogFolder, open_duckdb, quoted
+from ranktrial.logs.memory import open_bounded
 
 NO_LISTS = (
     "{} is a log of single results ({}): it does not say what two rankers would have shown. For each search log both lists "
@@ -63,19 +64,15 @@ def read_folder(folder: LogFolder, version: int | None = None, *, rankers: tuple
     ).fetchall()
     if not told:
         raise ValueError(f"{folder.path} has no impressions of version {number}")
-    told_query = told[0][1]
     k = len(told[0][5]) // len(told[0][6])
     compared = (
         None
         if rankers is None
         else [dict(zip(run.query_ids, map(run.ranking, range(run.n_queries)))) for run in rankers]
     )
-    if compared is not None:
+    if compared is not None and rankers is not None:
+        refuse_strangers(rankers, {row[1] for row in told}, folder.path)
         told = [row for row in told if any(row[1] in lists for lists in compared)]
-        if not told:
-            raise ValueError(
-                f"no query of {folder.path} is in the runs: they are named as in the log, such as {told_query!r}"
-            )
     designs = [
         _Design(query, tuple(documents), _list(rank_a), _list(rank_b), _table(rankings, k), np.array(probabilities))
         for _, query, documents, rank_a, rank_b, rankings, probabilities, _, _ in told
@@ -106,6 +103,16 @@ def read_folder(folder: LogFolder, version: int | None = None, *, rankers: tuple
     )
 
 
+def refuse_strangers(rankers: tuple[Run, Run], queries: Collection[str], log: str | Path) -> None:
+    """Raise ValueError for a run that has no query of a log: all its lists would count as empty."""
+    for name, run in zip("AB", rankers):
+        if not any(query in queries for query in run.query_ids):
+            raise ValueError(
+                f"run {name} has no query of {log}: queries of a run must be named as in the log, such as {min(queries)!r}, "
+                f"not {run.query_ids[0]!r}"
+            )
+
+
 def _of_others(design: _Design, lists: list[tuple[str, ...]]) -> _Design:
     """The same design for two other rankers."""
     slot = {document: number for number, document in enumerate(design.documents)}
@@ -125,19 +132,36 @@ def _table(rankings: Any, k: int) -> IntArray:
 
 
 @contextmanager
+def read_aside(path: str | Path, *, memory: str | None = None, **options: Any) -> Iterator[tuple[LogSource, Path]]:
+    """A log in a DuckDB file for as long as the context lasts, and the folder that the file is in.
+
+    ``memory`` bounds what the process takes; the options are those of ``read_source``.
+    """
+    with tempfile.TemporaryDirectory(prefix="ranktrial-") as aside:
+        file, spill = f"{aside}/log.duckdb", f"{aside}/spill"
+        with open_duckdb(file) if memory is None else open_bounded(file, memory=memory, spill=spill) as connection:
+            connection.execute(f"SET temp_directory = {quoted(spill)}")
+            yield read_source(path, connection=connection, **options), Path(aside)
+
+
+def saved_aside(source: LogSource, aside: Path) -> LogFolder:
+    """A log of two rankers that was read aside, as a folder of Parquet there."""
+    if source.kind != TRIAL:
+        raise ValueError(NO_LISTS.format(source.name, source.format))
+    save(source, aside / "log")
+    return LogFolder(aside / "log")
+
+
+@contextmanager
 def as_folder(path: str | Path, **options: Any) -> Iterator[LogFolder]:
     """A log as a folder of Parquet: as it is, or imported for as long as the context lasts (options of ``read_source``)."""
     folder = LogFolder(path)
     if folder.exists:
+        refuse_options(folder, **options)
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="ranktrial-") as aside, open_duckdb(f"{aside}/log.duckdb") as connection:
-        connection.execute(f"SET temp_directory = {quoted(aside + '/spill')}")
-        source = read_source(path, connection=connection, **options)
-        if source.kind != TRIAL:
-            raise ValueError(NO_LISTS.format(path, source.format))
-        save(source, f"{aside}/log")
-        yield LogFolder(f"{aside}/log")
+    with read_aside(path, **options) as (source, aside):
+        yield saved_aside(source, aside)
 
 
 def read_log(path: str | Path, k: int | None = None, *, version: int | None = None, **options: Any) -> Log:

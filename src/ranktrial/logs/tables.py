@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,12 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 TEXT_TABLES = (".csv", ".tsv", ".txt")
 LONGEST_LINE = 16 << 20
 DELIMITERS = "\t,;"
-FROM_MILLISECONDS = 1e11  # seconds since 1970 beyond the year 5000: they are milliseconds
+TIMES = {
+    1e17: 1e9,
+    1e14: 1e6,
+    1e11: 1e3,
+}  # seconds from 1e11 on would be beyond the year 5000: they are milliseconds, ...
+FIRST_TIME, LAST_TIME = -2e9, 1e11  # seconds that can be the time of a search: 1906 to 5138
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class RawTable:
         row: What ``line`` counts: "line" or "row".
         files: Of a folder, in order, each with the rows before it: ``line`` counts through all of them.
         skipped: Lines that were left out because they are no rows at all.
+        line_of: The line that a row starts on, where the rows of a file may have none or several.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -41,6 +48,7 @@ class RawTable:
     row: str
     files: tuple[tuple[int, Path], ...] = ()
     skipped: int = 0
+    line_of: Callable[[int], int] | None = None
 
     def text(self, column: str) -> str:
         """SQL for a column as text, null where it is empty."""
@@ -75,12 +83,17 @@ class RawTable:
         return f"CASE WHEN {text} LIKE '[%' THEN {json} ELSE string_split({text}, '|') END"
 
     def seconds(self, column: str) -> str:
-        """Seconds since 1970, from a number (of seconds or milliseconds) or a date and time."""
+        """Seconds since 1970 UTC, from a number (of seconds, milli-, micro- or nanoseconds) or a date and time; else null.
+
+        A date and time without a zone is UTC's.
+        """
         number = self.number(column)
-        return (
-            f"CASE WHEN {number} >= {FROM_MILLISECONDS:.0f} THEN {number} / 1000 WHEN {number} IS NOT NULL THEN {number} "
-            f"ELSE epoch(TRY_CAST({self.text(column)} AS TIMESTAMP)) END"
+        units = " ".join(f"WHEN {number} >= {least:.0f} THEN {number} / {parts:.0f}" for least, parts in TIMES.items())
+        told = (
+            f"CASE {units} WHEN {number} IS NOT NULL THEN {number} "
+            f"ELSE epoch(TRY_CAST({self.text(column)} AS TIMESTAMPTZ)) END"
         )
+        return f"CASE WHEN ({told}) BETWEEN {FIRST_TIME:.0f} AND {LAST_TIME:.0f} THEN {told} END"
 
     def refuse(self, problems: Sequence[tuple[str, str]], *, within: str | None = None, skip: bool = False) -> int:
         """Raise FormatError for the first row that has a problem, given as pairs of SQL: a condition and what to say.
@@ -92,7 +105,7 @@ class RawTable:
         told = " ".join(f"WHEN {condition} THEN {text}" for condition, text in problems)
         bad = f"(SELECT line, CASE {told} END AS problem FROM {table})"
         found = self.connection.execute(
-            f"SELECT count(*), min(line), arg_min(problem, line) FROM {bad} WHERE problem IS NOT NULL"
+            f"SELECT count(DISTINCT line), min(line), arg_min(problem, line) FROM {bad} WHERE problem IS NOT NULL"
         ).fetchall()[0]
         count, line, problem = found
         if not count:
@@ -104,7 +117,8 @@ class RawTable:
             return int(count)
         more = f" (and {count - 1:,} more {self.row}s are wrong)" if count > 1 else ""
         before, file = max((one for one in self.files if one[0] < line), default=(0, self.path))
-        raise FormatError(file, line - before, f"{problem}{more}")
+        at = line - before if self.line_of is None else self.line_of(line)
+        raise FormatError(file, at, f"{problem}{more}")
 
 
 def identifier(name: str) -> str:
@@ -169,17 +183,23 @@ def _parquet_rows(connection: duckdb.DuckDBPyConnection, file: Path) -> int:
 
 
 def _json_lines(connection: duckdb.DuckDBPyConnection, path: Path, name: str, skip: bool) -> RawTable:
-    connection.execute(
-        f"CREATE TABLE {name}_text AS SELECT row_number() OVER () AS line, text FROM read_csv({quoted(path)}, delim = '', "
-        f"quote = '', escape = '', header = false, auto_detect = false, columns = {{'text': 'VARCHAR'}}, "
-        f"max_line_size = {LONGEST_LINE})"
+    wanted = "must be a JSON object on a line of its own"
+    broken = _read_lines(
+        connection,
+        path,
+        f"{name}_text",
+        "row_number() OVER ()",
+        ["text"],
+        "delim = '', quote = '', escape = '', header = false",
+        wanted,
+        skip,
     )
     draft = RawTable(connection, path, f"{name}_text", {}, "line")
     connection.execute(f"DELETE FROM {name}_text WHERE text IS NULL OR trim(text) = ''")
-    skipped = draft.refuse(
+    skipped = broken + draft.refuse(
         [
-            ("NOT json_valid(text)", "'no JSON: ' || left(text, 60)"),
-            ("json_type(text) <> 'OBJECT'", "'must be a JSON object, not ' || lower(json_type(text))"),
+            ("NOT json_valid(text)", f"'no JSON: ' || left(text, 60) || '; {wanted}'"),
+            ("json_type(text) <> 'OBJECT'", f"'{wanted}, not ' || lower(json_type(text))"),
         ],
         skip=skip,
     )
@@ -209,30 +229,77 @@ def _text_table(connection: duckdb.DuckDBPyConnection, path: Path, name: str, sk
     twice = [column for at, column in enumerate(header) if column in header[:at]]
     if twice:
         raise FormatError(path, 1, f"column {twice[0]!r} is there twice")
-    told = ", ".join(f"{quoted(column)}: 'VARCHAR'" for column in header)
+    wanted = f"must be {len(header)} columns: {delimiter.join(header)}"
+    words = f"delim = {quoted(delimiter)}, quote = '\"', escape = '\"', header = true"
+    skipped = _read_lines(connection, path, name, "row_number() OVER () + 1", header, words, wanted, skip)
+    starts = partial(_line_of_row, path, delimiter)
+    return RawTable(connection, path, name, _types(connection, name), "line", skipped=skipped, line_of=starts)
+
+
+def _read_lines(
+    connection: duckdb.DuckDBPyConnection,
+    path: Path,
+    name: str,
+    number: str,
+    columns: Sequence[str],
+    words: str,
+    wanted: str,
+    skip: bool,
+) -> int:
+    """A text file as a table of text columns. A line that is no row of it is refused, or with ``skip`` left out and counted.
+
+    ``number`` is SQL for the numbers of rows, ``words`` how the file is written, ``wanted`` what a line must be.
+    """
+    told = ", ".join(f"{quoted(column)}: 'VARCHAR'" for column in columns)
     try:
         connection.execute(
-            f"CREATE TABLE {name} AS SELECT row_number() OVER () + 1 AS line, * FROM read_csv({quoted(path)}, "
-            f"delim = {quoted(delimiter)}, quote = '\"', escape = '\"', header = true, auto_detect = false, "
+            f"CREATE TABLE {name} AS SELECT {number} AS line, * FROM read_csv({quoted(path)}, {words}, auto_detect = false, "
             f"columns = {{{told}}}, max_line_size = {LONGEST_LINE}, store_rejects = true, rejects_limit = 0)"
         )
     except duckdb.Error as problem:
+        for _ in lines(path):  # a file that is cut off, or no gzip at all, is refused here with the line reached
+            pass
         if (odd := _odd_end(path)) is not None:
             raise FormatError(
                 path, odd, "the line ends in another way than those before: must be LF, or CR LF, in all"
             ) from None
-        raise FormatError(path, None, f"no CSV that can be read: {_first_line(problem)}") from None
-    line, found, count = connection.execute(
-        "SELECT min(line), arg_min(error_message, line), count(DISTINCT line) FROM reject_errors"
+        raise FormatError(path, None, f"cannot be read: {_first_line(problem)}") from None
+    at, kind, found, count = connection.execute(
+        "SELECT min(line_byte_position), arg_min(error_type, line_byte_position), "
+        "arg_min(error_message, line_byte_position), count(DISTINCT line) FROM reject_errors"
     ).fetchall()[0]
     for table in ("reject_errors", "reject_scans"):
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     if count and not skip:
         more = f" (and {count - 1:,} more lines are wrong)" if count > 1 else ""
-        raise FormatError(
-            path, line, f"{_first_line(found)}, must be {len(header)} columns: {delimiter.join(header)}{more}"
-        )
-    return RawTable(connection, path, name, _types(connection, name), "line", skipped=int(count))
+        what = "not UTF-8 text" if kind == "INVALID ENCODING" else _first_line(found).rstrip(".")
+        raise FormatError(path, _line_at(path, at), f"{what}; {wanted}{more}")
+    return int(count)
+
+
+def _line_at(path: Path, position: int) -> int:
+    """The line of a byte of the text, or of what comes next after empty lines, which DuckDB's own number may leave out."""
+    line, passed = 1, 0
+    for block in blocks(path):
+        rest = block[max(position - passed, 0) :]
+        line += block.count(b"\n", 0, len(block) - len(rest))
+        passed += len(block)
+        text = rest.lstrip(b"\r\n")
+        line += rest.count(b"\n", 0, len(rest) - len(text))
+        if text:
+            break
+    return line
+
+
+def _line_of_row(path: Path, delimiter: str, row: int) -> int:
+    """The line on which a row of CSV starts, the header being row 1: lines may be empty, and a quoted text have several."""
+    reader, before, found = csv.reader((text + "\n" for _, text in lines(path)), delimiter=delimiter), 0, 0
+    for fields in reader:
+        found += bool(fields)
+        if found == row:
+            break
+        before = reader.line_num
+    return before + 1
 
 
 def _odd_end(path: Path) -> int | None:

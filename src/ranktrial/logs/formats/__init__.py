@@ -33,7 +33,7 @@ from ranktrial.logs.tables import read_table
 from ranktrial.methods import Method
 from ranktrial.rankings.lists import MOST_RANKS
 
-__all__ = ["CLICKS", "COUNTS", "ITEMS", "PAGES", "TRIAL", "LogSource", "read_source", "save"]
+__all__ = ["CLICKS", "COUNTS", "ITEMS", "PAGES", "TRIAL", "LogSource", "read_source", "refuse_options", "save"]
 
 READERS: dict[str, Callable[[Columns, int | None, bool], tuple[str, int, int]]] = {
     "flat": read_flat,
@@ -117,8 +117,12 @@ def read_source(
     db = open_duckdb() if connection is None else connection
     folder = LogFolder(path)
     if folder.exists:
+        refuse_options(folder, format=format, events=events, k=k, columns=columns, actions=actions, method=method)
         return _of_folder(db, folder)
     raw = read_table(db, path, skip=skip)
+    rows = int(db.execute("SELECT count(*) FROM raw").fetchall()[0][0]) + raw.skipped
+    if not rows:
+        raise FormatError(raw.path, None, "there is no row in it")
     found = Columns(raw, columns or {})
     kind = detect(found, events is not None) if format is None else checks.one_of("format", format, tuple(NEEDED))
     wide = kind == "counts" and any(WIDE.fullmatch(column) for column in raw.types)
@@ -142,11 +146,8 @@ def read_source(
     else:
         made, deepest, skipped = READERS[kind](found, k, skip)
     skipped += raw.skipped
-    rows = int(db.execute("SELECT count(*) FROM raw").fetchall()[0][0]) + raw.skipped
     for table in ("raw", "raw_events", "draft"):
         db.execute(f"DROP TABLE IF EXISTS {table}")
-    if not rows:
-        raise FormatError(raw.path, None, "there is no row in it")
     notes = (f"{skipped:,} wrong rows were left out",) if skipped else ()
     return LogSource(db, made, kind, str(path), deepest, rows, skipped, notes)
 
@@ -176,6 +177,21 @@ def save(source: LogSource, folder: str | Path) -> None:
                 "from": source.name,
                 "versions": {"1": version},
             }
+        )
+
+
+def refuse_options(
+    folder: LogFolder, *, k: int | None = None, actions: Sequence[str] = CLICKS, skip: bool = False, **options: object
+) -> None:
+    """Raise ValueError for options of ``read_source`` that a folder of ``save`` or ``export`` cannot follow any more."""
+    given = [name for name, value in options.items() if value]
+    given += [] if tuple(actions) == CLICKS else ["actions"]
+    known = {version["k"] for version in folder.state["versions"].values()}
+    given += [] if k is None or known == {k} else [f"k = {k}"]
+    if given:
+        raise ValueError(
+            f"{folder.path} was written by ranktrial and is read as it is, with {', '.join(map(str, known))} ranks: "
+            f"{', '.join(given)} must be given where the log is imported"
         )
 
 

@@ -40,6 +40,7 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
     db.execute(f"""CREATE TABLE draft AS SELECT line, {table.text(columns["query"])} AS query, {lists},
         coalesce({table.ids(columns["clicked"])}, CAST([] AS VARCHAR[])) AS clicked, {arm} AS arm, {split} AS split,
         nullif(CAST({could} AS VARCHAR), 'null') AS rankings, {common(columns)} FROM raw""")
+    strange = "list_filter(clicked, lambda id: NOT list_contains(shown, id))"
     problems = [("query IS NULL", "'query is missing'")]
     for name in ("a", "b", "shown"):
         problems.append((f"{name} IS NULL", quoted(f'{name} must be a list of ids, such as ["x", "y"] or x|y')))
@@ -51,6 +52,10 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
         ("split IS NULL OR split <= 0 OR split >= 1", "'split must be a probability of A strictly between 0 and 1'"),
         ("arm IS NOT NULL AND arm NOT IN ('a', 'b')", "'arm is ' || arm || ', must be a or b'"),
         *time_problems(columns),
+        (
+            f"len({strange}) > 0",
+            f"'clicked ' || {strange}[1] || ' is not among the ' || len(shown) || ' results shown'",
+        ),
     ]
     skipped = table.refuse(problems, within="draft", skip=skip)
     deepest = depth(db, table, "len(shown)", k)
@@ -63,7 +68,6 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
     total = "list_sum(list_transform(could, lambda one: one.p))"
     if method is not None:
         _drawn_by(db, method, deepest)
-    strange = "list_filter(clicked, lambda id: NOT list_contains(shown, id))"
     skipped += table.refuse(
         [
             (
@@ -76,7 +80,9 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
             ),
             (
                 "could IS NOT NULL AND NOT list_contains(list_transform(could, lambda one: one.ids), shown)",
-                "'shown is none of the rankings that could be shown'",
+                quoted(
+                    f"shown is none of the rankings that {'could be shown' if method is None else f'{method} could show'}"
+                ),
             ),
             (
                 "could IS NULL AND shown <> a AND shown <> b",
@@ -87,7 +93,6 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
                 "could IS NULL AND (arm = 'a' AND shown <> a OR arm = 'b' AND shown <> b)",
                 "'arm is ' || arm || ', but shown is not the list of that ranker'",
             ),
-            (f"len({strange}) > 0", f"'clicked ' || {strange}[1] || ' is not among the {deepest} results shown'"),
         ],
         within="draft",
         skip=skip,

@@ -33,7 +33,6 @@ def read_ubi(
         skip=skip,
     )
     deepest = depth(db, table, "len(shown)", k)
-    db.execute(f"UPDATE draft SET shown = shown[1:{deepest}] WHERE len(shown) > {deepest}")
     attributes = _nested(events, "event_attributes", "object", "object_id")
     if "action_name" not in events.types or "query_id" not in events.types or attributes is None:
         raise FormatError(
@@ -53,12 +52,13 @@ def read_ubi(
             ("shown IS NULL", "'query_id ' || page || ' is not among the queries'"),
             (
                 "NOT list_contains(shown, document)",
-                f"'clicked ' || document || ' is not among the first {deepest} results of query_id ' || page",
+                "'clicked ' || document || ' is not among the ' || len(shown) || ' results of query_id ' || page",
             ),
         ],
         within="hits",
         skip=skip,
     )
+    db.execute(f"UPDATE draft SET shown = shown[1:{deepest}] WHERE len(shown) > {deepest}")
     db.execute("""CREATE TABLE hit AS SELECT page, list(DISTINCT document) AS documents FROM hits GROUP BY page;
         DROP TABLE hits;
         ALTER TABLE draft ADD COLUMN clicked INTEGER[];
