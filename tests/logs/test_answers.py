@@ -240,7 +240,7 @@ def findings(path: Path, **options: Any) -> dict[str, str]:
 def test_what_is_there_says_when(tmp_path: Path) -> None:
     """Days tell how times were read."""
     record = {"query": "q", "a": ["x", "y"], "b": ["y", "x"], "shown": ["x", "y"], "clicked": ["x"]}
-    times = {"without times": [None, None], "on 2026-01-01": [1767225600, 1767225600000]}
+    times: dict[str, list[Any]] = {"without times": [None, None], "on 2026-01-01": [1767225600, 1767225600000]}
     times["on 2 days from 2026-01-01 to 2026-01-03"] = ["2026-01-01", "2026-01-02T23:00:00-04:00"]
     for when, told in times.items():
         lines = [json.dumps(record | ({} if time is None else {"time": time})) for time in told]
