@@ -164,7 +164,7 @@ def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> Ra
         connection.execute(
             f"CREATE TABLE {name} AS SELECT ranktrial_before + file_row_number + 1 AS line, "
             "* EXCLUDE (file_row_number, ranktrial_file, ranktrial_before) "
-            f"FROM read_parquet([{paths}], file_row_number = true, filename = 'ranktrial_file') "
+            f"FROM read_parquet([{paths}], file_row_number = true, filename = 'ranktrial_file', union_by_name = true) "
             "JOIN starts USING (ranktrial_file)"
         )
     except duckdb.Error as problem:
