@@ -31,6 +31,11 @@ def test_by_score_with_ties_by_rank(tmp_path: Path, name: str) -> None:
     assert repr(run) == "Run bm25: 2 queries, 5 documents"
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_query(tmp_path: Path) -> None:
+    (tmp_path / "run.txt").write_bytes(b"\xef\xbb\xbf" + RUN.encode())
+    assert read_run(tmp_path / "run.txt").query_ids == ("q2", "q1")
+
+
 def test_some_queries_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "run.txt").write_text(RUN)
     run = read_run(tmp_path / "run.txt")

@@ -19,6 +19,7 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 TEXT_TABLES = (".csv", ".tsv", ".txt")
 LONGEST_LINE = 16 << 20
 DELIMITERS = "\t,;"
+NO_TEXT = ("INVALID ENCODING", "INVALID UNICODE")  # as versions of DuckDB call it
 TIMES = {
     1e17: 1e9,
     1e14: 1e6,
@@ -272,7 +273,7 @@ def _read_lines(
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     if count and not skip:
         more = f" (and {count - 1:,} more lines are wrong)" if count > 1 else ""
-        what = "not UTF-8 text" if kind == "INVALID ENCODING" else _first_line(found).rstrip(".")
+        what = "not UTF-8 text" if kind in NO_TEXT else _first_line(found).rstrip(".")
         raise FormatError(path, _line_at(path, at), f"{what}; {wanted}{more}")
     return int(count)
 
