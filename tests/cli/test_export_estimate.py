@@ -129,3 +129,20 @@ def test_refusals(arguments: list[str], told: str, tmp_path: Path, monkeypatch: 
     result = runner.invoke(app, ["estimate", *arguments])
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.split())
+
+
+def test_sums_of_a_log_that_tells_no_position_bias(tmp_path: Path) -> None:
+    """Only rank 1 is ever clicked: the difference in means speaks, as it does for the log in memory."""
+    lists = {"query": "q", "a": ["x", "y"], "b": ["z", "y"]}
+    lines = []
+    for at in range(400):
+        arm = "ab"[at % 2]
+        clicked = lists[arm][:1] if at % (3 if arm == "a" else 5) == 0 else []
+        lines.append(json.dumps({**lists, "arm": arm, "shown": lists[arm], "clicked": clicked}))
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    for how in ("--sums", "--in-memory"):
+        told = said(str(tmp_path / "log.jsonl"), how)
+        by_name = {one["name"]: one for one in told["readings"]}
+        top = by_name["position-based, constant" if how == "--sums" else "position-based"]
+        assert "position bias cannot be told: " in top["missing"]
+        assert by_name["difference in means"]["delta"] == pytest.approx((67 - 40) / 200)

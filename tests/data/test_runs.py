@@ -31,6 +31,21 @@ def test_by_score_with_ties_by_rank(tmp_path: Path, name: str) -> None:
     assert repr(run) == "Run bm25: 2 queries, 5 documents"
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_query(tmp_path: Path) -> None:
+    (tmp_path / "run.txt").write_bytes(b"\xef\xbb\xbf" + RUN.encode())
+    assert read_run(tmp_path / "run.txt").query_ids == ("q2", "q1")
+
+
+def test_queries_and_documents_have_spaces_where_tabs_are_between_columns(tmp_path: Path) -> None:
+    """As in a log of searches, whose queries are texts."""
+    (tmp_path / "run.txt").write_text("red shoes\tQ0\tsku 7\t1\t2.5\tmy tag\nred shoes \t Q0\tsku 8\t2\t 1 \tmy tag\n")
+    run = read_run(tmp_path / "run.txt")
+    assert (run.query_ids, run.ranking(0), run.tag) == (("red shoes",), ("sku 7", "sku 8"), "my tag")
+    (tmp_path / "run.txt").write_text("red shoes Q0 sku-7 1 2.5 tag\n")
+    with pytest.raises(FormatError, match=r"7 columns, must be 6: .*with tabs between them where a query"):
+        read_run(tmp_path / "run.txt")
+
+
 def test_some_queries_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "run.txt").write_text(RUN)
     run = read_run(tmp_path / "run.txt")

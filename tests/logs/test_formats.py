@@ -414,6 +414,10 @@ def test_a_folder_of_parquet_is_one_log_whose_files_are_named(tmp_path: Path) ->
         read_source(folder)
     assert (refusal.value.path, refusal.value.line) == (folder / "2.parquet", 11)
     assert read_source(folder, skip=True).skipped == 1
+    others = [{name: value for name, value in one.items() if name != "user"} | {"new": 1} for one in results[90:]]
+    write(folder / "2.parquet", others)  # columns that come and go
+    told = [row[5:] for row in rows(read_source(folder), "impressions")]
+    assert told == [row[5:] for row in rows(whole, "impressions")]
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(FormatError, match=r"there is no \.parquet file in it"):

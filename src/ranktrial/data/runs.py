@@ -78,6 +78,7 @@ class _Entry:
 def read_run(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Run:
     """Read a TREC run, plain or gzipped: ``query Q0 document rank score tag`` a line, in any order.
 
+    Where all columns are apart by tabs, queries and documents may have spaces.
     As trec_eval does, documents are ranked by decreasing score and not by the rank column, which only breaks ties (the
     lower rank first). A document that appears twice for a query is an error. ``progress`` counts bytes of the file.
 
@@ -114,10 +115,13 @@ def read_run(path: str | os.PathLike[str], *, progress: Progress | None = None) 
 
 
 def _parse_run_line(file: Path, number: int, line: str) -> tuple[str, _Entry, str]:
-    fields = line.split()
+    fields = [field.strip() for field in line.split("\t")] if line.count("\t") == 5 else line.split()
     if len(fields) != 6:
         raise FormatError(
-            file, number, f"{len(fields)} columns, must be 6: query Q0 document rank score tag, {_RUN_EXAMPLE}"
+            file,
+            number,
+            f"{len(fields)} columns, must be 6: query Q0 document rank score tag, {_RUN_EXAMPLE}, with tabs between them "
+            "where a query or a document has spaces",
         )
     query, _, document, rank_text, score_text, tag = fields
     try:

@@ -13,10 +13,11 @@ from ranktrial.inference import Estimate, Log, estimate, fit_position_bias, ladd
 from ranktrial.inference.ladder import AB_RUNG, ASSUMES, DIRECT, POSITION_BASED
 from ranktrial.interval import Interval
 from ranktrial.logs.database import SQLLog
-from ranktrial.logs.estimating import SummedEstimate, against_means, estimate_sums
+from ranktrial.logs.estimating import NoPlainTrafficError, SummedEstimate, against_means, estimate_sums
 from ranktrial.position_bias import NotIdentifiable, PositionBias
 
 MEANS = "difference in means"
+CANNOT_BE_TOLD = "position bias cannot be told: {}; --theta can give it"
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def in_memory(log: Log, *, theta: ArrayLike | None = None, level: float = 0.95, 
         try:
             fit = fit_position_bias(log)
         except NotIdentifiable as refusal:
-            missing = f"position bias cannot be told: {refusal}; --theta can give it"
+            missing = CANNOT_BE_TOLD.format(refusal)
     readings: list[Reading] = []
     if (log.arm != 0).any():
         means = estimate(log, estimator="means")
@@ -164,15 +165,23 @@ def by_sums(
     try:
         means = estimate_sums(log, estimator="means")
         readings.append(Reading(MEANS, ASSUMES[AB_RUNG], means, level=level))
-    except ValueError:
-        pass  # no plain traffic
+    except NoPlainTrafficError:
+        pass
     for name in estimators:
         if name == "means" and readings:
             continue
-        found = estimate_sums(log, theta=theta, estimator=name, guess=guess, uncovered=uncovered)
         rung = DIRECT if name == DIRECT else POSITION_BASED
-        readings.append(Reading(name if name == rung else f"{rung}, {name}", ASSUMES[rung], found, level=level))
-    best = next(reading for reading in readings if reading.name != MEANS or "means" in estimators)
+        label = name if name == rung else f"{rung}, {name}"
+        try:
+            found = estimate_sums(log, theta=theta, estimator=name, guess=guess, uncovered=uncovered)
+        except NotIdentifiable as refusal:
+            readings.append(Reading(label, ASSUMES[rung], None, CANNOT_BE_TOLD.format(refusal), level))
+        else:
+            readings.append(Reading(label, ASSUMES[rung], found, level=level))
+    said = [reading for reading in readings if reading.estimate is not None]
+    if not said:
+        return Answer(tuple(readings), None, None, how, level)
+    best = next((reading for reading in said if reading.name != MEANS or "means" in estimators), said[0])
     assert isinstance(best.estimate, SummedEstimate)
     bias, untested = best.estimate.bias, "" if best.name == MEANS else best.assumes
     rung = DIRECT if best.name == DIRECT else POSITION_BASED

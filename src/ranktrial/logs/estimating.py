@@ -36,6 +36,10 @@ BY_ARMS = ("means",)
 FIRST_LOOK, ENOUGH_TO_TELL = 100, 20
 
 
+class NoPlainTrafficError(ValueError):
+    """A log without plain A/B impressions has no difference in means."""
+
+
 @dataclass(frozen=True, eq=False)
 class UnitMoments(UnitSums):
     """What intervals need of ``UnitSums``, added up over units.
@@ -274,7 +278,7 @@ def _of_arms(log: SQLLog) -> SummedEstimate:
     found = {name: float(column[0] or 0) for name, column in log.sums(log.queries.arms()).items()}
     n_a, n_b = found["n_a"], found["n_b"]
     if not n_a or not n_b:
-        raise ValueError('estimator="means" needs plain A/B impressions of both lists, and this log has none')
+        raise NoPlainTrafficError('estimator="means" needs plain A/B impressions of both lists, and this log has none')
     mean_a, mean_b, total = found["y_a"] / n_a, found["y_b"] / n_b, n_a + n_b
     delta = mean_a - mean_b
     linear, products = _arm_values(found), _products(found, ARMS)

@@ -19,6 +19,7 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 TEXT_TABLES = (".csv", ".tsv", ".txt")
 LONGEST_LINE = 16 << 20
 DELIMITERS = "\t,;"
+NO_TEXT = ("INVALID ENCODING", "INVALID UNICODE")  # as versions of DuckDB call it
 TIMES = {
     1e17: 1e9,
     1e14: 1e6,
@@ -164,7 +165,7 @@ def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> Ra
         connection.execute(
             f"CREATE TABLE {name} AS SELECT ranktrial_before + file_row_number + 1 AS line, "
             "* EXCLUDE (file_row_number, ranktrial_file, ranktrial_before) "
-            f"FROM read_parquet([{paths}], file_row_number = true, filename = 'ranktrial_file') "
+            f"FROM read_parquet([{paths}], file_row_number = true, filename = 'ranktrial_file', union_by_name = true) "
             "JOIN starts USING (ranktrial_file)"
         )
     except duckdb.Error as problem:
@@ -184,16 +185,8 @@ def _parquet_rows(connection: duckdb.DuckDBPyConnection, file: Path) -> int:
 
 def _json_lines(connection: duckdb.DuckDBPyConnection, path: Path, name: str, skip: bool) -> RawTable:
     wanted = "must be a JSON object on a line of its own"
-    broken = _read_lines(
-        connection,
-        path,
-        f"{name}_text",
-        "row_number() OVER ()",
-        ["text"],
-        "delim = '', quote = '', escape = '', header = false",
-        wanted,
-        skip,
-    )
+    words = "delim = '', quote = '', escape = '', header = false"
+    broken = _read_lines(connection, path, f"{name}_text", ["text"], words, wanted, first=1, skip=skip)
     draft = RawTable(connection, path, f"{name}_text", {}, "line")
     connection.execute(f"DELETE FROM {name}_text WHERE text IS NULL OR trim(text) = ''")
     skipped = broken + draft.refuse(
@@ -231,7 +224,7 @@ def _text_table(connection: duckdb.DuckDBPyConnection, path: Path, name: str, sk
         raise FormatError(path, 1, f"column {twice[0]!r} is there twice")
     wanted = f"must be {len(header)} columns: {delimiter.join(header)}"
     words = f"delim = {quoted(delimiter)}, quote = '\"', escape = '\"', header = true"
-    skipped = _read_lines(connection, path, name, "row_number() OVER () + 1", header, words, wanted, skip)
+    skipped = _read_lines(connection, path, name, header, words, wanted, first=2, skip=skip)
     starts = partial(_line_of_row, path, delimiter)
     return RawTable(connection, path, name, _types(connection, name), "line", skipped=skipped, line_of=starts)
 
@@ -240,21 +233,23 @@ def _read_lines(
     connection: duckdb.DuckDBPyConnection,
     path: Path,
     name: str,
-    number: str,
     columns: Sequence[str],
     words: str,
     wanted: str,
+    *,
+    first: int,
     skip: bool,
 ) -> int:
     """A text file as a table of text columns. A line that is no row of it is refused, or with ``skip`` left out and counted.
 
-    ``number`` is SQL for the numbers of rows, ``words`` how the file is written, ``wanted`` what a line must be.
+    ``words`` say to DuckDB how the file is written, ``wanted`` to people what a line must be; rows count from ``first``.
     """
     told = ", ".join(f"{quoted(column)}: 'VARCHAR'" for column in columns)
     try:
         connection.execute(
-            f"CREATE TABLE {name} AS SELECT {number} AS line, * FROM read_csv({quoted(path)}, {words}, auto_detect = false, "
-            f"columns = {{{told}}}, max_line_size = {LONGEST_LINE}, store_rejects = true, rejects_limit = 0)"
+            f"CREATE TABLE {name} AS SELECT row_number() OVER () + {first - 1} AS line, * "
+            f"FROM read_csv({quoted(path)}, {words}, auto_detect = false, columns = {{{told}}}, "
+            f"max_line_size = {LONGEST_LINE}, store_rejects = true, rejects_limit = 0)"
         )
     except duckdb.Error as problem:
         for _ in lines(path):  # a file that is cut off, or no gzip at all, is refused here with the line reached
@@ -272,7 +267,7 @@ def _read_lines(
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     if count and not skip:
         more = f" (and {count - 1:,} more lines are wrong)" if count > 1 else ""
-        what = "not UTF-8 text" if kind == "INVALID ENCODING" else _first_line(found).rstrip(".")
+        what = "not UTF-8 text" if kind in NO_TEXT else _first_line(found).rstrip(".")
         raise FormatError(path, _line_at(path, at), f"{what}; {wanted}{more}")
     return int(count)
 
@@ -294,11 +289,14 @@ def _line_at(path: Path, position: int) -> int:
 def _line_of_row(path: Path, delimiter: str, row: int) -> int:
     """The line on which a row of CSV starts, the header being row 1: lines may be empty, and a quoted text have several."""
     reader, before, found = csv.reader((text + "\n" for _, text in lines(path)), delimiter=delimiter), 0, 0
-    for fields in reader:
-        found += bool(fields)
-        if found == row:
-            break
-        before = reader.line_num
+    try:
+        for fields in reader:
+            found += bool(fields)
+            if found == row:
+                break
+            before = reader.line_num
+    except csv.Error:  # a field too long for Python
+        return row
     return before + 1
 
 
