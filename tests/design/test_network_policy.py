@@ -49,7 +49,7 @@ def test_lambda_inputs_by_hand() -> None:
 
 def test_lambda_inputs_are_columns_scaled_within_each_query() -> None:
     rng = np.random.default_rng(4)
-    a, b = ([list(rng.permutation(12)[: rng.integers(0, 9)]) for _ in range(30)] for _ in range(2))
+    a, b = ([rng.permutation(12)[: rng.integers(0, 9)].tolist() for _ in range(30)] for _ in range(2))
     pair = Pair.from_lists(a, b, k=4)
     lam, ranks = pair.lam(rank_decay(4)), []
     for ranker in (pair.a, pair.b):

@@ -42,6 +42,16 @@ def test_run_and_show(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "ran 1 task " in result.output
 
+    # Elsewhere it goes on from a packed file, and one of other settings is refused.
+    file, elsewhere = str(tmp_path / "packed.parquet"), str(tmp_path / "elsewhere")
+    result = runner.invoke(study_app, ["pack", folder, file])
+    assert (result.exit_code, "3 runs, " in result.output) == (0, True), result.output
+    again = ["run", str(plan), "--out", elsewhere, *options, "--from", file]
+    result = runner.invoke(study_app, [*again, "--pairs", "4"])
+    assert (result.exit_code, "ran 1 task " in result.output) == (0, True), result.output
+    result = runner.invoke(study_app, [*again, "--seed", "6"])
+    assert (result.exit_code, "seed is 5 there and 6 now" in result.stderr.replace("\n", " ")) == (2, True)
+
 
 def test_show_counts_what_is_there_halfway(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:
     study = StudyFolder(tmp_path)

@@ -7,6 +7,7 @@ or where it runs.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -36,6 +37,8 @@ from ranktrial.study.limits import Limit, limit_of
 from ranktrial.study.plan import DataPlan, StudyPlan, Task, UserPlan
 from ranktrial.study.systems import Ranks, pair_of_ranks, system_pairs
 from ranktrial.users import User
+
+atexit.register(gc.unfreeze)  # some libraries complain of what is left at the end
 
 DATASET_ARRAYS = ("offsets", "labels", "features", "query_ids", "feature_ids")
 
@@ -157,6 +160,7 @@ def let_go(array: Any) -> None:
 def trim() -> None:
     """Give memory that is free back to the system, where it can be: what one task has used is not held against the next."""
     gc.collect()  # a run refers to itself, with hundreds of megabytes
+    gc.freeze()  # what is left stays: to look at all of it again takes longer than a small task
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
