@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
-from ranktrial.inference.intervals import UnitSums, asymptotic_sequence
+from ranktrial.inference.intervals import Units, UnitSums, asymptotic_sequence
 from ranktrial.inference.log import Log
 from ranktrial.interval import Interval
 
@@ -70,7 +70,7 @@ class Drift:
     def of(
         cls,
         values: ArrayLike | UnitSums,
-        units: ArrayLike | None = None,
+        units: ArrayLike | Units | None = None,
         *,
         times: ArrayLike | None = None,
         period: float | None = None,
@@ -101,6 +101,7 @@ class Drift:
         >>> found.status, found.at, found.between, round(found.after, 2)
         ('fail', 2994, (2906, 3084), 0.3)
         """
+        units = None if units is None else Units.of(units)
         sums = values if isinstance(values, UnitSums) else UnitSums.of(values, units)
         when = _times_of_units(times, units, sums)
         if period is not None and when is None:
@@ -173,16 +174,16 @@ def _grid() -> IntArray:
     return np.unique((FIRST * RATIO ** np.arange(np.log(LAST / FIRST) / np.log(RATIO))).astype(np.int64))
 
 
-def _times_of_units(times: ArrayLike | None, units: ArrayLike | None, sums: UnitSums) -> FloatArray | None:
+def _times_of_units(times: ArrayLike | None, units: ArrayLike | Units | None, sums: UnitSums) -> FloatArray | None:
     """When each unit first came."""
     if times is None:
         return None
     when = checks.finite("times", times)
     if units is not None:
-        names = np.asarray(units)
-        if names.shape != when.shape:
-            raise ValueError(f"times have shape {when.shape}, units {names.shape}: must be one each")
-        when = when[np.sort(np.unique(names, return_index=True)[1])]
+        known = Units.of(units)
+        if known.place.shape != when.shape:
+            raise ValueError(f"times have shape {when.shape}, units {known.place.shape}: must be one each")
+        when = when[known.first]
     if len(when) != len(sums):
         raise ValueError(f"{len(when)} times for {len(sums)} units, must be one each")
     return when

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.inference.intervals import UnitSums, first_seen
+from ranktrial.inference.intervals import Units, UnitSums
 
 CONCENTRATIONS = (
     30.0,
@@ -83,7 +83,7 @@ def draws_evidence(outcomes: IntArray, chances: FloatArray, kinds: IntArray | No
 
 
 def mean_evidence(
-    values: ArrayLike, units: ArrayLike | None = None, *, telling: ArrayLike | None = None, widen: float = 1.0
+    values: ArrayLike, units: ArrayLike | Units | None = None, *, telling: ArrayLike | None = None, widen: float = 1.0
 ) -> FloatArray:
     """Logarithm of the evidence after each unit that the mean of values is not zero; 0 while there are too few to tell.
 
@@ -118,7 +118,7 @@ def mean_evidence(
 MOST_STAKE = 0.9  # of what there is
 
 
-def bet_evidence(values: ArrayLike, stakes: ArrayLike, bounds: ArrayLike, units: ArrayLike | None = None) -> FloatArray:
+def bet_evidence(values: ArrayLike, stakes: ArrayLike, bounds: ArrayLike, units: ArrayLike | Units | None = None) -> FloatArray:
     """Logarithm of what a bettor has after each unit who began with 1, if every value pays its stake times itself.
 
     Worth 1 on average if values have mean zero given all that was known before. The stakes decide how fast it grows if not;
@@ -134,9 +134,7 @@ def bet_evidence(values: ArrayLike, stakes: ArrayLike, bounds: ArrayLike, units:
     array([ 0.095, -0.01 ,  0.632])
     """
     x, stake, bound = (np.asarray(of, np.float64) for of in (values, stakes, bounds))
-    each, place = first_seen(np.arange(len(x)) if units is None else np.asarray(units))
-    number = np.bincount(place, minlength=len(each))
-    first = np.unique(place, return_index=True)[1]
+    known = Units.of(np.arange(len(x)) if units is None else units)
     most = np.divide(MOST_STAKE, bound, out=np.zeros_like(bound), where=bound > 0)
-    paid = np.clip(stake[first][place], -most, most) * x / number[place]
-    return np.asarray(np.cumsum(np.log1p(np.bincount(place, paid, minlength=len(each)))))
+    paid = np.clip(stake[known.first][known.place], -most, most) * x / known.impressions[known.place]
+    return np.asarray(np.cumsum(np.log1p(known.sums(paid))))
