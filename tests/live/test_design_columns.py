@@ -48,7 +48,11 @@ def test_columns_are_the_arrays_of_the_designs_in_use(store: SQLiteStore) -> Non
         in_use = np.concatenate([in_use, columns.numbers(np.array(some) + 1)])
         columns.flat(in_use)  # what comes next is sorted in
     for used in (in_use[:4], in_use[4:], in_use):
-        number, arrays = columns.flat(used)
+        number, arrays, numbers = columns.flat(used)
+        here = columns.part(np.argsort(number)[(number < 0).sum() :])
+        assert [here["documents"][at] for at in numbers.document.tolist()] == arrays["documents"]
+        assert [here["queries"][at] for at in numbers.query.tolist()] == list(arrays["queries"])
+        np.testing.assert_array_equal(numbers.document[arrays["document"]], here["document"])
         known = {int(one): made[id] for one, id in zip(in_use, (7, 3, 3, 50, 1, 50, 2, *range(20, 60)))}
         by_digest = sorted({one: known[one] for one in used.tolist()}.items(), key=lambda pair: pair[1].digest)
         assert number[[one for one, _ in by_digest]].tolist() == list(range(len(by_digest)))
@@ -57,7 +61,6 @@ def test_columns_are_the_arrays_of_the_designs_in_use(store: SQLiteStore) -> Non
         for name, values in expected.items():
             same = arrays[name] == values if name in ("queries", "documents") else np.array_equal(arrays[name], values)
             assert same, name
-    assert columns.flat(in_use)[1] is columns.flat(in_use[::-1])[1]
     for empty in (columns, DesignColumns(store, K)):
         nothing = empty.flat(in_use[:0])[1]
         assert {name: len(nothing[name]) for name in nothing} == {name: len(of) for name, of in flatten([], K).items()}

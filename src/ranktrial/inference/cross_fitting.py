@@ -35,16 +35,12 @@ def groups_of(
         raise ValueError(f"units have shape {known.place.shape}, the log {n} impressions: must be one each")
     if cross_fit == "past":
         first = np.arange(n) if known is None else known.first[known.place]
-        return np.searchsorted(refit_points(refits), first, side="right")
+        points = FIRST_REFIT * 2 ** np.arange(64 - 8) if refits is None else checks.checkpoints(refits)
+        return np.searchsorted(points, first, side="right")
     if refits is not None:
         raise ValueError('refits belong to cross_fit="past", not to "folds"')
     place = np.arange(n) if known is None else known.place
     return np.asarray(place % checks.whole("folds", folds, 2, 1000))
-
-
-def refit_points(refits: ArrayLike | None) -> IntArray:
-    """After how many impressions guesses are made: those asked for, or 100, 200, 400, ..."""
-    return FIRST_REFIT * 2 ** np.arange(64 - 8) if refits is None else checks.checkpoints(refits)
 
 
 def contributions(groups: IntArray, cross_fit: str, *, refits: ArrayLike | None) -> IntArray:

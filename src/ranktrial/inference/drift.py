@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
+from ranktrial.inference.impressions import Impressions
 from ranktrial.inference.intervals import Units, UnitSums, asymptotic_sequence
 from ranktrial.inference.log import Log
 from ranktrial.interval import Interval
@@ -243,7 +244,7 @@ def _log_ratios(sums: UnitSums, points: IntArray, phase: IntArray) -> FloatArray
     return np.where(known, np.logaddexp(*logs) - np.log(len(SIZES)), -np.inf)
 
 
-def position_scores(log: Log, theta: FloatArray) -> FloatArray:
+def position_scores(log: Impressions, theta: FloatArray) -> FloatArray:
     """Of every impression, by how much its clicks say that position bias is steeper than theta, in powers of the rank.
 
     With theta_r r^-e in place of theta_r the mean is e, for small e, and it is 0 for e = 0: a click on document d at rank r is
@@ -252,10 +253,15 @@ def position_scores(log: Log, theta: FloatArray) -> FloatArray:
     """
     theta = checks.probabilities("theta", theta)
     rank = np.log(np.arange(1, len(theta) + 1))
-    impression, at, slot = log.clicked
-    clickable = np.maximum(log.exposure(theta)[slot], 1e-300)
-    expected = log.exposure(theta * rank)[slot] / clickable
-    information = np.maximum(log.exposure(theta * rank**2)[slot] / clickable - expected**2, 0.0).sum()
-    if information <= 0:
-        return np.zeros(len(log))
-    return weighted_counts(impression, expected - rank[at], len(log)) * (len(log) / float(information))
+
+    def scores(part: Log, _: slice) -> tuple[FloatArray, float]:
+        """What clicks say, and how much they can tell."""
+        impression, at, slot = part.clicked
+        clickable = np.maximum(part.exposure(theta)[slot], 1e-300)
+        expected = part.exposure(theta * rank)[slot] / clickable
+        told = np.maximum(part.exposure(theta * rank**2)[slot] / clickable - expected**2, 0.0).sum()
+        return weighted_counts(impression, expected - rank[at], len(part)), float(told)
+
+    found, told = zip(*log.by_block(("position scores", theta.tobytes()), scores))
+    information = sum(told)
+    return np.concatenate(found) * (len(log) / information if information > 0 else 0.0)

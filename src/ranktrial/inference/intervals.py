@@ -247,7 +247,9 @@ class Band:
         return (self.low > value).astype(np.int64) - (self.high < value)
 
 
-def fixed_interval(values: ArrayLike | UnitSums, level: float = 0.95, *, units: ArrayLike | Units | None = None) -> Interval:
+def fixed_interval(
+    values: ArrayLike | UnitSums, level: float = 0.95, *, units: ArrayLike | Units | None = None
+) -> Interval:
     """mean +- t standard errors, for a number of units fixed before looking; t has one degree of freedom less than units.
 
     ``units`` says whose impression each value is; without it impressions are independent. Values without any spread (as

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged
+from ranktrial.inference.impressions import Numbers as LogNumbers
 from ranktrial.inference.intervals import first_seen
 from ranktrial.inference.log_sources import NOTHING, ranks_in
 from ranktrial.live.designs import Design, checksum
@@ -119,13 +120,14 @@ class DesignColumns:
         self._weights = np.empty(0)
         self._rest = np.empty(0, np.uint32)
         self._queries: dict[str, int] = {}
+        self.query_names: list[str] = []
         self._documents = Numbers("u8")
         self._document_query = np.empty(0, np.int64)
         self._query_order: list[str] = []  # by name
         self._document_order = np.empty(0, np.int64)  # by their query's name, then by their own
         self._names = np.empty(0, f"S{WORD}")  # of documents
         self._long: dict[int, str] = {}  # names that do not fit in there, by key
-        self._flat: tuple[IntArray, IntArray, dict[str, Any]] | None = None
+        self._differ = np.empty(0, bool)  # whether both lists of a design differ
 
     def numbers(self, ids: IntArray) -> IntArray:
         """The numbers of designs by their ids in the store, which is asked for those that are new."""
@@ -168,6 +170,10 @@ class DesignColumns:
     def _append(self, new: _Block) -> None:
         fresh = self._documents.add(new.keys)
         of_slot = np.repeat(new.query, new.sizes[:, 0])
+        self.query_names += islice(self._queries, len(self.query_names), None)
+        ranks, owner = np.minimum(new.ranks, self._k), np.repeat(np.arange(len(new.sizes)), new.sizes[:, 0])
+        apart = np.bincount(owner[ranks[:, 0] != ranks[:, 1]], minlength=len(new.sizes)) > 0
+        self._differ = np.concatenate([self._differ, apart])
         self._document_query = np.concatenate([self._document_query, of_slot[fresh]])
         self._names = np.concatenate([self._names, new.names[fresh]])
         self._document = np.concatenate([self._document, self._documents.find(new.keys)])
@@ -187,7 +193,7 @@ class DesignColumns:
 
     def cells(self, design: IntArray, documents: Sequence[str]) -> IntArray:
         """The slot of each document in its design, or that it is on a later page, or that it is on none."""
-        names = list(self._queries)
+        names = self.query_names
         of_query = [query_key(names[query]) if query >= 0 else b"" for query in self._query[design].tolist()]
         keys = np.array(list(map(document_key, of_query, documents)), np.uint64)
         start, size = self._slots[design], self._slots[design + 1] - self._slots[design]
@@ -201,24 +207,69 @@ class DesignColumns:
             cell[at] = sum_of + (LATER_PAGE if later else NOT_SHOWN)
         return cell
 
-    def flat(self, used: IntArray) -> tuple[IntArray, dict[str, Any]]:
-        """New numbers of the designs in use, by digest, and their arrays (those of ``log_sources.flatten``); the last ones if
-        the same are in use.
+    def shown(self, design: IntArray, place: IntArray) -> NDArray[np.uint8]:
+        """The slots, counted within the design, at each rank of these rankings."""
+        return np.asarray(self._rankings[self._rows[design] + place])
+
+    def from_end(self, design: IntArray, place: IntArray) -> IntArray:
+        """Which of the last rankings of these designs these are: 1 the last one."""
+        return self._rows[design + 1] - self._rows[design] - place
+
+    def last_weights(self, design: IntArray) -> FloatArray:
+        """Weights of the last two rankings of these designs."""
+        last = self._rows[design + 1] - 1
+        return np.stack([self._weights[last - 1], self._weights[last]], axis=1)
+
+    def differ(self, design: IntArray) -> BoolArray:
+        """Whether both lists of these designs differ."""
+        return self._differ[design]
+
+    def queries(self, design: IntArray) -> IntArray:
+        """Numbers of their queries, of which ``query_names`` are the names."""
+        return self._query[design]
+
+    def by_digest(self, design: IntArray) -> IntArray:
+        """An order of these designs that does not depend on when they were read."""
+        return np.argsort(self._digest[design])
+
+    def flat(self, used: IntArray) -> tuple[IntArray, dict[str, Any], LogNumbers]:
+        """New numbers of the designs in use, by digest; their arrays (those of ``log_sources.flatten``), with queries and
+        documents by name; and the numbers that these have here.
         """
         needed = np.unique(used)
-        if self._flat is None or not np.array_equal(self._flat[0], needed):
-            self._flat = None  # lets go of the old ones before the new ones are made
-            order = needed[np.argsort(self._digest[needed])]
-            number = np.full(len(self._query), -1)
-            number[order] = np.arange(len(order))
-            self._flat = needed, number, self._arrays(order)
-        _, number, arrays = self._flat
-        return number, arrays
+        order = needed[self.by_digest(needed)]
+        number = np.full(len(self._query), -1)
+        number[order] = np.arange(len(order))
+        return number, *self._named(order)
 
-    def _arrays(self, order: IntArray) -> dict[str, Any]:
-        slot_sizes, row_sizes = np.diff(self._slots)[order], np.diff(self._rows)[order]
+    def part(self, order: IntArray) -> dict[str, Any]:
+        """Arrays of some designs, with the numbers that queries and documents have here."""
+        slot_sizes, row_sizes = self._slots[order + 1] - self._slots[order], self._rows[order + 1] - self._rows[order]
         slots, rows = ragged(self._slots[order], slot_sizes), ragged(self._rows[order], row_sizes)
         slot_offsets = offsets_of(slot_sizes)
+        kind = np.int32 if len(slots) * self._k < 2**31 else np.int64
+        table: NDArray[Any] = self._rankings[rows].astype(kind)
+        nothing = table == NOTHING
+        table += np.repeat(slot_offsets[:-1], row_sizes).astype(kind)[:, None]
+        table[nothing] = -1
+        return {
+            "queries": self.query_names,
+            "documents": Names(self._names, self._long_names()),
+            "document_query": self._document_query,
+            "query": self._query[order],
+            "lists": first_seen(self._lists[order])[1],
+            "slot_offsets": slot_offsets,
+            "document": self._document[slots],
+            "rank_a": self._ranks[slots, 0].astype(np.int64),
+            "rank_b": self._ranks[slots, 1].astype(np.int64),
+            "row_offsets": offsets_of(row_sizes),
+            "rankings": table,
+            "weights": self._weights[rows],
+        }
+
+    def _named(self, order: IntArray) -> tuple[dict[str, Any], LogNumbers]:
+        """The same with queries and documents in the order of their names, those in use only."""
+        arrays = self.part(order)
         self._sort()
         numbers = np.array([self._queries[name] for name in self._query_order], np.int64)
         in_use = np.zeros(len(numbers), bool)
@@ -227,31 +278,20 @@ class DesignColumns:
         query = np.full(len(numbers), -1)
         query[numbers[in_use[numbers]]] = np.arange(len(queries))
         in_use = np.zeros(len(self._documents), bool)
-        in_use[self._document[slots]] = True
+        in_use[arrays["document"]] = True
         documents = self._document_order[in_use[self._document_order]]
-        of_query = query[self._document_query[documents]]
         document = np.full(len(self._documents), -1)
         document[documents] = np.arange(len(documents))
-        kind = np.int32 if len(slots) * self._k < 2**31 else np.int64
-        table: NDArray[Any] = self._rankings[rows].astype(kind)
-        nothing = table == NOTHING
-        table += np.repeat(slot_offsets[:-1], row_sizes).astype(kind)[:, None]
-        table[nothing] = -1
         long = {int(document[at]): name for at, name in self._long_names().items() if document[at] >= 0}
-        return {
+        arrays |= {
             "queries": tuple(queries),
             "documents": Names(self._names[documents], long),
-            "document_query": of_query,
-            "query": query[self._query[order]],
-            "lists": first_seen(self._lists[order])[1],
-            "slot_offsets": slot_offsets,
-            "document": document[self._document[slots]],
-            "rank_a": self._ranks[slots, 0].astype(np.int64),
-            "rank_b": self._ranks[slots, 1].astype(np.int64),
-            "row_offsets": offsets_of(row_sizes),
-            "rankings": table,
-            "weights": self._weights[rows],
+            "document_query": query[self._document_query[documents]],
+            "query": query[arrays["query"]],
+            "document": document[arrays["document"]],
         }
+        here = np.flatnonzero(query >= 0)
+        return arrays, LogNumbers(documents, here[np.argsort(query[here])])
 
     def _sort(self) -> None:
         """Put what is new where it belongs among queries and documents that are in order already."""
