@@ -157,8 +157,8 @@ def fitted_impressions(log: Impressions, click_window: float) -> int:
 
     From all, as long as there are fewer than 10,000. Then from as many as a fixed grid says, in which each number is a tenth
     above the one before: the largest that leaves out impressions which may still get clicks (``click_window``, in seconds), or
-    a fifth of all if these are more. So what impressions are worth stays the same while a log grows by a tenth, clicks that come
-    late seldom change it, and it depends on the log alone.
+    a fifth of all if these are more. So what impressions are worth stays the same while a log grows by a tenth, hardly ever
+    changes with clicks that come late, and depends on the log alone.
     """
     n = len(log)
     if n < ALL_FITTED:
