@@ -109,7 +109,8 @@ class DrawsSoFar(NamedTuple):
         path = self.log_e + np.cumsum(steps, 0)
         evidence = np.logaddexp.reduce(path, axis=1) - np.log(len(CONCENTRATIONS))
         spread = self.spread + (p * (1 - p)).sum(0)
-        return DrawsSoFar(seen[-1], expected[-1], spread, path[-1], max(self.most, float(evidence.max()))), evidence
+        most = max(self.most, float(evidence.max()))
+        return DrawsSoFar(seen[-1].copy(), expected[-1].copy(), spread, path[-1].copy(), most), evidence
 
 
 def mean_evidence(

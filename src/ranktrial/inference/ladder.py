@@ -220,7 +220,7 @@ def ladder(
             first = len(log) if fitted is None else fitted
             what = "lines", theta.bias.theta.tobytes(), len(theta.without)
             lines = log.fitted(first, what, lambda part: _lines(part, theta))
-            if isinstance(lines, NotIdentifiable):
+            if isinstance(lines, str):
                 missing[AFFINE] = f"more clicks on documents of different relevance at the same ranks ({lines})"
             else:
                 found[AFFINE] = affine_estimate(log, theta, lines, fitted=fitted, **options)
@@ -247,12 +247,12 @@ def ladder(
     return Ladder(tuple(rungs), tuple(test for test in tests if test.standard_error > 0))
 
 
-def _lines(log: Log, theta: BiasFit) -> AffineBias | NotIdentifiable:
+def _lines(log: Log, theta: BiasFit) -> AffineBias | str:
     """The lines of the affine rung, or why there are none."""
     try:
         return fit_affine(log, theta, most_error=MOST_ERROR)
     except NotIdentifiable as refusal:
-        return refusal
+        return str(refusal)
 
 
 def _hausman(log: Impressions, upper: Rung, lower: Rung, fit: BiasFit | None, tightest_at: float) -> Hausman:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, overload
 
 import numpy as np
@@ -64,10 +64,15 @@ class StoredLog(Impressions):
         return self.number
 
     @cached_property
+    def _kept(self) -> list[Kept]:
+        """What was worked out of each block."""
+        blocks = max(-(-len(self) // BLOCK), 1)
+        return [*self.known, *(Kept() for _ in range(blocks - len(self.known)))]
+
+    @property
     def blocks(self) -> Sequence[Block]:
         rows = [slice(start, min(start + BLOCK, len(self))) for start in range(0, max(len(self), 1), BLOCK)]
-        kept = [*self.known, *(Kept() for _ in rows[len(self.known) :])]
-        return [Block(one, lambda one=one: self._part(one), known) for one, known in zip(rows, kept)]  # type: ignore[misc]
+        return [Block(one, partial(self._part, one), kept) for one, kept in zip(rows, self._kept)]
 
     @cached_property
     def _parts(self) -> dict[int, Log]:
