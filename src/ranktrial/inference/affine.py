@@ -34,8 +34,9 @@ def fit_affine(log: Log, theta: BiasFit, *, most_error: float = np.inf) -> Affin
     documents which a list ranks as high.
     """
     candidate, query = log.candidates
-    used = np.bincount(log.design, minlength=log.n_designs) > 0
-    clicked, documents = int(log.clicks.sum()), len(np.unique(candidate[used[log.design_of_slot]]))
+    used, listed = np.bincount(log.design, minlength=log.n_designs) > 0, np.zeros(len(query), bool)
+    listed[candidate[used[log.design_of_slot]]] = True
+    clicked, documents = int(log.clicks.sum()), int(listed.sum())
     if clicked < documents:
         raise NotIdentifiable(f"{clicked:,} clicks on {documents:,} documents: queries hardly come again")
     best = np.zeros(len(query), np.int64)
