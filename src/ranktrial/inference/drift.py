@@ -213,7 +213,8 @@ def _log_ratios(sums: UnitSums, points: IntArray, phase: IntArray) -> FloatArray
     count, shown, summed = (so_far(values) for values in (np.ones(len(n)), n, total))
     mean = summed.sum(1) / shown.sum(1)
     error = total - mean[np.maximum(cell - 1, 0)] * n  # of the mean before: what is summed up once stays as it is
-    squares, fourths = (so_far(error**power).sum(1) for power in (2, 4))
+    error *= error
+    squares, fourths = so_far(error).sum(1), so_far(error * error).sum(1)
     effective = np.divide(squares**2, fourths * points, out=np.zeros(len(points)), where=fourths > 0)  # of a unit
     spread = squares / points
 

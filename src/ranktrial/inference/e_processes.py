@@ -134,8 +134,8 @@ def mean_evidence(
     checks.at_least("widen", widen, 1)
     x = UnitSums.of(values, units).totals
     tells = x if telling is None else np.where(UnitSums.of(np.asarray(telling, np.float64), units).totals > 0, x, 0.0)
-    squares = np.cumsum(x**2)
-    enough = np.cumsum(tells**2) ** 2 >= ENOUGH * np.maximum(np.cumsum(tells**4), 1e-300)
+    squares, told = np.cumsum(x**2), tells**2
+    enough = np.cumsum(told) ** 2 >= ENOUGH * np.maximum(np.cumsum(told * told), 1e-300)
     evidence = np.zeros(len(x))
     if not enough.any():
         return evidence

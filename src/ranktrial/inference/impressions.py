@@ -155,10 +155,8 @@ class Impressions(ABC):
     @cached_property
     def drawn(self) -> IntArray:
         """Impressions that are draws of their own: a unit that asks the same again, with other lists, has the same luck."""
-        query = self.asked[1]
-        order = np.lexsort((self.unit, query))
-        again = (np.diff(self.unit[order]) == 0) & (np.diff(query[order]) == 0)
-        return np.sort(order[np.append(True, ~again)[: len(order)]])
+        names, query = self.asked
+        return np.sort(np.unique(self.units.place * max(len(names), 1) + query, return_index=True)[1])
 
     def group(self, groups: int = GROUPS) -> IntArray:
         """The group of units that each impression belongs to, for jackknives."""
@@ -180,11 +178,13 @@ class Impressions(ABC):
         """
         return [block.found(what, lambda block=block: work(block.load(), block.rows)) for block in self.blocks]  # type: ignore[misc]
 
-    def running(self, what: Hashable, start: T, work: Callable[[Log, slice, T], T]) -> T:
-        """What ``work`` finds in the last block, given what it found in the block before, and so on."""
+    def running(self, what: Hashable, start: T, work: Callable[[Log, slice, T], T]) -> list[T]:
+        """What ``work`` finds in each block, given what it found in the block before, and at first ``start``."""
+        found = [start]
         for block in self.blocks:
-            start = block.found(what, lambda block=block, before=start: work(block.load(), block.rows, before))  # type: ignore[misc]
-        return start
+            before = found[-1]
+            found.append(block.found(what, lambda block=block, before=before: work(block.load(), block.rows, before)))  # type: ignore[misc]
+        return found[1:]
 
     def each(self, what: Hashable, work: Callable[[Log, slice], FloatArray]) -> FloatArray:
         """One number per impression, found block by block."""

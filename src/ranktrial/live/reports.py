@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ranktrial.arrays import IntArray, weighted_counts
+from ranktrial.arrays import weighted_counts
 from ranktrial.inference import Ladder, LeftOut, Rung
 from ranktrial.inference.lift import EVERYTHING, Lift, lift
 from ranktrial.interval import Interval
@@ -389,7 +389,8 @@ def contributors(analysis: Analysis, query_units: int = QUERY_UNITS) -> tuple[Co
     log, rows = analysis.log, analysis.rung.rows
     names, query = log.asked[0], log.asked[1][rows]
     size = len(names)
-    rare = _units(query, log.unit[rows], size) < query_units
+    once = log.drawn if len(rows) == len(log) else log.take(rows).drawn
+    rare = np.bincount(log.asked[1][rows][once], minlength=size) < query_units  # units that have asked each
     row = np.where(rare, size, np.arange(size))[query]  # one more for all that are rare
     moved = weighted_counts(row, analysis.estimate.x, size + 1) / len(rows)
     impressions = np.bincount(row, minlength=size + 1)
@@ -415,12 +416,3 @@ def contributors(analysis: Analysis, query_units: int = QUERY_UNITS) -> tuple[Co
         )
         for q in order
     )
-
-
-def _units(query: IntArray, unit: IntArray, size: int) -> IntArray:
-    """How many units have asked each query."""
-    order = np.lexsort((unit, query))
-    query, unit = query[order], unit[order]
-    new = np.ones(len(query), bool)
-    new[1:] = (query[1:] != query[:-1]) | (unit[1:] != unit[:-1])
-    return np.bincount(query[new], minlength=size)

@@ -55,6 +55,7 @@ class StoredLog(Impressions):
         first = n if same.all() else int(np.argmin(same))
         kept = tuple(block.kept.later() for block in before.blocks if block.kept and block.rows.stop <= first)
         log = replace(self, known=kept[: first // BLOCK])
+        log.__dict__.update({name: of for name, of in self.__dict__.items() if name in ("units", "clicks_each")})
         fits = {key: value for key, value in before.fits.now.items() if key[0] <= first}  # type: ignore[index]
         log.__dict__["fits"] = Kept(before=fits)
         return log

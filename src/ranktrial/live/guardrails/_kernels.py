@@ -167,15 +167,15 @@ def added_above(
 
 
 @nb.njit(cache=True)
-def clicks_after(places: Any, clicks: Any, strata: Any, n: Any) -> Any:
-    """Values of impressions in order of time and what they tell (see ``Dependence``), and sums over each stratum.
+def clicks_after(places: Any, clicks: Any, strata: Any, sums: Any) -> Any:
+    """Values of impressions in order of time and what they tell (see ``Dependence``); adds them to sums over each stratum.
 
-    A stratum is a place and a rank; ``strata[place, rank]`` is its number of n, negative where nothing was ever clicked.
+    A stratum is a place and a rank; ``strata[place, rank]`` is its number, negative where nothing was ever clicked.
     ``places`` are those at each rank of the impressions, negative where nothing is that was ever clicked. Sums are of members,
     members after a click above, clicked ones, and clicked ones after a click.
     """
     k = places.shape[1]
-    values, told, sums = np.zeros(places.shape[0]), np.zeros(places.shape[0]), np.zeros((n, 4))
+    values, told = np.zeros(places.shape[0]), np.zeros(places.shape[0])
     for i in range(places.shape[0]):
         after = 0.0
         for r in range(k):
@@ -194,4 +194,4 @@ def clicks_after(places: Any, clicks: Any, strata: Any, n: Any) -> Any:
                 of[2] += click
                 of[3] += after * click
             after = max(after, click)
-    return values, told, sums
+    return values, told

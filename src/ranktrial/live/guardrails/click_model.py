@@ -293,37 +293,49 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
 
 def dependence(log: Impressions, *, pooled: bool = False) -> Dependence:
     """Clicks against clicks above, on the same document at the same rank or, ``pooled``, on the same places in both lists."""
-    rows = np.arange(len(log))
-    if not pooled:  # a document that was there once cannot be compared
-        query = log.asked[1]
-        rows = np.flatnonzero(np.bincount(query)[query] > 1)
-    places = np.concatenate(log.by_block(("places", pooled), _pooled if pooled else _documents))[rows]
-    clicks = log.clicks[rows]
-    clicked = np.unique(places[clicks])
-    number = np.full(int(places.max(initial=-1)) + 2, -1)  # the last one is of no document
-    number[clicked] = np.arange(len(clicked))
-    places = number[places]
-    strata = np.full((len(clicked), log.k), -1)
-    strata[places[clicks], np.nonzero(clicks)[1]] = 0
-    n = int((strata == 0).sum())
-    strata[strata == 0] = np.arange(n)
-    values, told = np.zeros((2, len(log)))
-    values[rows], told[rows], sums = clicks_after(places, clicks, strata, n)
-    members, follow, hits, both = sums.T
+    values, told, sums = _by_places(log) if pooled else _by_documents(log)
+    members, follow, clicks, both = sums[sums[:, 2] > 0].T
     # By Mantel and Haenszel; sorted, because documents have numbers in the order in which they were read.
-    otherwise = float(np.sort((hits - both) * follow / members).sum())
+    otherwise = float(np.sort((clicks - both) * follow / members).sum())
     ratio = float(np.sort(both * (members - follow) / members).sum()) / otherwise if otherwise > 0 else float("nan")
     return Dependence(values, told, ratio)
+
+
+_Strata = tuple[FloatArray, FloatArray, FloatArray]  # values and what they tell of impressions, sums over strata
+
+
+def _by_places(log: Impressions) -> _Strata:
+    """Strata are few, so that their sums can be kept with each block."""
+    width = log.k + 1
+    strata = np.arange(width * width * log.k).reshape(-1, log.k)
+
+    def block(part: Log, _: slice, before: _Strata) -> _Strata:
+        slots, sums = part.rankings[part.row], before[2].copy()
+        place = np.minimum(part.rank_a, part.k) * width + np.minimum(part.rank_b, part.k)
+        return *clicks_after(np.where(slots >= 0, place[slots], -1), part.clicks, strata, sums), sums
+
+    values, told, sums = zip(*log.running("places", (np.empty(0), np.empty(0), np.zeros((strata.size, 4))), block))
+    return np.concatenate(values), np.concatenate(told), sums[-1]
+
+
+def _by_documents(log: Impressions) -> _Strata:
+    """A document that was there once cannot be compared, nor one that was never clicked."""
+    query = log.asked[1]
+    rows = np.flatnonzero(np.bincount(query)[query] > 1)
+    documents, clicks = np.concatenate(log.by_block("documents", _documents))[rows], log.clicks[rows]
+    clicked = np.unique(documents[clicks])
+    number = np.full(int(documents.max(initial=-1)) + 2, -1, np.int32)  # the last one is of no document
+    number[clicked] = np.arange(len(clicked))
+    documents = number[documents]
+    strata = np.full((len(clicked), log.k), -1)
+    strata[documents[clicks], np.nonzero(clicks)[1]] = 0
+    strata[strata == 0] = np.arange((strata == 0).sum())
+    sums, (values, told) = np.zeros((int(strata.max(initial=-1)) + 1, 4)), np.zeros((2, len(log)))
+    values[rows], told[rows] = clicks_after(documents, clicks, strata, sums)
+    return values, told, sums
 
 
 def _documents(log: Log, _: slice) -> NDArray[np.int32]:
     """What stands at each rank of the impressions, -1 for nothing."""
     slots = log.rankings[log.row]
     return np.where(slots >= 0, log.document[slots], -1).astype(np.int32)
-
-
-def _pooled(log: Log, _: slice) -> NDArray[np.int32]:
-    """And where that is in both lists."""
-    slots, width = log.rankings[log.row], log.k + 1
-    place = np.minimum(log.rank_a, log.k) * width + np.minimum(log.rank_b, log.k)
-    return np.where(slots >= 0, place[slots], -1).astype(np.int32)

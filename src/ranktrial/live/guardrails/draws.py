@@ -60,7 +60,7 @@ def _draws(log: Impressions, what: str, cells: int, outcomes: Callable[[Log], Dr
         outcome, chances = outcomes(part)
         return before.after(outcome[drawn[rows]], chances[drawn[rows]])[0]
 
-    return log.running(what, DrawsSoFar.none(cells), more)
+    return log.running(what, DrawsSoFar.none(cells), more)[-1]
 
 
 def _arms(log: Log) -> Draws:
