@@ -15,6 +15,7 @@ from scipy import stats
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.data import Dataset, train_rankers, yahoo_like
 from ranktrial.inference import Log, estimate
+from ranktrial.inference.impressions import GROUPS
 from ranktrial.inference.intervals import (
     asymptotic_radius,
     asymptotic_sequence,
@@ -22,7 +23,6 @@ from ranktrial.inference.intervals import (
     fixed_interval,
     refuted_after,
 )
-from ranktrial.inference.log import GROUPS
 from ranktrial.methods import AB, Counterfactual
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.rankings import Mixture, Pair

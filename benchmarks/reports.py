@@ -133,10 +133,12 @@ def reports(path: Path, kind: str) -> Iterator[dict[str, object]]:
 
 def in_process(path: str, kind: str) -> None:
     """Two reports, one after the other, in a process of their own."""
-    with Trial.open(path, background=False) as trial:
+    clock = [count(1_700_000_000)]
+    with Trial.open(path, background=False, clock=lambda: next(clock[0])) as trial:
         start = time.process_time()
-        before = trial.report().impressions
+        report = trial.report()
         middle = time.process_time()
+        before, clock[0] = report.impressions, count(int(report.pace.latest) + 1)  # visitors come as they came
         visit(trial, kind, before, MORE)
         between = time.process_time()
         after = trial.report().impressions

@@ -13,7 +13,7 @@ from ranktrial.inference import Log
 from ranktrial.live import guardrails as checks
 from ranktrial.live.analysis import Analysis, analyse
 from ranktrial.live.guardrails._kernels import clicks_by_draw
-from ranktrial.live.guardrails.click_model import _shift
+from ranktrial.live.guardrails.click_model import AddedAbove, _shift
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.methods import LogOpt
 from ranktrial.position_bias import Conditional, Counts
@@ -70,9 +70,13 @@ def clicked(queries: int, impressions: int, users: Users, seed: int, config: Tri
     return analyse(log, config, config.first_beliefs)
 
 
+def whole(analysis: Analysis) -> Log:
+    return analysis.log.first(len(analysis.log))
+
+
 def test_clicks_against_the_draw_have_mean_zero_and_their_bound_over_all_pages_and_clicks() -> None:
     """Every ranking of every design with every pattern of clicks, relevance other than guessed: exactly."""
-    log, random = clicked(6, 60, right, 1).log, np.random.default_rng(1)
+    log, random = whole(clicked(6, 60, right, 1)), np.random.default_rng(1)
     guess, zeta = random.random((2, log.n_slots))
     patterns = (np.arange(2**K)[:, None] >> np.arange(K)) % 2 == 1
     design_of_row = np.repeat(np.arange(log.n_designs), np.diff(log.row_offsets))
@@ -111,7 +115,7 @@ def test_clicks_against_the_draw_have_mean_zero_and_their_bound_over_all_pages_a
 @pytest.mark.parametrize("pooled", [False, True])
 def test_clicks_are_compared_with_earlier_ones_of_the_same_stratum(pooled: bool) -> None:
     """Against lists of what came before, stratum by stratum."""
-    log = clicked(6, 300, who_differ, 3).log
+    log = whole(clicked(6, 300, who_differ, 3))
     before: dict[tuple[object, ...], list[tuple[bool, bool]]] = {}
     values, told = np.zeros((2, len(log)))
     for i, slots in enumerate(log.rankings[log.row]):
@@ -158,7 +162,8 @@ def test_the_effect_on_the_estimate_is_what_expected_clicks_say(learns: bool) ->
     """Exactly: clicks as they are to be expected, theta from the conditional equation on them, against both lists' clicks."""
     config = TrialConfig.model_validate({"method": LogOpt(), "k": K}) if learns else CONFIG
     analysis = clicked(12, 20_000, right, 5, config)
-    log, guess = analysis.log, np.random.default_rng(5).uniform(0.1, 0.5, 12 * 10)[: analysis.log.n_slots]
+    log = whole(analysis)
+    guess = np.random.default_rng(5).uniform(0.1, 0.5, 12 * 10)[: log.n_slots]
     assert (analysis.fit is not None) == learns
     theta = np.array(analysis.theta.theta)
     times = np.bincount(log.design, minlength=log.n_designs)
@@ -191,7 +196,7 @@ def test_the_effect_on_the_estimate_is_what_expected_clicks_say(learns: bool) ->
 
     numeric = (off(1e-4) - off(-1e-4)) / 2e-4
     assert abs(off(0.0)) < 1e-9
-    assert _shift(analysis, guess) == pytest.approx(numeric, rel=1e-4)
+    assert _shift(analysis, [AddedAbove.of(log, theta, guess)]) == pytest.approx(numeric, rel=1e-4)
     assert abs(numeric) > 0.005
 
 
@@ -220,7 +225,7 @@ def test_users_who_tire_are_seen_by_clicks_above_also_where_queries_are_new(quer
 def test_bets_are_on_what_was_seen_before_and_within_bounds() -> None:
     """Later clicks change no earlier stake."""
     analysis = clicked(20, 400, who_tire, 7)
-    log, found = analysis.log, checks.clicks_above(analysis)
+    log, found = whole(analysis), checks.clicks_above(analysis)
     assert (np.abs(found.drawn.values) <= found.drawn.bound + 1e-12).all()
     stakes = np.minimum(found.pooled.slope_before, 0)
     first_half = replace(log, clicks=np.where(np.arange(len(log))[:, None] < 200, log.clicks, False))
@@ -240,7 +245,7 @@ def test_users_who_differ_are_no_fault(queries: int) -> None:
 
 
 def test_queries_that_never_come_again_leave_independence_unknown() -> None:
-    log = clicked(8_000, 8_000, right, 4).log
+    log = whole(clicked(8_000, 8_000, right, 4))
     once = np.unique(log.query[log.design], return_index=True)[1]
     analysis = analyse(log.take(np.sort(once)), CONFIG, CONFIG.first_beliefs)
     assert checks.independence(analysis).status == "unknown"

@@ -48,16 +48,25 @@ def test_columns_are_the_arrays_of_the_designs_in_use(store: SQLiteStore) -> Non
         in_use = np.concatenate([in_use, columns.numbers(np.array(some) + 1)])
         columns.flat(in_use)  # what comes next is sorted in
     for used in (in_use[:4], in_use[4:], in_use):
-        number, arrays = columns.flat(used)
+        number, arrays, numbers = columns.flat(used)
+        here = columns.part(np.argsort(number)[(number < 0).sum() :])
+        assert [here["documents"][at] for at in numbers.document.tolist()] == arrays["documents"]
+        assert [here["queries"][at] for at in numbers.query.tolist()] == list(arrays["queries"])
+        np.testing.assert_array_equal(numbers.document[arrays["document"]], here["document"])
         known = {int(one): made[id] for one, id in zip(in_use, (7, 3, 3, 50, 1, 50, 2, *range(20, 60)))}
         by_digest = sorted({one: known[one] for one in used.tolist()}.items(), key=lambda pair: pair[1].digest)
         assert number[[one for one, _ in by_digest]].tolist() == list(range(len(by_digest)))
         expected = flatten([design for _, design in by_digest], K)
         assert arrays.keys() == expected.keys()
-        for name, values in expected.items():
-            same = arrays[name] == values if name in ("queries", "documents") else np.array_equal(arrays[name], values)
-            assert same, name
-    assert columns.flat(in_use)[1] is columns.flat(in_use[::-1])[1]
+        for name in expected.keys() - {"queries", "documents", "document_query", "query", "document"}:
+            np.testing.assert_array_equal(arrays[name], expected[name], name)
+        for made_of in (arrays, expected):  # in any order, but by query
+            assert (np.diff(made_of["document_query"]) >= 0).all()
+        for names, of in (("queries", "query"), ("documents", "document")):
+            assert sorted(arrays[names]) == sorted(expected[names])
+            assert [arrays[names][at] for at in arrays[of]] == [expected[names][at] for at in expected[of]]
+        of_document = [arrays["queries"][at] for at in arrays["document_query"][arrays["document"]]]
+        assert of_document == [expected["queries"][at] for at in expected["document_query"][expected["document"]]]
     for empty in (columns, DesignColumns(store, K)):
         nothing = empty.flat(in_use[:0])[1]
         assert {name: len(nothing[name]) for name in nothing} == {name: len(of) for name, of in flatten([], K).items()}

@@ -103,7 +103,7 @@ def test_draws_alarm_no_more_often_than_promised(good: tuple[Log, TrialConfig]) 
         row = np.searchsorted(cumulative, start + random.random(len(log)) * (1 - 1e-9), side="right")
         again = replace(log, row=np.clip(row, log.row_offsets[log.design], log.row_offsets[log.design + 1] - 1))
         for name, values in ps.items():
-            values.append(getattr(checks, name)(Analysis(again, config, *[None] * 7)).value)  # type: ignore[arg-type]
+            values.append(getattr(checks, name)(Analysis(again, config, *[None] * 8)).value)  # type: ignore[arg-type]
     for values in ps.values():
         for level in (0.1, 0.01):
             assert np.mean(np.array(values) < level) < level + 4 * np.sqrt(level / 300)
@@ -185,7 +185,7 @@ def test_clicks_and_faults_by_their_share(good: tuple[Log, TrialConfig]) -> None
     clicking = int(analysis.log.clicks.any(1).sum())  # each a unit
     for bad, status in ((0, "pass"), (int(0.02 * clicking), "warn"), (int(0.1 * clicking), "fail")):
         assert checks.clicks(analysis, {"impressions that are not stored, with clicks": bad}).status == status
-        strange = replace(analysis, log=replace(analysis.log, strange_units=np.arange(bad)))
+        strange = replace(analysis, log=replace(good[0], strange_units=np.arange(bad)))
         assert checks.clicks(strange, {"clicks on what was not shown": 100 * bad}).status == status
     for bad, status in ((int(0.005 * counted), "pass"), (int(0.02 * counted), "warn"), (100 * counted, "warn")):
         assert checks.clicks(analysis, {"clicks with an id that is not ours": bad}).status == status

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
 from ranktrial.inference.cross_fitting import contributions, groups_of, training_sums
-from ranktrial.inference.intervals import difference_values
+from ranktrial.inference.intervals import Units, difference_values
 from ranktrial.position_bias.relevance import nested_effects
 
 AB_ESTIMATORS = ("weighted", "means", "adjusted")
@@ -32,7 +32,7 @@ def ab_values(
     cross_fit: str = "folds",
     folds: int = 5,
     refits: ArrayLike | None = None,
-    units: ArrayLike | None = None,
+    units: ArrayLike | Units | None = None,
     same: ArrayLike = False,
 ) -> tuple[FloatArray, FloatArray]:
     """The value x of impressions that showed A (``in_a``) or B and got so many clicks each, and the weight of a click.
@@ -81,15 +81,17 @@ def _predictions(
     """Clicks to be expected of A and of B on each impression's query, from impressions that may be used for its group."""
     n_cells = 2 * (int(queries.max()) + 1)
     cells = 2 * queries + ~a
-    n_groups = int(counted.max()) + 1
 
     def counted_in(group: int) -> FloatArray:
         rows = counted == group
         sums = (np.ones(rows.sum()), y[rows], y[rows] ** 2)
         return np.stack([weighted_counts(cells[rows], s, n_cells) for s in sums])
 
-    by_cell = np.stack([_expected_clicks(sums) for sums in training_sums(counted_in, n_groups, cross_fit)])
-    return np.asarray(by_cell.reshape(n_groups, -1, 2)[groups, queries])
+    predicted = np.empty((len(y), 2))
+    for group, sums in enumerate(training_sums(counted_in, int(counted.max()) + 1, cross_fit)):
+        rows = np.flatnonzero(groups == group)
+        predicted[rows] = _expected_clicks(sums).reshape(-1, 2)[queries[rows]]
+    return predicted
 
 
 def _expected_clicks(sums: FloatArray) -> FloatArray:
@@ -105,4 +107,5 @@ def _expected_clicks(sums: FloatArray) -> FloatArray:
     around = squares[filled] - 2 * centre * clicks[filled] + centre**2 * impressions[filled]
     noise = around.sum() / max(repeated if repeated > 0 else total, 1)
     offsets = np.arange(0, len(clicks) + 1, 2)
-    return np.asarray(means + nested_effects(clicks - impressions * means, impressions, noise * impressions, offsets))
+    effects, _ = nested_effects(clicks - impressions * means, impressions, noise * impressions, offsets)
+    return np.asarray(means + effects)

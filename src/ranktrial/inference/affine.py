@@ -17,6 +17,7 @@ import numpy as np
 
 from ranktrial.arrays import FloatArray, weighted_counts
 from ranktrial.inference.estimation import estimate
+from ranktrial.inference.impressions import Impressions
 from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
 from ranktrial.inference.valuing import jackknife_error
@@ -33,8 +34,11 @@ def fit_affine(log: Log, theta: BiasFit, *, most_error: float = np.inf) -> Affin
     documents which a list ranks as high.
     """
     candidate, query = log.candidates
-    if log.clicks.sum() < len(query):
-        raise NotIdentifiable(f"{log.clicks.sum():,} clicks on {len(query):,} documents: queries hardly come again")
+    used, listed = np.bincount(log.design, minlength=log.n_designs) > 0, np.zeros(len(query), bool)
+    listed[candidate[used[log.design_of_slot]]] = True
+    clicked, documents = int(log.clicks.sum()), int(listed.sum())
+    if clicked < documents:
+        raise NotIdentifiable(f"{clicked:,} clicks on {documents:,} documents: queries hardly come again")
     best = np.zeros(len(query), np.int64)
     best[candidate] = np.minimum(np.minimum(log.rank_a, log.rank_b), log.k)
     parts, _ = log.parts(len(theta.without), clicked_only=False)
@@ -50,7 +54,7 @@ def fit_affine(log: Log, theta: BiasFit, *, most_error: float = np.inf) -> Affin
     return affine_bias(parts, np.array(rates), theta.bias.theta, given=given, most_error=most_error)
 
 
-def affine_estimate(log: Log, theta: BiasFit, lines: AffineBias, **options: Any) -> Estimate:
+def affine_estimate(log: Impressions, theta: BiasFit, lines: AffineBias, **options: Any) -> Estimate:
     """Delta with the lines of ``fit_affine``, their error included; ``options`` as of ``estimate``.
 
     >>> from ranktrial.inference import fit_position_bias
@@ -69,17 +73,22 @@ def affine_estimate(log: Log, theta: BiasFit, lines: AffineBias, **options: Any)
     fit = BiasFit(bias, lines.without[:, 0], theta.group)
     found = estimate(log, theta=fit, estimator="doubly-robust", uncovered="leave out", **options)
     assert found.replicates is not None
-    x, groups = found.x - _taken_off(log, lines.slope, lines.intercept), len(fit.without)
+
+    def taken_off(part: Log, rows: slice) -> tuple[FloatArray, FloatArray]:
+        """From x, and from the sum without each group."""
+        rest = [_taken_off(part, a, b)[fit.group[rows] != g].sum() for g, (a, b) in enumerate(lines.without)]
+        return _taken_off(part, lines.slope, lines.intercept), np.array(rest)
+
+    off, rest = zip(*log.by_block(("lines", lines), taken_off))
+    x, groups = found.x - np.concatenate(off), len(fit.without)
     sizes = len(x) - np.bincount(fit.group, minlength=groups)
-    replicates = found.replicates.copy()
-    for number, (a, b) in enumerate(lines.without):
-        replicates[number] -= _taken_off(log, a, b)[fit.group != number].mean()
+    replicates = found.replicates - np.sum(rest, axis=0) / sizes
     lines_known = (x.sum() - weighted_counts(fit.group, x, groups)) / sizes
     return Estimate.of(
         x,
         found.click_weights,
         largest_weight=found.largest_weight,
-        units=log.unit,
+        units=log.units,
         theta=found.theta,
         uncovered=found.uncovered,
         bias=bias,

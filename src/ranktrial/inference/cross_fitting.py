@@ -18,24 +18,28 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import IntArray
-from ranktrial.inference.intervals import first_seen
+from ranktrial.inference.intervals import Units
 
 T = TypeVar("T", bound=Any)
 CROSS_FITS = ("folds", "past")
 FIRST_REFIT = 100
 
 
-def groups_of(n: int, cross_fit: str, *, folds: int, refits: ArrayLike | None, units: ArrayLike | None) -> IntArray:
+def groups_of(
+    n: int, cross_fit: str, *, folds: int, refits: ArrayLike | None, units: ArrayLike | Units | None
+) -> IntArray:
     """The fold, or the stretch between refits, whose guess each of n impressions is valued with, counted from 0."""
     checks.one_of("cross_fit", cross_fit, CROSS_FITS)
-    if units is not None and np.shape(units) != (n,):
-        raise ValueError(f"units have shape {np.shape(units)}, the log {n} impressions: must be one each")
+    known = None if units is None else Units.of(units)
+    if known is not None and known.place.shape != (n,):
+        raise ValueError(f"units have shape {known.place.shape}, the log {n} impressions: must be one each")
     if cross_fit == "past":
+        first = np.arange(n) if known is None else known.first[known.place]
         points = FIRST_REFIT * 2 ** np.arange(64 - 8) if refits is None else checks.checkpoints(refits)
-        return np.searchsorted(points, np.arange(n) if units is None else _first_of_unit(units), side="right")
+        return np.searchsorted(points, first, side="right")
     if refits is not None:
         raise ValueError('refits belong to cross_fit="past", not to "folds"')
-    place = np.arange(n) if units is None else first_seen(np.asarray(units))[1]
+    place = np.arange(n) if known is None else known.place
     return np.asarray(place % checks.whole("folds", folds, 2, 1000))
 
 
@@ -44,12 +48,6 @@ def contributions(groups: IntArray, cross_fit: str, *, refits: ArrayLike | None)
     if cross_fit == "folds":
         return groups
     return groups_of(len(groups), cross_fit, folds=2, refits=refits, units=None)
-
-
-def _first_of_unit(units: ArrayLike) -> IntArray:
-    """The number of the first impression of each impression's unit."""
-    _, first, place = np.unique(np.asarray(units), return_index=True, return_inverse=True)
-    return np.asarray(first[place])
 
 
 def training_sums(part: Callable[[int], T], n: int, cross_fit: str) -> Iterator[T]:

@@ -25,7 +25,8 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
-from ranktrial.inference.intervals import UnitSums, asymptotic_sequence
+from ranktrial.inference.impressions import Impressions
+from ranktrial.inference.intervals import Units, UnitSums, asymptotic_sequence
 from ranktrial.inference.log import Log
 from ranktrial.interval import Interval
 
@@ -70,7 +71,7 @@ class Drift:
     def of(
         cls,
         values: ArrayLike | UnitSums,
-        units: ArrayLike | None = None,
+        units: ArrayLike | Units | None = None,
         *,
         times: ArrayLike | None = None,
         period: float | None = None,
@@ -101,6 +102,7 @@ class Drift:
         >>> found.status, found.at, found.between, round(found.after, 2)
         ('fail', 2994, (2906, 3084), 0.3)
         """
+        units = None if units is None else Units.of(units)
         sums = values if isinstance(values, UnitSums) else UnitSums.of(values, units)
         when = _times_of_units(times, units, sums)
         if period is not None and when is None:
@@ -173,16 +175,16 @@ def _grid() -> IntArray:
     return np.unique((FIRST * RATIO ** np.arange(np.log(LAST / FIRST) / np.log(RATIO))).astype(np.int64))
 
 
-def _times_of_units(times: ArrayLike | None, units: ArrayLike | None, sums: UnitSums) -> FloatArray | None:
+def _times_of_units(times: ArrayLike | None, units: ArrayLike | Units | None, sums: UnitSums) -> FloatArray | None:
     """When each unit first came."""
     if times is None:
         return None
     when = checks.finite("times", times)
     if units is not None:
-        names = np.asarray(units)
-        if names.shape != when.shape:
-            raise ValueError(f"times have shape {when.shape}, units {names.shape}: must be one each")
-        when = when[np.sort(np.unique(names, return_index=True)[1])]
+        known = Units.of(units)
+        if known.place.shape != when.shape:
+            raise ValueError(f"times have shape {when.shape}, units {known.place.shape}: must be one each")
+        when = when[known.first]
     if len(when) != len(sums):
         raise ValueError(f"{len(when)} times for {len(sums)} units, must be one each")
     return when
@@ -211,7 +213,8 @@ def _log_ratios(sums: UnitSums, points: IntArray, phase: IntArray) -> FloatArray
     count, shown, summed = (so_far(values) for values in (np.ones(len(n)), n, total))
     mean = summed.sum(1) / shown.sum(1)
     error = total - mean[np.maximum(cell - 1, 0)] * n  # of the mean before: what is summed up once stays as it is
-    squares, fourths = (so_far(error**power).sum(1) for power in (2, 4))
+    error *= error
+    squares, fourths = so_far(error).sum(1), so_far(error * error).sum(1)
     effective = np.divide(squares**2, fourths * points, out=np.zeros(len(points)), where=fourths > 0)  # of a unit
     spread = squares / points
 
@@ -242,7 +245,7 @@ def _log_ratios(sums: UnitSums, points: IntArray, phase: IntArray) -> FloatArray
     return np.where(known, np.logaddexp(*logs) - np.log(len(SIZES)), -np.inf)
 
 
-def position_scores(log: Log, theta: FloatArray) -> FloatArray:
+def position_scores(log: Impressions, theta: FloatArray) -> FloatArray:
     """Of every impression, by how much its clicks say that position bias is steeper than theta, in powers of the rank.
 
     With theta_r r^-e in place of theta_r the mean is e, for small e, and it is 0 for e = 0: a click on document d at rank r is
@@ -251,10 +254,15 @@ def position_scores(log: Log, theta: FloatArray) -> FloatArray:
     """
     theta = checks.probabilities("theta", theta)
     rank = np.log(np.arange(1, len(theta) + 1))
-    impression, at, slot = log.clicked
-    clickable = np.maximum(log.exposure(theta)[slot], 1e-300)
-    expected = log.exposure(theta * rank)[slot] / clickable
-    information = np.maximum(log.exposure(theta * rank**2)[slot] / clickable - expected**2, 0.0).sum()
-    if information <= 0:
-        return np.zeros(len(log))
-    return weighted_counts(impression, expected - rank[at], len(log)) * (len(log) / float(information))
+
+    def scores(part: Log, _: slice) -> tuple[FloatArray, float]:
+        """What clicks say, and how much they can tell."""
+        impression, at, slot = part.clicked
+        clickable = np.maximum(part.exposure(theta)[slot], 1e-300)
+        expected = part.exposure(theta * rank)[slot] / clickable
+        told = np.maximum(part.exposure(theta * rank**2)[slot] / clickable - expected**2, 0.0).sum()
+        return weighted_counts(impression, expected - rank[at], len(part)), float(told)
+
+    found, told = zip(*log.by_block(("position scores", theta.tobytes()), scores))
+    information = sum(told)
+    return np.concatenate(found) * (len(log) / information if information > 0 else 0.0)

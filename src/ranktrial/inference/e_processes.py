@@ -14,12 +14,14 @@ ever reaches 1 / alpha is at most alpha (Ville): 1 / its largest value so far is
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.inference.intervals import UnitSums, first_seen
+from ranktrial.inference.intervals import Units, UnitSums
 
 CONCENTRATIONS = (
     30.0,
@@ -55,19 +57,47 @@ def draws_evidence(outcomes: IntArray, chances: FloatArray, kinds: IntArray | No
     >>> bool(draws_evidence(np.zeros(60, int), fair, np.zeros(60, int))[-1] > np.log(1000))
     True
     """
-    n, cells = len(outcomes), chances.shape[1]
-    seen, expected = np.zeros(cells), np.zeros(cells)
-    log_e = np.zeros(len(CONCENTRATIONS))
-    evidence = np.empty(n)
-    for start in range(0, n, BLOCK):
-        drawn = outcomes[start : start + BLOCK]
-        p = chances[start : start + BLOCK] if kinds is None else chances[kinds[start : start + BLOCK]]
-        rows = np.arange(len(drawn))
-        hits = np.zeros_like(p)
+    so_far, evidence = DrawsSoFar.none(chances.shape[1]), np.empty(len(outcomes))
+    for start in range(0, len(outcomes), BLOCK):
+        some = slice(start, start + BLOCK)
+        so_far, evidence[some] = so_far.after(outcomes[some], chances[some] if kinds is None else chances[kinds[some]])
+    return evidence
+
+
+class DrawsSoFar(NamedTuple):
+    """What ``draws_evidence`` needs to know of the draws so far to go on.
+
+    Attributes:
+        seen: How often each outcome came.
+        expected: How often it should have.
+        spread: Variance of that.
+        log_e: Logarithm of the evidence, for each of the alternatives.
+        most: Its largest value so far, over all of them.
+    """
+
+    seen: FloatArray
+    expected: FloatArray
+    spread: FloatArray
+    log_e: FloatArray
+    most: float = 0.0
+
+    @classmethod
+    def none(cls, cells: int) -> DrawsSoFar:
+        return cls(np.zeros(cells), np.zeros(cells), np.zeros(cells), np.zeros(len(CONCENTRATIONS)))
+
+    @property
+    def p(self) -> float:
+        """``anytime_p`` of all draws."""
+        return anytime_p(np.array([self.most]))
+
+    def after(self, drawn: IntArray, p: FloatArray) -> tuple[DrawsSoFar, FloatArray]:
+        """With some more draws, of which the outcomes had chances p; and the evidence after each of them."""
+        if not len(drawn):
+            return self, np.empty(0)
+        rows, hits = np.arange(len(drawn)), np.zeros_like(p)
         hits[rows, drawn] = 1.0
-        all_seen, all_expected = seen + np.cumsum(hits, 0), expected + np.cumsum(p, 0)
-        before, awaited = all_seen - hits, all_expected - p
-        seen, expected = all_seen[-1], all_expected[-1]
+        seen, expected = self.seen + np.cumsum(hits, 0), self.expected + np.cumsum(p, 0)
+        before, awaited = seen - hits, expected - p
         steps = np.empty((len(drawn), len(CONCENTRATIONS)))
         for number, c in enumerate(CONCENTRATIONS):
             # What cannot be drawn now has no say, but may have been drawn before.
@@ -76,14 +106,15 @@ def draws_evidence(outcomes: IntArray, chances: FloatArray, kinds: IntArray | No
                 steps[:, number] = np.where(
                     p[rows, drawn] > 0, np.log(ratio[rows, drawn]) - np.log((p * ratio).sum(1)), np.inf
                 )
-        path = log_e + np.cumsum(steps, 0)
-        log_e = path[-1]
-        evidence[start : start + BLOCK] = np.logaddexp.reduce(path, axis=1) - np.log(len(CONCENTRATIONS))
-    return evidence
+        path = self.log_e + np.cumsum(steps, 0)
+        evidence = np.logaddexp.reduce(path, axis=1) - np.log(len(CONCENTRATIONS))
+        spread = self.spread + (p * (1 - p)).sum(0)
+        most = max(self.most, float(evidence.max()))
+        return DrawsSoFar(seen[-1].copy(), expected[-1].copy(), spread, path[-1].copy(), most), evidence
 
 
 def mean_evidence(
-    values: ArrayLike, units: ArrayLike | None = None, *, telling: ArrayLike | None = None, widen: float = 1.0
+    values: ArrayLike, units: ArrayLike | Units | None = None, *, telling: ArrayLike | None = None, widen: float = 1.0
 ) -> FloatArray:
     """Logarithm of the evidence after each unit that the mean of values is not zero; 0 while there are too few to tell.
 
@@ -103,8 +134,8 @@ def mean_evidence(
     checks.at_least("widen", widen, 1)
     x = UnitSums.of(values, units).totals
     tells = x if telling is None else np.where(UnitSums.of(np.asarray(telling, np.float64), units).totals > 0, x, 0.0)
-    squares = np.cumsum(x**2)
-    enough = np.cumsum(tells**2) ** 2 >= ENOUGH * np.maximum(np.cumsum(tells**4), 1e-300)
+    squares, told = np.cumsum(x**2), tells**2
+    enough = np.cumsum(told) ** 2 >= ENOUGH * np.maximum(np.cumsum(told * told), 1e-300)
     evidence = np.zeros(len(x))
     if not enough.any():
         return evidence
@@ -118,7 +149,9 @@ def mean_evidence(
 MOST_STAKE = 0.9  # of what there is
 
 
-def bet_evidence(values: ArrayLike, stakes: ArrayLike, bounds: ArrayLike, units: ArrayLike | None = None) -> FloatArray:
+def bet_evidence(
+    values: ArrayLike, stakes: ArrayLike, bounds: ArrayLike, units: ArrayLike | Units | None = None
+) -> FloatArray:
     """Logarithm of what a bettor has after each unit who began with 1, if every value pays its stake times itself.
 
     Worth 1 on average if values have mean zero given all that was known before. The stakes decide how fast it grows if not;
@@ -134,9 +167,7 @@ def bet_evidence(values: ArrayLike, stakes: ArrayLike, bounds: ArrayLike, units:
     array([ 0.095, -0.01 ,  0.632])
     """
     x, stake, bound = (np.asarray(of, np.float64) for of in (values, stakes, bounds))
-    each, place = first_seen(np.arange(len(x)) if units is None else np.asarray(units))
-    number = np.bincount(place, minlength=len(each))
-    first = np.unique(place, return_index=True)[1]
+    known = Units.of(np.arange(len(x)) if units is None else units)
     most = np.divide(MOST_STAKE, bound, out=np.zeros_like(bound), where=bound > 0)
-    paid = np.clip(stake[first][place], -most, most) * x / number[place]
-    return np.asarray(np.cumsum(np.log1p(np.bincount(place, paid, minlength=len(each)))))
+    paid = np.clip(stake[known.first][known.place], -most, most) * x / known.impressions[known.place]
+    return np.asarray(np.cumsum(np.log1p(known.sums(paid))))

@@ -32,12 +32,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.inference.ab import AB_ESTIMATORS, ab_values
 from ranktrial.inference.cross_fitting import contributions, groups_of
-from ranktrial.inference.log import GROUPS, Log
+from ranktrial.inference.impressions import GROUPS, Impressions
+from ranktrial.inference.intervals import Units
+from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
-from ranktrial.inference.valuing import Values, given_guess, guesses, observed, scaled
+from ranktrial.inference.valuing import (
+    Guesses,
+    Values,
+    Worth,
+    checked_inputs,
+    given_guess,
+    guesses,
+    observed,
+    scaled,
+)
 from ranktrial.position_bias import Auto, Conditional, Estimator, NotIdentifiable, fit_groups
 from ranktrial.users import rank_decay
 
@@ -82,7 +93,7 @@ def fit_position_bias(
 
 
 def estimate(
-    log: Log,
+    log: Impressions,
     *,
     theta: ArrayLike | BiasFit | str | None = None,
     estimator: str = "rank-aware",
@@ -90,6 +101,7 @@ def estimate(
     cross_fit: str = "folds",
     folds: int = 5,
     refits: ArrayLike | None = None,
+    fitted: int | None = None,
     inputs: FloatArray | None = None,
     known_queries: bool = False,
     clip: float | None = None,
@@ -110,6 +122,8 @@ def estimate(
         cross_fit: Guesses come from other "folds", or from the "past" only (see ``cross_fitting``).
         folds: How many.
         refits: After how many impressions guesses are made from the past; by default 100, 200, 400, ...
+        fitted: From how many of the first impressions guesses are made; by default from all. As long as these stay the same, so
+            do the values of all that have been valued.
         inputs: Columns per document that may tell its relevance; by default what both ranked lists say.
         known_queries: All queries of the pair are known to be equally frequent: what the log's own frequencies add to the
             variance is taken out, which pays from about 10 impressions a query.
@@ -126,7 +140,7 @@ def estimate(
     >>> round(estimate(log, estimator="ips").delta, 4)
     0.2222
     """
-    if not isinstance(log, Log):
+    if not isinstance(log, Impressions):
         raise TypeError(
             f"log is {type(log).__name__}, must be a Log: Log.of(pair, policy, rankings, clicks), trial.log(), ..."
         )
@@ -142,30 +156,66 @@ def estimate(
         theta = rank_decay(log.k)  # enters the guess only
     fit, bias = _resolved(log, theta)
     fit = None if estimator == "direct" else fit
-    values = Values(log, bias, estimator, known_queries, clip, uncovered, of)
-    group = groups_of(len(log), cross_fit, folds=folds, refits=refits, units=log.unit)
+    options = known_queries, clip, uncovered, of
+    guessed: Guesses
     if estimator in GUESSED and guess is None:
-        counted = contributions(group, cross_fit, refits=refits)
-        guessed = guesses(log, bias, counted, None if known_queries else group, cross_fit, estimator, inputs)
+        group, guessed = guessed_from(
+            log, fitted, bias, estimator, inputs, cross_fit=cross_fit, folds=folds, refits=refits
+        )
     else:
         if guess is not None and estimator not in GUESSED:
             raise ValueError(f'guess belongs to {", ".join(GUESSED)}, not to estimator="{estimator}"')
-        group, guessed = np.zeros_like(group), iter([given_guess(log, guess, estimator)])
+        groups_of(len(log), cross_fit, folds=folds, refits=refits, units=log.units)  # checks them
+        group, guessed = np.zeros(len(log), np.int64), given_guess(log, guess, estimator)
     if estimator == "self-normalised":
-        guessed = iter([values.normalising()])
+        guessed = Values(log.first(len(log)), bias, estimator, *options).normalising()
     if estimator == "observed":
-        return observed(log, values, independent)
-    values.add_all(group, guessed, () if fit is None else fit.without, None if fit is None else fit.group)
-    return values.estimate(independent, fit)
+        return observed(log.first(len(log)), Values(log.first(len(log)), bias, estimator, *options), independent)
+    others = np.array([] if fit is None else [scaled(theta) for theta in fit.without])
+
+    def worth(part: Log, rows: slice) -> Worth:
+        left_out = None if fit is None else fit.group[rows]
+        return Values(part, bias, estimator, *options).worth(group[rows], guessed, others, left_out)
+
+    basis = "worth", estimator, bias.tobytes(), others.tobytes(), guessed, *options
+    return Worth.of(log.by_block(basis, worth)).estimate(log, bias, independent, fit)
 
 
-def _resolved(log: Log, theta: ArrayLike | BiasFit | str | None) -> tuple[BiasFit | None, FloatArray]:
+def guessed_from(
+    log: Impressions,
+    fitted: int | None,
+    theta: FloatArray,
+    estimator: str,
+    inputs: FloatArray | None = None,
+    *,
+    cross_fit: str,
+    folds: int = 5,
+    refits: ArrayLike | None = None,
+) -> tuple[IntArray, Guesses]:
+    """Guesses of relevance from the first impressions of a log, and the group of them that each impression may use."""
+    first = len(log) if fitted is None else checks.whole("fitted", fitted, 0, len(log))
+    group = groups_of(len(log), cross_fit, folds=folds, refits=refits, units=log.units)
+    counted = contributions(group[:first], cross_fit, refits=refits)
+    group = np.minimum(group, counted.max(initial=0))
+
+    def fit(part: Log) -> Guesses:
+        given = None if inputs is None else checked_inputs(inputs, len(part.documents))
+        return guesses(part, theta, counted, cross_fit, estimator, given, log.numbers_of_first(first))
+
+    if inputs is not None:
+        return group, fit(log.first(first))
+    points = None if refits is None else tuple(np.asarray(refits).tolist())
+    what = "constant" if estimator == "constant" else "by rank", theta.tobytes(), cross_fit, folds, points
+    return group, log.fitted(first, what, fit)
+
+
+def _resolved(log: Impressions, theta: ArrayLike | BiasFit | str | None) -> tuple[BiasFit | None, FloatArray]:
     """The fit behind theta, if there is one, and theta."""
     if isinstance(theta, str):
         checks.one_of("theta", theta, (ESTIMATED,))
     known = log.theta if theta is None else theta
     if known is None or isinstance(known, str):
-        known = fit_position_bias(log)
+        known = fit_position_bias(log.first(len(log)))
     if isinstance(known, BiasFit):
         return known, scaled(known.bias.theta)
     bias = checks.probabilities("theta", known)
@@ -174,21 +224,21 @@ def _resolved(log: Log, theta: ArrayLike | BiasFit | str | None) -> tuple[BiasFi
     return None, bias
 
 
-def _plain(log: Log, estimator: str, independent: str, **fit: Any) -> Estimate:
+def _plain(log: Impressions, estimator: str, independent: str, **fit: Any) -> Estimate:
     """From the impressions that showed A's own or B's own list, by clicks alone."""
     rows = np.flatnonzero(log.arm != 0)
     if not len(rows):
         raise ValueError(f'estimator="{estimator}" needs plain A/B impressions, and this log has none')
-    shares = log.plain_shares[log.design[rows]]
+    shares = log.shares[rows]
     return estimate_ab(
         log.arm[rows] > 0,
-        log.clicks[rows].sum(1),
-        queries=log.query[log.design[rows]],
+        log.clicks_each[rows],
+        queries=log.asked[1][rows],
         split=shares[:, 0] / shares.sum(1),
         estimator=estimator,
-        units=log.unit[rows],
+        units=log.units_of(rows),
         independent=independent,
-        same=~log.differ[log.design[rows]],
+        same=~log.apart[rows],
         **fit,
     )
 
@@ -200,7 +250,7 @@ def estimate_ab(
     queries: ArrayLike | None = None,
     split: ArrayLike = 0.5,
     estimator: str = "adjusted",
-    units: ArrayLike | None = None,
+    units: ArrayLike | Units | None = None,
     independent: str = "units",
     **fit: Any,
 ) -> Estimate:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ranktrial.arrays import FloatArray
 from ranktrial.inference.estimation import estimate
+from ranktrial.inference.impressions import Impressions
 from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
 from ranktrial.inference.valuing import examinations
@@ -49,21 +50,29 @@ class Gain:
         return Interval(low / self.ab, high / self.ab)
 
 
-def click_gain(log: Log, theta: FloatArray | BiasFit | None, *, refits: Sequence[int] | None = None) -> Gain | None:
+def click_gain(
+    log: Impressions,
+    theta: FloatArray | BiasFit | None,
+    *,
+    refits: Sequence[int] | None = None,
+    fitted: int | None = None,
+) -> Gain | None:
     """What a log cost its visitors; None where that cannot be told: no clicks, or neither theta nor plain traffic.
 
-    ``refits`` as of ``estimate``.
+    ``refits`` and ``fitted`` as of ``estimate``.
     """
-    shown = log.clicks.sum(1).astype(np.float64)
-    share = log.plain_shares[log.design].sum(1)
+    shown = log.clicks_each.astype(np.float64)
+    share = log.shares.sum(1)
     if not shown.any() or (theta is None and not (share > 0).all()):
         return None
     if theta is None:
         weights = np.where(log.arm != 0, 1 - 1 / np.maximum(share, 1e-300), 1.0)
-        per_click = weights[log.clicked[0]]
-        found = Estimate.of(weights * shown, per_click, largest_weight=float(np.abs(weights).max()), units=log.unit)
+        per_click = np.repeat(weights, log.clicks_each)
+        found = Estimate.of(weights * shown, per_click, largest_weight=float(np.abs(weights).max()), units=log.units)
     else:
-        found = estimate(log, theta=theta, of="gain", cross_fit="past", refits=refits, uncovered="leave out")
+        found = estimate(
+            log, theta=theta, of="gain", cross_fit="past", refits=refits, fitted=fitted, uncovered="leave out"
+        )
         if found.uncovered.any():  # results that an A/B test would show, and this log never
             return None
     return Gain(found, float(shown.mean()) - found.delta, theta is not None)

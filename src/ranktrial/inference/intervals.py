@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,45 @@ from ranktrial.inference._kernels import NEVER, betting_interval, predictable_be
 from ranktrial.interval import Interval
 
 ENOUGH_TO_TELL = 20  # units that differ from the first, before a spread is believed
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Whose impression each is, worked out once for all that asks.
+
+    Attributes:
+        names: Of the units, in the order in which they first came.
+        place: Of each impression's unit among them.
+        first: The impression with which each came.
+
+    >>> units = Units.of(["bob", "ann", "bob"])
+    >>> units.names.tolist(), units.place, units.first
+    (['bob', 'ann'], array([0, 1, 0]), array([0, 1]))
+    """
+
+    names: NDArray[Any]
+    place: IntArray
+    first: IntArray
+
+    @classmethod
+    def of(cls, units: ArrayLike | Units) -> Units:
+        """From one name or number per impression; the same again if they are known already."""
+        if isinstance(units, Units):
+            return units
+        distinct, first, place = np.unique(np.asarray(units), return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        return cls(distinct[order], rank[place], first[order])
+
+    @cached_property
+    def impressions(self) -> FloatArray:
+        """How many each unit gave."""
+        return np.bincount(self.place, minlength=len(self.names)).astype(np.float64)
+
+    def sums(self, values: FloatArray) -> FloatArray:
+        """The sum of values over each unit."""
+        return weighted_counts(self.place, values, len(self.names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,16 +94,15 @@ class UnitSums:
     totals: FloatArray
 
     @classmethod
-    def of(cls, values: ArrayLike, units: ArrayLike | None = None) -> UnitSums:
+    def of(cls, values: ArrayLike, units: ArrayLike | Units | None = None) -> UnitSums:
         """Of one value per impression and the unit (any names or numbers) that each belongs to."""
         x = checks.finite("values", values)
         if units is None:
             return cls(None, np.ones(len(x)), x)
-        names = np.asarray(units)
-        if names.shape != x.shape:
-            raise ValueError(f"units have shape {names.shape}, values {x.shape}: must be one each")
-        names, unit = first_seen(names)
-        return cls(names, weighted_counts(unit, np.ones(len(x)), len(names)), weighted_counts(unit, x, len(names)))
+        known = Units.of(units)
+        if known.place.shape != x.shape:
+            raise ValueError(f"units have shape {known.place.shape}, values {x.shape}: must be one each")
+        return cls(known.names, known.impressions, known.sums(x))
 
     @classmethod
     def merged(cls, parts: Iterable[UnitSums]) -> UnitSums:
@@ -114,11 +153,8 @@ def first_seen(names: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
     >>> first_seen(np.array([7, 3, 7]))
     (array([7, 3]), array([0, 1, 0]))
     """
-    distinct, first, place = np.unique(names, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return distinct[order], rank[place]
+    units = Units.of(names)
+    return units.names, units.place
 
 
 def looks(units: int, *, per_doubling: int = 4) -> IntArray:
@@ -211,7 +247,9 @@ class Band:
         return (self.low > value).astype(np.int64) - (self.high < value)
 
 
-def fixed_interval(values: ArrayLike | UnitSums, level: float = 0.95, *, units: ArrayLike | None = None) -> Interval:
+def fixed_interval(
+    values: ArrayLike | UnitSums, level: float = 0.95, *, units: ArrayLike | Units | None = None
+) -> Interval:
     """mean +- t standard errors, for a number of units fixed before looking; t has one degree of freedom less than units.
 
     ``units`` says whose impression each value is; without it impressions are independent. Values without any spread (as
@@ -272,7 +310,7 @@ def asymptotic_sequence(
     tightest_at: float = 10_000,
     first_look: int = 100,
     widen: float = 1.0,
-    units: ArrayLike | None = None,
+    units: ArrayLike | Units | None = None,
 ) -> Band:
     """The asymptotic confidence sequence at increasing numbers of units.
 
@@ -321,7 +359,7 @@ def betting_sequence(
     level: float = 0.95,
     tightest_at: float = 10_000,
     tolerance: float = 1e-7,
-    units: ArrayLike | None = None,
+    units: ArrayLike | Units | None = None,
     largest_unit: int = 1,
 ) -> Band:
     """The betting confidence sequence at increasing numbers of units, for values with abs(x) <= bound.
@@ -356,7 +394,7 @@ def refuted_after(
     bound: float,
     level: float = 0.95,
     tightest_at: float = 10_000,
-    units: ArrayLike | None = None,
+    units: ArrayLike | Units | None = None,
     largest_unit: int = 1,
 ) -> int | None:
     """After how many units the betting sequence, looked at after each, first left out this mean; None if it never did.
@@ -371,7 +409,7 @@ def refuted_after(
     return min((int(at) + 1 for at in times if at != NEVER), default=None)
 
 
-def _sums(values: ArrayLike | UnitSums, units: ArrayLike | None) -> UnitSums:
+def _sums(values: ArrayLike | UnitSums, units: ArrayLike | Units | None) -> UnitSums:
     if not isinstance(values, UnitSums):
         return UnitSums.of(values, units)
     if units is not None:

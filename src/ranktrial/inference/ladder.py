@@ -31,12 +31,14 @@ from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.inference.affine import affine_estimate, fit_affine
 from ranktrial.inference.estimation import estimate
-from ranktrial.inference.intervals import UnitSums, asymptotic_radius
+from ranktrial.inference.impressions import Impressions
+from ranktrial.inference.intervals import asymptotic_radius
 from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
 from ranktrial.inference.valuing import jackknife_error, scaled
 from ranktrial.interval import Interval
 from ranktrial.position_bias import NotIdentifiable
+from ranktrial.position_bias.affine import AffineBias
 from ranktrial.rankings import RequirementError
 
 AB_RUNG, DIRECT, AFFINE, POSITION_BASED = "A/B", "direct", "affine", "position-based"
@@ -161,9 +163,10 @@ class Ladder:
 
 
 def ladder(
-    log: Log,
+    log: Impressions,
     *,
     theta: FloatArray | BiasFit | None,
+    fitted: int | None = None,
     estimator: str = "rank-aware",
     level: float = 0.95,
     tightest_at: float = 10_000,
@@ -176,6 +179,7 @@ def ladder(
     Args:
         theta: Position bias known, or fitted to the log (``fit_position_bias``); None if it is neither (yet): then the
             position-based rung says ``waits_for``.
+        fitted: From how many of the first impressions theta, guesses and the lines of the affine rung are; all by default.
         estimator: Of the position-based rung.
         only: An A/B test without a click model has one rung, by this estimator, with all of the level.
         options: As of ``estimate``: cross-fitting and units.
@@ -192,8 +196,8 @@ def ladder(
     found: dict[str, Estimate] = {}
     missing = dict.fromkeys(ASSUMES if only is None else (AB_RUNG,), "")
     plain, everything = np.flatnonzero(log.arm != 0), np.arange(len(log))
-    could = (log.plain_shares[log.design] > 0).all(1)  # be shown either list
-    arms, clicks = [int(((log.arm == arm) & could).sum()) for arm in (1, -1)], int(log.clicks.sum())
+    could = (log.shares > 0).all(1)  # be shown either list
+    arms, clicks = [int(((log.arm == arm) & could).sum()) for arm in (1, -1)], int(log.clicks_each.sum())
     if min(arms) >= (LEAST_ARM if only is None else 1):
         found[AB_RUNG] = estimate(log, estimator=only or "adjusted", **options)
     else:
@@ -201,21 +205,25 @@ def ladder(
     if only is None and len(log):
         try:
             known = scaled(theta.bias.theta) if isinstance(theta, BiasFit) else theta
-            found[DIRECT] = estimate(log, estimator=DIRECT, theta=known, **options)
+            found[DIRECT] = estimate(log, estimator=DIRECT, theta=known, fitted=fitted, **options)
         except RequirementError as refusal:
             missing[DIRECT] = f"plain traffic: {refusal}"
         if theta is None:
             missing[POSITION_BASED] = waits_for
         else:
-            found[POSITION_BASED] = estimate(log, theta=theta, estimator=estimator, uncovered="leave out", **options)
+            found[POSITION_BASED] = estimate(
+                log, theta=theta, estimator=estimator, uncovered="leave out", fitted=fitted, **options
+            )
         if not isinstance(theta, BiasFit):
             missing[AFFINE] = "position bias from the trial's own clicks"
         else:
-            try:
-                lines = fit_affine(log, theta, most_error=MOST_ERROR)
-                found[AFFINE] = affine_estimate(log, theta, lines, **options)
-            except NotIdentifiable as refusal:
-                missing[AFFINE] = f"more clicks on documents of different relevance at the same ranks ({refusal})"
+            first = len(log) if fitted is None else fitted
+            what = "lines", theta.bias.theta.tobytes(), len(theta.without)
+            lines = log.fitted(first, what, lambda part: _lines(part, theta))
+            if isinstance(lines, str):
+                missing[AFFINE] = f"more clicks on documents of different relevance at the same ranks ({lines})"
+            else:
+                found[AFFINE] = affine_estimate(log, theta, lines, fitted=fitted, **options)
     if AFFINE in found and DIRECT in found and found[AFFINE].standard_error > found[DIRECT].standard_error:
         missing[AFFINE] = "more clicks: the direct reading assumes less and is surer"
         del found[AFFINE]
@@ -239,12 +247,20 @@ def ladder(
     return Ladder(tuple(rungs), tuple(test for test in tests if test.standard_error > 0))
 
 
-def _hausman(log: Log, upper: Rung, lower: Rung, fit: BiasFit | None, tightest_at: float) -> Hausman:
+def _lines(log: Log, theta: BiasFit) -> AffineBias | str:
+    """The lines of the affine rung, or why there are none."""
+    try:
+        return fit_affine(log, theta, most_error=MOST_ERROR)
+    except NotIdentifiable as refusal:
+        return str(refusal)
+
+
+def _hausman(log: Impressions, upper: Rung, lower: Rung, fit: BiasFit | None, tightest_at: float) -> Hausman:
     """The spread of the difference over units, with theta as it is, times what refitting theta adds to it."""
     assert upper.estimate is not None
     assert lower.estimate is not None
     away = _influence(log, upper) - _influence(log, lower)
-    sums = UnitSums.of(away, log.unit).totals
+    sums = log.units.sums(away)
     n = len(sums)
     error = float(np.sqrt(n / (n - 1) * (sums @ sums)))
     level, wider = 1 - CONTRADICTED, 1.0
@@ -263,7 +279,7 @@ def _hausman(log: Log, upper: Rung, lower: Rung, fit: BiasFit | None, tightest_a
     return Hausman(upper.name, lower.name, upper.estimate.delta - lower.estimate.delta, error, float(reach))
 
 
-def _influence(log: Log, rung: Rung) -> FloatArray:
+def _influence(log: Impressions, rung: Rung) -> FloatArray:
     """How much each impression moves a rung's estimate from its mean."""
     assert rung.estimate is not None
     moved, x = np.zeros(len(log)), rung.estimate.x

@@ -7,19 +7,20 @@ simulated run, a live trial and a file differ in who fills these arrays.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, ragged, weighted_counts
 from ranktrial.inference import log_sources
+from ranktrial.inference.impressions import GROUPS, Block, Impressions
 from ranktrial.position_bias import Counts
 from ranktrial.position_bias._kernels import add_rows
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, draw_impressions
@@ -28,7 +29,7 @@ from ranktrial.seeds import Seed
 from ranktrial.users import User
 
 Policy = Mixture | PlackettLuce
-GROUPS = 20  # of units, for jackknives
+T = TypeVar("T")
 PLAIN = 2  # where designs hold plain traffic, their last two rankings are A's own and B's own
 
 
@@ -50,7 +51,7 @@ class Members(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Log:
+class Log(Impressions):
     """Impressions in order of time, and the designs that showed them.
 
     Made by ``Log.of`` from arrays, ``Log.simulated`` from users, ``Log.from_records`` and ``Log.read`` from what a site has
@@ -227,7 +228,28 @@ class Log:
     def take(self, impressions: BoolArray | IntArray) -> Log:
         """The same log of some impressions only."""
         columns = {name: getattr(self, name)[impressions] for name in ("design", "row", "unit", "time", "clicks")}
-        return replace(self, **columns)
+        strange = self.strange_units[np.isin(self.strange_units, columns["unit"])]
+        return replace(self, strange_units=strange, **columns)
+
+    def first(self, impressions: int) -> Log:
+        """The first impressions with all of their designs."""
+        return self if impressions == len(self) else self.take(np.arange(impressions))
+
+    @property
+    def designs(self) -> IntArray:
+        """Number of each impression's design."""
+        return self.design
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """All of it is one block: whoever has the designs in memory needs no other."""
+        return (Block(slice(0, len(self)), lambda: self),)
+
+    def fitted(self, first: int, what: Hashable, work: Callable[[Log], T]) -> T:
+        """What ``work`` fits to the first impressions; the last such thing is kept, as most estimates ask for the same."""
+        if (first, what) not in self.fits.now:
+            self.fits.now.clear()
+        return super().fitted(first, what, work)
 
     # --- what it says -------------------------------------------------------------------------------------------------
 
@@ -262,12 +284,9 @@ class Log:
         return np.repeat(np.arange(self.n_designs), np.diff(self.slot_offsets))
 
     @cached_property
-    def drawn(self) -> IntArray:
-        """Impressions that are draws of their own: a unit that asks the same again, with other lists, has the same luck."""
-        query = self.query[self.design]
-        order = np.lexsort((self.unit, query))
-        again = (np.diff(self.unit[order]) == 0) & (np.diff(query[order]) == 0)
-        return np.sort(order[np.append(True, ~again)[: len(order)]])
+    def asked(self) -> tuple[Sequence[Hashable], IntArray]:
+        """Names of queries, and which of them each impression is of."""
+        return self.queries, self.query[self.design]
 
     @cached_property
     def placement(self) -> FloatArray:
@@ -322,6 +341,16 @@ class Log:
         return np.stack([self.weights[last - 1], self.weights[last]], axis=1)
 
     @cached_property
+    def shares(self) -> FloatArray:
+        """``plain_shares`` of each impression's design."""
+        return self.plain_shares[self.design]
+
+    @cached_property
+    def apart(self) -> BoolArray:
+        """Whether the two lists of each impression differ."""
+        return self.differ[self.design]
+
+    @cached_property
     def shows(self) -> FloatArray:
         """Results shown at each rank, over all impressions."""
         rows, display = self.displays
@@ -329,7 +358,7 @@ class Log:
 
     def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> tuple[list[Counts], IntArray]:
         """Counts of each group of units, and the group of each impression."""
-        group = np.asarray(self.unit.astype(np.int64).view(np.uint64) % np.uint64(groups), np.int64)
+        group = self.group(groups)
         return self._counts(group, groups, clicked_only), group
 
     @cached_property
@@ -346,11 +375,6 @@ class Log:
         document, pair = np.divmod(keys, width * width)
         pairs = np.unique(pair)
         return Members(of_slot, document, np.asarray(np.searchsorted(pairs, pair)), *np.divmod(pairs, width))
-
-    @cached_property
-    def kept(self) -> dict[Any, Any]:
-        """What was worked out from this log and may be asked for again."""
-        return {}
 
     @cached_property
     def candidates(self) -> tuple[IntArray, IntArray]:

@@ -16,8 +16,8 @@ import numpy as np
 from ranktrial import checks
 from ranktrial.arrays import FloatArray
 from ranktrial.distributions import find_root, noncentral_t_tail, normal_density, normal_quantile, t_quantile
+from ranktrial.inference.impressions import GROUPS
 from ranktrial.inference.intervals import asymptotic_radius
-from ranktrial.inference.log import GROUPS
 
 FIRST_LOOK = 100  # units before which a live sequence says nothing,
 LEAST_CLICKS = 20  # and clicks;

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
-from ranktrial.inference.intervals import Band, UnitSums, asymptotic_sequence, fixed_interval
+from ranktrial.inference.intervals import Band, Units, UnitSums, asymptotic_sequence, fixed_interval
 from ranktrial.interval import Interval
 from ranktrial.position_bias import PositionBias
 
@@ -87,7 +87,7 @@ class Estimate:
         click_weights: FloatArray,
         *,
         largest_weight: float,
-        units: ArrayLike | None = None,
+        units: ArrayLike | Units | None = None,
         **more: Any,
     ) -> Estimate:
         """From the values of impressions and the weights of the clicks among them."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ranktrial import checks
 from ranktrial.arrays import BoolArray
+from ranktrial.inference.impressions import Impressions
 from ranktrial.inference.intervals import UnitSums
-from ranktrial.inference.log import Log
 
 EXCLUDED = "excluded"
+L = TypeVar("L", bound=Impressions)
 
 
 @dataclass(frozen=True)
@@ -64,16 +65,16 @@ class LeftOut:
         return bool(self.units)
 
 
-def apply_rules(log: Log, rules: Rules | None = None, excluded: Collection[int] = ()) -> tuple[Log, LeftOut]:
+def apply_rules(log: L, rules: Rules | None = None, excluded: Collection[int] = ()) -> tuple[L, LeftOut]:
     """The log without units that break a rule or are excluded by number, and what that took out; the log itself if nothing.
 
+    >>> from ranktrial.inference import Log
     >>> records = [{"query": "q", "a": ["x"], "b": ["y"], "shown": ["x"], "unit": unit} for unit in ("ann", "bot", "bot")]
     >>> log = Log.from_records(records, k=1)
     >>> apply_rules(log, Rules(unit_impressions=1))
     (Log(impressions=1, clicks=0, queries=1, designs=1, k=1), LeftOut(units={'unit_impressions': 1}, impressions=2, clicks=0))
     """
-    names, unit = np.unique(log.unit, return_inverse=True)
-    clicks = log.clicks.sum(1)
+    names, unit, clicks = log.units.names, log.units.place, log.clicks_each
     most_clicks = np.zeros(len(names), np.int64)
     np.maximum.at(most_clicks, unit, clicks)
     done = {
@@ -93,7 +94,7 @@ def apply_rules(log: Log, rules: Rules | None = None, excluded: Collection[int] 
     if not out.any():
         return log, LeftOut({}, 0, 0)
     left = out[unit]
-    kept = replace(log.take(~left), strange_units=np.setdiff1d(log.strange_units, names[out]))
+    kept = log.take(~left)
     units_out = {reason: count for reason, count in counts.items() if count}
     return kept, LeftOut(units_out, int(left.sum()), int(clicks[left].sum()))
 

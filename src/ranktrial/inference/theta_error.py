@@ -22,8 +22,8 @@ from itertools import pairwise
 import numpy as np
 
 from ranktrial.arrays import FloatArray
+from ranktrial.inference.impressions import GROUPS
 from ranktrial.inference.ladder import LEAST_ARM
-from ranktrial.inference.log import GROUPS
 from ranktrial.methods import Beliefs, Linear, Method
 from ranktrial.methods.beliefs import sound_theta
 from ranktrial.methods.click_model import expected_beliefs, valued

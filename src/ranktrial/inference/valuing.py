@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
 from ranktrial.inference.cross_fitting import training_sums
+from ranktrial.inference.impressions import Impressions, Numbers
 from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
-from ranktrial.position_bias import Examinations, shrunken_guess
+from ranktrial.position_bias import Examinations, RelevanceFit
 from ranktrial.position_bias.jackknife import jackknife_variance
+from ranktrial.position_bias.relevance import GUESSES, linear_guess
 from ranktrial.rankings import rank_inputs
 from ranktrial.rankings.propensity import RequirementError
-from ranktrial.rankings.values import Valued, checked_guess, value_rows, value_sums
+from ranktrial.rankings.values import RANK_AWARE_GUESSES, Valued, checked_guess, value_rows, value_sums
 
 
 def scaled(theta: FloatArray) -> FloatArray:
     """Only ratios of theta are known, and an estimated one may exceed that of the first rank."""
     return np.asarray(theta / max(theta.max(), 1.0))
-
-
-_Fitted = tuple[IntArray, FloatArray]
 
 
 class _Shown(NamedTuple):
@@ -62,7 +61,7 @@ class _Shown(NamedTuple):
 
 
 class Values:
-    """x and click weights of a log, filled in part by part; sums of x at other thetas, for the jackknife."""
+    """The formula on a log, or on a block of it."""
 
     def __init__(
         self,
@@ -85,10 +84,6 @@ class Values:
             raise RequirementError(_unseen_text(log, self.unseen))
         if known_queries and len(set(np.bincount(log.query).tolist())) > 1:
             raise ValueError("known_queries needs a log in which all queries are equally frequent, as one of a pair")
-        self.x = np.zeros(len(log))
-        self.click_weights = np.zeros(len(log.clicked[0]))
-        self.largest, self.lost = 0.0, 0.0
-        self.rest_sums = np.zeros(0)
 
     def _lambda(self, theta: FloatArray) -> tuple[FloatArray, BoolArray]:
         """Lambda of each slot, 0 for those that could not be seen, and which these are."""
@@ -102,25 +97,29 @@ class Values:
             unseen = (ranks[0] != ranks[1]) & ~(seen[0] & seen[1])  # at no rank it need not be seen
         return np.where(unseen, 0.0, lam), unseen
 
-    def add_all(self, group: IntArray, guesses: Iterator[FloatArray], others: Any, left_out: IntArray | None) -> None:
-        """Value every group with its guess (a number per slot); and, for each of the other thetas, the sum of x of the
-        impressions that are not in the part of the log that it leaves out."""
-        first_click = np.searchsorted(self.log.clicked[0], np.arange(len(self.log)))
-        thetas = np.array([scaled(other) for other in others])
-        self.rest_sums = np.zeros(len(thetas))
-        for number, guess in enumerate(guesses):
+    def worth(self, group: IntArray, guesses: Guesses, others: FloatArray, left_out: IntArray | None) -> Worth:
+        """Every impression valued with the guesses of its group; and, for each of the other thetas, the sum of x of those
+        that are not in the part of the log that it leaves out."""
+        log, everything = self.log, np.arange(self.log.n_slots)
+        x, click_weights, rest_sums = np.zeros(len(log)), np.zeros(len(log.clicked[0])), np.zeros(len(others))
+        largest, lost = 0.0, 0.0
+        first_click = np.searchsorted(log.clicked[0], np.arange(len(log)))
+        for number in np.unique(group).tolist():
             inside = np.flatnonzero(group == number)
-            if not len(inside):
-                continue
-            shown = _Shown.of(self.log, inside)
-            x, weights, valued = self._part(shown, guess, self.theta, self.lam)
-            self.x[inside] = x
+            shown = _Shown.of(log, inside)
+            slots = everything if self.known_queries else shown.slots
+            guess = np.zeros(log.n_slots)
+            guess[slots] = guesses.of(number, log, slots)
+            if self.rank_aware:
+                guess[slots] = np.clip(guess[slots], *RANK_AWARE_GUESSES)
+            x[inside], weights, valued = self._part(shown, guess, self.theta, self.lam)
             order = first_click[inside][shown.at] + np.arange(len(shown.at)) - np.searchsorted(shown.at, shown.at)
-            self.click_weights[order] = weights
-            self.largest = max(self.largest, valued.largest)
-            self.lost += float(valued.lost[shown.display].sum())
+            click_weights[order] = weights
+            largest = max(largest, valued.largest)
+            lost += float(valued.lost[shown.display].sum())
             if left_out is not None:
-                self.rest_sums += self._rest(shown, inside, guess, thetas, left_out)
+                rest_sums += self._rest(shown, inside, guess, others, left_out)
+        return Worth(x, click_weights, largest, lost, rest_sums, self.unseen)
 
     def _rest(
         self, shown: _Shown, inside: IntArray, guess: FloatArray, thetas: FloatArray, left_out: IntArray
@@ -154,7 +153,7 @@ class Values:
         x = (first + valued.affine.base)[shown.display] + weighted_counts(shown.at, weights, len(shown.display))
         return x, weights, valued
 
-    def normalising(self) -> FloatArray:
+    def normalising(self) -> BySlot:
         """The guess under which weighted surprises cancel over the log, one constant for each sign of lambda."""
         log, nothing = self.log, np.zeros(self.log.n_slots)
         shown = _Shown.of(log, np.arange(len(log)))
@@ -166,15 +165,43 @@ class Values:
             examined = float(times @ (np.maximum(sign * weights, 0) @ self.theta))
             clicked = float(np.maximum(sign * of_clicks, 0).sum())
             guess[sign * self.lam > 0] = clicked / examined if examined > 0 else 0.0
-        return guess
+        return BySlot(guess)
 
-    def estimate(self, independent: str, fit: BiasFit | None) -> Estimate:
+
+class Worth(NamedTuple):
+    """What the impressions of a log are worth, or of a block of it.
+
+    Attributes:
+        x: Of each impression.
+        click_weights: Of each click.
+        largest: Largest absolute weight that a click can have.
+        lost: How far clipping can have moved the sum of x.
+        rest_sums: The sum of x at each of the other thetas, without what it leaves out.
+        unseen: Candidates that matter and could not be seen.
+    """
+
+    x: FloatArray
+    click_weights: FloatArray
+    largest: float
+    lost: float
+    rest_sums: FloatArray
+    unseen: BoolArray
+
+    @classmethod
+    def of(cls, blocks: Sequence[Worth]) -> Worth:
+        """Of a log, from its blocks."""
+        x, weights, unseen = (
+            np.concatenate([getattr(one, of) for one in blocks]) for of in ("x", "click_weights", "unseen")
+        )
+        largest, lost = max(one.largest for one in blocks), sum(one.lost for one in blocks)
+        return cls(x, weights, largest, lost, np.sum([one.rest_sums for one in blocks], axis=0), unseen)
+
+    def estimate(self, log: Impressions, theta: FloatArray, independent: str, fit: BiasFit | None) -> Estimate:
         more: dict[str, Any] = {
-            "theta": self.theta,
+            "theta": theta,
             "uncovered": self.unseen,
             "bias_bound": self.lost / max(len(self.x), 1),
         }
-        units = self.log.unit if independent == "units" else None
         if fit is not None:
             sizes = len(self.x) - np.bincount(fit.group, minlength=len(fit.without))
             own = weighted_counts(fit.group, self.x, len(fit.without))
@@ -185,6 +212,7 @@ class Values:
                 "standard_error": jackknife_error(without),
                 "clicks_alone": jackknife_error(theta_known),
             }
+        units = log.units if independent == "units" else None
         return Estimate.of(self.x, self.click_weights, largest_weight=self.largest, units=units, **more)
 
 
@@ -208,102 +236,155 @@ def _rank(rank: int, k: int) -> str:
     return str(rank + 1) if rank < k else "none"
 
 
-def given_guess(log: Log, guess: ArrayLike | float | None, estimator: str) -> FloatArray:
+# --- guesses ---------------------------------------------------------------------------------------------------------------
+
+
+class Guesses(Protocol):
+    """Guesses of relevance for groups of impressions."""
+
+    def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
+        """For these slots of a log, or of a part of it, as the impressions of a group may use them."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class BySlot:
+    """One for every slot of a log."""
+
+    guess: FloatArray
+
+    def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
+        return self.guess[slots]
+
+
+@dataclass(frozen=True, eq=False)
+class Constants:
+    """One for all slots, of each group."""
+
+    guess: Sequence[float]
+
+    def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
+        return np.full(len(slots), self.guess[group])
+
+
+class Fit(NamedTuple):
+    """``RelevanceFit``, by numbers of documents and queries: of those that it has not met too.
+
+    Attributes:
+        constant: Of the regression on the inputs.
+        slopes: And one for each of them.
+        effects: How each document deviates; nan for those that it has not met, as are all beyond.
+        shared: How documents of each query do that were not met; nothing where the query was not either.
+    """
+
+    constant: float
+    slopes: FloatArray
+    effects: FloatArray
+    shared: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """By what clicks say of ranks in both lists (or of ``inputs`` per document), of queries and of documents."""
+
+    fits: Sequence[Fit]
+    inputs: FloatArray | None = None
+
+    def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
+        fit, document = self.fits[group], log.document[slots]
+        if self.inputs is None:
+            width = int(max(log.rank_a[slots].max(initial=0), log.rank_b[slots].max(initial=0))) + 1
+            table = rank_inputs(*np.divmod(np.arange(width * width), width))
+            guess = linear_guess(fit.constant, fit.slopes, table)[log.rank_a[slots] * width + log.rank_b[slots]]
+        else:
+            guess = linear_guess(fit.constant, fit.slopes, self.inputs)[document]
+        effects = _looked_up(fit.effects, document, np.nan)
+        new = np.flatnonzero(np.isnan(effects))
+        effects[new] = _looked_up(fit.shared, log.document_query[document[new]], 0.0)
+        return np.asarray(np.clip(guess + effects, *GUESSES))
+
+
+def _looked_up(table: FloatArray, number: IntArray, otherwise: float) -> FloatArray:
+    """Numbers of a table, and something else beyond its end."""
+    found = np.full(len(number), otherwise)
+    inside = number < len(table)
+    found[inside] = table[number[inside]]
+    return found
+
+
+def given_guess(log: Impressions, guess: ArrayLike | float | None, estimator: str) -> BySlot:
+    everything = log.first(len(log))
     given = None if guess is None else np.asarray(guess, np.float64)
     single = given is not None and given.ndim == 0
     known = float(given) if single else given  # type: ignore[arg-type]
-    per_document = checked_guess(known, len(log.documents), rank_aware=estimator == "rank-aware")
-    return per_document[log.document]
+    per_document = checked_guess(known, len(everything.documents), rank_aware=estimator == "rank-aware")
+    return BySlot(per_document[everything.document])
 
 
 def guesses(
     log: Log,
     theta: FloatArray,
     counted: IntArray,
-    valued: IntArray | None,
     cross_fit: str,
     estimator: str,
     inputs: FloatArray | None,
-) -> Iterator[FloatArray]:
-    """A guess per slot for each group, from the impressions that may be used for it.
+    numbers: Numbers | None = None,
+) -> Guesses:
+    """Guesses for each group, from the impressions that may be used for it; ``counted`` is where each one counts.
 
-    ``counted`` and ``valued`` are the groups that impressions are counted in, and valued in. With the latter a group has
-    guesses for the designs of its own impressions, in an array that is the next group's too; only the last has all of them.
+    ``numbers`` are those of documents and queries in logs that the guesses are for, where they are others.
     """
     n_groups = int(counted.max(initial=-1)) + 1
     if estimator == "constant":
         everything = np.zeros(log.n_slots, np.int64)
-        for seen in training_sums(lambda g: examinations(log, counted == g, theta, everything, 1), n_groups, cross_fit):
-            yield np.full(log.n_slots, seen.mean)
-        return
-    member, size = log.members.of_slot, len(log.members.document)
-    found = _fits(log, theta, counted, valued, cross_fit) if inputs is None else None
-    of_slot = np.zeros(log.n_slots)
-    for number, (some, fitted) in enumerate(found or _fitted(log, theta, counted, valued, cross_fit, inputs)):
-        guess = np.zeros(size)
-        guess[some] = fitted
-        guess = checked_guess(guess, size, rank_aware=estimator == "rank-aware")
-        if valued is None or number == n_groups - 1:
-            yield guess[member]
-        else:
-            design = np.unique(log.design[valued == number])
-            slots = ragged(log.slot_offsets[design], np.diff(log.slot_offsets)[design])
-            of_slot[slots] = guess[member[slots]]
-            yield of_slot
-
-
-def _fits(log: Log, theta: FloatArray, counted: IntArray, valued: IntArray | None, cross_fit: str) -> list[_Fitted]:
-    """``_fitted``, kept for the next estimate of the same log: most ask for the same."""
-    groups = counted.tobytes() + (b"" if valued is None else valued.tobytes())
-    asked = theta.tobytes(), blake2b(groups).digest(), cross_fit
-    if asked not in log.kept:
-        log.kept.clear()
-        log.kept[asked] = list(_fitted(log, theta, counted, valued, cross_fit, None))
-    known: list[_Fitted] = log.kept[asked]
-    return known
-
-
-def _fitted(
-    log: Log, theta: FloatArray, counted: IntArray, valued: IntArray | None, cross_fit: str, inputs: FloatArray | None
-) -> Iterator[_Fitted]:
-    """For each group, the members that matter for it and a guess for each.
-
-    Members that come later, which are most of them where lists are personal, would only add zeros.
-    """
-    known, n_groups = log.members, int(counted.max(initial=-1)) + 1
-    table, place = rank_inputs(known.rank_a, known.rank_b), known.place
+        sums = training_sums(lambda g: examinations(log, counted == g, theta, everything, 1), n_groups, cross_fit)
+        return Constants([seen.mean for seen in sums])
+    members = log.members
+    table, place = rank_inputs(members.rank_a, members.rank_b), members.place
     if inputs is not None:
-        table, place = checked_inputs(inputs, log), known.document
-    needed = _first_needed(log, counted, valued, cross_fit)
+        table, place = inputs, members.document
+    needed = _first_needed(log, counted, cross_fit)
 
     def seen_in(number: int) -> Examinations:
-        return examinations(log, counted == number, theta, known.of_slot, len(known.document))
+        return examinations(log, counted == number, theta, members.of_slot, len(members.document))
 
+    fits = []
     for number, seen in enumerate(training_sums(seen_in, n_groups, cross_fit)):
         some = np.flatnonzero(needed <= number)
-        document, query = known.document[some], log.document_query[known.document[some]]
+        document, query = members.document[some], log.document_query[members.document[some]]
         firsts = _firsts(document)
-        yield (
-            some,
-            shrunken_guess(
-                seen.of(some),
-                np.append(_firsts(query), len(some)),
-                table,
-                place=place[some],
-                document=np.searchsorted(firsts, np.arange(len(some)), side="right") - 1,
-                document_offsets=np.append(_firsts(query[firsts]), len(firsts)),
-            ),
+        found = RelevanceFit.of(
+            seen.of(some),
+            np.append(_firsts(query), len(some)),
+            table,
+            place=place[some],
+            document=np.searchsorted(firsts, np.arange(len(some)), side="right") - 1,
+            document_offsets=np.append(_firsts(query[firsts]), len(firsts)),
         )
+        document, query = document[firsts], query[_firsts(query)]
+        if numbers is not None:
+            document, query = numbers.document[document], numbers.query[query]
+        fits.append(Fit(found.constant, found.slopes, _by_number(document, found.effects, np.nan),
+                        _by_number(query, found.shared, 0.0)))  # fmt: skip
+    return Fitted(fits, inputs)
 
 
-def _first_needed(log: Log, counted: IntArray, valued: IntArray | None, cross_fit: str) -> IntArray:
-    """The first group whose guess depends on each member, or is asked for it."""
+def _by_number(number: IntArray, values: FloatArray, otherwise: float) -> FloatArray:
+    """A table of values by number, as long as need be."""
+    table = np.full(int(number.max(initial=-1)) + 1 if values.any() else 0, otherwise)
+    if len(table):
+        table[number] = values
+    return table
+
+
+def _first_needed(log: Log, counted: IntArray, cross_fit: str) -> IntArray:
+    """The first group whose guess depends on each member: those that come later would only add zeros."""
     members = log.members
-    if valued is None or cross_fit != "past":
+    if cross_fit != "past":
         return np.zeros(len(members.document), np.int64)
     never = int(counted.max(initial=0)) + 1
     of_design, of_member = np.full(log.n_designs, never), np.full(len(members.document), never)
-    np.minimum.at(of_design, log.design, np.minimum(valued, counted + 1))
+    np.minimum.at(of_design, log.design, counted + 1)
     np.minimum.at(of_member, members.of_slot, of_design[log.design_of_slot])
     return of_member
 
@@ -326,8 +407,8 @@ def examinations(log: Log, inside: BoolArray, theta: FloatArray, member: IntArra
     return Examinations(clicked, *(weighted_counts(members, part, size) for part in per_rank))
 
 
-def checked_inputs(inputs: FloatArray, log: Log) -> FloatArray:
-    table, n = np.asarray(inputs, np.float64), len(log.documents)
+def checked_inputs(inputs: FloatArray, documents: int) -> FloatArray:
+    table, n = np.asarray(inputs, np.float64), documents
     if table.ndim != 2 or len(table) != n:
         raise ValueError(f"inputs have shape {table.shape}, must have a row for each of {n} documents")
     if not np.isfinite(table).all():

@@ -11,7 +11,6 @@ from functools import cached_property
 
 import numpy as np
 
-from ranktrial.arrays import FloatArray
 from ranktrial.inference import (
     Band,
     BiasFit,
@@ -28,6 +27,8 @@ from ranktrial.inference import (
     ladder,
     looks,
 )
+from ranktrial.inference.impressions import Impressions
+from ranktrial.inference.intervals import Units
 from ranktrial.inference.ladder import AB_RUNG
 from ranktrial.inference.power import tightest_for
 from ranktrial.interval import Interval
@@ -39,6 +40,7 @@ from ranktrial.times import told_time
 
 TIGHTEST_AT = 10_000.0
 LEAST_CLICKS = 20  # before that nothing is said: the estimate would rest on guesses
+ALL_FITTED, FITTED_STEP = 10_000, 1.1  # impressions, up to which everything is fitted to all; then one fit to the next
 FARTHEST = 1e12  # impressions: later than that is never
 MICROSECONDS_A_DAY = 86_400e6
 MOST_DAYS = 3_650.0  # in which a date says something
@@ -58,10 +60,11 @@ class Analysis:
         estimate: Of that reading, or one of nothing.
         band: Its confidence sequence after every unit, from the first that has enough clicks; None before that.
         drift: Whether the difference stays the same over time.
+        fitted: From how many of the first impressions everything is that was fitted.
         doubt: Why no winner is named though the interval leaves out 0; "" if there is no such reason.
     """
 
-    log: Log
+    log: Impressions
     config: TrialConfig
     fit: BiasFit | None
     theta: Theta
@@ -70,11 +73,12 @@ class Analysis:
     estimate: Estimate
     band: Band | None
     drift: Drift
+    fitted: int
     doubt: str = ""
 
     @cached_property
     def clicks(self) -> int:
-        return int(self.log.clicks.sum())
+        return int(self.log.clicks_each.sum())
 
     @property
     def delta(self) -> float:
@@ -110,8 +114,8 @@ class Analysis:
         assert self.rung is not None
         shown = looks(int(self.band.units[-1]))
         band = self.band.at(shown[shown >= self.band.units[0]])
-        first = np.sort(np.unique(self.log.unit[self.rung.rows], return_index=True)[1])  # impressions of new units
-        times = self.log.time[self.rung.rows][first[band.units - 1]] / 1e6
+        first = self.log.units_of(self.rung.rows).first[band.units - 1]
+        times = self.log.time[self.rung.rows][first] / 1e6
         columns = (column.tolist() for column in (band.units, times, band.mean, band.low, band.high))
         return tuple(BandPoint(units=u, time=t, delta=d, low=lo, high=hi) for u, t, d, lo, hi in zip(*columns))
 
@@ -123,13 +127,13 @@ class Analysis:
         """
         log = self.log
         if self.gain is not None and self.rung is not None and self.rung.name != AB_RUNG:
-            return UnitSums.of(log.clicks.sum(1) - self.gain.estimate.x, log.unit)
+            return UnitSums.of(log.clicks_each - self.gain.estimate.x, log.units)
         plain = np.flatnonzero(log.arm)
-        shares = log.plain_shares[log.design[plain]]
+        shares = log.shares[plain]
         if not len(plain) or not (shares > 0).all():
             return None
         own = np.where(log.arm[plain] > 0, shares[:, 0], shares[:, 1]) / shares.sum(1)
-        return UnitSums.of(log.clicks[plain].sum(1) / (2 * own), log.unit[plain])
+        return UnitSums.of(log.clicks_each[plain] / (2 * own), log.units_of(plain))
 
     @property
     def decides(self) -> bool:
@@ -144,25 +148,40 @@ class Analysis:
             return None
         known = None if method.learns_position_bias else np.array(self.theta.theta)
         # Guesses at the same points as those of the readings, which need not be made twice then.
-        return click_gain(self.log, known if self.fit is None else self.fit, refits=method.learns_at or None)
-
-    @cached_property
-    def exposures(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """P(examined) of each slot under A, under B, and under its design."""
-        theta = np.array(self.theta.theta)
-        return *self.log.list_exposures(theta), self.log.exposure(theta)
+        refits = method.learns_at or None
+        return click_gain(self.log, known if self.fit is None else self.fit, refits=refits, fitted=self.fitted)
 
 
-def analyse(log: Log, config: TrialConfig, beliefs: Beliefs) -> Analysis:
+def fitted_impressions(log: Impressions, click_window: float) -> int:
+    """From how many of its first impressions everything is that is fitted to a log, such as position bias.
+
+    From all, as long as there are fewer than 10,000. Then from as many as a fixed grid says, in which each number is a tenth
+    above the one before: the largest that leaves out impressions which may still get clicks (``click_window``, in seconds), or
+    a fifth of all if these are more. So what impressions are worth stays the same while a log grows by a tenth, hardly ever
+    changes with clicks that come late, and depends on the log alone.
+    """
+    n = len(log)
+    if n < ALL_FITTED:
+        return n
+    final = int(np.searchsorted(log.time, log.time[-1] - round(click_window * 1e6)))
+    most = max(final, n - n // 5)
+    steps = int(np.log(most / ALL_FITTED) / np.log(FITTED_STEP)) + 1
+    grid = (ALL_FITTED * FITTED_STEP ** np.arange(steps - 4.0, steps + 1.0)).astype(np.int64)
+    return int(grid[grid <= most][-1])
+
+
+def analyse(log: Impressions, config: TrialConfig, beliefs: Beliefs) -> Analysis:
     """``beliefs`` are those in force last: their theta was assumed or fitted earlier, and is no more than a guess here."""
-    method = config.comparison
+    method, fitted = config.comparison, fitted_impressions(log, config.click_window)
     fit, note = None, "position bias is taken as known"
     if method.learns_position_bias:
-        fit, note = _fit(log)
+        fit, note = log.fitted(fitted, "position bias", _fit)
+        fit = None if fit is None else replace(fit, group=log.group(len(fit.without)))
     known = beliefs.theta if method.needs_position_bias and not method.learns_position_bias else None
     readings = ladder(
         log,
         theta=known if fit is None else fit,
+        fitted=fitted,
         estimator=method.estimator if method.needs_position_bias else "rank-aware",
         level=config.level,
         tightest_at=config.tightest_at or TIGHTEST_AT,
@@ -186,26 +205,26 @@ def analyse(log: Log, config: TrialConfig, beliefs: Beliefs) -> Analysis:
         inflation=found.inflation(config.level),
     )
     nothing = Drift("unknown", 1.0, 0, what="the difference")
-    return speaking(Analysis(log, config, fit, reported, readings, None, found, None, nothing), rung)
+    return speaking(Analysis(log, config, fit, reported, readings, None, found, None, nothing, fitted), rung)
 
 
 def speaking(analysis: Analysis, rung: Rung | None) -> Analysis:
     """The same analysis with this rung as the one that speaks."""
     if rung is None or rung.estimate is None:
         return analysis
-    log, found = analysis.log, rung.estimate
+    log, found, units = analysis.log, rung.estimate, analysis.log.units_of(rung.rows)
     level = analysis.ladder.level_of(rung, analysis.config.level)
     tight = tightest_at(analysis.config, found)
     drift = Drift.of(
         found.x,
-        log.unit[rung.rows],
+        units,
         times=log.time[rung.rows],
         level=level,
         tightest_at=tight,
         widen=found.inflation(level),
         what="the difference A - B",
     )
-    return replace(analysis, rung=rung, estimate=found, band=_band(log, rung, found, level, tight), drift=drift)
+    return replace(analysis, rung=rung, estimate=found, band=_band(log, rung, units, level, tight), drift=drift)
 
 
 def _fit(log: Log) -> tuple[BiasFit | None, str]:
@@ -221,12 +240,12 @@ def _fit(log: Log) -> tuple[BiasFit | None, str]:
     return fit, fit.bias.note
 
 
-def _band(log: Log, rung: Rung, found: Estimate, level: float, tightest_at: float) -> Band | None:
-    clicks = np.cumsum(UnitSums.of(log.clicks[rung.rows].sum(1).astype(np.float64), log.unit[rung.rows]).totals)
+def _band(log: Impressions, rung: Rung, units: Units, level: float, tightest_at: float) -> Band | None:
+    clicks = np.cumsum(units.sums(log.clicks_each[rung.rows].astype(np.float64)))
     first = int(np.searchsorted(clicks, LEAST_CLICKS)) + 1
-    if first > len(clicks):
+    if first > len(clicks) or rung.estimate is None:
         return None
-    return found.sequence(np.arange(first, len(clicks) + 1), level, tightest_at=tightest_at)
+    return rung.estimate.sequence(np.arange(first, len(clicks) + 1), level, tightest_at=tightest_at)
 
 
 def tightest_at(config: TrialConfig, found: Estimate) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged
+from ranktrial.inference.impressions import Numbers as LogNumbers
 from ranktrial.inference.intervals import first_seen
 from ranktrial.inference.log_sources import NOTHING, ranks_in
 from ranktrial.live.designs import Design, checksum
@@ -21,10 +22,7 @@ from ranktrial.live.stores.base import Store
 
 LATER_PAGE, NOT_SHOWN, CELLS = 2**32, 2**33, 2**34  # a click's cell is a slot, or one of these plus a check sum
 BLOCK = 2_000  # designs that are objects at a time
-WORD, LONGEST = (
-    8,
-    64,
-)  # bytes of a name that are looked at together, and in all: names that differ later are sorted anyhow
+LONGEST = 64  # bytes of a name in an array of them
 NO_QUERY = -1  # of a design that is damaged
 
 
@@ -40,14 +38,14 @@ class Numbers:
 
     def __init__(self, kind: str) -> None:
         self._keys = np.empty(0, kind)  # sorted
-        self._numbers = np.empty(0, np.int64)
+        self._numbers = np.empty(0, np.int32)
 
     def find(self, keys: NDArray[Any]) -> IntArray:
         """The number of each key, -1 for those that were never met."""
         if not len(self._keys):
             return np.full(len(keys), -1)
         place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        return np.where(self._keys[place] == keys, self._numbers[place], -1)
+        return np.where(self._keys[place] == keys, self._numbers[place], -1).astype(np.int64)
 
     def add(self, keys: NDArray[Any]) -> IntArray:
         """Give numbers to those that are new, and return where among the keys these are, in the order of their numbers."""
@@ -55,9 +53,14 @@ class Numbers:
         new = self.find(distinct) < 0
         distinct, first = distinct[new], first[new]
         place = np.searchsorted(self._keys, distinct)
-        self._numbers = np.insert(self._numbers, place, len(self._numbers) + np.arange(len(distinct)))
+        self._numbers = np.insert(self._numbers, place, len(self._numbers) + np.arange(len(distinct), dtype=np.int32))
         self._keys = np.insert(self._keys, place, distinct)
         return first
+
+    @property
+    def by_key(self) -> IntArray:
+        """All numbers, in the order of their keys."""
+        return self._numbers.astype(np.int64)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -113,28 +116,32 @@ class DesignColumns:
         self._query = np.empty(0, np.int64)
         self._lists = np.empty(0, np.uint64)  # hash of query and lists
         self._slots, self._rows, self._rests = (np.zeros(1, np.int64) for _ in range(3))  # offsets of what follows
-        self._document = np.empty(0, np.int64)  # of each slot
+        self._document = np.empty(0, np.int32)  # of each slot
         self._ranks = np.empty((0, 2), np.uint8)  # of each slot in A's list and in B's
         self._rankings = np.empty((0, k), np.uint8)
         self._weights = np.empty(0)
         self._rest = np.empty(0, np.uint32)
         self._queries: dict[str, int] = {}
+        self._query_keys = np.empty(0, np.uint64)  # hash of each
+        self.query_names: list[str] = []
         self._documents = Numbers("u8")
-        self._document_query = np.empty(0, np.int64)
-        self._query_order: list[str] = []  # by name
-        self._document_order = np.empty(0, np.int64)  # by their query's name, then by their own
-        self._names = np.empty(0, f"S{WORD}")  # of documents
+        self._document_query = np.empty(0, np.int32)
+        self._names = np.empty(0, "S1")  # of documents
         self._long: dict[int, str] = {}  # names that do not fit in there, by key
-        self._flat: tuple[IntArray, IntArray, dict[str, Any]] | None = None
+        self._differ = np.empty(0, bool)  # whether both lists of a design differ
 
     def numbers(self, ids: IntArray) -> IntArray:
         """The numbers of designs by their ids in the store, which is asked for those that are new."""
         unique, inverse = np.unique(ids, return_inverse=True)
         new = unique[self._ids.find(unique) < 0]
-        blocks = [self._block(new[start : start + BLOCK].tolist()) for start in range(0, len(new), BLOCK)]
-        if blocks:
-            self._append(_Block(*(np.concatenate(column) for column in zip(*blocks))))
-            self._ids.add(new)
+        blocks, waiting = list[_Block](), 0
+        for start in range(0, len(new), BLOCK):
+            blocks.append(self._block(new[start : start + BLOCK].tolist()))
+            waiting += len(blocks[-1].query)
+            if 4 * waiting > len(self._query) or start + BLOCK >= len(new):  # what is there is seldom moved
+                self._append(_Block(*(np.concatenate(column) for column in zip(*blocks))))
+                blocks, waiting = [], 0
+        self._ids.add(new)
         return self._ids.find(unique)[inverse]
 
     def _block(self, ids: list[int]) -> _Block:
@@ -151,14 +158,14 @@ class DesignColumns:
         self._long.update(
             (key, name.decode()) for key, name in zip(keys, names) if len(name) > LONGEST or name.endswith(b"\0")
         )
-        width = min(max(map(len, names), default=1), LONGEST)
+        width = min(max(map(len, names), default=0), LONGEST) or 1
         return _Block(
             np.array([b"" if one is None else one.digest for one in designs], "S16"),
             np.array([NO_QUERY if one is None else self._queries[one.query] for one in designs], np.int64),
             np.array([0 if one is None else _lists_key(one) for one in designs], np.uint64),
             np.array(sizes, np.int64),
             np.array(keys, np.uint64),
-            np.array(names, f"S{-(-width // WORD) * WORD}"),
+            np.array(names, f"S{width}"),
             np.stack(ranks, axis=1).astype(np.uint8),
             np.concatenate([np.empty((0, self._k), np.uint8), *(design.rankings for design in sound)]),
             np.concatenate([np.empty(0), *(design.weights for design in sound)]),
@@ -168,9 +175,16 @@ class DesignColumns:
     def _append(self, new: _Block) -> None:
         fresh = self._documents.add(new.keys)
         of_slot = np.repeat(new.query, new.sizes[:, 0])
-        self._document_query = np.concatenate([self._document_query, of_slot[fresh]])
+        more = list(islice(self._queries, len(self.query_names), None))
+        keys = [int.from_bytes(query_key(name)[:8], "little") for name in more]
+        self._query_keys = np.concatenate([self._query_keys, np.array(keys, np.uint64)])
+        self.query_names += more
+        ranks, owner = np.minimum(new.ranks, self._k), np.repeat(np.arange(len(new.sizes)), new.sizes[:, 0])
+        apart = np.bincount(owner[ranks[:, 0] != ranks[:, 1]], minlength=len(new.sizes)) > 0
+        self._differ = np.concatenate([self._differ, apart])
+        self._document_query = np.concatenate([self._document_query, of_slot[fresh].astype(np.int32)])
         self._names = np.concatenate([self._names, new.names[fresh]])
-        self._document = np.concatenate([self._document, self._documents.find(new.keys)])
+        self._document = np.concatenate([self._document, self._documents.find(new.keys).astype(np.int32)])
         for name in ("digest", "query", "lists", "ranks", "rankings", "weights", "rest"):
             setattr(self, f"_{name}", np.concatenate([getattr(self, f"_{name}"), getattr(new, name)]))
         self._slots, self._rows, self._rests = (
@@ -187,7 +201,7 @@ class DesignColumns:
 
     def cells(self, design: IntArray, documents: Sequence[str]) -> IntArray:
         """The slot of each document in its design, or that it is on a later page, or that it is on none."""
-        names = list(self._queries)
+        names = self.query_names
         of_query = [query_key(names[query]) if query >= 0 else b"" for query in self._query[design].tolist()]
         keys = np.array(list(map(document_key, of_query, documents)), np.uint64)
         start, size = self._slots[design], self._slots[design + 1] - self._slots[design]
@@ -201,51 +215,59 @@ class DesignColumns:
             cell[at] = sum_of + (LATER_PAGE if later else NOT_SHOWN)
         return cell
 
-    def flat(self, used: IntArray) -> tuple[IntArray, dict[str, Any]]:
-        """New numbers of the designs in use, by digest, and their arrays (those of ``log_sources.flatten``); the last ones if
-        the same are in use.
+    def shown(self, design: IntArray, place: IntArray) -> NDArray[np.uint8]:
+        """The slots, counted within the design, at each rank of these rankings."""
+        return np.asarray(self._rankings[self._rows[design] + place])
+
+    def from_end(self, design: IntArray, place: IntArray) -> IntArray:
+        """Which of the last rankings of these designs these are: 1 the last one."""
+        return self._rows[design + 1] - self._rows[design] - place
+
+    def last_weights(self, design: IntArray) -> FloatArray:
+        """Weights of the last two rankings of these designs."""
+        last = self._rows[design + 1] - 1
+        return np.stack([self._weights[last - 1], self._weights[last]], axis=1)
+
+    def differ(self, design: IntArray) -> BoolArray:
+        """Whether both lists of these designs differ."""
+        return self._differ[design]
+
+    def queries(self, design: IntArray) -> IntArray:
+        """Numbers of their queries, of which ``query_names`` are the names."""
+        return self._query[design]
+
+    def by_digest(self, design: IntArray) -> IntArray:
+        """An order of these designs that does not depend on when they were read."""
+        return np.argsort(self._digest[design])
+
+    def flat(self, used: IntArray) -> tuple[IntArray, dict[str, Any], LogNumbers]:
+        """New numbers of the designs in use, by digest; their arrays (those of ``log_sources.flatten``), with queries and
+        documents by name; and the numbers that these have here.
         """
         needed = np.unique(used)
-        if self._flat is None or not np.array_equal(self._flat[0], needed):
-            self._flat = None  # lets go of the old ones before the new ones are made
-            order = needed[np.argsort(self._digest[needed])]
-            number = np.full(len(self._query), -1)
-            number[order] = np.arange(len(order))
-            self._flat = needed, number, self._arrays(order)
-        _, number, arrays = self._flat
-        return number, arrays
+        order = needed[self.by_digest(needed)]
+        number = np.full(len(self._query), -1)
+        number[order] = np.arange(len(order))
+        return number, *self._named(order)
 
-    def _arrays(self, order: IntArray) -> dict[str, Any]:
-        slot_sizes, row_sizes = np.diff(self._slots)[order], np.diff(self._rows)[order]
+    def part(self, order: IntArray) -> dict[str, Any]:
+        """Arrays of some designs, with the numbers that queries and documents have here."""
+        slot_sizes, row_sizes = self._slots[order + 1] - self._slots[order], self._rows[order + 1] - self._rows[order]
         slots, rows = ragged(self._slots[order], slot_sizes), ragged(self._rows[order], row_sizes)
         slot_offsets = offsets_of(slot_sizes)
-        self._sort()
-        numbers = np.array([self._queries[name] for name in self._query_order], np.int64)
-        in_use = np.zeros(len(numbers), bool)
-        in_use[self._query[order]] = True
-        queries = [name for name, used in zip(self._query_order, in_use[numbers].tolist()) if used]
-        query = np.full(len(numbers), -1)
-        query[numbers[in_use[numbers]]] = np.arange(len(queries))
-        in_use = np.zeros(len(self._documents), bool)
-        in_use[self._document[slots]] = True
-        documents = self._document_order[in_use[self._document_order]]
-        of_query = query[self._document_query[documents]]
-        document = np.full(len(self._documents), -1)
-        document[documents] = np.arange(len(documents))
         kind = np.int32 if len(slots) * self._k < 2**31 else np.int64
         table: NDArray[Any] = self._rankings[rows].astype(kind)
         nothing = table == NOTHING
         table += np.repeat(slot_offsets[:-1], row_sizes).astype(kind)[:, None]
         table[nothing] = -1
-        long = {int(document[at]): name for at, name in self._long_names().items() if document[at] >= 0}
         return {
-            "queries": tuple(queries),
-            "documents": Names(self._names[documents], long),
-            "document_query": of_query,
-            "query": query[self._query[order]],
+            "queries": self.query_names,
+            "documents": Names(self._names, self._long_names()),
+            "document_query": self._document_query,
+            "query": self._query[order],
             "lists": first_seen(self._lists[order])[1],
             "slot_offsets": slot_offsets,
-            "document": document[self._document[slots]],
+            "document": self._document[slots].astype(np.int64),
             "rank_a": self._ranks[slots, 0].astype(np.int64),
             "rank_b": self._ranks[slots, 1].astype(np.int64),
             "row_offsets": offsets_of(row_sizes),
@@ -253,44 +275,46 @@ class DesignColumns:
             "weights": self._weights[rows],
         }
 
-    def _sort(self) -> None:
-        """Put what is new where it belongs among queries and documents that are in order already."""
-        known = len(self._document_order)
-        if known == len(self._documents) and len(self._query_order) == len(self._queries):
-            return
-        self._query_order = sorted([*self._query_order, *islice(self._queries, len(self._query_order), None)])
-        rank = np.empty(len(self._queries), np.int64)
-        rank[[self._queries[name] for name in self._query_order]] = np.arange(len(rank))
-        fresh = self._by_name(np.arange(known, len(self._documents)), rank)
-        order = np.concatenate([self._document_order, fresh])
-        order = order[np.argsort(rank[self._document_query[order]], kind="stable")]
-        had, has = np.zeros((2, len(rank)), bool)
-        had[self._document_query[:known]], has[self._document_query[known:]] = True, True
-        both = (had & has)[self._document_query[order]]  # queries that had documents and have more now
-        order[both] = self._by_name(order[both], rank)
-        self._document_order = order
-
-    def _by_name(self, documents: IntArray, query: IntArray) -> IntArray:
-        """Documents sorted by their query's number, then by name, whatever order they came in."""
-        words = (
-            self._names[documents].view(">u8").reshape(len(documents), self._names.itemsize // WORD).astype(np.uint64)
-        )
+    def _named(self, order: IntArray) -> tuple[dict[str, Any], LogNumbers]:
+        """The same with the queries and documents in use only, in the order of their hashes, which does not depend on when
+        they were read.
+        """
+        arrays = self.part(order)
+        queries = _used(np.argsort(self._query_keys), arrays["query"])
+        query = _places(queries, len(self._query_keys))
+        documents = _used(self._documents.by_key, arrays["document"])
         of_query = query[self._document_query[documents]]
-        order = np.lexsort((*words.T[::-1], of_query))
-        documents, words, of_query = documents[order], words[order], of_query[order]
-        same = (words[1:] == words[:-1]).all(1) & (of_query[1:] == of_query[:-1])
-        long, start = self._long_names(), 0
-        for end in (np.append(np.flatnonzero(~same), len(documents) - 1) + 1).tolist() if same.any() else ():
-            if end - start > 1:
-                tied = documents[start:end].tolist()
-                documents[start:end] = sorted(tied, key=Names(self._names, long).__getitem__)
-            start = end
-        return documents
+        by_query = np.argsort(of_query, kind="stable")
+        documents, of_query = documents[by_query], of_query[by_query]
+        document = _places(documents, len(self._documents))
+        long = {int(document[at]): name for at, name in self._long_names().items() if document[at] >= 0}
+        arrays |= {
+            "queries": tuple(self.query_names[at] for at in queries.tolist()),
+            "documents": Names(self._names[documents], long),
+            "document_query": of_query,
+            "query": query[arrays["query"]],
+            "document": document[arrays["document"]],
+        }
+        return arrays, LogNumbers(documents, queries)
 
     def _long_names(self) -> dict[int, str]:
         """Names that do not fit into the array of names, by document."""
         numbers = self._documents.find(np.array(list(self._long), np.uint64))
         return dict(zip(numbers.tolist(), self._long.values()))
+
+
+def _used(order: IntArray, numbers: IntArray) -> IntArray:
+    """Those of an order that occur among numbers."""
+    used = np.zeros(len(order), bool)
+    used[numbers] = True
+    return order[used[order]]
+
+
+def _places(numbers: IntArray, n: int) -> IntArray:
+    """Where each of n numbers stands among some of them, -1 for those that do not."""
+    place = np.full(n, -1)
+    place[numbers] = np.arange(len(numbers))
+    return place
 
 
 def _lists_key(design: Design) -> int:

@@ -1,8 +1,8 @@
 """Reading of one version's log out of the store, the same whatever order it arrived in.
 
-Rows are read once, from where the last reading ended. The arrays are then made from all rows in a fixed order (impressions
-by time and key, designs by digest), so every number worked out from them is the same to the last bit on any machine,
-after any order of arrival, any number of restarts.
+Rows are read once, from where the last reading ended, and impressions put in a fixed order, by time and key. Numbers that
+designs, queries and documents have in the order in which they were read never decide about the order of a sum, so every number
+worked out from a log is the same to the last bit on any machine, after any order of arrival, any number of restarts.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, IntArray
-from ranktrial.inference.log import Log
 from ranktrial.live.design_columns import CELLS, LATER_PAGE, NOT_SHOWN, DesignColumns
+from ranktrial.live.stored_log import StoredLog
 from ranktrial.live.stores.base import ClickRow, Store
 from ranktrial.live.tallies import OFF_PAGE
 from ranktrial.live.tokens import KEY_BYTES
@@ -47,9 +47,9 @@ class LogReader:
         self._unmatched = _Clicks()  # whose impression is not there (yet)
         self._voids: set[bytes] = set()
         self._position: tuple[int, ...] = (0, 0, 0)
-        self._log: Log | None = None
+        self._log: StoredLog | None = None
 
-    def read(self) -> Log:
+    def read(self) -> StoredLog:
         """The log as it is in the store now."""
         # Clicks first: an impression that is stored before its clicks is then never missed.
         before = self._position
@@ -97,7 +97,7 @@ class LogReader:
         new["cell"] = self._designs.cells(self._impressions["design"][at], matched.documents)
         self._clicks = np.concatenate([self._clicks, new])
 
-    def _arrays(self) -> Log:
+    def _arrays(self) -> StoredLog:
         rows = self._impressions
         void = np.isin(rows["key"], np.array(sorted(self._voids), KEY))
         sound = self._designs.may_show(rows["design"], rows["place"]) & ~void
@@ -108,27 +108,24 @@ class LogReader:
         order = np.lexsort((end[:, 0], start[:, 0], rows["time"]))
         order = order[sound[order]]
         kept = rows[order]
-        number, flat = self._designs.flat(kept["design"])
-        design = number[kept["design"]]
-        row = flat["row_offsets"][design] + kept["place"]
         position = np.full(len(rows), -1)
         position[order] = np.arange(len(order))
-        clicks, strange = self._clicked(position, flat["rankings"], row, flat["slot_offsets"][design], left_out)
-        return Log(
+        clicks, strange = self._clicked(position, kept, left_out)
+        return StoredLog(
+            self._designs,
             k=self._k,
-            design=design,
-            row=row,
+            number=kept["design"].copy(),
+            place=kept["place"].copy(),
             unit=kept["unit"].copy(),
             time=kept["time"].copy(),
             clicks=clicks,
+            plain=self._plain,
             left_out={what: count for what, count in sorted(left_out.items()) if count},
             strange_units=np.unique(kept["unit"][strange]),
-            plain=self._plain,
-            **flat,
         )
 
     def _clicked(
-        self, position: IntArray, rankings: IntArray, row: IntArray, first_slot: IntArray, left_out: dict[str, int]
+        self, position: IntArray, kept: NDArray[np.void], left_out: dict[str, int]
     ) -> tuple[BoolArray, IntArray]:
         """Which ranks of the impressions were clicked, and impressions where something else was that is on none of their pages;
         all else is counted.
@@ -141,7 +138,7 @@ class LogReader:
         at, cell = at[valid], cell[valid]
         slot = cell < LATER_PAGE
         i = at[slot]
-        hit = rankings[row[i]] == (first_slot[i] + cell[slot])[:, None]
+        hit = self._designs.shown(kept["design"][i], kept["place"][i]) == cell[slot][:, None]
         on_page = hit.any(1)
         only_late = ~np.isin(pair[late], pair[~late]) if late.any() else late[:0]
         left_out["late clicks"] = int(only_late.sum()) + len(unmatched_late - unmatched)
@@ -150,7 +147,7 @@ class LogReader:
         left_out["clicks on void impressions"] = int((~valid).sum())
         left_out["clicks on what was not shown"] = int((cell >= NOT_SHOWN).sum())
         left_out[OFF_PAGE] = int((~slot & (cell < NOT_SHOWN)).sum() + (~on_page).sum())
-        clicks = np.zeros((len(row), self._k), bool)
+        clicks = np.zeros((len(kept), self._k), bool)
         clicks[i[on_page], hit[on_page].argmax(1)] = True
         return clicks, at[cell >= NOT_SHOWN]
 

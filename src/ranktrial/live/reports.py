@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ranktrial.arrays import IntArray, weighted_counts
+from ranktrial.arrays import weighted_counts
 from ranktrial.inference import Ladder, LeftOut, Rung
 from ranktrial.inference.lift import EVERYTHING, Lift, lift
 from ranktrial.interval import Interval
@@ -91,7 +91,7 @@ def make_report(
         reading=None if analysis.rung is None else analysis.rung.name,
         readings=tuple(_reading(analysis.ladder, rung) for rung in analysis.ladder.rungs),
         impressions=len(analysis.log),
-        units=len(np.unique(analysis.log.unit)),
+        units=len(analysis.log.units.names),
         clicks=analysis.clicks,
         ctr=analysis.clicks / max(len(analysis.log), 1),
         forecast=_trusted(forecast(analysis), failed),
@@ -367,7 +367,7 @@ def pace(analysis: Analysis) -> Pace:
     days = (latest - began) / 86_400
     a_day = len(log) / days if days >= 1 else nan
     lasted = f"{days:.1f} days" if days >= 1 else f"{24 * days:.1f} hours" if days >= 1 / 24 else "less than an hour"
-    much = f"{counted(len(log), 'impression')} of {counted(len(np.unique(log.unit)), 'unit')}"
+    much = f"{counted(len(log), 'impression')} of {counted(len(log.units.names), 'unit')}"
     text = f"Began {told_time(began)}: {much} in {lasted}"
     text += f", {a_day:,.0f} a day." if days >= 1 else "."
     return Pace(began=began, latest=latest, days=days, impressions_a_day=a_day, text=text)
@@ -386,34 +386,33 @@ def contributors(analysis: Analysis, query_units: int = QUERY_UNITS) -> tuple[Co
     """Queries by how far they moved the estimate; those that fewer units have asked are one row, without their names."""
     if analysis.rung is None:
         return ()
-    log = analysis.log.take(analysis.rung.rows)
-    query, size = log.query[log.design], len(log.queries)
-    rare = _units(query, log.unit, size) < query_units
+    log, rows = analysis.log, analysis.rung.rows
+    names, query = log.asked[0], log.asked[1][rows]
+    size = len(names)
+    once = log.drawn if len(rows) == len(log) else log.take(rows).drawn
+    rare = np.bincount(log.asked[1][rows][once], minlength=size) < query_units  # units that have asked each
     row = np.where(rare, size, np.arange(size))[query]  # one more for all that are rare
-    moved = weighted_counts(row, analysis.estimate.x, size + 1) / len(log)
+    moved = weighted_counts(row, analysis.estimate.x, size + 1) / len(rows)
     impressions = np.bincount(row, minlength=size + 1)
-    clicks = weighted_counts(row, log.clicks.sum(1).astype(np.float64), size + 1)
+    clicks = weighted_counts(row, log.clicks_each[rows].astype(np.float64), size + 1)
     unnamed = int((rare & (np.bincount(query, minlength=size) > 0)).sum())
-    names = [*log.queries, f"{unnamed:,} queries, each of fewer than {query_units:,} units"]
-    order = np.argsort(-np.abs(moved), kind="stable")
-    order = order[impressions[order] > 0][:CONTRIBUTORS]
+    others = f"{unnamed:,} queries, each of fewer than {query_units:,} units"
+
+    def name(q: int) -> str:
+        return others if q == size else str(names[q])
+
+    first = np.flatnonzero(impressions > 0)
+    if len(first) > CONTRIBUTORS:
+        first = first[np.abs(moved[first]) >= np.partition(np.abs(moved[first]), -CONTRIBUTORS)[-CONTRIBUTORS]]
+    order = sorted(first.tolist(), key=lambda q: (-abs(moved[q]), q == size, name(q)))[:CONTRIBUTORS]
     return tuple(
         Contributor(
-            query=names[q],
-            label=shown(names[q]),
+            query=name(q),
+            label=shown(name(q)),
             impressions=impressions[q],
             clicks=int(clicks[q]),
             contribution=moved[q],
             rare=unnamed if q == size else 0,
         )
-        for q in order.tolist()
+        for q in order
     )
-
-
-def _units(query: IntArray, unit: IntArray, size: int) -> IntArray:
-    """How many units have asked each query."""
-    order = np.lexsort((unit, query))
-    query, unit = query[order], unit[order]
-    new = np.ones(len(query), bool)
-    new[1:] = (query[1:] != query[:-1]) | (unit[1:] != unit[:-1])
-    return np.bincount(query[new], minlength=size)

@@ -27,6 +27,7 @@ from ranktrial.live.known import Known
 from ranktrial.live.log_reader import LogReader
 from ranktrial.live.reports import QUERY_UNITS, make_report, readings_agree
 from ranktrial.live.schemas import HistoryEntry, Report, TrialConfig
+from ranktrial.live.stored_log import StoredLog
 from ranktrial.live.stores import open_store
 from ranktrial.live.stores.base import (
     ALL_TRIALS,
@@ -61,11 +62,17 @@ class Learner(Protocol):
 class _Analysed(NamedTuple):
     """The analysis of a version, what it was made from, and what rules and exclusions left out with the analysis of all."""
 
-    log: Log
+    log: StoredLog
     bias: Bias | None
     excluded: frozenset[int]
     analysis: Analysis
     whole: tuple[LeftOut, Analysis] | None
+
+    def release(self) -> None:
+        """Let go of what the next analysis can make again."""
+        self.analysis.log.release()
+        if self.whole is not None:
+            self.whole[1].log.release()
 
 
 class Trial:
@@ -360,6 +367,10 @@ class Trial:
 
     def log(self, version: int | None = None) -> Log:
         """The log of a version, this one by default: what has been stored so far, in the order of time."""
+        log = self._read(version)
+        return log.first(len(log))
+
+    def _read(self, version: int | None) -> StoredLog:
         one = self._version if version is None else _pick(self.store.versions(self.name), version, self.name)
         with self._reading:
             self._forget_erased()
@@ -384,7 +395,7 @@ class Trial:
         self.store.flush(60.0)
         versions = [one for one in self.store.versions(self.name) if one.number <= self._version.number]
         analysed = {one: self._analysed(one) for one in versions}
-        return make_report(
+        report = make_report(
             self.name,
             {one: each.analysis for one, each in analysed.items()},
             self.store.tallies(self._version.id) + self.store.tallies(ALL_TRIALS),
@@ -394,21 +405,25 @@ class Trial:
             self.history(),
             query_units,
         )
+        for each in analysed.values():
+            each.release()
+        return report
 
     def _analysed(self, version: ConfigVersion) -> _Analysed:
         """The analysis of a version; the last one again if nothing has changed since."""
-        log, config = self.log(version.number), TrialConfig.stored(version.config)
+        log, config = self._read(version.number), TrialConfig.stored(version.config)
         biases = self.store.biases(version.id)
         bias, excluded = biases[-1] if biases else None, excluded_units(self.store, self.name)
         known = self._analyses.pop(version.id, None)
         if known is None or known.log is not log or (known.bias, known.excluded) != (bias, excluded):
-            known = None  # lets go of the old log before the new one is worked on
             beliefs = config.first_beliefs if bias is None else bias.beliefs
             kept, left_out = apply_rules(log, config.rules, excluded)
-            analysis = analyse(kept, config, beliefs)
+            analysis = analyse(kept if known is None else kept.following(known.analysis.log), config, beliefs)
             # Of earlier versions only the result is told, without what was left out.
-            both = left_out and version.id == self._version.id
-            whole = (left_out, analyse(log, config, beliefs)) if both else None
+            whole = None
+            if left_out and version.id == self._version.id:
+                before = None if known is None or known.whole is None else known.whole[1].log
+                whole = left_out, analyse(log if before is None else log.following(before), config, beliefs)
             known = _Analysed(log, bias, excluded, analysis, whole)
         elif known.analysis.config != config:  # other names
             renamed = replace(known.analysis, config=config)
@@ -510,8 +525,10 @@ class Trial:
         beliefs, known = before.beliefs, Known()
         if method.adapts:
             analysed = self._analysed(self._version)
-            log, agree = analysed.analysis.log, readings_agree(analysed.analysis)
+            seen, agree = analysed.analysis.log, readings_agree(analysed.analysis)
+            log = seen.first(len(seen))
             beliefs = method.learn(evidence(log, agree=agree, gain=analysed.analysis.gain), beliefs)
+            analysed.release()
             effects = beliefs.effects
             if effects is not None:
                 known = Known.of(log.queries, log.documents, log.document_query, effects)

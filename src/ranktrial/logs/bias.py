@@ -8,7 +8,7 @@ import numpy as np
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import normal_quantile
-from ranktrial.inference.log import GROUPS
+from ranktrial.inference.impressions import GROUPS
 from ranktrial.interval import Interval
 from ranktrial.logs.database import SQLLog
 from ranktrial.logs.estimating import fit_bias, grouped_counts

@@ -386,8 +386,10 @@ def spread_sums(residual: Any, examined: Any, noise: Any, offsets: Any) -> Any:
 
 @nb.njit(cache=True)
 def shrunken_effects(residual: Any, examined: Any, noise: Any, offsets: Any, within: Any, shared: Any) -> Any:
-    """Best linear guess of each member's deviation per examination, given the variances of members and of groups."""
-    effects = np.empty(residual.shape[0])
+    """Best linear guess of each member's deviation per examination, given the variances of members and of groups; and of what
+    the members of each group share.
+    """
+    effects, commons = np.empty(residual.shape[0]), np.empty(offsets.shape[0] - 1)
     for group in range(offsets.shape[0] - 1):
         told, precision = 0.0, 0.0
         for d in range(offsets[group], offsets[group + 1]):
@@ -397,10 +399,11 @@ def shrunken_effects(residual: Any, examined: Any, noise: Any, offsets: Any, wit
                 told += e * residual[d] / variance
                 precision += e**2 / variance
         common = shared * told / (1.0 + shared * precision)
+        commons[group] = common
         for d in range(offsets[group], offsets[group + 1]):
             e = examined[d]
             variance = noise[d] + within * e**2
             effects[d] = common
             if variance > 0:
                 effects[d] += within * e * (residual[d] - common * e) / variance
-    return effects
+    return effects, commons

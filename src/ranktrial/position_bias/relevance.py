@@ -124,12 +124,14 @@ class RelevanceFit:
         constant: Of the regression on the inputs.
         slopes: And one for each input.
         effects: How each document deviates; queries' deviations are part of it.
+        shared: How the documents of each query deviate together, as far as that is believed of those that were never examined.
     """
 
     guess: FloatArray
     constant: float
     slopes: FloatArray
     effects: FloatArray
+    shared: FloatArray
 
     @classmethod
     def of(
@@ -160,25 +162,25 @@ class RelevanceFit:
                 shape = (prior[0] + inputs @ prior[1:])[place]
                 scale = constant * max(seen.examined.sum(), 1e-300) / max(float(seen.examined @ shape), 1e-300)
                 constant, slopes = scale * prior[0], scale * prior[1:]
-                guess = _linear(constant, slopes, inputs)[place]
+                guess = linear_guess(constant, slopes, inputs)[place]
             more, deviations = _explained(seen, guess, offsets, inputs, place, shrunken)
             constant, slopes = constant + more, slopes + deviations
-            guess = _linear(constant, slopes, inputs)[place]
+            guess = linear_guess(constant, slopes, inputs)[place]
         residual, noise = _residual(seen, guess)
         if inputs is not None and not shrunken:
             guess = (constant + inputs @ slopes)[place]
         if document is None or document_offsets is None:
-            effects = nested_effects(residual, seen.examined, noise, offsets, shrunken)
+            effects, shared = nested_effects(residual, seen.examined, noise, offsets, shrunken)
             guess = guess + effects
         else:
             n = int(document_offsets[-1])
             summed = [weighted_counts(document, part, n) for part in (residual, seen.examined, noise)]
-            effects = nested_effects(summed[0], summed[1], summed[2], document_offsets, shrunken)
+            effects, shared = nested_effects(summed[0], summed[1], summed[2], document_offsets, shrunken)
             guess = guess + effects[document]
-        return cls(np.clip(guess, *GUESSES) if shrunken else guess, constant, slopes, effects)
+        return cls(np.clip(guess, *GUESSES) if shrunken else guess, constant, slopes, effects, shared)
 
 
-def _linear(constant: float, slopes: FloatArray, inputs: FloatArray) -> FloatArray:
+def linear_guess(constant: float, slopes: FloatArray, inputs: FloatArray) -> FloatArray:
     """Relevance by a regression on inputs."""
     return np.asarray(np.clip(constant + inputs @ slopes, *GUESSES))
 
@@ -232,15 +234,16 @@ def _surely(squares: float, spread: float, scale: float) -> float:
 
 def nested_effects(
     residual: FloatArray, examined: FloatArray, noise: FloatArray, offsets: IntArray, shrunken: bool = True
-) -> FloatArray:
-    """Best linear guess of each member's deviation per examination: what its group shares, plus its own.
+) -> tuple[FloatArray, FloatArray]:
+    """Best linear guess of each member's deviation per examination: what its group shares, plus its own; and what groups share.
 
     Not ``shrunken``: the deviation as it was, where members differ at all.
     """
     within, shared = spreads(residual, examined, noise, offsets)
+    effects, commons = shrunken_effects(residual, examined, noise, offsets, within, shared)
     if not shrunken and within + shared > 0:
-        return _ratio(residual, examined)
-    return np.asarray(shrunken_effects(residual, examined, noise, offsets, within, shared))
+        effects = _ratio(residual, examined)
+    return effects, commons
 
 
 def _precision(examined: FloatArray, noise: FloatArray, spread: float) -> FloatArray:

@@ -167,23 +167,24 @@ def added_above(
 
 
 @nb.njit(cache=True)
-def clicks_after(rankings: Any, shown: Any, places: Any, clicks: Any, ever: Any, strata: Any) -> Any:
-    """Values of impressions in order of time and what they tell (see ``Dependence``), and sums over each stratum.
+def clicks_after(places: Any, clicks: Any, strata: Any, sums: Any) -> Any:
+    """Values of impressions in order of time and what they tell (see ``Dependence``); adds them to sums over each stratum.
 
-    A stratum is a place and a rank, ``place * k + rank``; ``strata`` are those that were ever clicked, sorted, and ``ever``
-    says which they are. Sums are of members, members after a click above, clicked ones, and clicked ones after a click.
+    A stratum is a place and a rank; ``strata[place, rank]`` is its number, negative where nothing was ever clicked.
+    ``places`` are those at each rank of the impressions, negative where nothing is that was ever clicked. Sums are of members,
+    members after a click above, clicked ones, and clicked ones after a click.
     """
-    k = rankings.shape[1]
-    values, told, sums = np.zeros(shown.shape[0]), np.zeros(shown.shape[0]), np.zeros((strata.shape[0], 4))
-    for i in range(shown.shape[0]):
+    k = places.shape[1]
+    values, told = np.zeros(places.shape[0]), np.zeros(places.shape[0])
+    for i in range(places.shape[0]):
         after = 0.0
         for r in range(k):
-            s = rankings[shown[i], r]
+            s = places[i, r]
             if s < 0:
                 continue
             click = 1.0 if clicks[i, r] else 0.0
-            if ever[places[s], r]:
-                of = sums[np.searchsorted(strata, places[s] * k + r)]
+            if strata[s, r] >= 0:
+                of = sums[strata[s, r]]
                 if of[0] > 0.0:
                     away = after - of[1] / of[0]
                     values[i] += away * (click - of[2] / of[0])
@@ -193,4 +194,4 @@ def clicks_after(rankings: Any, shown: Any, places: Any, clicks: Any, ever: Any,
                 of[2] += click
                 of[3] += after * click
             after = max(after, click)
-    return values, told, sums
+    return values, told

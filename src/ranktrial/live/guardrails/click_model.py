@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import FloatArray, ragged
 from ranktrial.inference import Log, UnitSums
-from ranktrial.inference.cross_fitting import contributions, groups_of
 from ranktrial.inference.e_processes import anytime_p, bet_evidence, mean_evidence
-from ranktrial.inference.valuing import guesses
+from ranktrial.inference.estimation import guessed_from
+from ranktrial.inference.impressions import Impressions
+from ranktrial.inference.valuing import Fitted
 from ranktrial.interval import Interval
 from ranktrial.live.analysis import Analysis
 from ranktrial.live.guardrails._kernels import added_above, clicks_after, clicks_by_draw
@@ -82,39 +85,72 @@ def interference(analysis: Analysis) -> Interference:
     always from earlier impressions, decide only how much it tells.
     """
     log, theta = analysis.log, np.array(analysis.theta.theta)
-    group = groups_of(len(log), "past", folds=2, refits=REFITS, units=log.unit)
-    counted = contributions(group, "past", refits=REFITS)
-    values, bound, information, guess = np.zeros(len(log)), np.zeros(len(log)), 0.0, np.zeros(log.n_slots)
-    for number, guess in enumerate(guesses(log, theta, counted, group, "past", "doubly-robust", None)):
-        inside = np.flatnonzero(group == number)
-        inside = inside[np.argsort(log.design[inside], kind="stable")]
-        designs, starts = np.unique(log.design[inside], return_index=True)
-        information += clicks_by_draw(
-            designs, np.append(starts, len(inside)), inside, log.row, log.clicks, log.slot_offsets, log.row_offsets,
-            log.rankings, log.weights, theta, guess, values, bound,
-        )  # fmt: skip
+    group, guessed = guessed_from(log, analysis.fitted, theta, "doubly-robust", cross_fit="past", refits=REFITS)
+    assert isinstance(guessed, Fitted)
+    last = len(guessed.fits) - 1
+
+    def drawn(part: Log, rows: slice) -> _Drawn:
+        values, bound, information, guess = np.zeros(len(part)), np.zeros(len(part)), 0.0, np.zeros(part.n_slots)
+        for number in np.unique(group[rows]).tolist():
+            inside = np.flatnonzero(group[rows] == number)
+            inside = inside[np.argsort(part.design[inside], kind="stable")]
+            designs, starts = np.unique(part.design[inside], return_index=True)
+            slots = ragged(part.slot_offsets[designs], np.diff(part.slot_offsets)[designs])
+            guess[slots] = guessed.of(number, part, slots)
+            information += clicks_by_draw(
+                designs, np.append(starts, len(inside)), inside, part.row, part.clicks, part.slot_offsets,
+                part.row_offsets, part.rankings, part.weights, theta, guess, values, bound,
+            )  # fmt: skip
+        added = AddedAbove.of(part, theta, guessed.of(last, part, np.arange(part.n_slots)))
+        return _Drawn(values, bound, information, added)
+
+    found = log.by_block(("drawn above", theta.tobytes(), guessed), drawn)
+    values, bound = (np.concatenate([getattr(one, name) for one in found]) for name in ("values", "bound"))
+    information = sum(one.information for one in found)
     if information <= 0:
         return Interference(values, NO_NUMBER, NO_NUMBER, NO_NUMBER, bound)
     slope = float(values.sum() / information)
-    error = UnitSums.of(values, log.unit).standard_error * len(log) / information
-    return Interference(values, slope, float(error), _shift(analysis, guess), bound)
+    error = UnitSums.of(values, log.units).standard_error * len(log) / information
+    return Interference(values, slope, float(error), _shift(analysis, [one.added for one in found]), bound)
 
 
-def _shift(analysis: Analysis, guess: FloatArray) -> float:
+class _Drawn(NamedTuple):
+    """``Interference`` in a block of impressions, and what is behind its shift."""
+
+    values: FloatArray
+    bound: FloatArray
+    information: float
+    added: AddedAbove
+
+
+class AddedAbove(NamedTuple):
+    """The sums of ``added_above`` over some impressions."""
+
+    moved: float
+    information: FloatArray
+    score: FloatArray
+    of_log_theta: FloatArray
+
+    @classmethod
+    def of(cls, log: Log, theta: FloatArray, guess: FloatArray) -> AddedAbove:
+        times = np.bincount(log.design, minlength=log.n_designs)
+        return cls(*added_above(
+            times, log.slot_offsets, log.row_offsets, log.rankings, log.weights, log.rank_a, log.rank_b,
+            log.exposure(theta), theta, guess,
+        ))  # fmt: skip
+
+
+def _shift(analysis: Analysis, blocks: Sequence[AddedAbove]) -> float:
     """The difference of the estimate and the truth, if rates of clicks grew by one with each click expected above.
 
     Clicks then come e (1 + above) times, e = theta_rank guess, which moves the estimate in two ways: by what clicks are worth,
     and by the theta that is fitted to them. That one follows from the conditional equation (``position_bias.conditional``), as
     in ``inference.theta_error``: its solution moves by H^-1 times what is added to its score.
     """
-    log, theta = analysis.log, np.array(analysis.theta.theta)
-    moved, information, score, of_log_theta = added_above(
-        np.bincount(log.design, minlength=log.n_designs), log.slot_offsets, log.row_offsets, log.rankings, log.weights,
-        log.rank_a, log.rank_b, analysis.exposures[2], theta, guess,
-    )  # fmt: skip
+    moved, information, score, of_log_theta = (sum(of) for of in zip(*blocks))
     if analysis.fit is not None:
         moved += of_log_theta[1:] @ np.linalg.pinv(information[1:, 1:]) @ score[1:]
-    return float(moved) / len(log)
+    return float(moved) / len(analysis.log)
 
 
 def company(analysis: Analysis, above: Above | None = None) -> Guardrail:
@@ -130,11 +166,11 @@ def company(analysis: Analysis, above: Above | None = None) -> Guardrail:
     if above is None or not np.isfinite(above.drawn.slope):
         return unknown(name, "it takes clicks on results above which the draw puts now this, now that")
     found, log = above.drawn, analysis.log
-    by_draw = mean_evidence(found.values, log.unit, telling=log.clicks.any(1))
+    by_draw = mean_evidence(found.values, log.units, telling=log.clicks_each > 0)
     if not by_draw.any():
         return unknown(name, "it takes more clicks on results above which the draw puts now this, now that")
     stakes = np.minimum(above.pooled.slope_before, 0.0)
-    by_bet = bet_evidence(found.values, stakes, found.bound, log.unit)
+    by_bet = bet_evidence(found.values, stakes, found.bound, log.units)
     p = anytime_p(np.logaddexp(by_draw, by_bet) - np.log(2))
     status = harmful(analysis, by_chance(p), found.effect)
     told = (
@@ -232,12 +268,12 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
     if not analysis.config.comparison.needs_position_bias:
         return needless(name, NO_MODEL)
     found = dependence(log) if above is None else above.clicked
-    evidence = mean_evidence(found.values, log.unit, telling=found.values != 0)
+    evidence = mean_evidence(found.values, log.units, telling=found.values != 0)
     p = anytime_p(evidence)
     if p >= WARN:
         pooled = dependence(log, pooled=True) if above is None else above.pooled
-        fewer = np.cumsum(UnitSums.of(pooled.values, log.unit).totals) < 0
-        of_all = mean_evidence(pooled.values, log.unit, telling=pooled.values != 0) * fewer
+        fewer = np.cumsum(log.units.sums(pooled.values)) < 0
+        of_all = mean_evidence(pooled.values, log.units, telling=pooled.values != 0) * fewer
         of_both = anytime_p(np.logaddexp(evidence, of_all) - np.log(2))
         if of_both < WARN or not evidence.any():
             found, p, evidence = pooled, of_both, np.where(of_both < WARN, of_all, 0.0)
@@ -255,17 +291,51 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
     return Guardrail(name=name, status=status, value=found.ratio, text=text)
 
 
-def dependence(log: Log, *, pooled: bool = False) -> Dependence:
+def dependence(log: Impressions, *, pooled: bool = False) -> Dependence:
     """Clicks against clicks above, on the same document at the same rank or, ``pooled``, on the same places in both lists."""
-    k, places, kinds = log.k, log.document, len(log.document_query)
-    if pooled:
-        places, kinds = np.minimum(log.rank_a, k) * (k + 1) + np.minimum(log.rank_b, k), (k + 1) ** 2
-    _, rank, slot = log.clicked
-    ever = np.zeros((kinds, k), bool)  # clicked: others tell nothing
-    ever[places[slot], rank] = True
-    strata = np.unique(places[slot] * k + rank)
-    values, told, sums = clicks_after(log.rankings, log.row, places, log.clicks, ever, strata)
-    n, follow, clicks, both = sums.T
-    otherwise = float(((clicks - both) * follow / n).sum())  # by Mantel and Haenszel
-    ratio = float((both * (n - follow) / n).sum()) / otherwise if otherwise > 0 else float("nan")
+    values, told, sums = _by_places(log) if pooled else _by_documents(log)
+    members, follow, clicks, both = sums[sums[:, 2] > 0].T
+    # By Mantel and Haenszel; sorted, because documents have numbers in the order in which they were read.
+    otherwise = float(np.sort((clicks - both) * follow / members).sum())
+    ratio = float(np.sort(both * (members - follow) / members).sum()) / otherwise if otherwise > 0 else float("nan")
     return Dependence(values, told, ratio)
+
+
+_Strata = tuple[FloatArray, FloatArray, FloatArray]  # values and what they tell of impressions, sums over strata
+
+
+def _by_places(log: Impressions) -> _Strata:
+    """Strata are few, so that their sums can be kept with each block."""
+    width = log.k + 1
+    strata = np.arange(width * width * log.k).reshape(-1, log.k)
+
+    def block(part: Log, _: slice, before: _Strata) -> _Strata:
+        slots, sums = part.rankings[part.row], before[2].copy()
+        place = np.minimum(part.rank_a, part.k) * width + np.minimum(part.rank_b, part.k)
+        return *clicks_after(np.where(slots >= 0, place[slots], -1), part.clicks, strata, sums), sums
+
+    values, told, sums = zip(*log.running("places", (np.empty(0), np.empty(0), np.zeros((strata.size, 4))), block))
+    return np.concatenate(values), np.concatenate(told), sums[-1]
+
+
+def _by_documents(log: Impressions) -> _Strata:
+    """A document that was there once cannot be compared, nor one that was never clicked."""
+    query = log.asked[1]
+    rows = np.flatnonzero(np.bincount(query)[query] > 1)
+    documents, clicks = np.concatenate(log.by_block("documents", _documents))[rows], log.clicks[rows]
+    clicked = np.unique(documents[clicks])
+    number = np.full(int(documents.max(initial=-1)) + 2, -1, np.int32)  # the last one is of no document
+    number[clicked] = np.arange(len(clicked))
+    documents = number[documents]
+    strata = np.full((len(clicked), log.k), -1)
+    strata[documents[clicks], np.nonzero(clicks)[1]] = 0
+    strata[strata == 0] = np.arange((strata == 0).sum())
+    sums, (values, told) = np.zeros((int(strata.max(initial=-1)) + 1, 4)), np.zeros((2, len(log)))
+    values[rows], told[rows] = clicks_after(documents, clicks, strata, sums)
+    return values, told, sums
+
+
+def _documents(log: Log, _: slice) -> NDArray[np.int32]:
+    """What stands at each rank of the impressions, -1 for nothing."""
+    slots = log.rankings[log.row]
+    return np.where(slots >= 0, log.document[slots], -1).astype(np.int32)

@@ -7,6 +7,7 @@ import numpy as np
 from ranktrial.arrays import FloatArray, weighted_counts
 from ranktrial.inference import Log, UnitSums, heaviest_unit, position_scores
 from ranktrial.inference.e_processes import anytime_p, mean_evidence
+from ranktrial.inference.impressions import Impressions
 from ranktrial.live.analysis import Analysis
 from ranktrial.live.guardrails.status import NO_NUMBER, WARN, above, by_chance, harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
@@ -19,10 +20,19 @@ def coverage(analysis: Analysis) -> Guardrail:
     if not len(log):
         return unknown("coverage", "nothing has been shown")
     top = analysis.ladder.rungs[-1].estimate
-    bad = np.flatnonzero(np.empty(0) if top is None else top.uncovered)
-    if not len(bad):
+    if top is None or not top.uncovered.any():
         return Guardrail(name="coverage", status="pass", value=0, text="Every document that matters could be seen.")
-    queries = len(np.unique(log.query[log.design_of_slot[bad]]))
+    bad: set[tuple[int, int, int]] = set()
+    at = 0  # in several blocks, a design counts once
+    for block in log.blocks:
+        part = block.load()
+        unseen = np.flatnonzero(top.uncovered[at : at + part.n_slots])
+        at += part.n_slots
+        design, known = part.design_of_slot[unseen], np.full(part.n_designs, -1)
+        known[part.design] = log.designs[block.rows]
+        place = unseen - part.slot_offsets[design]
+        bad.update(zip(known[design].tolist(), place.tolist(), part.query[design].tolist()))
+    queries = len({query for _, _, query in bad})
     text = f"{len(bad):,} documents that matter could not be seen, for {queries:,} queries: they are left out."
     return Guardrail(name="coverage", status="fail", value=float(len(bad)), text=text)
 
@@ -41,7 +51,8 @@ def largest_weight(analysis: Analysis) -> Guardrail:
     if not len(weights):
         return unknown("largest weight", "it takes clicks")
     most = float(weights.max(initial=0.0))
-    heavy = float(np.sort(weights**2)[::-1][: max(len(weights) // 100, 1)].sum() / max((weights**2).sum(), 1e-300))
+    few = max(len(weights) // 100, 1)
+    heavy = float((np.partition(weights, -few)[-few:] ** 2).sum() / max((weights**2).sum(), 1e-300))
     text = f"No click counts more than {most:.3g}; the heaviest hundredth makes {heavy:.0%} of the squares."
     return Guardrail(name="largest weight", status=above(most, 20, 200), value=most, text=text)
 
@@ -71,10 +82,10 @@ def _given_bias(analysis: Analysis) -> Guardrail:
     """Position bias that is taken as known, against where the same documents are clicked (``position_scores``)."""
     log, theta = analysis.log, np.array(analysis.theta.theta)
     scores = position_scores(log, theta) if len(log) else np.empty(0)
-    evidence = mean_evidence(scores, log.unit, telling=log.clicks.any(1))
+    evidence = mean_evidence(scores, log.units, telling=log.clicks_each > 0)
     if not evidence.any():
         return unknown(BIAS, "it is taken as known, as configured, and to hold it against clicks takes more of them")
-    p, moved = anytime_p(evidence), UnitSums.of(scores, log.unit)
+    p, moved = anytime_p(evidence), UnitSums.of(scores, log.units)
     steeper = f"clicks fall with rank^{-moved.mean:+.2f} (+- {2 * moved.standard_error:.2f}) times what was given"
     effect = exponent_effect(analysis, theta, np.full(len(log), moved.mean))
     text = f"Taken as known, as configured; {steeper}, p = {p:.3g}."
@@ -86,15 +97,10 @@ def _given_bias(analysis: Analysis) -> Guardrail:
 def exponent_effect(analysis: Analysis, theta: FloatArray, moved: FloatArray) -> float:
     """How far theta moves the estimate away from that with theta rank^-moved, where each impression has its own exponent."""
     log, ranks = analysis.log, np.arange(1, len(theta) + 1)
-
-    def values(bias: FloatArray) -> FloatArray:
-        by_a, by_b = log.list_exposures(bias)
-        return clicks_worth(log, by_a - by_b, log.exposure(bias))
-
-    right = np.zeros(len(log))
+    away = difference_worth(log, theta)
     for exponent in np.unique(moved):
-        right += np.where(moved == exponent, values(theta * ranks**-exponent), 0.0)
-    return float((values(theta) - right).mean())
+        away -= np.where(moved == exponent, difference_worth(log, theta * ranks**-exponent), 0.0)
+    return float(away.mean())
 
 
 def page(analysis: Analysis) -> Guardrail:
@@ -122,11 +128,26 @@ def page(analysis: Analysis) -> Guardrail:
     return Guardrail(name=name, status=status, value=-gain.share, text=text)
 
 
-def clicks_worth(log: Log, wanted: FloatArray, rho: FloatArray) -> FloatArray:
-    """What each impression's clicks are worth, by inverse propensity: wanted over actual exposure of each slot."""
-    worth = np.divide(wanted, rho, out=np.zeros_like(rho), where=rho > 0)
-    impression, _, slot = log.clicked
-    return weighted_counts(impression, worth[slot], len(log))
+def difference_worth(log: Impressions, theta: FloatArray) -> FloatArray:
+    """What each impression's clicks add to A - B, by inverse propensity."""
+    return _clicks_worth(log, theta, 1.0, -1.0)
+
+
+def mean_worth(log: Impressions, theta: FloatArray) -> FloatArray:
+    """And what they add to the clicks of pages of which half are A's and half B's."""
+    return _clicks_worth(log, theta, 0.5, 0.5)
+
+
+def _clicks_worth(log: Impressions, theta: FloatArray, of_a: float, of_b: float) -> FloatArray:
+    """Exposure by A's list and by B's, so many times each, over the actual one, of what was clicked."""
+
+    def worth(part: Log, _: slice) -> FloatArray:
+        (by_a, by_b), rho = part.list_exposures(theta), part.exposure(theta)
+        each = np.divide(of_a * by_a + of_b * by_b, rho, out=np.zeros_like(rho), where=rho > 0)
+        impression, _at, slot = part.clicked
+        return weighted_counts(impression, each[slot], len(part))
+
+    return log.each(("clicks", theta.tobytes(), of_a, of_b), worth)
 
 
 def heaviest(analysis: Analysis) -> Guardrail:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ranktrial.arrays import FloatArray
+from ranktrial.inference import Log
 from ranktrial.inference.ladder import AB_RUNG, DIRECT
 from ranktrial.live.analysis import Analysis
 from ranktrial.live.guardrails.status import unknown
@@ -31,7 +32,7 @@ def crowded_pages(analysis: Analysis) -> Guardrail:
     low, high = analysis.interval
     if not np.isfinite(low):
         return unknown(CROWDED, "it takes an interval first")
-    x, clicks = analysis.estimate.x, analysis.log.clicks[analysis.rung.rows].sum(1)
+    x, clicks = analysis.estimate.x, analysis.log.clicks_each[analysis.rung.rows]
     limit = max(int(np.quantile(clicks, 1 - MOST_CROWDED, method="higher")), 1)
     many = clicks > limit
     share = float(clicks[many].sum() / clicks.sum())
@@ -77,21 +78,34 @@ def _against(analysis: Analysis, winner: int) -> FloatArray:
     log, rung = analysis.log, analysis.rung
     assert rung is not None
     assert rung.estimate is not None
-    slots = log.rankings[log.row[rung.rows]]
     if rung.name == AB_RUNG:  # all of the pages of the other
-        shares = log.plain_shares[log.design[rung.rows]]
+        shares = log.shares[rung.rows]
         other = log.arm[rung.rows] == -winner
         share = (shares[:, 1] if winner > 0 else shares[:, 0]) / shares.sum(1)
-        return np.asarray(np.where(other, (slots >= 0).sum(1) / share, 0.0))
-    if rung.name == DIRECT:
-        of_page = np.zeros(slots.shape)
-        for sign, rank in ((1.0, log.rank_a), (-1.0, log.rank_b)):
-            chance = log.placement_at(rank)
-            worth = np.divide(sign, chance, out=np.zeros_like(chance), where=chance > 0)
-            of_page += np.where((slots >= 0) & (rank[slots] == np.arange(log.k)), worth[slots], 0.0)
-    else:
-        theta = rung.estimate.theta
-        assert theta is not None
-        (by_a, by_b), rho = log.list_exposures(theta), log.exposure(theta)
-        of_page = np.append(np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0), 0.0)[slots]
-    return np.asarray(np.maximum(-winner * of_page, 0.0).sum(1))
+        filled = log.each("results shown", lambda part, _: (part.rankings[part.row] >= 0).sum(1).astype(np.float64))
+        return np.asarray(np.where(other, filled[rung.rows] / share, 0.0))
+    theta, direct = rung.estimate.theta, rung.name == DIRECT
+    assert theta is not None
+
+    def against(part: Log, _: slice) -> FloatArray:
+        of_page = _worth_at_ranks(part) if direct else _worth_by_exposure(part, theta)
+        return np.asarray(np.maximum(-winner * of_page, 0.0).sum(1))
+
+    return log.each(("against", winner, direct, theta.tobytes()), against)
+
+
+def _worth_at_ranks(log: Log) -> FloatArray:
+    """What a click at each rank of each page adds to A - B by the direct reading."""
+    slots = log.rankings[log.row]
+    of_page = np.zeros(slots.shape)
+    for sign, rank in ((1.0, log.rank_a), (-1.0, log.rank_b)):
+        chance = log.placement_at(rank)
+        worth = np.divide(sign, chance, out=np.zeros_like(chance), where=chance > 0)
+        of_page += np.where((slots >= 0) & (rank[slots] == np.arange(log.k)), worth[slots], 0.0)
+    return of_page
+
+
+def _worth_by_exposure(log: Log, theta: FloatArray) -> FloatArray:
+    """The same by the click model."""
+    (by_a, by_b), rho = log.list_exposures(theta), log.exposure(theta)
+    return np.append(np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0), 0.0)[log.rankings[log.row]]

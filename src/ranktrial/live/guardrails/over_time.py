@@ -11,10 +11,9 @@ import numpy as np
 
 from ranktrial.arrays import FloatArray
 from ranktrial.inference import Drift, UnitSums, position_scores
-from ranktrial.inference.intervals import first_seen
 from ranktrial.inference.valuing import scaled
 from ranktrial.live.analysis import MICROSECONDS_A_DAY, Analysis
-from ranktrial.live.guardrails.estimates import clicks_worth, exponent_effect
+from ranktrial.live.guardrails.estimates import exponent_effect, mean_worth
 from ranktrial.live.guardrails.status import harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
 from ranktrial.times import told_time
@@ -49,12 +48,11 @@ def clicks_over_time(analysis: Analysis) -> Guardrail:
     log = analysis.log
     if analysis.clicks < LEAST_CLICKS:
         return unknown(CLICKS, f"it takes {LEAST_CLICKS} clicks, there are {analysis.clicks:,}")
-    values = log.clicks.sum(1).astype(np.float64)
+    values = log.clicks_each.astype(np.float64)
     if analysis.config.comparison.needs_position_bias:
         if analysis.config.comparison.learns_position_bias and analysis.fit is None and log.k > 1:
             return unknown(CLICKS, f"it takes position bias ({analysis.theta.note})")
-        by_a, by_b, rho = analysis.exposures
-        values = clicks_worth(log, (by_a + by_b) / 2, rho)
+        values = mean_worth(log, np.array(analysis.theta.theta))
     drift = _drift(analysis, values, "clicks per page of A or B")
     if drift.status == "unknown":
         return unknown(CLICKS, "it takes more units")
@@ -90,7 +88,7 @@ def bias_over_time(analysis: Analysis) -> Guardrail:
     text = told(drift)
     status: Status = drift.status
     if drift.changed and drift.at is not None:
-        late = first_seen(log.unit)[1] >= drift.at
+        late = log.units.place >= drift.at
         effect = exponent_effect(analysis, theta, np.where(late, drift.after, drift.before))
         status = harmful(analysis, status, effect)
         text += f" That moves A - B by {effect:+.4f}."
@@ -99,4 +97,4 @@ def bias_over_time(analysis: Analysis) -> Guardrail:
 
 def _drift(analysis: Analysis, values: FloatArray, what: str) -> Drift:
     log = analysis.log
-    return Drift.of(values, log.unit, times=log.time, period=MICROSECONDS_A_DAY, what=what)
+    return Drift.of(values, log.units, times=log.time, period=MICROSECONDS_A_DAY, what=what)

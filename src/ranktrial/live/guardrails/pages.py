@@ -110,7 +110,7 @@ def clicks(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
         return Guardrail(name="clicks", status="fail" if impressions >= 1_000 else "warn", value=0.0, text=none)
     # By units: one visitor can send as many strange clicks as they like, and is one visitor.
     units = len(analysis.log.strange_units) + tallies.get("impressions that are not stored, with clicks", 0)
-    clicking = len(np.unique(analysis.log.unit[analysis.log.clicks.any(1)]))
+    clicking = int((analysis.log.units.sums(analysis.log.clicks_each.astype(np.float64)) > 0).sum())
     share = units / (clicking + units) if units else 0.0
     status = few(analysis, above(share, 0.01, 0.05))
     if units < LEAST_STRANGE and status == "fail":

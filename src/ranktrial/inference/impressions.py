@@ -1,0 +1,191 @@
+"""A log as analyses see it: columns of all impressions in order of time, and their designs a block of impressions at a time.
+
+Two kinds of things are worked out of a log. What is *fitted* to it (position bias, guesses of relevance) rests on its first
+impressions, all of them by default. What impressions are *worth*, given that, is a matter of each block alone. A log that
+grows keeps both, so that the next analysis costs what is new; one in memory is a single block, and keeps nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+import numpy as np
+
+from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.inference.intervals import Units
+
+if TYPE_CHECKING:
+    from ranktrial.inference.log import Log
+
+T = TypeVar("T")
+GROUPS = 20  # of units, for jackknives
+
+
+@dataclass
+class Kept:
+    """What was worked out, by what it is and what it rests on: in this analysis, and in the one before."""
+
+    now: dict[Hashable, Any] = field(default_factory=dict)
+    before: dict[Hashable, Any] = field(default_factory=dict)
+
+    def get(self, key: Hashable, work: Callable[[], T]) -> T:
+        """What is kept under a key, or found by ``work`` and kept."""
+        if key not in self.now:
+            self.now[key] = self.before.pop(key) if key in self.before else work()
+        found: T = self.now[key]
+        return found
+
+    def later(self) -> Kept:
+        """For the next analysis, which lets go of what it does not ask for."""
+        return Kept(before=self.now)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Impressions in a row of a log.
+
+    Attributes:
+        rows: Which.
+        load: Gives them with their designs, numbered by themselves.
+        kept: What was worked out of them; None where that is not kept.
+    """
+
+    rows: slice
+    load: Callable[[], Log]
+    kept: Kept | None = None
+
+    def found(self, what: Hashable, work: Callable[[], T]) -> T:
+        """What ``work`` finds, or what is kept of that."""
+        return work() if self.kept is None else self.kept.get(what, work)
+
+
+class Numbers(NamedTuple):
+    """Numbers of documents and of queries in another log."""
+
+    document: IntArray
+    query: IntArray
+
+
+class Impressions(ABC):
+    """What every log has, whether its designs are all in memory (``Log``) or not.
+
+    Attributes:
+        k: Ranks that count.
+        unit: Number of each impression's unit.
+        time: In microseconds.
+        clicks: Which ranks were clicked, ``(impressions, k)``.
+        theta: Position bias, where it is known.
+        left_out: What was logged but is not in here, and how often.
+        strange_units: Units that clicked on what was on none of their pages.
+    """
+
+    k: int
+    unit: IntArray
+    time: IntArray
+    clicks: BoolArray
+    theta: FloatArray | None
+    left_out: Mapping[str, int]
+    strange_units: IntArray
+
+    @property
+    @abstractmethod
+    def arm(self) -> IntArray:
+        """Which plain list each impression was drawn as: 1 is A's own, -1 B's own, 0 neither."""
+
+    @property
+    @abstractmethod
+    def shares(self) -> FloatArray:
+        """Probabilities of A's own list and of B's own under each impression's design: ``(impressions, 2)``."""
+
+    @property
+    @abstractmethod
+    def apart(self) -> BoolArray:
+        """Whether the two lists of each impression differ."""
+
+    @property
+    @abstractmethod
+    def asked(self) -> tuple[Sequence[Hashable], IntArray]:
+        """Names of queries, and which of them each impression is of."""
+
+    @property
+    @abstractmethod
+    def designs(self) -> IntArray:
+        """Number of each impression's design."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> Sequence[Block]:
+        """The impressions, block by block."""
+
+    @abstractmethod
+    def first(self, impressions: int) -> Log:
+        """The first impressions with all of their designs."""
+
+    def numbers_of_first(self, impressions: int) -> Numbers | None:
+        """Of documents and queries of ``first`` in blocks, where they have others there."""
+        return None
+
+    @abstractmethod
+    def take(self, impressions: BoolArray | IntArray) -> Self:
+        """The same log of some impressions only."""
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    def release(self) -> None:  # noqa: B027 (a log in memory has nothing else)
+        """Let go of what can be made again."""
+
+    @cached_property
+    def units(self) -> Units:
+        return Units.of(self.unit)
+
+    def units_of(self, rows: IntArray) -> Units:
+        """Those of some impressions, in order."""
+        return self.units if len(rows) == len(self) else Units.of(self.unit[rows])
+
+    @cached_property
+    def clicks_each(self) -> IntArray:
+        """Number of clicks on each impression."""
+        return np.asarray(self.clicks.sum(1))
+
+    @cached_property
+    def drawn(self) -> IntArray:
+        """Impressions that are draws of their own: a unit that asks the same again, with other lists, has the same luck."""
+        names, query = self.asked
+        return np.sort(np.unique(self.units.place * max(len(names), 1) + query, return_index=True)[1])
+
+    def group(self, groups: int = GROUPS) -> IntArray:
+        """The group of units that each impression belongs to, for jackknives."""
+        return np.asarray(self.unit.astype(np.int64).view(np.uint64) % np.uint64(groups), np.int64)
+
+    @cached_property
+    def fits(self) -> Kept:
+        """What was fitted to first impressions."""
+        return Kept()
+
+    def fitted(self, first: int, what: Hashable, work: Callable[[Log], T]) -> T:
+        """What ``work`` fits to the first impressions; ``what`` says what that is and what else it rests on."""
+        return self.fits.get((first, what), lambda: work(self.first(first)))
+
+    def by_block(self, what: Hashable, work: Callable[[Log, slice], T]) -> list[T]:
+        """What ``work`` finds in each block, given its impressions and which they are.
+
+        It may rest on these, on impressions before them, and on what ``what`` names.
+        """
+        return [block.found(what, lambda block=block: work(block.load(), block.rows)) for block in self.blocks]  # type: ignore[misc]
+
+    def running(self, what: Hashable, start: T, work: Callable[[Log, slice, T], T]) -> list[T]:
+        """What ``work`` finds in each block, given what it found in the block before, and at first ``start``."""
+        found = [start]
+        for block in self.blocks:
+            before = found[-1]
+            found.append(block.found(what, lambda block=block, before=before: work(block.load(), block.rows, before)))  # type: ignore[misc]
+        return found[1:]
+
+    def each(self, what: Hashable, work: Callable[[Log, slice], FloatArray]) -> FloatArray:
+        """One number per impression, found block by block."""
+        return np.concatenate(self.by_block(what, work))

@@ -1,0 +1,147 @@
+"""Reports on a log that grows: the same as on the whole log at once, whatever comes when, and worked out where it is new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from live.test_any_order import Clock, told
+from ranktrial.inference import Log
+from ranktrial.live import Shown, Trial, analysis, stored_log
+from ranktrial.live.analysis import analyse, fitted_impressions
+from ranktrial.live.design_columns import DesignColumns
+from ranktrial.live.reports import settled
+from ranktrial.live.schemas import TrialConfig
+from ranktrial.methods import LogOpt
+from ranktrial.rankings import Pair
+from ranktrial.users import position_based
+
+OPTIONS: dict[str, Any] = {
+    "k": 3,
+    "seed": 4,
+    "background": False,
+    "timeout": 60.0,
+    "method": "LogOpt(schedule=(60,), holdback=0.5)",
+}
+TALLIED = ("latency", "clicks", "duplicate clicks", "fallbacks", "the page shows what was drawn")
+THETA = np.array([1.0, 0.6, 0.4])
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks and fits as of a long log."""
+    monkeypatch.setattr(stored_log, "BLOCK", 64)
+    monkeypatch.setattr(stored_log, "PARTS", 2)
+    monkeypatch.setattr(analysis, "ALL_FITTED", 150)
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many designs were made flat for a block, each time."""
+    made: list[int] = []
+    original = DesignColumns.part
+
+    def part(self: DesignColumns, order: Any) -> dict[str, Any]:
+        made.append(len(order))
+        return original(self, order)
+
+    monkeypatch.setattr(DesignColumns, "part", part)
+    return made
+
+
+def visit(trial: Trial, clock: Clock, random: np.random.Generator, impressions: int, personal: bool) -> list[Shown]:
+    """Visitors, of whom some come again; with lists of their own, or those of six queries."""
+    seen = []
+    for _ in range(impressions):
+        clock.now += float(random.integers(1, 9))
+        unit = f"visitor {random.integers(10_000) if random.random() < 0.7 else random.integers(20)}"
+        of = int(random.integers(10**6)) if personal and random.random() < 0.8 else int(random.integers(6))
+        ids = [f"{of}-{i}" for i in range(6)]
+        order = np.random.default_rng(of)
+        a, b = ([ids[i] for i in order.permutation(6)[:4]] for _ in range(2))
+        shown = trial.rank(f"query {of}", a, b, unit=unit, wait=True)
+        seen.append(shown)
+        for place, document in enumerate(shown.ranking[:3]):
+            if random.random() < THETA[place] * (6 - int(document.split("-")[1])) / 8:
+                trial.click(shown.id, document, time=clock.now)
+    return seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("personal", [False, True])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_report_on_what_has_grown_is_that_on_the_whole_log(
+    tmp_path: Path, personal: bool, seed: int, parts: list[int]
+) -> None:
+    clock, random = Clock(), np.random.default_rng(seed)
+    seen: list[Shown] = []
+    fitted, less = [0], 0
+    with Trial.create(tmp_path / "t.db", clock=clock, **OPTIONS) as trial:
+        for piece, impressions in enumerate((200, 200, 200, 30, 200, 30, 30, 30, 30, 20, 20)):
+            now = clock.now
+            if piece == 4:  # impressions that are stored late: before others that have been reported on
+                clock.now -= 300
+            seen += visit(trial, clock, random, impressions, personal)
+            clock.now = max(now, clock.now)
+            if piece in (3, 6):  # a click on an impression of the first report
+                late = seen[10 * piece]
+                trial.click(late.id, late.ranking[0], time=now)
+            if piece == 5:
+                trial.take_back(seen[-40], "changed my mind")
+            if piece == 7:
+                trial.exclude("visitor 3", "a robot")
+            trial.store.flush()
+            parts.clear()
+            report, needed = told(trial), sum(parts)
+            with Trial.open(tmp_path / "t.db", background=False, clock=clock) as fresh:
+                parts.clear()
+                assert told(fresh) == report, piece
+                assert fresh.report().impressions == trial.report().impressions
+                fitted.append(next(iter(trial._analyses.values())).analysis.fitted)
+                if piece >= 8 and fitted[-1] == fitted[-2]:  # nothing old has changed
+                    less += needed < sum(parts) / 3
+                whole = analyse(fresh.log(), fresh.config, fresh._draws.bias.beliefs)
+                if piece < 7:
+                    assert fresh.report().delta == pytest.approx(whole.delta, rel=1e-9, nan_ok=True)
+                    for one, other in zip(settled(whole, {})[1], fresh.report().guardrails, strict=True):
+                        if one.name not in TALLIED:
+                            assert one.value == pytest.approx(other.value, rel=1e-9, nan_ok=True), one.name
+    assert less > 0
+
+
+def simulated(impressions: int, seed: int = 1) -> Log:
+    pair = Pair.from_lists([["x", "y", "z"]] * 9, [["z", "x", "y"]] * 9, k=3).knowing(theta=THETA)
+    user = position_based([0.6, 0.3, 0.2] * 9, THETA)
+    return Log.simulated(pair, LogOpt(holdback=0.5).policy(pair), user, impressions, seed=seed)
+
+
+def test_everything_fitted_is_from_the_first_impressions_of_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysis, "ALL_FITTED", 1_000)
+    log = simulated(4_000)
+    fitted = [fitted_impressions(log.take(np.arange(n)), 0.5) for n in range(4_001)]
+    assert fitted[:1_000] == list(range(1_000))
+    later = np.array(fitted[1_000:])
+    assert len(np.unique(later)) == 16
+    assert (np.diff(later) >= 0).all()
+    assert (later <= 0.8 * np.arange(1_000, 4_001) + 1).all()  # clicks still come to all of them
+    assert (later >= 0.8 * np.arange(1_000, 4_001) / 1.1 - 1).all()
+    assert fitted_impressions(log, 2e-4) == 3_797  # and here to the last 200
+
+
+def test_values_stay_until_the_next_fit() -> None:
+    config = TrialConfig.model_validate({"method": LogOpt(), "k": 3})
+    log = simulated(4_000)
+    looks = [analyse(log.take(np.arange(n)), config, config.first_beliefs) for n in (3_500, 3_600, 4_000)]
+    assert [look.fitted for look in looks] == [2_617, 2_879, 3_167]
+    same = analyse(log.take(np.arange(3_510)), config, config.first_beliefs)
+    for name in ("direct", "position-based"):
+        now, before, later = (one.ladder.rung(name).estimate for one in (same, looks[0], looks[2]))
+        assert now is not None
+        assert before is not None
+        assert later is not None
+        np.testing.assert_array_equal(now.x[:3_500], before.x)
+        assert (later.x[:3_500] != before.x).mean() > 0.5
+    assert same.theta.theta == looks[0].theta.theta != looks[2].theta.theta
