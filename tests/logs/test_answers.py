@@ -172,11 +172,11 @@ def test_a_run_of_other_queries_is_refused(trial: tuple[World, LogFolder], tmp_p
     world, folder = trial
     a, b = run_of(world.a, tmp_path / "a.run"), run_of({"another": ["x"]}, tmp_path / "b.run")
     with pytest.raises(
-        ValueError, match=r"run B has no query of .*: queries of a run must be named as in the log, such as"
+        ValueError, match=r"run B has no query of the log: queries of a run must be named as in the log, such as"
     ):
         read_folder(folder, rankers=(a, b))
     (tmp_path / "items.csv").write_text("query,item_id,position,click,propensity_score\nq,x,1,0,0.5\n")
-    with pytest.raises(ValueError, match=r"run A has no query of .*items\.csv"):
+    with pytest.raises(ValueError, match=r"run A has no query of the log"):
         estimate_items(read_source(tmp_path / "items.csv"), b, run_of({"q": ["x"]}, tmp_path / "q.run"))
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import duckdb
 import typer
 from rich.markup import escape
 from rich.table import Table
@@ -142,14 +141,14 @@ def _of_files(path: str, a: Path | None, b: Path | None, reading: dict[str, Any]
     with read_aside(path, memory=asked.memory, **reading) as (source, aside):
         if source.kind == ITEMS:
             return _of_items(source, rankers, asked)
-        return _of_folder(saved_aside(source, aside), rankers, asked, source.connection)
+        return _of_folder(saved_aside(source, aside), rankers, asked, source)
 
 
 def _of_folder(
     folder: LogFolder,
     rankers: tuple[Run, Run] | None,
     asked: _Asked,
-    connection: duckdb.DuckDBPyConnection | None = None,
+    source: LogSource | None = None,
 ) -> Answer:
     kind = folder.state.get("kind", TRIAL)
     if kind != TRIAL:
@@ -165,7 +164,9 @@ def _of_folder(
     if not (asked.sums or (asked.sums is None and (many or asked.estimators or asked.guess is not None))):
         return in_memory(read_folder(folder, number), theta=asked.theta, level=asked.level, how="in memory")
     with ExitStack() as opened:
-        if connection is None:
+        if source is not None:
+            connection = source.connection
+        else:
             spill = opened.enter_context(tempfile.TemporaryDirectory(prefix="ranktrial-"))
             connection = opened.enter_context(open_bounded(memory=asked.memory, spill=spill, threads=asked.threads))
         connection.execute("SET preserve_insertion_order = false")

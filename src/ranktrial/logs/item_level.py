@@ -46,7 +46,7 @@ def estimate_items(source: LogSource, a: Run, b: Run) -> tuple[SummedEstimate, P
     db, k = source.connection, source.k
     queries = {query for (query,) in db.execute("SELECT DISTINCT query FROM items").fetchall()}
     if queries != {""}:
-        refuse_strangers((a, b), queries, source.name)
+        refuse_strangers((a, b), queries)
     rows: list[tuple[str, str, int, int]] = []
     for sign, run in ((1, a), (-1, b)):
         if queries == {""} and run.n_queries != 1:

@@ -71,7 +71,7 @@ def read_folder(folder: LogFolder, version: int | None = None, *, rankers: tuple
         else [dict(zip(run.query_ids, map(run.ranking, range(run.n_queries)))) for run in rankers]
     )
     if compared is not None and rankers is not None:
-        refuse_strangers(rankers, {row[1] for row in told}, folder.path)
+        refuse_strangers(rankers, {row[1] for row in told})
         told = [row for row in told if any(row[1] in lists for lists in compared)]
     designs = [
         _Design(query, tuple(documents), _list(rank_a), _list(rank_b), _table(rankings, k), np.array(probabilities))
@@ -103,12 +103,12 @@ def read_folder(folder: LogFolder, version: int | None = None, *, rankers: tuple
     )
 
 
-def refuse_strangers(rankers: tuple[Run, Run], queries: Collection[str], log: str | Path) -> None:
+def refuse_strangers(rankers: tuple[Run, Run], queries: Collection[str]) -> None:
     """Raise ValueError for a run that has no query of a log: all its lists would count as empty."""
     for name, run in zip("AB", rankers):
         if not any(query in queries for query in run.query_ids):
             raise ValueError(
-                f"run {name} has no query of {log}: queries of a run must be named as in the log, such as {min(queries)!r}, "
+                f"run {name} has no query of the log: queries of a run must be named as in the log, such as {min(queries)!r}, "
                 f"not {run.query_ids[0]!r}"
             )
 
