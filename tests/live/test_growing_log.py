@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from live.test_any_order import Clock, told
-from ranktrial.inference import Log
+from ranktrial.inference import Log, estimate, fit_position_bias
 from ranktrial.live import Shown, Trial, analysis, stored_log
 from ranktrial.live.analysis import analyse, fitted_impressions
 from ranktrial.live.design_columns import DesignColumns
@@ -144,4 +144,13 @@ def test_values_stay_until_the_next_fit() -> None:
         assert later is not None
         np.testing.assert_array_equal(now.x[:3_500], before.x)
         assert (later.x[:3_500] != before.x).mean() > 0.5
+    fit = fit_position_bias(log, fitted=2_617)
+    refits = config.comparison.learns_at
+    by_hand = estimate(log, theta=fit, fitted=2_617, cross_fit="past", refits=refits)
+    now = same.ladder.rung("position-based").estimate
+    assert now is not None
+    np.testing.assert_array_equal(by_hand.x[:3_510], now.x)
+    again = estimate(log, theta="estimated", fitted=2_617, cross_fit="past", refits=refits)
+    assert again.delta == by_hand.delta
+    assert again.standard_error == by_hand.standard_error
     assert same.theta.theta == looks[0].theta.theta != looks[2].theta.theta
