@@ -122,12 +122,12 @@ def test_everything_fitted_is_from_the_first_impressions_of_a_grid(monkeypatch: 
     monkeypatch.setattr(analysis, "ALL_FITTED", 1_000)
     log = simulated(4_000)
     fitted = [fitted_impressions(log.take(np.arange(n)), 0.5) for n in range(4_001)]
-    assert fitted[:1_000] == list(range(1_000))
-    later = np.array(fitted[1_000:])
+    assert fitted[:1_001] == list(range(1_001))
+    later = np.array(fitted[1_001:])
     assert len(np.unique(later)) == 16
     assert (np.diff(later) >= 0).all()
-    assert (later <= 0.8 * np.arange(1_000, 4_001) + 1).all()  # clicks still come to all of them
-    assert (later >= 0.8 * np.arange(1_000, 4_001) / 1.1 - 1).all()
+    assert (later <= 0.8 * np.arange(1_001, 4_001) + 1).all()  # clicks still come to all of them
+    assert (later >= 0.8 * np.arange(1_001, 4_001) / 1.1 - 1).all()
     assert fitted_impressions(log, 2e-4) == 3_797  # and here to the last 200
 
 
