@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from live.test_any_order import Clock, told
-from ranktrial.inference import Log
+from ranktrial.inference import Log, estimate, fit_position_bias
 from ranktrial.live import Shown, Trial, analysis, stored_log
 from ranktrial.live.analysis import analyse, fitted_impressions
 from ranktrial.live.design_columns import DesignColumns
@@ -122,12 +122,12 @@ def test_everything_fitted_is_from_the_first_impressions_of_a_grid(monkeypatch: 
     monkeypatch.setattr(analysis, "ALL_FITTED", 1_000)
     log = simulated(4_000)
     fitted = [fitted_impressions(log.take(np.arange(n)), 0.5) for n in range(4_001)]
-    assert fitted[:1_000] == list(range(1_000))
-    later = np.array(fitted[1_000:])
+    assert fitted[:1_001] == list(range(1_001))
+    later = np.array(fitted[1_001:])
     assert len(np.unique(later)) == 16
     assert (np.diff(later) >= 0).all()
-    assert (later <= 0.8 * np.arange(1_000, 4_001) + 1).all()  # clicks still come to all of them
-    assert (later >= 0.8 * np.arange(1_000, 4_001) / 1.1 - 1).all()
+    assert (later <= 0.8 * np.arange(1_001, 4_001) + 1).all()  # clicks still come to all of them
+    assert (later >= 0.8 * np.arange(1_001, 4_001) / 1.1 - 1).all()
     assert fitted_impressions(log, 2e-4) == 3_797  # and here to the last 200
 
 
@@ -144,4 +144,13 @@ def test_values_stay_until_the_next_fit() -> None:
         assert later is not None
         np.testing.assert_array_equal(now.x[:3_500], before.x)
         assert (later.x[:3_500] != before.x).mean() > 0.5
+    fit = fit_position_bias(log, fitted=2_617)
+    refits = config.comparison.learns_at
+    by_hand = estimate(log, theta=fit, fitted=2_617, cross_fit="past", refits=refits)
+    now = same.ladder.rung("position-based").estimate
+    assert now is not None
+    np.testing.assert_array_equal(by_hand.x[:3_510], now.x)
+    again = estimate(log, theta="estimated", fitted=2_617, cross_fit="past", refits=refits)
+    assert again.delta == by_hand.delta
+    assert again.standard_error == by_hand.standard_error
     assert same.theta.theta == looks[0].theta.theta != looks[2].theta.theta

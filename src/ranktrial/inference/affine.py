@@ -33,12 +33,12 @@ def fit_affine(log: Log, theta: BiasFit, *, most_error: float = np.inf) -> Affin
     The instrument for either half of the units is the click rate in the other one, over theta and shrunk towards that of all
     documents which a list ranks as high.
     """
-    candidate, query = log.candidates
-    used, listed = np.bincount(log.design, minlength=log.n_designs) > 0, np.zeros(len(query), bool)
-    listed[candidate[used[log.design_of_slot]]] = True
-    clicked, documents = int(log.clicks.sum()), int(listed.sum())
+    used = np.unique(log.design)
+    of_lists = used[np.unique(log.lists[used], return_index=True)[1]]  # designs of other times for the same lists
+    clicked, documents = int(log.clicks_each.sum()), int(np.diff(log.slot_offsets)[of_lists].sum())
     if clicked < documents:
         raise NotIdentifiable(f"{clicked:,} clicks on {documents:,} documents: queries hardly come again")
+    candidate, query = log.candidates
     best = np.zeros(len(query), np.int64)
     best[candidate] = np.minimum(np.minimum(log.rank_a, log.rank_b), log.k)
     parts, _ = log.parts(len(theta.without), clicked_only=False)

@@ -62,11 +62,17 @@ OF = ("difference", "gain")
 
 
 def fit_position_bias(
-    log: Log, *, estimator: Estimator | None = None, groups: int = GROUPS, most_error: float = np.inf
+    log: Impressions,
+    *,
+    fitted: int | None = None,
+    estimator: Estimator | None = None,
+    groups: int = GROUPS,
+    most_error: float = np.inf,
 ) -> BiasFit:
     """Theta from a log's clicks; raises NotIdentifiable where it cannot be told from relevance, also without any one group.
 
-    ``estimator`` is ``Auto()`` by default, which decides once, on the whole log. An error of a theta above ``most_error``, in
+    ``fitted`` is from how many of the first impressions; all by default. ``estimator`` is ``Auto()`` by default, which decides
+    once, on all of these. An error of a theta above ``most_error``, in
     units of theta_1, is too much.
 
     >>> from ranktrial.methods import AB
@@ -82,14 +88,15 @@ def fit_position_bias(
     True
     """
     checks.whole("groups", groups, 2, 1000)
-    units = len(np.unique(log.unit))
+    first = log.first(len(log) if fitted is None else checks.whole("fitted", fitted, 0, len(log)))
+    units = len(first.units.names)
     if units < groups:
         raise NotIdentifiable(f"it takes {groups} units, there are {units}")
-    if not log.clicks[:, 0].any():
+    if not first.clicks[:, 0].any():
         raise NotIdentifiable("nothing was clicked at rank 1, by which theta is scaled")
     eliminates_relevance = estimator is None or isinstance(estimator, Auto | Conditional)
-    parts, group = log.parts(groups, clicked_only=eliminates_relevance)
-    return BiasFit(*fit_groups(parts, estimator, most_error=most_error), group)
+    parts, _ = first.parts(groups, clicked_only=eliminates_relevance)
+    return BiasFit(*fit_groups(parts, estimator, most_error=most_error), log.group(groups))
 
 
 def estimate(
@@ -122,8 +129,8 @@ def estimate(
         cross_fit: Guesses come from other "folds", or from the "past" only (see ``cross_fitting``).
         folds: How many.
         refits: After how many impressions guesses are made from the past; by default 100, 200, 400, ...
-        fitted: From how many of the first impressions guesses are made; by default from all. As long as these stay the same, so
-            do the values of all that have been valued.
+        fitted: From how many of the first impressions theta is estimated and guesses are made; by default from all. As long
+            as these stay the same, so do the values of all that have been valued.
         inputs: Columns per document that may tell its relevance; by default what both ranked lists say.
         known_queries: All queries of the pair are known to be equally frequent: what the log's own frequencies add to the
             variance is taken out, which pays from about 10 impressions a query.
@@ -154,7 +161,7 @@ def estimate(
         return _plain(log, estimator, independent, cross_fit=cross_fit, folds=folds, refits=refits)
     if estimator == "direct" and theta is None and log.theta is None:
         theta = rank_decay(log.k)  # enters the guess only
-    fit, bias = _resolved(log, theta)
+    fit, bias = _resolved(log, theta, fitted)
     fit = None if estimator == "direct" else fit
     options = known_queries, clip, uncovered, of
     guessed: Guesses
@@ -209,13 +216,15 @@ def guessed_from(
     return group, log.fitted(first, what, fit)
 
 
-def _resolved(log: Impressions, theta: ArrayLike | BiasFit | str | None) -> tuple[BiasFit | None, FloatArray]:
+def _resolved(
+    log: Impressions, theta: ArrayLike | BiasFit | str | None, fitted: int | None
+) -> tuple[BiasFit | None, FloatArray]:
     """The fit behind theta, if there is one, and theta."""
     if isinstance(theta, str):
         checks.one_of("theta", theta, (ESTIMATED,))
     known = log.theta if theta is None else theta
     if known is None or isinstance(known, str):
-        known = fit_position_bias(log.first(len(log)))
+        known = fit_position_bias(log, fitted=fitted)
     if isinstance(known, BiasFit):
         return known, scaled(known.bias.theta)
     bias = checks.probabilities("theta", known)

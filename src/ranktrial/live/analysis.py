@@ -155,13 +155,13 @@ class Analysis:
 def fitted_impressions(log: Impressions, click_window: float) -> int:
     """From how many of its first impressions everything is that is fitted to a log, such as position bias.
 
-    From all, as long as there are fewer than 10,000. Then from as many as a fixed grid says, in which each number is a tenth
+    From all, as long as there are no more than 10,000. Then from as many as a fixed grid says, in which each number is a tenth
     above the one before: the largest that leaves out impressions which may still get clicks (``click_window``, in seconds), or
     a fifth of all if these are more. So what impressions are worth stays the same while a log grows by a tenth, hardly ever
     changes with clicks that come late, and depends on the log alone.
     """
     n = len(log)
-    if n < ALL_FITTED:
+    if n <= ALL_FITTED:
         return n
     final = int(np.searchsorted(log.time, log.time[-1] - round(click_window * 1e6)))
     most = max(final, n - n // 5)

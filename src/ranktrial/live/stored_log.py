@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ranktrial.inference.intervals import first_seen
 from ranktrial.inference.log import PLAIN, Log
 from ranktrial.live.design_columns import DesignColumns
 
+T = TypeVar("T")
 BLOCK = 8_192  # impressions
 PARTS = 4  # blocks with their designs in memory
 
@@ -104,6 +105,14 @@ class StoredLog(Impressions):
     def first(self, impressions: int) -> Log:
         """The first impressions with all of their designs, documents and queries by name."""
         return self._named(impressions)[0]
+
+    def fitted(self, first: int, what: Hashable, work: Callable[[Log], T]) -> T:
+        """As of every log; what ``work`` has found out on the way about all designs is let go of."""
+        found = super().fitted(first, what, work)
+        if "_first" in self.__dict__:
+            log, numbers = self.__dict__["_first"]
+            self.__dict__["_first"] = replace(log), numbers
+        return found
 
     def numbers_of_first(self, impressions: int) -> Numbers:
         return self._named(impressions)[1]
