@@ -64,7 +64,7 @@ def one_run(world: World, method: Method, impressions: int, seed: int) -> tuple[
         if last.winner and np.isnan(decided):
             decided, right = float(n), last.winner * delta > 0
     gain = last.gain
-    log, zeta = last.log.first(len(last.log)), world.user.zeta[trial.document]
+    log, zeta = last.log.whole(), world.user.zeta[trial.document]
     of_lists = sum(log.list_exposures(world.user.slope)) / 2
     got, ab = (
         sum_by_group(zeta * rho, log.slot_offsets)[log.design].mean()

@@ -88,7 +88,7 @@ def test_a_unit_that_comes_again_keeps_the_guess_from_before_it_came(log: Log) -
 
 
 def test_counts_are_those_of_going_through_the_log(log: Log) -> None:
-    total = Counts.merged(log.parts()[0])
+    total = Counts.merged(log.parts())
     number, query = log.candidates
     shown, clicked, expected = (np.zeros((len(query), 5)) for _ in range(3))
     for i in range(len(log)):

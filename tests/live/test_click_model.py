@@ -71,7 +71,7 @@ def clicked(queries: int, impressions: int, users: Users, seed: int, config: Tri
 
 
 def whole(analysis: Analysis) -> Log:
-    return analysis.log.first(len(analysis.log))
+    return analysis.log.whole()
 
 
 def test_clicks_against_the_draw_have_mean_zero_and_their_bound_over_all_pages_and_clicks() -> None:

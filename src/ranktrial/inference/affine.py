@@ -27,21 +27,20 @@ from ranktrial.position_bias.affine import AffineBias, affine_bias
 SHRUNK = 5.0  # examinations that the rate of documents at the same place counts for
 
 
-def fit_affine(log: Log, theta: BiasFit, *, most_error: float = np.inf) -> AffineBias:
+def fit_affine(log: Impressions, theta: BiasFit, *, most_error: float = np.inf) -> AffineBias:
     """a and b of every rank, with those without each group of the fit of theta; NotIdentifiable where clicks cannot tell.
 
     The instrument for either half of the units is the click rate in the other one, over theta and shrunk towards that of all
     documents which a list ranks as high.
     """
-    used = np.unique(log.design)
-    of_lists = used[np.unique(log.lists[used], return_index=True)[1]]  # designs of other times for the same lists
-    clicked, documents = int(log.clicks_each.sum()), int(np.diff(log.slot_offsets)[of_lists].sum())
-    if clicked < documents:
-        raise NotIdentifiable(f"{clicked:,} clicks on {documents:,} documents: queries hardly come again")
-    candidate, query = log.candidates
+    clicked = int(log.clicks_each.sum())
+    if clicked < log.listed:
+        raise NotIdentifiable(f"{clicked:,} clicks on {log.listed:,} documents: queries hardly come again")
+    whole = log.whole()
+    candidate, query = whole.candidates
     best = np.zeros(len(query), np.int64)
-    best[candidate] = np.minimum(np.minimum(log.rank_a, log.rank_b), log.k)
-    parts, _ = log.parts(len(theta.without), clicked_only=False)
+    best[candidate] = np.minimum(np.minimum(whole.rank_a, whole.rank_b), log.k)
+    parts = whole.parts(len(theta.without), clicked_only=False)
     given = "design" if "design" in theta.bias.method else "shown"
     rates = []
     for half in (parts[1::2], parts[0::2]):

@@ -95,7 +95,7 @@ def fit_position_bias(
     if not first.clicks[:, 0].any():
         raise NotIdentifiable("nothing was clicked at rank 1, by which theta is scaled")
     eliminates_relevance = estimator is None or isinstance(estimator, Auto | Conditional)
-    parts, _ = first.parts(groups, clicked_only=eliminates_relevance)
+    parts = first.parts(groups, clicked_only=eliminates_relevance)
     return BiasFit(*fit_groups(parts, estimator, most_error=most_error), log.group(groups))
 
 
@@ -175,9 +175,9 @@ def estimate(
         groups_of(len(log), cross_fit, folds=folds, refits=refits, units=log.units)  # checks them
         group, guessed = np.zeros(len(log), np.int64), given_guess(log, guess, estimator)
     if estimator == "self-normalised":
-        guessed = Values(log.first(len(log)), bias, estimator, *options).normalising()
+        guessed = Values(log.whole(), bias, estimator, *options).normalising()
     if estimator == "observed":
-        return observed(log.first(len(log)), Values(log.first(len(log)), bias, estimator, *options), independent)
+        return observed(log.whole(), Values(log.whole(), bias, estimator, *options), independent)
     others = np.array([] if fit is None else [scaled(theta) for theta in fit.without])
 
     def worth(part: Log, rows: slice) -> Worth:
@@ -205,9 +205,9 @@ def guessed_from(
     counted = contributions(group[:first], cross_fit, refits=refits)
     group = np.minimum(group, counted.max(initial=0))
 
-    def fit(part: Log) -> Guesses:
-        given = None if inputs is None else checked_inputs(inputs, len(part.documents))
-        return guesses(part, theta, counted, cross_fit, estimator, given, log.numbers_of_first(first))
+    def fit(part: Impressions) -> Guesses:
+        given = None if inputs is None else checked_inputs(inputs, len(part.whole().documents))
+        return guesses(part, theta, counted, cross_fit, estimator, given)
 
     if inputs is not None:
         return group, fit(log.first(first))

@@ -81,7 +81,7 @@ def click_gain(
 def evidence(log: Log, *, agree: bool | None = None, gain: Gain | None = None) -> Evidence:
     """What ``Method.learn`` takes."""
     gained = None if gain is None or not gain.ab > 0 or not np.isfinite(gain.error) else (gain.share, gain.error)
-    return Evidence(log.parts()[0], log.shows, agree, searches(log), gained)
+    return Evidence(log.parts(), log.shows, agree, searches(log), gained)
 
 
 def searches(log: Log) -> Searches:

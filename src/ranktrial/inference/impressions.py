@@ -17,6 +17,7 @@ import numpy as np
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.inference.intervals import Units
+from ranktrial.position_bias import Counts
 
 if TYPE_CHECKING:
     from ranktrial.inference.log import Log
@@ -63,9 +64,16 @@ class Block:
         return work() if self.kept is None else self.kept.get(what, work)
 
 
-class Numbers(NamedTuple):
-    """Numbers of documents and of queries in another log."""
+class DocumentOrder(NamedTuple):
+    """An order of a log's documents by query, which depends on what they are and not on their numbers.
 
+    Attributes:
+        position: In it, of every document by its number.
+        document: At each position.
+        query: And its query.
+    """
+
+    position: IntArray
     document: IntArray
     query: IntArray
 
@@ -121,13 +129,32 @@ class Impressions(ABC):
     def blocks(self) -> Sequence[Block]:
         """The impressions, block by block."""
 
+    @property
     @abstractmethod
-    def first(self, impressions: int) -> Log:
-        """The first impressions with all of their designs."""
+    def document_order(self) -> DocumentOrder: ...
 
-    def numbers_of_first(self, impressions: int) -> Numbers | None:
-        """Of documents and queries of ``first`` in blocks, where they have others there."""
-        return None
+    @property
+    @abstractmethod
+    def rank_width(self) -> int:
+        """More than any rank of a candidate."""
+
+    @property
+    @abstractmethod
+    def listed(self) -> int:
+        """Number of documents in the lists of all impressions, those of the same query and lists counted once."""
+
+    @abstractmethod
+    def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> list[Counts]:
+        """Counts of each group of units; without documents that are never clicked, which tell estimators that eliminate
+        relevance nothing."""
+
+    @abstractmethod
+    def whole(self) -> Log:
+        """The log with all of its designs in memory."""
+
+    @abstractmethod
+    def first(self, impressions: int) -> Impressions:
+        """The first impressions."""
 
     @abstractmethod
     def take(self, impressions: BoolArray | IntArray) -> Self:
@@ -167,7 +194,7 @@ class Impressions(ABC):
         """What was fitted to first impressions."""
         return Kept()
 
-    def fitted(self, first: int, what: Hashable, work: Callable[[Log], T]) -> T:
+    def fitted(self, first: int, what: Hashable, work: Callable[[Impressions], T]) -> T:
         """What ``work`` fits to the first impressions; ``what`` says what that is and what else it rests on."""
         return self.fits.get((first, what), lambda: work(self.first(first)))
 

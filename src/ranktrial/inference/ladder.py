@@ -33,7 +33,6 @@ from ranktrial.inference.affine import affine_estimate, fit_affine
 from ranktrial.inference.estimation import estimate
 from ranktrial.inference.impressions import Impressions
 from ranktrial.inference.intervals import asymptotic_radius
-from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
 from ranktrial.inference.valuing import jackknife_error, scaled
 from ranktrial.interval import Interval
@@ -247,7 +246,7 @@ def ladder(
     return Ladder(tuple(rungs), tuple(test for test in tests if test.standard_error > 0))
 
 
-def _lines(log: Log, theta: BiasFit) -> AffineBias | str:
+def _lines(log: Impressions, theta: BiasFit) -> AffineBias | str:
     """The lines of the affine rung, or why there are none."""
     try:
         return fit_affine(log, theta, most_error=MOST_ERROR)

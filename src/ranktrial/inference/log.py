@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, ragged, weighted_counts
 from ranktrial.inference import log_sources
-from ranktrial.inference.impressions import GROUPS, Block, Impressions
+from ranktrial.inference.impressions import GROUPS, Block, DocumentOrder, Impressions
 from ranktrial.position_bias import Counts
 from ranktrial.position_bias._kernels import add_rows
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, draw_impressions
@@ -232,8 +232,26 @@ class Log(Impressions):
         return replace(self, strange_units=strange, **columns)
 
     def first(self, impressions: int) -> Log:
-        """The first impressions with all of their designs."""
+        """The first impressions."""
         return self if impressions == len(self) else self.take(np.arange(impressions))
+
+    def whole(self) -> Log:
+        return self
+
+    @cached_property
+    def document_order(self) -> DocumentOrder:
+        everything = np.arange(len(self.document_query))
+        return DocumentOrder(everything, everything, self.document_query)
+
+    @cached_property
+    def rank_width(self) -> int:
+        return int(max(self.rank_a.max(initial=0), self.rank_b.max(initial=0))) + 1
+
+    @cached_property
+    def listed(self) -> int:
+        used = np.unique(self.design)
+        of_lists = used[np.unique(self.lists[used], return_index=True)[1]]  # designs of other times for the same lists
+        return int(np.diff(self.slot_offsets)[of_lists].sum())
 
     @property
     def designs(self) -> IntArray:
@@ -245,7 +263,7 @@ class Log(Impressions):
         """All of it is one block: whoever has the designs in memory needs no other."""
         return (Block(slice(0, len(self)), lambda: self),)
 
-    def fitted(self, first: int, what: Hashable, work: Callable[[Log], T]) -> T:
+    def fitted(self, first: int, what: Hashable, work: Callable[[Impressions], T]) -> T:
         """What ``work`` fits to the first impressions; the last such thing is kept, as most estimates ask for the same."""
         if (first, what) not in self.fits.now:
             self.fits.now.clear()
@@ -356,10 +374,9 @@ class Log(Impressions):
         rows, display = self.displays
         return np.asarray(np.bincount(display, minlength=len(rows)) @ (self.rankings[rows] >= 0), np.float64)
 
-    def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> tuple[list[Counts], IntArray]:
-        """Counts of each group of units, and the group of each impression."""
-        group = self.group(groups)
-        return self._counts(group, groups, clicked_only), group
+    def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> list[Counts]:
+        """Counts of each group of units."""
+        return self._counts(self.group(groups), groups, clicked_only)
 
     @cached_property
     def differ(self) -> BoolArray:
@@ -370,7 +387,7 @@ class Log(Impressions):
     @cached_property
     def members(self) -> Members:
         """The places in both lists that documents have: what a guess of relevance can tell apart."""
-        width = int(max(self.rank_a.max(initial=0), self.rank_b.max(initial=0))) + 1
+        width = self.rank_width
         keys, of_slot = np.unique((self.document * width + self.rank_a) * width + self.rank_b, return_inverse=True)
         document, pair = np.divmod(keys, width * width)
         pairs = np.unique(pair)
@@ -395,15 +412,21 @@ class Log(Impressions):
 
     def _counts(self, group: IntArray, groups: int, clicked_only: bool) -> list[Counts]:
         """Counts of the impressions of each group, which are numbered from 0; of those below 0 there are none."""
-        candidate, candidate_query = self.candidates
-        k, n = self.k, len(candidate_query)
-        impression, rank, slot = self.clicked
-        wanted = np.ones(self.n_slots, bool)
+        candidate, query = self.candidates
         if clicked_only:
-            ever = np.zeros(n, bool)
-            ever[candidate[slot]] = True
-            wanted = ever[candidate]
-        inside = group >= 0
+            ever = np.zeros(len(query), bool)
+            ever[candidate[self.clicked[2]]] = True
+            candidate = np.where(ever[candidate], candidate, -1)
+        return counts_of_groups(*self.tables(candidate, len(query), group, groups), query, groups)
+
+    def tables(self, candidate: IntArray, n: int, group: IntArray, groups: int) -> tuple[IntArray, FloatArray]:
+        """Tables of shows, clicks and expected shows by rank, and what each row is of: group * n + candidate.
+
+        ``candidate`` is a number of n for each slot, negative where it is not counted; ``group`` one of groups for each
+        impression, or negative.
+        """
+        k, wanted, inside = self.k, candidate >= 0, group >= 0
+        impression, rank, slot = self.clicked
         pairs, times = np.unique(self.design[inside] * groups + group[inside], return_counts=True)
         design, of_group = np.divmod(pairs, groups)  # what each group had of each design
         sizes = np.diff(self.slot_offsets)[design]
@@ -420,12 +443,17 @@ class Log(Impressions):
         number, at = np.nonzero(standing)
         row = np.searchsorted(keys, of_group[number] * n + candidate[rankings[standing]])
         tables[0] = weighted_counts(row * k + at, shown[number].astype(np.float64), tables[0].size).reshape(-1, k)
-        hit = inside[impression]
+        hit = inside[impression] & wanted[slot]
         row = np.searchsorted(keys, group[impression[hit]] * n + candidate[slot[hit]])
         tables[1] = np.bincount(row * k + rank[hit], minlength=tables[1].size).reshape(-1, k)
-        ends = np.searchsorted(keys, np.arange(groups + 1) * n)
-        return [self._group(keys[a:b] - g * n, tables[:, a:b]) for g, (a, b) in enumerate(pairwise(ends.tolist()))]
+        return keys, tables
 
-    def _group(self, documents: IntArray, tables: FloatArray) -> Counts:
-        of_query = self.candidates[1]
-        return Counts(len(of_query), documents, tables[0], tables[1], of_query[documents], tables[2])
+
+def counts_of_groups(keys: IntArray, tables: FloatArray, query: IntArray, groups: int) -> list[Counts]:
+    """Counts from ``Log.tables``, given the query of each candidate."""
+    n = len(query)
+    ends = np.searchsorted(keys, np.arange(groups + 1) * n).tolist()
+    return [
+        Counts(n, keys[a:b] - g * n, tables[0, a:b], tables[1, a:b], query[keys[a:b] - g * n], tables[2, a:b])
+        for g, (a, b) in enumerate(pairwise(ends))
+    ]

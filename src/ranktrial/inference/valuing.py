@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
-from ranktrial.inference.cross_fitting import training_sums
-from ranktrial.inference.impressions import Impressions, Numbers
+from ranktrial.inference.impressions import Impressions
 from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
 from ranktrial.position_bias import Examinations, RelevanceFit
@@ -293,15 +292,23 @@ class Fitted:
     def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
         fit, document = self.fits[group], log.document[slots]
         if self.inputs is None:
-            width = int(max(log.rank_a[slots].max(initial=0), log.rank_b[slots].max(initial=0))) + 1
-            table = rank_inputs(*np.divmod(np.arange(width * width), width))
-            guess = linear_guess(fit.constant, fit.slopes, table)[log.rank_a[slots] * width + log.rank_b[slots]]
+            ranks = log.rank_a[slots] * log.rank_width + log.rank_b[slots]
+            table, place = _rank_inputs(ranks, log.rank_width)
+            guess = linear_guess(fit.constant, fit.slopes, table)[place[ranks]]
         else:
             guess = linear_guess(fit.constant, fit.slopes, self.inputs)[document]
         effects = _looked_up(fit.effects, document, np.nan)
         new = np.flatnonzero(np.isnan(effects))
         effects[new] = _looked_up(fit.shared, log.document_query[document[new]], 0.0)
         return np.asarray(np.clip(guess + effects, *GUESSES))
+
+
+def _rank_inputs(ranks: IntArray, width: int) -> tuple[FloatArray, IntArray]:
+    """``rank_inputs`` of the pairs of ranks that occur, rank in A's list * width + rank in B's, and the row of each pair."""
+    pairs = np.flatnonzero(np.bincount(ranks, minlength=width * width))
+    row = np.zeros(width * width, np.int64)
+    row[pairs] = np.arange(len(pairs))
+    return rank_inputs(*np.divmod(pairs, width)), row
 
 
 def _looked_up(table: FloatArray, number: IntArray, otherwise: float) -> FloatArray:
@@ -313,7 +320,7 @@ def _looked_up(table: FloatArray, number: IntArray, otherwise: float) -> FloatAr
 
 
 def given_guess(log: Impressions, guess: ArrayLike | float | None, estimator: str) -> BySlot:
-    everything = log.first(len(log))
+    everything = log.whole()
     given = None if guess is None else np.asarray(guess, np.float64)
     single = given is not None and given.ndim == 0
     known = float(given) if single else given  # type: ignore[arg-type]
@@ -322,51 +329,78 @@ def given_guess(log: Impressions, guess: ArrayLike | float | None, estimator: st
 
 
 def guesses(
-    log: Log,
+    log: Impressions,
     theta: FloatArray,
     counted: IntArray,
     cross_fit: str,
     estimator: str,
     inputs: FloatArray | None,
-    numbers: Numbers | None = None,
 ) -> Guesses:
-    """Guesses for each group, from the impressions that may be used for it; ``counted`` is where each one counts.
-
-    ``numbers`` are those of documents and queries in logs that the guesses are for, where they are others.
-    """
-    n_groups = int(counted.max(initial=-1)) + 1
+    """Guesses for each group, from the impressions that may be used for it; ``counted`` is where each one counts."""
+    seen, n_groups = _Seen.of(log, theta, counted), int(counted.max(initial=-1)) + 1
+    usable = [seen.group < g if cross_fit == "past" else seen.group != g for g in range(n_groups)]
     if estimator == "constant":
-        everything = np.zeros(log.n_slots, np.int64)
-        sums = training_sums(lambda g: examinations(log, counted == g, theta, everything, 1), n_groups, cross_fit)
-        return Constants([seen.mean for seen in sums])
-    members = log.members
-    table, place = rank_inputs(members.rank_a, members.rank_b), members.place
-    if inputs is not None:
-        table, place = inputs, members.document
-    needed = _first_needed(log, counted, cross_fit)
-
-    def seen_in(number: int) -> Examinations:
-        return examinations(log, counted == number, theta, members.of_slot, len(members.document))
-
+        return Constants([Examinations(*(part[use] for part in seen.sums)).mean for use in usable])
+    order, width = log.document_order, log.rank_width**2
+    table, number = _rank_inputs(seen.key % width, log.rank_width) if inputs is None else (inputs, order.document)
     fits = []
-    for number, seen in enumerate(training_sums(seen_in, n_groups, cross_fit)):
-        some = np.flatnonzero(needed <= number)
-        document, query = members.document[some], log.document_query[members.document[some]]
-        firsts = _firsts(document)
+    for use in usable:
+        key, sums = seen.members(np.flatnonzero(use))
+        position, ranks = np.divmod(key, width)
+        firsts, query = _firsts(position), order.query[position]
+        document = order.document[position]
         found = RelevanceFit.of(
-            seen.of(some),
-            np.append(_firsts(query), len(some)),
+            sums,
+            np.append(_firsts(query), len(key)),
             table,
-            place=place[some],
-            document=np.searchsorted(firsts, np.arange(len(some)), side="right") - 1,
+            place=number[ranks if inputs is None else position],
+            document=np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(key)))),
             document_offsets=np.append(_firsts(query[firsts]), len(firsts)),
         )
-        document, query = document[firsts], query[_firsts(query)]
-        if numbers is not None:
-            document, query = numbers.document[document], numbers.query[query]
-        fits.append(Fit(found.constant, found.slopes, _by_number(document, found.effects, np.nan),
-                        _by_number(query, found.shared, 0.0)))  # fmt: skip
+        effects = _by_number(document[firsts], found.effects, np.nan)
+        fits.append(Fit(found.constant, found.slopes, effects, _by_number(query[_firsts(query)], found.shared, 0.0)))
     return Fitted(fits, inputs)
+
+
+class _Seen(NamedTuple):
+    """What impressions say of documents at places in both lists (``Examinations``), for each group of impressions.
+
+    Attributes:
+        key: Position of the document (``Impressions.document_order``), then its rank in A's list and in B's; sorted.
+        group: That says it.
+        sums: Clicks, examined and squared.
+    """
+
+    key: IntArray
+    group: IntArray
+    sums: tuple[FloatArray, FloatArray, FloatArray]
+
+    @classmethod
+    def of(cls, log: Impressions, theta: FloatArray, counted: IntArray) -> _Seen:
+        position, width, nothing = log.document_order.position, log.rank_width, np.empty(0)
+        found = [(nothing.astype(np.int64), nothing.astype(np.int16), nothing, nothing, nothing)]
+        for block in log.blocks:
+            part, group = block.load(), counted[block.rows]
+            of_slot = (position[part.document] * width + part.rank_a) * width + part.rank_b
+            key, member = np.unique(of_slot, return_inverse=True)
+            for number in np.unique(group).tolist():
+                sums = examinations(part, group == number, theta, member, len(key))
+                some = np.flatnonzero(sums.examined > 0)
+                of_some = sums.of(some)
+                of_group = np.full(len(some), number, np.int16)
+                found.append((key[some], of_group, of_some.clicks, of_some.examined, of_some.squared))
+        key, group, *sums_of = (np.concatenate(column) for column in zip(*found))
+        order = np.argsort(key, kind="stable")
+        clicks, examined, squared = (part[order] for part in sums_of)
+        return cls(key[order], group[order], (clicks, examined, squared))
+
+    def members(self, some: IntArray) -> tuple[IntArray, Examinations]:
+        """Distinct keys of some rows, and what these add up to."""
+        key = self.key[some]
+        firsts = _firsts(key)
+        if not len(firsts):
+            return key, Examinations(*(np.empty(0) for _ in range(3)))
+        return key[firsts], Examinations(*(np.add.reduceat(part[some], firsts) for part in self.sums))
 
 
 def _by_number(number: IntArray, values: FloatArray, otherwise: float) -> FloatArray:
@@ -375,18 +409,6 @@ def _by_number(number: IntArray, values: FloatArray, otherwise: float) -> FloatA
     if len(table):
         table[number] = values
     return table
-
-
-def _first_needed(log: Log, counted: IntArray, cross_fit: str) -> IntArray:
-    """The first group whose guess depends on each member: those that come later would only add zeros."""
-    members = log.members
-    if cross_fit != "past":
-        return np.zeros(len(members.document), np.int64)
-    never = int(counted.max(initial=0)) + 1
-    of_design, of_member = np.full(log.n_designs, never), np.full(len(members.document), never)
-    np.minimum.at(of_design, log.design, counted + 1)
-    np.minimum.at(of_member, members.of_slot, of_design[log.design_of_slot])
-    return of_member
 
 
 def _firsts(sorted_values: IntArray) -> IntArray:

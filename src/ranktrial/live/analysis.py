@@ -18,7 +18,6 @@ from ranktrial.inference import (
     Estimate,
     Gain,
     Ladder,
-    Log,
     Rung,
     UnitSums,
     asymptotic_radius,
@@ -157,14 +156,14 @@ def fitted_impressions(log: Impressions, click_window: float) -> int:
 
     From all, as long as there are no more than 10,000. Then from as many as a fixed grid says, in which each number is a tenth
     above the one before: the largest that leaves out impressions which may still get clicks (``click_window``, in seconds), or
-    a fifth of all if these are more. So what impressions are worth stays the same while a log grows by a tenth, hardly ever
+    a tenth of all if these are more. So what impressions are worth stays the same while a log grows by a tenth, hardly ever
     changes with clicks that come late, and depends on the log alone.
     """
     n = len(log)
     if n <= ALL_FITTED:
         return n
     final = int(np.searchsorted(log.time, log.time[-1] - round(click_window * 1e6)))
-    most = max(final, n - n // 5)
+    most = max(final, n - n // 10)
     steps = int(np.log(most / ALL_FITTED) / np.log(FITTED_STEP)) + 1
     grid = (ALL_FITTED * FITTED_STEP ** np.arange(steps - 4.0, steps + 1.0)).astype(np.int64)
     return int(grid[grid <= most][-1])
@@ -227,7 +226,7 @@ def speaking(analysis: Analysis, rung: Rung | None) -> Analysis:
     return replace(analysis, rung=rung, estimate=found, band=_band(log, rung, units, level, tight), drift=drift)
 
 
-def _fit(log: Log) -> tuple[BiasFit | None, str]:
+def _fit(log: Impressions) -> tuple[BiasFit | None, str]:
     """Theta from the log, or why not."""
     if log.k == 1:
         return None, "one rank has no position bias"

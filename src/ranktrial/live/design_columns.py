@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged
-from ranktrial.inference.impressions import Numbers as LogNumbers
+from ranktrial.inference.impressions import DocumentOrder
 from ranktrial.inference.intervals import first_seen
+from ranktrial.inference.log import Log
 from ranktrial.inference.log_sources import NOTHING, ranks_in
 from ranktrial.live.designs import Design, checksum
 from ranktrial.live.known import document_key, query_key
@@ -23,6 +24,7 @@ from ranktrial.live.stores.base import Store
 LATER_PAGE, NOT_SHOWN, CELLS = 2**32, 2**33, 2**34  # a click's cell is a slot, or one of these plus a check sum
 BLOCK = 2_000  # designs that are objects at a time
 LONGEST = 64  # bytes of a name in an array of them
+ODD = 0x9E3779B97F4A7C15  # times it, numbers are spread over all of 64 bits
 NO_QUERY = -1  # of a design that is damaged
 
 
@@ -240,15 +242,46 @@ class DesignColumns:
         """An order of these designs that does not depend on when they were read."""
         return np.argsort(self._digest[design])
 
-    def flat(self, used: IntArray) -> tuple[IntArray, dict[str, Any], LogNumbers]:
-        """New numbers of the designs in use, by digest; their arrays (those of ``log_sources.flatten``), with queries and
-        documents by name; and the numbers that these have here.
+    def flat(self, used: IntArray) -> tuple[IntArray, dict[str, Any]]:
+        """New numbers of the designs in use, by digest, and their arrays (those of ``log_sources.flatten``), with the queries
+        and documents in use only, in the order of their hashes.
         """
         needed = np.unique(used)
         order = needed[self.by_digest(needed)]
-        number = np.full(len(self._query), -1)
-        number[order] = np.arange(len(order))
-        return number, *self._named(order)
+        arrays = self.part(order)
+        queries = _used(np.argsort(self._query_keys), arrays["query"])
+        query = _places(queries, len(self._query_keys))
+        documents = _used(self.document_order.document, arrays["document"])
+        document = _places(documents, len(self._documents))
+        long = {int(document[at]): name for at, name in self._long_names().items() if document[at] >= 0}
+        arrays |= {
+            "queries": tuple(self.query_names[at] for at in queries.tolist()),
+            "documents": Names(self._names[documents], long),
+            "document_query": query[self._document_query[documents]],
+            "query": query[arrays["query"]],
+            "document": document[arrays["document"]],
+        }
+        return _places(order, len(self._query)), arrays
+
+    @property
+    def document_order(self) -> DocumentOrder:
+        """By the hash of their query, then by their own: it does not depend on when they were read."""
+        by_hash = self._documents.by_key
+        query = _places(np.argsort(self._query_keys), len(self._query_keys))[self._document_query[by_hash]]
+        document = by_hash[np.argsort(query, kind="stable")]
+        return DocumentOrder(
+            _places(document, len(document)), document, self._document_query[document].astype(np.int64)
+        )
+
+    def listed(self, design: IntArray) -> int:
+        """Candidates of these designs, those of the same query and lists counted once."""
+        design = np.unique(design)
+        of_lists = design[np.unique(self._lists[design], return_index=True)[1]]
+        return int((self._slots[of_lists + 1] - self._slots[of_lists]).sum())
+
+    def candidates(self, design: IntArray, log: Log) -> NDArray[np.uint64]:
+        """Hash of query, lists and document, for each slot of a log that has these designs."""
+        return self._lists[design][log.design_of_slot] + log.document.astype(np.uint64) * np.uint64(ODD)
 
     def part(self, order: IntArray) -> dict[str, Any]:
         """Arrays of some designs, with the numbers that queries and documents have here."""
@@ -274,28 +307,6 @@ class DesignColumns:
             "rankings": table,
             "weights": self._weights[rows],
         }
-
-    def _named(self, order: IntArray) -> tuple[dict[str, Any], LogNumbers]:
-        """The same with the queries and documents in use only, in the order of their hashes, which does not depend on when
-        they were read.
-        """
-        arrays = self.part(order)
-        queries = _used(np.argsort(self._query_keys), arrays["query"])
-        query = _places(queries, len(self._query_keys))
-        documents = _used(self._documents.by_key, arrays["document"])
-        of_query = query[self._document_query[documents]]
-        by_query = np.argsort(of_query, kind="stable")
-        documents, of_query = documents[by_query], of_query[by_query]
-        document = _places(documents, len(self._documents))
-        long = {int(document[at]): name for at, name in self._long_names().items() if document[at] >= 0}
-        arrays |= {
-            "queries": tuple(self.query_names[at] for at in queries.tolist()),
-            "documents": Names(self._names[documents], long),
-            "document_query": of_query,
-            "query": query[arrays["query"]],
-            "document": document[arrays["document"]],
-        }
-        return arrays, LogNumbers(documents, queries)
 
     def _long_names(self) -> dict[int, str]:
         """Names that do not fit into the array of names, by document."""

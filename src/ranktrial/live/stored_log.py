@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
-from ranktrial.inference.impressions import Block, Impressions, Kept, Numbers
+from ranktrial.inference.impressions import GROUPS, Block, DocumentOrder, Impressions, Kept
 from ranktrial.inference.intervals import first_seen
-from ranktrial.inference.log import PLAIN, Log
+from ranktrial.inference.log import PLAIN, Log, counts_of_groups
 from ranktrial.live.design_columns import DesignColumns
+from ranktrial.position_bias import Counts
 
-T = TypeVar("T")
 BLOCK = 8_192  # impressions
 PARTS = 4  # blocks with their designs in memory
 
@@ -85,10 +86,15 @@ class StoredLog(Impressions):
         if rows.start not in self._parts:
             while len(self._parts) >= PARTS:
                 del self._parts[next(iter(self._parts))]
-            numbers, design = np.unique(self.number[rows], return_inverse=True)
-            order = self.columns.by_digest(numbers)
-            self._parts[rows.start] = self._log(rows, np.argsort(order)[design], self.columns.part(numbers[order]))
+            numbers, place = self._designs_of(rows)
+            self._parts[rows.start] = self._log(rows, place, self.columns.part(numbers))
         return self._parts[rows.start]
+
+    def _designs_of(self, rows: slice) -> tuple[IntArray, IntArray]:
+        """Designs of some impressions in the order of a block, and which of them each impression has."""
+        numbers, place = np.unique(self.number[rows], return_inverse=True)
+        order = self.columns.by_digest(numbers)
+        return numbers[order], np.argsort(order)[place]
 
     def _log(self, rows: slice, design: IntArray, flat: Mapping[str, Any]) -> Log:
         return Log(
@@ -102,35 +108,60 @@ class StoredLog(Impressions):
             **flat,
         )
 
-    def first(self, impressions: int) -> Log:
-        """The first impressions with all of their designs, documents and queries by name."""
-        return self._named(impressions)[0]
+    def first(self, impressions: int) -> StoredLog:
+        return self if impressions == len(self) else self.take(np.arange(impressions))
 
-    def fitted(self, first: int, what: Hashable, work: Callable[[Log], T]) -> T:
-        """As of every log; what ``work`` has found out on the way about all designs is let go of."""
-        found = super().fitted(first, what, work)
-        if "_first" in self.__dict__:
-            log, numbers = self.__dict__["_first"]
-            self.__dict__["_first"] = replace(log), numbers
+    def whole(self) -> Log:
+        if self.__dict__.get("_whole") is None:
+            number, flat = self.columns.flat(self.number)
+            log = self._log(slice(0, len(self)), number[self.number], flat)
+            self.__dict__["_whole"] = replace(log, left_out=self.left_out, strange_units=self.strange_units)
+        found: Log = self.__dict__["_whole"]
         return found
 
-    def numbers_of_first(self, impressions: int) -> Numbers:
-        return self._named(impressions)[1]
+    def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> list[Counts]:
+        if not clicked_only:
+            return self.whole().parts(groups, clicked_only=False)
+        group, clicked = self.group(groups), []
+        for block in self.blocks:
+            part = block.load()
+            clicked.append(self._candidates(block, part)[part.clicked[2]])
+        candidates, _ = first_seen(np.concatenate(clicked))
+        order, query = np.argsort(candidates), np.zeros(len(candidates), np.int64)
+        keys, tables = [], []
+        for block in self.blocks:
+            part = block.load()
+            of_slot = self._candidates(block, part)
+            place = np.minimum(np.searchsorted(candidates, of_slot, sorter=order), len(order) - 1)
+            number = np.where(candidates[order[place]] == of_slot, order[place], -1)
+            query[number[number >= 0]] = part.document_query[part.document[number >= 0]]
+            of_block = part.tables(number, len(candidates), group[block.rows], groups)
+            keys.append(of_block[0])
+            tables.append(of_block[1])
+        every = np.unique(np.concatenate(keys))
+        summed = np.zeros((3, len(every), self.k))
+        for key, table in zip(keys, tables):
+            summed[:, np.searchsorted(every, key)] += table
+        return counts_of_groups(every, summed, first_seen(query)[1], groups)
 
-    def _named(self, impressions: int) -> tuple[Log, Numbers]:
-        known: tuple[Log, Numbers] | None = self.__dict__.get("_first")
-        if known is None or len(known[0]) != impressions:
-            rows = slice(0, impressions)
-            number, flat, numbers = self.columns.flat(self.number[rows])
-            log = self._log(rows, number[self.number[rows]], flat)
-            if impressions == len(self):
-                log = replace(log, left_out=self.left_out, strange_units=self.strange_units)
-            self.__dict__["_first"] = known = log, numbers
-        return known
+    def _candidates(self, block: Block, part: Log) -> NDArray[np.uint64]:
+        return self.columns.candidates(self._designs_of(block.rows)[0], part)
+
+    @property
+    def document_order(self) -> DocumentOrder:
+        return self.columns.document_order
+
+    @property
+    def rank_width(self) -> int:
+        return 256  # they are bytes
+
+    @cached_property
+    def listed(self) -> int:
+        return self.columns.listed(self.number)
 
     def release(self) -> None:
         """Let go of designs, which can be made flat again."""
-        self.__dict__.pop("_first", None)
+        self.__dict__.pop("_whole", None)
         self._parts.clear()
 
     def take(self, impressions: BoolArray | IntArray) -> StoredLog:

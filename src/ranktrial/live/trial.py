@@ -367,8 +367,7 @@ class Trial:
 
     def log(self, version: int | None = None) -> Log:
         """The log of a version, this one by default: what has been stored so far, in the order of time."""
-        log = self._read(version)
-        return log.first(len(log))
+        return self._read(version).whole()
 
     def _read(self, version: int | None) -> StoredLog:
         one = self._version if version is None else _pick(self.store.versions(self.name), version, self.name)
@@ -526,7 +525,7 @@ class Trial:
         if method.adapts:
             analysed = self._analysed(self._version)
             seen, agree = analysed.analysis.log, readings_agree(analysed.analysis)
-            log = seen.first(len(seen))
+            log = seen.whole()
             beliefs = method.learn(evidence(log, agree=agree, gain=analysed.analysis.gain), beliefs)
             analysed.release()
             effects = beliefs.effects

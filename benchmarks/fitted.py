@@ -1,0 +1,63 @@
+"""What it costs to fit position bias and guesses to the first impressions of a long log instead of to all of it.
+
+Trials of 40,000 impressions between different rankers of equal CTR (``verdicts``), looked at five times from 13,000 on. Every
+log is read as trials do (``live.analysis.fitted_impressions``), and with everything fitted to all of it. ``FITTED_RUNS`` (20)
+sets how many trials.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from benchmarks._timing import row
+from benchmarks.verdicts import K, Trial, top_tail
+from ranktrial.distributions import t_quantile
+from ranktrial.inference.impressions import GROUPS
+from ranktrial.live import analysis
+from ranktrial.live.schemas import TrialConfig
+from ranktrial.methods import LogOpt
+
+RUNS = int(os.environ.get("FITTED_RUNS", "20"))
+LOOKS = (2_000, 10_000, 13_000, 17_000, 22_000, 30_000, 40_000)
+TRIED = ("as trials do", "to all of the log")
+
+
+def run() -> list[dict[str, object]]:
+    world = top_tail("position-based, rank^-0.75", 0.8)
+    config = TrialConfig.model_validate({"method": LogOpt(), "k": K})
+    delta, reach = world.pair.delta(world.user), t_quantile(0.975, GROUPS - 1)
+    found = []
+    for seed in range(RUNS):
+        for look in Trial(world, config, seed).looks(LOOKS):
+            if len(look.log) > analysis.ALL_FITTED:
+                readings = (look, _to_all(look, config))
+                found.append([_numbers(one, delta, reach) for one in readings])
+    table = np.array(found)  # look, which of both, number
+    rows = []
+    for tried, (share, error, missed, told, wide) in zip(TRIED, np.moveaxis(table, 1, 0).transpose(0, 2, 1)):
+        rows += [
+            row(f"fitted {tried}: share of the log", share.mean(), "-", ""),
+            row(f"fitted {tried}: root mean squared error of A - B", np.sqrt((error**2).mean()), "-", ""),
+            row(f"fitted {tried}: standard error as told", told.mean(), "-", ""),
+            row(f"fitted {tried}: 95 % intervals that miss", 100 * missed.mean(), "5", "%"),
+            row(f"fitted {tried}: half an interval at any time", wide.mean(), "-", ""),
+        ]
+    return rows
+
+
+def _to_all(look: analysis.Analysis, config: TrialConfig) -> analysis.Analysis:
+    usual, analysis.ALL_FITTED = analysis.ALL_FITTED, len(look.log)
+    try:
+        return analysis.analyse(look.log, config, config.first_beliefs)
+    finally:
+        analysis.ALL_FITTED = usual
+
+
+def _numbers(one: analysis.Analysis, delta: float, reach: float) -> tuple[float, ...]:
+    top = one.ladder.rungs[-1].estimate
+    assert top is not None
+    error = top.delta - delta
+    missed = abs(error) > reach * top.standard_error
+    return one.fitted / len(one.log), error, missed, top.standard_error, one.interval.half_width
