@@ -96,7 +96,6 @@ class Names(Sequence[str]):
 class _Block(NamedTuple):
     """Columns of some designs: ``sizes`` in slots, rankings and check sums; ``keys``, ``names`` and ``ranks`` of the slots."""
 
-    digest: NDArray[np.bytes_]
     query: IntArray
     lists: NDArray[np.uint64]
     sizes: IntArray
@@ -114,7 +113,6 @@ class DesignColumns:
     def __init__(self, store: Store, k: int) -> None:
         self._store, self._k = store, k
         self._ids = Numbers("i8")  # of a design's row in the store
-        self._digest = np.empty(0, "S16")
         self._query = np.empty(0, np.int64)
         self._lists = np.empty(0, np.uint64)  # hash of query and lists
         self._slots, self._rows, self._rests = (np.zeros(1, np.int64) for _ in range(3))  # offsets of what follows
@@ -162,7 +160,6 @@ class DesignColumns:
         )
         width = min(max(map(len, names), default=0), LONGEST) or 1
         return _Block(
-            np.array([b"" if one is None else one.digest for one in designs], "S16"),
             np.array([NO_QUERY if one is None else self._queries[one.query] for one in designs], np.int64),
             np.array([0 if one is None else _lists_key(one) for one in designs], np.uint64),
             np.array(sizes, np.int64),
@@ -187,7 +184,7 @@ class DesignColumns:
         self._document_query = np.concatenate([self._document_query, of_slot[fresh].astype(np.int32)])
         self._names = np.concatenate([self._names, new.names[fresh]])
         self._document = np.concatenate([self._document, self._documents.find(new.keys).astype(np.int32)])
-        for name in ("digest", "query", "lists", "ranks", "rankings", "weights", "rest"):
+        for name in ("query", "lists", "ranks", "rankings", "weights", "rest"):
             setattr(self, f"_{name}", np.concatenate([getattr(self, f"_{name}"), getattr(new, name)]))
         self._slots, self._rows, self._rests = (
             np.append(old, old[-1] + np.cumsum(sizes))
@@ -238,16 +235,11 @@ class DesignColumns:
         """Numbers of their queries, of which ``query_names`` are the names."""
         return self._query[design]
 
-    def by_digest(self, design: IntArray) -> IntArray:
-        """An order of these designs that does not depend on when they were read."""
-        return np.argsort(self._digest[design])
-
     def flat(self, used: IntArray) -> tuple[IntArray, dict[str, Any]]:
-        """New numbers of the designs in use, by digest, and their arrays (those of ``log_sources.flatten``), with the queries
-        and documents in use only, in the order of their hashes.
+        """New numbers of the designs in use, in the order in which they were first used, and their arrays (those of
+        ``log_sources.flatten``), with the queries and documents in use only, in the order of their hashes.
         """
-        needed = np.unique(used)
-        order = needed[self.by_digest(needed)]
+        order, _ = first_seen(used)
         arrays = self.part(order)
         queries = _used(np.argsort(self._query_keys), arrays["query"])
         query = _places(queries, len(self._query_keys))

@@ -91,10 +91,8 @@ class StoredLog(Impressions):
         return self._parts[rows.start]
 
     def _designs_of(self, rows: slice) -> tuple[IntArray, IntArray]:
-        """Designs of some impressions in the order of a block, and which of them each impression has."""
-        numbers, place = np.unique(self.number[rows], return_inverse=True)
-        order = self.columns.by_digest(numbers)
-        return numbers[order], np.argsort(order)[place]
+        """Designs of some impressions in the order in which these had them first, and which of them each impression has."""
+        return first_seen(self.number[rows])
 
     def _log(self, rows: slice, design: IntArray, flat: Mapping[str, Any]) -> Log:
         return Log(
