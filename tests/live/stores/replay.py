@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
 from ranktrial.live.stores.base import Click, Impression, Store, Void
 
@@ -35,10 +37,15 @@ def _replay_version(source: Store, target: Store, version: int) -> None:
     for voided in sorted(source.voids(version, 0), key=lambda row: row.key, reverse=True):
         time = next((row.time for row in shown if row.key == voided.key), 0)
         target.put(Void(voided.key, version, voided.reason, time)).result(60)
-    for clicked in sorted(source.clicks(version, 0), key=lambda row: (row.document, row.key)):
-        at = second.get(clicked.key, 0)
-        target.put(Click(clicked.key, version, clicked.document, bool(clicked.late), None, at))
-    for row in shown:
-        target.put(Impression(row.key, version, designs[row.design], row.place, row.unit, row.time))
+    clicks = (
+        Click(row.key, version, row.document, bool(row.late), None, second.get(row.key, 0))
+        for row in sorted(source.clicks(version, 0), key=lambda row: (row.document, row.key))
+    )
+    impressions = (Impression(row.key, version, designs[row.design], row.place, row.unit, row.time) for row in shown)
+    rows: Iterable[Click | Impression] = chain(clicks, impressions)
+    for number, put in enumerate(rows, 1):
+        target.put(put)
+        if number % 1_000 == 0:  # no more wait to be written than a store takes
+            target.flush()
     for name, count in sorted(source.tallies(version).items()):
         target.tally(version, name, count)
