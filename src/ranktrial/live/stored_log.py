@@ -115,9 +115,7 @@ class StoredLog(Impressions):
         if impressions == len(self):
             return self
         log = self.take(np.arange(impressions))
-        designs = np.count_nonzero(
-            np.bincount(log.number)
-        )  # a block has so many of them at most as are in memory anyhow
+        designs = len(np.unique(log.number))  # a block has no more of them than are in memory anyhow
         return replace(log, blocks_at_once=PARTS * impressions // max(designs, 1))
 
     def whole(self) -> Log:
