@@ -18,7 +18,7 @@ from ranktrial.live.design_columns import DesignColumns
 from ranktrial.position_bias import Counts
 
 BLOCK = 8_192  # impressions
-PARTS = 4  # blocks with their designs in memory
+PARTS = 8  # blocks with their designs in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,7 @@ class StoredLog(Impressions):
         place: Of the ranking that was shown, in its design.
         plain: Whether the last two rankings of every design are A's own list and B's own.
         known: What was worked out of the first blocks of an earlier log, where they are the same.
+        blocks_at_once: As many are one: what is not kept can be worked out of more impressions at a time.
     """
 
     columns: DesignColumns
@@ -45,6 +46,7 @@ class StoredLog(Impressions):
     strange_units: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     known: tuple[Kept, ...] = ()
     theta: FloatArray | None = None
+    blocks_at_once: int = 1
 
     def following(self, before: Impressions) -> StoredLog:
         """The same log with what was worked out of an earlier one and still holds."""
@@ -69,12 +71,13 @@ class StoredLog(Impressions):
     @cached_property
     def _kept(self) -> list[Kept]:
         """What was worked out of each block."""
-        blocks = max(-(-len(self) // BLOCK), 1)
+        blocks = max(-(-len(self) // (self.blocks_at_once * BLOCK)), 1)
         return [*self.known, *(Kept() for _ in range(blocks - len(self.known)))]
 
     @property
     def blocks(self) -> Sequence[Block]:
-        rows = [slice(start, min(start + BLOCK, len(self))) for start in range(0, max(len(self), 1), BLOCK)]
+        size = self.blocks_at_once * BLOCK
+        rows = [slice(start, min(start + size, len(self))) for start in range(0, max(len(self), 1), size)]
         return [Block(one, partial(self._part, one), kept) for one, kept in zip(rows, self._kept)]
 
     @cached_property
@@ -84,7 +87,7 @@ class StoredLog(Impressions):
 
     def _part(self, rows: slice) -> Log:
         if rows.start not in self._parts:
-            while len(self._parts) >= PARTS:
+            while self._parts and (len(self._parts) + 1) * self.blocks_at_once > PARTS:
                 del self._parts[next(iter(self._parts))]
             numbers, place = self._designs_of(rows)
             self._parts[rows.start] = self._log(rows, place, self.columns.part(numbers))
@@ -107,7 +110,11 @@ class StoredLog(Impressions):
         )
 
     def first(self, impressions: int) -> StoredLog:
-        return self if impressions == len(self) else self.take(np.arange(impressions))
+        if impressions == len(self):
+            return self
+        log = self.take(np.arange(impressions))
+        designs = len(np.unique(log.number))  # a block has no more of them than are in memory anyhow
+        return replace(log, blocks_at_once=PARTS * impressions // max(designs, 1))
 
     def whole(self) -> Log:
         if self.__dict__.get("_whole") is None:
@@ -126,21 +133,17 @@ class StoredLog(Impressions):
             clicked.append(self._candidates(block, part)[part.clicked[2]])
         candidates, _ = first_seen(np.concatenate(clicked))
         order, query = np.argsort(candidates), np.zeros(len(candidates), np.int64)
-        keys, tables = [], []
+        found = [(np.empty(0, np.int64), np.empty((3, 0, self.k)))]
         for block in self.blocks:
             part = block.load()
             of_slot = self._candidates(block, part)
             place = np.minimum(np.searchsorted(candidates, of_slot, sorter=order), len(order) - 1)
             number = np.where(candidates[order[place]] == of_slot, order[place], -1)
             query[number[number >= 0]] = part.document_query[part.document[number >= 0]]
-            of_block = part.tables(number, len(candidates), group[block.rows], groups)
-            keys.append(of_block[0])
-            tables.append(of_block[1])
-        every = np.unique(np.concatenate(keys))
-        summed = np.zeros((3, len(every), self.k))
-        for key, table in zip(keys, tables):
-            summed[:, np.searchsorted(every, key)] += table
-        return counts_of_groups(every, summed, first_seen(query)[1], groups)
+            found.append(part.tables(number, len(candidates), group[block.rows], groups))
+            if sum(len(keys) for keys, _ in found[1:]) > len(found[0][0]):  # what is there is seldom moved
+                found = [_merged(found)]
+        return counts_of_groups(*_merged(found), first_seen(query)[1], groups)
 
     def _candidates(self, block: Block, part: Log) -> NDArray[np.uint64]:
         return self.columns.candidates(self._designs_of(block.rows)[0], part)
@@ -187,6 +190,15 @@ class StoredLog(Impressions):
     def asked(self) -> tuple[Sequence[str], IntArray]:
         numbers, query = first_seen(self.columns.queries(self.number))
         return _Chosen(self.columns.query_names, numbers), query
+
+
+def _merged(tables: Sequence[tuple[IntArray, FloatArray]]) -> tuple[IntArray, FloatArray]:
+    """Rows with the same key added up."""
+    keys = np.unique(np.concatenate([keys for keys, _ in tables]))
+    summed = np.zeros((3, len(keys), tables[0][1].shape[2]))
+    for some, table in tables:
+        summed[:, np.searchsorted(keys, some)] += table
+    return keys, summed
 
 
 class _Chosen(Sequence[str]):
