@@ -183,6 +183,7 @@ def ladder(
         only: An A/B test without a click model has one rung, by this estimator, with all of the level.
         options: As of ``estimate``: cross-fitting and units.
 
+    >>> from ranktrial.inference import Log
     >>> from ranktrial.methods import LogOpt
     >>> from ranktrial.rankings import Pair
     >>> from ranktrial.users import position_based
