@@ -54,11 +54,11 @@ def of_people(trial: Trial) -> Analysis:
     return analyse(people, trial.config, trial._draws.bias.beliefs)
 
 
-def numbers(report: Report | Analysis) -> list[str]:
-    """To nine digits: the order in which sums are made is another in memory."""
+def numbers(report: Report | Analysis) -> list[Any]:
+    """Numbers to nine digits: the order in which sums are made is another in memory."""
     theta = report.theta
     found = (report.delta, *report.interval, *theta.theta, *theta.standard_error, theta.inflation)
-    return [f"{number:.9g}" for number in found]
+    return [*(f"{number:.9g}" for number in found), theta.fitted, theta.note]
 
 
 def test_an_excluded_unit_leaves_the_estimate_and_theta(trial: Trial) -> None:
