@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from ranktrial.inference.log_sources import flatten
-from ranktrial.live import SQLiteStore
-from ranktrial.live.design_columns import LATER_PAGE, LONGEST, NOT_SHOWN, DesignColumns
+from ranktrial.live import SQLiteStore, columns
+from ranktrial.live.design_columns import LATER_PAGE, NOT_SHOWN, DesignColumns
 from ranktrial.live.designs import Design, checksum, make_design
 from ranktrial.live.stores.base import Impression
 from ranktrial.methods import Beliefs, LogOpt
 
 K = 4
-LONG = "x" * (LONGEST + 1)
+LONG = "x" * 300
 NAMES = ["a", "b", "é", "ab", "a b", "", "sku-10", "sku-9", "ends\0", "ends", LONG, LONG[:-1], *map(str, range(30))]
 
 
@@ -31,8 +31,9 @@ def designs() -> list[Design]:
     return made
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SQLiteStore]:
+@pytest.fixture(params=[0, columns.LARGE], ids=["in files", "in memory"])
+def store(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[SQLiteStore]:
+    monkeypatch.setattr(columns, "LARGE", request.param)
     with contextlib.closing(SQLiteStore(tmp_path / "t.db")) as made:
         for number, design in enumerate(designs()):
             made.put(

@@ -131,6 +131,25 @@ def test_everything_fitted_is_from_the_first_impressions_of_a_grid(monkeypatch: 
     assert fitted_impressions(log, 2e-4) == 3_797  # and here to the last 200
 
 
+def test_nothing_is_fitted_to_more_designs_than_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = simulated(4_000)
+    designs = log.designs.copy()
+    designs[3_000:] = 100 + np.arange(1_000)  # from here on everybody has lists of their own
+    for most, first, last in ((2_000, 4_000, 4_000), (1_000, 3_991, 1_000), (109, 3_100, 109), (3, None, 3)):
+        monkeypatch.setattr(analysis, "MOST_DESIGNS", most)
+        found = analysis.with_few_designs(designs)
+        assert first in (None, found)
+        assert len(np.unique(designs[:found])) == min(most, 1_009)
+        assert found == 4_000 or len(np.unique(designs[: found + 1])) == most + 1
+        assert analysis.with_few_designs(designs[::-1]) == last
+    monkeypatch.setattr(analysis, "ALL_FITTED", 10)
+    monkeypatch.setattr(analysis, "MOST_DESIGNS", 8)
+    few = fitted_impressions(log, 0.5)
+    assert 0 < few < 3_000
+    assert len(np.unique(log.designs[:few])) <= 8
+    np.testing.assert_array_equal(log.last(7).unit, log.unit[-7:])
+
+
 def test_values_stay_until_the_next_fit() -> None:
     config = TrialConfig.model_validate({"method": LogOpt(), "k": 3})
     log = simulated(4_000)

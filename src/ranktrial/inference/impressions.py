@@ -160,6 +160,11 @@ class Impressions(ABC):
     def take(self, impressions: BoolArray | IntArray) -> Self:
         """The same log of some impressions only."""
 
+    def last(self, impressions: int) -> Self:
+        """The last impressions."""
+        n = len(self)
+        return self if impressions == n else self.take(np.arange(n - impressions, n))
+
     def __len__(self) -> int:
         return len(self.unit)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
-from ranktrial.inference.impressions import Impressions
+from ranktrial.inference.impressions import DocumentOrder, Impressions
 from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
 from ranktrial.position_bias import Examinations, RelevanceFit
@@ -337,11 +337,11 @@ def guesses(
     inputs: FloatArray | None,
 ) -> Guesses:
     """Guesses for each group, from the impressions that may be used for it; ``counted`` is where each one counts."""
-    seen, n_groups = _Seen.of(log, theta, counted), int(counted.max(initial=-1)) + 1
+    order, width = log.document_order, log.rank_width**2
+    seen, n_groups = _Seen.of(log, theta, counted, order), int(counted.max(initial=-1)) + 1
     usable = [seen.group < g if cross_fit == "past" else seen.group != g for g in range(n_groups)]
     if estimator == "constant":
         return Constants([Examinations(*(part[use] for part in seen.sums)).mean for use in usable])
-    order, width = log.document_order, log.rank_width**2
     table, number = _rank_inputs(seen.key % width, log.rank_width) if inputs is None else (inputs, order.document)
     fits = []
     for use in usable:
@@ -376,8 +376,8 @@ class _Seen(NamedTuple):
     sums: tuple[FloatArray, FloatArray, FloatArray]
 
     @classmethod
-    def of(cls, log: Impressions, theta: FloatArray, counted: IntArray) -> _Seen:
-        position, width, nothing = log.document_order.position, log.rank_width, np.empty(0)
+    def of(cls, log: Impressions, theta: FloatArray, counted: IntArray, order: DocumentOrder) -> _Seen:
+        position, width, nothing = order.position, log.rank_width, np.empty(0)
         found = [(nothing.astype(np.int64), nothing.astype(np.int16), nothing, nothing, nothing)]
         for block in log.blocks:
             part, group = block.load(), counted[block.rows]
@@ -390,9 +390,9 @@ class _Seen(NamedTuple):
                 of_group = np.full(len(some), number, np.int16)
                 found.append((key[some], of_group, of_some.clicks, of_some.examined, of_some.squared))
         key, group, *sums_of = (np.concatenate(column) for column in zip(*found))
-        order = np.argsort(key, kind="stable")
-        clicks, examined, squared = (part[order] for part in sums_of)
-        return cls(key[order], group[order], (clicks, examined, squared))
+        by_key = np.argsort(key, kind="stable")
+        clicks, examined, squared = (part[by_key] for part in sums_of)
+        return cls(key[by_key], group[by_key], (clicks, examined, squared))
 
     def members(self, some: IntArray) -> tuple[IntArray, Examinations]:
         """Distinct keys of some rows, and what these add up to."""

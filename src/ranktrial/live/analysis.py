@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ranktrial.arrays import IntArray
 from ranktrial.inference import (
     Band,
     BiasFit,
@@ -40,6 +41,7 @@ from ranktrial.times import told_time
 TIGHTEST_AT = 10_000.0
 LEAST_CLICKS = 20  # before that nothing is said: the estimate would rest on guesses
 ALL_FITTED, FITTED_STEP = 10_000, 1.1  # impressions, up to which everything is fitted to all; then one fit to the next
+MOST_DESIGNS = 500_000  # that anything is fitted to: some kilobytes each, as long as that takes
 FARTHEST = 1e12  # impressions: later than that is never
 MICROSECONDS_A_DAY = 86_400e6
 MOST_DAYS = 3_650.0  # in which a date says something
@@ -156,17 +158,33 @@ def fitted_impressions(log: Impressions, click_window: float) -> int:
 
     From all, as long as there are no more than 10,000. Then from as many as a fixed grid says, in which each number is a tenth
     above the one before: the largest that leaves out impressions which may still get clicks (``click_window``, in seconds), or
-    a tenth of all if these are more. So what impressions are worth stays the same while a log grows by a tenth, hardly ever
-    changes with clicks that come late, and depends on the log alone.
+    a tenth of all if these are more, and whose designs are no more than ``MOST_DESIGNS``. So what impressions are worth stays
+    the same while a log grows by a tenth, hardly ever changes with clicks that come late, and depends on the log alone; and
+    where every search has lists of its own, memory that fits take does not grow with the log.
     """
     n = len(log)
     if n <= ALL_FITTED:
         return n
     final = int(np.searchsorted(log.time, log.time[-1] - round(click_window * 1e6)))
-    most = max(final, n - n // 10)
+    most = min(max(final, n - n // 10), with_few_designs(log.designs))
     steps = int(np.log(most / ALL_FITTED) / np.log(FITTED_STEP)) + 1
     grid = (ALL_FITTED * FITTED_STEP ** np.arange(steps - 4.0, steps + 1.0)).astype(np.int64)
     return int(grid[grid <= most][-1])
+
+
+def with_few_designs(design: IntArray) -> int:
+    """How many of the first impressions have no more than ``MOST_DESIGNS`` designs.
+
+    >>> with_few_designs(np.array([0, 1, 0]))
+    3
+    """
+    n = len(design)
+    if n <= MOST_DESIGNS:
+        return n
+    first = np.full(int(design.max()) + 1, n)
+    first[design[::-1]] = np.arange(n)[::-1]  # the earliest of a design is written last
+    first = first[first < n]
+    return n if len(first) <= MOST_DESIGNS else int(np.partition(first, MOST_DESIGNS)[MOST_DESIGNS])
 
 
 def analyse(log: Impressions, config: TrialConfig, beliefs: Beliefs) -> Analysis:

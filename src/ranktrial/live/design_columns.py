@@ -6,8 +6,7 @@ Designs are numbered as they are met, and stay as they are: what is new is appen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,94 +16,31 @@ from ranktrial.inference.impressions import DocumentOrder
 from ranktrial.inference.intervals import first_seen
 from ranktrial.inference.log import Log
 from ranktrial.inference.log_sources import NOTHING, ranks_in
+from ranktrial.live.columns import Column, Numbers, Offsets, Texts
 from ranktrial.live.designs import Design, checksum
 from ranktrial.live.known import document_key, query_key
 from ranktrial.live.stores.base import Store
 
 LATER_PAGE, NOT_SHOWN, CELLS = 2**32, 2**33, 2**34  # a click's cell is a slot, or one of these plus a check sum
 BLOCK = 2_000  # designs that are objects at a time
-LONGEST = 64  # bytes of a name in an array of them
 ODD = 0x9E3779B97F4A7C15  # times it, numbers are spread over all of 64 bits
 NO_QUERY = -1  # of a design that is damaged
-
-
-class Numbers:
-    """Numbers of keys, which they keep when others are added.
-
-    >>> numbers = Numbers("i8")
-    >>> numbers.add(np.array([7, 3])), numbers.add(np.array([3, 9, 9]))
-    (array([1, 0]), array([1]))
-    >>> numbers.find(np.array([3, 7, 9, 5])), len(numbers)
-    (array([ 0,  1,  2, -1]), 3)
-    """
-
-    def __init__(self, kind: str) -> None:
-        self._keys = np.empty(0, kind)  # sorted
-        self._numbers = np.empty(0, np.int32)
-
-    def find(self, keys: NDArray[Any]) -> IntArray:
-        """The number of each key, -1 for those that were never met."""
-        if not len(self._keys):
-            return np.full(len(keys), -1)
-        place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        return np.where(self._keys[place] == keys, self._numbers[place], -1).astype(np.int64)
-
-    def add(self, keys: NDArray[Any]) -> IntArray:
-        """Give numbers to those that are new, and return where among the keys these are, in the order of their numbers."""
-        distinct, first = np.unique(keys, return_index=True)
-        new = self.find(distinct) < 0
-        distinct, first = distinct[new], first[new]
-        place = np.searchsorted(self._keys, distinct)
-        self._numbers = np.insert(self._numbers, place, len(self._numbers) + np.arange(len(distinct), dtype=np.int32))
-        self._keys = np.insert(self._keys, place, distinct)
-        return first
-
-    @property
-    def by_key(self) -> IntArray:
-        """All numbers, in the order of their keys."""
-        return self._numbers.astype(np.int64)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-
-class Names(Sequence[str]):
-    """Texts that are kept as one array of bytes, and some that are too long for it."""
-
-    def __init__(self, table: NDArray[np.bytes_], long: dict[int, str]) -> None:
-        self._table, self._long = table, long
-
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[str]: ...
-    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
-        if isinstance(at, slice):
-            return [self[i] for i in range(*at.indices(len(self)))]
-        number = range(len(self))[at]
-        return self._long.get(number) or self._table[number].decode()
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class _Block(NamedTuple):
     """Columns of some designs: ``sizes`` in slots, rankings and check sums; ``keys``, ``names`` and ``ranks`` of the slots."""
 
-    query: IntArray
+    sound: BoolArray
     lists: NDArray[np.uint64]
     sizes: IntArray
     keys: NDArray[np.uint64]
-    names: NDArray[np.bytes_]
+    names: list[bytes]
     ranks: NDArray[np.uint8]
     rankings: NDArray[np.uint8]
     weights: FloatArray
     rest: NDArray[np.uint32]
+    queries: NDArray[np.uint64]
+    query_names: list[bytes]
 
 
 class DesignColumns:
@@ -113,34 +49,26 @@ class DesignColumns:
     def __init__(self, store: Store, k: int) -> None:
         self._store, self._k = store, k
         self._ids = Numbers("i8")  # of a design's row in the store
-        self._query = np.empty(0, np.int64)
-        self._lists = np.empty(0, np.uint64)  # hash of query and lists
-        self._slots, self._rows, self._rests = (np.zeros(1, np.int64) for _ in range(3))  # offsets of what follows
-        self._document = np.empty(0, np.int32)  # of each slot
-        self._ranks = np.empty((0, 2), np.uint8)  # of each slot in A's list and in B's
-        self._rankings = np.empty((0, k), np.uint8)
-        self._weights = np.empty(0)
-        self._rest = np.empty(0, np.uint32)
-        self._queries: dict[str, int] = {}
-        self._query_keys = np.empty(0, np.uint64)  # hash of each
-        self.query_names: list[str] = []
-        self._documents = Numbers("u8")
-        self._document_query = np.empty(0, np.int32)
-        self._names = np.empty(0, "S1")  # of documents
-        self._long: dict[int, str] = {}  # names that do not fit in there, by key
-        self._differ = np.empty(0, bool)  # whether both lists of a design differ
+        self._query = Column(np.int32)
+        self._lists = Column(np.uint64)  # hash of query and lists
+        self._slots, self._rows, self._rests = Offsets(), Offsets(), Offsets()  # of what follows
+        self._document = Column(np.int32)  # of each slot
+        self._ranks = Column(np.uint8, 2)  # of each slot in A's list and in B's
+        self._rankings = Column(np.uint8, k)
+        self._weights = Column(np.float64)
+        self._rest = Column(np.uint32)
+        self._differ = Column(bool)  # whether both lists of a design differ
+        self._queries, self.query_names = Numbers("u8"), Texts()  # by their hash
+        self._query_keys = Column(np.uint64)  # hash of each
+        self._documents, self._names = Numbers("u8"), Texts()
+        self._document_query = Column(np.int32)
 
     def numbers(self, ids: IntArray) -> IntArray:
         """The numbers of designs by their ids in the store, which is asked for those that are new."""
         unique, inverse = np.unique(ids, return_inverse=True)
         new = unique[self._ids.find(unique) < 0]
-        blocks, waiting = list[_Block](), 0
         for start in range(0, len(new), BLOCK):
-            blocks.append(self._block(new[start : start + BLOCK].tolist()))
-            waiting += len(blocks[-1].query)
-            if 4 * waiting > len(self._query) or start + BLOCK >= len(new):  # what is there is seldom moved
-                self._append(_Block(*(np.concatenate(column) for column in zip(*blocks))))
-                blocks, waiting = [], 0
+            self._append(self._block(new[start : start + BLOCK].tolist()))
         self._ids.add(new)
         return self._ids.find(unique)[inverse]
 
@@ -149,47 +77,42 @@ class DesignColumns:
         designs = [found.get(id) for id in ids]
         sound = [design for design in designs if design is not None]
         sizes = [(0, 0, 0) if one is None else (len(one.documents), len(one.weights), len(one.rest)) for one in designs]
-        for design in sound:
-            self._queries.setdefault(design.query, len(self._queries))
         offsets = offsets_of([len(design.documents) for design in sound])
         ranks = [ranks_in([getattr(design, ranker) for design in sound], offsets, self._k) for ranker in "ab"]
-        names = [name.encode() for design in sound for name in design.documents]
-        keys = [document_key(key, name) for one in sound for key in [query_key(one.query)] for name in one.documents]
-        self._long.update(
-            (key, name.decode()) for key, name in zip(keys, names) if len(name) > LONGEST or name.endswith(b"\0")
-        )
-        width = min(max(map(len, names), default=0), LONGEST) or 1
+        of_query = [query_key(design.query) for design in sound]
         return _Block(
-            np.array([NO_QUERY if one is None else self._queries[one.query] for one in designs], np.int64),
+            np.array([design is not None for design in designs], bool),
             np.array([0 if one is None else _lists_key(one) for one in designs], np.uint64),
             np.array(sizes, np.int64),
-            np.array(keys, np.uint64),
-            np.array(names, f"S{width}"),
+            np.array(
+                [document_key(key, name) for key, one in zip(of_query, sound) for name in one.documents], np.uint64
+            ),
+            [_encoded(name) for design in sound for name in design.documents],
             np.stack(ranks, axis=1).astype(np.uint8),
             np.concatenate([np.empty((0, self._k), np.uint8), *(design.rankings for design in sound)]),
             np.concatenate([np.empty(0), *(design.weights for design in sound)]),
             np.concatenate([np.empty(0, np.uint32), *(design.rest for design in sound)]),
+            np.array([int.from_bytes(key[:8], "little") for key in of_query], np.uint64),
+            [_encoded(design.query) for design in sound],
         )
 
     def _append(self, new: _Block) -> None:
-        fresh = self._documents.add(new.keys)
-        of_slot = np.repeat(new.query, new.sizes[:, 0])
-        more = list(islice(self._queries, len(self.query_names), None))
-        keys = [int.from_bytes(query_key(name)[:8], "little") for name in more]
-        self._query_keys = np.concatenate([self._query_keys, np.array(keys, np.uint64)])
-        self.query_names += more
+        fresh = self._queries.add(new.queries)
+        self._query_keys.append(new.queries[fresh])
+        self.query_names.append([new.query_names[at] for at in fresh.tolist()])
+        query = np.full(len(new.sizes), NO_QUERY)
+        query[new.sound] = self._queries.find(new.queries)
         ranks, owner = np.minimum(new.ranks, self._k), np.repeat(np.arange(len(new.sizes)), new.sizes[:, 0])
-        apart = np.bincount(owner[ranks[:, 0] != ranks[:, 1]], minlength=len(new.sizes)) > 0
-        self._differ = np.concatenate([self._differ, apart])
-        self._document_query = np.concatenate([self._document_query, of_slot[fresh].astype(np.int32)])
-        self._names = np.concatenate([self._names, new.names[fresh]])
-        self._document = np.concatenate([self._document, self._documents.find(new.keys).astype(np.int32)])
-        for name in ("query", "lists", "ranks", "rankings", "weights", "rest"):
-            setattr(self, f"_{name}", np.concatenate([getattr(self, f"_{name}"), getattr(new, name)]))
-        self._slots, self._rows, self._rests = (
-            np.append(old, old[-1] + np.cumsum(sizes))
-            for old, sizes in zip((self._slots, self._rows, self._rests), new.sizes.T)
-        )
+        fresh = self._documents.add(new.keys)
+        self._document_query.append(query[owner[fresh]])
+        self._names.append([new.names[at] for at in fresh.tolist()])
+        self._document.append(self._documents.find(new.keys))
+        self._query.append(query)
+        self._differ.append(np.bincount(owner[ranks[:, 0] != ranks[:, 1]], minlength=len(new.sizes)) > 0)
+        for name in ("lists", "ranks", "rankings", "weights", "rest"):
+            getattr(self, f"_{name}").append(getattr(new, name))
+        for offsets, sizes in zip((self._slots, self._rows, self._rests), new.sizes.T):
+            offsets.append(sizes)
 
     def may_show(self, design: IntArray, place: IntArray) -> BoolArray:
         """Whether these designs have these rankings, with a chance above zero."""
@@ -220,7 +143,7 @@ class DesignColumns:
 
     def from_end(self, design: IntArray, place: IntArray) -> IntArray:
         """Which of the last rankings of these designs these are: 1 the last one."""
-        return self._rows[design + 1] - self._rows[design] - place
+        return np.asarray(self._rows[design + 1] - self._rows[design] - place, np.int64)
 
     def last_weights(self, design: IntArray) -> FloatArray:
         """Weights of the last two rankings of these designs."""
@@ -233,7 +156,7 @@ class DesignColumns:
 
     def queries(self, design: IntArray) -> IntArray:
         """Numbers of their queries, of which ``query_names`` are the names."""
-        return self._query[design]
+        return np.asarray(self._query[design], np.int64)
 
     def flat(self, used: IntArray) -> tuple[IntArray, dict[str, Any]]:
         """New numbers of the designs in use, in the order in which they were first used, and their arrays (those of
@@ -241,25 +164,26 @@ class DesignColumns:
         """
         order, _ = first_seen(used)
         arrays = self.part(order)
-        queries = _used(np.argsort(self._query_keys), arrays["query"])
+        queries = _used(np.argsort(self._query_keys[:]), arrays["query"])
         query = _places(queries, len(self._query_keys))
-        documents = _used(self.document_order.document, arrays["document"])
+        documents = _used(self.document_order(order).document, arrays["document"])
         document = _places(documents, len(self._documents))
-        long = {int(document[at]): name for at, name in self._long_names().items() if document[at] >= 0}
         arrays |= {
             "queries": tuple(self.query_names[at] for at in queries.tolist()),
-            "documents": Names(self._names[documents], long),
+            "documents": self._names.chosen(documents),
             "document_query": query[self._document_query[documents]],
             "query": query[arrays["query"]],
             "document": document[arrays["document"]],
         }
         return _places(order, len(self._query)), arrays
 
-    @property
-    def document_order(self) -> DocumentOrder:
-        """By the hash of their query, then by their own: it does not depend on when they were read."""
-        by_hash = self._documents.by_key
-        query = _places(np.argsort(self._query_keys), len(self._query_keys))[self._document_query[by_hash]]
+    def document_order(self, design: IntArray) -> DocumentOrder:
+        """Of all documents up to the last of these designs, by the hash of their query, then by their own: whenever they were
+        read, it is the same.
+        """
+        last = self._slots[design.max(initial=-1) + 1]
+        by_hash = self._documents.below(int(self._document[:last].max(initial=-1)) + 1)
+        query = _places(np.argsort(self._query_keys[:]), len(self._query_keys))[self._document_query[by_hash]]
         document = by_hash[np.argsort(query, kind="stable")]
         return DocumentOrder(
             _places(document, len(document)), document, self._document_query[document].astype(np.int64)
@@ -273,11 +197,12 @@ class DesignColumns:
 
     def candidates(self, design: IntArray, log: Log) -> NDArray[np.uint64]:
         """Hash of query, lists and document, for each slot of a log that has these designs."""
-        return self._lists[design][log.design_of_slot] + log.document.astype(np.uint64) * np.uint64(ODD)
+        of_lists: NDArray[np.uint64] = self._lists[design]
+        return of_lists[log.design_of_slot] + log.document.astype(np.uint64) * np.uint64(ODD)
 
     def part(self, order: IntArray) -> dict[str, Any]:
         """Arrays of some designs, with the numbers that queries and documents have here."""
-        slot_sizes, row_sizes = self._slots[order + 1] - self._slots[order], self._rows[order + 1] - self._rows[order]
+        slot_sizes, row_sizes = (offsets[order + 1] - offsets[order] for offsets in (self._slots, self._rows))
         slots, rows = ragged(self._slots[order], slot_sizes), ragged(self._rows[order], row_sizes)
         slot_offsets = offsets_of(slot_sizes)
         kind = np.int32 if len(slots) * self._k < 2**31 else np.int64
@@ -287,9 +212,9 @@ class DesignColumns:
         table[nothing] = -1
         return {
             "queries": self.query_names,
-            "documents": Names(self._names, self._long_names()),
-            "document_query": self._document_query,
-            "query": self._query[order],
+            "documents": self._names,
+            "document_query": self._document_query[:],
+            "query": self._query[order].astype(np.int64),
             "lists": first_seen(self._lists[order])[1],
             "slot_offsets": slot_offsets,
             "document": self._document[slots].astype(np.int64),
@@ -299,11 +224,6 @@ class DesignColumns:
             "rankings": table,
             "weights": self._weights[rows],
         }
-
-    def _long_names(self) -> dict[int, str]:
-        """Names that do not fit into the array of names, by document."""
-        numbers = self._documents.find(np.array(list(self._long), np.uint64))
-        return dict(zip(numbers.tolist(), self._long.values()))
 
 
 def _used(order: IntArray, numbers: IntArray) -> IntArray:
@@ -318,6 +238,10 @@ def _places(numbers: IntArray, n: int) -> IntArray:
     place = np.full(n, -1)
     place[numbers] = np.arange(len(numbers))
     return place
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
 
 
 def _lists_key(design: Design) -> int:

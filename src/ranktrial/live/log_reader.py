@@ -14,7 +14,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from ranktrial.arrays import BoolArray, IntArray
+from ranktrial.arrays import BoolArray
+from ranktrial.live.columns import Column, Index
 from ranktrial.live.design_columns import CELLS, LATER_PAGE, NOT_SHOWN, DesignColumns
 from ranktrial.live.stored_log import StoredLog
 from ranktrial.live.stores.base import ClickRow, Store
@@ -22,11 +23,11 @@ from ranktrial.live.tallies import OFF_PAGE
 from ranktrial.live.tokens import KEY_BYTES
 
 KEY = f"S{KEY_BYTES}"
-IMPRESSION = np.dtype([("key", KEY), ("design", "i8"), ("place", "i8"), ("unit", "i8"), ("time", "i8")])
-STORED = np.dtype([("id", "i8"), *IMPRESSION.descr])  # an ImpressionRow
-SORTED = np.dtype([("key", KEY), ("at", "i8")])  # impressions by key
-CLICK = np.dtype([("at", "i8"), ("cell", "i8"), ("late", "?")])
+IMPRESSION = np.dtype([("key", KEY), ("design", "i4"), ("place", "i2"), ("unit", "i8"), ("time", "i8"), ("sound", "?")])
+STORED = np.dtype([("id", "i8"), ("key", KEY), ("design", "i8"), ("place", "i8"), ("unit", "i8"), ("time", "i8")])
+CLICK = np.dtype([("at", "i4"), ("cell", "i8"), ("rank", "i1"), ("late", "?")])
 BLOCK = 10_000  # rows
+NO_RANK = -1
 
 
 class LogReader:
@@ -34,16 +35,16 @@ class LogReader:
 
     ``plain`` says that every design of the version ends with A's own list and B's own: its method has plain traffic.
 
-    A row is looked at once and kept as numbers, some 60 bytes for an impression, 20 for a click and half a kilobyte for a
-    design. If reading fails, start over with another reader.
+    A row is looked at once and kept as numbers, some 50 bytes for an impression, 14 for a click and half a kilobyte for a
+    design, in files once they are many (``columns``). If reading fails, start over with another reader.
     """
 
     def __init__(self, store: Store, version: int, k: int, *, plain: bool) -> None:
         self._store, self._version, self._k, self._plain = store, version, k, plain
         self._designs = DesignColumns(store, k)
-        self._impressions = np.empty(0, IMPRESSION)
-        self._sorted = np.empty(0, SORTED)
-        self._clicks = np.empty(0, CLICK)
+        self._impressions, self._clicks = Column(IMPRESSION), Column(CLICK)
+        self._keys = Index(KEY)  # where each impression is
+        self._order = np.empty(0, np.int32)  # impressions by time, then key
         self._unmatched = _Clicks()  # whose impression is not there (yet)
         self._voids: set[bytes] = set()
         self._position: tuple[int, ...] = (0, 0, 0)
@@ -55,101 +56,118 @@ class LogReader:
         before = self._position
         clicks_to = self._unmatched.add(self._store.clicks(self._version, before[1]), before[1])
         voids = list(self._store.voids(self._version, before[2]))
-        blocks, impressions_to = self._new_impressions(before[0])
+        impressions_to = self._add_impressions(before[0])
         self._position = impressions_to, clicks_to, voids[-1].id if voids else before[2]
         if self._log is None or self._position != before:
             self._voids.update(row.key for row in voids)
-            self._add_impressions(blocks)
             self._match()
             self._log = self._arrays()
         return self._log
 
-    def _new_impressions(self, after: int) -> tuple[list[NDArray[np.void]], int]:
-        rows, blocks = iter(self._store.impressions(self._version, after)), []
+    def _add_impressions(self, after: int) -> int:
+        rows, first = iter(self._store.impressions(self._version, after)), len(self._impressions)
         # Plain tuples, because the garbage collector goes through all named ones that are kept.
         while some := [tuple(row) for row in islice(rows, BLOCK)]:
-            block = np.array(some, STORED)
-            after = int(block["id"][-1])
-            blocks.append(block[list(IMPRESSION.names or ())])
-        return blocks, after
+            stored, new = np.array(some, STORED), np.empty(len(some), IMPRESSION)
+            after = int(stored["id"][-1])
+            design = self._designs.numbers(stored["design"])
+            for name in ("key", "unit", "time"):
+                new[name] = stored[name]
+            new["sound"] = self._designs.may_show(design, stored["place"])
+            new["design"], new["place"] = design, np.where(new["sound"], stored["place"], 0)
+            self._keys.put(new["key"], len(self._impressions) + np.arange(len(new)))
+            self._impressions.append(new)
+        self._put_in_order(first)
+        return after
 
-    def _add_impressions(self, blocks: list[NDArray[np.void]]) -> None:
-        if not blocks:
+    def _put_in_order(self, first: int) -> None:
+        """Sort in what was read from ``first`` on. Most of it comes after all that was there."""
+        time = self._impressions["time"]
+        if first == len(time):
             return
-        new = np.concatenate(blocks)
-        new["design"] = self._designs.numbers(new["design"])
-        order = np.argsort(new["key"])
-        keys = np.empty(len(new), SORTED)
-        keys["key"], keys["at"] = new["key"][order], len(self._impressions) + order
-        self._sorted = np.insert(self._sorted, np.searchsorted(self._sorted["key"], keys["key"]), keys)
-        self._impressions = np.concatenate([self._impressions, new])
+        stays = int(np.searchsorted(time[self._order], time[first:].min()))
+        moved = np.concatenate([self._order[stays:], np.arange(first, len(time), dtype=np.int32)])
+        # By time, then key: as two numbers, which sort faster than bytes.
+        key = np.ascontiguousarray(self._impressions["key"][moved]).view(np.uint8).reshape(-1, KEY_BYTES)
+        start, end = np.ascontiguousarray(key[:, :8]).view(">u8"), np.ascontiguousarray(key[:, 8:]).view(">u2")
+        in_order = moved[np.lexsort((end[:, 0], start[:, 0], time[moved]))]
+        self._order = np.concatenate([self._order[:stays], in_order])
 
     def _match(self) -> None:
-        """Note for each click its impression, and where in that impression's design its document is."""
+        """Note for each click its impression, and where in that impression's design and on its page its document is."""
         clicks = self._unmatched
-        keys = np.array(clicks.keys, KEY)
-        place = np.minimum(np.searchsorted(self._sorted["key"], keys), len(self._sorted) - 1)
-        known = self._sorted["key"][place] == keys if len(self._sorted) else np.zeros(len(keys), bool)
-        at = self._sorted["at"][place[known]]
-        matched, self._unmatched = clicks.where(known), clicks.where(~known)
-        new = np.empty(len(at), CLICK)
-        new["at"], new["late"] = at, matched.late
-        new["cell"] = self._designs.cells(self._impressions["design"][at], matched.documents)
-        self._clicks = np.concatenate([self._clicks, new])
+        at = self._keys.find(np.array(clicks.keys, KEY))
+        matched, self._unmatched = clicks.where(at >= 0), clicks.where(at < 0)
+        at = at[at >= 0]
+        for start in range(0, len(at), BLOCK):
+            some = slice(start, start + BLOCK)
+            rows, new = self._impressions[at[some]], np.empty(len(at[some]), CLICK)
+            design = rows["design"].astype(np.int64)
+            cell = self._designs.cells(design, matched.documents[some])
+            rank = np.full(len(cell), NO_RANK)
+            slot = np.flatnonzero((cell < LATER_PAGE) & rows["sound"])
+            hit = self._designs.shown(design[slot], rows["place"][slot]) == cell[slot][:, None]
+            rank[slot] = np.where(hit.any(1), hit.argmax(1), NO_RANK)
+            new["at"], new["cell"], new["rank"], new["late"] = at[some], cell, rank, matched.late[some]
+            self._clicks.append(new)
 
     def _arrays(self) -> StoredLog:
         rows = self._impressions
-        void = np.isin(rows["key"], np.array(sorted(self._voids), KEY))
-        sound = self._designs.may_show(rows["design"], rows["place"]) & ~void
-        left_out = {"void impressions": int(void.sum()), "damaged impressions": int((~sound & ~void).sum())}
-        # By time, then key: as two numbers, which sort faster than bytes.
-        key = np.ascontiguousarray(rows["key"]).view(np.uint8).reshape(-1, KEY_BYTES)
-        start, end = np.ascontiguousarray(key[:, :8]).view(">u8"), np.ascontiguousarray(key[:, 8:]).view(">u2")
-        order = np.lexsort((end[:, 0], start[:, 0], rows["time"]))
-        order = order[sound[order]]
-        kept = rows[order]
-        position = np.full(len(rows), -1)
+        void = np.zeros(len(rows), bool)
+        voids = self._keys.find(np.array(sorted(self._voids), KEY))
+        void[voids[voids >= 0]] = True
+        counts = rows["sound"] & ~void
+        left_out = {"void impressions": int(void.sum()), "damaged impressions": len(rows) - int((counts | void).sum())}
+        order = self._order[counts[self._order]]
+        position = np.full(len(rows), -1, np.int32)
         position[order] = np.arange(len(order))
-        clicks, strange = self._clicked(position, kept, left_out)
+        clicks, strange = self._clicked(position, len(order), left_out)
+        unit = rows["unit"][order]
         return StoredLog(
             self._designs,
             k=self._k,
-            number=kept["design"].copy(),
-            place=kept["place"].copy(),
-            unit=kept["unit"].copy(),
-            time=kept["time"].copy(),
+            number=rows["design"][order],
+            place=rows["place"][order],
+            unit=unit,
+            time=rows["time"][order],
             clicks=clicks,
             plain=self._plain,
             left_out={what: count for what, count in sorted(left_out.items()) if count},
-            strange_units=np.unique(kept["unit"][strange]),
+            strange_units=np.unique(unit[strange]),
         )
 
     def _clicked(
-        self, position: IntArray, kept: NDArray[np.void], left_out: dict[str, int]
-    ) -> tuple[BoolArray, IntArray]:
-        """Which ranks of the impressions were clicked, and impressions where something else was that is on none of their pages;
+        self, position: NDArray[np.int32], n: int, left_out: dict[str, int]
+    ) -> tuple[BoolArray, NDArray[np.int32]]:
+        """Which ranks of n impressions were clicked, and impressions where something else was that is on none of their pages;
         all else is counted.
         """
         late = self._clicks["late"]
         unmatched_late, unmatched = self._unmatched.which(late=True), self._unmatched.which(late=False)
-        pair = self._clicks["at"] * CELLS + self._clicks["cell"]
-        at, cell = position[self._clicks["at"][~late]], self._clicks["cell"][~late]
-        valid = at >= 0
-        at, cell = at[valid], cell[valid]
-        slot = cell < LATER_PAGE
-        i = at[slot]
-        hit = self._designs.shown(kept["design"][i], kept["place"][i]) == cell[slot][:, None]
-        on_page = hit.any(1)
-        only_late = ~np.isin(pair[late], pair[~late]) if late.any() else late[:0]
-        left_out["late clicks"] = int(only_late.sum()) + len(unmatched_late - unmatched)
+        left_out["late clicks"] = self._only_late() + len(unmatched_late - unmatched)
         left_out["clicks without impression"] = len(unmatched)
         left_out["impressions that are not stored, with clicks"] = len({key for key, _ in unmatched})
-        left_out["clicks on void impressions"] = int((~valid).sum())
-        left_out["clicks on what was not shown"] = int((cell >= NOT_SHOWN).sum())
-        left_out[OFF_PAGE] = int((~slot & (cell < NOT_SHOWN)).sum() + (~on_page).sum())
-        clicks = np.zeros((len(kept), self._k), bool)
-        clicks[i[on_page], hit[on_page].argmax(1)] = True
-        return clicks, at[cell >= NOT_SHOWN]
+        at = position[self._clicks["at"]]
+        counts = ~late & (at >= 0)
+        left_out["clicks on void impressions"] = int((~late & (at < 0)).sum())
+        not_shown, on_page = self._clicks["cell"] >= NOT_SHOWN, self._clicks["rank"] != NO_RANK
+        left_out["clicks on what was not shown"] = int((counts & not_shown).sum())
+        left_out[OFF_PAGE] = int((counts & ~not_shown & ~on_page).sum())
+        clicks = np.zeros((n, self._k), bool)
+        on_page &= counts
+        clicks[at[on_page], self._clicks["rank"][on_page]] = True
+        return clicks, at[counts & not_shown]
+
+    def _only_late(self) -> int:
+        """How many clicks came late and not in time as well."""
+        late, at = self._clicks["late"], self._clicks["at"]
+        if not late.any():
+            return 0
+        concerned = np.zeros(len(self._impressions), bool)
+        concerned[at[late]] = True
+        of_these = np.flatnonzero(concerned[at])
+        pair, late = at[of_these].astype(np.int64) * CELLS + self._clicks["cell"][of_these], late[of_these]
+        return int((~np.isin(pair[late], pair[~late])).sum())
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,7 +150,7 @@ class StoredLog(Impressions):
 
     @property
     def document_order(self) -> DocumentOrder:
-        return self.columns.document_order
+        return self.columns.document_order(self.number)
 
     @property
     def rank_width(self) -> int:
@@ -189,7 +189,7 @@ class StoredLog(Impressions):
     @cached_property
     def asked(self) -> tuple[Sequence[str], IntArray]:
         numbers, query = first_seen(self.columns.queries(self.number))
-        return _Chosen(self.columns.query_names, numbers), query
+        return self.columns.query_names.chosen(numbers), query
 
 
 def _merged(tables: Sequence[tuple[IntArray, FloatArray]]) -> tuple[IntArray, FloatArray]:
@@ -199,22 +199,3 @@ def _merged(tables: Sequence[tuple[IntArray, FloatArray]]) -> tuple[IntArray, Fl
     for some, table in tables:
         summed[:, np.searchsorted(keys, some)] += table
     return keys, summed
-
-
-class _Chosen(Sequence[str]):
-    """Some of many names."""
-
-    def __init__(self, names: Sequence[str], numbers: IntArray) -> None:
-        self._names, self._numbers = names, numbers
-
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[str]: ...
-    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
-        if isinstance(at, slice):
-            return _Chosen(self._names, self._numbers[at])
-        return self._names[int(self._numbers[at])]
-
-    def __len__(self) -> int:
-        return len(self._numbers)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from ranktrial import checks
 from ranktrial.inference import LeftOut, Log, apply_rules, evidence
 from ranktrial.live import tokens
-from ranktrial.live.analysis import Analysis, analyse
+from ranktrial.live.analysis import Analysis, analyse, with_few_designs
 from ranktrial.live.clicks import Clicked, ClickJudge, SeenOutcome
 from ranktrial.live.designs import warm_up
 from ranktrial.live.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
@@ -525,7 +525,7 @@ class Trial:
         if method.adapts:
             analysed = self._analysed(self._version)
             seen, agree = analysed.analysis.log, readings_agree(analysed.analysis)
-            log = seen.whole()
+            log = seen.last(with_few_designs(seen.designs[::-1])).whole()
             beliefs = method.learn(evidence(log, agree=agree, gain=analysed.analysis.gain), beliefs)
             analysed.release()
             effects = beliefs.effects
