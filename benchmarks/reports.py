@@ -29,6 +29,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 
@@ -47,6 +49,8 @@ MOST_IN_PROCESS = int(
 )  # impressions, with reports in process on them,
 MOST_SERVED = int(os.environ.get("REPORTS_MOST_SERVED", "300000"))  # and with a service on them
 K, QUERIES, CANDIDATES, MORE = 10, 1_000, 16, 1_000
+DRAWN = 100_000  # impressions; more than that are these again
+PARTS = "query, bias, documents, a, b, rankings, weights, rest, lists"  # of a design in the store
 METHOD = "LogOpt(schedule=(1000000000,))"  # so that nothing is worked out that nobody asks for
 PAGES = 2  # reports that the page asks for
 IN_PROCESS = "import sys; from benchmarks.reports import in_process; in_process(*sys.argv[1:])"
@@ -115,9 +119,43 @@ def visit(trial: Trial, kind: str, first: int, impressions: int) -> None:
 
 
 def fill(path: Path, kind: str, impressions: int) -> None:
-    clock = count(1_700_000_000).__next__
+    """A store with so many impressions: the first are drawn, then the same come again and again from other visitors, at later
+    times and, where lists are personal, for other queries."""
+    clock, drawn = count(1_700_000_000).__next__, min(impressions, DRAWN)
     with Trial.create(path, "t", method=METHOD, k=K, background=False, clock=clock, seed=1) as trial:
-        visit(trial, kind, 0, impressions)
+        visit(trial, kind, 0, drawn)
+        with contextlib.closing(sqlite3.connect(path)) as store:
+            store.execute("PRAGMA synchronous = OFF")
+            store.create_function("again", 2, _other_key, deterministic=True)
+            for time in range(1, -(-impressions // drawn)):
+                _come_again(store, trial, kind, time, drawn, min(drawn, impressions - time * drawn))
+
+
+def _come_again(store: sqlite3.Connection, trial: Trial, kind: str, time: int, drawn: int, impressions: int) -> None:
+    if kind == "personal":  # design and impression of a number belong together
+        for first in range(1, impressions + 1, 2_000):
+            ids = list(range(first, min(first + 2_000, impressions + 1)))
+            found = trial.store.sound_designs(ids)
+            made = [(id, replace(found[id], query=f"{found[id].query}, {time}")) for id in ids]
+            rows = [(time * drawn + id, design.digest, *design.parts) for id, design in made]
+            store.executemany(f"INSERT INTO designs (id, digest, {PARTS}) VALUES ({', '.join('?' * 11)})", rows)
+    later = time * drawn if kind == "personal" else 0
+    (span,) = store.execute("SELECT max(time) - min(time) + 1 FROM impressions WHERE id <= ?", (drawn,)).fetchone()
+    store.execute(
+        "INSERT INTO impressions (key, version, design, place, unit, time) SELECT again(key, ?), version, design + ?, place, "
+        "unit + ?, time + ? FROM impressions WHERE id <= ? ORDER BY id",
+        (time, later, time, time * span, impressions),
+    )
+    store.execute(
+        "INSERT INTO clicks (version, key, document, late) SELECT c.version, again(c.key, ?), c.document, c.late FROM clicks c "
+        "JOIN impressions i ON i.key = c.key WHERE i.id <= ? ORDER BY c.id",
+        (time, impressions),
+    )
+    store.commit()
+
+
+def _other_key(key: bytes, time: int) -> bytes:
+    return blake2b(key, digest_size=len(key), salt=time.to_bytes(4, "big")).digest()
 
 
 # --- in one process -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.inference._kernels import NEVER, predictable_bets, refuted_at
 from ranktrial.inference.intervals import (
     Band,
+    Units,
     UnitSums,
     asymptotic_radius,
     asymptotic_sequence,
@@ -29,6 +30,17 @@ def values(rng: np.random.Generator, n: int) -> FloatArray:
 
 
 MEAN, BOUND = 0.15, 2.0
+
+
+@pytest.mark.parametrize("kind", ["i8", "u8", "i4", "U8"])
+def test_units_are_numbered_as_they_come(kind: str) -> None:
+    random = np.random.default_rng(1)
+    for n in (0, 1, 7, 3_000):
+        names = random.choice([0, 1, -1, 5, 2**40, -(2**62), *range(100, 900)], n).astype(kind)
+        units, order = Units.of(names), list(dict.fromkeys(names.tolist()))
+        assert units.names.tolist() == order
+        assert units.place.tolist() == [order.index(name) for name in names.tolist()]
+        assert units.first.tolist() == [names.tolist().index(name) for name in order]
 
 
 def test_a_fixed_interval_covers_at_a_fixed_number() -> None:

@@ -113,7 +113,9 @@ def test_clicks_against_the_draw_have_mean_zero_and_their_bound_over_all_pages_a
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_clicks_are_compared_with_earlier_ones_of_the_same_stratum(pooled: bool) -> None:
+def test_clicks_are_compared_with_earlier_ones_of_the_same_stratum(
+    pooled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against lists of what came before, stratum by stratum."""
     log = whole(clicked(6, 300, who_differ, 3))
     before: dict[tuple[object, ...], list[tuple[bool, bool]]] = {}
@@ -131,6 +133,7 @@ def test_clicks_are_compared_with_earlier_ones_of_the_same_stratum(pooled: bool)
     tables = [np.array(stratum) for stratum in before.values()]
     follows = sum((t[:, 0] & t[:, 1]).sum() * (~t[:, 0]).sum() / len(t) for t in tables)
     otherwise = sum((~t[:, 0] & t[:, 1]).sum() * t[:, 0].sum() / len(t) for t in tables)
+    monkeypatch.setattr("ranktrial.live.guardrails.click_model.AT_ONCE", 37)
     found = checks.dependence(log, pooled=pooled)
     np.testing.assert_allclose(found.values, values, atol=1e-12)
     np.testing.assert_allclose(found.telling, told, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Compiled loops of confidence sequences.
+"""Compiled loops of confidence sequences, and of the units that they are over.
 
 Units come with y, what they sum to, and w, their number of impressions, both over the most that a unit can have, so that
 0 <= y <= w <= 1; the mean in question is the ratio E[y] / E[w]. Single impressions have w = 1.
@@ -12,6 +12,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+ODD = np.uint64(0x9E3779B97F4A7C15)  # times it, numbers are spread over all of 64 bits
 MOST_AT_STAKE = 0.5  # of the wealth, on any one observation
 NEVER = -1
 
@@ -71,3 +72,24 @@ def betting_interval(y: Any, w: Any, bets: Any, alpha: Any, tolerance: Any) -> A
                 high = middle
         ends[side] = low if above else high
     return ends
+
+
+@nb.njit(cache=True)
+def first_places(keys: Any) -> Any:
+    """Where each distinct key came first, in this order, and which of them each key is."""
+    bits = 4
+    while 2**bits < 2 * keys.shape[0]:
+        bits += 1
+    table = np.full(2**bits, -1, np.int32)
+    first, place = np.empty(keys.shape[0], np.int64), np.empty(keys.shape[0], np.int64)
+    met = 0
+    for i in range(keys.shape[0]):
+        at = np.int64((np.uint64(keys[i]) * ODD) >> np.uint64(64 - bits))
+        while table[at] >= 0 and keys[first[table[at]]] != keys[i]:
+            at = (at + 1) & (2**bits - 1)
+        if table[at] < 0:
+            table[at] = met
+            first[met] = i
+            met += 1
+        place[i] = table[at]
+    return first[:met].copy(), place

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.inference.intervals import Units
@@ -144,6 +145,10 @@ class Impressions(ABC):
         """Number of documents in the lists of all impressions, those of the same query and lists counted once."""
 
     @abstractmethod
+    def shown(self, impressions: IntArray) -> NDArray[np.int32]:
+        """Documents at each rank of some impressions, -1 for nothing."""
+
+    @abstractmethod
     def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> list[Counts]:
         """Counts of each group of units; without documents that are never clicked, which tell estimators that eliminate
         relevance nothing."""
@@ -157,13 +162,13 @@ class Impressions(ABC):
         """The first impressions."""
 
     @abstractmethod
-    def take(self, impressions: BoolArray | IntArray) -> Self:
+    def take(self, impressions: BoolArray | IntArray | slice) -> Self:
         """The same log of some impressions only."""
 
     def last(self, impressions: int) -> Self:
         """The last impressions."""
         n = len(self)
-        return self if impressions == n else self.take(np.arange(n - impressions, n))
+        return self if impressions == n else self.take(slice(n - impressions, n))
 
     def __len__(self) -> int:
         return len(self.unit)

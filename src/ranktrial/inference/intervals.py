@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
 from ranktrial.distributions import t_quantile
-from ranktrial.inference._kernels import NEVER, betting_interval, predictable_bets, refuted_at
+from ranktrial.inference._kernels import NEVER, betting_interval, first_places, predictable_bets, refuted_at
 from ranktrial.interval import Interval
 
 ENOUGH_TO_TELL = 20  # units that differ from the first, before a spread is believed
@@ -54,7 +54,11 @@ class Units:
         """From one name or number per impression; the same again if they are known already."""
         if isinstance(units, Units):
             return units
-        distinct, first, place = np.unique(np.asarray(units), return_index=True, return_inverse=True)
+        names = np.asarray(units)
+        if names.dtype.kind in "iu" and names.ndim == 1:
+            first, place = first_places(names.astype(np.int64, copy=False))
+            return cls(names[first], place, first)
+        distinct, first, place = np.unique(names, return_index=True, return_inverse=True)
         order = np.argsort(first)
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))

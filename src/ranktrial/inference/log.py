@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, ragged, weighted_counts
 from ranktrial.inference import log_sources
@@ -225,7 +225,7 @@ class Log(Impressions):
         )  # it is above: looked up when asked for
         return found
 
-    def take(self, impressions: BoolArray | IntArray) -> Log:
+    def take(self, impressions: BoolArray | IntArray | slice) -> Log:
         """The same log of some impressions only."""
         columns = {name: getattr(self, name)[impressions] for name in ("design", "row", "unit", "time", "clicks")}
         strange = self.strange_units[np.isin(self.strange_units, columns["unit"])]
@@ -233,7 +233,7 @@ class Log(Impressions):
 
     def first(self, impressions: int) -> Log:
         """The first impressions."""
-        return self if impressions == len(self) else self.take(np.arange(impressions))
+        return self if impressions == len(self) else self.take(slice(0, impressions))
 
     def whole(self) -> Log:
         return self
@@ -367,6 +367,10 @@ class Log(Impressions):
     def apart(self) -> BoolArray:
         """Whether the two lists of each impression differ."""
         return self.differ[self.design]
+
+    def shown(self, impressions: IntArray) -> NDArray[np.int32]:
+        slots = self.rankings[self.row[impressions]]
+        return np.where(slots >= 0, self.document[slots], -1).astype(np.int32)
 
     @cached_property
     def shows(self) -> FloatArray:

@@ -39,7 +39,7 @@ class _Block(NamedTuple):
     rankings: NDArray[np.uint8]
     weights: FloatArray
     rest: NDArray[np.uint32]
-    queries: NDArray[np.uint64]
+    queries: NDArray[np.void]
     query_names: list[bytes]
 
 
@@ -59,7 +59,7 @@ class DesignColumns:
         self._rest = Column(np.uint32)
         self._differ = Column(bool)  # whether both lists of a design differ
         self._queries, self.query_names = Numbers("u8"), Texts()  # by their hash
-        self._query_keys = Column(np.uint64)  # hash of each
+        self._query_keys = Column("V32")  # hash of each, whole
         self._documents, self._names = Numbers("u8"), Texts()
         self._document_query = Column(np.int32)
 
@@ -92,16 +92,16 @@ class DesignColumns:
             np.concatenate([np.empty((0, self._k), np.uint8), *(design.rankings for design in sound)]),
             np.concatenate([np.empty(0), *(design.weights for design in sound)]),
             np.concatenate([np.empty(0, np.uint32), *(design.rest for design in sound)]),
-            np.array([int.from_bytes(key[:8], "little") for key in of_query], np.uint64),
+            np.array(of_query, "V32"),
             [_encoded(design.query) for design in sound],
         )
 
     def _append(self, new: _Block) -> None:
-        fresh = self._queries.add(new.queries)
+        fresh = self._queries.add(_short(new.queries))
         self._query_keys.append(new.queries[fresh])
         self.query_names.append([new.query_names[at] for at in fresh.tolist()])
         query = np.full(len(new.sizes), NO_QUERY)
-        query[new.sound] = self._queries.find(new.queries)
+        query[new.sound] = self._queries.find(_short(new.queries))
         ranks, owner = np.minimum(new.ranks, self._k), np.repeat(np.arange(len(new.sizes)), new.sizes[:, 0])
         fresh = self._documents.add(new.keys)
         self._document_query.append(query[owner[fresh]])
@@ -123,9 +123,10 @@ class DesignColumns:
 
     def cells(self, design: IntArray, documents: Sequence[str]) -> IntArray:
         """The slot of each document in its design, or that it is on a later page, or that it is on none."""
-        names = self.query_names
-        of_query = [query_key(names[query]) if query >= 0 else b"" for query in self._query[design].tolist()]
-        keys = np.array(list(map(document_key, of_query, documents)), np.uint64)
+        query = self._query[design]
+        of_query = np.zeros(len(design), "V32")
+        of_query[query >= 0] = self._query_keys[query[query >= 0]]
+        keys = np.array(list(map(document_key, of_query.tolist(), documents)), np.uint64)
         start, size = self._slots[design], self._slots[design + 1] - self._slots[design]
         slot, owner = ragged(start, size), np.repeat(np.arange(len(design)), size)
         hit = self._document[slot] == self._documents.find(keys)[owner]
@@ -140,6 +141,13 @@ class DesignColumns:
     def shown(self, design: IntArray, place: IntArray) -> NDArray[np.uint8]:
         """The slots, counted within the design, at each rank of these rankings."""
         return np.asarray(self._rankings[self._rows[design] + place])
+
+    def documents(self, design: IntArray, place: IntArray) -> NDArray[np.int32]:
+        """Numbers of the documents at each rank of these rankings, -1 for nothing."""
+        slots = self.shown(design, place)
+        nothing = slots == NOTHING
+        found: NDArray[np.int32] = self._document[np.where(nothing, 0, slots) + self._slots[design][:, None]]
+        return np.where(nothing, np.int32(-1), found)
 
     def from_end(self, design: IntArray, place: IntArray) -> IntArray:
         """Which of the last rankings of these designs these are: 1 the last one."""
@@ -164,7 +172,7 @@ class DesignColumns:
         """
         order, _ = first_seen(used)
         arrays = self.part(order)
-        queries = _used(np.argsort(self._query_keys[:]), arrays["query"])
+        queries = _used(np.argsort(_short(self._query_keys[:])), arrays["query"])
         query = _places(queries, len(self._query_keys))
         documents = _used(self.document_order(order).document, arrays["document"])
         document = _places(documents, len(self._documents))
@@ -183,7 +191,7 @@ class DesignColumns:
         """
         last = self._slots[design.max(initial=-1) + 1]
         by_hash = self._documents.below(int(self._document[:last].max(initial=-1)) + 1)
-        query = _places(np.argsort(self._query_keys[:]), len(self._query_keys))[self._document_query[by_hash]]
+        query = _places(np.argsort(_short(self._query_keys[:])), len(self._query_keys))[self._document_query[by_hash]]
         document = by_hash[np.argsort(query, kind="stable")]
         return DocumentOrder(
             _places(document, len(document)), document, self._document_query[document].astype(np.int64)
@@ -238,6 +246,11 @@ def _places(numbers: IntArray, n: int) -> IntArray:
     place = np.full(n, -1)
     place[numbers] = np.arange(len(numbers))
     return place
+
+
+def _short(keys: NDArray[np.void]) -> NDArray[np.uint64]:
+    """The first 64 bits of hashes."""
+    return np.ascontiguousarray(keys).view("<u8").reshape(-1, 4)[:, 0]
 
 
 def _encoded(text: str) -> bytes:

@@ -112,7 +112,7 @@ class StoredLog(Impressions):
     def first(self, impressions: int) -> StoredLog:
         if impressions == len(self):
             return self
-        log = self.take(np.arange(impressions))
+        log = self.take(slice(0, impressions))
         designs = len(np.unique(log.number))  # a block has no more of them than are in memory anyhow
         return replace(log, blocks_at_once=PARTS * impressions // max(designs, 1))
 
@@ -160,15 +160,20 @@ class StoredLog(Impressions):
     def listed(self) -> int:
         return self.columns.listed(self.number)
 
+    def shown(self, impressions: IntArray) -> NDArray[np.int32]:
+        return self.columns.documents(self.number[impressions], self.place[impressions])
+
     def release(self) -> None:
         """Let go of designs, which can be made flat again."""
         self.__dict__.pop("_whole", None)
         self._parts.clear()
 
-    def take(self, impressions: BoolArray | IntArray) -> StoredLog:
+    def take(self, impressions: BoolArray | IntArray | slice) -> StoredLog:
         names = ("number", "place", "unit", "time", "clicks")
         columns = {name: getattr(self, name)[impressions] for name in names}
-        strange = self.strange_units[np.isin(self.strange_units, columns["unit"])]
+        strange = self.strange_units
+        if len(strange):
+            strange = strange[np.isin(strange, columns["unit"])]
         return replace(self, strange_units=strange, known=(), **columns)
 
     @cached_property

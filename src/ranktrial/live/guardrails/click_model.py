@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ranktrial.arrays import FloatArray, ragged
 from ranktrial.inference import Log, UnitSums
@@ -23,6 +23,7 @@ from ranktrial.live.schemas import Guardrail, Status
 ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
 NO_MODEL = "An A/B test: there is no click model to check."
 REFITS = 100 * 2 ** np.arange(34)  # impressions after which relevance is guessed anew
+AT_ONCE = 100_000  # impressions
 LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything is bet on it
 
 
@@ -322,20 +323,21 @@ def _by_documents(log: Impressions) -> _Strata:
     """A document that was there once cannot be compared, nor one that was never clicked."""
     query = log.asked[1]
     rows = np.flatnonzero(np.bincount(query)[query] > 1)
-    documents, clicks = np.concatenate(log.by_block("documents", _documents))[rows], log.clicks[rows]
-    clicked = np.unique(documents[clicks])
-    number = np.full(int(documents.max(initial=-1)) + 2, -1, np.int32)  # the last one is of no document
-    number[clicked] = np.arange(len(clicked))
-    documents = number[documents]
-    strata = np.full((len(clicked), log.k), -1)
-    strata[documents[clicks], np.nonzero(clicks)[1]] = 0
+    some = [rows[start : start + AT_ONCE] for start in range(0, max(len(rows), 1), AT_ONCE)]
+    shown = lru_cache(1)(lambda number: log.shown(some[number]))  # a short log need not be looked up twice
+    clicked, ranks, last = [], [], -1
+    for number, part in enumerate(some):
+        documents = shown(number)
+        clicked.append(documents[log.clicks[part]])
+        ranks.append(np.nonzero(log.clicks[part])[1])
+        last = max(last, int(documents.max(initial=-1)))
+    distinct, place = np.unique(np.concatenate(clicked), return_inverse=True)
+    strata = np.full((len(distinct), log.k), -1)
+    strata[place, np.concatenate(ranks)] = 0
     strata[strata == 0] = np.arange((strata == 0).sum())
+    number_of = np.full(last + 2, -1, np.int32)  # the last one is of no document
+    number_of[distinct] = np.arange(len(distinct))
     sums, (values, told) = np.zeros((int(strata.max(initial=-1)) + 1, 4)), np.zeros((2, len(log)))
-    values[rows], told[rows] = clicks_after(documents, clicks, strata, sums)
+    for number, part in enumerate(some):
+        values[part], told[part] = clicks_after(number_of[shown(number)], log.clicks[part], strata, sums)
     return values, told, sums
-
-
-def _documents(log: Log, _: slice) -> NDArray[np.int32]:
-    """What stands at each rank of the impressions, -1 for nothing."""
-    slots = log.rankings[log.row]
-    return np.where(slots >= 0, log.document[slots], -1).astype(np.int32)
