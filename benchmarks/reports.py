@@ -6,7 +6,8 @@ of its own). For each kind and number of impressions
 
 * the store: bytes of an impression and its design, beyond the ids and the query themselves,
 * reports in process: the processor time of the first after a start, which reads the whole log, and of the next after another
-  thousand impressions, with the most memory that the process ever had,
+  thousand impressions, with the most memory that the process ever had, with mapped files (which the system may take back) and
+  without,
 * the service: the longest ``rank`` and ``/healthz`` and the 99th percentile of ``rank``, under a light load, without the page
   with the page open (which asks for one report after the other) and during a refit, and the most memory of the service and of
   its reports.
@@ -27,6 +28,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -163,15 +165,17 @@ def _other_key(key: bytes, time: int) -> bytes:
 
 def reports(path: Path, kind: str) -> Iterator[dict[str, object]]:
     done = subprocess.run([sys.executable, "-c", IN_PROCESS, str(path), kind], stdout=subprocess.PIPE, check=True)
-    first, again, peak = json.loads(done.stdout)
+    first, again, peak, own = json.loads(done.stdout)
     yield row("first report, processor time", first, "-", "s")
     yield row(f"the next, after {MORE:,} more", again, "-", "s")
     yield row("most memory of both", peak, "-", "MB")
+    yield row("most memory of both, without mapped files", own, "-", "MB")
 
 
 def in_process(path: str, kind: str) -> None:
     """Two reports, one after the other, in a process of their own."""
-    clock = [count(1_700_000_000)]
+    clock, own = [count(1_700_000_000)], [0.0]
+    threading.Thread(target=_watch, args=[own], daemon=True).start()
     with Trial.open(path, background=False, clock=lambda: next(clock[0])) as trial:
         start = time.process_time()
         report = trial.report()
@@ -182,7 +186,16 @@ def in_process(path: str, kind: str) -> None:
         after = trial.report().impressions
         end = time.process_time()
     assert after == before + MORE
-    print(json.dumps([middle - start, end - between, _peak(os.getpid())]))
+    print(json.dumps([middle - start, end - between, _peak(os.getpid()), own[0]]))
+
+
+def _watch(most: list[float]) -> None:
+    """Note the most memory of this process that is no mapped file, in MB."""
+    while True:
+        status = Path("/proc/self/status").read_text()
+        anonymous = int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon")))
+        most[0] = max(most[0], anonymous / 1024)
+        time.sleep(0.02)
 
 
 def _peak(process: int) -> float:

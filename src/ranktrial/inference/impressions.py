@@ -102,7 +102,7 @@ class Impressions(ABC):
 
     @property
     @abstractmethod
-    def arm(self) -> IntArray:
+    def arm(self) -> NDArray[np.int8]:
         """Which plain list each impression was drawn as: 1 is A's own, -1 B's own, 0 neither."""
 
     @property
@@ -185,9 +185,9 @@ class Impressions(ABC):
         return self.units if len(rows) == len(self) else Units.of(self.unit[rows])
 
     @cached_property
-    def clicks_each(self) -> IntArray:
+    def clicks_each(self) -> NDArray[np.int32]:
         """Number of clicks on each impression."""
-        return np.asarray(self.clicks.sum(1))
+        return np.asarray(self.clicks.sum(1, dtype=np.int32))
 
     @cached_property
     def drawn(self) -> IntArray:

@@ -70,8 +70,8 @@ class Units:
         return np.bincount(self.place, minlength=len(self.names)).astype(np.float64)
 
     def sums(self, values: FloatArray) -> FloatArray:
-        """The sum of values over each unit."""
-        return weighted_counts(self.place, values, len(self.names))
+        """The sum of values over each unit; the values themselves where each impression is a unit of its own."""
+        return values if len(self.names) == len(values) else weighted_counts(self.place, values, len(self.names))
 
 
 @dataclass(frozen=True, eq=False)

@@ -208,8 +208,8 @@ class Log(Impressions):
 
         >>> search = {"query": "shoes", "a": ["x", "y"], "b": ["y", "z"]}
         >>> log = Log.from_records([{**search, "shown": ["x", "y"], "clicked": ["y"]}, {**search, "shown": ["y", "z"]}], k=2)
-        >>> log, log.arm
-        (Log(impressions=2, clicks=1, queries=1, designs=1, k=2), array([ 1, -1]))
+        >>> log, log.arm.tolist()
+        (Log(impressions=2, clicks=1, queries=1, designs=1, k=2), [1, -1])
         """
         return cls(**log_sources.of_records(records, k))
 
@@ -343,12 +343,12 @@ class Log(Impressions):
         return padded[np.minimum(self.rank_a, self.k)], padded[np.minimum(self.rank_b, self.k)]
 
     @cached_property
-    def arm(self) -> IntArray:
+    def arm(self) -> NDArray[np.int8]:
         """Which plain list each impression was drawn as: 1 is A's own, -1 B's own, 0 neither."""
         if not self.plain:
-            return np.zeros(len(self), np.int64)
+            return np.zeros(len(self), np.int8)
         from_end = self.row_offsets[self.design + 1] - self.row
-        return np.where(from_end > PLAIN, 0, np.where(from_end == 2, 1, -1))
+        return np.where(from_end > PLAIN, 0, np.where(from_end == PLAIN, 1, -1)).astype(np.int8)
 
     @cached_property
     def plain_shares(self) -> FloatArray:

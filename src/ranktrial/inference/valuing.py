@@ -167,7 +167,8 @@ class Values:
         return BySlot(guess)
 
 
-class Worth(NamedTuple):
+@dataclass(eq=False)
+class Worth:
     """What the impressions of a log are worth, or of a block of it.
 
     Attributes:
@@ -188,10 +189,8 @@ class Worth(NamedTuple):
 
     @classmethod
     def of(cls, blocks: Sequence[Worth]) -> Worth:
-        """Of a log, from its blocks."""
-        x, weights, unseen = (
-            np.concatenate([getattr(one, of) for one in blocks]) for of in ("x", "click_weights", "unseen")
-        )
+        """Of a log, from its blocks, which are parts of it from then on: what they keep is not there twice."""
+        x, weights, unseen = (_joined(blocks, of) for of in ("x", "click_weights", "unseen"))
         largest, lost = max(one.largest for one in blocks), sum(one.lost for one in blocks)
         return cls(x, weights, largest, lost, np.sum([one.rest_sums for one in blocks], axis=0), unseen)
 
@@ -213,6 +212,17 @@ class Worth(NamedTuple):
             }
         units = log.units if independent == "units" else None
         return Estimate.of(self.x, self.click_weights, largest_weight=self.largest, units=units, **more)
+
+
+def _joined(blocks: Sequence[Worth], name: str) -> Any:
+    """An array of all blocks, of which those of the blocks become views."""
+    joined = np.concatenate([getattr(one, name) for one in blocks])
+    start = 0
+    for one in blocks:
+        end = start + len(getattr(one, name))
+        setattr(one, name, joined[start:end])
+        start = end
+    return joined
 
 
 def jackknife_error(values: FloatArray) -> float:

@@ -177,13 +177,13 @@ class StoredLog(Impressions):
         return replace(self, strange_units=strange, known=(), **columns)
 
     @cached_property
-    def arm(self) -> IntArray:
+    def arm(self) -> NDArray[np.int8]:
         if not self.plain:
-            return np.zeros(len(self), np.int64)
+            return np.zeros(len(self), np.int8)
         from_end = self.columns.from_end(self.number, self.place)
-        return np.where(from_end > PLAIN, 0, np.where(from_end == PLAIN, 1, -1))
+        return np.where(from_end > PLAIN, 0, np.where(from_end == PLAIN, 1, -1)).astype(np.int8)
 
-    @cached_property
+    @property
     def shares(self) -> FloatArray:
         return self.columns.last_weights(self.number) if self.plain else np.zeros((len(self), 2))
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from ranktrial import checks
 from ranktrial.inference import LeftOut, Log, apply_rules, evidence
+from ranktrial.inference.impressions import Impressions
 from ranktrial.live import tokens
 from ranktrial.live.analysis import Analysis, analyse, with_few_designs
 from ranktrial.live.clicks import Clicked, ClickJudge, SeenOutcome
@@ -68,11 +69,16 @@ class _Analysed(NamedTuple):
     analysis: Analysis
     whole: tuple[LeftOut, Analysis] | None
 
+    @property
+    def logs(self) -> tuple[Impressions, Impressions | None]:
+        """That were analysed: without what was left out and, if anything was, with it."""
+        return self.analysis.log, None if self.whole is None else self.whole[1].log
+
     def release(self) -> None:
         """Let go of what the next analysis can make again."""
-        self.analysis.log.release()
-        if self.whole is not None:
-            self.whole[1].log.release()
+        for log in self.logs:
+            if log is not None:
+                log.release()
 
 
 class Trial:
@@ -415,14 +421,15 @@ class Trial:
         bias, excluded = biases[-1] if biases else None, excluded_units(self.store, self.name)
         known = self._analyses.pop(version.id, None)
         if known is None or known.log is not log or (known.bias, known.excluded) != (bias, excluded):
+            before, with_all = (None, None) if known is None else known.logs
+            known = None  # what was found is let go of before it is found anew
             beliefs = config.first_beliefs if bias is None else bias.beliefs
             kept, left_out = apply_rules(log, config.rules, excluded)
-            analysis = analyse(kept if known is None else kept.following(known.analysis.log), config, beliefs)
+            analysis = analyse(kept if before is None else kept.following(before), config, beliefs)
             # Of earlier versions only the result is told, without what was left out.
             whole = None
             if left_out and version.id == self._version.id:
-                before = None if known is None or known.whole is None else known.whole[1].log
-                whole = left_out, analyse(log if before is None else log.following(before), config, beliefs)
+                whole = left_out, analyse(log if with_all is None else log.following(with_all), config, beliefs)
             known = _Analysed(log, bias, excluded, analysis, whole)
         elif known.analysis.config != config:  # other names
             renamed = replace(known.analysis, config=config)
