@@ -1,8 +1,9 @@
 """What it costs to fit position bias and guesses to the first impressions of a long log instead of to all of it.
 
 Trials of 40,000 impressions between different rankers of equal CTR (``verdicts``), looked at five times from 13,000 on. Every
-log is read as trials do (``live.analysis.fitted_impressions``), and with everything fitted to all of it. ``FITTED_RUNS`` (20)
-sets how many trials.
+log is read as trials do (``live.analysis.fitted_impressions``), with everything fitted to all of it, and to its first tenth, as
+of a log with ten times as many designs as anything is fitted to (``live.analysis.MOST_DESIGNS``). ``FITTED_RUNS`` (20) sets how
+many trials.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ranktrial.methods import LogOpt
 
 RUNS = int(os.environ.get("FITTED_RUNS", "20"))
 LOOKS = (2_000, 10_000, 13_000, 17_000, 22_000, 30_000, 40_000)
-TRIED = ("as trials do", "to all of the log")
+TRIED = ("as trials do", "to all of the log", "to a tenth of it")
 
 
 def run() -> list[dict[str, object]]:
@@ -32,7 +33,7 @@ def run() -> list[dict[str, object]]:
     for seed in range(RUNS):
         for look in Trial(world, config, seed).looks(LOOKS):
             if len(look.log) > analysis.ALL_FITTED:
-                readings = (look, _to_all(look, config))
+                readings = (look, _to(len(look.log), look, config), _to(len(look.log) // 10, look, config))
                 found.append([_numbers(one, delta, reach) for one in readings])
     table = np.array(found)  # look, which of both, number
     rows = []
@@ -47,12 +48,13 @@ def run() -> list[dict[str, object]]:
     return rows
 
 
-def _to_all(look: analysis.Analysis, config: TrialConfig) -> analysis.Analysis:
-    usual, analysis.ALL_FITTED = analysis.ALL_FITTED, len(look.log)
+def _to(impressions: int, look: analysis.Analysis, config: TrialConfig) -> analysis.Analysis:
+    """The same log with everything fitted to its first impressions."""
+    usual, analysis.fitted_impressions = analysis.fitted_impressions, lambda *_: impressions
     try:
         return analysis.analyse(look.log, config, config.first_beliefs)
     finally:
-        analysis.ALL_FITTED = usual
+        analysis.fitted_impressions = usual
 
 
 def _numbers(one: analysis.Analysis, delta: float, reach: float) -> tuple[float, ...]:

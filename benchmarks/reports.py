@@ -41,6 +41,7 @@ import numpy as np
 from benchmarks._timing import row
 from benchmarks.service import LISTEN, SERVE, Connection
 from ranktrial.live import Trial
+from ranktrial.live.designs import Design
 from ranktrial.users import rank_decay
 
 SIZES = [int(size) for size in os.environ.get("REPORTS_IMPRESSIONS", "100000").split(",")]
@@ -129,19 +130,21 @@ def fill(path: Path, kind: str, impressions: int) -> None:
         with contextlib.closing(sqlite3.connect(path)) as store:
             store.execute("PRAGMA synchronous = OFF")
             store.create_function("again", 2, _other_key, deterministic=True)
+            designs = dict[int, Design]()  # design and impression of a number belong together
+            if kind == "personal" and impressions > drawn:
+                for first in range(1, drawn + 1, 2_000):
+                    designs |= trial.store.sound_designs(range(first, min(first + 2_000, drawn + 1)))
             for time in range(1, -(-impressions // drawn)):
-                _come_again(store, trial, kind, time, drawn, min(drawn, impressions - time * drawn))
+                _come_again(store, designs, time, drawn, min(drawn, impressions - time * drawn))
 
 
-def _come_again(store: sqlite3.Connection, trial: Trial, kind: str, time: int, drawn: int, impressions: int) -> None:
-    if kind == "personal":  # design and impression of a number belong together
-        for first in range(1, impressions + 1, 2_000):
-            ids = list(range(first, min(first + 2_000, impressions + 1)))
-            found = trial.store.sound_designs(ids)
-            made = [(id, replace(found[id], query=f"{found[id].query}, {time}")) for id in ids]
-            rows = [(time * drawn + id, design.digest, *design.parts) for id, design in made]
-            store.executemany(f"INSERT INTO designs (id, digest, {PARTS}) VALUES ({', '.join('?' * 11)})", rows)
-    later = time * drawn if kind == "personal" else 0
+def _come_again(store: sqlite3.Connection, designs: dict[int, Design], time: int, drawn: int, impressions: int) -> None:
+    others = ((id, replace(design, query=f"{design.query}, {time}")) for id, design in designs.items())
+    store.executemany(
+        f"INSERT INTO designs (id, digest, {PARTS}) VALUES ({', '.join('?' * 11)})",
+        ((time * drawn + id, design.digest, *design.parts) for id, design in others if id <= impressions),
+    )
+    later = time * drawn if designs else 0
     (span,) = store.execute("SELECT max(time) - min(time) + 1 FROM impressions WHERE id <= ?", (drawn,)).fetchone()
     store.execute(
         "INSERT INTO impressions (key, version, design, place, unit, time) SELECT again(key, ?), version, design + ?, place, "
