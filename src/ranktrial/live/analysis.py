@@ -41,7 +41,7 @@ from ranktrial.times import told_time
 TIGHTEST_AT = 10_000.0
 LEAST_CLICKS = 20  # before that nothing is said: the estimate would rest on guesses
 ALL_FITTED, FITTED_STEP = 10_000, 1.1  # impressions, up to which everything is fitted to all; then one fit to the next
-MOST_DESIGNS = 500_000  # that anything is fitted to: some kilobytes each, as long as that takes
+MOST_DESIGNS = 1_000_000  # that anything is fitted to: over a kilobyte each, as long as that takes
 FARTHEST = 1e12  # impressions: later than that is never
 MICROSECONDS_A_DAY = 86_400e6
 MOST_DAYS = 3_650.0  # in which a date says something
