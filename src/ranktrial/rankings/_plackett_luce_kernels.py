@@ -190,12 +190,12 @@ def count_queries(count: Any, state: Any, drawn: Any) -> None:
 def simulate(
     offsets: Any, s: Any, tail: Any, share: Any, places: Any, document: Any, value: Any, slope: Any, intercept: Any,
     stay_after_click: Any, stay_after_skip: Any, reads_on: Any, checkpoints: Any, query_state: Any, state: Any, out: Any,
-    shown: Any, clicked: Any,
+    row: Any, shown: Any, clicked: Any,
 ) -> None:  # fmt: skip
     """Show one ranking after another to the user; out[i] = sum x, sum x^2, clicks after checkpoints[i] impressions.
 
-    x of an impression is the sum over its clicks of ``value``. Where they have rows, displays and clicks per document and rank
-    are added to ``shown`` and ``clicked``.
+    x of an impression is the sum over its clicks of ``value``. Where they have rows, displays and clicks by rank are added to
+    those of each document, ``row``, in ``shown`` and ``clicked``.
     """
     queries = offsets.shape[0] - 1
     k = slope.shape[0]
@@ -228,12 +228,12 @@ def simulate(
                     x += value[document[i]]
                     clicks += 1
                     if counting:
-                        clicked[document[i], r] += 1
+                        clicked[row[document[i]], r] += 1
                 if not reads_on and uniform(state) >= (stay_after_click[r] if click else stay_after_skip[r]):
                     break
             if counting:
                 for r in range(depth):
-                    shown[document[start + placed[r]], r] += 1
+                    shown[row[document[start + placed[r]]], r] += 1
             sum_x += x
             sum_x2 += x * x
         out[checkpoint, 0] = sum_x
@@ -257,7 +257,7 @@ def examinations(shown: Any, clicked: Any, theta: Any, examined: Any, clicks: An
 @nb.njit(cache=True)
 def simulate_queries(
     offsets: Any, s: Any, tail: Any, share: Any, places: Any, document: Any, slope: Any, intercept: Any, times: Any,
-    state: Any, shown: Any, clicked: Any,
+    state: Any, row: Any, shown: Any, clicked: Any,
 ) -> None:  # fmt: skip
     """Show query after query, each so many times, to a user who reads on; adds to ``shown`` and ``clicked`` as ``simulate``.
 
@@ -280,7 +280,8 @@ def simulate_queries(
                 draw_by_inversion(state, start, n, depth, s, tail, share, taken, impression, placed, count)
             for r in range(depth):
                 i = start + placed[r]
-                shown[document[i], r] += 1
+                counted = row[document[i]]
+                shown[counted, r] += 1
                 chance = slope[r] * (places[i].zeta * 2.0**-32) + intercept[r]
                 if high_half(random_word(state)) < threshold(chance):
-                    clicked[document[i], r] += 1
+                    clicked[counted, r] += 1
