@@ -226,12 +226,11 @@ def add_counts(
     scores, offsets = _flat(scores, offsets)
     if not user.reads_on:
         raise ValueError(f"a {user.name} user may stop reading, so simulate single impressions instead")
-    places = np.empty(len(scores), kernels.PLACE)
-    filled = kernels.fill_places(scores, offsets, user.zeta, times > 0, places)
-    row = _rows(rows, len(scores))
+    places = np.empty(int(np.diff(offsets).max(initial=0)), kernels.PLACE)
     kernels.simulate_queries(
-        offsets, *filled[:3], places, filled[3], user.slope, user.intercept, times, kernel_state(seed), row, *tables
-    )
+        scores, offsets, user.zeta, user.slope, user.intercept, times, places, kernel_state(seed),
+        _rows(rows, len(scores)), *tables,
+    )  # fmt: skip
 
 
 def examinations(shown: CountArray, clicked: CountArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -261,8 +260,7 @@ def _simulate(
             f"{len(scores)} scores, {len(user.zeta)} zeta and {len(values)} values, there must be one each"
         )
     places = np.empty(len(scores), kernels.PLACE)
-    all_queries = np.ones(len(offsets) - 1, bool)
-    sorted_scores, tail, share, documents = kernels.fill_places(scores, offsets, user.zeta, all_queries, places)
+    sorted_scores, tail, share, documents = kernels.fill_places(scores, offsets, user.zeta, places)
     sums = np.empty((len(counts), 3))
     kernels.simulate(
         offsets,
@@ -336,8 +334,8 @@ class PlackettLuce:
         """Draw as many rankings of every query, one query after the other: a (queries * draws, k) table."""
         checks.at_least("draws", draws, 1)
         places = np.empty(self.n_documents, kernels.PLACE)
-        zeta, shown = np.zeros(self.n_documents), np.ones(self.n_queries, bool)
-        s, tail, share, document = kernels.fill_places(self.scores, self.offsets, zeta, shown, places)
+        zeta = np.zeros(self.n_documents)
+        s, tail, share, document = kernels.fill_places(self.scores, self.offsets, zeta, places)
         table = np.empty((self.n_queries * draws, self.k), np.int32)
         kernels.draw_rankings(self.offsets, s, tail, share, places, document, kernel_state(seed), table)
         return table
