@@ -8,7 +8,6 @@ import pytest
 from ranktrial.arrays import offsets_of
 from ranktrial.methods import Counterfactual, LogOptNetwork, parse_method
 from ranktrial.methods.beliefs import first_theta
-from ranktrial.methods.click_model import listed_documents
 from ranktrial.methods.counterfactual import observed_estimate
 from ranktrial.methods.logopt_network import _State, shrunken_relevance
 from ranktrial.rankings import Pair
@@ -86,8 +85,7 @@ def test_past_clicks_are_weighted_anew_when_the_position_bias_changes() -> None:
     run = method.run(pair, user, [5000], seed=2)
     theta = run.versions[-1].theta
     lam = pair.lam(theta)
-    listed = listed_documents(pair)
-    total = sum(v.clicks @ np.divide(lam, v.policy.placement() @ theta)[listed] for v in run.versions)
+    total = sum(v.clicks @ np.divide(lam, v.policy.placement() @ theta)[pair.listed] for v in run.versions)
     assert run.trajectory.estimate[-1] == pytest.approx(total / 5000, rel=1e-9)
 
 

@@ -27,7 +27,6 @@ from ranktrial.design.network_policy import (
     policy_inputs,
 )
 from ranktrial.methods.adaptive import Adaptive
-from ranktrial.methods.click_model import listed_documents
 from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
 from ranktrial.methods.expected import ExpectedRun
 from ranktrial.position_bias import EM, Auto, Counts, Estimator, NotIdentifiable, RegressionEM
@@ -198,7 +197,7 @@ class _State:
         self.versions: list[PolicyVersion] = []
         self.drawn: list[IntArray] = []  # impressions of each query while each version was shown
         # Lambda is 0 for all other documents: their exposure is never asked for.
-        self.listed = listed_documents(pair)
+        self.listed = pair.listed
         self.query = np.repeat(np.arange(pair.n_queries), np.diff(pair.offsets))[self.listed]
         # Displays and clicks by rank, of each document, or of each that is listed and of all others together.
         self.row = np.arange(pair.n_documents)
