@@ -14,7 +14,7 @@ from ranktrial.design.closed_form import closed_form
 from ranktrial.methods import AB, Beliefs, Counterfactual, LogOpt
 from ranktrial.methods.beliefs import FIRST_RELEVANCE, first_theta
 from ranktrial.methods.click_model import SimulatedTrial
-from ranktrial.methods.displays import Displays
+from ranktrial.methods.displays import Displays, Linear
 from ranktrial.position_bias import NotIdentifiable
 from ranktrial.rankings import Pair
 from ranktrial.users import User, cascade, position_based, rank_decay
@@ -132,7 +132,12 @@ def test_estimated_bias_comes_near_the_truth_and_revalues_the_past(estimate: str
     assert abs(run.trajectory.estimate[-1] - delta) < 5 * error
     # the sum over versions, valued by hand at the last theta, is what the trajectory says
     state = SimulatedTrial(free(bias="estimated", estimate=estimate), pair, user, run.versions[-1].theta, seed=0)
-    total = sum(state._displays(v).total(v.shown, v.clicked) for v in run.versions)
+    total = 0.0
+    for version in run.versions:
+        value = state._displays(version).value
+        assert isinstance(value, Linear)
+        assert value.base is not None
+        total += value.base @ version.shown + (value.values * version.clicked).sum()
     assert total / 300_000 == pytest.approx(run.trajectory.estimate[-1], rel=1e-9)
     assert sum(int(v.shown.sum()) for v in run.versions) == 300_000
 

@@ -85,7 +85,7 @@ def test_past_clicks_are_weighted_anew_when_the_position_bias_changes() -> None:
     run = method.run(pair, user, [5000], seed=2)
     theta = run.versions[-1].theta
     lam = pair.lam(theta)
-    total = sum(v.clicks @ np.divide(lam, v.policy.placement() @ theta) for v in run.versions)
+    total = sum(v.clicks @ np.divide(lam, v.policy.placement() @ theta)[pair.listed] for v in run.versions)
     assert run.trajectory.estimate[-1] == pytest.approx(total / 5000, rel=1e-9)
 
 
@@ -257,14 +257,13 @@ def test_the_designs_expected_counts_add_up_over_versions() -> None:
     expected = np.zeros((pair.n_documents, pair.k))
     for begin, end in ((0, 500), (500, 2000)):
         state.next_version()
-        before = state.shown.copy()
         state.show(begin, end, np.array([end]))
-        impressions = (state.shown - before)[:, 0].reshape(pair.n_queries, -1).sum(1)
-        expected += np.repeat(impressions, 8)[:, None] * state.versions[-1].policy.placement()
+        expected += np.repeat(state.drawn[-1], 8)[:, None] * state.versions[-1].policy.placement()
     counts = state._counts(state.listed, design=True)
     assert counts.expected is not None
     np.testing.assert_allclose(counts.expected, expected[state.listed], atol=1e-9)
-    assert np.array_equal(counts.shown, state.shown[state.listed])
+    assert np.array_equal(counts.shown, state.shown[: len(state.listed)])
+    assert np.array_equal(state.shown.sum(0), np.full(pair.k, 2000))
     assert set(np.flatnonzero(pair.lam(pair.known_theta))) <= set(counts.documents)
 
 

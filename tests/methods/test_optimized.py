@@ -59,7 +59,7 @@ def test_the_programme_is_solved_as_a_general_solver_does(
     credits = np.where(counts, by_code[np.maximum(codes, 0)], 0)
     gain = sensitivity(credits, codes >= 0)
     best, least = solve(credits, gain)
-    p, violation = balanced_distribution(credits, gain)
+    p, violation = balanced_distribution(np.ascontiguousarray(credits.T), gain)
     assert p.sum() == pytest.approx(1)
     assert np.all(p >= 0)
     assert np.abs(p @ credits).sum() == pytest.approx(least, abs=1e-8)
@@ -72,6 +72,22 @@ def test_the_programme_is_solved_as_a_general_solver_does(
     else:
         assert violation == pytest.approx(least, abs=1e-8)
         assert displays.note == "1 of 1 queries could not be balanced"
+
+
+@given(st.lists(st.tuples(ORDERS, ORDERS, st.integers(1, 4), st.integers(1, 4)), min_size=2, max_size=6))
+def test_queries_alike_are_solved_as_if_alone(lists: list[tuple[list[int], list[int], int, int]]) -> None:
+    both = [[a[:n] for a, _, n, _ in lists * 2], [b[:n] for _, b, _, n in lists * 2]]
+    pair = Pair.from_lists(both[0], both[1], k=3)
+    together, first = Optimized().displays(pair), pair.offsets
+    for query, (a, b) in enumerate(zip(*both)):
+        alone = Optimized().displays(Pair.from_lists([a], [b], k=3))
+        rows = slice(*together.mixture.offsets[query : query + 2])
+        own = np.where(alone.mixture.rankings < 0, NO_DOCUMENT, alone.mixture.rankings + first[query])
+        assert together.mixture.rankings[rows].tolist() == own.tolist()
+        assert together.mixture.weights[rows].tolist() == alone.mixture.weights.tolist()
+        assert isinstance(together.value, Linear)
+        assert isinstance(alone.value, Linear)
+        assert together.value.values[rows].tolist() == alone.value.values.tolist()
 
 
 def sensitivity(credits: FloatArray, filled: BoolArray) -> FloatArray:

@@ -157,3 +157,22 @@ def test_inputs_from_lists_by_hand() -> None:
         [1 / ranks[d][0], 1 / ranks[d][1], *-np.log(ranks[d]), 1 / min(ranks[d]), -np.log(min(ranks[d]))] for d in ids
     ]
     np.testing.assert_allclose(list_inputs(pair), expected)
+
+
+def test_a_pair_of_the_listed_documents_alone_is_the_same_comparison() -> None:
+    random = np.random.default_rng(3)
+    offsets = offsets_of([30, 0, 4, 12])
+    pair = Pair.from_scores(random.normal(size=46), random.normal(size=46), offsets, 5).knowing(
+        theta=rank_decay(5), features=random.normal(size=(46, 2)).astype(np.float32)
+    )
+    user = position_based(random.random(46), rank_decay(5))
+    some = pair.of_listed()
+    assert np.array_equal(np.where(some.top_a < 0, -1, pair.listed[some.top_a]), pair.top_a)
+    assert np.array_equal(np.where(some.top_b < 0, -1, pair.listed[some.top_b]), pair.top_b)
+    assert np.array_equal(some.lam(pair.known_theta), pair.lam(pair.known_theta)[pair.listed])
+    assert np.array_equal(np.minimum(some.ranks, 5), np.minimum(pair.ranks[:, pair.listed], 5))
+    assert some.features is not None
+    assert pair.features is not None
+    assert np.array_equal(some.features, pair.features[pair.listed])
+    assert some.delta(user.of(pair.listed)) == pair.delta(user)
+    assert np.array_equal(some.of_listed().top_a, some.top_a)

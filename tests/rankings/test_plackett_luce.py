@@ -360,6 +360,11 @@ def test_counts_of_queries_shown_so_many_times_have_the_law_of_single_impression
     placed = pl.placements(scores, offsets, 3)
     for table, chance in ((shown, placed), (clicked, placed * (np.outer(zeta, user.slope) + user.intercept))):
         assert close(table / count, chance, np.sqrt(chance * (1 - chance) / count) + 1 / count)
+    row = np.minimum(np.arange(len(scores)), 3)
+    together = np.zeros((4, 3), np.uint32), np.zeros((4, 3), np.uint32)
+    pl.add_counts(scores, offsets, user, times, 6, together, rows=row)
+    for table, whole in zip(together, (shown, clicked)):
+        assert np.array_equal(table, np.vstack([whole[:3], whole[3:].sum(0)]))
     with pytest.raises(ValueError, match="may stop reading"):
         pl.add_counts(scores, offsets, cascade(zeta, 3), times, 6, (shown, clicked))
 
@@ -371,6 +376,9 @@ def test_counts_are_added_to_tables_and_queries_are_known_beforehand() -> None:
     tables = shown.copy(), clicked.copy()
     pl.simulate_counts(scores, offsets, user, values, [400], seed=6, tables=tables)
     assert np.array_equal(tables, (2 * shown, 2 * clicked))
+    first = np.zeros((1, 3), np.uint32), np.zeros((1, 3), np.uint32)
+    pl.simulate_counts(scores, offsets, user, values, [400], seed=6, tables=first, rows=np.zeros(len(scores), np.int64))
+    assert np.array_equal(first, (shown.sum(0, keepdims=True), clicked.sum(0, keepdims=True)))
     drawn = pl.queries_drawn(len(QUERIES), 400, seed=6)
     assert drawn.sum() == 400
     for query, (start, end) in enumerate(itertools.pairwise(offsets)):

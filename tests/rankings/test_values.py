@@ -54,6 +54,10 @@ def test_x_is_the_printed_formula_on_every_ranking_and_click_pattern(rank_aware:
                 x = affine.base[row] + affine.values[row, : len(shown)][list(clicks)].sum()
                 assert x == pytest.approx(formula(mixture, pair, guess, rank_aware, row, query, clicks), abs=1e-12)
                 assert abs(x) <= affine.bound + 1e-12
+    rows = np.arange(1, len(mixture.rankings), 3)
+    some = affine_values(mixture, lam, theta, pair.offsets, zeta_hat=guess, rank_aware=rank_aware, rows=rows)
+    assert np.array_equal(some.base, affine.base[rows])
+    assert np.array_equal(some.values, affine.values[rows])
 
 
 @given(small_worlds(queries=2, max_k=3), st.sampled_from([None, 0.3, -1.0]), st.booleans(), st.booleans())

@@ -314,26 +314,40 @@ def fill_ranks(offsets: Any, list_offsets: Any, documents: Any, ranks: Any) -> N
 
 
 @nb.njit(cache=True)
+def _scaled(value: Any, low: Any, high: Any) -> Any:
+    return (value - low) / (high - low) if high > low else 0.0
+
+
+@nb.njit(cache=True)
 def list_inputs(lam: Any, rank_a: Any, rank_b: Any, offsets: Any, rows: Any) -> None:
     """lambda, its size, square and sign, and both ranks, each min-max scaled within each query as ``scale_by_query`` does."""
-    raw = np.empty(rows.shape[1])
-    low = np.empty(rows.shape[1])
-    high = np.empty(rows.shape[1])
     for query in range(offsets.shape[0] - 1):
-        low[:] = np.inf
-        high[:] = -np.inf
-        for reading in range(2):
-            for d in range(offsets[query], offsets[query + 1]):
-                raw[0] = lam[d]
-                raw[1] = abs(lam[d])
-                raw[2] = lam[d] * lam[d]
-                raw[3] = lam[d] == 0
-                raw[4] = lam[d] > 0
-                raw[5] = rank_a[d]
-                raw[6] = rank_b[d]
-                for i in range(raw.shape[0]):
-                    if reading == 0:
-                        low[i] = min(low[i], raw[i])
-                        high[i] = max(high[i], raw[i])
-                    else:
-                        rows[d, i] = (raw[i] - low[i]) / (high[i] - low[i]) if high[i] > low[i] else 0.0
+        start, end = offsets[query], offsets[query + 1]
+        if start == end:
+            continue
+        low, high, least, most, zeros, positive = np.inf, -np.inf, np.inf, 0.0, 0, 0
+        low_a, high_a, low_b, high_b = rank_a[start], rank_a[start], rank_b[start], rank_b[start]
+        for d in range(start, end):
+            low, high = min(low, lam[d]), max(high, lam[d])
+            least, most = min(least, abs(lam[d])), max(most, abs(lam[d]))
+            zeros += lam[d] == 0.0
+            positive += lam[d] > 0.0
+            low_a, high_a = min(low_a, rank_a[d]), max(high_a, rank_a[d])
+            low_b, high_b = min(low_b, rank_b[d]), max(high_b, rank_b[d])
+        some_differ, some_are_not = 0 < zeros < end - start, 0 < positive < end - start
+        at_zero = _scaled(0.0, low, high)
+        for d in range(start, end):
+            if lam[d] == 0.0:  # most documents, in a long list
+                rows[d, 0] = at_zero
+                rows[d, 1] = 0.0
+                rows[d, 2] = 0.0
+                rows[d, 3] = 1.0 if some_differ else 0.0
+                rows[d, 4] = 0.0
+            else:
+                rows[d, 0] = _scaled(lam[d], low, high)
+                rows[d, 1] = _scaled(abs(lam[d]), least, most)
+                rows[d, 2] = _scaled(lam[d] * lam[d], least * least, most * most)
+                rows[d, 3] = 0.0
+                rows[d, 4] = 1.0 if lam[d] > 0.0 and some_are_not else 0.0
+            rows[d, 5] = _scaled(float(rank_a[d]), float(low_a), float(high_a))
+            rows[d, 6] = _scaled(float(rank_b[d]), float(low_b), float(high_b))

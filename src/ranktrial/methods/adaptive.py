@@ -124,6 +124,9 @@ class Adaptive(Method, abstract=True):
         return self.run(pair, user, checkpoints, seed=seed).trajectory
 
     def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
+        check_user(user, pair.k, pair.n_documents)
+        if self.shows_top_only:  # no other document has a part in it
+            pair, user = pair.of_listed(), user.of(pair.listed)
         return expect_in_stages(self, pair, user, checkpoints, seed=seed, runs=runs)
 
     @property

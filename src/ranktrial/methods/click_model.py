@@ -19,7 +19,7 @@ from ranktrial.methods.displays import Displays, Linear
 from ranktrial.position_bias import Counts, Examinations
 from ranktrial.rankings import Mixture, Moments, Pair, affine_values, exposure_of
 from ranktrial.rankings.traffic import display_counts
-from ranktrial.rankings.values import Guess
+from ranktrial.rankings.values import Affine, Guess
 from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User
 
@@ -48,15 +48,23 @@ class LearningMethod(Protocol):
 
 def valued(pair: Pair, policy: Mixture, theta: FloatArray, guess: Guess, *, estimate: str) -> Displays:
     """What impressions of a design are worth at a position bias and, but for "ips", a guess of relevance."""
-    affine = affine_values(
+    affine = worth(pair, policy, theta, guess, estimate=estimate)
+    return Displays(policy, Linear(affine.values, affine.base))
+
+
+def worth(
+    pair: Pair, policy: Mixture, theta: FloatArray, guess: Guess, *, estimate: str, rows: IntArray | None = None
+) -> Affine:
+    """The same of some rankings only."""
+    return affine_values(
         policy,
         pair.lam(theta),
         theta,
         pair.offsets,
         zeta_hat=None if estimate == "ips" else guess,
         rank_aware=estimate == "rank-aware",
+        rows=rows,
     )
-    return Displays(policy, Linear(affine.values, affine.base))
 
 
 def expected_beliefs(pair: Pair, user: User) -> Beliefs:
@@ -84,15 +92,8 @@ def expected_searches(pair: Pair, user: User) -> Searches:
         examined, squared = (MANY * (times[at] + times[at + 1]) for at in (0, 2))
         return Examinations(user.zeta[listed] * examined, examined, squared)
 
-    listed = listed_documents(pair)
+    listed = pair.listed
     return searches_of(pair, listed, seen)
-
-
-def listed_documents(pair: Pair) -> IntArray:
-    """Those of both top k, in order: a design shows no others."""
-    listed = np.zeros(pair.n_documents + 1, bool)  # NO_DOCUMENT, -1, marks the one too many
-    listed[pair.top_a] = listed[pair.top_b] = True
-    return np.flatnonzero(listed[:-1])
 
 
 def searches_of(pair: Pair, listed: IntArray, seen: Callable[[FloatArray, int | None], Examinations]) -> Searches:
@@ -147,7 +148,7 @@ class SimulatedTrial:
         self.versions: list[DesignVersion] = []
         self.sum_x: float | None = 0.0  # None: not worked out at the current position bias
         self.sum_squares, self.clicks = 0.0, 0.0
-        self.documents = listed_documents(pair)
+        self.documents = pair.listed  # a design shows no others
         self.offsets = np.searchsorted(self.documents, pair.offsets)
         self.row = np.zeros(pair.n_documents, np.int64)  # of a document in the tables
         self.row[self.documents] = np.arange(len(self.documents))
@@ -225,9 +226,15 @@ class SimulatedTrial:
 
     def past(self) -> float:
         if self.sum_x is None:
-            shown = [version for version in self.versions if version.shown.any()]
-            self.sum_x = sum(self._displays(version).total(version.shown, version.clicked) for version in shown)
+            self.sum_x = sum(self._sum_of(version) for version in self.versions)
         return self.sum_x
+
+    def _sum_of(self, version: DesignVersion) -> float:
+        """Sum of x over the impressions of a version, at the current position bias; most versions showed few of their
+        rankings."""
+        rows, theta = np.flatnonzero(version.shown), self.beliefs.theta
+        x = worth(self.pair, version.policy, theta, version.guess, estimate=self.method.estimate, rows=rows)
+        return float(x.base @ version.shown[rows] + (x.values * version.clicked[rows]).sum())
 
     def _remember(self, version: DesignVersion) -> None:
         """Add a version's counts to the tables that fits are made from."""

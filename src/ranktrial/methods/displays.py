@@ -164,13 +164,6 @@ class Displays:
         else:
             simulate_majority(*drawn, self.value.to_a, self.value.to_b, *rest)
 
-    def total(self, shown: IntArray, clicked: IntArray) -> float:
-        """The sum of x over impressions, from how often each display was shown, and clicked at each rank."""
-        if not isinstance(self.value, Linear):
-            raise ValueError("counts of clicks by rank do not tell x where it is a sign")
-        base = 0.0 if self.value.base is None else float(self.value.base @ shown)
-        return base + float((self.value.values * clicked).sum())
-
     def of_query(self, query: int) -> Iterator[Display]:
         """The displays of one query with their credits; equal ones are merged."""
         merged: dict[Display, float] = {}

@@ -27,13 +27,13 @@ from ranktrial.design.network_policy import (
     policy_inputs,
 )
 from ranktrial.methods.adaptive import Adaptive
-from ranktrial.methods.click_model import listed_documents
 from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
 from ranktrial.methods.expected import ExpectedRun
 from ranktrial.position_bias import EM, Auto, Counts, Estimator, NotIdentifiable, RegressionEM
-from ranktrial.rankings import Moments, Pair, PlackettLuce, ips_weights
+from ranktrial.rankings import Moments, Pair, PlackettLuce
 from ranktrial.rankings.drawn_moments import ips_moments, queries_chosen
 from ranktrial.rankings.plackett_luce import CountArray, add_counts, examinations, queries_drawn, simulate_counts
+from ranktrial.rankings.propensity import require_seen
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
 
@@ -175,7 +175,7 @@ class PolicyVersion:
         theta: Position bias it was made with.
         zeta: Relevance it was made with.
         note: What the click model had to say.
-        clicks: Clicks per document while it was shown.
+        clicks: On each document that either ranker lists, in order, while it was shown.
     """
 
     begin: int
@@ -190,17 +190,24 @@ class _State:
     """The log of a run so far, and the method's current idea of its users."""
 
     def __init__(self, method: LogOptNetwork, pair: Pair, user: User, theta: FloatArray, seed: Seed) -> None:
-        self.method, self.pair, self.user, self.theta = method, pair, user.cut(pair.k), theta
+        self.method, self.pair, self.user = method, pair, user.cut(pair.k)
         self.zeta = user.zeta if method.relevance == "true" else np.full(pair.n_documents, 0.5)
         self.note = ""
         self.seeds = iter(children(seed, SEEDS_A_VERSION * (len(method.schedule) + 1)))
         self.versions: list[PolicyVersion] = []
         self.drawn: list[IntArray] = []  # impressions of each query while each version was shown
-        self.shown, self.clicked = (np.zeros((pair.n_documents, pair.k), np.uint32) for _ in range(2))
-        self.clicks: IntArray = np.zeros(pair.n_documents, np.int64)  # of all ranks, as far as drawn
         # Lambda is 0 for all other documents: their exposure is never asked for.
-        self.listed = listed_documents(pair)
-        self.query = np.repeat(np.arange(pair.n_queries, dtype=np.int32), np.diff(pair.offsets))
+        self.listed = pair.listed
+        self.query = np.repeat(np.arange(pair.n_queries), np.diff(pair.offsets))[self.listed]
+        # Displays and clicks by rank, of each document, or of each that is listed and of all others together.
+        self.row = np.arange(pair.n_documents)
+        if method.click_model == "auto" and method.propensities == "policy":
+            self.row = np.full(pair.n_documents, len(self.listed))
+            self.row[self.listed] = np.arange(len(self.listed))
+        self.shown, self.clicked = np.zeros((2, int(self.row.max(initial=-1)) + 1, pair.k), np.uint32)
+        self.expected = np.zeros((len(self.listed), pair.k))  # displays of the listed by design, of so many versions:
+        self.designed = 0
+        self.clicks: IntArray = np.zeros(len(self.listed), np.int64)  # on the listed, as far as drawn
         self.placements: dict[int, FloatArray] = {}  # of the listed documents, by version
         self.weights: dict[int, FloatArray] = {}  # of each version at the current position bias
         self.features: NDArray[np.float32] | None = None  # as inputs of the network
@@ -208,11 +215,13 @@ class _State:
         self.mean_square_total = 0.0
         self.network: Network | None = None
         self.optimiser = Adam()
+        self._believe(theta)
 
-    @property
-    def lam(self) -> FloatArray:
+    def _believe(self, theta: FloatArray) -> None:
+        """Take this position bias to be true."""
         true = self.method.true_lambda and self.pair.theta is not None
-        return self.pair.lam(self.pair.known_theta if true else self.theta)
+        self.theta, self.lam = theta, self.pair.lam(self.pair.known_theta if true else theta)
+        self.weights.clear()
 
     def next_version(self) -> None:
         """Lines 2 to 13 of Algorithm 1: fit, estimate, optimise, swap the policy in."""
@@ -245,7 +254,7 @@ class _State:
         )
         self.policy = NetworkPolicy(self.network, inputs, pair)
         shows, begin = self.policy.policy, int(impressions.sum())
-        self.versions.append(PolicyVersion(begin, shows, self.theta, self.zeta, self.note, np.zeros(pair.n_documents)))
+        self.versions.append(PolicyVersion(begin, shows, self.theta, self.zeta, self.note, np.zeros(len(self.listed))))
 
     def _fit(self) -> None:
         method = self.method
@@ -253,9 +262,9 @@ class _State:
             return
         known = self.theta if method.bias == "known" else None
         try:
-            self.theta, self.zeta, self.note = self._click_model(known)
-            if known is None:
-                self.weights.clear()
+            theta, self.zeta, self.note = self._click_model(known)
+            if not np.array_equal(theta, self.theta):
+                self._believe(theta)
         except NotIdentifiable as refusal:
             self.note = f"kept the position bias: {refusal}"
 
@@ -267,7 +276,7 @@ class _State:
             if theta is None:
                 fitted = Auto().fit(self._counts(self.listed, design=True))
                 theta, note = np.clip(fitted.theta, 0, 1), fitted.note
-            return theta, shrunken_relevance(self.shown, self.clicked, theta), note
+            return theta, shrunken_relevance(self.shown, self.clicked, theta)[self.row], note
         if method.click_model == "em":
             estimator = EM(theta=None if known is None else known.tolist())
         else:
@@ -282,20 +291,20 @@ class _State:
                 authors_rows=method.authors_rows,
                 seed=next(self.seeds),
             )
-        fitted = estimator.fit(self._counts(np.flatnonzero(self.shown.any(1))))
+        fitted = estimator.fit(self._counts(np.flatnonzero(self.shown.max(1)[self.row])))
         assert fitted.zeta is not None
         return np.clip(fitted.theta, 0, 1), fitted.zeta, fitted.note
 
     def _counts(self, documents: IntArray, *, design: bool = False) -> Counts:
         """The log of some documents. Any set chosen before the clicks gives an unbiased equation for position bias; the design
         is only known where it is needed anyway, for the listed ones."""
-        shown, clicked = (table[documents].astype(np.float64) for table in (self.shown, self.clicked))
-        queries = self.query[documents].astype(np.int64)
+        shown, clicked = (table[self.row[documents]].astype(np.float64) for table in (self.shown, self.clicked))
+        queries = np.searchsorted(self.pair.offsets, documents, side="right") - 1
         expected = None
         if design:
-            expected = np.zeros_like(shown)
-            for version, drawn in enumerate(self.drawn):
-                expected += drawn[queries][:, None] * self._placement(version)
+            for version in range(self.designed, len(self.drawn)):
+                self.expected += self.drawn[version][self.query][:, None] * self._placement(version)
+            self.designed, expected = len(self.drawn), self.expected
         return Counts(self.pair.n_documents, documents, shown, clicked, queries, expected)
 
     def _estimate(self, impressions: float) -> float:
@@ -312,23 +321,25 @@ class _State:
         return float(sum(v.clicks @ self._weights(i) for i, v in enumerate(self.versions) if v.clicks.any()))
 
     def _weights(self, version: int) -> FloatArray:
-        """What a click is worth, of documents that may have been clicked: of queries that came while it was shown."""
+        """What a click on each listed document is worth, where it may have been clicked: its query came with that version."""
         if version not in self.weights:
-            lam = np.where(self.drawn[version][self.query] > 0, self.lam, 0.0)
-            self.weights[version] = ips_weights(lam, self._exposure(version, lam != 0), self.pair.offsets).values
+            lam = np.where(self.drawn[version][self.query] > 0, self.lam[self.listed], 0.0)
+            rho = self._exposure(version, lam != 0)
+            require_seen(lam, rho, self.pair.offsets, self.listed)
+            self.weights[version] = np.divide(lam, rho, out=np.zeros_like(lam), where=lam != 0)
         return self.weights[version]
 
-    def _exposure(self, version: int, wanted: BoolArray) -> FloatArray:
-        if self.method.bias == "known":
-            return self.versions[version].policy.exposure(self.theta, wanted=wanted)
-        rho = np.full(len(wanted), np.nan)
-        rho[self.listed] = self._placement(version) @ self.theta
-        return rho
+    def _exposure(self, version: int, needed: BoolArray) -> FloatArray:
+        if self.method.bias == "estimated":
+            return np.asarray(self._placement(version) @ self.theta)
+        wanted = np.zeros(self.pair.n_documents, bool)
+        wanted[self.listed[needed]] = True
+        return self.versions[version].policy.exposure(self.theta, wanted=wanted)[self.listed]
 
     def _placement(self, version: int) -> FloatArray:
         """Of the listed documents, worked out once for every position bias to come; 0 for queries that did not come."""
         if version not in self.placements:
-            came = self.drawn[version][self.query[self.listed]] > 0
+            came = self.drawn[version][self.query] > 0
             wanted = np.zeros(self.pair.n_documents, bool)
             wanted[self.listed[came]] = True
             placement = np.zeros((len(self.listed), self.pair.k))
@@ -351,12 +362,13 @@ class _State:
                 np.zeros(self.pair.n_queries, np.int64),
             )
         )
-        clicks_before = self.clicked.sum(1)
         past_x = 0.0 if observed else self._past()
-        weights = np.zeros(self.pair.n_documents) if observed else self._weights(len(self.versions) - 1)
+        weights = np.zeros(self.pair.n_documents)
+        if not observed:
+            weights[self.listed] = self._weights(len(self.versions) - 1)
         rows = []
         squares = 0.0
-        done, past_clicks = begin, float(clicks_before.sum())
+        done, past_clicks = begin, float(self.clicked.sum())
         for part, child in zip(parts, seeds):
             inside = points[(points > done) & (points <= part)]
             marks = np.unique([*(inside - done), part - done])
@@ -368,6 +380,7 @@ class _State:
                 marks,
                 child,
                 tables=(self.shown, self.clicked),
+                rows=self.row,
             )
             for point in inside:
                 row = sums[np.searchsorted(marks, point - done)]
@@ -381,7 +394,7 @@ class _State:
             past_clicks += sums[-1, 2]
             done = part
         self.mean_square_total += squares
-        version.clicks[:] = self.clicked.sum(1) - clicks_before
+        self._remember_clicks()
         return rows
 
     def law(self, *, seed: Seed) -> Moments:
@@ -392,12 +405,16 @@ class _State:
 
     def draw(self, begin: int, end: int) -> None:
         """Draw impressions begin..end for the next fit; what they are worth is asked for later, if at all."""
-        version, (queries, rankings) = self.versions[-1], children(next(self.seeds), 2)
+        queries, rankings = children(next(self.seeds), 2)
         self.drawn.append(queries_drawn(self.pair.n_queries, end - begin, queries))
-        clicks_before, policy = self.clicks, self.policy.scored(self.drawn[-1] > 0)
-        add_counts(policy.scores, policy.offsets, self.user, self.drawn[-1], rankings, (self.shown, self.clicked))
-        self.clicks = self.clicked.sum(1)
-        version.clicks[:] = self.clicks - clicks_before
+        policy, tables = self.policy.scored(self.drawn[-1] > 0), (self.shown, self.clicked)
+        add_counts(policy.scores, policy.offsets, self.user, self.drawn[-1], rankings, tables, rows=self.row)
+        self._remember_clicks()
+
+    def _remember_clicks(self) -> None:
+        """Those that came since the last version."""
+        before, self.clicks = self.clicks, self.clicked.sum(1)[self.row[self.listed]].astype(np.int64)
+        self.versions[-1].clicks[:] = self.clicks - before
 
     def past(self) -> float:
         return self._past()

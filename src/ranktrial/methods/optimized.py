@@ -17,9 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ranktrial import checks
-from ranktrial.arrays import BoolArray, DocumentArray
+from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, IntArray, offsets_of, ragged
 from ranktrial.methods._kernels.optimized import optimized_displays
 from ranktrial.methods.base import Method, spelled
 from ranktrial.methods.displays import Displays, Linear, TooManyDisplaysError
@@ -62,10 +63,22 @@ class Optimized(Method):
         flip = _comes_after(pair.top_a, pair.top_b)
         first = np.where(flip[:, None], pair.top_b, pair.top_a)
         second = np.where(flip[:, None], pair.top_a, pair.top_b)
-        rankings, weights, credits, offsets, violations = optimized_displays(
-            *list_tables(first, second), inverse, inverse and self.constraints == "credit", MOST_RANKINGS
+        *_, a_in_b, b_in_a, length_a, length_b = list_tables(first, second)
+        # The programme knows documents by their places in the lists alone: it is solved once for all queries alike in these.
+        alike, of_query = _distinct(np.column_stack([a_in_b, length_a, length_b]))
+        codes, weights, credits, solved, violations = optimized_displays(
+            *(table[alike] for table in (a_in_b, b_in_a, length_a, length_b)),
+            inverse,
+            inverse and self.constraints == "credit",
+            MOST_RANKINGS,
         )
-        credits *= np.repeat(np.where(flip, -1.0, 1.0), np.diff(offsets))[:, None]
+        sizes, violations = np.diff(solved)[of_query], violations[of_query]
+        rows, offsets = ragged(solved[of_query], sizes), offsets_of(sizes)
+        each = np.repeat(np.arange(pair.n_queries), sizes)[:, None]
+        in_a = codes[rows] < length_a[each]
+        own = codes[rows] - np.where(in_a, 0, length_a[each])
+        rankings = np.where(codes[rows] < 0, NO_DOCUMENT, np.where(in_a, first[each, own], second[each, own]))
+        credits = credits[rows] * np.where(flip, -1.0, 1.0)[each]
         if np.any(violations < 0):
             query = int(np.argmin(violations))
             raise TooManyDisplaysError(
@@ -74,7 +87,7 @@ class Optimized(Method):
             )
         unbalanced = int((violations > 0).sum())
         note = f"{unbalanced} of {pair.n_queries} queries could not be balanced" if unbalanced else ""
-        return Displays(Mixture(rankings, weights, offsets, pair.n_documents), Linear(credits), note)
+        return Displays(Mixture(rankings, weights[rows], offsets, pair.n_documents), Linear(credits), note)
 
     @property
     def fair_to_random_clicks(self) -> bool:
@@ -87,3 +100,10 @@ def _comes_after(one: DocumentArray, other: DocumentArray) -> BoolArray:
     at = differs.argmax(1)
     rows = np.arange(len(one))
     return np.asarray(one[rows, at] > other[rows, at])
+
+
+def _distinct(rows: NDArray[np.int64]) -> tuple[IntArray, IntArray]:
+    """The first of all rows that are equal, and for each row which of these it is equal to."""
+    packed = np.ascontiguousarray(rows, np.int8)
+    _, first, which = np.unique(packed.view(f"V{packed.shape[1]}")[:, 0], return_index=True, return_inverse=True)
+    return first, which

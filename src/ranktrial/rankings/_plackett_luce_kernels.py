@@ -58,9 +58,8 @@ PLACE = np.dtype([("share", "f4"), ("stay", "u4"), ("other", "u4"), ("zeta", "u4
 
 
 @nb.njit(cache=True)
-def fill_places(scores: Any, offsets: Any, zeta: Any, shown: Any, places: Any) -> Any:
-    """Put the documents of queries that are ``shown`` in places by decreasing score, with their shares of the weight and alias
-    tables; others stay empty.
+def fill_places(scores: Any, offsets: Any, zeta: Any, places: Any) -> Any:
+    """Put the documents of each query in places by decreasing score, with their shares of the weight and alias tables.
 
     Returns, for each place, s and tail as ``sorted_scores`` does, the share in full precision, and the document there.
     """
@@ -71,7 +70,7 @@ def fill_places(scores: Any, offsets: Any, zeta: Any, shown: Any, places: Any) -
     share = np.empty(total)
     for query in range(offsets.shape[0] - 1):
         start, end = offsets[query], offsets[query + 1]
-        if start == end or not shown[query]:
+        if start == end:
             continue
         order, s[start:end], tail[start:end] = sorted_scores(scores[start:end])
         for i in range(end - start):
@@ -190,12 +189,12 @@ def count_queries(count: Any, state: Any, drawn: Any) -> None:
 def simulate(
     offsets: Any, s: Any, tail: Any, share: Any, places: Any, document: Any, value: Any, slope: Any, intercept: Any,
     stay_after_click: Any, stay_after_skip: Any, reads_on: Any, checkpoints: Any, query_state: Any, state: Any, out: Any,
-    shown: Any, clicked: Any,
+    row: Any, shown: Any, clicked: Any,
 ) -> None:  # fmt: skip
     """Show one ranking after another to the user; out[i] = sum x, sum x^2, clicks after checkpoints[i] impressions.
 
-    x of an impression is the sum over its clicks of ``value``. Where they have rows, displays and clicks per document and rank
-    are added to ``shown`` and ``clicked``.
+    x of an impression is the sum over its clicks of ``value``. Where they have rows, displays and clicks by rank are added to
+    those of each document, ``row``, in ``shown`` and ``clicked``.
     """
     queries = offsets.shape[0] - 1
     k = slope.shape[0]
@@ -228,12 +227,12 @@ def simulate(
                     x += value[document[i]]
                     clicks += 1
                     if counting:
-                        clicked[document[i], r] += 1
+                        clicked[row[document[i]], r] += 1
                 if not reads_on and uniform(state) >= (stay_after_click[r] if click else stay_after_skip[r]):
                     break
             if counting:
                 for r in range(depth):
-                    shown[document[start + placed[r]], r] += 1
+                    shown[row[document[start + placed[r]]], r] += 1
             sum_x += x
             sum_x2 += x * x
         out[checkpoint, 0] = sum_x
@@ -256,31 +255,34 @@ def examinations(shown: Any, clicked: Any, theta: Any, examined: Any, clicks: An
 
 @nb.njit(cache=True)
 def simulate_queries(
-    offsets: Any, s: Any, tail: Any, share: Any, places: Any, document: Any, slope: Any, intercept: Any, times: Any,
-    state: Any, shown: Any, clicked: Any,
+    scores: Any, offsets: Any, zeta: Any, slope: Any, intercept: Any, times: Any, places: Any, state: Any, row: Any,
+    shown: Any, clicked: Any,
 ) -> None:  # fmt: skip
     """Show query after query, each so many times, to a user who reads on; adds to ``shown`` and ``clicked`` as ``simulate``.
 
-    One query's documents stay in the cache, which with many queries is most of the time.
+    One query's documents stay in the cache, which with many queries is most of the time. ``places`` has room for those of the
+    longest.
     """
-    longest = 1
-    for query in range(offsets.shape[0] - 1):
-        longest = max(longest, offsets[query + 1] - offsets[query])
-    taken = np.zeros(longest, np.int64)
+    taken = np.zeros(places.shape[0], np.int64)
     placed = np.empty(slope.shape[0], np.int64)
     impression = 0
     for query in range(offsets.shape[0] - 1):
         start = offsets[query]
         n = offsets[query + 1] - start
         depth = min(slope.shape[0], n)
+        if times[query] == 0 or n == 0:
+            continue
+        own = slice(start, start + n)
+        s, tail, share, document = fill_places(scores[own], np.array([0, n]), zeta[own], places)
         for _ in range(times[query]):
             impression += 1
-            count = draw_by_rejection(state, start, n, depth, places, taken, impression, placed)
+            count = draw_by_rejection(state, 0, n, depth, places, taken, impression, placed)
             if count < depth:
-                draw_by_inversion(state, start, n, depth, s, tail, share, taken, impression, placed, count)
+                draw_by_inversion(state, 0, n, depth, s, tail, share, taken, impression, placed, count)
             for r in range(depth):
-                i = start + placed[r]
-                shown[document[i], r] += 1
+                i = placed[r]
+                counted = row[start + document[i]]
+                shown[counted, r] += 1
                 chance = slope[r] * (places[i].zeta * 2.0**-32) + intercept[r]
                 if high_half(random_word(state)) < threshold(chance):
-                    clicked[document[i], r] += 1
+                    clicked[counted, r] += 1

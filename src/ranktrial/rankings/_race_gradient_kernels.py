@@ -8,8 +8,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from ranktrial.rankings._lane_kernels import LANES, every, load, store, total
 from ranktrial.rankings._race_kernels import (
-    LANES,
     ODDS,
     ORDER,
     START,
@@ -63,10 +63,6 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
     marked = np.empty((n_weighted + 1, k, LANES))
     after = np.empty((k + 1, LANES))
     to_mark = np.empty((k + 1, LANES))
-    mark = np.empty(LANES)
-    by_q = np.empty(LANES)
-    by_p = np.empty(LANES)
-    by_mark = np.empty(LANES)
     powers, odds = np.empty((ORDER, LANES)), np.empty((ORDER, LANES))
     series, summed = np.empty((k, ORDER)), np.empty(k)
     # What a document behind the window has added so far, as series: by its arrival, and by its mark for each unit of c.
@@ -101,13 +97,11 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
         after[ranks, :] = 0.0
         to_mark[: ranks + 1] = 0.0
         for i in range(min(terms, ranks)):  # what is behind: the sum of c x u^i is worth theta i ranks further down
-            by_mark[:] = 0.0
+            by_mark = every(0.0)
             for e in range(i, terms):
-                for lane in range(LANES):
-                    by_mark[lane] += (1.0 - 2.0 * (i % 2)) * ODDS[i, e] * powers[e, lane]
+                by_mark = by_mark + (1.0 - 2.0 * (i % 2)) * ODDS[i, e] * load(powers, e)
             for j in range(ranks - i):
-                for lane in range(LANES):
-                    to_mark[j, lane] += by_mark[lane] * theta[low + j + i]
+                store(to_mark, j, load(to_mark, j) + by_mark * theta[low + j + i])
         fill_powers(first, sums[high], growth, powers)
         arrivals_behind(powers, terms, ranks, odds, plain[0])
         count_arrivals(others, n_others, ranks, p, q, plain)
@@ -116,16 +110,12 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
         marked[0, :ranks] = 0.0
         for i in range(count):
             d = inside[i]
-            for lane in range(LANES):
-                mark[lane] = c[d] * x[d, lane] * q[d, lane]
-                marked[i + 1, 0, lane] = marked[i, 0, lane] * q[d, lane] + before[i, 0, lane] * mark[lane]
-            for j in range(1, ranks):
-                for lane in range(LANES):
-                    marked[i + 1, j, lane] = (
-                        marked[i, j, lane] * q[d, lane]
-                        + marked[i, j - 1, lane] * p[d, lane]
-                        + before[i, j, lane] * mark[lane]
-                    )
+            early, late, fewer = load(p, d), load(q, d), every(0.0)
+            mark = c[d] * load(x, d) * late
+            for j in range(ranks):
+                as_many = load(marked, i * k + j)
+                store(marked, (i + 1) * k + j, as_many * late + fewer * early + load(before, i * k + j) * mark)
+                fewer = as_many
         series[:ranks] = 0.0
         add_series(before[count], terms, ranks, h, growth, summed, series)
         for j in range(ranks):
@@ -133,40 +123,31 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
                 by_weight[i] += (i + 1) * theta[low + j] * series[j, i]
         for i in range(count - 1, -1, -1):
             d = inside[i]
-            by_q[:] = 0.0
-            by_p[:] = 0.0
-            by_mark[:] = 0.0
-            for lane in range(LANES):
-                mark[lane] = c[d] * x[d, lane] * q[d, lane]
+            early, late, now = load(p, d), load(q, d), load(x, d)
+            mark = c[d] * now * late
+            by_q, by_p, by_mark = every(0.0), every(0.0), every(0.0)
+            here, here_to_mark = load(after, 0), load(to_mark, 0)
             for j in range(ranks):
-                for lane in range(LANES):
-                    unmarked = before[i, j, lane]
-                    done = marked[i, j, lane]
-                    by_q[lane] += unmarked * to_mark[j, lane] + done * after[j, lane]
-                    by_p[lane] += unmarked * to_mark[j + 1, lane] + done * after[j + 1, lane]
-                    by_mark[lane] += unmarked * after[j, lane]
-                    to_mark[j, lane] = (
-                        to_mark[j, lane] * q[d, lane] + to_mark[j + 1, lane] * p[d, lane] + after[j, lane] * mark[lane]
-                    )
-                    after[j, lane] = after[j, lane] * q[d, lane] + after[j + 1, lane] * p[d, lane]
-            total = 0.0
-            for lane in range(LANES):
-                total += (by_p[lane] - by_q[lane]) * x[d, lane] * q[d, lane]
-                total += by_mark[lane] * c[d] * x[d, lane] * q[d, lane] * (1.0 - x[d, lane])
-            gradient[order[d]] += h * total
+                below, below_to_mark = load(after, j + 1), load(to_mark, j + 1)
+                unmarked, done = load(before, i * k + j), load(marked, i * k + j)
+                by_q = by_q + unmarked * here_to_mark + done * here
+                by_p = by_p + unmarked * below_to_mark + done * below
+                by_mark = by_mark + unmarked * here
+                store(to_mark, j, here_to_mark * late + below_to_mark * early + here * mark)
+                store(after, j, here * late + below * early)
+                here, here_to_mark = below, below_to_mark
+            gradient[order[d]] += h * total((by_p - by_q) * now * late + by_mark * mark * (1.0 - now))
         for i in range(n_others - 1, -1, -1):
             d = others[i]
-            by_p[:] = 0.0
+            early, by_p, here = load(p, d), every(0.0), load(to_mark, 0)
             for j in range(ranks):
-                for lane in range(LANES):
-                    step = to_mark[j + 1, lane] - to_mark[j, lane]
-                    by_p[lane] += plain[i, j, lane] * step
-                    to_mark[j, lane] += p[d, lane] * step
-            total = 0.0
-            for lane in range(LANES):
-                total += by_p[lane] * x[d, lane] * q[d, lane]
-            gradient[order[d]] += h * total
-        _add_arrivals(plain[0], to_mark, terms, ranks, h, growth, by_p, by_arrival)
+                below = load(to_mark, j + 1)
+                step = below - here
+                by_p = by_p + load(plain, i * k + j) * step
+                store(to_mark, j, here + early * step)
+                here = below
+            gradient[order[d]] += h * total(by_p * load(x, d) * load(q, d))
+        _add_arrivals(plain[0], to_mark, terms, ranks, h, growth, by_arrival)
         y += LANES * h
         rescale(by_arrival, math.exp(-LANES * h))
         rescale(by_weight, math.exp(-LANES * h))
@@ -178,21 +159,15 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
 
 
 @nb.njit(cache=True)
-def _add_arrivals(
-    counts: Any, worth: Any, terms: Any, ranks: Any, h: Any, growth: Any, by_sum: Any, by_arrival: Any
-) -> None:
+def _add_arrivals(counts: Any, worth: Any, terms: Any, ranks: Any, h: Any, growth: Any, by_arrival: Any) -> None:
     """Add the gradient by arrivals behind the window, where ``worth[j]`` is that by ``counts[j]``, as a series in x.
 
     log G has the sum of u^i with the factor -(-z)^i / i, and that of x with -1.
     """
     for i in range(min(ranks, terms + 1)):
-        by_sum[:] = 0.0
+        by_sum = every(0.0)
         for j in range(i, ranks):
-            for lane in range(LANES):
-                by_sum[lane] += worth[j, lane] * counts[j - i, lane]
+            by_sum = by_sum + load(worth, j) * load(counts, j - i)
         factor = h * (2.0 * (i % 2) - 1.0) / max(i, 1)
         for m in range(max(i, 1), terms + 1 if i else 2):
-            total = 0.0
-            for lane in range(LANES):
-                total += growth[m - 1, lane] * by_sum[lane]
-            by_arrival[m - 1] += factor * m * (ODDS[i, m] if i else 1.0) * total
+            by_arrival[m - 1] += factor * m * (ODDS[i, m] if i else 1.0) * total(load(growth, m - 1) * by_sum)

@@ -9,7 +9,7 @@ What makes it fast:
 
 * The step is ln(2)/m. A document's chance to have arrived by 2t follows from the chance by t, p <- p (2 - p), which
   never loses relative precision, so each document costs m exponentials in all, whatever the number of nodes.
-* ``LANES`` nodes go through the recursions side by side, so that the innermost loop is a vector operation.
+* ``LANES`` nodes go through the recursions side by side, in vector registers (see ``_lane_kernels``).
 * Documents are sorted by score. At any time those before a window have arrived for certain, and those behind it have
   x <= ``SMALL``: only the window enters the recursions.
 * Documents behind the window are power series in x, cut off after ``ORDER`` terms. With u = exp(x) - 1, the odds that
@@ -30,12 +30,14 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-LANES = 12  # a multiple of every number of steps per doubling below
+from ranktrial.rankings._lane_kernels import LANES, every, load, store, total, where_above
+
 START = 2.0**-12  # expected arrivals at the first node
 SMALL, ORDER = 1.0 / 16.0, 8  # documents behind the window have x <= SMALL, and series in x that many terms
 NEGLIGIBLE = 1e-14  # powers of x after which a series ends
 LOG_ARRIVED = math.log(40.0)  # exp(-40) = 4e-18
 FINISHED = 1e-11  # chance that fewer than k have arrived at which the integral ends
+COUNTED = 300  # documents up to which counting those with higher scores is faster than sorting
 WIDEST_GAP = 700.0  # of neighbouring sorted scores: exp(-700) is as good as 0, and wider gaps would only cost time
 
 
@@ -71,10 +73,27 @@ def steps_per_doubling(k: Any) -> Any:
 
 
 @nb.njit(cache=True)
+def falling_order(scores: Any) -> Any:
+    """Documents by decreasing score, equal ones in the order given."""
+    n = scores.shape[0]
+    if n > COUNTED:
+        return np.argsort(-scores, kind="mergesort")
+    order = np.full(n, -1, np.int64)
+    for d in range(n):
+        own, place = scores[d], 0
+        for e in range(n):
+            place += 1 if scores[e] > own else 0
+        while order[place] >= 0:  # taken by an equal score
+            place += 1
+        order[place] = d
+    return order
+
+
+@nb.njit(cache=True)
 def sorted_scores(scores: Any) -> Any:
     """Documents by decreasing score, their scores s from 0 downwards, and tail[i] = sum_{e >= i} exp(s_e - s_i)."""
     n = scores.shape[0]
-    order = np.argsort(-scores, kind="mergesort")
+    order = falling_order(scores)
     s = np.empty(n)
     s[0] = 0.0
     for i in range(1, n):
@@ -104,10 +123,20 @@ def power_sums(s: Any, weights: Any) -> Any:
 def growth_of(h: Any) -> Any:
     """growth[m, lane] = exp((m + 1) h lane): powers of x grow by this from the first node of a block on."""
     growth = np.empty((ORDER, LANES))
-    for m in range(ORDER):
-        for lane in range(LANES):
-            growth[m, lane] = math.exp((m + 1) * h * lane)
+    for lane in range(LANES):
+        growth[0, lane] = math.exp(h * lane)
+    for m in range(1, ORDER):
+        store(growth, m, load(growth, m - 1) * load(growth, 0))
     return growth
+
+
+@nb.njit(cache=True)
+def arrived_early(x: Any) -> Any:
+    """1 - exp(-x) for 0 <= x <= 2 ``SMALL``, where a document enters the window: a series, faster than expm1."""
+    result = 1.0
+    for m in range(10, 1, -1):
+        result = 1.0 - x * (1.0 / m) * result
+    return x * result
 
 
 @nb.njit(cache=True)
@@ -121,20 +150,22 @@ def move_window(s: Any, y: Any, m: Any, growth: Any, low: Any, high: Any, x: Any
     while low < high and s[low] + y > LOG_ARRIVED:
         low += 1
     for d in range(low, high):
-        for lane in range(LANES):
-            x[d, lane] *= 1 << doublings
+        store(x, d, load(x, d) * float(1 << doublings))
+        arrived, not_yet = load(p, d), load(q, d)
         for _ in range(doublings):
-            for lane in range(LANES):
-                # Each of p and q is squared up only while it is the smaller one: that keeps its relative precision.
-                late = p[d, lane] > 0.5
-                p[d, lane] *= 2.0 - p[d, lane]
-                q[d, lane] = q[d, lane] * q[d, lane] if late else 1.0 - p[d, lane]
-    while high < s.shape[0] and math.exp(s[high] + y) * growth[0, LANES - 1] > SMALL:
+            # Each of p and q is squared up only while it is the smaller one: that keeps its relative precision.
+            by_then = arrived * (2.0 - arrived)
+            not_yet = where_above(arrived, 0.5, not_yet * not_yet, 1.0 - by_then)
+            arrived = by_then
+        store(p, d, arrived)
+        store(q, d, not_yet)
+    last = math.log(SMALL / growth[0, LANES - 1])
+    while high < s.shape[0] and s[high] + y > last:
         first = math.exp(s[high] + y)
         for lane in range(LANES):
             x[high, lane] = first * growth[0, lane]
             if lane < m:
-                p[high, lane] = -math.expm1(-x[high, lane])
+                p[high, lane] = arrived_early(x[high, lane])
                 q[high, lane] = 1.0 - p[high, lane]
             else:
                 p[high, lane] = p[high, lane - m] * (2.0 - p[high, lane - m])
@@ -152,8 +183,7 @@ def fill_powers(first: Any, sums: Any, growth: Any, powers: Any) -> Any:
     power, terms = 1.0, 0
     while terms < ORDER:
         power *= first
-        for lane in range(LANES):
-            powers[terms, lane] = power * sums[terms] * growth[terms, lane]
+        store(powers, terms, power * sums[terms] * load(growth, terms))
         terms += 1
         if power * growth[terms - 1, LANES - 1] < NEGLIGIBLE:
             break
@@ -164,21 +194,19 @@ def fill_powers(first: Any, sums: Any, growth: Any, powers: Any) -> Any:
 def arrivals_behind(powers: Any, terms: Any, ranks: Any, odds: Any, counts: Any) -> None:
     """counts[j] = P(exactly j documents behind the window have arrived), and odds[i] = sum of u^(i + 1) over them."""
     for i in range(terms):
-        odds[i, :] = 0.0
+        summed = every(0.0)
         for m in range(i, terms):
-            for lane in range(LANES):
-                odds[i, lane] += ODDS[i + 1, m + 1] * powers[m, lane]
+            summed = summed + ODDS[i + 1, m + 1] * load(powers, m)
+        store(odds, i, summed)
     for lane in range(LANES):
         counts[0, lane] = math.exp(-powers[0, lane])
     for j in range(1, ranks):
-        counts[j, :] = 0.0
+        chance = every(0.0)
         sign = 1.0 / j
         for i in range(min(j, terms)):
-            for lane in range(LANES):
-                counts[j, lane] += sign * odds[i, lane] * counts[j - 1 - i, lane]
+            chance = chance + sign * load(odds, i) * load(counts, j - 1 - i)
             sign = -sign
-        for lane in range(LANES):
-            counts[j, lane] = max(counts[j, lane], 0.0)
+        store(counts, j, where_above(chance, 0.0, chance, every(0.0)))
 
 
 @nb.njit(cache=True)
@@ -186,9 +214,7 @@ def add_series(arrived: Any, terms: Any, ranks: Any, h: Any, growth: Any, summed
     """Add what these nodes say of documents behind the window: P(at rank j) is the sum over m of series[j, m] x^(m + 1)."""
     for m in range(terms):
         for j in range(ranks):
-            summed[j] = 0.0
-            for lane in range(LANES):
-                summed[j] += growth[m, lane] * arrived[j, lane]
+            summed[j] = total(load(growth, m) * load(arrived, j))
         for j in range(ranks):
             sign = h
             for i in range(min(m, j) + 1):
@@ -215,15 +241,22 @@ def rescale(series: Any, factor: Any) -> None:
 
 
 @nb.njit(cache=True)
+def arrive(d: Any, ranks: Any, p: Any, q: Any, counts: Any, more: Any) -> None:
+    """The distribution of the number of arrivals when document d may have arrived too; ``more`` may be ``counts`` itself."""
+    late, early = load(q, d), load(p, d)
+    fewer = load(counts, 0)
+    store(more, 0, fewer * late)
+    for j in range(1, ranks):
+        as_many = load(counts, j)
+        store(more, j, as_many * late + fewer * early)
+        fewer = as_many
+
+
+@nb.njit(cache=True)
 def count_arrivals(documents: Any, count: Any, ranks: Any, p: Any, q: Any, before: Any) -> None:
     """before[i, j] = P(exactly j have arrived) before the i-th of the documents, those counted in ``before[0]`` included."""
     for i in range(count):
-        d = documents[i]
-        for lane in range(LANES):
-            before[i + 1, 0, lane] = before[i, 0, lane] * q[d, lane]
-        for j in range(1, ranks):
-            for lane in range(LANES):
-                before[i + 1, j, lane] = before[i, j, lane] * q[d, lane] + before[i, j - 1, lane] * p[d, lane]
+        arrive(documents[i], ranks, p, q, before[i], before[i + 1])
 
 
 @nb.njit(cache=True)
@@ -256,16 +289,6 @@ def ranks_in_reach(arrivals: Any, ranks: Any) -> Any:
 
 
 @nb.njit(cache=True)
-def _arrive(p: Any, q: Any, ranks: Any, counts: Any) -> None:
-    """One more document may have arrived: change the distribution of the number of arrivals in place."""
-    for j in range(ranks - 1, 0, -1):
-        for lane in range(LANES):
-            counts[j, lane] = counts[j, lane] * q[lane] + counts[j - 1, lane] * p[lane]
-    for lane in range(LANES):
-        counts[0, lane] *= q[lane]
-
-
-@nb.njit(cache=True)
 def _arrivals_of(inside: Any, wanted: Any, low: Any, high: Any, ranks: Any, p: Any, q: Any, before: Any) -> Any:
     """The window's wanted documents, in ``inside``, each with the number of arrivals before it: all others come first.
 
@@ -278,7 +301,7 @@ def _arrivals_of(inside: Any, wanted: Any, low: Any, high: Any, ranks: Any, p: A
             inside[count] = d
             count += 1
         else:
-            _arrive(p[d], q[d], ranks, before[0])
+            arrive(d, ranks, p, q, before[0], before[0])
     count_arrivals(inside, count, ranks, p, q, before)
     return count
 
@@ -313,7 +336,6 @@ def exposure_into(scores: Any, theta: Any, wanted: Any, rho: Any) -> None:
     inside = np.empty(n_wanted, np.int64)
     before = np.empty((n_wanted + 1, k, LANES))
     after = np.empty((k + 1, LANES))
-    expected = np.empty(LANES)
     powers, odds = np.empty((ORDER, LANES)), np.empty((ORDER, LANES))
     series, summed = np.empty((k, ORDER)), np.empty(k)
     behind = np.zeros(ORDER)  # the exposure so far of documents that have not entered the window, as a series
@@ -344,15 +366,13 @@ def exposure_into(scores: Any, theta: Any, wanted: Any, rho: Any) -> None:
         after[ranks, :] = 0.0
         for i in range(count - 1, -1, -1):
             d = inside[i]
-            expected[:] = 0.0
+            early, late, expected, here = load(p, d), load(q, d), every(0.0), load(after, 0)
             for j in range(ranks):
-                for lane in range(LANES):
-                    expected[lane] += before[i, j, lane] * after[j, lane]
-                    after[j, lane] = after[j, lane] * q[d, lane] + after[j + 1, lane] * p[d, lane]
-            total = 0.0
-            for lane in range(LANES):
-                total += x[d, lane] * q[d, lane] * expected[lane]
-            rho[order[d]] += h * total
+                below = load(after, j + 1)
+                expected = expected + load(before, i * k + j) * here
+                store(after, j, here * late + below * early)
+                here = below
+            rho[order[d]] += h * total(load(x, d) * late * expected)
         y += LANES * h
         rescale(behind, math.exp(-LANES * h))
         if finished(before[count], ranks):
@@ -389,7 +409,6 @@ def placement_into(scores: Any, k: Any, wanted: Any, placement: Any) -> None:
     inside = np.empty(n_wanted, np.int64)
     before = np.empty((n_wanted + 1, k, LANES))
     after = np.empty((k, LANES))
-    exactly = np.empty(LANES)
     powers, odds = np.empty((ORDER, LANES)), np.empty((ORDER, LANES))
     behind, summed = np.zeros((k, ORDER)), np.empty(k)
 
@@ -418,16 +437,13 @@ def placement_into(scores: Any, k: Any, wanted: Any, placement: Any) -> None:
         after[0, :] = 1.0
         for i in range(count - 1, -1, -1):
             d = inside[i]
+            now = load(x, d) * load(q, d)
             for j in range(ranks):
-                exactly[:] = 0.0
-                for below_d in range(j + 1):
-                    for lane in range(LANES):
-                        exactly[lane] += before[i, below_d, lane] * after[j - below_d, lane]
-                total = 0.0
-                for lane in range(LANES):
-                    total += x[d, lane] * q[d, lane] * exactly[lane]
-                placement[order[d], low + j] += h * total
-            _arrive(p[d], q[d], ranks, after)
+                exactly = load(before, i * k) * load(after, j)
+                for below_d in range(1, j + 1):
+                    exactly = exactly + load(before, i * k + below_d) * load(after, j - below_d)
+                placement[order[d], low + j] += h * total(now * exactly)
+            arrive(d, ranks, p, q, after, after)
         y += LANES * h
         for r in range(k):
             rescale(behind[r], math.exp(-LANES * h))

@@ -192,6 +192,33 @@ class Pair:
             row[ranker.documents] = np.arange(len(ranker.documents)) - np.repeat(ranker.offsets[:-1], lengths)
         return ranks
 
+    @cached_property
+    def listed(self) -> IntArray:
+        """The documents of both top k, in order."""
+        listed = np.zeros(self.n_documents + 1, bool)  # NO_DOCUMENT, -1, marks the one too many
+        listed[self.top_a] = listed[self.top_b] = True
+        return np.flatnonzero(listed[:-1])
+
+    def of_listed(self) -> Pair:
+        """The same comparison with no other documents than those of both top k, numbered anew in the same order.
+
+        >>> pair = Pair.from_lists([["x", "y", "z"]], [["z", "x", "y"]], k=1).of_listed()
+        >>> pair.ids, pair.a[0], pair.b[0]
+        (('x', 'z'), array([0], dtype=int32), array([1], dtype=int32))
+        """
+        number = np.zeros(self.n_documents, np.int32)
+        number[self.listed] = np.arange(len(self.listed))
+        tops = [(table != NO_DOCUMENT, table) for table in (self.top_a, self.top_b)]
+        a, b = (Rankings(offsets_of(filled.sum(1)), number[table[filled]]) for filled, table in tops)
+        return replace(
+            self,
+            a=a,
+            b=b,
+            offsets=np.searchsorted(self.listed, self.offsets),
+            features=None if self.features is None else self.features[self.listed],
+            ids=tuple(self.ids[d] for d in self.listed) if isinstance(self.ids, tuple) else (),
+        )
+
     def swapped(self) -> Pair:
         """The same comparison with A and B exchanged."""
         return replace(self, a=self.b, b=self.a)

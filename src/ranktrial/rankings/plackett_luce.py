@@ -169,7 +169,7 @@ def simulate_ips(
     Returns an (m, 3) array: sum of x, sum of x^2 and number of clicks up to each checkpoint. The user sees ``user.k`` ranks.
     """
     nothing = np.empty((0, user.k), np.uint32)
-    return _simulate(scores, offsets, user, values, checkpoints, seed, nothing, nothing)
+    return _simulate(scores, offsets, user, values, checkpoints, seed, nothing, nothing, np.empty(0, np.int64))
 
 
 def simulate_counts(
@@ -181,18 +181,25 @@ def simulate_counts(
     seed: Seed,
     *,
     tables: tuple[CountArray, CountArray] | None = None,
+    rows: IntArray | None = None,
 ) -> tuple[FloatArray, CountArray, CountArray]:
     """The same impressions as ``simulate_ips`` with that seed, and what click models need of them.
 
     Returns the sums, then how often each document was shown and clicked at each rank: two (documents, ``user.k``) tables,
-    new or those given, to which the counts are added.
+    new or those given, to which the counts are added. ``rows`` are those of the documents in the tables, where several
+    documents share one; by default each has its own.
     """
-    shape = (len(np.asarray(scores)), user.k)
+    row = _rows(rows, len(np.asarray(scores)))
+    shape = (int(row.max(initial=-1)) + 1, user.k)
     shown, clicked = tables or (np.zeros(shape, np.uint32), np.zeros(shape, np.uint32))
     for table in (shown, clicked):
         if table.shape != shape or table.dtype != np.uint32:
             raise ValueError(f"a table of counts is {table.shape} of {table.dtype}, must be {shape} of uint32")
-    return _simulate(scores, offsets, user, values, checkpoints, seed, shown, clicked), shown, clicked
+    return _simulate(scores, offsets, user, values, checkpoints, seed, shown, clicked, row), shown, clicked
+
+
+def _rows(rows: IntArray | None, n_documents: int) -> IntArray:
+    return np.arange(n_documents) if rows is None else rows
 
 
 def queries_drawn(n_queries: int, impressions: int, seed: Seed) -> IntArray:
@@ -209,19 +216,21 @@ def add_counts(
     times: IntArray,
     seed: Seed,
     tables: tuple[CountArray, CountArray],
+    *,
+    rows: IntArray | None = None,
 ) -> None:
-    """Show each query so many times to a user who reads on, and add displays and clicks to the tables.
+    """Show each query so many times to a user who reads on, and add displays and clicks to the tables; ``rows`` as there.
 
     The law of ``simulate_counts`` given how often it draws each query, at less cost: nothing is kept but the counts.
     """
     scores, offsets = _flat(scores, offsets)
     if not user.reads_on:
         raise ValueError(f"a {user.name} user may stop reading, so simulate single impressions instead")
-    places = np.empty(len(scores), kernels.PLACE)
-    filled = kernels.fill_places(scores, offsets, user.zeta, times > 0, places)
+    places = np.empty(int(np.diff(offsets).max(initial=0)), kernels.PLACE)
     kernels.simulate_queries(
-        offsets, *filled[:3], places, filled[3], user.slope, user.intercept, times, kernel_state(seed), *tables
-    )
+        scores, offsets, user.zeta, user.slope, user.intercept, times, places, kernel_state(seed),
+        _rows(rows, len(scores)), *tables,
+    )  # fmt: skip
 
 
 def examinations(shown: CountArray, clicked: CountArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -240,6 +249,7 @@ def _simulate(
     seed: Seed,
     shown: CountArray,
     clicked: CountArray,
+    row: IntArray,
 ) -> FloatArray:
     scores, offsets = _flat(scores, offsets)
     values, counts = checks.finite("values", values), checks.checkpoints(checkpoints)
@@ -250,8 +260,7 @@ def _simulate(
             f"{len(scores)} scores, {len(user.zeta)} zeta and {len(values)} values, there must be one each"
         )
     places = np.empty(len(scores), kernels.PLACE)
-    all_queries = np.ones(len(offsets) - 1, bool)
-    sorted_scores, tail, share, documents = kernels.fill_places(scores, offsets, user.zeta, all_queries, places)
+    sorted_scores, tail, share, documents = kernels.fill_places(scores, offsets, user.zeta, places)
     sums = np.empty((len(counts), 3))
     kernels.simulate(
         offsets,
@@ -269,6 +278,7 @@ def _simulate(
         counts,
         *(kernel_state(child) for child in children(seed, 2)),
         sums,
+        row,
         shown,
         clicked,
     )
@@ -324,8 +334,8 @@ class PlackettLuce:
         """Draw as many rankings of every query, one query after the other: a (queries * draws, k) table."""
         checks.at_least("draws", draws, 1)
         places = np.empty(self.n_documents, kernels.PLACE)
-        zeta, shown = np.zeros(self.n_documents), np.ones(self.n_queries, bool)
-        s, tail, share, document = kernels.fill_places(self.scores, self.offsets, zeta, shown, places)
+        zeta = np.zeros(self.n_documents)
+        s, tail, share, document = kernels.fill_places(self.scores, self.offsets, zeta, places)
         table = np.empty((self.n_queries * draws, self.k), np.int32)
         kernels.draw_rankings(self.offsets, s, tail, share, places, document, kernel_state(seed), table)
         return table

@@ -80,16 +80,19 @@ def ips_weights(
     return IPSWeights(np.clip(values, -clip, clip), min(largest, clip), sum_by_group(lost, offsets))
 
 
-def require_seen(lam: FloatArray, rho: FloatArray, offsets: IntArray) -> None:
-    """Raise RequirementError, naming the query and document, where one with lambda other than 0 cannot be seen."""
+def require_seen(lam: FloatArray, rho: FloatArray, offsets: IntArray, documents: IntArray | None = None) -> None:
+    """Raise RequirementError, naming the query and document, where one with lambda other than 0 cannot be seen.
+
+    ``documents`` are the numbers of those that are given, by default all.
+    """
     unseen = np.flatnonzero((lam != 0) & ~(rho > 0))
     if not len(unseen):
         return
-    document = int(unseen[0])
+    document = int(unseen[0] if documents is None else documents[unseen[0]])
     query = int(np.searchsorted(offsets, document, side="right") - 1)
     more = f" (and {len(unseen) - 1} more documents)" if len(unseen) > 1 else ""
     raise RequirementError(
-        f"query {query}: document {document} has lambda = {lam[document]:+.3g} but can never be seen under the "
-        f"logging policy (rho = {rho[document]:g}){more}; a policy must be able to show every document "
+        f"query {query}: document {document} has lambda = {lam[unseen[0]]:+.3g} but can never be seen under the "
+        f"logging policy (rho = {rho[unseen[0]]:g}){more}; a policy must be able to show every document "
         "on which the rankers differ"
     )

@@ -13,13 +13,13 @@ One shape means that every simulation kernel and every exact moment works for al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import FloatArray, IntArray
 
 
 def rank_decay(k: int, eta: float = 1.0) -> FloatArray:
@@ -60,6 +60,10 @@ class User:
             return self
         ranks = (self.slope, self.intercept, self.stay_after_click, self.stay_after_skip)
         return User(self.name, self.zeta, *(per_rank[:k] for per_rank in ranks))
+
+    def of(self, documents: IntArray) -> User:
+        """The same user of some documents only, numbered in that order."""
+        return replace(self, zeta=self.zeta[documents])
 
     def __repr__(self) -> str:
         return f"User({self.name!r}, k={self.k}, documents={len(self.zeta)})"

@@ -37,7 +37,8 @@ def allowed_rankings(q: Any, a_in_b: Any, b_in_a: Any, length_a: Any, length_b: 
                 ib += 1
             same = ia < na and a_in_b[q, ia] == ib
             if ia < na:
-                next_rows[count, :r] = rows[i, :r]
+                for above in range(r):
+                    next_rows[count, above] = rows[i, above]
                 next_rows[count, r] = ia
                 next_a[count] = mask_a[i] | _ONE << U64(ia)
                 next_b[count] = mask_b[i]
@@ -45,7 +46,8 @@ def allowed_rankings(q: Any, a_in_b: Any, b_in_a: Any, length_a: Any, length_b: 
                     next_b[count] |= _ONE << U64(a_in_b[q, ia])
                 count += 1
             if ib < nb_ and not same:
-                next_rows[count, :r] = rows[i, :r]
+                for above in range(r):
+                    next_rows[count, above] = rows[i, above]
                 next_rows[count, r] = b_in_a[q, ib] if b_in_a[q, ib] >= 0 else na + ib
                 next_a[count] = mask_a[i]
                 if b_in_a[q, ib] >= 0:
@@ -63,58 +65,76 @@ def allowed_rankings(q: Any, a_in_b: Any, b_in_a: Any, length_a: Any, length_b: 
 
 
 @nb.njit(cache=True)
+def _price_rankings(credits: Any, gain: Any, dual: Any, with_gain: Any, reduced: Any) -> None:
+    """reduced[j] = what ranking j would add to the cost, per unit of its probability."""
+    k, n = credits.shape
+    for j in range(n):
+        reduced[j] = (-gain[j] if with_gain else 0.0) - dual[k]
+    r = 0
+    while r + 5 <= k:  # several ranks at a time: less is read and written in between
+        for j in range(n):
+            reduced[j] = (
+                reduced[j]
+                - dual[r] * credits[r, j]
+                - dual[r + 1] * credits[r + 1, j]
+                - dual[r + 2] * credits[r + 2, j]
+                - dual[r + 3] * credits[r + 3, j]
+                - dual[r + 4] * credits[r + 4, j]
+            )
+        r += 5
+    for rest in range(r, k):
+        for j in range(n):
+            reduced[j] -= dual[rest] * credits[rest, j]
+
+
+@nb.njit(cache=True)
 def balanced_distribution(credits: Any, gain: Any) -> Any:
     """A distribution over rankings under which no rank favours a ranker, of greatest expected gain.
 
-    Maximise sum_R p_R gain_R subject to sum_R p_R credits[R, r] = 0 for every rank r, sum p = 1, p >= 0; where that is
+    Maximise sum_R p_R gain_R subject to sum_R p_R credits[r, R] = 0 for every rank r, sum p = 1, p >= 0; where that is
     impossible, minimise the total violation instead. Primal simplex with the inverse of the small basis kept explicitly:
-    10 to 50 pivots on a few hundred columns, where a general solver spends ten times as long on setting the problem up.
+    some 60 pivots on a thousand columns, where a general solver spends ten times as long on setting the problem up.
     Returns (p, total violation). Phase 1 starts at one ranking with a slack per rank and minimises the slacks.
     """
-    n, k = credits.shape
+    k, n = credits.shape
+    reduced = np.zeros(n + 2 * k)
+    for r in range(k):
+        for j in range(n):
+            reduced[j] += abs(credits[r, j])
     least, first = np.inf, 0
     for j in range(n):
-        total = 0.0
-        for r in range(k):
-            total += abs(credits[j, r])
-        if total < least:
-            least, first = total, j
+        if reduced[j] < least:
+            least, first = reduced[j], j
     # Column j < n is ranking j; n + r is the slack +e_r, n + k + r the slack -e_r.
     basis = np.empty(k + 1, np.int64)
     inverse = np.zeros((k + 1, k + 1))
     x = np.empty(k + 1)
     for r in range(k):
-        sign = -1.0 if credits[first, r] > 0 else 1.0
+        sign = -1.0 if credits[r, first] > 0 else 1.0
         basis[r] = n + r if sign > 0 else n + k + r
         inverse[r, r] = sign
-        inverse[r, k] = -sign * credits[first, r]
+        inverse[r, k] = -sign * credits[r, first]
         x[r] = inverse[r, k]
     basis[k] = first
     inverse[k, k] = 1.0
     x[k] = 1.0
-    by_rank = credits.T.copy()  # so that the costs of all columns, where most of the time goes, are vector operations
-    reduced = np.empty(n + 2 * k)
     dual = np.empty(k + 1)
     direction = np.empty(k + 1)
     violation = 0.0
     for phase in range(1, 3):
         stalled = 0
         for _ in range(200 * (k + 1)):
-            for r in range(k + 1):
-                dual[r] = 0.0
-                for i in range(k + 1):
-                    cost = (1.0 if basis[i] >= n else 0.0) if phase == 1 else (-gain[basis[i]] if basis[i] < n else 0.0)
+            dual[:] = 0.0
+            for i in range(k + 1):
+                cost = (1.0 if basis[i] >= n else 0.0) if phase == 1 else (-gain[basis[i]] if basis[i] < n else 0.0)
+                for r in range(k + 1):
                     dual[r] += cost * inverse[i, r]
-            entering, best = -1, -1e-10
-            careful = stalled > 30  # Bland's rule ends any cycle of pivots that do not move
-            for j in range(n):
-                reduced[j] = (0.0 if phase == 1 else -gain[j]) - dual[k]
-            for r in range(k):
-                for j in range(n):
-                    reduced[j] -= dual[r] * by_rank[r, j]
+            _price_rankings(credits, gain, dual, phase == 2, reduced)
             for r in range(k):
                 reduced[n + r] = 1.0 - dual[r]
                 reduced[n + k + r] = 1.0 + dual[r]
+            entering, best = -1, -1e-10
+            careful = stalled > 30  # Bland's rule ends any cycle of pivots that do not move
             for j in range(n + 2 * k if phase == 1 else n):
                 if reduced[j] < best:
                     entering, best = j, reduced[j]
@@ -127,7 +147,7 @@ def balanced_distribution(credits: Any, gain: Any) -> Any:
                 if entering < n:
                     direction[i] = inverse[i, k]
                     for r in range(k):
-                        direction[i] += inverse[i, r] * credits[entering, r]
+                        direction[i] += inverse[i, r] * credits[r, entering]
                 elif entering < n + k:
                     direction[i] = inverse[i, entering - n]
                 else:
@@ -191,75 +211,67 @@ def _credit(rank_a: Any, rank_b: Any, inverse_rank: Any) -> Any:
 
 @nb.njit(cache=True)
 def optimized_displays(
-    top_a: Any,
-    top_b: Any,
-    a_in_b: Any,
-    b_in_a: Any,
-    length_a: Any,
-    length_b: Any,
-    inverse_credit: Any,
-    inverse_constraint: Any,
-    most: Any,
+    a_in_b: Any, b_in_a: Any, length_a: Any, length_b: Any, inverse_credit: Any, inverse_constraint: Any, most: Any
 ) -> Any:
     """Displays, probabilities and credits of optimized interleaving for every query.
 
-    Returns rankings, weights, credits, offsets and per query the violation of the constraints (0 when they can be met); a
-    query with more than ``most`` allowed rankings gets violation -1 and no display.
+    Returns rankings of documents coded as in ``allowed_rankings``, weights, credits, offsets and per query the violation of the
+    constraints (0 when they can be met); a query with more than ``most`` allowed rankings gets violation -1 and no display.
     """
-    n, k = top_a.shape
+    n, k = a_in_b.shape
     room = n * (k + 1)  # a basic solution has at most k + 1 rankings
-    rankings = np.full((room, k), -1, np.int32)
+    rankings = np.full((room, k), -1, np.int16)
     weights = np.zeros(room)
     credits = np.zeros((room, k))
     offsets = np.zeros(n + 1, np.int64)
     violations = np.zeros(n)
-    by_code = np.zeros(2 * k)
-    limit_by_code = np.zeros(2 * k)
-    document = np.zeros(2 * k, np.int32)
+    by_code, limit_by_code, favours_a, favours_b = np.zeros((4, 2 * k))
     for q in range(n):
         codes = allowed_rankings(q, a_in_b, b_in_a, length_a, length_b, k, most)
         cell = offsets[q]
         offsets[q + 1] = cell
-        if codes.shape[0] == 0:
+        count = codes.shape[0]
+        if count == 0:
             violations[q] = -1.0
             continue
-        for i in range(length_a[q]):  # a document missing from a list counts as ranked just below its end
-            rank_b = a_in_b[q, i] + 1 if a_in_b[q, i] >= 0 else length_b[q] + 1
-            document[i] = top_a[q, i]
-            by_code[i] = _credit(i + 1, rank_b, inverse_credit)
-            limit_by_code[i] = _credit(i + 1, rank_b, inverse_constraint)
-        for i in range(length_b[q]):
-            code = length_a[q] + i
-            document[code] = top_b[q, i]
-            by_code[code] = _credit(length_a[q] + 1, i + 1, inverse_credit)
-            limit_by_code[code] = _credit(length_a[q] + 1, i + 1, inverse_constraint)
+        for code in range(
+            length_a[q] + length_b[q]
+        ):  # a document missing from a list counts as ranked just below its end
+            if code < length_a[q]:
+                rank_a = code + 1
+                rank_b = a_in_b[q, code] + 1 if a_in_b[q, code] >= 0 else length_b[q] + 1
+            else:
+                rank_a, rank_b = length_a[q] + 1, code - length_a[q] + 1
+            by_code[code] = _credit(rank_a, rank_b, inverse_credit)
+            limit_by_code[code] = _credit(rank_a, rank_b, inverse_constraint)
+            favours_a[code] = by_code[code] > 0
+            favours_b[code] = by_code[code] < 0
         # Beyond the shorter list only one ranker has documents to place: credit there could never be balanced.
         shorter = min(length_a[q], length_b[q])
-        table = np.zeros((codes.shape[0], k))
-        gain = np.zeros(codes.shape[0])
-        for j in range(codes.shape[0]):
-            for_a, for_b, all_ranks = 0.0, 0.0, 0.0
-            for r in range(k):
-                if codes[j, r] >= 0:
-                    all_ranks += 1.0 / (r + 1)
-                if codes[j, r] >= 0 and r < shorter:
-                    table[j, r] = limit_by_code[codes[j, r]]
-                    if by_code[codes[j, r]] > 0:
-                        for_a += 1.0 / (r + 1)
-                    elif by_code[codes[j, r]] < 0:
-                        for_b += 1.0 / (r + 1)
-            if for_a > 0 and for_b > 0:
-                share = for_a / (for_a + for_b)
+        all_ranks = 0.0
+        for r in range(k):
+            if codes[0, r] >= 0:  # all rankings are of one length
+                all_ranks += 1.0 / (r + 1)
+        table = np.zeros((k, count))
+        for_a, for_b = np.zeros((2, count))
+        for r in range(shorter):
+            for j in range(count):
+                table[r, j] = limit_by_code[codes[j, r]]
+                for_a[j] += favours_a[codes[j, r]] * (1.0 / (r + 1))
+                for_b[j] += favours_b[codes[j, r]] * (1.0 / (r + 1))
+        gain = np.zeros(count)
+        for j in range(count):
+            if for_a[j] > 0 and for_b[j] > 0:
+                share = for_a[j] / (for_a[j] + for_b[j])
                 entropy = -share * np.log(share) - (1.0 - share) * np.log(1.0 - share)
-                gain[j] = entropy * (for_a + for_b) / all_ranks
+                gain[j] = entropy * (for_a[j] + for_b[j]) / all_ranks
         p, violations[q] = balanced_distribution(table, gain)
-        for j in range(codes.shape[0]):
+        for j in range(count):
             if p[j] > 0.0:
                 weights[cell] = p[j]
-                for r in range(k):
-                    if codes[j, r] >= 0:
-                        rankings[cell, r] = document[codes[j, r]]
-                        credits[cell, r] = by_code[codes[j, r]] if r < shorter else 0.0
+                rankings[cell] = codes[j]
+                for r in range(shorter):
+                    credits[cell, r] = by_code[codes[j, r]]
                 cell += 1
         offsets[q + 1] = cell
     return rankings[:cell].copy(), weights[:cell].copy(), credits[:cell].copy(), offsets, violations
