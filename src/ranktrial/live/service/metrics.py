@@ -19,6 +19,8 @@ class Metrics:
         self._seconds = Histogram(
             "ranktrial_request_seconds", "Time to answer.", ("route",), buckets=SECONDS, registry=registry
         )
+        # To look up labels takes longer than to count.
+        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._ranked = Counter("ranktrial_impressions", "Impressions that are stored.", ("trial",), registry=registry)
         self._fallbacks = Counter(
             "ranktrial_fallbacks", "A's list shown because of a fault.", ("trial", "reason"), registry=registry
@@ -32,8 +34,12 @@ class Metrics:
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answer."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        known = self._answers.get((method, route, status))
+        if known is None:
+            known = self._requests.labels(method, route, str(status)), self._seconds.labels(route)
+            self._answers[method, route, status] = known
+        known[0].inc()
+        known[1].observe(seconds)
 
     def ranked(self, trial: str, fallback: str | None) -> None:
         """Count an impression, or a fallback by its reason."""

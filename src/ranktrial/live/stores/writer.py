@@ -135,8 +135,7 @@ class Writer:
 
     def _write(self, items: list[Item], tallied: Tallies) -> None:
         self._transaction(items, tallied)
-        for item in items:
-            item.done.finish()
+        Stored.finish_all(item.done for item in items)
 
     def _fail(self, items: Iterable[Item], problem: Exception) -> None:
         for item in items:
