@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
 import threading
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from live.stores.kinds import impression, key
 from ranktrial.live.stores import sqlite as module
+from ranktrial.live.stores import sqlite_checkpoints
 from ranktrial.live.stores.base import Impression, StoreError
 from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.sqlite import SQLiteStore
@@ -65,6 +67,36 @@ def test_what_comes_while_another_process_holds_the_lock_goes_into_one_commit(
         assert store.waiting == 0
     assert pauses[0] == module.LOOK_AGAIN
     assert max(pauses) <= module.LONGEST_LOOK
+
+
+def test_what_is_committed_is_brought_into_the_file_beside_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_checkpoints, "EVERY", 0.001)
+    with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
+        store.put(impression(1)).result()
+        while impressions_without_log(tmp_path / "s.db", tmp_path / "copy.db") != 1:
+            threading.Event().wait(0.01)
+
+
+def impressions_without_log(path: Path, copy: Path) -> int:
+    """How many the file has by itself."""
+    shutil.copy(path, copy)
+    with contextlib.closing(sqlite3.connect(copy)) as alone:
+        try:
+            return int(alone.execute("SELECT count(*) FROM impressions").fetchone()[0])
+        except sqlite3.DatabaseError:  # nothing has been brought into it yet, or not all
+            return 0
+
+
+def test_no_checkpoint_is_made_of_a_file_that_is_lost(tmp_path: Path) -> None:
+    with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
+        store.put(impression(1)).result()
+        (tmp_path / "s.db").rename(tmp_path / "moved.db")
+        (tmp_path / "s.db").write_bytes(b"another")
+        with pytest.raises(StoreError, match="another file now"):
+            store._bring_over()
+        assert (tmp_path / "s.db").read_bytes() == b"another"
 
 
 def test_the_schema_is_brought_up_to_date_in_steps(tmp_path: Path) -> None:

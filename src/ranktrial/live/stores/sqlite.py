@@ -41,6 +41,7 @@ from ranktrial.live.stores.base import (
 from ranktrial.live.stores.erasure import Execute
 from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.sql import DESIGNS_KNOWN, DUPLICATE, Noted, SQLStore, note
+from ranktrial.live.stores.sqlite_checkpoints import Checkpoints
 from ranktrial.live.stores.sqlite_file import OpenedFile, damaged, explained, make_private, save_lost, tighten
 from ranktrial.live.stores.writer import Item, Tallies
 
@@ -173,6 +174,7 @@ class SQLiteStore(SQLStore):
             own = explained(problem, self.path)
             raise type(own)(f"{self.path} cannot be opened as a store: {own}") from problem
         super().__init__(str(path), queue_size)
+        self._checkpoints = Checkpoints(self._bring_over)
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
         self._file.check()  # to open another one with this log beside it would spoil it
@@ -290,7 +292,14 @@ class SQLiteStore(SQLStore):
             self._end(damaged(self.path, found))
             self._check_usable()
 
+    def _bring_over(self) -> None:
+        """Bring what was committed from the log into the file, as far as nobody has to wait for it."""
+        self._check_usable()
+        with self._reading() as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
     def _let_go(self) -> None:
+        self._checkpoints.close()
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
@@ -316,6 +325,7 @@ class SQLiteStore(SQLStore):
         except Exception as problem:
             self._failed(problem)
             raise
+        self._checkpoints.committed()
         if self._troubled:
             self._troubled = False
             log.info("%s takes rows again", self.path)
