@@ -2,8 +2,9 @@
 
 With a store in SQLite and in PostgreSQL (where a server is installed), with one instance and with two. Each server is a
 process of its own, the load another one. Times are of the clock, since waiting for the disk is part of it: run this on an
-idle machine. All take turns, so that what else the machine does falls on all. ``SERVICE_SECONDS`` sets how long each
-measurement takes in all.
+idle machine. All take turns, so that what else the machine does falls on all, after a while of load that is not measured, in
+which every query gets its design and files and tables their size. ``SERVICE_SECONDS`` sets how long each measurement takes in
+all.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from postgres_server import Server, binaries
 
 SECONDS, ROUNDS = float(os.environ.get("SERVICE_SECONDS", "15")), 5
 CONNECTIONS, INSTANCES = (1, 8, 32), 2
+WARM_UP = 2.0  # seconds of load on each server before anything is measured
 BATCH = 500
 QUERIES = 200
 NUMBERS = count()  # of visitors
@@ -210,8 +212,10 @@ def run() -> list[dict[str, object]]:
         ours = {
             name: [stack.enter_context(server(SERVE, url)) for _ in range(INSTANCES)] for name, url in stores.items()
         }
+        asyncio.run(load(echoes, 8, echo_twice, WARM_UP, Measured()))
         for ports in ours.values():
             asyncio.run(start_trial(ports))
+            asyncio.run(load(ports, 8, rank_and_click, WARM_UP, Measured()))
         for instances in range(1, INSTANCES + 1):
             for connections in CONNECTIONS:
                 echo, real = Measured(), {name: Measured() for name in stores}

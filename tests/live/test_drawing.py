@@ -11,7 +11,7 @@ import pytest
 
 from ranktrial.live import Overloaded, Shown, Trial
 from ranktrial.live.drawing import Steps, wait_in_thread
-from ranktrial.live.service.asynchronous import wait_on_loop
+from ranktrial.live.service.asynchronous import on_disk, wait_on_loop
 from ranktrial.live.stores.base import Impression, Row, Stored
 from ranktrial.methods import Beliefs, LogOpt
 
@@ -114,3 +114,19 @@ def test_a_caller_that_goes_away_leaves_its_impression(trial: Trial) -> None:
     steps.close()
     report = trial.report()
     assert (report.impressions, report.tallies) == (1, {})
+
+
+def test_rows_that_are_done_together_wake_the_loop_once() -> None:
+    async def run() -> int:
+        loop, rows = asyncio.get_running_loop(), [Stored() for _ in range(5)]
+        waiting = [asyncio.create_task(on_disk(row, 60)) for row in rows]
+        await asyncio.sleep(0)
+        calls, call_soon = [], loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *call: calls.append(call) or call_soon(*call)  # type: ignore
+        for row in rows:
+            row.start()
+        await asyncio.to_thread(Stored.finish_all, rows)
+        await asyncio.gather(*waiting)
+        return sum("settle" in call[0].__name__ for call in calls)
+
+    assert asyncio.run(run()) == 1

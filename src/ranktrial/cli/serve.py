@@ -167,6 +167,7 @@ def run_server(
     from ranktrial.live.service import Limits, create_app
     from ranktrial.live.service.events import CLICK_ACTIONS
     from ranktrial.live.service.log_lines import JsonFormatter, TextFormatter
+    from ranktrial.live.service.one_write import OneWriteProtocol
     from ranktrial.live.service.silence import close_silent
 
     handler = logging.StreamHandler(sys.stderr)
@@ -190,7 +191,7 @@ def run_server(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # uvicorn ends cleanly, then raises the signal again: to no effect
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="on", server_header=False, proxy_headers=False,
+        app, http=OneWriteProtocol, log_config=None, access_log=False, lifespan="on", server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=drain,
     )  # fmt: skip
     sys.setswitchinterval(0.002)  # a request need not wait 5 ms for its turn while a thread works

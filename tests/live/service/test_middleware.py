@@ -9,17 +9,21 @@ import sys
 from typing import Any
 
 import pytest
-from starlette.requests import ClientDisconnect
-from starlette.responses import PlainTextResponse
+from fastapi import Depends
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ranktrial.live.service.direct import Direct
 from ranktrial.live.service.log_lines import JsonFormatter, TextFormatter
 from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
+from ranktrial.live.service.middleware.direct_routes import DirectRoutesMiddleware
 from ranktrial.live.service.middleware.load_shedding import LoadSheddingMiddleware
 from ranktrial.live.service.middleware.request_metrics import RequestMetricsMiddleware
 from ranktrial.live.service.middleware.same_origin import SameOriginMiddleware
 from ranktrial.live.service.middleware.server_errors import ServerErrorMiddleware
+from ranktrial.live.service.middleware.status import StatusSend
 from ranktrial.live.service.middleware.trusted_host import TrustedHostMiddleware
 
 HELLO = PlainTextResponse("hello")
@@ -147,3 +151,48 @@ def test_what_is_no_request_passes_through_all() -> None:
     whole = AccessLogMiddleware(ServerErrorMiddleware(LoadSheddingMiddleware(inner, in_flight=0)), log_all=True)
     metered = RequestMetricsMiddleware(whole, Metrics(lambda: 0))
     assert answered(metered, kind="lifespan") == [{"type": "lifespan.startup.complete"}]
+
+
+def directly(endpoint: Any, app: ASGIApp = HELLO) -> ASGIApp:
+    async def on_lookup(_: Request, problem: Exception) -> Response:
+        return PlainTextResponse(f"no {problem.args[0]}", 404)
+
+    async def need(request: Request) -> None:
+        request.scope["needed"] = True
+
+    routes = [Direct("/{name}/x", endpoint, methods=["GET"], dependencies=[Depends(need)]), object()]
+    return DirectRoutesMiddleware(app, lambda: routes, {LookupError: on_lookup})
+
+
+def test_direct_routes() -> None:
+    async def endpoint(request: Request, name: str) -> Response:
+        assert request.scope["needed"]
+        assert request.scope["route"].path == "/{name}/x"
+        return PlainTextResponse(name)
+
+    assert answered(directly(endpoint), path="/a/x")[1]["body"] == b"a"
+    assert answered(directly(endpoint), path="/a/y")[1]["body"] == b"hello"
+    assert answered(directly(endpoint), path="/a/b/x")[1]["body"] == b"hello"
+    assert answered(directly(endpoint), kind="lifespan", path="/a/x")[1]["body"] == b"hello"
+
+
+def test_direct_routes_answer_problems_as_the_application_does() -> None:
+    async def unknown(request: Request, name: str) -> Response:
+        raise KeyError(name)
+
+    async def broken(request: Request, name: str) -> Response:
+        raise OSError("disk")
+
+    sent = answered(directly(unknown), path="/a/x")
+    assert (sent[0]["status"], sent[1]["body"]) == (404, b"no a")
+    with pytest.raises(OSError, match="disk"):
+        answered(directly(broken), path="/a/x")
+
+
+def test_the_status_is_noted_once_however_many_want_to_know() -> None:
+    async def send(_: Message) -> None: ...
+
+    outer = StatusSend.of(send)
+    assert StatusSend.of(outer) is outer
+    asyncio.run(outer({"type": "http.response.start", "status": 204}))
+    assert outer.status == 204

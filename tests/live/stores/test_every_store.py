@@ -313,6 +313,31 @@ def test_a_callback_that_fails_reaches_nobody(kind: Kind, store: Store) -> None:
     assert store.tallies(1) == {}
 
 
+def test_what_callbacks_return_is_called_once_for_all_rows_of_a_commit(kind: Kind, store: Store) -> None:
+    seen: list[object] = []
+
+    def last() -> None:
+        seen.append("last")
+
+    def note(stored: Stored) -> object:
+        seen.append(stored)
+        return last
+
+    store.put(Nothing()).result(60)
+    with kind.stalled():
+        futures = [store.put(Click(key(number), 1, "x", False)) for number in range(4)]
+        for future in futures:
+            future.add_done_callback(note)
+        assert futures[3].cancel()  # alone
+    store.flush(60)
+    assert seen[:2] == [futures[3], "last"]
+    alone = seen.index("last", 2)  # the first of them may have been on its way before the others came
+    assert seen[alone:].count("last") <= 2
+    assert [one for one in seen if one != "last"] == [futures[3], *futures[:3]]
+    futures[0].add_done_callback(note)
+    assert seen[-2:] == [futures[0], "last"]
+
+
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_rows_are_refused_or_stored_while_the_store_is_closed(name: str, tmp_path: Path) -> None:
     for attempt in range(20):

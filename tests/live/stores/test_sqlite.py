@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from live.stores.kinds import impression, key
 from ranktrial.live.stores import sqlite as module
+from ranktrial.live.stores import sqlite_checkpoints
 from ranktrial.live.stores.base import Impression, StoreError
 from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.sqlite import SQLiteStore
+from ranktrial.live.stores.writer import Item
 
 
 def test_a_commit_is_on_the_disk(tmp_path: Path) -> None:
@@ -24,6 +30,73 @@ def test_a_commit_is_on_the_disk(tmp_path: Path) -> None:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         other.close()
         assert store._connect(1).execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+
+def test_what_comes_while_another_process_holds_the_lock_goes_into_one_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses, looked, commits = list[float](), threading.Event(), list[int]()
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        looked.set()
+        time.sleep(0)
+
+    def write(self: SQLiteStore, connection: sqlite3.Connection, items: list[Item], *more: Any) -> None:
+        written(self, connection, items, *more)
+        commits.append(len(items))
+
+    written = SQLiteStore._write
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    monkeypatch.setattr(SQLiteStore, "_write", write)
+    with (
+        contextlib.closing(SQLiteStore(tmp_path / "s.db", write_timeout=600)) as store,
+        contextlib.closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as other,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        first = store.put(impression(1))
+        assert looked.wait(60)
+        store.tally(1, "seen", soon=False)
+        rest = [store.put(impression(number)) for number in range(2, 6)]
+        assert rest[0].cancel()
+        other.execute("ROLLBACK")
+        for stored in (first, *rest[1:]):
+            stored.result(60)
+        assert commits == [4]
+        assert other.execute("SELECT name, count FROM tallies").fetchall() == [("seen", 1)]
+        assert store.waiting == 0
+    assert pauses[0] == module.LOOK_AGAIN
+    assert max(pauses) <= module.LONGEST_LOOK
+
+
+def test_what_is_committed_is_brought_into_the_file_beside_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_checkpoints, "EVERY", 0.001)
+    with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
+        store.put(impression(1)).result()
+        while impressions_without_log(tmp_path / "s.db", tmp_path / "copy.db") != 1:
+            threading.Event().wait(0.01)
+
+
+def impressions_without_log(path: Path, copy: Path) -> int:
+    """How many the file has by itself."""
+    shutil.copy(path, copy)
+    with contextlib.closing(sqlite3.connect(copy)) as alone:
+        try:
+            return int(alone.execute("SELECT count(*) FROM impressions").fetchone()[0])
+        except sqlite3.DatabaseError:  # nothing has been brought into it yet, or not all
+            return 0
+
+
+def test_no_checkpoint_is_made_of_a_file_that_is_lost(tmp_path: Path) -> None:
+    with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
+        store.put(impression(1)).result()
+        (tmp_path / "s.db").rename(tmp_path / "moved.db")
+        (tmp_path / "s.db").write_bytes(b"another")
+        with pytest.raises(StoreError, match="another file now"):
+            store._bring_over()
+        assert (tmp_path / "s.db").read_bytes() == b"another"
 
 
 def test_the_schema_is_brought_up_to_date_in_steps(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Collection
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -35,6 +36,7 @@ from ranktrial.live.service.metrics import Metrics
 from ranktrial.live.service.middleware.access_log import AccessLogMiddleware
 from ranktrial.live.service.middleware.body_timeout import BodyTimeoutMiddleware
 from ranktrial.live.service.middleware.cors import CORSMiddleware, checked_origin
+from ranktrial.live.service.middleware.direct_routes import DirectRoutesMiddleware
 from ranktrial.live.service.middleware.load_shedding import LoadSheddingMiddleware
 from ranktrial.live.service.middleware.rate_limit import RateLimiter, RateLimitMiddleware
 from ranktrial.live.service.middleware.request_metrics import RequestMetricsMiddleware
@@ -114,7 +116,15 @@ def create_app(
     ]  # fmt: skip
     if hosts is not None:
         middleware += [Middleware(TrustedHostMiddleware, hosts=hosts), Middleware(SameOriginMiddleware, but=BEACON)]
-    app = FastAPI(
+    handlers: dict[Any, Any] = {
+        Refusal: problems.on_refusal,
+        RequestValidationError: problems.on_invalid,
+        HTTPException: problems.on_http_error,
+        ReportFailed: problems.on_report_failed,
+        **dict.fromkeys((StoreError, TimeoutError), problems.on_store_error),
+    }
+    middleware.append(Middleware(DirectRoutesMiddleware, routes=lambda: app.routes, handlers=handlers))
+    app: FastAPI = FastAPI(
         title="ranktrial",
         version=ranktrial.__version__,
         summary="Which of two rankers gets more clicks, on live traffic.",
@@ -123,13 +133,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        exception_handlers={
-            Refusal: problems.on_refusal,
-            RequestValidationError: problems.on_invalid,
-            HTTPException: problems.on_http_error,
-            ReportFailed: problems.on_report_failed,
-            **dict.fromkeys((StoreError, TimeoutError), problems.on_store_error),
-        },
+        exception_handlers=handlers,
     )
     app.state.keys = KeyFile(keys) if isinstance(keys, str | Path) else keys
     app.state.metrics, app.state.limits, app.state.click_actions = metrics, bounds, click_actions

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from ranktrial.live.drawing import Shown, Steps
 from ranktrial.live.stores.base import Stored
@@ -37,18 +41,50 @@ async def on_disk(future: Stored, timeout: float) -> None:
     if not future.done():
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-
-        def wake(_: Stored) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_settle, waiter)
-
         timer = loop.call_later(timeout, _settle, waiter)
-        future.add_done_callback(wake)
+        future.add_done_callback(partial(_waker(loop).note, waiter))
         try:
             await waiter
         finally:
             timer.cancel()
     future.result(0)
+
+
+class Waker:
+    """Wakes those who wait on an event loop for rows that another thread writes: all rows of a commit at once.
+
+    To wake the loop lets it take the interpreter from the thread that writes, which would wait for it again for every row.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._done: deque[asyncio.Future[None]] = deque()
+
+    def note(self, waiter: asyncio.Future[None], _: Stored) -> Callable[[], None]:
+        """Callback of a row: its waiter is to be woken, by the function that is returned."""
+        self._done.append(waiter)
+        return self.wake
+
+    def wake(self) -> None:
+        """Wake all whose rows are done."""
+        if (loop := self._loop()) is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._settle_all)
+
+    def _settle_all(self) -> None:
+        while self._done:
+            _settle(self._done.popleft())
+
+
+_wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, Waker] = WeakKeyDictionary()
+
+
+def _waker(loop: asyncio.AbstractEventLoop) -> Waker:
+    """The waker of a loop."""
+    known = _wakers.get(loop)
+    if known is None:
+        known = _wakers[loop] = Waker(loop)
+    return known
 
 
 def _settle(waiter: asyncio.Future[None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -38,6 +38,7 @@ from ranktrial.live.service import events as event_batches
 from ranktrial.live.service import problems
 from ranktrial.live.service.asynchronous import on_disk, wait_on_loop
 from ranktrial.live.service.auth import Needs, may_use, scopes, who
+from ranktrial.live.service.direct import Direct
 from ranktrial.live.service.limits import BEACON, Limits, read_body
 from ranktrial.live.service.openapi import body_of
 from ranktrial.live.service.problems import Refusal, documented
@@ -68,21 +69,6 @@ class Health(BaseModel):
     """Whether the service is well."""
 
     status: str
-
-
-class Direct(APIRoute):
-    """A route that FastAPI documents, and calls without working out what its parameters are: they are known."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        needed, endpoint = [depends.dependency for depends in self.dependencies], self.endpoint
-
-        async def handle(request: Request) -> Response:
-            for need in needed:
-                await need(request)  # type: ignore[misc]
-            answer: Response = await endpoint(request, **request.path_params)
-            return answer
-
-        return handle
 
 
 def add_routes(app: FastAPI) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections.abc import Callable
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -15,15 +16,16 @@ class Metrics:
 
     def __init__(self, waiting: Callable[[], float]) -> None:
         self._registry = registry = CollectorRegistry()
-        self._requests = Counter("ranktrial_requests", "Answers.", ("method", "route", "status"), registry=registry)
-        self._seconds = Histogram(
-            "ranktrial_request_seconds", "Time to answer.", ("route",), buckets=SECONDS, registry=registry
-        )
-        self._ranked = Counter("ranktrial_impressions", "Impressions that are stored.", ("trial",), registry=registry)
-        self._fallbacks = Counter(
+        requests = Counter("ranktrial_requests", "Answers.", ("method", "route", "status"), registry=registry)
+        took = Histogram("ranktrial_request_seconds", "Time to answer.", ("route",), buckets=SECONDS, registry=registry)
+        ranked = Counter("ranktrial_impressions", "Impressions that are stored.", ("trial",), registry=registry)
+        fallbacks = Counter(
             "ranktrial_fallbacks", "A's list shown because of a fault.", ("trial", "reason"), registry=registry
         )
-        self._events = Counter("ranktrial_events", "What became of events.", ("outcome",), registry=registry)
+        events = Counter("ranktrial_events", "What became of events.", ("outcome",), registry=registry)
+        # By label; kept, because to look a label up takes longer than to count.
+        self._requests, self._seconds = cache(requests.labels), cache(took.labels)
+        self._ranked, self._fallbacks, self._events = map(cache, (ranked.labels, fallbacks.labels, events.labels))
         self._misplaced = Counter(
             "ranktrial_misplaced_events", "Clicks whose position is not where the document stood.", registry=registry
         )
@@ -32,20 +34,20 @@ class Metrics:
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answer."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        self._requests(method, route, status).inc()
+        self._seconds(route).observe(seconds)
 
     def ranked(self, trial: str, fallback: str | None) -> None:
         """Count an impression, or a fallback by its reason."""
         if fallback is None:
-            self._ranked.labels(trial).inc()
+            self._ranked(trial).inc()
         else:
-            self._fallbacks.labels(trial, fallback).inc()
+            self._fallbacks(trial, fallback).inc()
 
     def took(self, counts: Counts[str], misplaced: int) -> None:
         """Count the events of a batch by what became of them."""
         for outcome, count in counts.items():
-            self._events.labels(outcome).inc(count)
+            self._events(outcome).inc(count)
         self._misplaced.inc(misplaced)
 
     def text(self) -> bytes:

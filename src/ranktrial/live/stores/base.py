@@ -14,7 +14,7 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -318,6 +318,9 @@ class Stored:
     def cancel(self) -> bool:
         """Take the row back; False if it is too late for that."""
         self.unwanted = not self._move(_Stage.WAITING, _Stage.DONE, CancelledError())
+        if not self.unwanted:
+            for call in dict.fromkeys(self._called()):
+                _without_fail(call)
         return not self.unwanted
 
     def start(self) -> bool:
@@ -326,7 +329,17 @@ class Stored:
 
     def finish(self, problem: BaseException | None = None) -> None:
         """Note that the row is on the disk, or why it could not be stored."""
-        self._move(_Stage.RUNNING, _Stage.DONE, problem)
+        self.finish_all((self,), problem)
+
+    @classmethod
+    def finish_all(cls, rows: Iterable[Stored], problem: BaseException | None = None) -> None:
+        """Note that rows are on the disk, or why they could not be stored; then call what their callbacks have returned."""
+        last = dict[Any, None]()
+        for row in rows:
+            if row._move(_Stage.RUNNING, _Stage.DONE, problem):
+                last.update(dict.fromkeys(row._called()))
+        for call in last:
+            _without_fail(call)
 
     def _move(self, old: _Stage, new: _Stage, problem: BaseException | None) -> bool:
         with self._lock:
@@ -334,24 +347,25 @@ class Stored:
                 return False
             self._problem = problem
             self._stage = new
-        if new is _Stage.DONE:
-            for callback in self._callbacks:
-                self._call(callback)
         return True
 
-    def _call(self, callback: Callable[[Stored], object]) -> None:
-        try:
-            callback(self)
-        except BaseException:  # whatever it is, it must not reach the thread that writes
-            log.exception("a callback failed")
+    def _called(self) -> list[Callable[[], object]]:
+        """Call all callbacks, and return the functions that they have returned."""
+        answers = [_without_fail(callback, self) for callback in self._callbacks]
+        return [answer for answer in answers if callable(answer)]
 
     def add_done_callback(self, callback: Callable[[Stored], object]) -> None:
-        """Call this once when it is done, in whichever thread that happens; at once if it is done."""
+        """Call this once when it is done, in whichever thread that happens; at once if it is done.
+
+        If it returns a function, that is called after the callbacks of all rows that are done at the same time, and only once
+        if several return the same: to wake somebody who waits for many of them.
+        """
         with self._lock:
             if self._stage is not _Stage.DONE:
                 self._callbacks += (callback,)
                 return
-        self._call(callback)
+        if callable(last := _without_fail(callback, self)):
+            _without_fail(last)
 
     @classmethod
     def already(cls) -> Stored:
@@ -359,6 +373,15 @@ class Stored:
         stored = cls()
         stored._stage = _Stage.DONE
         return stored
+
+
+def _without_fail(call: Callable[..., object], *arguments: object) -> object:
+    """What a function returns. Whatever it raises is logged: it must not reach the thread that writes."""
+    try:
+        return call(*arguments)
+    except BaseException:
+        log.exception("a callback failed")
+        return None
 
 
 class Store(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -81,8 +81,8 @@ class SQLStore(ABC):
         self._writer = Writer(place, self._transaction, self._look_after, self._hang_up, queue_size)
 
     @abstractmethod
-    def _transaction(self, items: list[Item], tallied: Tallies) -> None:
-        """Write rows and tallies in one transaction; on the writing thread. Raises StoreUnavailable."""
+    def _transaction(self, items: list[Item], tallied: Tallies, take_more: Callable[[], None]) -> None:
+        """Write rows and tallies in one transaction, on the writing thread (``Writer``). Raises StoreUnavailable."""
 
     @abstractmethod
     def _hang_up(self) -> None:

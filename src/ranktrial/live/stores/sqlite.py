@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from ranktrial.live.stores.base import (
 from ranktrial.live.stores.erasure import Execute
 from ranktrial.live.stores.migrations import migrate
 from ranktrial.live.stores.sql import DESIGNS_KNOWN, DUPLICATE, Noted, SQLStore, note
+from ranktrial.live.stores.sqlite_checkpoints import Checkpoints
 from ranktrial.live.stores.sqlite_file import OpenedFile, damaged, explained, make_private, save_lost, tighten
 from ranktrial.live.stores.writer import Item, Tallies
 
@@ -117,6 +118,7 @@ ADD_TALLY = """INSERT INTO tallies VALUES (?, ?, ?)
 APPLICATION_ID = int.from_bytes(b"rktr", "big")  # in the file's header
 LONGEST_TIMEOUT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
 SHORT, ATTEMPTS = 0.02, 50  # seconds that writers wait for a log to be emptied, and how often that is tried
+LOOK_AGAIN, LONGEST_LOOK = 0.0002, 0.002  # seconds after which a writer tries a lock again that another process holds
 TELL_EVERY = 60.0  # seconds between two lines in the log on one kind of trouble
 TOGETHER = 50  # rows in one statement
 
@@ -166,11 +168,13 @@ class SQLiteStore(SQLStore):
                 self._file.note_log()
                 self._file.check()
                 tighten(self.path)
+                _do_not_wait(self._writing)
                 stack.pop_all()
         except (sqlite3.Error, OSError) as problem:
             own = explained(problem, self.path)
             raise type(own)(f"{self.path} cannot be opened as a store: {own}") from problem
         super().__init__(str(path), queue_size)
+        self._checkpoints = Checkpoints(self._bring_over)
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
         self._file.check()  # to open another one with this log beside it would spoil it
@@ -288,7 +292,14 @@ class SQLiteStore(SQLStore):
             self._end(damaged(self.path, found))
             self._check_usable()
 
+    def _bring_over(self) -> None:
+        """Bring what was committed from the log into the file, as far as nobody has to wait for it."""
+        self._check_usable()
+        with self._reading() as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
     def _let_go(self) -> None:
+        self._checkpoints.close()
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
@@ -299,7 +310,7 @@ class SQLiteStore(SQLStore):
         self._check_usable()
         return super().put(row)
 
-    def _transaction(self, items: list[Item], tallied: Tallies) -> None:
+    def _transaction(self, items: list[Item], tallied: Tallies, take_more: Callable[[], None]) -> None:
         try:
             self._check_usable()
             with self._own_errors():
@@ -307,12 +318,14 @@ class SQLiteStore(SQLStore):
                     self._writing = self._connect(self._write_timeout)
                     self._writing.execute("SELECT count(*) FROM sqlite_master")  # opens the log
                     self._file.note_log()
+                    _do_not_wait(self._writing)
                 self._file.check()
-                self._write(self._writing, items, tallied)
+                self._write(self._writing, items, tallied, take_more)
                 self._file.check()
         except Exception as problem:
             self._failed(problem)
             raise
+        self._checkpoints.committed()
         if self._troubled:
             self._troubled = False
             log.info("%s takes rows again", self.path)
@@ -345,9 +358,12 @@ class SQLiteStore(SQLStore):
                 self._writing.close()
         self._writing = None
 
-    def _write(self, connection: sqlite3.Connection, items: list[Item], tallied: Tallies) -> None:
-        connection.execute("BEGIN IMMEDIATE")
+    def _write(
+        self, connection: sqlite3.Connection, items: list[Item], tallied: Tallies, take_more: Callable[[], None]
+    ) -> None:
+        self._begin(connection)
         try:
+            take_more()
             self._forget_erased(connection)
             self._insert_all(connection, items)
             for (version, name), count in tallied.items():
@@ -358,6 +374,23 @@ class SQLiteStore(SQLStore):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Take the lock, as soon as another process lets go of it.
+
+        SQLite itself would wait for up to a tenth of a second between two attempts. Commits take less than a millisecond:
+        whoever waits for so long is overtaken again and again.
+        """
+        pause, until = LOOK_AGAIN, time.monotonic() + self._write_timeout
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as problem:
+                if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                    raise
+            time.sleep(pause)
+            pause = min(1.1 * pause, LONGEST_LOOK)
 
     def _forget_erased(self, connection: sqlite3.Connection) -> None:
         """Rely on no design from before the last erasure, by whichever process."""
@@ -408,6 +441,11 @@ class SQLiteStore(SQLStore):
             found = connection.execute("SELECT id FROM designs WHERE digest = ?", (design.digest,))
             known = self._design_ids[design.digest] = int(found.fetchone()[0])
         return known
+
+
+def _do_not_wait(connection: sqlite3.Connection) -> None:
+    """Have SQLite say at once that another process holds a lock: ``_begin`` knows better how to wait for it."""
+    connection.execute("PRAGMA busy_timeout = 0")
 
 
 def _same(connection: sqlite3.Connection, row: tuple[Any, ...]) -> bool:

@@ -137,6 +137,7 @@ def save_lost(connection: sqlite3.Connection, path: Path) -> str:
     else:
         saved = f"All that was acknowledged has been saved as {target}"
     with contextlib.suppress(sqlite3.Error):
+        connection.execute("PRAGMA busy_timeout = 5000")  # readers end soon
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return saved
 

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from ranktrial.live.stores.base import Clicks, Nothing, Overloaded, Row, Stored, StoreError, StoreUnavailable, Void, log
 
@@ -23,13 +24,18 @@ class Item:
     done: Stored = field(default_factory=Stored)
 
 
+Transaction = Callable[[list[Item], Tallies, Callable[[], None]], None]
+
+
 class Writer:
     """The queue of rows and tallies, and the thread that writes them. ``Store`` describes what the methods do.
 
     Args:
         place: Where the store is, for messages.
-        transaction: Writes rows and tallies in one transaction, on the writing thread. It raises StoreUnavailable where the
-            store is the matter; whatever else it raises is taken for the fault of a row, and each is tried alone.
+        transaction: Writes rows and tallies in one transaction, on the writing thread. Once it has what it must wait for, such
+            as a lock, it may call the function that it is given last: that adds the rows and tallies that have come meanwhile.
+            It raises StoreUnavailable where the store is the matter; whatever else it raises is taken for the fault of a row,
+            and each is tried alone.
         look_after: Called about once a second while there is nothing to write, on the writing thread.
         hang_up: Called on the writing thread at the end.
         queue_size: Rows that may wait.
@@ -38,7 +44,7 @@ class Writer:
     def __init__(
         self,
         place: str,
-        transaction: Callable[[list[Item], Tallies], None],
+        transaction: Transaction,
         look_after: Callable[[], None],
         hang_up: Callable[[], None],
         queue_size: int,
@@ -50,6 +56,7 @@ class Writer:
         self._lock = threading.Lock()
         self._tally: Tallies = Counter()
         self.closed = False
+        self._ended = False  # of the writing thread: whether all has been taken that ever will be put in
         self._thread = threading.Thread(target=self._write_forever, name="ranktrial-writer", daemon=True)
         self._thread.start()
 
@@ -87,25 +94,31 @@ class Writer:
         self._thread.join()
 
     def _write_forever(self) -> None:
-        last = False
-        while not last:
-            items = self._next_items()
-            last = items[-1] is None
-            rows = [item for item in items if item is not None and item.done.start()]
+        while not self._ended:
+            items: list[Item] = []
+            self._take(items, self._next_item())
+            self._take_all(items)
             try:
-                self._commit(rows)
+                self._commit(items)
             except Exception as problem:
-                self._fail(rows, problem)
+                self._fail(items, problem)
         self._hang_up()
 
-    def _next_items(self) -> list[Item | None]:
-        items = [self._next_item()]
+    def _take_all(self, items: list[Item]) -> None:
+        """Add what waits in the queue."""
         with contextlib.suppress(queue.Empty):
-            while items[-1] is not None:
-                items.append(self._queue.get_nowait())
+            while not self._ended:
+                self._take(items, self._queue.get_nowait())
+
+    def _take(self, items: list[Item], item: Item | None) -> None:
+        """Add an item that has come from the queue, unless it was taken back, or is the end of all."""
+        if item is None:
+            self._ended = True
+            return
         with self._lock:
-            self.waiting -= sum(_size(item.row) for item in items if item is not None)
-        return items
+            self.waiting -= _size(item.row)
+        if item.done.start():
+            items.append(item)
 
     def _next_item(self) -> Item | None:
         while True:
@@ -117,11 +130,18 @@ class Writer:
                 except Exception:  # this thread must go on
                     log.exception("a store could not be looked after")
 
+    def _take_more(self, items: list[Item], tallied: Tallies) -> None:
+        """Add what waits in the queue, and then what has been counted: a tally that belongs to a row comes before it."""
+        self._take_all(items)
+        with self._lock:
+            more, self._tally = self._tally, Counter()
+        tallied.update(more)
+
     def _commit(self, items: list[Item]) -> None:
         with self._lock:
             tallied, self._tally = self._tally, Counter()
         try:
-            self._write(items, tallied)
+            self._write(items, tallied, partial(self._take_more, items, tallied))
         except Exception as problem:
             with self._lock:
                 self._tally.update(tallied)
@@ -129,14 +149,13 @@ class Writer:
                 raise
             for item in items:  # one bad row must not take the others with it
                 try:
-                    self._write([item], Counter())
+                    self._write([item], Counter(), _no_more)
                 except Exception as own:
                     self._fail([item], own)
 
-    def _write(self, items: list[Item], tallied: Tallies) -> None:
-        self._transaction(items, tallied)
-        for item in items:
-            item.done.finish()
+    def _write(self, items: list[Item], tallied: Tallies, take_more: Callable[[], None]) -> None:
+        self._transaction(items, tallied, take_more)
+        Stored.finish_all(item.done for item in items)
 
     def _fail(self, items: Iterable[Item], problem: Exception) -> None:
         for item in items:
@@ -144,6 +163,10 @@ class Writer:
                 with self._lock:
                     self._tally[item.row.version, "failed writes"] += 1
             item.done.finish(problem)
+
+
+def _no_more() -> None:
+    """Adds no rows."""
 
 
 def _size(row: Row) -> int:

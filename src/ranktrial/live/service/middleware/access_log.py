@@ -25,7 +25,7 @@ class AccessLogMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        start, noted = time.perf_counter(), StatusSend(send)
+        start, noted = time.perf_counter(), StatusSend.of(send)
         try:
             return await self._app(scope, receive, noted)
         finally:

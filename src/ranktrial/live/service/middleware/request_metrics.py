@@ -21,7 +21,7 @@ class RequestMetricsMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        start, noted = time.perf_counter(), StatusSend(send)
+        start, noted = time.perf_counter(), StatusSend.of(send)
         self._metrics.in_flight.inc()
         try:
             return await self._app(scope, receive, noted)

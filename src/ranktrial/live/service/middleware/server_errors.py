@@ -24,7 +24,7 @@ class ServerErrorMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        noted = StatusSend(send)
+        noted = StatusSend.of(send)
         try:
             return await self._app(scope, receive, noted)
         except ClientDisconnect:

@@ -14,6 +14,11 @@ class StatusSend:
         self._send = send
         self.status = 0
 
+    @classmethod
+    def of(cls, send: Send) -> StatusSend:
+        """The one that this is already, if somebody further out wants to know the status too."""
+        return send if isinstance(send, cls) else cls(send)
+
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]

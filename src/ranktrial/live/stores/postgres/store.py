@@ -256,7 +256,7 @@ class PostgresStore(SQLStore):
             self._writing.close()
         self._writing = None
 
-    def _transaction(self, items: list[Item], tallied: Tallies) -> None:
+    def _transaction(self, items: list[Item], tallied: Tallies, take_more: Callable[[], None]) -> None:
         batch, deadline = Batch.of(items), time.monotonic() + self._write_timeout
         self._batch += 1
         while (new := self._attempt(batch, tallied, deadline)) is LOST:
