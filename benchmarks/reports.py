@@ -129,7 +129,7 @@ def fill(path: Path, kind: str, impressions: int) -> None:
     with Trial.create(path, "t", method=METHOD, k=K, background=False, clock=clock, seed=1) as trial:
         visit(trial, kind, 0, drawn)
         with contextlib.closing(sqlite3.connect(path)) as store:
-            store.execute("PRAGMA synchronous = OFF")
+            store.executescript("PRAGMA synchronous = OFF; PRAGMA cache_size = -2000000")  # all of it in memory
             store.create_function("again", 2, _other_key, deterministic=True)
             designs = dict[int, Design]()  # design and impression of a number belong together
             if kind == "personal" and impressions > drawn:
