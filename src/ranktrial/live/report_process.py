@@ -122,8 +122,7 @@ class ReportProcess:
 def give_way(process: int) -> None:
     """Let a process that has just begun, with all threads it will have, run only when nobody else wants to.
 
-    What a page asks for waits for what visitors ask for. A lower priority alone (nice) is not enough: a scheduler lets it end
-    its slice, of some milliseconds, while a request waits.
+    What a page asks for waits for what visitors ask for.
     """
     with contextlib.suppress(OSError):  # it has ended already, or the system does not allow it
         if hasattr(os, "SCHED_IDLE"):
