@@ -259,7 +259,8 @@ def test_the_designs_expected_counts_add_up_over_versions() -> None:
         state.next_version()
         state.show(begin, end, np.array([end]))
         expected += np.repeat(state.drawn[-1], 8)[:, None] * state.versions[-1].policy.placement()
-    counts = state._counts(state.listed, design=True)
+    counts = state._designed_counts()
+    assert np.array_equal(counts.documents, state.listed)  # every query came
     assert counts.expected is not None
     np.testing.assert_allclose(counts.expected, expected[state.listed], atol=1e-9)
     assert np.array_equal(counts.shown, state.shown[: len(state.listed)])

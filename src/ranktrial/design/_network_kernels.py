@@ -21,6 +21,25 @@ def _sigmoid(x: Any, most: Any) -> Any:
 
 
 @nb.njit(cache=True)
+def before_exp(x: Any, bias: Any) -> None:
+    """Change x, in place, into what exp is taken of in the sigmoid of x + bias."""
+    most = x.dtype.type(80)  # exp(80) is the order of what a float32 holds
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            below = -(x[i, j] + bias[j])
+            x[i, j] = below if below < most else most
+
+
+@nb.njit(cache=True, error_model="numpy")  # with a check of each division it is no vector operation
+def after_exp(x: Any) -> None:
+    """And that exp, in place, into the sigmoid."""
+    one = x.dtype.type(1)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            x[i, j] = one / (one + x[i, j])
+
+
+@nb.njit(cache=True)
 def _sigmoid_layer(inputs: Any, weights: Any, bias: Any) -> Any:
     result = np.dot(inputs, weights)
     most = bias.dtype.type(80)  # exp(80) is the order of what a float32 holds

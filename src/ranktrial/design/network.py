@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from ranktrial import checks, extras
 from ranktrial.arrays import FloatArray, IntArray, Numbers
-from ranktrial.design._network_kernels import fit
+from ranktrial.design._network_kernels import after_exp, before_exp, fit
 from ranktrial.seeds import Seed, generator
 
 HIDDEN = 32
@@ -63,11 +63,16 @@ def _product(a: Numbers, b: Numbers) -> Numbers:
     return result
 
 
-def _sigmoid(x: Numbers) -> Numbers:
-    result = np.minimum(-x, x.dtype.type(80))  # exp(80) is the order of what a float32 holds
-    np.exp(result, out=result)
-    result += 1
-    return np.reciprocal(result, out=result)
+def _sigmoid(x: Numbers, bias: Numbers) -> Numbers:
+    """The sigmoid of a table plus a row of biases, in place; NumPy's exp is a vector instruction, a compiled loop's is not."""
+    before_exp(x, bias)
+    np.exp(x, out=x)
+    after_exp(x)
+    return x
+
+
+def _probabilities(scores: Numbers) -> Numbers:
+    return _sigmoid(scores[:, None].copy(), np.zeros(1, scores.dtype))[:, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +107,8 @@ class Network:
         rows = np.asarray(inputs, self.parameters.dtype)
         if rows.ndim != 2 or rows.shape[1] != self.n_inputs:
             raise ValueError(f"inputs have shape {rows.shape}, must have {self.n_inputs} columns")
-        hidden1 = _sigmoid(_product(rows, w1) + b1)
-        hidden2 = _sigmoid(_product(hidden1, w2) + b2)
+        hidden1 = _sigmoid(_product(rows, w1), b1)
+        hidden2 = _sigmoid(_product(hidden1, w2), b2)
         return Activations(rows, hidden1, hidden2, (hidden2 @ w3 + b3)[:, 0])
 
     def scores(self, inputs: Rows, rows: IntArray | None = None) -> Numbers:
@@ -116,7 +121,7 @@ class Network:
 
     def probabilities(self, inputs: Rows) -> Numbers:
         """The sigmoid of the scores."""
-        return _sigmoid(self.scores(inputs))
+        return _probabilities(self.scores(inputs))
 
     def backward(self, activations: Activations, score_gradient: ArrayLike) -> Numbers:
         """From the gradient of an objective by the scores, that by the parameters; flat, as ``parameters`` is."""
@@ -145,7 +150,7 @@ class Network:
         wanted = np.asarray(targets, scores.dtype)
         share = np.ones_like(scores) if weights is None else np.asarray(weights, scores.dtype)
         share = share / share.sum()
-        optimiser.step(self.parameters, self.backward(activations, share * (_sigmoid(scores) - wanted)))
+        optimiser.step(self.parameters, self.backward(activations, share * (_probabilities(scores) - wanted)))
         return float(share @ (np.logaddexp(0, scores) - wanted * scores))
 
 

@@ -75,7 +75,8 @@ class PolicyInputs:
         return (features[0] if features else np.empty((len(last), 0), np.float32)), last
 
     def __getitem__(self, rows: slice | IntArray, /) -> NDArray[np.float32]:
-        return np.concatenate([part[rows] for part in self.parts], axis=1)
+        parts = [part[rows] for part in self.parts]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def policy_inputs(

@@ -8,7 +8,7 @@ theta-hat changes, exposures are worked out anew from each version's exact place
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -274,7 +274,7 @@ class _State:
         if method.click_model == "auto":
             theta, note = known, ""
             if theta is None:
-                fitted = Auto().fit(self._counts(self.listed, design=True))
+                fitted = Auto().fit(self._designed_counts())
                 theta, note = np.clip(fitted.theta, 0, 1), fitted.note
             return theta, shrunken_relevance(self.shown, self.clicked, theta)[self.row], note
         if method.click_model == "em":
@@ -295,17 +295,20 @@ class _State:
         assert fitted.zeta is not None
         return np.clip(fitted.theta, 0, 1), fitted.zeta, fitted.note
 
-    def _counts(self, documents: IntArray, *, design: bool = False) -> Counts:
-        """The log of some documents. Any set chosen before the clicks gives an unbiased equation for position bias; the design
-        is only known where it is needed anyway, for the listed ones."""
+    def _counts(self, documents: IntArray) -> Counts:
+        """The log of some documents."""
         shown, clicked = (table[self.row[documents]].astype(np.float64) for table in (self.shown, self.clicked))
         queries = np.searchsorted(self.pair.offsets, documents, side="right") - 1
-        expected = None
-        if design:
-            for version in range(self.designed, len(self.drawn)):
-                self.expected += self.drawn[version][self.query][:, None] * self._placement(version)
-            self.designed, expected = len(self.drawn), self.expected
-        return Counts(self.pair.n_documents, documents, shown, clicked, queries, expected)
+        return Counts(self.pair.n_documents, documents, shown, clicked, queries)
+
+    def _designed_counts(self) -> Counts:
+        """The log of the listed documents of queries that came. Any set chosen before the clicks gives an unbiased equation
+        for position bias; the design is only known where it is needed anyway, for these."""
+        for version in range(self.designed, len(self.drawn)):
+            self.expected += self.drawn[version][self.query][:, None] * self._placement(version)
+        self.designed = len(self.drawn)
+        came = np.flatnonzero(sum(self.drawn, np.zeros(self.pair.n_queries, np.int64))[self.query])
+        return replace(self._counts(self.listed[came]), expected=self.expected[came])
 
     def _estimate(self, impressions: float) -> float:
         """The method's own estimate of Delta so far; 0 before the first impression."""

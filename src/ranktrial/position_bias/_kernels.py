@@ -166,12 +166,15 @@ def count_links(shown: Any, exposed: Any, clicked: Any) -> Any:
         if not ever:
             continue
         for r in range(k):
-            if exposed[d, r] > 0.0:
-                at_rank[1, r] += 1
+            if exposed[d, r] <= 0.0:
+                continue
+            at_rank[1, r] += 1
+            if clicked[d, r] > 0.0:
                 for s in range(k):
                     if s != r and exposed[d, s] > 0.0:
-                        wins[r, s] += clicked[d, r] > 0.0
-                        pairs[r, s] += clicked[d, r] > 0.0 or clicked[d, s] > 0.0
+                        wins[r, s] += 1
+                        pairs[r, s] += 1
+                        pairs[s, r] += clicked[d, s] <= 0.0
     return wins, pairs, at_rank
 
 
@@ -240,21 +243,18 @@ def paired_clicks(exposed: Any, clicked: Any) -> Any:
     pairs = np.zeros((k, k))
     for d in range(m):
         for r in range(k):
-            a = exposed[d, r]
-            if a <= 0.0:
+            a, clicks = exposed[d, r], clicked[d, r]
+            if a <= 0.0 or clicks <= 0.0:  # each pair is reached from a rank that was clicked
                 continue
-            for s in range(r + 1, k):
+            for s in range(k):
                 b = exposed[d, s]
-                if b <= 0.0:
+                if b <= 0.0 or s == r:
                     continue
-                clicks_r = clicked[d, r]
-                clicks_s = clicked[d, s]
-                if clicks_r + clicks_s > 0.0:
-                    wins[r, s] += clicks_r * b / (a + b)
-                    wins[s, r] += clicks_s * a / (a + b)
-                    pairs[r, s] += 2.0 * a * b / (a + b)
-                    pairs[s, r] = pairs[r, s]
-    return wins, pairs
+                share = b / (a + b)
+                wins[r, s] += clicks * share
+                if s > r or clicked[d, s] <= 0.0:
+                    pairs[r, s] += 2.0 * a * share
+    return wins, pairs + pairs.T
 
 
 @nb.njit(cache=True)

@@ -202,6 +202,8 @@ class Pair:
     def of_listed(self) -> Pair:
         """The same comparison with no other documents than those of both top k, numbered anew in the same order.
 
+        Without features, which may be mapped from a file too large to copy.
+
         >>> pair = Pair.from_lists([["x", "y", "z"]], [["z", "x", "y"]], k=1).of_listed()
         >>> pair.ids, pair.a[0], pair.b[0]
         (('x', 'z'), array([0], dtype=int32), array([1], dtype=int32))
@@ -215,7 +217,7 @@ class Pair:
             a=a,
             b=b,
             offsets=np.searchsorted(self.listed, self.offsets),
-            features=None if self.features is None else self.features[self.listed],
+            features=None,
             ids=tuple(self.ids[d] for d in self.listed) if isinstance(self.ids, tuple) else (),
         )
 
