@@ -136,12 +136,11 @@ def test_nothing_is_fitted_to_more_designs_than_fit_in_memory(monkeypatch: pytes
     designs = log.designs.copy()
     designs[3_000:] = 100 + np.arange(1_000)  # from here on everybody has lists of their own
     for most, first, last in ((2_000, 4_000, 4_000), (1_000, 3_991, 1_000), (109, 3_100, 109), (3, None, 3)):
-        monkeypatch.setattr(analysis, "MOST_DESIGNS", most)
-        found = analysis.with_few_designs(designs)
+        found = analysis.with_few_designs(designs, most)
         assert first in (None, found)
         assert len(np.unique(designs[:found])) == min(most, 1_009)
         assert found == 4_000 or len(np.unique(designs[: found + 1])) == most + 1
-        assert analysis.with_few_designs(designs[::-1]) == last
+        assert analysis.with_few_designs(designs[::-1], most) == last
     monkeypatch.setattr(analysis, "ALL_FITTED", 10)
     monkeypatch.setattr(analysis, "MOST_DESIGNS", 8)
     few = fitted_impressions(log, 0.5)

@@ -42,6 +42,7 @@ TIGHTEST_AT = 10_000.0
 LEAST_CLICKS = 20  # before that nothing is said: the estimate would rest on guesses
 ALL_FITTED, FITTED_STEP = 10_000, 1.1  # impressions, up to which everything is fitted to all; then one fit to the next
 MOST_DESIGNS = 1_000_000  # that anything is fitted to: over a kilobyte each, as long as that takes
+MOST_LEARNT = 200_000  # designs that a trial learns from: all of them are in memory at once
 FARTHEST = 1e12  # impressions: later than that is never
 MICROSECONDS_A_DAY = 86_400e6
 MOST_DAYS = 3_650.0  # in which a date says something
@@ -166,25 +167,25 @@ def fitted_impressions(log: Impressions, click_window: float) -> int:
     if n <= ALL_FITTED:
         return n
     final = int(np.searchsorted(log.time, log.time[-1] - round(click_window * 1e6)))
-    most = min(max(final, n - n // 10), with_few_designs(log.designs))
+    most = min(max(final, n - n // 10), with_few_designs(log.designs, MOST_DESIGNS))
     steps = int(np.log(most / ALL_FITTED) / np.log(FITTED_STEP)) + 1
     grid = (ALL_FITTED * FITTED_STEP ** np.arange(steps - 4.0, steps + 1.0)).astype(np.int64)
     return int(grid[grid <= most][-1])
 
 
-def with_few_designs(design: IntArray) -> int:
-    """How many of the first impressions have no more than ``MOST_DESIGNS`` designs.
+def with_few_designs(design: IntArray, most: int) -> int:
+    """How many of the first impressions have no more than so many designs.
 
-    >>> with_few_designs(np.array([0, 1, 0]))
+    >>> with_few_designs(np.array([0, 1, 0, 2]), 2)
     3
     """
     n = len(design)
-    if n <= MOST_DESIGNS:
+    if n <= most:
         return n
     first = np.full(int(design.max()) + 1, n)
     first[design[::-1]] = np.arange(n)[::-1]  # the earliest of a design is written last
     first = first[first < n]
-    return n if len(first) <= MOST_DESIGNS else int(np.partition(first, MOST_DESIGNS)[MOST_DESIGNS])
+    return n if len(first) <= most else int(np.partition(first, most)[most])
 
 
 def analyse(log: Impressions, config: TrialConfig, beliefs: Beliefs) -> Analysis:

@@ -19,7 +19,7 @@ from ranktrial import checks
 from ranktrial.inference import LeftOut, Log, apply_rules, evidence
 from ranktrial.inference.impressions import Impressions
 from ranktrial.live import tokens
-from ranktrial.live.analysis import Analysis, analyse, with_few_designs
+from ranktrial.live.analysis import MOST_LEARNT, Analysis, analyse, with_few_designs
 from ranktrial.live.clicks import Clicked, ClickJudge, SeenOutcome
 from ranktrial.live.designs import warm_up
 from ranktrial.live.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
@@ -532,7 +532,7 @@ class Trial:
         if method.adapts:
             analysed = self._analysed(self._version)
             seen, agree = analysed.analysis.log, readings_agree(analysed.analysis)
-            log = seen.last(with_few_designs(seen.designs[::-1])).whole()
+            log = seen.last(with_few_designs(seen.designs[::-1], MOST_LEARNT)).whole()
             beliefs = method.learn(evidence(log, agree=agree, gain=analysed.analysis.gain), beliefs)
             analysed.release()
             effects = beliefs.effects
