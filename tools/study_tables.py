@@ -1,11 +1,13 @@
-"""The tables of docs/study.md from the folders of finished studies, as Markdown: python tools/study_tables.py FOLDER...
+"""The tables of docs/study.md from the folders of studies, as Markdown: python tools/study_tables.py FOLDER... [--page PAGE]
 
-A folder may be unfinished; every number then comes from the pairs that are there.
+A folder may be unfinished; every number then comes from the pairs that are there. With ``--page`` they are put into a page that
+has these tables already: rows by their labels, where there is a number; what else stands in a row, and other rows, stay.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import numpy as np
 
 from ranktrial.study.claims import PAPER_INTERLEAVING, Finding, findings
 from ranktrial.study.curves import FEWEST, impressions_ratio, means
+from ranktrial.study.figures.claims_tables import side_by_side
 from ranktrial.study.labels import ROLES
 from ranktrial.study.results import DataResults, Runs, read_results
 
@@ -22,11 +25,14 @@ BASELINES = ("ab", "ab-means", "network-estimated")
 
 
 def main() -> None:
-    every = [data for folder in sys.argv[1:] for data in read_results(Path(folder))[1]]
+    given = argparse.ArgumentParser(description=__doc__)
+    given.add_argument("folders", nargs="+", type=Path)
+    given.add_argument("--page", type=Path)
+    arguments = given.parse_args()
+    every = [data for folder in arguments.folders for data in read_results(folder)[1]]
     found = findings(every)
     tables: dict[str, Iterator[Sequence[str]]] = {
         "the paper says": headlines(every, found),
-        "every claim": claims(every, found),
         "pairs and rankers": rankers(every),
         "absolute error x 1,000, after 10^3 / 10^4 / 10^5 / 3 x 10^6": by_role(every, absolute),
         "wrong preference without noise": wrong(every),
@@ -34,14 +40,53 @@ def main() -> None:
         "times the searches of " + " / ".join(ROLES[one][0] for one in BASELINES): by_role(every, needed),
         "clicks per search against the mean of A and B": by_role(every, users),
     }
-    for title, rows in tables.items():
-        print(f"\n| {title} | " + " | ".join(data.data for data in every) + " |")
-        print("|---" * (len(every) + 1) + "|")
-        for row in rows:
-            print("| " + " | ".join(row) + " |")
+    names = [data.data for data in every]
+    written = {title: [_cells(_line(row)) for row in rows] for title, rows in tables.items()}
+    if arguments.page is not None:
+        text = arguments.page.read_text()
+        for title, rows in written.items():
+            text = put_into(text, title, names, rows)
+        columns, rows = side_by_side(found)
+        arguments.page.write_text(put_into(text, "", columns[1:], [_cells(_line(row)) for row in rows], key=2))
+    for title, rows in written.items():
+        print("\n".join(["", _line([title, *names]), "|---" * (len(every) + 1) + "|", *map(_line, rows)]))
     told = [one.verdict.split(" ")[0] for one in found if one.lacking is None]
     counts = {verdict: told.count(verdict) for verdict in dict.fromkeys(told)}
     print(f"\nverdicts: {counts}; " + ", ".join(f"{data.data} {_pairs(data)}" for data in every))
+
+
+def put_into(page: str, title: str, names: Sequence[str], rows: Sequence[Sequence[str]], key: int = 1) -> str:
+    """A page with cells of these rows in the table whose first column has this title and which has all of these columns."""
+    lines = page.split("\n")
+
+    def is_head(line: str) -> bool:
+        columns = _cells(line)
+        return bool(columns) and columns[0].startswith(title) and set(names) <= set(columns[1:])
+
+    at = next((number for number, line in enumerate(lines) if is_head(line)), None)
+    if at is None:
+        return page
+    columns = _cells(lines[at])
+    end = next((n for n in range(at + 2, len(lines)) if not lines[n].startswith("|")), len(lines))
+    waiting = [list(row) for row in rows]
+    for number in range(at + 2, end):
+        cells = _cells(lines[number])
+        mine = next((row for row in waiting if row[:key] == cells[:key]), None)
+        if mine is not None:
+            waiting.remove(mine)
+            for name, cell in zip(names[key - 1 :], mine[key:]):
+                cells[columns.index(name)] = cell or cells[columns.index(name)]
+            lines[number] = _line(cells)
+    return "\n".join(lines[:end] + [_line(row) for row in waiting if len(row) == len(columns)] + lines[end:])
+
+
+def _cells(line: str) -> list[str]:
+    """Of a row of a Markdown table, as they are written there."""
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(re.sub(r"(?<!\\)[|]", r"\\|", cell) for cell in cells) + " |"
 
 
 def _pairs(data: DataResults) -> str:
@@ -63,12 +108,14 @@ HEADLINES = (
     ("- optimized", "1c", "Optimized"),
     ("- the same, x rescaled as well as can be*: team-draft", "1c*", "Team-draft"),
     ("- optimized", "1c*", "Optimized"),
-    ("A/B's and LogOpt's errors keep falling (slope in log-log, bias estimated)", "2a", "LogOpt, bias estimated"),
+    ("LogOpt's error keeps falling (slope in log-log, bias estimated; A/B's is -0.5)", "2a", "LogOpt, bias estimated"),
     ("LogOpt's absolute error is below all interleaving from so many searches on: bias known", "2b", "known: absolute"),
     ("- bias estimated", "2b", "estimated: absolute"),
-    ("LogOpt needs about half of an A/B test's searches: bias known", "3a", f"known: {SAME} {MEANS}"),
+    ("LogOpt needs about half of an A/B test's searches (here: difference in means), on MSLR as many or fewer: bias known",
+     "3a", f"known: {SAME} {MEANS}"),
     ("- bias estimated", "3a", f"estimated: {SAME} {MEANS}"),
-    ("On MSLR, LogOpt's error is twice A/B's at 10^4 searches: bias known", "3c", f"known: {BY} {MEANS} at 10,000"),
+    ("On MSLR, LogOpt's error is twice A/B's at 10^4 searches, a dip the paper cannot explain: bias known",
+     "3c", f"known: {BY} {MEANS} at 10,000"),
     ("- bias estimated", "3c", f"estimated: {BY} {MEANS} at 10,000"),
     ("Uniform logging needs about 10 times LogOpt's searches", "4a", "bias known"),
     ("A/B logging needs about twice LogOpt's", "4b", "bias known"),
@@ -81,14 +128,6 @@ def headlines(every: Sequence[DataResults], found: Sequence[Finding]) -> Iterato
     for label, number, part in HEADLINES:
         mine = {one.data: one for one in found if one.number == number and part in one.claim and one.text}
         yield [label, *(mine[data.data].text if data.data in mine else "" for data in every)]
-
-
-def claims(every: Sequence[DataResults], found: Sequence[Finding]) -> Iterator[Sequence[str]]:
-    """Every claim, with our numbers side by side."""
-    for key in dict.fromkeys((one.number, one.claim) for one in found):
-        mine = {one.data: one for one in found if (one.number, one.claim) == key and one.text}
-        cells = [f"{one.text}: {one.verdict}" if (one := mine.get(data.data)) else "" for data in every]
-        yield [f"{key[0]} {key[1]}", *cells]
 
 
 def rankers(every: Sequence[DataResults]) -> Iterator[Sequence[str]]:
