@@ -255,7 +255,7 @@ async def served(path: Path, kind: str) -> list[dict[str, object]]:
 
 
 async def _beside_a_loop(port: int, kind: str) -> list[float]:
-    """Times of ``rank`` while another process keeps a core busy, at the priority of reports: what any of them costs here."""
+    """Times of ``rank`` while another process keeps a core busy that nobody else wants: what any of them costs here."""
     loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     os.sched_setscheduler(loop.pid, os.SCHED_IDLE, os.sched_param(0))
     try:

@@ -28,7 +28,7 @@ from ranktrial.live.stores.base import Store
 from ranktrial.live.trial import Trial
 
 LONGEST = 3600.0  # seconds
-NICE = 10  # where the system has no SCHED_IDLE
+NICE = 10  # what is asked for by a page waits for what visitors ask for
 # Matrices are tiny: a second thread for each costs more than it does.
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 START = "import sys; sys.path[:] = sys.argv[1:]; from ranktrial.live.report_process import main; main()"
@@ -103,7 +103,6 @@ class ReportProcess:
                 stdout=subprocess.PIPE,
                 env={**os.environ, **ONE_THREAD},
             )
-            give_way(self._process.pid)
             assert self._process.stdin is not None
             with contextlib.suppress(OSError):  # noticed when it is asked
                 send(self._process.stdin, self._store)
@@ -117,18 +116,6 @@ class ReportProcess:
         with contextlib.suppress(OSError):
             process.communicate()  # closes its input, which ends it, and waits
         return process.returncode
-
-
-def give_way(process: int) -> None:
-    """Let a process that has just begun, with all threads it will have, run only when nobody else wants to.
-
-    What a page asks for waits for what visitors ask for.
-    """
-    with contextlib.suppress(OSError):  # it has ended already, or the system does not allow it
-        if hasattr(os, "SCHED_IDLE"):
-            os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))
-        elif hasattr(os, "setpriority"):  # not on Windows
-            os.setpriority(os.PRIO_PROCESS, process, NICE)
 
 
 def send(to: IO[bytes], message: Any) -> None:
@@ -152,6 +139,8 @@ def receive(source: IO[bytes]) -> Any:
 
 def main() -> None:
     """Answer requests until there are none any more; ends at once when whoever asks does."""
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(NICE)
     gc.set_threshold(50_000, 20, 50)  # rows that are read refer to nothing
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this
     answers, sys.stdout = sys.stdout.buffer, sys.stderr  # nobody else may write there

@@ -46,26 +46,6 @@ def without_latency(report: Any) -> dict[str, Any]:
     return dict(found)
 
 
-@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux has it")
-def test_it_runs_when_nobody_else_wants_to(process: ReportProcess) -> None:
-    process.report("t", 10, []).result()
-    assert process._process is not None
-    threads = os.listdir(f"/proc/{process._process.pid}/task")
-    assert {os.sched_getscheduler(int(thread)) for thread in threads} == {os.SCHED_IDLE}
-    assert os.sched_getscheduler(0) != os.SCHED_IDLE
-
-
-def test_priority_is_lower_where_the_system_knows_nothing_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_to = []
-    monkeypatch.delattr(os, "SCHED_IDLE", raising=False)
-    monkeypatch.setattr(os, "setpriority", lambda *given: set_to.append(given), raising=False)
-    monkeypatch.setattr(os, "PRIO_PROCESS", 0, raising=False)
-    module.give_way(17)
-    assert set_to == [(0, 17, module.NICE)]
-    monkeypatch.delattr(os, "setpriority")
-    module.give_way(17)  # Windows
-
-
 def test_a_report_is_the_one_that_a_trial_makes_itself_again_and_again(process: ReportProcess, tmp_path: Path) -> None:
     with Trial.open(tmp_path / "t.db", background=False) as trial:
         assert repr(without_latency(process.report("t", 10, []).result())) == repr(told(trial))
