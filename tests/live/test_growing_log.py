@@ -149,6 +149,22 @@ def test_nothing_is_fitted_to_more_designs_than_fit_in_memory(monkeypatch: pytes
     np.testing.assert_array_equal(log.last(7).unit, log.unit[-7:])
 
 
+def test_relevance_is_learnt_from_fewer_designs_than_theta(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TrialConfig.model_validate({"method": LogOpt(), "k": 3})
+    log = simulated(4_000)
+    whole = analyse(log, config, config.first_beliefs)
+    monkeypatch.setattr(analysis, "MOST_LEARNT", 8)
+    few = analyse(log, config, config.first_beliefs)
+    assert few.fitted == whole.learnt == whole.fitted > 3_000
+    assert few.learnt == analysis.with_few_designs(log.designs, 8) < 1_000
+    assert few.theta == whole.theta.model_copy(update={"inflation": few.theta.inflation})
+    found = few.ladder.rung("position-based").estimate
+    fit, refits = fit_position_bias(log, fitted=few.fitted), config.comparison.learns_at
+    by_hand = estimate(log, theta=fit, fitted=few.learnt, cross_fit="past", refits=refits)
+    assert found is not None
+    np.testing.assert_array_equal(found.x, by_hand.x)
+
+
 def test_values_stay_until_the_next_fit() -> None:
     config = TrialConfig.model_validate({"method": LogOpt(), "k": 3})
     log = simulated(4_000)

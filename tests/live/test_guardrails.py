@@ -103,7 +103,7 @@ def test_draws_alarm_no_more_often_than_promised(good: tuple[Log, TrialConfig]) 
         row = np.searchsorted(cumulative, start + random.random(len(log)) * (1 - 1e-9), side="right")
         again = replace(log, row=np.clip(row, log.row_offsets[log.design], log.row_offsets[log.design + 1] - 1))
         for name, values in ps.items():
-            values.append(getattr(checks, name)(Analysis(again, config, *[None] * 8)).value)  # type: ignore[arg-type]
+            values.append(getattr(checks, name)(Analysis(again, config, *[None] * 9)).value)  # type: ignore[arg-type]
     for values in ps.values():
         for level in (0.1, 0.01):
             assert np.mean(np.array(values) < level) < level + 4 * np.sqrt(level / 300)

@@ -41,8 +41,8 @@ from ranktrial.times import told_time
 TIGHTEST_AT = 10_000.0
 LEAST_CLICKS = 20  # before that nothing is said: the estimate would rest on guesses
 ALL_FITTED, FITTED_STEP = 10_000, 1.1  # impressions, up to which everything is fitted to all; then one fit to the next
-MOST_DESIGNS = 1_000_000  # that anything is fitted to: over a kilobyte each, as long as that takes
-MOST_LEARNT = 200_000  # designs that a trial learns from: all of them are in memory at once
+MOST_DESIGNS = 1_000_000  # that theta is fitted to: a kilobyte each, as long as that takes
+MOST_LEARNT = 200_000  # that relevance is learnt from: several, and more would tell hardly more
 FARTHEST = 1e12  # impressions: later than that is never
 MICROSECONDS_A_DAY = 86_400e6
 MOST_DAYS = 3_650.0  # in which a date says something
@@ -62,7 +62,8 @@ class Analysis:
         estimate: Of that reading, or one of nothing.
         band: Its confidence sequence after every unit, from the first that has enough clicks; None before that.
         drift: Whether the difference stays the same over time.
-        fitted: From how many of the first impressions everything is that was fitted.
+        fitted: From how many of the first impressions theta is.
+        learnt: From how many of them everything else is that was fitted: guesses of relevance, and lines.
         doubt: Why no winner is named though the interval leaves out 0; "" if there is no such reason.
     """
 
@@ -76,6 +77,7 @@ class Analysis:
     band: Band | None
     drift: Drift
     fitted: int
+    learnt: int
     doubt: str = ""
 
     @cached_property
@@ -151,7 +153,7 @@ class Analysis:
         known = None if method.learns_position_bias else np.array(self.theta.theta)
         # Guesses at the same points as those of the readings, which need not be made twice then.
         refits = method.learns_at or None
-        return click_gain(self.log, known if self.fit is None else self.fit, refits=refits, fitted=self.fitted)
+        return click_gain(self.log, known if self.fit is None else self.fit, refits=refits, fitted=self.learnt)
 
 
 def fitted_impressions(log: Impressions, click_window: float) -> int:
@@ -191,6 +193,7 @@ def with_few_designs(design: IntArray, most: int) -> int:
 def analyse(log: Impressions, config: TrialConfig, beliefs: Beliefs) -> Analysis:
     """``beliefs`` are those in force last: their theta was assumed or fitted earlier, and is no more than a guess here."""
     method, fitted = config.comparison, fitted_impressions(log, config.click_window)
+    learnt = min(fitted, with_few_designs(log.designs, MOST_LEARNT))
     fit, note = None, "position bias is taken as known"
     if method.learns_position_bias:
         fit, note = log.fitted(fitted, "position bias", _fit)
@@ -199,7 +202,7 @@ def analyse(log: Impressions, config: TrialConfig, beliefs: Beliefs) -> Analysis
     readings = ladder(
         log,
         theta=known if fit is None else fit,
-        fitted=fitted,
+        fitted=learnt,
         estimator=method.estimator if method.needs_position_bias else "rank-aware",
         level=config.level,
         tightest_at=config.tightest_at or TIGHTEST_AT,
@@ -223,7 +226,7 @@ def analyse(log: Impressions, config: TrialConfig, beliefs: Beliefs) -> Analysis
         inflation=found.inflation(config.level),
     )
     nothing = Drift("unknown", 1.0, 0, what="the difference")
-    return speaking(Analysis(log, config, fit, reported, readings, None, found, None, nothing, fitted), rung)
+    return speaking(Analysis(log, config, fit, reported, readings, None, found, None, nothing, fitted, learnt), rung)
 
 
 def speaking(analysis: Analysis, rung: Rung | None) -> Analysis:

@@ -86,7 +86,7 @@ def interference(analysis: Analysis) -> Interference:
     always from earlier impressions, decide only how much it tells.
     """
     log, theta = analysis.log, np.array(analysis.theta.theta)
-    group, guessed = guessed_from(log, analysis.fitted, theta, "doubly-robust", cross_fit="past", refits=REFITS)
+    group, guessed = guessed_from(log, analysis.learnt, theta, "doubly-robust", cross_fit="past", refits=REFITS)
     assert isinstance(guessed, Fitted)
     last = len(guessed.fits) - 1
 
