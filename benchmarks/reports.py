@@ -68,7 +68,8 @@ def run() -> list[dict[str, object]]:
             for size in SIZES:
                 path = stores / f"{kind}-{size}.db"
                 if not path.exists():
-                    fill(path, kind, size)
+                    fill(path.with_suffix(".part"), kind, size)
+                    path.with_suffix(".part").rename(path)
                 head = f"{kind}, {size:,} impressions: "
                 rows += [{**one, "name": head + str(one["name"])} for one in measured(path, kind, size)]
     return rows
