@@ -19,6 +19,7 @@ BoolArray = NDArray[np.bool_]
 Numbers = NDArray[np.floating[Any]]  # of either precision
 
 NO_DOCUMENT = -1
+ODD = np.uint64(0x9E3779B97F4A7C15)  # times it, numbers are spread over all of 64 bits
 
 
 def offsets_of(lengths: ArrayLike) -> IntArray:

@@ -12,7 +12,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-ODD = np.uint64(0x9E3779B97F4A7C15)  # times it, numbers are spread over all of 64 bits
+from ranktrial.arrays import ODD
+
 MOST_AT_STAKE = 0.5  # of the wealth, on any one observation
 NEVER = -1
 

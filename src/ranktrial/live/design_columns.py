@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged
+from ranktrial.arrays import ODD, BoolArray, FloatArray, IntArray, offsets_of, ragged
 from ranktrial.inference.impressions import DocumentOrder
 from ranktrial.inference.intervals import first_seen
 from ranktrial.inference.log import Log
@@ -23,7 +23,6 @@ from ranktrial.live.stores.base import Store
 
 LATER_PAGE, NOT_SHOWN, CELLS = 2**32, 2**33, 2**34  # a click's cell is a slot, or one of these plus a check sum
 BLOCK = 2_000  # designs that are objects at a time
-ODD = 0x9E3779B97F4A7C15  # times it, numbers are spread over all of 64 bits
 NO_QUERY = -1  # of a design that is damaged
 
 
@@ -206,7 +205,7 @@ class DesignColumns:
     def candidates(self, design: IntArray, log: Log) -> NDArray[np.uint64]:
         """Hash of query, lists and document, for each slot of a log that has these designs."""
         of_lists: NDArray[np.uint64] = self._lists[design]
-        return of_lists[log.design_of_slot] + log.document.astype(np.uint64) * np.uint64(ODD)
+        return of_lists[log.design_of_slot] + log.document.astype(np.uint64) * ODD
 
     def part(self, order: IntArray) -> dict[str, Any]:
         """Arrays of some designs, with the numbers that queries and documents have here."""

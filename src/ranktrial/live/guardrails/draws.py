@@ -65,7 +65,8 @@ def _draws(log: Impressions, what: str, cells: int, outcomes: Callable[[Log], Dr
 
 def _arms(log: Log) -> Draws:
     """By design, plain A or plain B."""
-    chances = np.column_stack([1 - log.shares.sum(1), log.shares])
+    shares = log.shares
+    chances = np.column_stack([1 - shares.sum(1), shares])
     chances = np.where(chances > 1e-12, chances, 0.0)
     return np.where(log.arm == 0, 0, np.where(log.arm > 0, 1, 2)), chances / chances.sum(1, keepdims=True)
 
