@@ -21,6 +21,7 @@ from ranktrial.inference.intervals import (
     fixed_interval,
     looks,
     refuted_after,
+    watched_sequence,
 )
 
 
@@ -392,3 +393,26 @@ def test_bad_input_is_refused(call: object, message: str) -> None:
     assert callable(call)
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_watched_sequence_keeps_what_was_decided_and_withdrawn(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values whose mean moves, so that 0 is left out and taken in again; cut anywhere into what is worked out at once."""
+    monkeypatch.setattr("ranktrial.inference.intervals.AT_ONCE", 97 + 50 * seed)
+    random = np.random.default_rng(seed)
+    x = random.normal(np.repeat([0.6, -0.5, 0.1 * seed - 0.3], 1_000), 1.0)
+    sums = UnitSums.of(x, np.sort(random.integers(0, 2_000, len(x))))
+    for widen, bound in ((1.0, 0.0), (1.3, 0.05)):
+        options = {"level": 0.9, "widen": widen, "bias_bound": bound}
+        whole = asymptotic_sequence(sums, np.arange(30, len(sums) + 1), **options)
+        kept = watched_sequence(sums, 30, **options)
+        assert whole.decided_for() != 0
+        for question in ("decided_at", "decided_for", "withdrawn_at"):
+            assert getattr(kept, question)() == getattr(whole, question)()
+        seen = looks(len(sums))[looks(len(sums)) >= 30]
+        for one, other in ((whole.at(kept.units), kept), (whole.at(seen), kept.at(seen))):
+            for column in ("units", "mean", "low", "high"):
+                np.testing.assert_array_equal(getattr(one, column), getattr(other, column))
+        assert len(kept.units) < len(seen) + 3 * len(x) / (97 + 50 * seed) + 4
+    with pytest.raises(ValueError, match="widen"):
+        watched_sequence(sums, 30, widen=0.5)

@@ -94,3 +94,67 @@ def first_places(keys: Any) -> Any:
             met += 1
         place[i] = table[at]
     return first[:met].copy(), place
+
+
+@nb.njit(cache=True)
+def sums_so_far(totals: Any, impressions: Any, points: Any, before: Any) -> Any:
+    """Sums over the first so many units, at increasing numbers of them: a row each for impressions n, values v (less the mean
+    of the first unit), v^2, v n, n^2 and how many units have another mean than the first.
+
+    ``before`` holds these sums of units that are gone through already, and last how many that are; it is brought up to date.
+    """
+    found = np.empty((6, points.shape[0]))
+    first_total, first_n = totals[0], impressions[0]
+    middle = first_total / first_n
+    at = int(before[6])
+    for p in range(points.shape[0]):
+        while at < points[p]:
+            n = impressions[at]
+            value = totals[at] - middle * n
+            before[0] += n
+            before[1] += value
+            before[2] += value * value
+            before[3] += value * n
+            before[4] += n * n
+            if totals[at] * first_n != first_total * n:
+                before[5] += 1
+            at += 1
+        found[:, p] = before[:6]
+    before[6] = at
+    return found
+
+
+@nb.njit(cache=True)
+def sums_between(totals: Any, impressions: Any, points: Any, phase: Any, phases: Any) -> Any:
+    """Units, impressions and values (less the mean of the first unit) between one point and the next, by phase; ``phase`` is
+    empty where there is but one.
+    """
+    found = np.zeros((3, points.shape[0], phases))
+    middle = totals[0] / impressions[0]
+    cell = 0
+    for i in range(totals.shape[0]):
+        if i >= points[cell]:
+            cell += 1
+        one = phase[i] if phases > 1 else 0
+        found[0, cell, one] += 1
+        found[1, cell, one] += impressions[i]
+        found[2, cell, one] += totals[i] - middle * impressions[i]
+    return found
+
+
+@nb.njit(cache=True)
+def errors_between(totals: Any, impressions: Any, points: Any, phase: Any, phases: Any, means: Any) -> Any:
+    """Squared and fourth powers of what units are away from the mean up to the point before them, as ``sums_between``."""
+    found = np.zeros((2, points.shape[0], phases))
+    middle = totals[0] / impressions[0]
+    cell = 0
+    for i in range(totals.shape[0]):
+        if i >= points[cell]:
+            cell += 1
+        one = phase[i] if phases > 1 else 0
+        n = impressions[i]
+        error = totals[i] - middle * n - means[max(cell - 1, 0)] * n
+        square = error * error
+        found[0, cell, one] += square
+        found[1, cell, one] += square * square
+    return found

@@ -19,6 +19,7 @@ from ranktrial.inference.cross_fitting import contributions, groups_of, training
 from ranktrial.inference.intervals import Units, difference_values
 from ranktrial.position_bias.relevance import nested_effects
 
+MOST_NUMBERS = 10  # times as many as impressions: then numbers need not be sorted to be told apart
 AB_ESTIMATORS = ("weighted", "means", "adjusted")
 
 
@@ -72,7 +73,11 @@ def _numbered(queries: ArrayLike | None, n: int) -> IntArray:
         raise ValueError('estimator="adjusted" needs the query of each impression: queries=...')
     if np.shape(queries) != (n,):
         raise ValueError(f"queries have shape {np.shape(queries)}, must be one for each of {n} impressions")
-    return np.unique(np.asarray(queries), return_inverse=True)[1]
+    numbers = np.asarray(queries)
+    if numbers.dtype.kind == "i" and n and numbers.min() >= 0 and numbers.max() < MOST_NUMBERS * n:
+        there = np.bincount(numbers) > 0
+        return np.asarray((np.cumsum(there) - 1)[numbers])
+    return np.unique(numbers, return_inverse=True)[1]
 
 
 def _predictions(

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
+from ranktrial.inference._kernels import errors_between, sums_between
 from ranktrial.inference.impressions import Impressions
 from ranktrial.inference.intervals import Units, UnitSums, asymptotic_sequence
 from ranktrial.inference.log import Log
@@ -111,7 +112,7 @@ class Drift:
             return cls("unknown", 1.0, len(sums), what=what)
         grid = _grid()
         points = np.append(grid[grid < len(sums)], len(sums))
-        phase = np.zeros(len(sums), np.int64)
+        phase = np.empty(0, np.int64)
         if period is not None and when is not None:
             checks.at_least("phases", phases, 2)
             phase = np.minimum(((when / period) % 1.0 * phases).astype(np.int64), phases - 1)
@@ -199,22 +200,13 @@ def _log_ratios(sums: UnitSums, points: IntArray, phase: IntArray) -> FloatArray
 
     A ratio of which too little is known counts 0: less than the martingale does, so the test stays valid.
     """
-    cell = np.searchsorted(points, np.arange(len(sums)), side="right")
-    n, phases = sums.impressions, int(phase.max()) + 1
-    total = (
-        sums.totals - sums.totals[0] / n[0] * n
-    )  # shifting by a constant moves no difference, and keeps the sums small
-
-    def so_far(per_unit: FloatArray) -> FloatArray:
-        """Sums up to each point, for each phase."""
-        cells = weighted_counts(cell * phases + phase, per_unit, phases * len(points))
-        return np.cumsum(cells.reshape(len(points), phases), axis=0)
-
-    count, shown, summed = (so_far(values) for values in (np.ones(len(n)), n, total))
+    phases = int(phase.max(initial=0)) + 1
+    cells = sums_between(sums.totals, sums.impressions, points, phase, phases)
+    count, shown, summed = np.cumsum(cells, axis=1)
     mean = summed.sum(1) / shown.sum(1)
-    error = total - mean[np.maximum(cell - 1, 0)] * n  # of the mean before: what is summed up once stays as it is
-    error *= error
-    squares, fourths = so_far(error).sum(1), so_far(error * error).sum(1)
+    # Errors are those from the mean before: what is summed up once stays as it is.
+    errors = errors_between(sums.totals, sums.impressions, points, phase, phases, mean)
+    squares, fourths = np.cumsum(errors, axis=1).sum(2)
     effective = np.divide(squares**2, fourths * points, out=np.zeros(len(points)), where=fourths > 0)  # of a unit
     spread = squares / points
 

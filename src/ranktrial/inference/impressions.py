@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.inference._kernels import first_places
 from ranktrial.inference.intervals import Units
 from ranktrial.position_bias import Counts
 
@@ -192,8 +193,12 @@ class Impressions(ABC):
     @cached_property
     def drawn(self) -> IntArray:
         """Impressions that are draws of their own: a unit that asks the same again, with other lists, has the same luck."""
-        names, query = self.asked
-        return np.sort(np.unique(self.units.place * max(len(names), 1) + query, return_index=True)[1])
+        units, (names, query) = self.units, self.asked
+        again = units.impressions[units.place] > 1
+        back = np.flatnonzero(again)
+        once, _ = first_places(units.place[back] * max(len(names), 1) + query[back])
+        again[back[once]] = False
+        return np.flatnonzero(~again)
 
     def group(self, groups: int = GROUPS) -> IntArray:
         """The group of units that each impression belongs to, for jackknives."""

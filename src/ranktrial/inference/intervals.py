@@ -23,11 +23,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
-from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
+from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.distributions import t_quantile
-from ranktrial.inference._kernels import NEVER, betting_interval, first_places, predictable_bets, refuted_at
+from ranktrial.inference._kernels import (
+    NEVER,
+    betting_interval,
+    first_places,
+    predictable_bets,
+    refuted_at,
+    sums_so_far,
+)
 from ranktrial.interval import Interval
 
+AT_ONCE = 1 << 16  # intervals in memory
 ENOUGH_TO_TELL = 20  # units that differ from the first, before a spread is believed
 
 
@@ -312,8 +320,9 @@ def asymptotic_sequence(
     *,
     level: float = 0.95,
     tightest_at: float = 10_000,
-    first_look: int = 100,
+    first_look: float = 100,
     widen: float = 1.0,
+    bias_bound: float = 0.0,
     units: ArrayLike | Units | None = None,
 ) -> Band:
     """The asymptotic confidence sequence at increasing numbers of units.
@@ -330,6 +339,7 @@ def asymptotic_sequence(
         tightest_at: The number of units at which it is narrowest next to a fixed interval; valid at any other too.
         widen: A factor of at least 1 on every radius, for errors that the values do not show (as that of an estimated
             theta). It acts on each look: widening an intersection of looks instead gives an interval too narrow.
+        bias_bound: How far the mean may be off whatever the number of units; it is added to every radius.
         units: Whose impression each value is.
 
     >>> x = [0.0, 1.0] * 500
@@ -339,20 +349,69 @@ def asymptotic_sequence(
     checks.at_least("widen", widen, 1)
     sums = _sums(values, units)
     points = _points(checkpoints, len(sums))
-    n, middle = sums.impressions, sums.totals[0] / sums.impressions[0]
-    total = sums.totals - middle * n  # shifting by a constant changes no spread, and keeps the sums small
+    options = {
+        "level": level,
+        "tightest_at": tightest_at,
+        "first_look": first_look,
+        "widen": widen,
+        "bias_bound": bias_bound,
+    }
+    return _asymptotic(sums, points, np.zeros(7), **options)
 
-    def so_far(per_unit: FloatArray | BoolArray) -> FloatArray:
-        return np.asarray(np.cumsum(per_unit)[points - 1], np.float64)
 
-    seen = so_far(n)
-    mean = so_far(total) / seen
-    squares = so_far(total**2) - 2 * mean * so_far(total * n) + mean**2 * so_far(n**2)
+def _asymptotic(
+    sums: UnitSums,
+    points: IntArray,
+    before: FloatArray,
+    *,
+    level: float = 0.95,
+    tightest_at: float = 10_000,
+    first_look: float = 100,
+    widen: float = 1.0,
+    bias_bound: float = 0.0,
+) -> Band:
+    """``asymptotic_sequence`` at checked points, given the sums over the units before them (``sums_so_far``)."""
+    middle = sums.totals[0] / sums.impressions[0]  # shifting by a constant changes no spread, and keeps the sums small
+    seen, summed, squared, crossed, counted, differ = sums_so_far(sums.totals, sums.impressions, points, before)
+    mean = summed / seen
+    squares = squared - 2 * mean * crossed + mean**2 * counted
     spread = np.sqrt(np.maximum(squares, 0) / np.maximum(points - 1, 1)) / (seen / points)
-    reach = widen * asymptotic_radius(points, spread, level=level, tightest_at=tightest_at)
-    differ = sums.totals * n[0] != sums.totals[0] * n
-    reach = np.where((points >= first_look) & (so_far(differ) >= ENOUGH_TO_TELL), reach, np.inf)
+    reach = widen * asymptotic_radius(points, spread, level=level, tightest_at=tightest_at) + bias_bound
+    reach = np.where((points >= first_look) & (differ >= ENOUGH_TO_TELL), reach, np.inf)
     return Band(points, middle + mean, middle + mean - reach, middle + mean + reach, level)
+
+
+def watched_sequence(sums: UnitSums, first: int, **options: float) -> Band:
+    """``asymptotic_sequence`` after every unit from the first so many on, of which only what matters is kept.
+
+    That is: ``looks``, and where intervals begin, end and go on to leave out 0, so that ``decided_at``, ``decided_for`` and
+    ``withdrawn_at`` of 0 are those of all intervals. It takes no more memory for more units. Options are those of
+    ``asymptotic_sequence``.
+
+    >>> x = np.tile([3.0, 1.0, -2.0], 1_000)
+    >>> whole, kept = asymptotic_sequence(x, np.arange(1, 3_001)), watched_sequence(UnitSums.of(x), 1)
+    >>> whole.decided_at(), kept.decided_at(), whole.last == kept.last, len(kept.units) < 60
+    (301, 301, True, True)
+    """
+    checks.at_least("widen", options.get("widen", 1), 1)
+    before, grid, parts, decided = np.zeros(7), looks(len(sums)), list[Band](), 0
+    for start in range(first, len(sums) + 1, AT_ONCE):
+        points = np.arange(start, min(start + AT_ONCE, len(sums) + 1))
+        part = _asymptotic(sums, points, before, **options)
+        side, kept = part._side(0.0), np.zeros(len(points), bool)
+        kept[0] = True
+        kept[grid[(grid >= points[0]) & (grid <= points[-1])] - start] = True
+        if not decided and side.any():
+            kept[np.argmax(side != 0)] = True
+            decided = int(side[np.argmax(side != 0)])
+        if decided and (side == decided).any():
+            last = int(np.flatnonzero(side == decided)[-1])
+            kept[last : last + 2] = True
+        parts.append(part.at(points[kept]))
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in ("units", "mean", "low", "high")
+    }
+    return Band(**columns, level=parts[0].level)
 
 
 def betting_sequence(

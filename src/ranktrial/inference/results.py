@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
-from ranktrial.inference.intervals import Band, Units, UnitSums, asymptotic_sequence, fixed_interval
+from ranktrial.inference.intervals import Band, Units, UnitSums, asymptotic_sequence, fixed_interval, watched_sequence
 from ranktrial.interval import Interval
 from ranktrial.position_bias import PositionBias
 
@@ -131,9 +131,14 @@ class Estimate:
 
     def sequence(self, units: ArrayLike, level: float = 0.95, *, tightest_at: float = 10_000) -> Band:
         """The asymptotic confidence sequence after numbers of units: right however often one looks."""
-        widen = self.inflation(level)
-        band = asymptotic_sequence(self.sums, units, level=level, tightest_at=tightest_at, widen=widen)
-        return replace(band, low=band.low - self.bias_bound, high=band.high + self.bias_bound)
+        return asymptotic_sequence(self.sums, units, level=level, tightest_at=tightest_at, **self._wider(level))
+
+    def watched(self, first: int, level: float = 0.95, *, tightest_at: float = 10_000) -> Band:
+        """``sequence`` after every unit from the first so many on, of which what matters is kept (``watched_sequence``)."""
+        return watched_sequence(self.sums, first, level=level, tightest_at=tightest_at, **self._wider(level))
+
+    def _wider(self, level: float) -> dict[str, float]:
+        return {"widen": self.inflation(level), "bias_bound": self.bias_bound}
 
     def anytime_interval(self, level: float = 0.95, *, tightest_at: float = 10_000) -> Interval:
         """The interval of ``sequence`` at all units, from this look alone."""

@@ -7,14 +7,15 @@ can be shown with and without. A rule looks at how much a unit does, never at wh
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ranktrial import checks
-from ranktrial.arrays import BoolArray
+from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.inference.impressions import Impressions
 from ranktrial.inference.intervals import UnitSums
 
@@ -74,19 +75,19 @@ def apply_rules(log: L, rules: Rules | None = None, excluded: Collection[int] = 
     >>> apply_rules(log, Rules(unit_impressions=1))
     (Log(impressions=1, clicks=0, queries=1, designs=1, k=1), LeftOut(units={'unit_impressions': 1}, impressions=2, clicks=0))
     """
+    if not excluded and (rules is None or rules == Rules()):
+        return log, LeftOut({}, 0, 0)
     names, unit, clicks = log.units.names, log.units.place, log.clicks_each
-    most_clicks = np.zeros(len(names), np.int64)
-    np.maximum.at(most_clicks, unit, clicks)
-    done = {
-        "unit_impressions": np.bincount(unit, minlength=len(names)),
-        "unit_clicks": np.bincount(unit, clicks, minlength=len(names)),
-        "impression_clicks": most_clicks,
+    done: dict[str, Callable[[], IntArray]] = {
+        "unit_impressions": lambda: np.bincount(unit, minlength=len(names)),
+        "unit_clicks": lambda: np.bincount(unit, clicks, minlength=len(names)),
+        "impression_clicks": lambda: _most_by(unit, clicks, len(names)),
     }
     reasons: dict[str, BoolArray] = {EXCLUDED: np.isin(names, np.array(sorted(excluded), np.int64))}
     for name, by_unit in done.items():
         most = None if rules is None else getattr(rules, name)
         if most is not None:
-            reasons[name] = by_unit > most
+            reasons[name] = by_unit() > most
     out, counts = np.zeros(len(names), bool), {}
     for reason, units in reasons.items():
         counts[reason] = int((units & ~out).sum())
@@ -97,6 +98,13 @@ def apply_rules(log: L, rules: Rules | None = None, excluded: Collection[int] = 
     kept = log.take(~left)
     units_out = {reason: count for reason, count in counts.items() if count}
     return kept, LeftOut(units_out, int(left.sum()), int(clicks[left].sum()))
+
+
+def _most_by(unit: IntArray, values: NDArray[np.integer], n: int) -> IntArray:
+    """The largest value of each of n units."""
+    most = np.zeros(n, np.int64)
+    np.maximum.at(most, unit, values)
+    return most
 
 
 class Heaviest(NamedTuple):

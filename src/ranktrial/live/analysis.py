@@ -60,7 +60,7 @@ class Analysis:
         ladder: Every reading of the log, with more and fewer assumptions.
         rung: The reading that speaks; None if none can say anything yet.
         estimate: Of that reading, or one of nothing.
-        band: Its confidence sequence after every unit, from the first that has enough clicks; None before that.
+        band: Its confidence sequence, watched after every unit from the first that has enough clicks; None before that.
         drift: Whether the difference stays the same over time.
         fitted: From how many of the first impressions theta is.
         learnt: From how many of them everything else is that was fitted: guesses of relevance, and lines.
@@ -245,7 +245,9 @@ def speaking(analysis: Analysis, rung: Rung | None) -> Analysis:
         widen=found.inflation(level),
         what="the difference A - B",
     )
-    return replace(analysis, rung=rung, estimate=found, band=_band(log, rung, units, level, tight), drift=drift)
+    told = replace(analysis, rung=rung, estimate=found, band=_band(log, rung, units, level, tight), drift=drift)
+    told.__dict__.update({name: of for name, of in analysis.__dict__.items() if name in ("clicks", "gain")})
+    return told
 
 
 def _fit(log: Impressions) -> tuple[BiasFit | None, str]:
@@ -266,7 +268,7 @@ def _band(log: Impressions, rung: Rung, units: Units, level: float, tightest_at:
     first = int(np.searchsorted(clicks, LEAST_CLICKS)) + 1
     if first > len(clicks) or rung.estimate is None:
         return None
-    return rung.estimate.sequence(np.arange(first, len(clicks) + 1), level, tightest_at=tightest_at)
+    return rung.estimate.watched(first, level, tightest_at=tightest_at)
 
 
 def tightest_at(config: TrialConfig, found: Estimate) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,10 +21,14 @@ from ranktrial.live.guardrails._kernels import added_above, clicks_after, clicks
 from ranktrial.live.guardrails.status import NO_NUMBER, WARN, by_chance, harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
 
+L = TypeVar("L", bound=Impressions)
 ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
 NO_MODEL = "An A/B test: there is no click model to check."
 REFITS = 100 * 2 ** np.arange(34)  # impressions after which relevance is guessed anew
 AT_ONCE = 100_000  # impressions
+MOST_CHECKED = (
+    1_000_000  # impressions, the first so many, that tell how people click: what changes later is seen over time
+)
 LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything is bet on it
 
 
@@ -166,7 +171,7 @@ def company(analysis: Analysis, above: Above | None = None) -> Guardrail:
         return needless(name, NO_MODEL)
     if above is None or not np.isfinite(above.drawn.slope):
         return unknown(name, "it takes clicks on results above which the draw puts now this, now that")
-    found, log = above.drawn, analysis.log
+    found, log = above.drawn, checked(analysis.log)
     by_draw = mean_evidence(found.values, log.units, telling=log.clicks_each > 0)
     if not by_draw.any():
         return unknown(name, "it takes more clicks on results above which the draw puts now this, now that")
@@ -253,8 +258,21 @@ class Above(NamedTuple):
 
 
 def clicks_above(analysis: Analysis) -> Above:
-    """Everything that a log says on whether what is above a result matters."""
-    return Above(interference(analysis), dependence(analysis.log), dependence(analysis.log, pooled=True))
+    """Everything that a log says on whether what is above a result matters; of a long one its first million impressions."""
+
+    def measured(log: Impressions) -> Above:
+        some = replace(analysis, log=log, learnt=min(analysis.learnt, len(log)))
+        return Above(interference(some), dependence(log), dependence(log, pooled=True))
+
+    log = analysis.log
+    if len(log) <= MOST_CHECKED:
+        return measured(log)
+    return log.fitted(MOST_CHECKED, ("clicks above", analysis.theta.theta, analysis.fit is None), measured)
+
+
+def checked(log: L) -> L:
+    """The impressions that tell how people click."""
+    return log.take(slice(0, MOST_CHECKED)) if len(log) > MOST_CHECKED else log
 
 
 def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
@@ -265,7 +283,7 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
     again, documents at the same places of both lists are compared: easy and hard queries then make clicks go together, so that
     only the contrary means anything.
     """
-    log, name = analysis.log, INDEPENDENCE
+    log, name = checked(analysis.log), INDEPENDENCE
     if not analysis.config.comparison.needs_position_bias:
         return needless(name, NO_MODEL)
     found = dependence(log) if above is None else above.clicked
