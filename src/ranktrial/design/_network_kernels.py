@@ -67,13 +67,12 @@ def _by_parameters(below: Any, above: Any, gradient: Any, start: Any) -> Any:
         for j in range(by_weights.shape[1]):
             gradient[start] = by_weights[i, j]
             start += 1
-    for j in range(above.shape[1]):
-        total = above.dtype.type(0)
-        for i in range(above.shape[0]):
-            total += above[i, j]
-        gradient[start] = total
-        start += 1
-    return start
+    end = start + above.shape[1]
+    gradient[start:end] = 0
+    for i in range(above.shape[0]):  # row by row, as they lie in memory
+        for j in range(above.shape[1]):
+            gradient[start + j] += above[i, j]
+    return end
 
 
 @nb.njit(cache=True)
@@ -96,7 +95,7 @@ def _forward(parameters: Any, inputs: Any, hidden: Any) -> Any:
     return hidden1, hidden2, np.dot(hidden2, w3)[:, 0] + b3
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, error_model="numpy")  # with a check of each division it is no vector operation
 def _descend(
     parameters: Any, mean: Any, square: Any, done: Any, settings: Any, activations: Any, by_score: Any, gradient: Any
 ) -> None:

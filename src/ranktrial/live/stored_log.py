@@ -19,6 +19,7 @@ from ranktrial.position_bias import Counts
 
 BLOCK = 8_192  # impressions
 PARTS = 8  # blocks with their designs in memory
+MOST_AT_ONCE = 32  # blocks that are one where they share designs
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +115,7 @@ class StoredLog(Impressions):
             return self
         log = self.take(slice(0, impressions))
         designs = len(np.unique(log.number))  # a block has no more of them than are in memory anyhow
-        return replace(log, blocks_at_once=PARTS * impressions // max(designs, 1))
+        return replace(log, blocks_at_once=min(PARTS * impressions // max(designs, 1), MOST_AT_ONCE))
 
     def whole(self) -> Log:
         if self.__dict__.get("_whole") is None:
