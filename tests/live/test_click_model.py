@@ -18,6 +18,7 @@ from ranktrial.live.schemas import TrialConfig
 from ranktrial.methods import LogOpt
 from ranktrial.position_bias import Conditional, Counts
 from ranktrial.rankings import Pair
+from ranktrial.seeds import generator
 from ranktrial.users import position_based, rank_decay
 
 K, THETA = 6, rank_decay(6, 0.7)
@@ -234,6 +235,26 @@ def test_bets_are_on_what_was_seen_before_and_within_bounds() -> None:
     first_half = replace(log, clicks=np.where(np.arange(len(log))[:, None] < 200, log.clicks, False))
     again = checks.dependence(first_half, pooled=True)
     np.testing.assert_array_equal(stakes[:200], np.minimum(again.slope_before, 0)[:200])
+
+
+def test_of_a_long_log_the_first_impressions_tell_how_people_click(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest changes nothing of it, and is not gone through."""
+    analysis = clicked(60, 6_000, who_leave, 2)
+    log = whole(analysis)
+    late = np.arange(len(log)) >= 4_000
+    other = replace(
+        log, clicks=np.where(late[:, None], right(np.full(log.clicks.shape, 0.2), generator(1)), log.clicks)
+    )
+    monkeypatch.setattr("ranktrial.live.guardrails.click_model.MOST_CHECKED", 4_000)
+    short = replace(analysis, log=log.take(~late), learnt=4_000)
+    told = [
+        [check(one, checks.clicks_above(one)) for check in (checks.company, checks.independence)]
+        for one in (analysis, replace(analysis, log=other), short)
+    ]
+    assert told[0] == told[1] == told[2]
+    assert told[0][0].status != "pass"
+    monkeypatch.setattr("ranktrial.live.guardrails.click_model.MOST_CHECKED", 6_000)
+    assert checks.company(analysis, checks.clicks_above(analysis)).value < told[0][0].value
 
 
 @pytest.mark.parametrize("queries", [60, 10_000])

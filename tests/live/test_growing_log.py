@@ -13,6 +13,7 @@ from ranktrial.inference import Log, estimate, fit_position_bias
 from ranktrial.live import Shown, Trial, analysis, stored_log
 from ranktrial.live.analysis import analyse, fitted_impressions
 from ranktrial.live.design_columns import DesignColumns
+from ranktrial.live.guardrails import click_model
 from ranktrial.live.reports import settled
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.methods import LogOpt
@@ -36,6 +37,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_log, "BLOCK", 64)
     monkeypatch.setattr(stored_log, "PARTS", 2)
     monkeypatch.setattr(analysis, "ALL_FITTED", 150)
+    monkeypatch.setattr(click_model, "MOST_CHECKED", 650)
 
 
 @pytest.fixture
