@@ -21,6 +21,7 @@ import altair as alt
 import vl_convert
 
 PNG_SCALE = 2
+MARGINS = {"left": 24, "right": 30, "top": 5, "bottom": 5}  # a reader's font may be wider than the one that was measured
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 
 Record = dict[str, Any]
@@ -82,7 +83,7 @@ def save_chart(
     for name in formats:
         checks.one_of("format", name, FORMATS)
     stem.parent.mkdir(parents=True, exist_ok=True)
-    svg = vl_convert.vegalite_to_svg(as_spec(chart), vl_version=VEGA_LITE, config=config())
+    svg = vl_convert.vegalite_to_svg(as_spec(chart), vl_version=VEGA_LITE, config={**config(), "padding": MARGINS})
     contents = {
         "svg": lambda: svg.encode(),
         "png": lambda: vl_convert.svg_to_png(svg, scale=PNG_SCALE),

@@ -272,7 +272,11 @@ def clicks_above(analysis: Analysis) -> Above:
 
 def checked(log: L) -> L:
     """The impressions that tell how people click."""
-    return log.take(slice(0, MOST_CHECKED)) if len(log) > MOST_CHECKED else log
+    if len(log) <= MOST_CHECKED:
+        return log
+    first = log.take(slice(0, MOST_CHECKED))
+    first.__dict__["units"] = log.units.head(MOST_CHECKED)
+    return first
 
 
 def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
