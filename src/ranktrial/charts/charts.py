@@ -21,7 +21,12 @@ import altair as alt
 import vl_convert
 
 PNG_SCALE = 2
-MARGINS = {"left": 24, "right": 30, "top": 5, "bottom": 5}  # a reader's font may be wider than the one that was measured
+MARGINS = {
+    "left": 24,
+    "right": 30,
+    "top": 5,
+    "bottom": 5,
+}  # a reader's font may be wider than the one that was measured
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 
 Record = dict[str, Any]

@@ -260,14 +260,15 @@ class Above(NamedTuple):
 def clicks_above(analysis: Analysis) -> Above:
     """Everything that a log says on whether what is above a result matters; of a long one its first million impressions."""
 
-    def measured(log: Impressions) -> Above:
-        some = replace(analysis, log=log, learnt=min(analysis.learnt, len(log)))
-        return Above(interference(some), dependence(log), dependence(log, pooled=True))
+    log, learnt = analysis.log, min(analysis.learnt, MOST_CHECKED)
 
-    log = analysis.log
+    def measured(first: Impressions) -> Above:
+        some = replace(analysis, log=first, learnt=learnt)
+        return Above(interference(some), dependence(first), dependence(first, pooled=True))
+
     if len(log) <= MOST_CHECKED:
         return measured(log)
-    return log.fitted(MOST_CHECKED, ("clicks above", analysis.theta.theta, analysis.fit is None), measured)
+    return log.fitted(MOST_CHECKED, ("clicks above", analysis.theta.theta, analysis.fit is None, learnt), measured)
 
 
 def checked(log: L) -> L:
