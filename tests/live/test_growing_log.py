@@ -37,7 +37,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_log, "BLOCK", 64)
     monkeypatch.setattr(stored_log, "PARTS", 2)
     monkeypatch.setattr(analysis, "ALL_FITTED", 150)
-    monkeypatch.setattr(click_model, "MOST_CHECKED", 650)
+    monkeypatch.setattr(click_model, "MOST_COMPARED", 650)
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from ranktrial.inference import Log, UnitSums
 from ranktrial.inference.e_processes import anytime_p, bet_evidence, mean_evidence
 from ranktrial.inference.estimation import guessed_from
 from ranktrial.inference.impressions import Impressions
+from ranktrial.inference.intervals import Units
 from ranktrial.inference.valuing import Fitted
 from ranktrial.interval import Interval
 from ranktrial.live.analysis import Analysis
@@ -21,14 +21,11 @@ from ranktrial.live.guardrails._kernels import added_above, clicks_after, clicks
 from ranktrial.live.guardrails.status import NO_NUMBER, WARN, by_chance, harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
 
-L = TypeVar("L", bound=Impressions)
 ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
 NO_MODEL = "An A/B test: there is no click model to check."
 REFITS = 100 * 2 ** np.arange(34)  # impressions after which relevance is guessed anew
 AT_ONCE = 100_000  # impressions
-MOST_CHECKED = (
-    1_000_000  # impressions, the first so many, that tell how people click: what changes later is seen over time
-)
+MOST_COMPARED = 1_000_000  # impressions, the first so many, whose clicks are compared document by document
 LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything is bet on it
 
 
@@ -171,7 +168,7 @@ def company(analysis: Analysis, above: Above | None = None) -> Guardrail:
         return needless(name, NO_MODEL)
     if above is None or not np.isfinite(above.drawn.slope):
         return unknown(name, "it takes clicks on results above which the draw puts now this, now that")
-    found, log = above.drawn, checked(analysis.log)
+    found, log = above.drawn, analysis.log
     by_draw = mean_evidence(found.values, log.units, telling=log.clicks_each > 0)
     if not by_draw.any():
         return unknown(name, "it takes more clicks on results above which the draw puts now this, now that")
@@ -199,8 +196,8 @@ class Dependence(NamedTuple):
     """How clicks go with clicks above them.
 
     Attributes:
-        values: Of each impression: the sum over its ranks of (click above - its mean) (click - its mean), with the means of the
-            same stratum before. Their mean is zero if clicks are independent.
+        values: Of each impression, or of the first ones: the sum over its ranks of (click above - its mean) (click - its
+            mean), with the means of the same stratum before. Their mean is zero if clicks are independent.
         telling: Of each impression, what its values would have grown by with a slope of 1.
         ratio: Times as often clicked after a click above as without one.
     """
@@ -258,26 +255,8 @@ class Above(NamedTuple):
 
 
 def clicks_above(analysis: Analysis) -> Above:
-    """Everything that a log says on whether what is above a result matters; of a long one its first million impressions."""
-
-    log, learnt = analysis.log, min(analysis.learnt, MOST_CHECKED)
-
-    def measured(first: Impressions) -> Above:
-        some = replace(analysis, log=first, learnt=learnt)
-        return Above(interference(some), dependence(first), dependence(first, pooled=True))
-
-    if len(log) <= MOST_CHECKED:
-        return measured(log)
-    return log.fitted(MOST_CHECKED, ("clicks above", analysis.theta.theta, analysis.fit is None, learnt), measured)
-
-
-def checked(log: L) -> L:
-    """The impressions that tell how people click."""
-    if len(log) <= MOST_CHECKED:
-        return log
-    first = log.take(slice(0, MOST_CHECKED))
-    first.__dict__["units"] = log.units.head(MOST_CHECKED)
-    return first
+    """Everything that a log says on whether what is above a result matters."""
+    return Above(interference(analysis), dependence(analysis.log), dependence(analysis.log, pooled=True))
 
 
 def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
@@ -288,16 +267,16 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
     again, documents at the same places of both lists are compared: easy and hard queries then make clicks go together, so that
     only the contrary means anything.
     """
-    log, name = checked(analysis.log), INDEPENDENCE
+    log, name = analysis.log, INDEPENDENCE
     if not analysis.config.comparison.needs_position_bias:
         return needless(name, NO_MODEL)
     found = dependence(log) if above is None else above.clicked
-    evidence = mean_evidence(found.values, log.units, telling=found.values != 0)
+    evidence = _evidence(found, log.units)
     p = anytime_p(evidence)
     if p >= WARN:
         pooled = dependence(log, pooled=True) if above is None else above.pooled
         fewer = np.cumsum(log.units.sums(pooled.values)) < 0
-        of_all = mean_evidence(pooled.values, log.units, telling=pooled.values != 0) * fewer
+        of_all = _evidence(pooled, log.units) * fewer
         of_both = anytime_p(np.logaddexp(evidence, of_all) - np.log(2))
         if of_both < WARN or not evidence.any():
             found, p, evidence = pooled, of_both, np.where(of_both < WARN, of_all, 0.0)
@@ -315,8 +294,20 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
     return Guardrail(name=name, status=status, value=found.ratio, text=text)
 
 
+def _evidence(found: Dependence, units: Units) -> FloatArray:
+    """``mean_evidence`` after each unit; what was found of the first impressions alone stays as it is."""
+    first = units if len(found.values) == len(units.place) else units.head(len(found.values))
+    evidence = mean_evidence(found.values, first, telling=found.values != 0)
+    return np.append(evidence, np.repeat(evidence[-1:], len(units.names) - len(evidence)))
+
+
 def dependence(log: Impressions, *, pooled: bool = False) -> Dependence:
-    """Clicks against clicks above, on the same document at the same rank or, ``pooled``, on the same places in both lists."""
+    """Clicks against clicks above, on the same document at the same rank or, ``pooled``, on the same places in both lists.
+
+    Documents are compared on the first million impressions of a longer log: that is kept, and never fails a trial.
+    """
+    if len(log) > MOST_COMPARED and not pooled:
+        return log.fitted(MOST_COMPARED, "clicks above on the same document", dependence)
     values, told, sums = _by_places(log) if pooled else _by_documents(log)
     members, follow, clicks, both = sums[sums[:, 2] > 0].T
     # By Mantel and Haenszel; sorted, because documents have numbers in the order in which they were read.
