@@ -16,8 +16,23 @@ LOW_NOISE, PAPER, AUTHORS = range(3)
 
 
 @nb.njit(inline="always")
-def _sigmoid(x: Any, most: Any) -> Any:
-    return 1 / (1 + math.exp(min(-x, most)))
+def _sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x)), with exp as the 1,024th power of a polynomial: multiplications alone, which go through vector
+    registers. Right to 4e-9, more than a float32 holds.
+    """
+    small = min(max(-np.float64(x), -80.0), 80.0) / 1024
+    power = 1 + small * (1 + small * (1 / 2 + small * (1 / 6 + small * (1 / 24 + small * (1 / 120 + small / 720)))))
+    power *= power
+    power *= power
+    power *= power
+    power *= power
+    power *= power
+    power *= power
+    power *= power
+    power *= power
+    power *= power
+    power *= power
+    return 1 / (1 + power)
 
 
 @nb.njit(cache=True)
@@ -39,13 +54,12 @@ def after_exp(x: Any) -> None:
             x[i, j] = one / (one + x[i, j])
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, error_model="numpy")
 def _sigmoid_layer(inputs: Any, weights: Any, bias: Any) -> Any:
     result = np.dot(inputs, weights)
-    most = bias.dtype.type(80)  # exp(80) is the order of what a float32 holds
     for i in range(result.shape[0]):
         for j in range(result.shape[1]):
-            result[i, j] = _sigmoid(result[i, j] + bias[j], most)
+            result[i, j] = _sigmoid(result[i, j] + bias[j])
     return result
 
 
@@ -62,12 +76,10 @@ def _below(above: Any, weights: Any, hidden: Any) -> Any:
 @nb.njit(cache=True)
 def _by_parameters(below: Any, above: Any, gradient: Any, start: Any) -> Any:
     """Write the gradient by a layer's weights and bias into the flat gradient; returns where the next layer starts."""
-    by_weights = np.dot(below.T, above)
-    for i in range(by_weights.shape[0]):
-        for j in range(by_weights.shape[1]):
-            gradient[start] = by_weights[i, j]
-            start += 1
-    end = start + above.shape[1]
+    rows, columns = below.shape[1], above.shape[1]
+    np.dot(below.T, above, gradient[start : start + rows * columns].reshape(rows, columns))
+    start += rows * columns
+    end = start + columns
     gradient[start:end] = 0
     for i in range(above.shape[0]):  # row by row, as they lie in memory
         for j in range(above.shape[1]):
@@ -138,7 +150,7 @@ def fit(
                 inputs[i, j] = features[rows[step, i], j]
         hidden1, hidden2, out = _forward(parameters, inputs, hidden)
         for i in range(n):
-            by_score[i, 0] = (_sigmoid(out[i], parameters.dtype.type(80)) - targets[rows[step, i]]) / n
+            by_score[i, 0] = (_sigmoid(out[i]) - targets[rows[step, i]]) / n
         done = steps_before + step + 1
         _descend(parameters, mean, square, done, settings, (inputs, hidden1, hidden2), by_score, gradient)
 
