@@ -2,6 +2,7 @@
 
 A folder may be unfinished; every number then comes from the pairs that are there. With ``--page`` they are put into a page that
 has these tables already: rows by their labels, where there is a number; what else stands in a row, and other rows, stay.
+With ``--against METHOD``, as it is written in the plan, the errors of all methods by those of this one, as for ``departures``.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from ranktrial.study.claims import PAPER_INTERLEAVING, Finding, findings
-from ranktrial.study.curves import FEWEST, impressions_ratio, means
+from ranktrial.study.curves import FEWEST, bootstrap, impressions_ratio, means
 from ranktrial.study.figures.claims_tables import side_by_side
 from ranktrial.study.labels import ROLES
-from ranktrial.study.results import DataResults, Runs, read_results
+from ranktrial.study.results import DataResults, Runs, common, read_results
 
 AT = (1e3, 1e4, 1e5, 3e6)
 SIZES = ((0.0, 0.01), (0.01, 0.03), (0.03, np.inf))
@@ -28,8 +29,13 @@ def main() -> None:
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("folders", nargs="+", type=Path)
     given.add_argument("--page", type=Path)
+    given.add_argument("--against")
     arguments = given.parse_args()
     every = [data for folder in arguments.folders for data in read_results(folder)[1]]
+    if arguments.against is not None:
+        lines = [["", *(data.data for data in every)], ["---"] * (len(every) + 1), *against(every, arguments.against)]
+        print("\n".join(map(_line, lines)))
+        return
     found = findings(every)
     tables: dict[str, Iterator[Sequence[str]]] = {
         "the paper says": headlines(every, found),
@@ -169,6 +175,19 @@ def needed(data: DataResults, runs: Runs) -> str:
         for other in others
     ]
     return " / ".join(ratios)
+
+
+def against(every: Sequence[DataResults], method: str) -> Iterator[Sequence[str]]:
+    """Absolute errors by those of one method on the same pairs, just after each of its fits and at the end, with intervals."""
+    for other in dict.fromkeys(name for data in every for name in data.runs if name != method):
+        yield [f"`{other}`", *(_ratios(*common(data.runs[other], data.runs[method])) for data in every)]
+
+
+def _ratios(mine: Runs, base: Runs) -> str:
+    errors = mine.errors["absolute_error"], base.errors["absolute_error"]
+    places = sorted({mine.nearest(at) for at in (1.3e3, 1.3e4, 1.3e5, mine.impressions[-1])})
+    ratios = (bootstrap(lambda a, b, at=at: float(a[at] / b[at]), *errors).text() for at in places)
+    return " / ".join(ratios) + f", {len(mine.pairs)} pairs"
 
 
 def wrong(every: Sequence[DataResults]) -> Iterator[Sequence[str]]:
