@@ -215,3 +215,14 @@ def test_thinned_checkpoints_keep_round_numbers_and_the_end() -> None:
     assert {kept[0], kept[-1]} == {100, 3_000_000}
     for wanted in (1_000, 10_000, 100_000, 1_000_000):
         assert np.min(np.abs(np.log(kept / wanted))) == np.min(np.abs(np.log(points / wanted)))
+
+
+def test_methods_that_have_hardly_begun_are_not_drawn_beside_others() -> None:
+    def runs(method: str, pairs: int) -> Runs:
+        errors = {metric: np.ones((pairs, 1)) for metric in ("absolute_error",)}
+        each = np.ones(pairs)
+        return Runs(method, np.arange(pairs), np.array([100]), errors, each, each, each, each, each)
+
+    results = DataResults("x", {"AB()": runs("AB()", 12), "TeamDraft()": runs("TeamDraft()", 2)}, {})
+    assert list(results.begun(10).runs) == ["AB()"]
+    assert list(results.begun(13).runs) == ["AB()", "TeamDraft()"]  # nothing to compare with

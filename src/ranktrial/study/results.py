@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -119,6 +119,12 @@ class DataResults:
     def playing(self, *roles: str) -> Runs | None:
         """The first method that plays the first of these roles that is played at all."""
         return _first_playing(self.runs, roles)
+
+    def begun(self, fewest: int) -> DataResults:
+        """Without methods on fewer pairs than that, where others have been run on as many: they cannot be compared yet."""
+        if all(len(one.pairs) < fewest for one in self.runs.values()):
+            return self
+        return replace(self, runs={method: one for method, one in self.runs.items() if len(one.pairs) >= fewest})
 
     def limits_of(self, *roles: str) -> MethodLimits | None:
         """The limits of the first method that plays the first of these roles that has any."""

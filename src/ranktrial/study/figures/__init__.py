@@ -17,6 +17,7 @@ from ranktrial.charts.charts import Record, save_chart, save_rows
 from ranktrial.charts.pages import Figure, Page, Section
 from ranktrial.charts.theme import FORMATS
 from ranktrial.study.claims import Finding, findings
+from ranktrial.study.curves import FEWEST
 from ranktrial.study.figures.claims_tables import CLAIMS_TEXT, claims_markdown, claims_tables, side_by_side, untested
 from ranktrial.study.figures.drawing import Drawing, Names, counted
 from ranktrial.study.figures.error_curves import logging_figure, methods_figure, our_figure
@@ -78,24 +79,25 @@ def draw_study(
     """Draw a study, finished or not, into ``out`` (the study's own folder ``figures`` by default).
 
     ``form`` chooses the paper's figures, ours, or both. With the folder of a ``simulated`` study of the same data sets, one
-    figure more shows single runs beside what they come to on average.
+    figure more shows single runs beside what they come to on average. Methods that have hardly begun on a set are left out.
     """
     for name in formats:
         checks.one_of("format", name, FORMATS)
     checks.one_of("form", form, FORMS)
     plan, results = read_results(path)
     folder = out or path / "figures"
-    names = Names.of(results)
-    found_drawings = [figure(results, names) for figure in FORMS[form]]
+    drawn = [one.begun(FEWEST) for one in results]
+    names = Names.of(drawn)
+    found_drawings = [figure(drawn, names) for figure in FORMS[form]]
     if simulated is not None:
-        found_drawings.append(expectation_figure(results, read_results(simulated)[1], names))
+        found_drawings.append(expectation_figure(drawn, read_results(simulated)[1], names))
     drawings = {
         one.name: one
         for found in found_drawings
         for one in (found if isinstance(found, list) else [found])
         if one is not None
     }
-    found, needed = findings(results), list(needed_records(results, names))
+    found, needed = findings(results), list(needed_records(drawn, names))
     files: list[Path] = []
     for one in drawings.values():
         files += save_chart(one.chart, folder / one.name, formats=formats, rows=one.records)
