@@ -104,16 +104,16 @@ def _curves_figure(
     picked, opacity = highlighting("method", f"{name}_picked")
     legend = alt.Legend(title=None, orient="bottom", columns=3, symbolOpacity=1, symbolStrokeWidth=0)
     looks = {kind: names.channel(kind, methods, legend) for kind in ("colour", "dash", "shape")}
-    for i, one in enumerate(results):
+    # The first method is there to compare with: alone it says nothing.
+    drawn = [one for one in results if any(method in one.runs for method in methods[1:] or methods)]
+    for i, one in enumerate(drawn):
         runs = [one.runs[method] for method in methods if method in one.runs]
-        if not runs:
-            continue
         panels: list[Panel] = []
         for metric in METRICS:
             mine = [record for run in runs for record in _records(one.data, run, metric, names)]
             records += mine
             panel = _panel(
-                sheets, mine, metric, max(len(run.pairs) for run in runs), looks, opacity, last=i == len(results) - 1
+                sheets, mine, metric, max(len(run.pairs) for run in runs), looks, opacity, last=i == len(drawn) - 1
             )
             top = {"title": alt.Title(TITLES[metric], fontWeight="normal")} if i == 0 else {}
             panels.append(panel.add_params(zooming(f"{name}_{i}_{metric}")).properties(**top))
