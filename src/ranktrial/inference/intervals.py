@@ -394,7 +394,7 @@ def watched_sequence(sums: UnitSums, first: int, **options: float) -> Band:
     """``asymptotic_sequence`` after every unit from the first so many on, of which only what matters is kept.
 
     That is: ``looks``, and where intervals begin, end and go on to leave out 0, so that ``decided_at``, ``decided_for`` and
-    ``withdrawn_at`` of 0 are those of all intervals. It takes no more memory for more units. Options are those of
+    ``withdrawn_at`` of 0 are those of all intervals: a handful of every 65,536 units. Options are those of
     ``asymptotic_sequence``.
 
     >>> x = np.tile([3.0, 1.0, -2.0], 1_000)
