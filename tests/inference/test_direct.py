@@ -67,7 +67,7 @@ def test_a_rank_that_is_never_shown_is_refused_or_left_out() -> None:
     with pytest.raises(RequirementError, match="document a is at rank 1 in A's list and 2 in B's"):
         estimate(log, estimator="direct")
     left = estimate(log, estimator="direct", guess=0.0, uncovered="leave out")
-    assert left.uncovered.tolist() == [True, False, False]
+    assert [slots.tolist() for slots in left.uncovered] == [[0]]
     assert left.delta == 1 / 1.0  # b alone, which always stands at rank 2
 
 

@@ -219,14 +219,14 @@ def simulated(theta: FloatArray, n: int, seed: int, zeta: tuple[float, ...] = (0
 def test_scores_of_position_bias_have_mean_zero_whatever_the_relevances(zeta: tuple[float, ...]) -> None:
     """And with theta_r r^-0.1 in place of theta, 0.1 to first order."""
     for steeper in (0.0, 0.1):
-        x = position_scores(simulated(THETA * np.arange(1, 4) ** -steeper, 40_000, 1, zeta), THETA)
+        x = position_scores(simulated(THETA * np.arange(1, 4) ** -steeper, 40_000, 1, zeta), THETA).totals
         assert abs(x.mean() - steeper) < 4.5 * x.std() / 200 + 0.05 * steeper
 
 
 def test_other_position_bias_is_noticed_and_other_relevances_are_not() -> None:
-    first = position_scores(simulated(THETA, 8000, 2), THETA)
-    other = position_scores(simulated(THETA, 8000, 3, (0.1, 0.9, 0.5, 0.2, 0.8, 0.3)), THETA)
-    steeper = position_scores(simulated(np.array([1.0, 0.3, 0.15]), 8000, 4), THETA)
+    first = position_scores(simulated(THETA, 8000, 2), THETA).totals
+    other = position_scores(simulated(THETA, 8000, 3, (0.1, 0.9, 0.5, 0.2, 0.8, 0.3)), THETA).totals
+    steeper = position_scores(simulated(np.array([1.0, 0.3, 0.15]), 8000, 4), THETA).totals
     assert Drift.of(np.concatenate([first, other])).status == "pass"
     assert Drift.of(np.concatenate([first, steeper])).status == "fail"
 
@@ -235,7 +235,7 @@ def test_a_log_in_which_nothing_moved_has_no_scores() -> None:
     pair = Pair.from_lists([["x", "y", "z"]], [["x", "y", "z"]], k=3)
     same = Mixture.of_tables([pair.top_a], (1.0,), pair.n_documents)
     log = Log.simulated(pair, same, position_based([0.6, 0.3, 0.2], THETA), 500, seed=5)
-    assert not position_scores(log, THETA).any()
+    assert not position_scores(log, THETA).totals.any()
 
 
 # --- a trial --------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from ranktrial.inference import UnitSums
 from ranktrial.inference.e_processes import CONCENTRATIONS, anytime_p, bet_evidence, draws_evidence, mean_evidence
 
 LEVELS = (0.01, 0.001)
@@ -31,9 +32,10 @@ def test_a_bet_is_worth_one_on_average(units: list[int] | None) -> None:
     mean = 0.0
     for values in product(range(3), repeat=4):
         x = outcomes[list(values)]
-        stakes = [0.2, 5 * x[0], -x[0], 0.3 if units is None else 9.0]  # a unit keeps its first stake
-        evidence = bet_evidence(x, stakes, np.full(4, 3.0), units)
-        assert len(evidence) == (4 if units is None else 3)
+        stakes, bounds = np.array([0.2, 5 * x[0], -x[0], 0.3]), np.full(4, 3.0)
+        if units is not None:
+            x, bounds = (UnitSums.of(of, units).totals for of in (x, bounds))
+        evidence = bet_evidence(x, stakes[: len(x)], bounds)  # a unit keeps its first stake
         assert np.isfinite(evidence).all()
         mean += np.prod(chances[list(values)]) * np.exp(evidence[-1])
     assert mean == pytest.approx(1, abs=1e-12)

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.inference._kernels import NEVER, predictable_bets, refuted_at
+from ranktrial.inference.drift import Drift
 from ranktrial.inference.intervals import (
     Band,
-    Units,
-    UnitSums,
     asymptotic_radius,
     asymptotic_sequence,
     betting_sequence,
@@ -23,6 +22,7 @@ from ranktrial.inference.intervals import (
     refuted_after,
     watched_sequence,
 )
+from ranktrial.inference.units import Cohorts, Units, UnitSums
 
 
 def values(rng: np.random.Generator, n: int) -> FloatArray:
@@ -416,3 +416,53 @@ def test_a_watched_sequence_keeps_what_was_decided_and_withdrawn(seed: int, monk
         assert len(kept.units) < len(seen) + 3 * len(x) / (97 + 50 * seed) + 4
     with pytest.raises(ValueError, match="widen"):
         watched_sequence(sums, 30, widen=0.5)
+
+
+def by_cohorts(sums: UnitSums, most: int) -> UnitSums:
+    """Sums of units, put together."""
+    cohorts = Cohorts.of(np.arange(len(sums)), most)
+    place = np.arange(len(sums)) >> cohorts.bits
+    impressions, totals = (weighted_counts(place, of, len(cohorts)) for of in (sums.impressions, sums.totals))
+    return UnitSums(None, impressions, totals, cohorts.count)
+
+
+def test_cohorts_say_what_their_units_do() -> None:
+    """The same mean, and intervals as wide, but for what a spread of fewer sums is less sure of."""
+    rng = np.random.default_rng(5)
+    sums = UnitSums.of(values(rng, 60_000), rng.integers(0, 40_000, 60_000))
+    together = by_cohorts(sums, 4_096)
+    assert (len(together), together.count) == (-(-sums.count // 8), sums.count)
+    assert together.mean == pytest.approx(sums.mean)
+    surely = 4.5 / np.sqrt(2 * len(together))  # relative error of a spread
+    assert together.standard_error == pytest.approx(sums.standard_error, rel=surely)
+    exact, found = (asymptotic_sequence(of, [sums.count], tightest_at=500).last for of in (sums, together))
+    assert found.half_width == pytest.approx(exact.half_width, rel=surely)
+    assert fixed_interval(together).half_width == pytest.approx(fixed_interval(sums).half_width, rel=surely)
+
+
+def test_a_sequence_of_cohorts_decides_when_that_of_units_does() -> None:
+    rng = np.random.default_rng(6)
+    sums = UnitSums.of(values(rng, 40_000) - 0.1)
+    together = by_cohorts(sums, 5_000)
+    exact, found = watched_sequence(sums, 1), watched_sequence(together, 1)
+    assert found.units[-1] == exact.units[-1] == 40_000
+    assert exact.decided_for() == found.decided_for() == 1
+    decided = exact.decided_at()
+    assert decided is not None
+    assert found.decided_at() == pytest.approx(decided, rel=0.1, abs=100)
+    for few in (found.units, asymptotic_sequence(together, [1, 99, 100, 30_000]).units):
+        assert (np.diff(few) >= 0).all()
+    assert not np.isfinite(asymptotic_sequence(together, [90]).low).any()  # as few units as ever
+
+
+def test_a_change_is_seen_by_cohorts_too() -> None:
+    rng = np.random.default_rng(7)
+    x = values(rng, 50_000) + np.where(np.arange(50_000) < 30_000, 0.0, 0.1)
+    exact, found = Drift.of(UnitSums.of(x)), Drift.of(by_cohorts(UnitSums.of(x), 4_096))
+    assert exact.status == found.status == "fail"
+    assert exact.at is not None
+    assert found.at == pytest.approx(exact.at, rel=0.03)
+    assert found.units == 50_000
+    assert found.since.half_width == pytest.approx(exact.since.half_width, rel=0.1)
+    same = Drift.of(by_cohorts(UnitSums.of(values(rng, 50_000)), 4_096))
+    assert same.status == "pass"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ranktrial.inference.intervals import UnitSums, asymptotic_sequence
+from ranktrial.inference.intervals import asymptotic_sequence
 from ranktrial.inference.lift import lift
+from ranktrial.inference.units import UnitSums
 from ranktrial.interval import Interval
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ranktrial.inference import LeftOut, Log, Rules, UnitSums, apply_rules, estimate, heaviest_unit
+from ranktrial.inference import Estimate, LeftOut, Log, Rules, apply_rules, estimate, heaviest_unit
 from ranktrial.rankings import Mixture, Pair
 from ranktrial.users import position_based
 
@@ -82,6 +82,12 @@ def test_rules_are_whole_numbers(name: str, value: Any) -> None:
 
 
 def test_the_heaviest_unit_and_its_share_of_the_variance() -> None:
-    sums = UnitSums.of([1.0, -1.0, 3.0, 3.0, -6.0], [7, 8, 9, 9, 10])  # mean 0
-    assert tuple(heaviest_unit(sums)) == pytest.approx((9, 2 / 5, 36 / (1 + 1 + 36 + 36)))
-    assert heaviest_unit(UnitSums.of([0.0, 0.0])) == (0, 0.5, 0.0)
+    records = [{"query": "q", "a": ["x"], "b": ["y"], "shown": ["x"], "unit": unit} for unit in (7, 8, 9, 9, 10)]
+    log = Log.from_records(records, k=1)
+    found = Estimate.of(
+        np.array([1.0, -1.0, 3.0, 3.0, -6.0]), np.empty(0), largest_weight=1.0, units=log.unit
+    )  # mean 0
+    assert tuple(heaviest_unit(log, found)) == pytest.approx((log.unit[2], 2 / 5, 36 / (1 + 1 + 36 + 36)))
+    two = log.take(slice(0, 2))
+    nothing = Estimate.of(np.zeros(2), np.empty(0), largest_weight=1.0, units=two.unit)
+    assert heaviest_unit(two, nothing) == (log.unit[0], 0.5, 0.0)

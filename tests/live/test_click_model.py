@@ -136,8 +136,12 @@ def test_clicks_are_compared_with_earlier_ones_of_the_same_stratum(
     otherwise = sum((~t[:, 0] & t[:, 1]).sum() * t[:, 0].sum() / len(t) for t in tables)
     monkeypatch.setattr("ranktrial.live.guardrails.click_model.AT_ONCE", 37)
     found = checks.dependence(log, pooled=pooled)
-    np.testing.assert_allclose(found.values, values, atol=1e-12)
-    np.testing.assert_allclose(found.telling, told, atol=1e-12)
+    np.testing.assert_allclose(found.values.totals, values, atol=1e-12)
+    assert (found.told, found.squares) == pytest.approx((told.sum(), values @ values))
+    if pooled:
+        value, enough = np.cumsum(values) - values, np.cumsum(told) - told > 2
+        slope = np.where(enough, value / np.maximum(np.cumsum(told) - told, 1e-9), 0)
+        np.testing.assert_allclose(found.slope_before, slope, atol=1e-9)
     assert found.ratio == pytest.approx(follows / otherwise)
     assert np.abs(values).max() > 0.1
 
@@ -230,7 +234,7 @@ def test_bets_are_on_what_was_seen_before_and_within_bounds() -> None:
     """Later clicks change no earlier stake."""
     analysis = clicked(20, 400, who_tire, 7)
     log, found = whole(analysis), checks.clicks_above(analysis)
-    assert (np.abs(found.drawn.values) <= found.drawn.bound + 1e-12).all()
+    assert (np.abs(found.drawn.values.totals) <= found.drawn.bound + 1e-12).all()
     stakes = np.minimum(found.pooled.slope_before, 0)
     first_half = replace(log, clicks=np.where(np.arange(len(log))[:, None] < 200, log.clicks, False))
     again = checks.dependence(first_half, pooled=True)
@@ -249,7 +253,7 @@ def test_documents_of_a_long_log_are_compared_on_its_first_impressions(monkeypat
     )
     first, later, short = (checks.dependence(one) for one in (log, other, log.take(early)))
     for found in (first, later):
-        np.testing.assert_array_equal(found.values, short.values)
+        np.testing.assert_array_equal(found.values.totals, short.values.totals)
         assert (found.ratio, found.slope, found.error) == (short.ratio, short.slope, short.error)
     told = checks.independence(analysis, checks.clicks_above(analysis))
     assert (told.status, told.value) == ("warn", short.ratio)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from live.test_any_order import Clock, told
-from ranktrial.inference import Log, estimate, fit_position_bias
+from ranktrial.inference import Log, estimate, fit_position_bias, units
 from ranktrial.live import Shown, Trial, analysis, stored_log
 from ranktrial.live.analysis import analyse, fitted_impressions
 from ranktrial.live.design_columns import DesignColumns
@@ -74,10 +74,12 @@ def visit(trial: Trial, clock: Clock, random: np.random.Generator, impressions: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("personal", [False, True])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("cohorts", [1_000, 128])
 def test_a_report_on_what_has_grown_is_that_on_the_whole_log(
-    tmp_path: Path, personal: bool, seed: int, parts: list[int]
+    tmp_path: Path, personal: bool, cohorts: int, parts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(units, "MOST_COHORTS", cohorts)
+    seed = 1 if cohorts < 200 else 2
     clock, random = Clock(), np.random.default_rng(seed)
     seen: list[Shown] = []
     fitted, less = [0], 0
@@ -138,11 +140,11 @@ def test_nothing_is_fitted_to_more_designs_than_fit_in_memory(monkeypatch: pytes
     designs = log.designs.copy()
     designs[3_000:] = 100 + np.arange(1_000)  # from here on everybody has lists of their own
     for most, first, last in ((2_000, 4_000, 4_000), (1_000, 3_991, 1_000), (109, 3_100, 109), (3, None, 3)):
-        found = analysis.with_few_designs(designs, most)
+        found = analysis.with_few_designs(designs.__getitem__, 4_000, most)
         assert first in (None, found)
         assert len(np.unique(designs[:found])) == min(most, 1_009)
         assert found == 4_000 or len(np.unique(designs[: found + 1])) == most + 1
-        assert analysis.with_few_designs(designs[::-1], most) == last
+        assert analysis.with_few_designs(designs[::-1].__getitem__, 4_000, most) == last
     monkeypatch.setattr(analysis, "ALL_FITTED", 10)
     monkeypatch.setattr(analysis, "MOST_DESIGNS", 8)
     few = fitted_impressions(log, 0.5)
@@ -158,7 +160,7 @@ def test_relevance_is_learnt_from_fewer_designs_than_theta(monkeypatch: pytest.M
     monkeypatch.setattr(analysis, "MOST_LEARNT", 8)
     few = analyse(log, config, config.first_beliefs)
     assert few.fitted == whole.learnt == whole.fitted > 3_000
-    assert few.learnt == analysis.with_few_designs(log.designs, 8) < 1_000
+    assert few.learnt == analysis.with_few_designs(log.designs_of, 4_000, 8) < 1_000
     assert few.theta == whole.theta.model_copy(update={"inflation": few.theta.inflation})
     found = few.ladder.rung("position-based").estimate
     fit, refits = fit_position_bias(log, fitted=few.fitted), config.comparison.learns_at

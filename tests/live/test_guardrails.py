@@ -13,6 +13,7 @@ import pytest
 
 from ranktrial.arrays import BoolArray
 from ranktrial.inference.log import Log
+from ranktrial.inference.units import UnitSums
 from ranktrial.live import Trial
 from ranktrial.live import guardrails as checks
 from ranktrial.live.analysis import Analysis, analyse, speaking
@@ -253,7 +254,7 @@ def test_a_unit_that_asks_again_with_other_lists_is_one_draw(tmp_path: Path) -> 
         trial.store.flush()
         log = trial.log()
     assert len(log) == 1500
-    np.testing.assert_array_equal(log.drawn, np.arange(0, 1500, 5))
+    np.testing.assert_array_equal(np.flatnonzero(log.draws(slice(0, 1500))), np.arange(0, 1500, 5))
     analysis = analysed(log, trial.config)
     assert checks.sample_ratio(analysis).status == "pass"
     assert checks.calibration(analysis).status == "pass"
@@ -273,8 +274,8 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
     assert analysis.winner == 1
     warned = Guardrail(name=checks.INDEPENDENCE, status="warn", value=0.7, text="")
     monkeypatch.setattr("ranktrial.live.reports.guardrails", lambda *_: (warned,))
-    more = checks.Dependence(np.full(100, 0.5), np.ones(100), 1.5)
-    fewer = checks.Dependence(np.full(100, -0.5), np.ones(100), 0.5)
+    more = checks.Dependence(UnitSums.of(np.full(100, 0.5)), 25.0, 100.0, 1.5, np.zeros(100))
+    fewer = checks.Dependence(UnitSums.of(np.full(100, -0.5)), 25.0, 100.0, 0.5, np.zeros(100))
     d, quiet = analysis.delta, speaking(analysis, analysis.ladder.rungs[0])
     assert quiet.winner == 0
     for slope, error, shift, seen, winner in (
@@ -287,7 +288,7 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
         (-1.0, 1.0, -d, fewer, 0),
         (-1.0, 0.001, -d, fewer, 0),
     ):
-        drawn = checks.Interference(np.zeros(0), slope, error, shift, np.zeros(0))
+        drawn = checks.Interference(UnitSums.of([]), slope, error, shift, np.zeros(0))
         above = checks.Above(drawn, seen, seen)
         monkeypatch.setattr("ranktrial.live.reports.measured_above", lambda _, above=above: above)
         told, _ = settled(analysis, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +113,10 @@ def test_the_test_of_the_click_model_is_that_of_the_ladder(
     fitted: bool, engine: SQLLog, exported: tuple[Log, LogFolder]
 ) -> None:
     log = exported[0]
-    fit = fit_position_bias(log) if fitted else None
+    fit, estimated = fit_position_bias(log) if fitted else None, partial(estimate, log, independent="cohorts")
     rungs = [
-        Rung(POSITION_BASED, estimate(log, theta=fit or THETA, estimator="constant"), NOWHERE, "", np.arange(len(log))),
-        Rung(AB_RUNG, estimate(log, estimator="means"), NOWHERE, "", np.flatnonzero(log.arm != 0)),
+        Rung(POSITION_BASED, estimated(theta=fit or THETA, estimator="constant"), NOWHERE, ""),
+        Rung(AB_RUNG, estimated(estimator="means"), NOWHERE, ""),
     ]
     inside = _hausman(log, rungs[0], rungs[1], fit, 10_000)
     upper = estimate_sums(engine, theta=None if fitted else THETA)

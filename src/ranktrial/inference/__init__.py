@@ -5,7 +5,6 @@ from ranktrial.inference.estimation import estimate, estimate_ab, fit_position_b
 from ranktrial.inference.evidence import Gain, click_gain, evidence
 from ranktrial.inference.intervals import (
     Band,
-    UnitSums,
     asymptotic_radius,
     asymptotic_sequence,
     betting_sequence,
@@ -21,6 +20,7 @@ from ranktrial.inference.planning import plan
 from ranktrial.inference.plausible_users import ClickRate
 from ranktrial.inference.results import BiasFit, Estimate
 from ranktrial.inference.rules import LeftOut, Rules, apply_rules, heaviest_unit
+from ranktrial.inference.units import UnitSums
 
 __all__ = [
     "Band",

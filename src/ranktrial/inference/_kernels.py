@@ -76,23 +76,37 @@ def betting_interval(y: Any, w: Any, bets: Any, alpha: Any, tolerance: Any) -> A
 
 
 @nb.njit(cache=True)
+def number_on(keys: Any, at: Any, table: Any, known: Any, first: Any, count: Any) -> Any:
+    """The number of each key, given those of the first ``count`` that are ``known``; keys that are new get the next ones, and
+    are noted in all three arrays. ``table`` has numbers by hash, at least twice as many places as numbers ever written to it;
+    it may hold some from ``count`` on, or of keys that are known by another one now, which count for nothing.
+    """
+    bits = 0
+    while 2**bits < table.shape[0]:
+        bits += 1
+    number = np.empty(keys.shape[0], np.int64)
+    for i in range(keys.shape[0]):
+        place = np.int64((np.uint64(keys[i]) * ODD) >> np.uint64(64 - bits))
+        while table[place] >= 0 and (table[place] >= count or known[table[place]] != keys[i]):
+            place = (place + 1) & (table.shape[0] - 1)
+        if table[place] < 0:
+            table[place] = count
+            known[count] = keys[i]
+            first[count] = at[i]
+            count += 1
+        number[i] = table[place]
+    return number, count
+
+
+@nb.njit(cache=True)
 def first_places(keys: Any) -> Any:
     """Where each distinct key came first, in this order, and which of them each key is."""
+    n = keys.shape[0]
     bits = 4
-    while 2**bits < 2 * keys.shape[0]:
+    while 2**bits < 2 * n:
         bits += 1
-    table = np.full(2**bits, -1, np.int32)
-    first, place = np.empty(keys.shape[0], np.int64), np.empty(keys.shape[0], np.int64)
-    met = 0
-    for i in range(keys.shape[0]):
-        at = np.int64((np.uint64(keys[i]) * ODD) >> np.uint64(64 - bits))
-        while table[at] >= 0 and keys[first[table[at]]] != keys[i]:
-            at = (at + 1) & (2**bits - 1)
-        if table[at] < 0:
-            table[at] = met
-            first[met] = i
-            met += 1
-        place[i] = table[at]
+    first = np.empty(n, np.int64)
+    place, met = number_on(keys, np.arange(n), np.full(2**bits, -1, np.int32), np.empty(n, np.int64), first, 0)
     return first[:met].copy(), place
 
 

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
 from ranktrial.inference.cross_fitting import contributions, groups_of, training_sums
-from ranktrial.inference.intervals import Units, difference_values
+from ranktrial.inference.intervals import difference_values
+from ranktrial.inference.units import Units
 from ranktrial.position_bias.relevance import nested_effects
 
 MOST_NUMBERS = 10  # times as many as impressions: then numbers need not be sorted to be told apart
@@ -62,8 +63,15 @@ def ab_values(
     groups = groups_of(len(y), cross_fit, folds=folds, refits=refits, units=units)
     counted = contributions(groups, cross_fit, refits=refits)
     predicted = _predictions(a, y, _numbered(queries, len(y)), counted, groups, cross_fit)
+    return adjusted_values(a, y, share, predicted, ~np.broadcast_to(np.asarray(same, bool), y.shape))
+
+
+def adjusted_values(
+    a: BoolArray, y: FloatArray, share: FloatArray, predicted: FloatArray, differ: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """x and the weight of a click, given what clicks were predicted of A and of B, and whether their lists differ."""
+    sign_over_share = np.where(a, 1 / share, -1 / (1 - share))
     surprise = y - np.where(a, predicted[:, 0], predicted[:, 1])
-    differ = ~np.broadcast_to(np.asarray(same, bool), y.shape)
     x = predicted[:, 0] - predicted[:, 1] + sign_over_share * surprise
     return np.where(differ, x, 0.0), np.where(differ, sign_over_share, 0.0)
 
@@ -95,11 +103,11 @@ def _predictions(
     predicted = np.empty((len(y), 2))
     for group, sums in enumerate(training_sums(counted_in, int(counted.max()) + 1, cross_fit)):
         rows = np.flatnonzero(groups == group)
-        predicted[rows] = _expected_clicks(sums).reshape(-1, 2)[queries[rows]]
+        predicted[rows] = expected_clicks(sums).reshape(-1, 2)[queries[rows]]
     return predicted
 
 
-def _expected_clicks(sums: FloatArray) -> FloatArray:
+def expected_clicks(sums: FloatArray) -> FloatArray:
     """Per (query, arm), from their impressions, clicks and squared clicks."""
     impressions, clicks, squares = sums
     total = impressions.sum()

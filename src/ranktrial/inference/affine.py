@@ -20,7 +20,7 @@ from ranktrial.inference.estimation import estimate
 from ranktrial.inference.impressions import Impressions
 from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
-from ranktrial.inference.valuing import jackknife_error
+from ranktrial.inference.valuing import by_group, jackknifed, sums_by
 from ranktrial.position_bias import Counts, NotIdentifiable
 from ranktrial.position_bias.affine import AffineBias, affine_bias
 
@@ -53,7 +53,9 @@ def fit_affine(log: Impressions, theta: BiasFit, *, most_error: float = np.inf) 
     return affine_bias(parts, np.array(rates), theta.bias.theta, given=given, most_error=most_error)
 
 
-def affine_estimate(log: Impressions, theta: BiasFit, lines: AffineBias, **options: Any) -> Estimate:
+def affine_estimate(
+    log: Impressions, theta: BiasFit, lines: AffineBias, *, independent: str = "units", **options: Any
+) -> Estimate:
     """Delta with the lines of ``fit_affine``, their error included; ``options`` as of ``estimate``.
 
     >>> from ranktrial.inference import fit_position_bias
@@ -69,31 +71,32 @@ def affine_estimate(log: Impressions, theta: BiasFit, lines: AffineBias, **optio
     True
     """
     bias = replace(theta.bias, theta=lines.slope, standard_error=lines.slope_error)
-    fit = BiasFit(bias, lines.without[:, 0], theta.group)
-    found = estimate(log, theta=fit, estimator="doubly-robust", uncovered="leave out", **options)
+    fit = BiasFit(bias, lines.without[:, 0])
+    found = estimate(
+        log, theta=fit, estimator="doubly-robust", uncovered="leave out", independent=independent, **options
+    )
     assert found.replicates is not None
 
-    def taken_off(part: Log, rows: slice) -> tuple[FloatArray, FloatArray]:
-        """From x, and from the sum without each group."""
-        rest = [_taken_off(part, a, b)[fit.group[rows] != g].sum() for g, (a, b) in enumerate(lines.without)]
-        return _taken_off(part, lines.slope, lines.intercept), np.array(rest)
+    def less(part: Log, x: FloatArray, _: slice) -> tuple[FloatArray, FloatArray]:
+        """x without what is taken off, and that in sum without each group."""
+        group = part.group(len(lines.without))
+        rest = [_taken_off(part, a, b)[group != g].sum() for g, (a, b) in enumerate(lines.without)]
+        return x - _taken_off(part, lines.slope, lines.intercept), np.array(rest)
 
-    off, rest = zip(*log.by_block(("lines", lines), taken_off))
-    x, groups = found.x - np.concatenate(off), len(fit.without)
-    sizes = len(x) - np.bincount(fit.group, minlength=groups)
-    replicates = found.replicates - np.sum(rest, axis=0) / sizes
-    lines_known = (x.sum() - weighted_counts(fit.group, x, groups)) / sizes
-    return Estimate.of(
-        x,
-        found.click_weights,
+    what = "lines", lines
+    x, rest = zip(*log.by_block(what, less, found.values))
+    sizes, _ = by_group(log, what, x, len(lines.without))
+    rest_sums = found.replicates * (len(log) - sizes) - np.sum(rest, axis=0)
+    return Estimate.summed(
+        sums_by(independent, log, what, x),
+        found.weights,
         largest_weight=found.largest_weight,
-        units=log.units,
         theta=found.theta,
         uncovered=found.uncovered,
         bias=bias,
-        replicates=replicates,
-        standard_error=jackknife_error(replicates),
-        clicks_alone=jackknife_error(lines_known),
+        values=x,
+        what=what,
+        **jackknifed(log, what, x, rest_sums),
     )
 
 

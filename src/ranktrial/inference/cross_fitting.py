@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import IntArray
-from ranktrial.inference.intervals import Units
+from ranktrial.inference.units import Units
 
 T = TypeVar("T", bound=Any)
 CROSS_FITS = ("folds", "past")
@@ -29,18 +29,30 @@ def groups_of(
     n: int, cross_fit: str, *, folds: int, refits: ArrayLike | None, units: ArrayLike | Units | None
 ) -> IntArray:
     """The fold, or the stretch between refits, whose guess each of n impressions is valued with, counted from 0."""
-    checks.one_of("cross_fit", cross_fit, CROSS_FITS)
     known = None if units is None else Units.of(units)
     if known is not None and known.place.shape != (n,):
         raise ValueError(f"units have shape {known.place.shape}, the log {n} impressions: must be one each")
+    place, first = (np.arange(n), np.arange(n)) if known is None else (known.place, known.first)
+    return groups_at(place, first, cross_fit, folds=folds, refits=refits)
+
+
+def groups_at(
+    place: IntArray, first: IntArray, cross_fit: str, *, folds: int = 5, refits: ArrayLike | None = None
+) -> IntArray:
+    """``groups_of`` some impressions, by the place of each one's unit among units that first came with the impressions
+    ``first``.
+    """
+    checks.one_of("cross_fit", cross_fit, CROSS_FITS)
     if cross_fit == "past":
-        first = np.arange(n) if known is None else known.first[known.place]
-        points = FIRST_REFIT * 2 ** np.arange(64 - 8) if refits is None else checks.checkpoints(refits)
-        return np.searchsorted(points, first, side="right")
+        return np.searchsorted(refit_points(refits), first[place], side="right")
     if refits is not None:
         raise ValueError('refits belong to cross_fit="past", not to "folds"')
-    place = np.arange(n) if known is None else known.place
     return np.asarray(place % checks.whole("folds", folds, 2, 1000))
+
+
+def refit_points(refits: ArrayLike | None) -> IntArray:
+    """After how many impressions guesses are made from the past."""
+    return FIRST_REFIT * 2 ** np.arange(64 - 8) if refits is None else checks.checkpoints(refits)
 
 
 def contributions(groups: IntArray, cross_fit: str, *, refits: ArrayLike | None) -> IntArray:

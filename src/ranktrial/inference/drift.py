@@ -16,7 +16,7 @@ of the differences within phases, each weighted by what it can tell. The likelih
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -27,8 +27,9 @@ from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.inference._kernels import errors_between, sums_between
 from ranktrial.inference.impressions import Impressions
-from ranktrial.inference.intervals import Units, UnitSums, asymptotic_sequence
+from ranktrial.inference.intervals import asymptotic_sequence
 from ranktrial.inference.log import Log
+from ranktrial.inference.units import Units, UnitSums
 from ranktrial.interval import Interval
 
 WARN, FAIL = 0.01, 0.001  # probability of a false alarm, over the whole of a trial
@@ -87,7 +88,7 @@ class Drift:
         Args:
             values: One per impression, or sums by unit.
             units: Whose impression each is: a unit counts at the time at which it first came.
-            times: Of each impression (of each unit, for sums), in any measure.
+            times: Of each impression (of each unit or cohort, for sums), in any measure.
             period: Of a rhythm that is no change, such as a day in the measure of times: values are compared at the same hour.
             phases: How finely.
             level: Of the interval since the change.
@@ -108,40 +109,43 @@ class Drift:
         when = _times_of_units(times, units, sums)
         if period is not None and when is None:
             raise ValueError("period needs times, and none are given")
-        if len(sums) <= FIRST:
-            return cls("unknown", 1.0, len(sums), what=what)
+        if sums.count <= FIRST:
+            return cls("unknown", 1.0, sums.count, what=what)
         grid = _grid()
-        points = np.append(grid[grid < len(sums)], len(sums))
+        places = sums.places(np.append(grid[grid < sums.count], sums.count))
+        points, first, alike = np.unique(places, return_index=True, return_counts=True)  # cohorts are not told apart
         phase = np.empty(0, np.int64)
         if period is not None and when is not None:
             checks.at_least("phases", phases, 2)
             phase = np.minimum(((when / period) % 1.0 * phases).astype(np.int64), phases - 1)
         ratios = _log_ratios(sums, points, phase)
         if not np.isfinite(ratios).any():
-            return cls("unknown", 1.0, len(sums), what=what)
-        to_come = len(grid) - np.arange(len(points))
+            return cls("unknown", 1.0, sums.count, what=what)
+        ratios += np.log(alike)
+        to_come = len(grid) - first
         terms = np.column_stack([ratios, np.log(np.maximum(to_come, 1e-300))])
         evidence = np.logaddexp.reduce(terms, axis=1) - np.log(len(grid))
         peak = int(np.argmax(evidence))
         p = min(float(np.exp(-evidence[peak])), 1.0)
         lasting = peak == len(points) - 1 or bool(evidence[-1] > -np.log(WARN))
         if p >= WARN:
-            return cls("pass", p, len(sums), what=what)
+            return cls("pass", p, sums.count, what=what)
         look = ratios[-1 if lasting else peak]
         likelihood = np.exp(look - look.max())
         share = np.cumsum(likelihood) / likelihood.sum()
-        first, last = (int(np.searchsorted(share, edge)) for edge in (0.025, 0.975))
-        between = int(points[max(first - 1, 0)]), int(points[last + 1])  # the grid can tell no closer
+        low, high = (int(np.searchsorted(share, edge)) for edge in (0.025, 0.975))
+        come = sums.come(points)
+        between = int(come[max(low - 1, 0)]), int(come[high + 1])  # the grid can tell no closer
         at = int(points[np.argmax(likelihood)])
-        before, after = _part(sums, slice(0, at)), _part(sums, slice(at, None))
+        before, after = sums.part(slice(0, at)), sums.part(slice(at, None))
         since = asymptotic_sequence(
-            after, [len(after)], level=1 - (1 - level) / len(grid), tightest_at=tightest_at, widen=widen
+            after, [after.count], level=1 - (1 - level) / len(grid), tightest_at=tightest_at, widen=widen
         )
         return cls(
             status="fail" if p < FAIL else "warn",
             p=p,
-            units=len(sums),
-            at=at,
+            units=sums.count,
+            at=int(come[np.argmax(likelihood)]),
             between=between,
             since_time=None if when is None else float(when[at]),
             before=before.mean,
@@ -191,10 +195,6 @@ def _times_of_units(times: ArrayLike | None, units: ArrayLike | Units | None, su
     return when
 
 
-def _part(sums: UnitSums, part: slice) -> UnitSums:
-    return UnitSums(None if sums.units is None else sums.units[part], sums.impressions[part], sums.totals[part])
-
-
 def _log_ratios(sums: UnitSums, points: IntArray, phase: IntArray) -> FloatArray:
     """log L_t(N) for looks at N (rows) and changes after t units (columns), both at the points; -inf where too little is known.
 
@@ -237,17 +237,17 @@ def _log_ratios(sums: UnitSums, points: IntArray, phase: IntArray) -> FloatArray
     return np.where(known, np.logaddexp(*logs) - np.log(len(SIZES)), -np.inf)
 
 
-def position_scores(log: Impressions, theta: FloatArray) -> FloatArray:
-    """Of every impression, by how much its clicks say that position bias is steeper than theta, in powers of the rank.
+def position_scores(log: Impressions, theta: FloatArray) -> UnitSums:
+    """By how much the clicks of every cohort say that position bias is steeper than theta, in powers of the rank.
 
     With theta_r r^-e in place of theta_r the mean is e, for small e, and it is 0 for e = 0: a click on document d at rank r is
     compared with the rank at which clicks on d are expected under the design that showed it, whatever its relevance is. So
     other queries, other documents and other designs over time do not move the mean, other position bias does.
     """
     theta = checks.probabilities("theta", theta)
-    rank = np.log(np.arange(1, len(theta) + 1))
+    rank, what = np.log(np.arange(1, len(theta) + 1)), ("position scores", theta.tobytes())
 
-    def scores(part: Log, _: slice) -> tuple[FloatArray, float]:
+    def scores(part: Log) -> tuple[FloatArray, float]:
         """What clicks say, and how much they can tell."""
         impression, at, slot = part.clicked
         clickable = np.maximum(part.exposure(theta)[slot], 1e-300)
@@ -255,6 +255,6 @@ def position_scores(log: Impressions, theta: FloatArray) -> FloatArray:
         told = np.maximum(part.exposure(theta * rank**2)[slot] / clickable - expected**2, 0.0).sum()
         return weighted_counts(impression, expected - rank[at], len(part)), float(told)
 
-    found, told = zip(*log.by_block(("position scores", theta.tobytes()), scores))
+    sums, told = log.by_cohort(what, scores)
     information = sum(told)
-    return np.concatenate(found) * (len(log) / information if information > 0 else 0.0)
+    return replace(sums, totals=sums.totals * (len(log) / information if information > 0 else 0.0))

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.inference.intervals import Units, UnitSums
+from ranktrial.inference.units import Units, UnitSums
 
 CONCENTRATIONS = (
     30.0,
@@ -114,7 +114,11 @@ class DrawsSoFar(NamedTuple):
 
 
 def mean_evidence(
-    values: ArrayLike, units: ArrayLike | Units | None = None, *, telling: ArrayLike | None = None, widen: float = 1.0
+    values: ArrayLike | UnitSums,
+    units: ArrayLike | Units | None = None,
+    *,
+    telling: ArrayLike | None = None,
+    widen: float = 1.0,
 ) -> FloatArray:
     """Logarithm of the evidence after each unit that the mean of values is not zero; 0 while there are too few to tell.
 
@@ -122,18 +126,21 @@ def mean_evidence(
     which on the sum is taken for normal: when it rests on the like of 50 equally large values.
 
     Args:
-        values: In the order of time.
+        values: In the order of time, or their sums by unit.
         units: Whose each is: values of one unit may depend on each other.
-        telling: Which of them may be large, all by default: as with a click, where many small values without one are balanced
-            by a few large ones. Before there are enough of these a spread is not believed.
+        telling: Which of them (or of the sums) may be large, all by default: as with a click, where many small values without
+            one are balanced by a few large ones. Before there are enough of these a spread is not believed.
         widen: A factor of at least 1 on the errors, for those that the values do not show.
 
     >>> [anytime_p(mean_evidence([x, 1.0] * 200)) < 0.001 for x in (-1.0, 1.0)]
     [False, True]
     """
     checks.at_least("widen", widen, 1)
-    x = UnitSums.of(values, units).totals
-    tells = x if telling is None else np.where(UnitSums.of(np.asarray(telling, np.float64), units).totals > 0, x, 0.0)
+    sums = values if isinstance(values, UnitSums) else UnitSums.of(values, units)
+    x = tells = sums.totals
+    if telling is not None:
+        own = np.asarray(telling, np.float64)
+        tells = np.where((own if isinstance(values, UnitSums) else UnitSums.of(own, units).totals) > 0, x, 0.0)
     squares, told = np.cumsum(x**2), tells**2
     enough = np.cumsum(told) ** 2 >= ENOUGH * np.maximum(np.cumsum(told * told), 1e-300)
     evidence = np.zeros(len(x))
@@ -141,33 +148,28 @@ def mean_evidence(
         return evidence
     first = int(np.argmax(enough))
     variance, scale = widen**2 * squares[first:], widen**2 * squares[first]
-    sums = np.cumsum(x)[first:]
-    evidence[first:] = (np.log(scale / (variance + scale)) + sums**2 / (variance + scale)) / 2
+    so_far = np.cumsum(x)[first:]
+    evidence[first:] = (np.log(scale / (variance + scale)) + so_far**2 / (variance + scale)) / 2
     return evidence
 
 
 MOST_STAKE = 0.9  # of what there is
 
 
-def bet_evidence(
-    values: ArrayLike, stakes: ArrayLike, bounds: ArrayLike, units: ArrayLike | Units | None = None
-) -> FloatArray:
+def bet_evidence(values: ArrayLike, stakes: ArrayLike, bounds: ArrayLike) -> FloatArray:
     """Logarithm of what a bettor has after each unit who began with 1, if every value pays its stake times itself.
 
     Worth 1 on average if values have mean zero given all that was known before. The stakes decide how fast it grows if not;
     the best one is the mean over the variance.
 
     Args:
-        values: In the order of time.
+        values: Sums by unit, in the order of time.
         stakes: On each, from what was known before the first value of its unit.
         bounds: On the absolute value of each, also known before: no more than nine tenths of what there is are at stake.
-        units: Whose each is; a stake is then divided by the number of values that its unit has.
 
     >>> bet_evidence([1.0, -1.0, 1.0], [0.1, 0.1, 9.0], [1.0, 1.0, 1.0]).round(3)
     array([ 0.095, -0.01 ,  0.632])
     """
     x, stake, bound = (np.asarray(of, np.float64) for of in (values, stakes, bounds))
-    known = Units.of(np.arange(len(x)) if units is None else units)
     most = np.divide(MOST_STAKE, bound, out=np.zeros_like(bound), where=bound > 0)
-    paid = np.clip(stake[known.first][known.place], -most, most) * x / known.impressions[known.place]
-    return np.asarray(np.cumsum(np.log1p(known.sums(paid))))
+    return np.asarray(np.cumsum(np.log1p(np.clip(stake, -most, most) * x)))

@@ -26,6 +26,7 @@ theta is fitted anew without each group, and the rest valued with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,11 +35,12 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.inference.ab import AB_ESTIMATORS, ab_values
-from ranktrial.inference.cross_fitting import contributions, groups_of
+from ranktrial.inference.cross_fitting import groups_at, groups_of, refit_points
 from ranktrial.inference.impressions import GROUPS, Impressions
-from ranktrial.inference.intervals import Units
 from ranktrial.inference.log import Log
+from ranktrial.inference.plain import plain_estimate
 from ranktrial.inference.results import BiasFit, Estimate
+from ranktrial.inference.units import Units
 from ranktrial.inference.valuing import (
     Guesses,
     Values,
@@ -48,6 +50,7 @@ from ranktrial.inference.valuing import (
     guesses,
     observed,
     scaled,
+    worth_in_all,
 )
 from ranktrial.position_bias import Auto, Conditional, Estimator, NotIdentifiable, fit_groups
 from ranktrial.users import rank_decay
@@ -55,7 +58,7 @@ from ranktrial.users import rank_decay
 ESTIMATORS = ("ips", "constant", "doubly-robust", "rank-aware", "direct", "self-normalised", "observed")
 GUESSED = ("constant", "doubly-robust", "rank-aware", "direct")
 ESTIMATED = "estimated"
-INDEPENDENT = ("units", "impressions")
+INDEPENDENT = ("units", "cohorts", "impressions")
 UNCOVERED = ("refuse", "leave out")
 BY_CLICK_MODEL = ("ips", "constant", "doubly-robust", "rank-aware")
 OF = ("difference", "gain")
@@ -96,7 +99,7 @@ def fit_position_bias(
         raise NotIdentifiable("nothing was clicked at rank 1, by which theta is scaled")
     eliminates_relevance = estimator is None or isinstance(estimator, Auto | Conditional)
     parts = first.parts(groups, clicked_only=eliminates_relevance)
-    return BiasFit(*fit_groups(parts, estimator, most_error=most_error), log.group(groups))
+    return BiasFit(*fit_groups(parts, estimator, most_error=most_error))
 
 
 def estimate(
@@ -135,8 +138,9 @@ def estimate(
         known_queries: All queries of the pair are known to be equally frequent: what the log's own frequencies add to the
             variance is taken out, which pays from about 10 impressions a query.
         clip: Caps weights, and widens the interval by the bias that can cost.
-        independent: Whether "units" are independent, or all "impressions". All impressions of a unit share a fold (or the
-            guess there was when it first came) in any case.
+        independent: Whether "units" are independent, or all "impressions". "cohorts" are units too, put together where they
+            are more than 131,072 (``Units.cohorts``). All impressions of a unit share a fold (or the guess there was when it
+            first came) in any case.
         uncovered: "refuse" logs in which a document that matters could not be seen, or "leave out" such documents.
         of: The "difference" between A and B; or the "gain" in clicks of what was shown over an A/B test, by a click model.
 
@@ -158,7 +162,7 @@ def estimate(
     if clip is not None and estimator not in BY_CLICK_MODEL:
         raise ValueError(f'clip applies to weights from the policy, not to estimator="{estimator}"')
     if estimator in AB_ESTIMATORS:
-        return _plain(log, estimator, independent, cross_fit=cross_fit, folds=folds, refits=refits)
+        return plain_estimate(log, estimator, independent, cross_fit=cross_fit, folds=folds, refits=refits)
     if estimator == "direct" and theta is None and log.theta is None:
         theta = rank_decay(log.k)  # enters the guess only
     fit, bias = _resolved(log, theta, fitted)
@@ -172,8 +176,8 @@ def estimate(
     else:
         if guess is not None and estimator not in GUESSED:
             raise ValueError(f'guess belongs to {", ".join(GUESSED)}, not to estimator="{estimator}"')
-        groups_of(len(log), cross_fit, folds=folds, refits=refits, units=log.units)  # checks them
-        group, guessed = np.zeros(len(log), np.int64), given_guess(log, guess, estimator)
+        groups_at(log.arrivals(slice(0, 0)), log.arrived, cross_fit, folds=folds, refits=refits)  # checks them
+        group, guessed = _no_group, given_guess(log, guess, estimator)
     if estimator == "self-normalised":
         guessed = Values(log.whole(), bias, estimator, *options).normalising()
     if estimator == "observed":
@@ -181,11 +185,11 @@ def estimate(
     others = np.array([] if fit is None else [scaled(theta) for theta in fit.without])
 
     def worth(part: Log, rows: slice) -> Worth:
-        left_out = None if fit is None else fit.group[rows]
-        return Values(part, bias, estimator, *options).worth(group[rows], guessed, others, left_out)
+        left_out = None if fit is None else part.group(len(fit.without))
+        return Values(part, bias, estimator, *options).worth(group(rows), guessed, others, left_out)
 
     basis = "worth", estimator, bias.tobytes(), others.tobytes(), guessed, *options
-    return Worth.of(log.by_block(basis, worth)).estimate(log, bias, independent, fit)
+    return worth_in_all(log, basis, log.by_block(basis, worth), bias, independent, fit)
 
 
 def guessed_from(
@@ -198,22 +202,38 @@ def guessed_from(
     cross_fit: str,
     folds: int = 5,
     refits: ArrayLike | None = None,
-) -> tuple[IntArray, Guesses]:
-    """Guesses of relevance from the first impressions of a log, and the group of them that each impression may use."""
+) -> tuple[Callable[[slice], IntArray], Guesses]:
+    """Guesses of relevance from the first impressions of a log, and which of them some impressions may use."""
     first = len(log) if fitted is None else checks.whole("fitted", fitted, 0, len(log))
-    group = groups_of(len(log), cross_fit, folds=folds, refits=refits, units=log.units)
-    counted = contributions(group[:first], cross_fit, refits=refits)
-    group = np.minimum(group, counted.max(initial=0))
+    way: dict[str, Any] = {"folds": folds, "refits": refits}
+
+    def group(rows: slice) -> IntArray:
+        return np.minimum(groups_at(log.arrivals(rows), log.arrived, cross_fit, **way), last)
+
+    def counted() -> IntArray:
+        """The group that each of the first impressions is counted in."""
+        if cross_fit == "folds":
+            return groups_at(log.arrivals(slice(0, first)), log.arrived, cross_fit, **way)
+        return groups_of(first, cross_fit, units=None, **way)
 
     def fit(part: Impressions) -> Guesses:
         given = None if inputs is None else checked_inputs(inputs, len(part.whole().documents))
-        return guesses(part, theta, counted, cross_fit, estimator, given)
+        return guesses(part, theta, counted(), cross_fit, estimator, given)
 
+    if cross_fit == "folds":
+        last = int(counted().max(initial=0))
+    else:
+        last = int(np.searchsorted(refit_points(refits), max(first - 1, 0), side="right"))
     if inputs is not None:
         return group, fit(log.first(first))
     points = None if refits is None else tuple(np.asarray(refits).tolist())
     what = "constant" if estimator == "constant" else "by rank", theta.tobytes(), cross_fit, folds, points
     return group, log.fitted(first, what, fit)
+
+
+def _no_group(rows: slice) -> IntArray:
+    """All impressions use the same guess."""
+    return np.zeros(rows.stop - rows.start, np.int64)
 
 
 def _resolved(
@@ -231,25 +251,6 @@ def _resolved(
     if len(bias) != log.k:
         raise ValueError(f"theta has {len(bias)} ranks, the log k = {log.k}")
     return None, bias
-
-
-def _plain(log: Impressions, estimator: str, independent: str, **fit: Any) -> Estimate:
-    """From the impressions that showed A's own or B's own list, by clicks alone."""
-    rows = np.flatnonzero(log.arm != 0)
-    if not len(rows):
-        raise ValueError(f'estimator="{estimator}" needs plain A/B impressions, and this log has none')
-    shares = log.shares[rows]
-    return estimate_ab(
-        log.arm[rows] > 0,
-        log.clicks_each[rows],
-        queries=log.asked[1][rows],
-        split=shares[:, 0] / shares.sum(1),
-        estimator=estimator,
-        units=log.units_of(rows),
-        independent=independent,
-        same=~log.apart[rows],
-        **fit,
-    )
 
 
 def estimate_ab(

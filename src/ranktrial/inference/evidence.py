@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranktrial.arrays import FloatArray
+from ranktrial.inference.click_weights import ClickWeights
 from ranktrial.inference.estimation import estimate
 from ranktrial.inference.impressions import Impressions
 from ranktrial.inference.log import Log
@@ -61,21 +62,25 @@ def click_gain(
 
     ``refits`` and ``fitted`` as of ``estimate``.
     """
-    shown = log.clicks_each.astype(np.float64)
-    share = log.shares.sum(1)
-    if not shown.any() or (theta is None and not (share > 0).all()):
+    clicks = log.clicks_by_cohort.sum()
+    if not clicks:
         return None
     if theta is None:
+        share, each = log.shares.sum(1), log.clicks_each
+        if not (share > 0).all():
+            return None
         weights = np.where(log.arm != 0, 1 - 1 / np.maximum(share, 1e-300), 1.0)
-        per_click = np.repeat(weights, log.clicks_each)
-        found = Estimate.of(weights * shown, per_click, largest_weight=float(np.abs(weights).max()), units=log.units)
+        sums = log.sums_of(None, lambda rows: weights[rows] * each[rows])
+        per_click = ClickWeights.of(np.repeat(weights, each))
+        found = Estimate.summed(sums, per_click, largest_weight=float(np.abs(weights).max()))
     else:
         found = estimate(
-            log, theta=theta, of="gain", cross_fit="past", refits=refits, fitted=fitted, uncovered="leave out"
-        )
-        if found.uncovered.any():  # results that an A/B test would show, and this log never
+            log, theta=theta, of="gain", cross_fit="past", refits=refits, fitted=fitted, uncovered="leave out",
+            independent="cohorts",
+        )  # fmt: skip
+        if any(map(len, found.uncovered)):  # results that an A/B test would show, and this log never
             return None
-    return Gain(found, float(shown.mean()) - found.delta, theta is not None)
+    return Gain(found, float(clicks / len(log)) - found.delta, theta is not None)
 
 
 def evidence(log: Log, *, agree: bool | None = None, gain: Gain | None = None) -> Evidence:

@@ -8,7 +8,7 @@ grows keeps both, so that the next analysis costs what is new; one in memory is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
 from ranktrial.inference._kernels import first_places
-from ranktrial.inference.intervals import Units
+from ranktrial.inference.units import Cohorts, Units, UnitSums
 from ranktrial.position_bias import Counts
 
 if TYPE_CHECKING:
     from ranktrial.inference.log import Log
 
 T = TypeVar("T")
+InCohorts = tuple[NDArray[np.int32], FloatArray]  # cohorts that a block has impressions of, and the sum over each
+OfBlocks = Sequence[FloatArray] | Callable[[slice], FloatArray]  # numbers of impressions, block by block
 GROUPS = 20  # of units, for jackknives
 
 
@@ -177,6 +179,8 @@ class Impressions(ABC):
     def release(self) -> None:  # noqa: B027 (a log in memory has nothing else)
         """Let go of what can be made again."""
 
+    # --- units, and columns of some impressions, which a long log has when they are asked for -------------------------
+
     @cached_property
     def units(self) -> Units:
         return Units.of(self.unit)
@@ -185,24 +189,83 @@ class Impressions(ABC):
         """Those of some impressions, in order."""
         return self.units if len(rows) == len(self) else Units.of(self.unit[rows])
 
+    def arrivals(self, rows: slice) -> IntArray:
+        """The unit of each impression, by its number in the order in which units first came."""
+        return self.units.place[rows]
+
+    @property
+    def arrived(self) -> IntArray:
+        """The impression with which each unit came."""
+        return self.units.first
+
+    @cached_property
+    def cohorts(self) -> Cohorts:
+        return Cohorts.of(self.arrived)
+
+    @cached_property
+    def came(self) -> IntArray:
+        """When the first unit of each cohort did, in microseconds."""
+        return self.times(self.cohorts.first)
+
+    def times(self, at: IntArray) -> IntArray:
+        """Of some impressions, in microseconds."""
+        return np.asarray(self.time[at])
+
+    def span(self) -> tuple[int, int]:
+        """Times of the first impression and of the last one."""
+        first, last = self.times(np.array([0, len(self) - 1])).tolist()
+        return first, last
+
+    def clicks_on(self, rows: IntArray | slice) -> NDArray[np.int32]:
+        """Number of clicks on each of some impressions."""
+        return self.clicks_each[rows]
+
+    def plain_in(self, rows: slice) -> tuple[NDArray[np.int8], FloatArray, BoolArray]:
+        """``arm``, ``shares`` and ``apart`` of some impressions."""
+        return self.arm[rows], self.shares[rows], self.apart[rows]
+
+    @property
+    @abstractmethod
+    def most_designs(self) -> int:
+        """There are no more of them."""
+
+    def designs_of(self, rows: slice) -> IntArray:
+        """``designs`` of some impressions."""
+        return self.designs[rows]
+
+    @property
+    def query_names(self) -> Sequence[Hashable]:
+        return self.asked[0]
+
+    def query_of(self, rows: IntArray | slice) -> IntArray:
+        """The query of each of some impressions, by its number among ``query_names``."""
+        return self.asked[1][rows]
+
     @cached_property
     def clicks_each(self) -> NDArray[np.int32]:
         """Number of clicks on each impression."""
         return np.asarray(self.clicks.sum(1, dtype=np.int32))
 
-    @cached_property
-    def drawn(self) -> IntArray:
-        """Impressions that are draws of their own: a unit that asks the same again, with other lists, has the same luck."""
-        units, (names, query) = self.units, self.asked
-        again = units.impressions[units.place] > 1
-        back = np.flatnonzero(again)
-        once, _ = first_places(units.place[back] * max(len(names), 1) + query[back])
-        again[back[once]] = False
-        return np.flatnonzero(~again)
+    def draws(self, rows: slice) -> BoolArray:
+        """Which impressions are draws of their own: a unit that asks the same again, with other lists, has the same luck."""
+        return self._draws[rows]
 
-    def group(self, groups: int = GROUPS) -> IntArray:
+    @cached_property
+    def _draws(self) -> BoolArray:
+        units, (names, query) = self.units, self.asked
+        drawn = units.impressions[units.place] == 1
+        back = np.flatnonzero(~drawn)
+        once, _ = first_places(units.place[back] * max(len(names), 1) + query[back])
+        drawn[back[once]] = True
+        return np.asarray(drawn)
+
+    def unit_of(self, rows: slice) -> IntArray:
+        """``unit`` of some impressions."""
+        return self.unit[rows]
+
+    def group(self, groups: int = GROUPS, rows: slice = slice(None)) -> IntArray:
         """The group of units that each impression belongs to, for jackknives."""
-        return np.asarray(self.unit.astype(np.int64).view(np.uint64) % np.uint64(groups), np.int64)
+        return np.asarray(self.unit_of(rows).astype(np.int64).view(np.uint64) % np.uint64(groups), np.int64)
 
     @cached_property
     def fits(self) -> Kept:
@@ -213,12 +276,12 @@ class Impressions(ABC):
         """What ``work`` fits to the first impressions; ``what`` says what that is and what else it rests on."""
         return self.fits.get((first, what), lambda: work(self.first(first)))
 
-    def by_block(self, what: Hashable, work: Callable[[Log, slice], T]) -> list[T]:
-        """What ``work`` finds in each block, given its impressions and which they are.
+    def by_block(self, what: Hashable, work: Callable[..., T], *known: Sequence[Any]) -> list[T]:
+        """What ``work`` finds in each block, given its impressions, which they are, and what is known of each block already.
 
         It may rest on these, on impressions before them, and on what ``what`` names.
         """
-        return [block.found(what, lambda block=block: work(block.load(), block.rows)) for block in self.blocks]  # type: ignore[misc]
+        return self.by_rows(what, lambda load, *of: work(load(), *of), [block.load for block in self.blocks], *known)
 
     def running(self, what: Hashable, start: T, work: Callable[[Log, slice, T], T]) -> list[T]:
         """What ``work`` finds in each block, given what it found in the block before, and at first ``start``."""
@@ -228,6 +291,86 @@ class Impressions(ABC):
             found.append(block.found(what, lambda block=block, before=before: work(block.load(), block.rows, before)))  # type: ignore[misc]
         return found[1:]
 
-    def each(self, what: Hashable, work: Callable[[Log, slice], FloatArray]) -> FloatArray:
-        """One number per impression, found block by block."""
-        return np.concatenate(self.by_block(what, work))
+    def by_rows(self, what: Hashable, work: Callable[..., T], *known: Iterable[Any]) -> list[T]:
+        """``by_block`` of what needs no designs; nothing is kept of what has no name."""
+        if what is None:
+            return [work(*of, block.rows) for block, *of in zip(self.blocks, *known)]
+        return [
+            block.found(what, lambda rows=block.rows, of=of: work(*of, rows)) for block, *of in zip(self.blocks, *known)
+        ]
+
+    @cached_property
+    def _starts(self) -> dict[int, Block]:
+        """Blocks by where they begin."""
+        return {block.rows.start: block for block in self.blocks}
+
+    def in_cohorts(self, values: FloatArray, rows: slice) -> InCohorts:
+        """The sums of numbers of a block's impressions over the cohorts that these are of."""
+        bits = self.cohorts.bits
+        cohort = self.arrivals(rows) >> bits
+        first, where = first_places(cohort.astype(np.int64, copy=False))
+        which = self._starts[rows.start].found(("cohorts", bits), lambda: cohort[first].astype(np.int32))
+        return which, weighted_counts(where, values, len(first))
+
+    def added_up(self, blocks: Sequence[InCohorts]) -> FloatArray:
+        """The sum over each cohort, given those of all blocks."""
+        where, sums = (np.concatenate(of) for of in zip(*blocks))
+        return weighted_counts(where, sums, len(self.cohorts))
+
+    def so_far(self, values: FloatArray, rows: slice) -> tuple[FloatArray, float]:
+        """What numbers of some impressions add up to before each cohort that comes with these, and in all."""
+        first = self.cohorts.first
+        come = first[slice(*np.searchsorted(first, (rows.start, rows.stop)))]
+        sums = np.append(0.0, np.cumsum(values))
+        return sums[come - rows.start], float(sums[-1])
+
+    def before(self, blocks: Sequence[tuple[FloatArray, float]]) -> FloatArray:
+        """What numbers of all impressions add up to before each cohort came, given ``so_far`` of all blocks."""
+        sums, all_before = [np.empty(0)], 0.0
+        for of_block, total in blocks:
+            sums.append(all_before + of_block)
+            all_before += total
+        return np.concatenate(sums)
+
+    def summed(self, what: Hashable, values: OfBlocks) -> FloatArray:
+        """The sum over each cohort of numbers of impressions: an array for each block, or what gives that of some impressions;
+        ``what`` says what these are.
+        """
+
+        def sums(own: Any, rows: slice) -> InCohorts:
+            return self.in_cohorts(own(rows) if callable(own) else own, rows)
+
+        of_blocks = [values] * len(self.blocks) if callable(values) else values
+        return self.added_up(
+            self.by_rows(None if what is None else ("summed", self.cohorts.bits, what), sums, of_blocks)
+        )
+
+    def sums_of(self, what: Hashable, values: OfBlocks) -> UnitSums:
+        """``summed``, of all impressions."""
+        return self.sums_from(self.cohort_sizes, self.summed(what, values))
+
+    def by_cohort(self, what: Hashable, work: Callable[[Log], tuple[FloatArray, T]]) -> tuple[UnitSums, list[T]]:
+        """Sums over cohorts of one number per impression, found block by block with something else."""
+
+        def sums(part: Log, rows: slice) -> tuple[InCohorts, T]:
+            values, more = work(part)
+            return self.in_cohorts(values, rows), more
+
+        found = self.by_block(("by cohort", self.cohorts.bits, what), sums)
+        return self.sums_from(self.cohort_sizes, self.added_up([one for one, _ in found])), [more for _, more in found]
+
+    def sums_from(self, impressions: FloatArray, totals: FloatArray) -> UnitSums:
+        """Sums over cohorts, without those that have no impressions."""
+        there, n = np.flatnonzero(impressions), len(impressions)
+        units = min(round(float(impressions.sum())), round(len(there) / max(n, 1) * self.cohorts.count))
+        return UnitSums(there, impressions[there], totals[there], units)
+
+    @cached_property
+    def cohort_sizes(self) -> FloatArray:
+        """Number of impressions of each cohort."""
+        return self.summed("impressions", lambda rows: np.ones(rows.stop - rows.start))
+
+    @cached_property
+    def clicks_by_cohort(self) -> FloatArray:
+        """Number of clicks on the impressions of each cohort."""
+        return self.summed("clicks", lambda rows: self.clicks_on(rows).astype(np.float64))

@@ -14,168 +14,26 @@ hold if every unit is complete: all its impressions that count are there when it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray, IntArray, weighted_counts
+from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import t_quantile
 from ranktrial.inference._kernels import (
     NEVER,
     betting_interval,
-    first_places,
     predictable_bets,
     refuted_at,
     sums_so_far,
 )
+from ranktrial.inference.units import Units, UnitSums
 from ranktrial.interval import Interval
 
 AT_ONCE = 1 << 16  # intervals in memory
 ENOUGH_TO_TELL = 20  # units that differ from the first, before a spread is believed
-
-
-@dataclass(frozen=True, eq=False)
-class Units:
-    """Whose impression each is, worked out once for all that asks.
-
-    Attributes:
-        names: Of the units, in the order in which they first came.
-        place: Of each impression's unit among them.
-        first: The impression with which each came.
-
-    >>> units = Units.of(["bob", "ann", "bob"])
-    >>> units.names.tolist(), units.place, units.first
-    (['bob', 'ann'], array([0, 1, 0]), array([0, 1]))
-    """
-
-    names: NDArray[Any]
-    place: IntArray
-    first: IntArray
-
-    @classmethod
-    def of(cls, units: ArrayLike | Units) -> Units:
-        """From one name or number per impression; the same again if they are known already."""
-        if isinstance(units, Units):
-            return units
-        names = np.asarray(units)
-        if names.dtype.kind in "iu" and names.ndim == 1:
-            first, place = first_places(names.astype(np.int64, copy=False))
-            return cls(names[first], place, first)
-        distinct, first, place = np.unique(names, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        return cls(distinct[order], rank[place], first[order])
-
-    def head(self, n: int) -> Units:
-        """Those of the first n impressions.
-
-        >>> Units.of(["bob", "ann", "bob"]).head(1)
-        Units(names=array(['bob'], dtype='<U3'), place=array([0]), first=array([0]))
-        """
-        there = int(np.searchsorted(self.first, n))
-        return Units(self.names[:there], self.place[:n], self.first[:there])
-
-    @cached_property
-    def impressions(self) -> FloatArray:
-        """How many each unit gave."""
-        return np.bincount(self.place, minlength=len(self.names)).astype(np.float64)
-
-    def sums(self, values: FloatArray) -> FloatArray:
-        """The sum of values over each unit; the values themselves where each impression is a unit of its own."""
-        return values if len(self.names) == len(values) else weighted_counts(self.place, values, len(self.names))
-
-
-@dataclass(frozen=True, eq=False)
-class UnitSums:
-    """Number of impressions and sum of values per unit: all that intervals need, and what parts of a log add up to.
-
-    ``UnitSums.of(...) + UnitSums.of(...)`` is the same as one of both parts together; in SQL it is
-    ``SELECT unit, count(*), sum(x) FROM log GROUP BY unit ORDER BY min(position)``.
-
-    Attributes:
-        units: Names of the units in the order in which they first came; None when every impression is its own unit.
-        impressions: How many each gave.
-        totals: Sum of their values.
-
-    >>> sums = UnitSums.of([1.0, 0.0], ["ann", "bob"]) + UnitSums.of([2.0], ["ann"])
-    >>> sums.units.tolist(), sums.impressions, sums.totals
-    (['ann', 'bob'], array([2., 1.]), array([3., 0.]))
-    >>> sums.mean, round(sums.standard_error, 4)
-    (1.0, 0.6667)
-    """
-
-    units: NDArray[Any] | None
-    impressions: FloatArray
-    totals: FloatArray
-
-    @classmethod
-    def of(cls, values: ArrayLike, units: ArrayLike | Units | None = None) -> UnitSums:
-        """Of one value per impression and the unit (any names or numbers) that each belongs to."""
-        x = checks.finite("values", values)
-        if units is None:
-            return cls(None, np.ones(len(x)), x)
-        known = Units.of(units)
-        if known.place.shape != x.shape:
-            raise ValueError(f"units have shape {known.place.shape}, values {x.shape}: must be one each")
-        return cls(known.names, known.impressions, known.sums(x))
-
-    @classmethod
-    def merged(cls, parts: Iterable[UnitSums]) -> UnitSums:
-        """The sums of many parts of one log; the same unit may occur in several."""
-        parts = list(parts)
-        if not parts:
-            raise ValueError("there is nothing to merge: no sums given")
-        impressions = np.concatenate([part.impressions for part in parts])
-        totals = np.concatenate([part.totals for part in parts])
-        named = [part.units for part in parts if part.units is not None]
-        if not named:
-            return cls(None, impressions, totals)
-        if len(named) < len(parts):
-            raise ValueError("sums by unit cannot be merged with sums that know no units")
-        names, unit = first_seen(np.concatenate(named))
-        return cls(names, weighted_counts(unit, impressions, len(names)), weighted_counts(unit, totals, len(names)))
-
-    def __add__(self, other: UnitSums) -> UnitSums:
-        return UnitSums.merged([self, other])
-
-    def __len__(self) -> int:
-        """Number of units."""
-        return len(self.totals)
-
-    @property
-    def mean(self) -> float:
-        """Per impression."""
-        if len(self) == 0:
-            raise ValueError("there are no values, so they have no mean")
-        return float(self.totals.sum() / self.impressions.sum())
-
-    @property
-    def standard_error(self) -> float:
-        """Of the mean; units are independent, impressions of one unit need not be. nan for a single unit.
-
-        sqrt(G / (G - 1) * sum over units of (sum of (x - mean))^2) / N for G units and N impressions.
-        """
-        n = len(self)
-        if n < 2:
-            return float("nan")
-        away = self.totals - self.mean * self.impressions
-        return float(np.sqrt(n / (n - 1) * (away @ away)) / self.impressions.sum())
-
-
-def first_seen(names: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
-    """Distinct names in the order in which they first came, and the place of each given name among them.
-
-    >>> first_seen(np.array([7, 3, 7]))
-    (array([7, 3]), array([0, 1, 0]))
-    """
-    units = Units.of(names)
-    return units.names, units.place
 
 
 def looks(units: int, *, per_doubling: int = 4) -> IntArray:
@@ -261,7 +119,12 @@ class Band:
         missing = np.flatnonzero(self.units[np.minimum(place, len(self.units) - 1)] != wanted)
         if len(missing):
             raise ValueError(f"the band was not worked out at {wanted[missing[0]]} units, so it cannot be shown there")
-        return replace(self, units=wanted, mean=self.mean[place], low=self.low[place], high=self.high[place])
+        return self.part(place)
+
+    def part(self, which: IntArray | BoolArray) -> Band:
+        """Some of its intervals, by their places or as a mask."""
+        mean, low, high = (of[which] for of in (self.mean, self.low, self.high))
+        return replace(self, units=self.units[which], mean=mean, low=low, high=high)
 
     def _side(self, value: float) -> IntArray:
         """Of every interval: 1 above the value, -1 below it, 0 around it."""
@@ -357,7 +220,7 @@ def asymptotic_sequence(
     """
     checks.at_least("widen", widen, 1)
     sums = _sums(values, units)
-    points = _points(checkpoints, len(sums))
+    points = sums.places(_points(checkpoints, sums.count))
     options = {
         "level": level,
         "tightest_at": tightest_at,
@@ -379,15 +242,16 @@ def _asymptotic(
     widen: float = 1.0,
     bias_bound: float = 0.0,
 ) -> Band:
-    """``asymptotic_sequence`` at checked points, given the sums over the units before them (``sums_so_far``)."""
+    """``asymptotic_sequence`` after so many of the sums, given those over what came before (``sums_so_far``)."""
     middle = sums.totals[0] / sums.impressions[0]  # shifting by a constant changes no spread, and keeps the sums small
     seen, summed, squared, crossed, counted, differ = sums_so_far(sums.totals, sums.impressions, points, before)
     mean = summed / seen
     squares = squared - 2 * mean * crossed + mean**2 * counted
     spread = np.sqrt(np.maximum(squares, 0) / np.maximum(points - 1, 1)) / (seen / points)
-    reach = widen * asymptotic_radius(points, spread, level=level, tightest_at=tightest_at) + bias_bound
-    reach = np.where((points >= first_look) & (differ >= ENOUGH_TO_TELL), reach, np.inf)
-    return Band(points, middle + mean, middle + mean - reach, middle + mean + reach, level)
+    units, of_unit = points * sums.together, spread * np.sqrt(sums.together)
+    reach = widen * asymptotic_radius(units, of_unit, level=level, tightest_at=tightest_at) + bias_bound
+    reach = np.where((units >= first_look) & (differ >= ENOUGH_TO_TELL), reach, np.inf)
+    return Band(sums.come(points), middle + mean, middle + mean - reach, middle + mean + reach, level)
 
 
 def watched_sequence(sums: UnitSums, first: int, **options: float) -> Band:
@@ -403,8 +267,8 @@ def watched_sequence(sums: UnitSums, first: int, **options: float) -> Band:
     (301, 301, True, True)
     """
     checks.at_least("widen", options.get("widen", 1), 1)
-    before, grid, parts, decided = np.zeros(7), looks(len(sums)), list[Band](), 0
-    for start in range(first, len(sums) + 1, AT_ONCE):
+    before, grid, parts, decided = np.zeros(7), sums.places(looks(sums.count)), list[Band](), 0
+    for start in range(int(sums.places(first)), len(sums) + 1, AT_ONCE):
         points = np.arange(start, min(start + AT_ONCE, len(sums) + 1))
         part = _asymptotic(sums, points, before, **options)
         side, kept = part._side(0.0), np.zeros(len(points), bool)
@@ -416,7 +280,7 @@ def watched_sequence(sums: UnitSums, first: int, **options: float) -> Band:
         if decided and (side == decided).any():
             last = int(np.flatnonzero(side == decided)[-1])
             kept[last : last + 2] = True
-        parts.append(part.at(points[kept]))
+        parts.append(part.part(kept))
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in ("units", "mean", "low", "high")
     }

@@ -26,15 +26,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ranktrial.arrays import FloatArray, IntArray, weighted_counts
+from ranktrial.arrays import BoolArray, FloatArray
 from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.inference.affine import affine_estimate, fit_affine
 from ranktrial.inference.estimation import estimate
 from ranktrial.inference.impressions import Impressions
 from ranktrial.inference.intervals import asymptotic_radius
 from ranktrial.inference.results import BiasFit, Estimate
-from ranktrial.inference.valuing import jackknife_error, scaled
+from ranktrial.inference.valuing import by_group, jackknife_error, scaled
 from ranktrial.interval import Interval
 from ranktrial.position_bias import NotIdentifiable
 from ranktrial.position_bias.affine import AffineBias
@@ -65,14 +66,12 @@ class Rung:
         estimate: What it says; None if it cannot say anything yet.
         interval: At its share of the level, at any time; infinite where there is none.
         missing: What it waits for.
-        rows: The impressions that it rests on.
     """
 
     name: str
     estimate: Estimate | None
     interval: Interval
     missing: str
-    rows: IntArray
 
     @property
     def assumes(self) -> str:
@@ -181,7 +180,7 @@ def ladder(
         fitted: From how many of the first impressions theta, guesses and the lines of the affine rung are; all by default.
         estimator: Of the position-based rung.
         only: An A/B test without a click model has one rung, by this estimator, with all of the level.
-        options: As of ``estimate``: cross-fitting and units.
+        options: As of ``estimate``: cross-fitting.
 
     >>> from ranktrial.inference import Log
     >>> from ranktrial.methods import LogOpt
@@ -195,9 +194,11 @@ def ladder(
     """
     found: dict[str, Estimate] = {}
     missing = dict.fromkeys(ASSUMES if only is None else (AB_RUNG,), "")
-    plain, everything = np.flatnonzero(log.arm != 0), np.arange(len(log))
-    could = (log.shares > 0).all(1)  # be shown either list
-    arms, clicks = [int(((log.arm == arm) & could).sum()) for arm in (1, -1)], int(log.clicks_each.sum())
+    options["independent"] = "cohorts"
+    arms, clicks = (
+        np.sum(log.by_rows("arms", lambda rows: _arms(*log.plain_in(rows))), axis=0),
+        log.clicks_by_cohort.sum(),
+    )
     if min(arms) >= (LEAST_ARM if only is None else 1):
         found[AB_RUNG] = estimate(log, estimator=only or "adjusted", **options)
     else:
@@ -235,8 +236,7 @@ def ladder(
             interval = found[name].anytime_interval(1 - (1 - level) * share, tightest_at=tightest_at)
         if name in found and not np.isfinite(interval.low):
             missing[name] = f"{LEAST_UNITS} units and {LEAST_CLICKS} clicks, on lists that differ"
-        rows = plain if name == AB_RUNG else everything
-        rungs.append(Rung(name, found.get(name), interval, missing[name], rows))
+        rungs.append(Rung(name, found.get(name), interval, missing[name]))
     fit = theta if isinstance(theta, BiasFit) else None
     tests = [
         _hausman(log, upper, lower, fit, tightest_at)
@@ -245,6 +245,12 @@ def ladder(
         if upper.speaks and lower.speaks
     ]
     return Ladder(tuple(rungs), tuple(test for test in tests if test.standard_error > 0))
+
+
+def _arms(arm: NDArray[np.int8], shares: FloatArray, _: BoolArray) -> list[int]:
+    """Plain impressions of A and of B that could have been of either."""
+    could = (shares > 0).all(1)
+    return [int((could & (arm == of)).sum()) for of in (1, -1)]
 
 
 def _lines(log: Impressions, theta: BiasFit) -> AffineBias | str:
@@ -259,43 +265,42 @@ def _hausman(log: Impressions, upper: Rung, lower: Rung, fit: BiasFit | None, ti
     """The spread of the difference over units, with theta as it is, times what refitting theta adds to it."""
     assert upper.estimate is not None
     assert lower.estimate is not None
-    away = _influence(log, upper) - _influence(log, lower)
-    sums = log.units.sums(away)
-    n = len(sums)
-    error = float(np.sqrt(n / (n - 1) * (sums @ sums)))
+    away, n, units = _influence(log, upper) - _influence(log, lower), len(log.cohorts), log.cohorts.count
+    error = float(np.sqrt(n / (n - 1) * (away @ away)))
     level, wider = 1 - CONTRADICTED, 1.0
     if fit is not None and upper.estimate.replicates is not None:
         refitted, fixed = (
             jackknife_error(above - below)
             for above, below in (
-                (_refitted(upper, fit), _refitted(lower, fit)),
-                (_without(upper, fit), _without(lower, fit)),
+                (_refitted(log, upper, fit), _refitted(log, lower, fit)),
+                (_without(log, upper, fit), _without(log, lower, fit)),
             )
         )
         error *= max(refitted / fixed, 1.0) if fixed > 0 else 1.0
         half = 0.5 + level / 2
         wider = t_quantile(half, len(fit.without) - 1) / normal_quantile(half)
-    reach = asymptotic_radius([n], [wider * error * np.sqrt(n)], level=level, tightest_at=tightest_at)[0]
+    reach = asymptotic_radius([units], [wider * error * np.sqrt(units)], level=level, tightest_at=tightest_at)[0]
     return Hausman(upper.name, lower.name, upper.estimate.delta - lower.estimate.delta, error, float(reach))
 
 
 def _influence(log: Impressions, rung: Rung) -> FloatArray:
-    """How much each impression moves a rung's estimate from its mean."""
+    """How much each cohort moves a rung's estimate from its mean."""
     assert rung.estimate is not None
-    moved, x = np.zeros(len(log)), rung.estimate.x
-    moved[rung.rows] = (x - x.mean()) / len(x)
+    sums, moved = rung.estimate.sums, np.zeros(len(log.cohorts))
+    assert sums.units is not None
+    moved[sums.units] = (sums.totals - sums.mean * sums.impressions) / sums.impressions.sum()
     return moved
 
 
-def _without(rung: Rung, fit: BiasFit) -> FloatArray:
+def _without(log: Impressions, rung: Rung, fit: BiasFit) -> FloatArray:
     """The estimate without each group of units, theta as it is."""
     assert rung.estimate is not None
-    x, group, groups = rung.estimate.x, fit.group[rung.rows], len(fit.without)
-    left = len(x) - np.bincount(group, minlength=groups)
-    return np.asarray((x.sum() - weighted_counts(group, x, groups)) / np.maximum(left, 1))
+    found, groups = rung.estimate, len(fit.without)
+    sizes, sums = by_group(log, found.what, found.values, groups, found.picked)
+    return np.asarray((sums.sum() - sums) / np.maximum(sizes.sum() - sizes, 1))
 
 
-def _refitted(rung: Rung, fit: BiasFit) -> FloatArray:
+def _refitted(log: Impressions, rung: Rung, fit: BiasFit) -> FloatArray:
     """The same, with what the rung fits fitted anew."""
     assert rung.estimate is not None
-    return _without(rung, fit) if rung.estimate.replicates is None else rung.estimate.replicates
+    return _without(log, rung, fit) if rung.estimate.replicates is None else rung.estimate.replicates

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ranktrial.inference.intervals import UnitSums
+from ranktrial.inference.units import UnitSums
 from ranktrial.interval import Interval
 
 EVERYTHING = Interval(-np.inf, np.inf)

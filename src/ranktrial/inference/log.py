@@ -283,6 +283,10 @@ class Log(Impressions):
         return len(self.query)
 
     @property
+    def most_designs(self) -> int:
+        return self.n_designs
+
+    @property
     def n_slots(self) -> int:
         return len(self.document)
 

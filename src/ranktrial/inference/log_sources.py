@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, offsets_of
-from ranktrial.inference.intervals import first_seen
+from ranktrial.inference.units import first_seen
 from ranktrial.rankings import Mixture, Pair, PlackettLuce
 
 Policy = Mixture | PlackettLuce

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
-from ranktrial.inference.intervals import Band, Units, UnitSums, asymptotic_sequence, fixed_interval, watched_sequence
+from ranktrial.inference.click_weights import ClickWeights
+from ranktrial.inference.intervals import Band, asymptotic_sequence, fixed_interval, watched_sequence
+from ranktrial.inference.units import Units, UnitSums
 from ranktrial.interval import Interval
 from ranktrial.position_bias import PositionBias
 
@@ -23,12 +27,10 @@ class BiasFit:
     Attributes:
         bias: Of the whole log, with jackknife errors.
         without: Theta without each group, ``(groups, k)``.
-        group: Of each impression.
     """
 
     bias: PositionBias
     without: FloatArray
-    group: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +51,13 @@ class Estimate:
         clicks_alone: What the standard error would be if theta were known to be as estimated. It can also be the larger one:
             errors of theta and of the clicks it was fitted to may cancel.
         replicates: The estimate without each group of units, where theta was estimated.
-        uncovered: Candidates that matter and could not be seen, where they are left out instead of refused.
-        x: The value of each impression, in the order of the log: what intervals and sequences are made from.
-        sums: The same by unit.
-        click_weights: Of each click, in the order of the log.
+        uncovered: Candidates that matter and could not be seen, where they are left out instead of refused: slots of each
+            block of the log.
+        sums: The values of impressions, by unit: what intervals and sequences are made from.
+        weights: Of the clicks.
+        values: The value of each impression, block by block; ``x`` has them in a row.
+        at: Which impressions of each block these are of; None for all.
+        what: On what the values rest: a log that grows keeps what is worked out of them under this name.
 
     >>> from ranktrial.inference import estimate_ab
     >>> found = estimate_ab([True, False] * 500, [1, 0, 1, 1] * 250, estimator="means")  # who saw A, clicks of each
@@ -75,10 +80,12 @@ class Estimate:
     bias: PositionBias | None = None
     clicks_alone: float = float("nan")
     replicates: FloatArray | None = None
-    uncovered: BoolArray = field(default_factory=lambda: np.zeros(0, bool), repr=False)
-    x: FloatArray = field(default_factory=lambda: np.empty(0), repr=False)
+    uncovered: Sequence[IntArray] = field(default=(), repr=False)
     sums: UnitSums = field(default_factory=lambda: UnitSums.of([]), repr=False)
-    click_weights: FloatArray = field(default_factory=lambda: np.empty(0), repr=False)
+    weights: ClickWeights = field(default_factory=lambda: ClickWeights.of([]), repr=False)
+    values: Sequence[FloatArray] = field(default=(), repr=False)
+    at: Sequence[IntArray] | None = field(default=None, repr=False)
+    what: Hashable = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -91,21 +98,37 @@ class Estimate:
         **more: Any,
     ) -> Estimate:
         """From the values of impressions and the weights of the clicks among them."""
-        sums = UnitSums.of(x, units)
-        effective = float(np.abs(click_weights).sum() ** 2 / max((click_weights**2).sum(), 1e-300))
+        weights = ClickWeights.of(click_weights)
+        return cls.summed(UnitSums.of(x, units), weights, largest_weight=largest_weight, values=(x,), **more)
+
+    @classmethod
+    def summed(cls, sums: UnitSums, weights: ClickWeights, **more: Any) -> Estimate:
+        """The same from their sums."""
         error = sums.standard_error
         known: dict[str, Any] = {"standard_error": error, "clicks_alone": error, **more}
         return cls(
-            delta=sums.mean if len(x) else float("nan"),
-            impressions=len(x),
-            units=len(sums),
-            effective_clicks=effective,
-            largest_weight=largest_weight,
-            x=x,
+            delta=sums.mean if len(sums) else float("nan"),
+            impressions=round(float(sums.impressions.sum())),
+            units=sums.count,
+            effective_clicks=weights.effective,
             sums=sums,
-            click_weights=click_weights,
+            weights=weights,
             **known,
         )
+
+    @property
+    def picked(self) -> Sequence[Any]:
+        """``at``, by what picks these impressions out of all."""
+        return [slice(None)] * len(self.values) if self.at is None else self.at
+
+    def named(self, what: Hashable) -> Hashable:
+        """A name of what is worked out of the values, if it can be kept."""
+        return None if self.what is None else (what, self.what)
+
+    @cached_property
+    def x(self) -> FloatArray:
+        """The value of each impression, in the order of the log."""
+        return np.concatenate([np.empty(0), *self.values]) if len(self.values) != 1 else self.values[0]
 
     def confidence_interval(self, level: float = 0.95) -> Interval:
         """For a number of units fixed beforehand; looking again and again needs ``anytime_interval``.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.inference.impressions import Impressions
-from ranktrial.inference.intervals import UnitSums
+from ranktrial.inference.results import Estimate
 
 EXCLUDED = "excluded"
 L = TypeVar("L", bound=Impressions)
@@ -115,11 +115,16 @@ class Heaviest(NamedTuple):
     variance: float
 
 
-def heaviest_unit(sums: UnitSums) -> Heaviest:
+def heaviest_unit(log: Impressions, found: Estimate) -> Heaviest:
     """The unit with most impressions of all: where its share of the variance is large, the estimate is about one visitor."""
-    at = int(sums.impressions.argmax())
+    units = [log.arrivals(block.rows) for block in log.blocks]
+    if found.at is not None:
+        units = [some[at] for some, at in zip(units, found.at)]
+    impressions = np.bincount(np.concatenate(units), minlength=log.cohorts.count)
+    heavy = int(impressions.argmax())
+    own = sum(float(x[some == heavy].sum()) for x, some in zip(found.values, units))
+    sums, most = found.sums, int(impressions[heavy])
     away = (sums.totals - sums.mean * sums.impressions) ** 2
-    name = at if sums.units is None else int(sums.units[at])
-    return Heaviest(
-        name, float(sums.impressions[at] / sums.impressions.sum()), float(away[at] / max(away.sum(), 1e-300))
-    )
+    variance = (own - sums.mean * most) ** 2 / max(away.sum(), 1e-300)
+    first = int(log.arrived[heavy])
+    return Heaviest(int(log.unit_of(slice(first, first + 1))[0]), most / found.impressions, float(variance))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
+from ranktrial.inference.click_weights import ClickWeights
 from ranktrial.inference.impressions import DocumentOrder, Impressions
 from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
+from ranktrial.inference.units import UnitSums
 from ranktrial.position_bias import Examinations, RelevanceFit
 from ranktrial.position_bias.jackknife import jackknife_variance
 from ranktrial.position_bias.relevance import GUESSES, linear_guess
@@ -100,9 +102,8 @@ class Values:
         """Every impression valued with the guesses of its group; and, for each of the other thetas, the sum of x of those
         that are not in the part of the log that it leaves out."""
         log, everything = self.log, np.arange(self.log.n_slots)
-        x, click_weights, rest_sums = np.zeros(len(log)), np.zeros(len(log.clicked[0])), np.zeros(len(others))
+        x, rest_sums, of_clicks = np.zeros(len(log)), np.zeros(len(others)), [np.empty(0)]
         largest, lost = 0.0, 0.0
-        first_click = np.searchsorted(log.clicked[0], np.arange(len(log)))
         for number in np.unique(group).tolist():
             inside = np.flatnonzero(group == number)
             shown = _Shown.of(log, inside)
@@ -112,13 +113,14 @@ class Values:
             if self.rank_aware:
                 guess[slots] = np.clip(guess[slots], *RANK_AWARE_GUESSES)
             x[inside], weights, valued = self._part(shown, guess, self.theta, self.lam)
-            order = first_click[inside][shown.at] + np.arange(len(shown.at)) - np.searchsorted(shown.at, shown.at)
-            click_weights[order] = weights
+            of_clicks.append(weights)
             largest = max(largest, valued.largest)
             lost += float(valued.lost[shown.display].sum())
             if left_out is not None:
                 rest_sums += self._rest(shown, inside, guess, others, left_out)
-        return Worth(x, click_weights, largest, lost, rest_sums, self.unseen)
+        return Worth(
+            x, ClickWeights.of(np.concatenate(of_clicks)), largest, lost, rest_sums, np.flatnonzero(self.unseen)
+        )
 
     def _rest(
         self, shown: _Shown, inside: IntArray, guess: FloatArray, thetas: FloatArray, left_out: IntArray
@@ -167,13 +169,12 @@ class Values:
         return BySlot(guess)
 
 
-@dataclass(eq=False)
-class Worth:
-    """What the impressions of a log are worth, or of a block of it.
+class Worth(NamedTuple):
+    """What the impressions of a block are worth.
 
     Attributes:
         x: Of each impression.
-        click_weights: Of each click.
+        weights: Of the clicks.
         largest: Largest absolute weight that a click can have.
         lost: How far clipping can have moved the sum of x.
         rest_sums: The sum of x at each of the other thetas, without what it leaves out.
@@ -181,48 +182,65 @@ class Worth:
     """
 
     x: FloatArray
-    click_weights: FloatArray
+    weights: ClickWeights
     largest: float
     lost: float
     rest_sums: FloatArray
-    unseen: BoolArray
-
-    @classmethod
-    def of(cls, blocks: Sequence[Worth]) -> Worth:
-        """Of a log, from its blocks, which are parts of it from then on: what they keep is not there twice."""
-        x, weights, unseen = (_joined(blocks, of) for of in ("x", "click_weights", "unseen"))
-        largest, lost = max(one.largest for one in blocks), sum(one.lost for one in blocks)
-        return cls(x, weights, largest, lost, np.sum([one.rest_sums for one in blocks], axis=0), unseen)
-
-    def estimate(self, log: Impressions, theta: FloatArray, independent: str, fit: BiasFit | None) -> Estimate:
-        more: dict[str, Any] = {
-            "theta": theta,
-            "uncovered": self.unseen,
-            "bias_bound": self.lost / max(len(self.x), 1),
-        }
-        if fit is not None:
-            sizes = len(self.x) - np.bincount(fit.group, minlength=len(fit.without))
-            own = weighted_counts(fit.group, self.x, len(fit.without))
-            without, theta_known = self.rest_sums / sizes, (self.x.sum() - own) / sizes
-            more |= {
-                "bias": fit.bias,
-                "replicates": without,
-                "standard_error": jackknife_error(without),
-                "clicks_alone": jackknife_error(theta_known),
-            }
-        units = log.units if independent == "units" else None
-        return Estimate.of(self.x, self.click_weights, largest_weight=self.largest, units=units, **more)
+    unseen: IntArray
 
 
-def _joined(blocks: Sequence[Worth], name: str) -> Any:
-    """An array of all blocks, of which those of the blocks become views."""
-    joined = np.concatenate([getattr(one, name) for one in blocks])
-    start = 0
-    for one in blocks:
-        end = start + len(getattr(one, name))
-        setattr(one, name, joined[start:end])
-        start = end
-    return joined
+def worth_in_all(
+    log: Impressions, what: Hashable, blocks: Sequence[Worth], theta: FloatArray, independent: str, fit: BiasFit | None
+) -> Estimate:
+    """The estimate from what each block of a log is worth; ``what`` says on what that rests."""
+    x = [one.x for one in blocks]
+    more: dict[str, Any] = {
+        "theta": theta,
+        "largest_weight": max(one.largest for one in blocks),
+        "uncovered": [one.unseen for one in blocks],
+        "bias_bound": sum(one.lost for one in blocks) / max(len(log), 1),
+        "values": x,
+        "what": what,
+    }
+    if fit is not None:
+        more["bias"] = fit.bias
+        more |= jackknifed(log, what, x, np.sum([one.rest_sums for one in blocks], axis=0))
+    return Estimate.summed(
+        sums_by(independent, log, what, x), ClickWeights.merged(one.weights for one in blocks), **more
+    )
+
+
+def sums_by(independent: str, log: Impressions, what: Hashable, x: Sequence[FloatArray]) -> UnitSums:
+    """Sums of x, given block by block, over what is independent."""
+    if independent == "cohorts":
+        return log.sums_of(what, x)
+    return UnitSums.of(np.concatenate(x), log.units if independent == "units" else None)
+
+
+def jackknifed(log: Impressions, what: Hashable, x: Sequence[FloatArray], rest_sums: FloatArray) -> dict[str, Any]:
+    """Errors of an estimate, given the sums of x without each group of units, with what is fitted to the rest."""
+    sizes, own = by_group(log, what, x, len(rest_sums))
+    left = sizes.sum() - sizes
+    without, theta_known = rest_sums / left, (own.sum() - own) / left
+    return {
+        "replicates": without,
+        "standard_error": jackknife_error(without),
+        "clicks_alone": jackknife_error(theta_known),
+    }
+
+
+def by_group(
+    log: Impressions, what: Hashable, x: Sequence[FloatArray], groups: int, picked: Sequence[Any] | None = None
+) -> FloatArray:
+    """Number and sum of the values x of each group of units, x being given block by block; ``picked`` as of ``Estimate``."""
+
+    def sums(values: FloatArray, some: IntArray | slice, rows: slice) -> FloatArray:
+        group = log.group(groups, rows)[some]
+        return np.stack([np.bincount(group, of, groups) for of in (None, values)])
+
+    name = None if what is None else ("by group", groups, what)
+    some = [slice(None)] * len(x) if picked is None else picked
+    return np.asarray(np.sum(log.by_rows(name, sums, x, some), axis=0))
 
 
 def jackknife_error(values: FloatArray) -> float:

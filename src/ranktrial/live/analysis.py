@@ -6,12 +6,15 @@ past only, so that the confidence sequence may be looked at any time. A plain A/
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ranktrial.arrays import IntArray
+from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.inference import (
     Band,
     BiasFit,
@@ -27,9 +30,10 @@ from ranktrial.inference import (
     ladder,
     looks,
 )
+from ranktrial.inference._kernels import first_places
 from ranktrial.inference.impressions import Impressions
-from ranktrial.inference.intervals import Units
 from ranktrial.inference.ladder import AB_RUNG
+from ranktrial.inference.plain import concatenated
 from ranktrial.inference.power import tightest_for
 from ranktrial.interval import Interval
 from ranktrial.live.schemas import BandPoint, Forecast, Theta, TrialConfig
@@ -82,7 +86,7 @@ class Analysis:
 
     @cached_property
     def clicks(self) -> int:
-        return int(self.log.clicks_each.sum())
+        return int(self.log.clicks_by_cohort.sum())
 
     @property
     def delta(self) -> float:
@@ -115,11 +119,11 @@ class Analysis:
         """The confidence sequence for a chart."""
         if self.band is None:
             return ()
-        assert self.rung is not None
-        shown = looks(int(self.band.units[-1]))
-        band = self.band.at(shown[shown >= self.band.units[0]])
-        first = self.log.units_of(self.rung.rows).first[band.units - 1]
-        times = self.log.time[self.rung.rows][first] / 1e6
+        sums = self.estimate.sums
+        places = np.unique(sums.places(looks(sums.count)))
+        there = np.isin(sums.come(places), self.band.units)
+        band = self.band.part(np.searchsorted(self.band.units, sums.come(places)[there]))
+        times = came(self.log, sums)[places[there] - 1] / 1e6
         columns = (column.tolist() for column in (band.units, times, band.mean, band.low, band.high))
         return tuple(BandPoint(units=u, time=t, delta=d, low=lo, high=hi) for u, t, d, lo, hi in zip(*columns))
 
@@ -131,13 +135,22 @@ class Analysis:
         """
         log = self.log
         if self.gain is not None and self.rung is not None and self.rung.name != AB_RUNG:
-            return UnitSums.of(log.clicks_each - self.gain.estimate.x, log.units)
-        plain = np.flatnonzero(log.arm)
-        shares = log.shares[plain]
-        if not len(plain) or not (shares > 0).all():
+            gained = self.gain.estimate.sums
+            return replace(gained, totals=log.clicks_by_cohort - gained.totals)
+
+        def half_each(rows: slice) -> tuple[FloatArray, FloatArray]:
+            """Of plain impressions 1 and what their clicks are of pages of both, and 0 of others."""
+            arm, shares, _ = log.plain_in(rows)
+            own = np.where(arm > 0, shares[:, 0], shares[:, 1]) / np.maximum(shares.sum(1), 1e-300)
+            plain = (arm != 0).astype(np.float64)
+            return plain, np.where(arm != 0, log.clicks_on(rows) / (2 * np.maximum(own, 1e-300)), 0.0)
+
+        if not any(log.by_rows("plain", lambda rows: bool(log.plain_in(rows)[0].any()))):
             return None
-        own = np.where(log.arm[plain] > 0, shares[:, 0], shares[:, 1]) / shares.sum(1)
-        return UnitSums.of(log.clicks_each[plain] / (2 * own), log.units_of(plain))
+        if not all(log.by_rows("both plain", lambda rows: _either(*log.plain_in(rows)))):
+            return None
+        numbers = (log.summed(("half each", of), lambda rows, of=of: half_each(rows)[of]) for of in (0, 1))  # type: ignore[misc]
+        return log.sums_from(*numbers)
 
     @property
     def decides(self) -> bool:
@@ -155,6 +168,16 @@ class Analysis:
         refits = method.learns_at or None
         return click_gain(self.log, known if self.fit is None else self.fit, refits=refits, fitted=self.learnt)
 
+    @property
+    def rows(self) -> IntArray | slice:
+        """The impressions that the estimate rests on."""
+        return slice(None) if self.estimate.at is None else concatenated(self.log, self.estimate.at)
+
+
+def _either(arm: NDArray[np.int8], shares: FloatArray, _: BoolArray) -> bool:
+    """Whether plain impressions could have been of A and of B."""
+    return bool((shares[arm != 0] > 0).all())
+
 
 def fitted_impressions(log: Impressions, click_window: float) -> int:
     """From how many of its first impressions everything is that is fitted to a log, such as position bias.
@@ -168,36 +191,41 @@ def fitted_impressions(log: Impressions, click_window: float) -> int:
     n = len(log)
     if n <= ALL_FITTED:
         return n
-    final = int(np.searchsorted(log.time, log.time[-1] - round(click_window * 1e6)))
-    most = min(max(final, n - n // 10), with_few_designs(log.designs, MOST_DESIGNS))
+    latest = log.span()[1] - round(click_window * 1e6)
+    final = bisect_left(range(n), latest, key=lambda at: int(log.times(np.array([at]))[0]))
+    most = min(max(final, n - n // 10), first_with(log, MOST_DESIGNS))
     steps = int(np.log(most / ALL_FITTED) / np.log(FITTED_STEP)) + 1
     grid = (ALL_FITTED * FITTED_STEP ** np.arange(steps - 4.0, steps + 1.0)).astype(np.int64)
     return int(grid[grid <= most][-1])
 
 
-def with_few_designs(design: IntArray, most: int) -> int:
-    """How many of the first impressions have no more than so many designs.
+def first_with(log: Impressions, most: int) -> int:
+    """How many of the first impressions have no more than so many designs."""
+    return len(log) if log.most_designs <= most else with_few_designs(log.designs_of, len(log), most)
 
-    >>> with_few_designs(np.array([0, 1, 0, 2]), 2)
+
+def with_few_designs(designs: Callable[[slice], IntArray], n: int, most: int) -> int:
+    """How many of the first of n impressions have no more than so many designs; ``designs`` gives the numbers of some.
+
+    >>> with_few_designs(lambda rows: np.array([0, 1, 0, 2])[rows], 4, 2)
     3
     """
-    n = len(design)
-    if n <= most:
-        return n
-    first = np.full(int(design.max()) + 1, n)
-    first[design[::-1]] = np.arange(n)[::-1]  # the earliest of a design is written last
-    first = first[first < n]
-    return n if len(first) <= most else int(np.partition(first, most)[most])
+    some = most
+    while some < n:
+        some = min(2 * some, n)
+        first, _ = first_places(designs(slice(0, some)).astype(np.int64))
+        if len(first) > most:
+            return int(first[most])
+    return n
 
 
 def analyse(log: Impressions, config: TrialConfig, beliefs: Beliefs) -> Analysis:
     """``beliefs`` are those in force last: their theta was assumed or fitted earlier, and is no more than a guess here."""
     method, fitted = config.comparison, fitted_impressions(log, config.click_window)
-    learnt = min(fitted, with_few_designs(log.designs, MOST_LEARNT))
+    learnt = min(fitted, first_with(log, MOST_LEARNT))
     fit, note = None, "position bias is taken as known"
     if method.learns_position_bias:
         fit, note = log.fitted(fitted, "position bias", _fit)
-        fit = None if fit is None else replace(fit, group=log.group(len(fit.without)))
     known = beliefs.theta if method.needs_position_bias and not method.learns_position_bias else None
     readings = ladder(
         log,
@@ -233,19 +261,19 @@ def speaking(analysis: Analysis, rung: Rung | None) -> Analysis:
     """The same analysis with this rung as the one that speaks."""
     if rung is None or rung.estimate is None:
         return analysis
-    log, found, units = analysis.log, rung.estimate, analysis.log.units_of(rung.rows)
+    log, found = analysis.log, rung.estimate
     level = analysis.ladder.level_of(rung, analysis.config.level)
     tight = tightest_at(analysis.config, found)
     drift = Drift.of(
-        found.x,
-        units,
-        times=log.time[rung.rows],
+        found.sums,
+        times=came(log, found.sums),
         level=level,
         tightest_at=tight,
         widen=found.inflation(level),
         what="the difference A - B",
     )
-    told = replace(analysis, rung=rung, estimate=found, band=_band(log, rung, units, level, tight), drift=drift)
+    told = replace(analysis, rung=rung, estimate=found, drift=drift)
+    told = replace(told, band=_band(told, level, tight))
     told.__dict__.update({name: of for name, of in analysis.__dict__.items() if name in ("clicks", "gain")})
     return told
 
@@ -263,12 +291,23 @@ def _fit(log: Impressions) -> tuple[BiasFit | None, str]:
     return fit, fit.bias.note
 
 
-def _band(log: Impressions, rung: Rung, units: Units, level: float, tightest_at: float) -> Band | None:
-    clicks = np.cumsum(units.sums(log.clicks_each[rung.rows].astype(np.float64)))
-    first = int(np.searchsorted(clicks, LEAST_CLICKS)) + 1
-    if first > len(clicks) or rung.estimate is None:
+def came(log: Impressions, sums: UnitSums) -> IntArray:
+    """When the first unit of each of these cohorts did."""
+    assert sums.units is not None
+    return np.asarray(log.came[sums.units])
+
+
+def _band(analysis: Analysis, level: float, tightest_at: float) -> Band | None:
+    log, found = analysis.log, analysis.estimate
+    clicks = log.clicks_by_cohort
+    if found.at is not None:
+        clicks = log.summed("plain clicks", lambda rows: np.where(log.plain_in(rows)[0] != 0, log.clicks_on(rows), 0.0))
+    assert found.sums.units is not None
+    so_far = np.cumsum(clicks[found.sums.units])
+    first = int(np.searchsorted(so_far, LEAST_CLICKS)) + 1
+    if first > len(so_far):
         return None
-    return rung.estimate.watched(first, level, tightest_at=tightest_at)
+    return found.watched(int(found.sums.come(np.array(first))), level, tightest_at=tightest_at)
 
 
 def tightest_at(config: TrialConfig, found: Estimate) -> float:
@@ -306,12 +345,13 @@ def forecast(analysis: Analysis) -> Forecast:
     spread = analysis.estimate.sums.standard_error * np.sqrt(units) * analysis.theta.inflation
     tightest = tightest_at(analysis.config, analysis.estimate)
     needed = max(_units_for(target, spread, analysis.config.level, tightest) * n / units, float(n))
-    span = int(analysis.log.time[-1] - analysis.log.time[0])
+    began, latest = analysis.log.span()
+    span = latest - began
     days = (needed - n) / n * span / MICROSECONDS_A_DAY if span > 0 else nan
     if needed > FARTHEST:
         text = "No decision in sight: the difference seen so far is too small to be told from none."
         return Forecast(target=target, impressions=np.inf, remaining=np.inf, days=np.inf, text=text)
-    until = told_time(int(analysis.log.time[-1]) / 1e6 + days * 86_400) if days < MOST_DAYS else ""
+    until = told_time(latest / 1e6 + days * 86_400) if days < MOST_DAYS else ""
     about = f", {days:.1f} days at the rate so far{until and f', until {until[:10]}'}" if days >= 0.1 else ""
     text = f"A decision on a difference of {target:.4g} needs about {needed:,.0f} impressions, {needed - n:,.0f} more{about}."
     return Forecast(target=target, impressions=needed, remaining=needed - n, days=days, text=text)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from ranktrial.arrays import ODD, BoolArray, FloatArray, IntArray, offsets_of, ragged
 from ranktrial.inference.impressions import DocumentOrder
-from ranktrial.inference.intervals import first_seen
 from ranktrial.inference.log import Log
 from ranktrial.inference.log_sources import NOTHING, ranks_in
+from ranktrial.inference.units import first_seen
 from ranktrial.live.columns import Column, Numbers, Offsets, Texts
 from ranktrial.live.designs import Design, checksum
 from ranktrial.live.known import document_key, query_key
@@ -61,6 +61,9 @@ class DesignColumns:
         self._query_keys = Column("V32")  # hash of each, whole
         self._documents, self._names = Numbers("u8"), Texts()
         self._document_query = Column(np.int32)
+
+    def __len__(self) -> int:
+        return len(self._query)
 
     def numbers(self, ids: IntArray) -> IntArray:
         """The numbers of designs by their ids in the store, which is asked for those that are new."""

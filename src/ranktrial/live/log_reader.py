@@ -7,17 +7,19 @@ worked out from a log is the same to the last bit on any machine, after any orde
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ranktrial.arrays import BoolArray
+from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.live.columns import Column, Index
 from ranktrial.live.design_columns import CELLS, LATER_PAGE, NOT_SHOWN, DesignColumns
-from ranktrial.live.stored_log import StoredLog
+from ranktrial.live.stored_log import CHUNK, History, Rows, StoredLog
 from ranktrial.live.stores.base import ClickRow, Store
 from ranktrial.live.tallies import OFF_PAGE
 from ranktrial.live.tokens import KEY_BYTES
@@ -28,6 +30,7 @@ STORED = np.dtype([("id", "i8"), ("key", KEY), ("design", "i8"), ("place", "i8")
 CLICK = np.dtype([("at", "i4"), ("cell", "i8"), ("rank", "i1"), ("late", "?")])
 BLOCK = 10_000  # rows
 NO_RANK = -1
+NEVER = 2**63 - 1
 
 
 class LogReader:
@@ -45,6 +48,15 @@ class LogReader:
         self._impressions, self._clicks = Column(IMPRESSION), Column(CLICK)
         self._keys = Index(KEY)  # where each impression is
         self._order = np.empty(0, np.int32)  # impressions by time, then key
+        self._clicked: list[
+            BoolArray
+        ] = []  # ranks of impressions, CHUNK of them in each; those of a log are never changed
+        self._dropped = np.empty(0, np.int32)  # impressions that are void or damaged, sorted
+        self._late, self._special = (
+            0,
+            Column(np.int32, 2),
+        )  # clicks that came late; others off the page: where, if strange
+        self._history, self._earliest = History(), NEVER  # of what has changed since the last log
         self._unmatched = _Clicks()  # whose impression is not there (yet)
         self._voids: set[bytes] = set()
         self._position: tuple[int, ...] = (0, 0, 0)
@@ -59,9 +71,9 @@ class LogReader:
         impressions_to = self._add_impressions(before[0])
         self._position = impressions_to, clicks_to, voids[-1].id if voids else before[2]
         if self._log is None or self._position != before:
-            self._voids.update(row.key for row in voids)
             self._match()
-            self._log = self._arrays()
+            self._drop([row.key for row in voids])
+            self._log = self._made()
         return self._log
 
     def _add_impressions(self, after: int) -> int:
@@ -76,7 +88,12 @@ class LogReader:
             new["sound"] = self._designs.may_show(design, stored["place"])
             new["design"], new["place"] = design, np.where(new["sound"], stored["place"], 0)
             self._keys.put(new["key"], len(self._impressions) + np.arange(len(new)))
+            damaged = len(self._impressions) + np.flatnonzero(~new["sound"])
+            self._dropped = np.union1d(self._dropped, damaged).astype(np.int32)
             self._impressions.append(new)
+        self._clicked += [
+            np.zeros((CHUNK, self._k), bool) for _ in range(-(-len(self._impressions) // CHUNK) - len(self._clicked))
+        ]
         self._put_in_order(first)
         return after
 
@@ -85,7 +102,9 @@ class LogReader:
         time = self._impressions["time"]
         if first == len(time):
             return
-        stays = int(np.searchsorted(time[self._order], time[first:].min()))
+        earliest = int(time[first:].min())
+        self._earliest = min(self._earliest, earliest)
+        stays = bisect_left(self._order, earliest, key=time.__getitem__)
         moved = np.concatenate([self._order[stays:], np.arange(first, len(time), dtype=np.int32)])
         # By time, then key: as two numbers, which sort faster than bytes.
         key = np.ascontiguousarray(self._impressions["key"][moved]).view(np.uint8).reshape(-1, KEY_BYTES)
@@ -110,59 +129,81 @@ class LogReader:
             rank[slot] = np.where(hit.any(1), hit.argmax(1), NO_RANK)
             new["at"], new["cell"], new["rank"], new["late"] = at[some], cell, rank, matched.late[some]
             self._clicks.append(new)
+            self._click(new)
 
-    def _arrays(self) -> StoredLog:
-        rows = self._impressions
-        void = np.zeros(len(rows), bool)
-        voids = self._keys.find(np.array(sorted(self._voids), KEY))
-        void[voids[voids >= 0]] = True
-        counts = rows["sound"] & ~void
-        left_out = {"void impressions": int(void.sum()), "damaged impressions": len(rows) - int((counts | void).sum())}
-        order = self._order[counts[self._order]]
-        position = np.full(len(rows), -1, np.int32)
-        position[order] = np.arange(len(order))
-        clicks, strange = self._clicked(position, len(order), left_out)
-        unit = rows["unit"][order]
+    def _click(self, new: NDArray[Any]) -> None:
+        """Note clicks on pages, and others in time."""
+        self._late += int(new["late"].sum())
+        new = new[~new["late"]]
+        off = new[new["rank"] == NO_RANK]
+        self._special.append(np.column_stack([off["at"], off["cell"] >= NOT_SHOWN]))
+        new = new[new["rank"] != NO_RANK]
+        for chunk in np.unique(new["at"] // CHUNK).tolist():
+            some = new[new["at"] // CHUNK == chunk]
+            clicked = self._clicked[chunk].copy()
+            clicked[some["at"] % CHUNK, some["rank"]] = True
+            self._clicked[chunk] = clicked
+        self._changed(new["at"])
+
+    def _changed(self, impressions: IntArray) -> None:
+        if len(impressions):
+            self._earliest = min(self._earliest, int(self._impressions["time"][impressions].min()))
+
+    def _drop(self, voids: list[bytes]) -> None:
+        """Leave out impressions that are void."""
+        self._voids.update(voids)
+        at = self._keys.find(np.array(sorted(self._voids), KEY))
+        new = np.setdiff1d(at[at >= 0], self._dropped)
+        self._dropped = np.union1d(self._dropped, new).astype(np.int32)
+        self._changed(new)
+
+    def _made(self) -> StoredLog:
+        """The log of all that was read."""
+        order, table, dropped = self._order, self._impressions.values, self._dropped
+        if len(dropped):
+            there = np.ones(len(table), bool)
+            there[dropped] = False
+            order = order[there[order]]
+        self._history.changes.append(bisect_left(order, self._earliest, key=table["time"].__getitem__))
+        self._earliest = NEVER
+        left_out, strange = self._left_out()
         return StoredLog(
             self._designs,
             k=self._k,
-            number=rows["design"][order],
-            place=rows["place"][order],
-            unit=unit,
-            time=rows["time"][order],
-            clicks=clicks,
+            rows=Rows(table, tuple(self._clicked)),
+            order=order,
             plain=self._plain,
             left_out={what: count for what, count in sorted(left_out.items()) if count},
-            strange_units=np.unique(unit[strange]),
+            strange_units=np.unique(table["unit"][strange]),
+            history=self._history,
+            serial=len(self._history.changes) - 1,
         )
 
-    def _clicked(
-        self, position: NDArray[np.int32], n: int, left_out: dict[str, int]
-    ) -> tuple[BoolArray, NDArray[np.int32]]:
-        """Which ranks of n impressions were clicked, and impressions where something else was that is on none of their pages;
-        all else is counted.
-        """
-        late = self._clicks["late"]
+    def _left_out(self) -> tuple[dict[str, int], IntArray]:
+        """How often there was what does not count, and impressions with clicks on what is on none of their pages."""
         unmatched_late, unmatched = self._unmatched.which(late=True), self._unmatched.which(late=False)
-        left_out["late clicks"] = self._only_late() + len(unmatched_late - unmatched)
-        left_out["clicks without impression"] = len(unmatched)
-        left_out["impressions that are not stored, with clicks"] = len({key for key, _ in unmatched})
-        at = position[self._clicks["at"]]
-        counts = ~late & (at >= 0)
-        left_out["clicks on void impressions"] = int((~late & (at < 0)).sum())
-        not_shown, on_page = self._clicks["cell"] >= NOT_SHOWN, self._clicks["rank"] != NO_RANK
-        left_out["clicks on what was not shown"] = int((counts & not_shown).sum())
-        left_out[OFF_PAGE] = int((counts & ~not_shown & ~on_page).sum())
-        clicks = np.zeros((n, self._k), bool)
-        on_page &= counts
-        clicks[at[on_page], self._clicks["rank"][on_page]] = True
-        return clicks, at[counts & not_shown]
+        special = self._special.values[~np.isin(self._special[:, 0], self._dropped)]
+        strange = special[:, 1] > 0
+        clicks = self._clicks["at"] if len(self._dropped) else np.empty(0, np.int32)
+        void = clicks[~self._clicks["late"][: len(clicks)] & np.isin(clicks, self._dropped)]
+        voids = self._keys.find(np.array(sorted(self._voids), KEY))
+        left_out = {
+            "void impressions": int((voids >= 0).sum()),
+            "damaged impressions": len(np.setdiff1d(self._dropped, voids)),
+            "late clicks": self._only_late() + len(unmatched_late - unmatched),
+            "clicks without impression": len(unmatched),
+            "impressions that are not stored, with clicks": len({key for key, _ in unmatched}),
+            "clicks on void impressions": len(void),
+            "clicks on what was not shown": int(strange.sum()),
+            OFF_PAGE: int((~strange).sum()),
+        }
+        return left_out, special[strange, 0]
 
     def _only_late(self) -> int:
         """How many clicks came late and not in time as well."""
-        late, at = self._clicks["late"], self._clicks["at"]
-        if not late.any():
+        if not self._late:
             return 0
+        late, at = self._clicks["late"], self._clicks["at"]
         concerned = np.zeros(len(self._impressions), bool)
         concerned[at[late]] = True
         of_these = np.flatnonzero(concerned[at])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ranktrial.arrays import weighted_counts
+from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.inference import Ladder, LeftOut, Rung
 from ranktrial.inference.lift import EVERYTHING, Lift, lift
+from ranktrial.inference.units import first_seen
 from ranktrial.interval import Interval
 from ranktrial.live.analysis import Analysis, forecast, speaking
 from ranktrial.live.guardrails import (
@@ -46,6 +47,7 @@ from ranktrial.texts import counted, shown
 from ranktrial.times import told_time
 
 CONTRIBUTORS = 10
+KEPT_QUERIES = 4  # impressions of a query in a block, on average, for which their sums are kept
 MODEL = (ASSUMPTIONS, BIAS, BIAS_OVER_TIME, COMPANY)  # guardrails of the click model
 QUERY_UNITS = 10  # by which a query must have been asked to be named: what few have asked may tell who they are
 
@@ -91,7 +93,7 @@ def make_report(
         reading=None if analysis.rung is None else analysis.rung.name,
         readings=tuple(_reading(analysis.ladder, rung) for rung in analysis.ladder.rungs),
         impressions=len(analysis.log),
-        units=len(analysis.log.units.names),
+        units=analysis.log.cohorts.count,
         clicks=analysis.clicks,
         ctr=analysis.clicks / max(len(analysis.log), 1),
         forecast=_trusted(forecast(analysis), failed),
@@ -363,11 +365,11 @@ def pace(analysis: Analysis) -> Pace:
     log, nan = analysis.log, float("nan")
     if not len(log):
         return Pace(began=nan, latest=nan, days=nan, impressions_a_day=nan, text="")
-    began, latest = int(log.time.min()) / 1e6, int(log.time.max()) / 1e6
+    began, latest = (time / 1e6 for time in log.span())
     days = (latest - began) / 86_400
     a_day = len(log) / days if days >= 1 else nan
     lasted = f"{days:.1f} days" if days >= 1 else f"{24 * days:.1f} hours" if days >= 1 / 24 else "less than an hour"
-    much = f"{counted(len(log), 'impression')} of {counted(len(log.units.names), 'unit')}"
+    much = f"{counted(len(log), 'impression')} of {counted(log.cohorts.count, 'unit')}"
     text = f"Began {told_time(began)}: {much} in {lasted}"
     text += f", {a_day:,.0f} a day." if days >= 1 else "."
     return Pace(began=began, latest=latest, days=days, impressions_a_day=a_day, text=text)
@@ -386,16 +388,16 @@ def contributors(analysis: Analysis, query_units: int = QUERY_UNITS) -> tuple[Co
     """Queries by how far they moved the estimate; those that fewer units have asked are one row, without their names."""
     if analysis.rung is None:
         return ()
-    log, rows = analysis.log, analysis.rung.rows
-    names, query = log.asked[0], log.asked[1][rows]
+    names, query, sums = analysis.log.query_names, *_by_query(analysis)
     size = len(names)
-    once = log.drawn if len(rows) == len(log) else log.take(rows).drawn
-    rare = np.bincount(log.asked[1][rows][once], minlength=size) < query_units  # units that have asked each
-    row = np.where(rare, size, np.arange(size))[query]  # one more for all that are rare
-    moved = weighted_counts(row, analysis.estimate.x, size + 1) / len(rows)
-    impressions = np.bincount(row, minlength=size + 1)
-    clicks = weighted_counts(row, log.clicks_each[rows].astype(np.float64), size + 1)
-    unnamed = int((rare & (np.bincount(query, minlength=size) > 0)).sum())
+    impressions, units, clicks, moved = (weighted_counts(query, of, size) for of in sums)
+    rare = units < query_units
+    # One more for all that are rare; sorted, because queries have numbers in the order in which they were read.
+    impressions, clicks, moved = (
+        np.append(np.where(rare, 0.0, of), np.sort(of[rare]).sum()) for of in (impressions, clicks, moved)
+    )
+    moved /= analysis.estimate.impressions
+    unnamed = int((rare & (weighted_counts(query, sums[0], size) > 0)).sum())
     others = f"{unnamed:,} queries, each of fewer than {query_units:,} units"
 
     def name(q: int) -> str:
@@ -409,10 +411,38 @@ def contributors(analysis: Analysis, query_units: int = QUERY_UNITS) -> tuple[Co
         Contributor(
             query=name(q),
             label=shown(name(q)),
-            impressions=impressions[q],
+            impressions=int(impressions[q]),
             clicks=int(clicks[q]),
             contribution=moved[q],
             rare=unnamed if q == size else 0,
         )
         for q in order
     )
+
+
+def _by_query(analysis: Analysis) -> tuple[IntArray, FloatArray]:
+    """Impressions, units, clicks and the sum of values of each query, some of them more than once."""
+    log, found = analysis.log, analysis.estimate
+
+    def sums(x: FloatArray, some: IntArray | slice, rows: slice) -> tuple[IntArray, FloatArray]:
+        query, place = first_seen(log.query_of(rows)[some])
+        of_rows = (
+            np.ones(len(x)),
+            log.draws(rows)[some].astype(np.float64),
+            log.clicks_on(rows)[some].astype(np.float64),
+            x,
+        )
+        return query, np.stack([weighted_counts(place, of, len(query)) for of in of_rows])
+
+    def worth_keeping(x: FloatArray, *of: Any) -> tuple[IntArray, FloatArray] | None:
+        """Where every search is of a query of its own, sums are as many as searches."""
+        query, table = sums(x, *of)
+        return None if KEPT_QUERIES * len(query) > len(x) else (query, table)
+
+    kept = log.by_rows(found.named("by query"), worth_keeping, found.values, found.picked)
+    known = [
+        sums(x, some, block.rows) if one is None else one
+        for one, x, some, block in zip(kept, found.values, found.picked, log.blocks)
+    ]
+    query, table = zip(*known)
+    return np.concatenate(query), np.concatenate(table, axis=1)

@@ -3,23 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.inference.impressions import GROUPS, Block, DocumentOrder, Impressions, Kept
-from ranktrial.inference.intervals import first_seen
 from ranktrial.inference.log import PLAIN, Log, counts_of_groups
+from ranktrial.inference.units import Units, first_seen
+from ranktrial.live.arrivals import Arrivals
 from ranktrial.live.design_columns import DesignColumns
 from ranktrial.position_bias import Counts
 
 BLOCK = 8_192  # impressions
 PARTS = 8  # blocks with their designs in memory
 MOST_AT_ONCE = 32  # blocks that are one where they share designs
+CHUNK = 65_536  # impressions, in the order in which they were read, whose clicks are in one array
+ALL = slice(None)
+
+
+class Rows(NamedTuple):
+    """Impressions as they were read.
+
+    Attributes:
+        table: Their columns.
+        clicked: Which ranks were clicked, some thousand impressions in each array.
+    """
+
+    table: NDArray[Any]
+    clicked: Sequence[BoolArray]
+
+    def clicks(self, at: NDArray[np.int32]) -> BoolArray:
+        """Of some impressions."""
+        if not len(at):
+            return np.zeros((0, 0), bool)
+        if len(at) > 2 * CHUNK:
+            return np.asarray(np.concatenate(self.clicked)[at])
+        chunk, inside = np.divmod(at, CHUNK)
+        found = np.empty((len(at), self.clicked[0].shape[1]), bool)
+        for number in np.flatnonzero(np.bincount(chunk)).tolist():
+            some = chunk == number
+            found[some] = self.clicked[number][inside[some]]
+        return found
+
+
+class History:
+    """What logs know of each other that were read one after the other.
+
+    Attributes:
+        changes: The first impression of each that is not as in the one before.
+        units: Units by their arrival, in the latest of them.
+        pairs: And what they asked after their first question.
+    """
+
+    def __init__(self) -> None:
+        self.changes: list[int] = []
+        self.units, self.pairs = Arrivals(), Arrivals()
+
+
+class _Arrived(NamedTuple):
+    """Which units the impressions of a block are of, which are draws of their own, and what ``History`` knows after it."""
+
+    place: NDArray[np.int32]
+    drawn: BoolArray
+    units: int
+    pairs: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,23 +80,24 @@ class StoredLog(Impressions):
 
     Attributes:
         columns: The designs.
-        number: Of each impression's design among them.
-        place: Of the ranking that was shown, in its design.
+        rows: The impressions, as they were read.
+        order: By time: which of them each is.
         plain: Whether the last two rankings of every design are A's own list and B's own.
+        history: Of the log; none of one of some impressions.
+        serial: Number of the log in its history.
         known: What was worked out of the first blocks of an earlier log, where they are the same.
         blocks_at_once: As many are one: what is not kept can be worked out of more impressions at a time.
     """
 
     columns: DesignColumns
     k: int
-    number: IntArray
-    place: IntArray
-    unit: IntArray
-    time: IntArray
-    clicks: BoolArray
+    rows: Rows
+    order: NDArray[np.int32]
     plain: bool
     left_out: Mapping[str, int] = field(default_factory=dict)
     strange_units: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    history: History = field(default_factory=History)
+    serial: int = 0
     known: tuple[Kept, ...] = ()
     theta: FloatArray | None = None
     blocks_at_once: int = 1
@@ -53,21 +106,129 @@ class StoredLog(Impressions):
         """The same log with what was worked out of an earlier one and still holds."""
         if not isinstance(before, StoredLog) or before.columns is not self.columns:
             return self
-        n, same = min(len(self), len(before)), np.True_
-        for name in ("number", "place", "unit", "time", "clicks"):
-            now, then = getattr(self, name)[:n], getattr(before, name)[:n]
-            same = same & (now == then if now.ndim == 1 else (now == then).all(1))
-        first = n if same.all() else int(np.argmin(same))
+        n = min(len(self), len(before))
+        if self.history is before.history:
+            first = min([n, *self.history.changes[before.serial + 1 : self.serial + 1]])
+        else:  # of some impressions
+            same = np.True_
+            for name in ("number", "place", "unit", "time", "clicks"):
+                now, then = getattr(self, name)[:n], getattr(before, name)[:n]
+                same = same & (now == then if now.ndim == 1 else (now == then).all(1))
+            first = n if same.all() else int(np.argmin(same))
         kept = tuple(block.kept.later() for block in before.blocks if block.kept and block.rows.stop <= first)
-        log = replace(self, known=kept[: first // BLOCK])
-        log.__dict__.update({name: of for name, of in self.__dict__.items() if name in ("units", "clicks_each")})
+        history = self.history if self.history is before.history else deepcopy(before.history)
+        log = replace(self, known=kept[: first // BLOCK], history=history)
         fits = {key: value for key, value in before.fits.now.items() if key[0] <= first}  # type: ignore[index]
         log.__dict__["fits"] = Kept(before=fits)
         return log
 
+    # --- columns ------------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def _column(self, name: str, rows: IntArray | slice) -> NDArray[Any]:
+        return np.asarray(self.rows.table[name][self.order[rows]])
+
+    @cached_property
+    def unit(self) -> IntArray:  # type: ignore[override]
+        return self._column("unit", ALL)
+
+    @cached_property
+    def time(self) -> IntArray:  # type: ignore[override]
+        return self._column("time", ALL)
+
+    @cached_property
+    def number(self) -> IntArray:
+        return self._column("design", ALL)
+
+    @cached_property
+    def place(self) -> IntArray:
+        return self._column("place", ALL)
+
+    @cached_property
+    def clicks(self) -> BoolArray:  # type: ignore[override]
+        return self.rows.clicks(self.order).reshape(len(self), self.k)
+
+    def unit_of(self, rows: slice) -> IntArray:
+        return self._column("unit", rows)
+
+    def times(self, at: IntArray) -> IntArray:
+        return self._column("time", at)
+
+    def designs_of(self, rows: slice) -> IntArray:
+        return self._column("design", rows)
+
+    def clicks_on(self, rows: IntArray | slice) -> NDArray[np.int32]:
+        return np.asarray(self.rows.clicks(self.order[rows]).sum(1, dtype=np.int32))
+
+    def plain_in(self, rows: slice) -> tuple[NDArray[np.int8], FloatArray, BoolArray]:
+        number = self._column("design", rows)
+        if not self.plain:
+            return np.zeros(len(number), np.int8), np.zeros((len(number), 2)), self.columns.differ(number)
+        from_end = self.columns.from_end(number, self._column("place", rows))
+        arm = np.where(from_end > PLAIN, 0, np.where(from_end == PLAIN, 1, -1)).astype(np.int8)
+        return arm, self.columns.last_weights(number), self.columns.differ(number)
+
+    @property
+    def query_names(self) -> Sequence[str]:
+        return self.columns.query_names
+
+    def query_of(self, rows: IntArray | slice) -> IntArray:
+        return self.columns.queries(self._column("design", rows))
+
+    # --- units --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _arrivals(self) -> list[_Arrived]:
+        before, found = _Arrived(np.empty(0, np.int32), np.empty(0, bool), 0, 0), list[_Arrived]()
+        for block in self.blocks:
+            before = block.found("arrivals", lambda block=block, before=before: self._arrive(block.rows, before))  # type: ignore[misc]
+            found.append(before)
+        return found
+
+    def _arrive(self, rows: slice, before: _Arrived) -> _Arrived:
+        units, pairs, row = self.history.units, self.history.pairs, np.arange(rows.start, rows.stop)
+        units.back_to(before.units)
+        pairs.back_to(before.pairs)
+        place = units.come(self.unit_of(rows), row)
+        first, drawn = units.first[place], np.ones(len(place), bool)
+        back = np.flatnonzero(first != row)
+        query, at_first = self.query_of(row[back]), self.query_of(first[back])
+        other = np.flatnonzero(query != at_first)
+        number = pairs.come((place[back[other]] << 32) + query[other], row[back[other]])
+        drawn[back] = False
+        drawn[back[other]] = pairs.first[number] == row[back[other]]
+        return _Arrived(place.astype(np.int32), drawn, units.count, pairs.count)
+
+    def _of_blocks(self, name: str, rows: slice) -> NDArray[Any]:
+        size, (start, stop, _) = self.blocks_at_once * BLOCK, rows.indices(len(self))
+        some = [getattr(one, name) for one in self._arrivals[start // size : max(-(-stop // size), start // size + 1)]]
+        return np.asarray(some[0] if len(some) == 1 else np.concatenate(some))[start % size :][: stop - start]
+
+    def arrivals(self, rows: slice) -> IntArray:
+        return self._of_blocks("place", rows)
+
+    def draws(self, rows: slice) -> BoolArray:
+        return self._of_blocks("drawn", rows)
+
+    @property
+    def arrived(self) -> IntArray:
+        units = self._arrivals[-1].units
+        return self.history.units.first[:units]
+
+    @cached_property
+    def units(self) -> Units:
+        place = self.arrivals(ALL).astype(np.int64)
+        return Units(self._column("unit", self.arrived), place, self.arrived)
+
     @property
     def designs(self) -> IntArray:
         return self.number
+
+    @property
+    def most_designs(self) -> int:
+        return len(self.columns)
 
     @cached_property
     def _kept(self) -> list[Kept]:
@@ -75,7 +236,7 @@ class StoredLog(Impressions):
         blocks = max(-(-len(self) // (self.blocks_at_once * BLOCK)), 1)
         return [*self.known, *(Kept() for _ in range(blocks - len(self.known)))]
 
-    @property
+    @cached_property
     def blocks(self) -> Sequence[Block]:
         size = self.blocks_at_once * BLOCK
         rows = [slice(start, min(start + size, len(self))) for start in range(0, max(len(self), 1), size)]
@@ -96,16 +257,16 @@ class StoredLog(Impressions):
 
     def _designs_of(self, rows: slice) -> tuple[IntArray, IntArray]:
         """Designs of some impressions in the order in which these had them first, and which of them each impression has."""
-        return first_seen(self.number[rows])
+        return first_seen(self.designs_of(rows))
 
     def _log(self, rows: slice, design: IntArray, flat: Mapping[str, Any]) -> Log:
         return Log(
             k=self.k,
             design=design,
-            row=flat["row_offsets"][design] + self.place[rows],
-            unit=self.unit[rows],
-            time=self.time[rows],
-            clicks=self.clicks[rows],
+            row=flat["row_offsets"][design] + self._column("place", rows),
+            unit=self.unit_of(rows),
+            time=self._column("time", rows),
+            clicks=self.rows.clicks(self.order[rows]).reshape(len(design), self.k),
             plain=self.plain,
             **flat,
         )
@@ -162,33 +323,29 @@ class StoredLog(Impressions):
         return self.columns.listed(self.number)
 
     def shown(self, impressions: IntArray) -> NDArray[np.int32]:
-        return self.columns.documents(self.number[impressions], self.place[impressions])
+        return self.columns.documents(*(self._column(name, impressions) for name in ("design", "place")))
 
     def release(self) -> None:
-        """Let go of designs, which can be made flat again."""
-        self.__dict__.pop("_whole", None)
+        """Let go of designs, which can be made flat again, and of columns."""
+        for name in ("_whole", "unit", "time", "number", "place", "clicks", "clicks_each", "units", "asked"):
+            self.__dict__.pop(name, None)
         self._parts.clear()
 
     def take(self, impressions: BoolArray | IntArray | slice) -> StoredLog:
-        names = ("number", "place", "unit", "time", "clicks")
-        columns = {name: getattr(self, name)[impressions] for name in names}
-        strange = self.strange_units
+        order, strange = self.order[impressions], self.strange_units
         if len(strange):
-            strange = strange[np.isin(strange, columns["unit"])]
-        return replace(self, strange_units=strange, known=(), **columns)
+            strange = strange[np.isin(strange, self.rows.table["unit"][order])]
+        return replace(self, order=order, strange_units=strange, known=(), history=History(), serial=0)
 
-    @cached_property
+    @property
     def arm(self) -> NDArray[np.int8]:
-        if not self.plain:
-            return np.zeros(len(self), np.int8)
-        from_end = self.columns.from_end(self.number, self.place)
-        return np.where(from_end > PLAIN, 0, np.where(from_end == PLAIN, 1, -1)).astype(np.int8)
+        return self.plain_in(ALL)[0]
 
     @property
     def shares(self) -> FloatArray:
-        return self.columns.last_weights(self.number) if self.plain else np.zeros((len(self), 2))
+        return self.plain_in(ALL)[1]
 
-    @cached_property
+    @property
     def apart(self) -> BoolArray:
         return self.columns.differ(self.number)
 

@@ -532,7 +532,9 @@ class Trial:
         if method.adapts:
             analysed = self._analysed(self._version)
             seen, agree = analysed.analysis.log, readings_agree(analysed.analysis)
-            log = seen.last(with_few_designs(seen.designs[::-1], MOST_LEARNT)).whole()
+            n = len(seen)
+            few = with_few_designs(lambda rows: seen.designs_of(slice(n - rows.stop, n))[::-1], n, MOST_LEARNT)
+            log = seen.last(few).whole()
             beliefs = method.learn(evidence(log, agree=agree, gain=analysed.analysis.gain), beliefs)
             analysed.release()
             effects = beliefs.effects

@@ -19,9 +19,10 @@ from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.inference.cross_fitting import training_sums
 from ranktrial.inference.impressions import GROUPS
-from ranktrial.inference.intervals import Band, UnitSums, asymptotic_radius
+from ranktrial.inference.intervals import Band, asymptotic_radius
 from ranktrial.inference.ladder import CONTRADICTED, LEAST_ARM, Hausman
 from ranktrial.inference.results import Estimate
+from ranktrial.inference.units import UnitSums
 from ranktrial.inference.valuing import scaled
 from ranktrial.logs.database import SQLLog
 from ranktrial.logs.sql import ARMS, MOMENTS

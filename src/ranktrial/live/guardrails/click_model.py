@@ -12,8 +12,7 @@ from ranktrial.arrays import FloatArray, ragged
 from ranktrial.inference import Log, UnitSums
 from ranktrial.inference.e_processes import anytime_p, bet_evidence, mean_evidence
 from ranktrial.inference.estimation import guessed_from
-from ranktrial.inference.impressions import Impressions
-from ranktrial.inference.intervals import Units
+from ranktrial.inference.impressions import Impressions, InCohorts
 from ranktrial.inference.valuing import Fitted
 from ranktrial.interval import Interval
 from ranktrial.live.analysis import Analysis
@@ -54,14 +53,14 @@ class Interference(NamedTuple):
     """How clicks go with the clicks to be expected further up.
 
     Attributes:
-        values: Of each impression; their mean is zero if a click depends on its document and rank alone.
+        values: Sums over cohorts; their mean is zero if a click depends on its document and rank alone.
         slope: Relative change of the rate of clicks with each click expected further up.
         error: Its standard error.
         shift: How far a slope of 1 moves the estimate away from the truth, in clicks per impression.
-        bound: The largest absolute value that each impression could have had, whatever was drawn and clicked.
+        bound: The largest absolute value that each of them could have had, whatever was drawn and clicked.
     """
 
-    values: FloatArray
+    values: UnitSums
     slope: float
     error: float
     shift: float
@@ -94,8 +93,9 @@ def interference(analysis: Analysis) -> Interference:
 
     def drawn(part: Log, rows: slice) -> _Drawn:
         values, bound, information, guess = np.zeros(len(part)), np.zeros(len(part)), 0.0, np.zeros(part.n_slots)
-        for number in np.unique(group[rows]).tolist():
-            inside = np.flatnonzero(group[rows] == number)
+        of_rows = group(rows)
+        for number in np.unique(of_rows).tolist():
+            inside = np.flatnonzero(of_rows == number)
             inside = inside[np.argsort(part.design[inside], kind="stable")]
             designs, starts = np.unique(part.design[inside], return_index=True)
             slots = ragged(part.slot_offsets[designs], np.diff(part.slot_offsets)[designs])
@@ -105,23 +105,24 @@ def interference(analysis: Analysis) -> Interference:
                 part.row_offsets, part.rankings, part.weights, theta, guess, values, bound,
             )  # fmt: skip
         added = AddedAbove.of(part, theta, guessed.of(last, part, np.arange(part.n_slots)))
-        return _Drawn(values, bound, information, added)
+        return _Drawn(log.in_cohorts(values, rows), log.in_cohorts(bound, rows), information, added)
 
-    found = log.by_block(("drawn above", theta.tobytes(), guessed), drawn)
-    values, bound = (np.concatenate([getattr(one, name) for one in found]) for name in ("values", "bound"))
+    found = log.by_block(("drawn above", log.cohorts.bits, theta.tobytes(), guessed), drawn)
+    values = log.sums_from(log.cohort_sizes, log.added_up([one.values for one in found]))
+    bound = log.added_up([one.bound for one in found])
     information = sum(one.information for one in found)
     if information <= 0:
         return Interference(values, NO_NUMBER, NO_NUMBER, NO_NUMBER, bound)
-    slope = float(values.sum() / information)
-    error = UnitSums.of(values, log.units).standard_error * len(log) / information
+    slope = float(values.totals.sum() / information)
+    error = values.standard_error * len(log) / information
     return Interference(values, slope, float(error), _shift(analysis, [one.added for one in found]), bound)
 
 
 class _Drawn(NamedTuple):
     """``Interference`` in a block of impressions, and what is behind its shift."""
 
-    values: FloatArray
-    bound: FloatArray
+    values: InCohorts
+    bound: InCohorts
     information: float
     added: AddedAbove
 
@@ -169,11 +170,10 @@ def company(analysis: Analysis, above: Above | None = None) -> Guardrail:
     if above is None or not np.isfinite(above.drawn.slope):
         return unknown(name, "it takes clicks on results above which the draw puts now this, now that")
     found, log = above.drawn, analysis.log
-    by_draw = mean_evidence(found.values, log.units, telling=log.clicks_each > 0)
+    by_draw = mean_evidence(found.values, telling=log.clicks_by_cohort)
     if not by_draw.any():
         return unknown(name, "it takes more clicks on results above which the draw puts now this, now that")
-    stakes = np.minimum(above.pooled.slope_before, 0.0)
-    by_bet = bet_evidence(found.values, stakes, found.bound, log.units)
+    by_bet = bet_evidence(found.values.totals, np.minimum(above.pooled.slope_before, 0.0), found.bound)
     p = anytime_p(np.logaddexp(by_draw, by_bet) - np.log(2))
     status = harmful(analysis, by_chance(p), found.effect)
     told = (
@@ -196,30 +196,28 @@ class Dependence(NamedTuple):
     """How clicks go with clicks above them.
 
     Attributes:
-        values: Of each impression, or of the first ones: the sum over its ranks of (click above - its mean) (click - its
+        values: Over cohorts of a log or of its first impressions, sums over all ranks of (click above - its mean) (click - its
             mean), with the means of the same stratum before. Their mean is zero if clicks are independent.
-        telling: Of each impression, what its values would have grown by with a slope of 1.
+        squares: The sum of squares of the values of impressions.
+        told: What values would have grown by with a slope of 1.
         ratio: Times as often clicked after a click above as without one.
+        slope_before: The slope as it was before each cohort came.
     """
 
-    values: FloatArray
-    telling: FloatArray
+    values: UnitSums
+    squares: float
+    told: float
     ratio: float
+    slope_before: FloatArray
 
     @property
     def slope(self) -> float:
         """Relative change of the rate of clicks after a click above, as ``Interference.slope``."""
-        return float(self.values.sum() / max(self.telling.sum(), 1e-300))
+        return float(self.values.totals.sum() / max(self.told, 1e-300))
 
     @property
     def error(self) -> float:
-        return float(np.sqrt(self.values @ self.values) / max(self.telling.sum(), 1e-300))
-
-    @property
-    def slope_before(self) -> FloatArray:
-        """The slope as it was before each impression."""
-        value, told = (np.cumsum(of) - of for of in (self.values, self.telling))
-        return np.divide(value, told, out=np.zeros_like(value), where=told > LEAST_TOLD)
+        return float(np.sqrt(self.squares) / max(self.told, 1e-300))
 
 
 class Above(NamedTuple):
@@ -271,12 +269,11 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
     if not analysis.config.comparison.needs_position_bias:
         return needless(name, NO_MODEL)
     found = dependence(log) if above is None else above.clicked
-    evidence = _evidence(found, log.units)
+    evidence = _evidence(found, log)
     p = anytime_p(evidence)
     if p >= WARN:
         pooled = dependence(log, pooled=True) if above is None else above.pooled
-        fewer = np.cumsum(log.units.sums(pooled.values)) < 0
-        of_all = _evidence(pooled, log.units) * fewer
+        of_all = _evidence(pooled, log) * (np.cumsum(pooled.values.totals) < 0)
         of_both = anytime_p(np.logaddexp(evidence, of_all) - np.log(2))
         if of_both < WARN or not evidence.any():
             found, p, evidence = pooled, of_both, np.where(of_both < WARN, of_all, 0.0)
@@ -294,11 +291,15 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
     return Guardrail(name=name, status=status, value=found.ratio, text=text)
 
 
-def _evidence(found: Dependence, units: Units) -> FloatArray:
-    """``mean_evidence`` after each unit; what was found of the first impressions alone stays as it is."""
-    first = units if len(found.values) == len(units.place) else units.head(len(found.values))
-    evidence = mean_evidence(found.values, first, telling=found.values != 0)
-    return np.append(evidence, np.repeat(evidence[-1:], len(units.names) - len(evidence)))
+def _evidence(found: Dependence, log: Impressions) -> FloatArray:
+    """``mean_evidence`` after each cohort; what was found of the first impressions alone stays as it is."""
+    values, cohorts = found.values, log.cohorts
+    evidence = mean_evidence(values, telling=values.totals != 0)
+    if len(evidence) == len(cohorts):
+        return evidence
+    all_units = log.sums_from(log.cohort_sizes, log.cohort_sizes)
+    units = np.minimum(all_units.come(np.arange(1, len(all_units) + 1)), values.count)
+    return np.asarray(evidence[np.maximum(values.places(units), 1) - 1])
 
 
 def dependence(log: Impressions, *, pooled: bool = False) -> Dependence:
@@ -308,36 +309,63 @@ def dependence(log: Impressions, *, pooled: bool = False) -> Dependence:
     """
     if len(log) > MOST_COMPARED and not pooled:
         return log.fitted(MOST_COMPARED, "clicks above on the same document", dependence)
-    values, told, sums = _by_places(log) if pooled else _by_documents(log)
-    members, follow, clicks, both = sums[sums[:, 2] > 0].T
+    found = _by_places(log) if pooled else _by_documents(log)
+    members, follow, clicks, both = found[-1].strata[found[-1].strata[:, 2] > 0].T
     # By Mantel and Haenszel; sorted, because documents have numbers in the order in which they were read.
     otherwise = float(np.sort((clicks - both) * follow / members).sum())
     ratio = float(np.sort(both * (members - follow) / members).sum()) / otherwise if otherwise > 0 else float("nan")
-    return Dependence(values, told, ratio)
+    value, told = (log.before([getattr(one, name) for one in found]) for name in ("value", "told"))
+    return Dependence(
+        log.sums_from(log.cohort_sizes, log.added_up([one.values for one in found])),
+        sum(one.squares for one in found),
+        sum(one.told[1] for one in found),
+        ratio,
+        np.divide(value, told, out=np.zeros_like(value), where=told > LEAST_TOLD),
+    )
 
 
-_Strata = tuple[FloatArray, FloatArray, FloatArray]  # values and what they tell of impressions, sums over strata
+class _After(NamedTuple):
+    """What clicks of a block say of clicks after clicks.
+
+    Attributes:
+        values: Sums over cohorts.
+        value: Their sum so far, before cohorts and in all; ``told`` that of what they tell.
+        squares: Of the values of impressions.
+        strata: Sums over strata, up to the end of the block.
+    """
+
+    values: InCohorts
+    value: tuple[FloatArray, float]
+    told: tuple[FloatArray, float]
+    squares: float
+    strata: FloatArray
+
+    @classmethod
+    def of(cls, log: Impressions, values: FloatArray, told: FloatArray, strata: FloatArray, rows: slice) -> _After:
+        both = log.so_far(values, rows), log.so_far(told, rows)
+        return cls(log.in_cohorts(values, rows), *both, float(values @ values), strata)
 
 
-def _by_places(log: Impressions) -> _Strata:
+def _by_places(log: Impressions) -> list[_After]:
     """Strata are few, so that their sums can be kept with each block."""
-    width = log.k + 1
+    width, nothing = log.k + 1, np.empty(0)
     strata = np.arange(width * width * log.k).reshape(-1, log.k)
 
-    def block(part: Log, _: slice, before: _Strata) -> _Strata:
-        slots, sums = part.rankings[part.row], before[2].copy()
+    def block(part: Log, rows: slice, before: _After) -> _After:
+        slots, sums = part.rankings[part.row], before.strata.copy()
         place = np.minimum(part.rank_a, part.k) * width + np.minimum(part.rank_b, part.k)
-        return *clicks_after(np.where(slots >= 0, place[slots], -1), part.clicks, strata, sums), sums
+        values, told = clicks_after(np.where(slots >= 0, place[slots], -1), part.clicks, strata, sums)
+        return _After.of(log, values, told, sums, rows)
 
-    values, told, sums = zip(*log.running("places", (np.empty(0), np.empty(0), np.zeros((strata.size, 4))), block))
-    return np.concatenate(values), np.concatenate(told), sums[-1]
+    start = _After((np.empty(0, np.int32), nothing), (nothing, 0.0), (nothing, 0.0), 0.0, np.zeros((strata.size, 4)))
+    return log.running(("places", log.cohorts.bits), start, block)
 
 
-def _by_documents(log: Impressions) -> _Strata:
+def _by_documents(log: Impressions) -> list[_After]:
     """A document that was there once cannot be compared, nor one that was never clicked."""
     query = log.asked[1]
-    rows = np.flatnonzero(np.bincount(query)[query] > 1)
-    some = [rows[start : start + AT_ONCE] for start in range(0, max(len(rows), 1), AT_ONCE)]
+    again = np.flatnonzero(np.bincount(query)[query] > 1)
+    some = [again[start : start + AT_ONCE] for start in range(0, max(len(again), 1), AT_ONCE)]
     shown = lru_cache(1)(lambda number: log.shown(some[number]))  # a short log need not be looked up twice
     clicked, ranks, last = [], [], -1
     for number, part in enumerate(some):
@@ -354,4 +382,4 @@ def _by_documents(log: Impressions) -> _Strata:
     sums, (values, told) = np.zeros((int(strata.max(initial=-1)) + 1, 4)), np.zeros((2, len(log)))
     for number, part in enumerate(some):
         values[part], told[part] = clicks_after(number_of[shown(number)], log.clicks[part], strata, sums)
-    return values, told, sums
+    return [_After.of(log, values[block.rows], told[block.rows], sums, block.rows) for block in log.blocks]

@@ -53,12 +53,10 @@ def calibration(analysis: Analysis) -> Guardrail:
 
 def _draws(log: Impressions, what: str, cells: int, outcomes: Callable[[Log], Draws]) -> DrawsSoFar:
     """The evidence of all draws of a log."""
-    drawn = np.zeros(len(log), bool)
-    drawn[log.drawn] = True
 
     def more(part: Log, rows: slice, before: DrawsSoFar) -> DrawsSoFar:
-        outcome, chances = outcomes(part)
-        return before.after(outcome[drawn[rows]], chances[drawn[rows]])[0]
+        (outcome, chances), drawn = outcomes(part), log.draws(rows)
+        return before.after(outcome[drawn], chances[drawn])[0]
 
     return log.running(what, DrawsSoFar.none(cells), more)[-1]
 

@@ -20,18 +20,16 @@ def coverage(analysis: Analysis) -> Guardrail:
     if not len(log):
         return unknown("coverage", "nothing has been shown")
     top = analysis.ladder.rungs[-1].estimate
-    if top is None or not top.uncovered.any():
+    if top is None or not any(map(len, top.uncovered)):
         return Guardrail(name="coverage", status="pass", value=0, text="Every document that matters could be seen.")
-    bad: set[tuple[int, int, int]] = set()
-    at = 0  # in several blocks, a design counts once
-    for block in log.blocks:
-        part = block.load()
-        unseen = np.flatnonzero(top.uncovered[at : at + part.n_slots])
-        at += part.n_slots
-        design, known = part.design_of_slot[unseen], np.full(part.n_designs, -1)
-        known[part.design] = log.designs[block.rows]
-        place = unseen - part.slot_offsets[design]
-        bad.update(zip(known[design].tolist(), place.tolist(), part.query[design].tolist()))
+    bad: set[tuple[int, int, int]] = set()  # in several blocks, a design counts once
+    for block, unseen in zip(log.blocks, top.uncovered):
+        if len(unseen):
+            part = block.load()
+            design, known = part.design_of_slot[unseen], np.full(part.n_designs, -1)
+            known[part.design] = log.designs_of(block.rows)
+            place = unseen - part.slot_offsets[design]
+            bad.update(zip(known[design].tolist(), place.tolist(), part.query[design].tolist()))
     queries = len({query for _, _, query in bad})
     text = f"{len(bad):,} documents that matter could not be seen, for {queries:,} queries: they are left out."
     return Guardrail(name="coverage", status="fail", value=float(len(bad)), text=text)
@@ -47,12 +45,10 @@ def effective_clicks(analysis: Analysis) -> Guardrail:
 
 def largest_weight(analysis: Analysis) -> Guardrail:
     """The largest weight of a click."""
-    weights = np.abs(analysis.estimate.click_weights)
-    if not len(weights):
+    weights = analysis.estimate.weights
+    if not weights.count:
         return unknown("largest weight", "it takes clicks")
-    most = float(weights.max(initial=0.0))
-    few = max(len(weights) // 100, 1)
-    heavy = float((np.partition(weights, -few)[-few:] ** 2).sum() / max((weights**2).sum(), 1e-300))
+    most, heavy = weights.largest, weights.heaviest(0.01)
     text = f"No click counts more than {most:.3g}; the heaviest hundredth makes {heavy:.0%} of the squares."
     return Guardrail(name="largest weight", status=above(most, 20, 200), value=most, text=text)
 
@@ -81,26 +77,27 @@ def bias(analysis: Analysis) -> Guardrail:
 def _given_bias(analysis: Analysis) -> Guardrail:
     """Position bias that is taken as known, against where the same documents are clicked (``position_scores``)."""
     log, theta = analysis.log, np.array(analysis.theta.theta)
-    scores = position_scores(log, theta) if len(log) else np.empty(0)
-    evidence = mean_evidence(scores, log.units, telling=log.clicks_each > 0)
+    moved = position_scores(log, theta)
+    evidence = mean_evidence(moved, telling=log.clicks_by_cohort)
     if not evidence.any():
         return unknown(BIAS, "it is taken as known, as configured, and to hold it against clicks takes more of them")
-    p, moved = anytime_p(evidence), UnitSums.of(scores, log.units)
+    p = anytime_p(evidence)
     steeper = f"clicks fall with rank^{-moved.mean:+.2f} (+- {2 * moved.standard_error:.2f}) times what was given"
-    effect = exponent_effect(analysis, theta, np.full(len(log), moved.mean))
+    effect = exponent_effect(analysis, theta, moved.mean)
     text = f"Taken as known, as configured; {steeper}, p = {p:.3g}."
     if p < WARN:
         text += f" That moves A - B by {effect:+.4f}."
     return Guardrail(name=BIAS, status=harmful(analysis, by_chance(p), effect), value=p, text=text)
 
 
-def exponent_effect(analysis: Analysis, theta: FloatArray, moved: FloatArray) -> float:
-    """How far theta moves the estimate away from that with theta rank^-moved, where each impression has its own exponent."""
+def exponent_effect(analysis: Analysis, theta: FloatArray, moved: float, since: int = 0, before: float = 0.0) -> float:
+    """How far theta moves the estimate away from that with theta rank^-moved since some cohort, and rank^-before before it."""
     log, ranks = analysis.log, np.arange(1, len(theta) + 1)
-    away = difference_worth(log, theta)
-    for exponent in np.unique(moved):
-        away -= np.where(moved == exponent, difference_worth(log, theta * ranks**-exponent), 0.0)
-    return float(away.mean())
+    away = difference_worth(log, theta).totals.sum()
+    for exponent, some in ((before, slice(0, since)), (moved, slice(since, None))):
+        if exponent is moved or since:
+            away -= difference_worth(log, theta * ranks**-exponent).totals[some].sum()
+    return float(away / len(log))
 
 
 def page(analysis: Analysis) -> Guardrail:
@@ -128,26 +125,26 @@ def page(analysis: Analysis) -> Guardrail:
     return Guardrail(name=name, status=status, value=-gain.share, text=text)
 
 
-def difference_worth(log: Impressions, theta: FloatArray) -> FloatArray:
-    """What each impression's clicks add to A - B, by inverse propensity."""
+def difference_worth(log: Impressions, theta: FloatArray) -> UnitSums:
+    """What the clicks of each cohort add to A - B, by inverse propensity."""
     return _clicks_worth(log, theta, 1.0, -1.0)
 
 
-def mean_worth(log: Impressions, theta: FloatArray) -> FloatArray:
+def mean_worth(log: Impressions, theta: FloatArray) -> UnitSums:
     """And what they add to the clicks of pages of which half are A's and half B's."""
     return _clicks_worth(log, theta, 0.5, 0.5)
 
 
-def _clicks_worth(log: Impressions, theta: FloatArray, of_a: float, of_b: float) -> FloatArray:
+def _clicks_worth(log: Impressions, theta: FloatArray, of_a: float, of_b: float) -> UnitSums:
     """Exposure by A's list and by B's, so many times each, over the actual one, of what was clicked."""
 
-    def worth(part: Log, _: slice) -> FloatArray:
+    def worth(part: Log) -> tuple[FloatArray, None]:
         (by_a, by_b), rho = part.list_exposures(theta), part.exposure(theta)
         each = np.divide(of_a * by_a + of_b * by_b, rho, out=np.zeros_like(rho), where=rho > 0)
         impression, _at, slot = part.clicked
-        return weighted_counts(impression, each[slot], len(part))
+        return weighted_counts(impression, each[slot], len(part)), None
 
-    return log.each(("clicks", theta.tobytes(), of_a, of_b), worth)
+    return log.by_cohort(("clicks", theta.tobytes(), of_a, of_b), worth)[0]
 
 
 def heaviest(analysis: Analysis) -> Guardrail:
@@ -155,7 +152,9 @@ def heaviest(analysis: Analysis) -> Guardrail:
     name = "heaviest unit"
     if len(analysis.log) < 1_000:
         return unknown(name, "it takes 1,000 impressions")
-    unit, share, variance = heaviest_unit(analysis.estimate.sums)
+    if analysis.rung is None:
+        return unknown(name, "it takes an estimate")
+    unit, share, variance = heaviest_unit(analysis.log, analysis.estimate)
     text = f"Unit {unit_name(unit)} makes {share:.2%} of the impressions and {variance:.1%} of the variance."
     status = above(share, 0.02, 0.2)
     if status != "pass":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.inference import Log
 from ranktrial.inference.ladder import AB_RUNG, DIRECT
 from ranktrial.live.analysis import Analysis
@@ -32,21 +32,35 @@ def crowded_pages(analysis: Analysis) -> Guardrail:
     low, high = analysis.interval
     if not np.isfinite(low):
         return unknown(CROWDED, "it takes an interval first")
-    x, clicks = analysis.estimate.x, analysis.log.clicks_each[analysis.rung.rows]
-    limit = max(int(np.quantile(clicks, 1 - MOST_CROWDED, method="higher")), 1)
-    many = clicks > limit
-    share = float(clicks[many].sum() / clicks.sum())
-    left = clicks[~many].sum()
-    without, delta = float(x[~many].sum() * clicks.mean() / left) if left else 0.0, float(x.mean())
-    moved, chance = delta - without, float(np.sqrt(np.square(x[many] - without).sum()) / len(x))
+    pages, x, squares = _by_clicks(analysis)
+    number = np.arange(len(pages))
+    n, all_clicks = pages.sum(), pages @ number
+    at = np.ceil((n - 1) * (1 - MOST_CROWDED))  # of all pages by their clicks, the first of the fiftieth that has most
+    limit = max(int(np.searchsorted(np.cumsum(pages), at, side="right")), 1)
+    many, few = slice(limit + 1, None), slice(0, limit + 1)
+    share, left = float(pages[many] @ number[many] / all_clicks), pages[few] @ number[few]
+    without, delta = float(x[few].sum() * all_clicks / n / left) if left else 0.0, float(x.sum() / n)
+    around = squares[many].sum() - 2 * without * x[many].sum() + without**2 * pages[many].sum()
+    moved, chance = delta - without, float(np.sqrt(max(around, 0.0)) / n)
     status: Status = "pass"
     if abs(moved) > max(BY_CHANCE * chance, (high - low) / 4):
         status = "warn" if _sign(low, high) == _sign(low - moved, high - moved) else "fail"
-    text = f"{many.sum():,} of {len(x):,} pages have more than {limit} clicks, {share:.1%} of all clicks"
+    text = f"{pages[many].sum():,.0f} of {n:,.0f} pages have more than {limit} clicks, {share:.1%} of all clicks"
     text += f"; without them A - B is {without:+.4f} instead of {delta:+.4f}."
     if undone := undone_text(analysis):
         text += f" {undone[0].upper()}{undone[1:]}."
     return Guardrail(name=CROWDED, status=status, value=share, text=text)
+
+
+def _by_clicks(analysis: Analysis) -> FloatArray:
+    """Pages that the estimate rests on, the sum of their values and that of the squares, by how many clicks they have."""
+    log, found = analysis.log, analysis.estimate
+
+    def sums(x: FloatArray, some: IntArray | slice, rows: slice) -> FloatArray:
+        clicks = log.clicks_on(rows)[some]
+        return np.stack([weighted_counts(clicks, of, log.k + 1) for of in (np.ones(len(x)), x, x**2)])
+
+    return np.asarray(np.sum(log.by_rows(found.named("by clicks"), sums, found.values, found.picked), axis=0))
 
 
 def _sign(low: float, high: float) -> int:
@@ -68,30 +82,30 @@ def undone_by(analysis: Analysis) -> float:
     if analysis.rung is None or not np.isfinite(low) or low <= 0 <= high:
         return 0.0
     winner = 1 if low > 0 else -1
-    against = float(_against(analysis, winner).mean())
-    away, delta = (low, high)[winner < 0] * winner, abs(float(analysis.estimate.x.mean()))
+    against = _against(analysis, winner) / analysis.estimate.impressions
+    away, delta = (low, high)[winner < 0] * winner, abs(analysis.estimate.delta)
     return 100 * min(away / (against + delta), 1.0)
 
 
-def _against(analysis: Analysis, winner: int) -> FloatArray:
-    """What clicks on all results of each page that speak against the winner add up to."""
+def _against(analysis: Analysis, winner: int) -> float:
+    """What clicks on all results that speak against the winner add up to, of all pages."""
     log, rung = analysis.log, analysis.rung
     assert rung is not None
     assert rung.estimate is not None
-    if rung.name == AB_RUNG:  # all of the pages of the other
-        shares = log.shares[rung.rows]
-        other = log.arm[rung.rows] == -winner
-        share = (shares[:, 1] if winner > 0 else shares[:, 0]) / shares.sum(1)
-        filled = log.each("results shown", lambda part, _: (part.rankings[part.row] >= 0).sum(1).astype(np.float64))
-        return np.asarray(np.where(other, filled[rung.rows] / share, 0.0))
-    theta, direct = rung.estimate.theta, rung.name == DIRECT
-    assert theta is not None
+    theta, direct, plain = rung.estimate.theta, rung.name == DIRECT, rung.name == AB_RUNG
 
-    def against(part: Log, _: slice) -> FloatArray:
+    def against(part: Log, _: slice) -> float:
+        if plain:  # all of the pages of the other
+            other = np.flatnonzero(part.arm == -winner)
+            shares = part.shares[other]
+            share = (shares[:, 1] if winner > 0 else shares[:, 0]) / shares.sum(1)
+            return float(((part.rankings[part.row[other]] >= 0).sum(1) / share).sum())
+        assert theta is not None
         of_page = _worth_at_ranks(part) if direct else _worth_by_exposure(part, theta)
-        return np.asarray(np.maximum(-winner * of_page, 0.0).sum(1))
+        return float(np.maximum(-winner * of_page, 0.0).sum())
 
-    return log.each(("against", winner, direct, theta.tobytes()), against)
+    of = None if theta is None else theta.tobytes()
+    return sum(log.by_block(("against", winner, rung.name, of), against))
 
 
 def _worth_at_ranks(log: Log) -> FloatArray:

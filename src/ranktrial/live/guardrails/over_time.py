@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ranktrial.arrays import FloatArray
 from ranktrial.inference import Drift, UnitSums, position_scores
 from ranktrial.inference.valuing import scaled
-from ranktrial.live.analysis import MICROSECONDS_A_DAY, Analysis
+from ranktrial.live.analysis import MICROSECONDS_A_DAY, Analysis, came
 from ranktrial.live.guardrails.estimates import exponent_effect, mean_worth
 from ranktrial.live.guardrails.status import harmful, needless, unknown
 from ranktrial.live.schemas import Guardrail, Status
@@ -48,20 +47,22 @@ def clicks_over_time(analysis: Analysis) -> Guardrail:
     log = analysis.log
     if analysis.clicks < LEAST_CLICKS:
         return unknown(CLICKS, f"it takes {LEAST_CLICKS} clicks, there are {analysis.clicks:,}")
-    values = log.clicks_each.astype(np.float64)
+    sums = log.sums_from(log.cohort_sizes, log.clicks_by_cohort)
     if analysis.config.comparison.needs_position_bias:
         if analysis.config.comparison.learns_position_bias and analysis.fit is None and log.k > 1:
             return unknown(CLICKS, f"it takes position bias ({analysis.theta.note})")
-        values = mean_worth(log, np.array(analysis.theta.theta))
-    drift = _drift(analysis, values, "clicks per page of A or B")
+        sums = mean_worth(log, np.array(analysis.theta.theta))
+    drift = _drift(analysis, sums, "clicks per page of A or B")
     if drift.status == "unknown":
         return unknown(CLICKS, "it takes more units")
     text = told(drift)
     if drift.since_time is not None:
         text += " Other searches or other visitors do that too; the estimate is a mean over all of the trial."
         if analysis.rung is not None:
-            early = log.time[analysis.rung.rows] < drift.since_time
-            parts = [UnitSums.of(analysis.estimate.x[part]) for part in (early, ~early) if part.sum() > 1]
+            found = analysis.estimate.sums
+            early = int((came(log, found) < drift.since_time).sum())
+            parts = [found.part(some) for some in (slice(0, early), slice(early, None))]
+            parts = [part for part in parts if len(part) > 1]
             means = ", then ".join(f"{part.mean:+.4f} (+- {2 * part.standard_error:.4f})" for part in parts)
             text += f" A - B was {means}."
     return Guardrail(name=CLICKS, status="warn" if drift.changed else "pass", value=drift.p, text=text)
@@ -80,21 +81,19 @@ def bias_over_time(analysis: Analysis) -> Guardrail:
     if analysis.clicks < LEAST_CLICKS or (method.learns_position_bias and analysis.fit is None):
         return unknown(BIAS_OVER_TIME, f"it takes {LEAST_CLICKS} clicks, and position bias ({analysis.theta.note})")
     theta = scaled(np.array(analysis.theta.theta))
-    drift = _drift(
-        analysis, position_scores(log, theta), "the exponent of position bias, against that of all of the trial,"
-    )
+    scores = position_scores(log, theta)
+    drift = _drift(analysis, scores, "the exponent of position bias, against that of all of the trial,")
     if drift.status == "unknown":
         return unknown(BIAS_OVER_TIME, "it takes more clicks on results that the draw puts now here, now there")
     text = told(drift)
     status: Status = drift.status
     if drift.changed and drift.at is not None:
-        late = log.units.place >= drift.at
-        effect = exponent_effect(analysis, theta, np.where(late, drift.after, drift.before))
+        since = int(scores.places(drift.at))
+        effect = exponent_effect(analysis, theta, drift.after, since, drift.before)
         status = harmful(analysis, status, effect)
         text += f" That moves A - B by {effect:+.4f}."
     return Guardrail(name=BIAS_OVER_TIME, status=status, value=drift.p, text=text)
 
 
-def _drift(analysis: Analysis, values: FloatArray, what: str) -> Drift:
-    log = analysis.log
-    return Drift.of(values, log.units, times=log.time, period=MICROSECONDS_A_DAY, what=what)
+def _drift(analysis: Analysis, sums: UnitSums, what: str) -> Drift:
+    return Drift.of(sums, times=analysis.log.came, period=MICROSECONDS_A_DAY, what=what)

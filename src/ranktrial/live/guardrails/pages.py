@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ranktrial.inference.impressions import Impressions
 from ranktrial.live import tallies as names
 from ranktrial.live.analysis import Analysis
 from ranktrial.live.guardrails.status import above, few, unknown
@@ -110,7 +111,7 @@ def clicks(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
         return Guardrail(name="clicks", status="fail" if impressions >= 1_000 else "warn", value=0.0, text=none)
     # By units: one visitor can send as many strange clicks as they like, and is one visitor.
     units = len(analysis.log.strange_units) + tallies.get("impressions that are not stored, with clicks", 0)
-    clicking = int((analysis.log.units.sums(analysis.log.clicks_each.astype(np.float64)) > 0).sum())
+    clicking = _clicking(analysis.log)
     share = units / (clicking + units) if units else 0.0
     status = few(analysis, above(share, 0.01, 0.05))
     if units < LEAST_STRANGE and status == "fail":
@@ -127,6 +128,14 @@ def clicks(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
     if units:
         text += f" Strange ones are from {units:,} of {clicking + units:,} units that click."
     return Guardrail(name="clicks", status=status, value=share, text=text)
+
+
+def _clicking(log: Impressions) -> int:
+    """How many units have clicked."""
+    clicked = np.zeros(log.cohorts.count, bool)
+    for units in log.by_rows("clicking", lambda rows: log.arrivals(rows)[log.clicks_on(rows) > 0].astype(np.int32)):
+        clicked[units] = True
+    return int(clicked.sum())
 
 
 def faults(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
