@@ -275,9 +275,7 @@ def test_a_server_that_is_silent_does_not_hold_anybody_up(
         other.execute("LOCK TABLE impression_keys")  # not even readable
         hasty._read_timeout, hasty._write_timeout = 0.05, 0.2
         for _ in range(2):
-            with pytest.raises(
-                StoreUnavailable, match="in time|cannot be reached in"
-            ):  # a busy machine connects slowly
+            with pytest.raises(StoreUnavailable, match=r"in time|be reached in"):  # a busy machine connects slowly
                 hasty.impression(key(1))
             with pytest.raises(StoreUnavailable, match="in time"):
                 hasty.put(impression(2)).result(60)
