@@ -192,3 +192,21 @@ def test_values_stay_until_the_next_fit() -> None:
     assert again.delta == by_hand.delta
     assert again.standard_error == by_hand.standard_error
     assert same.theta.theta == looks[0].theta.theta != looks[2].theta.theta
+
+
+def test_an_early_impression_of_a_unit_that_is_left_out_changes_no_number_of_others(tmp_path: Path) -> None:
+    """It is stored late, and its unit excluded then: the rows that are left are those of the report before."""
+    clock, random = Clock(), np.random.default_rng(5)
+    with Trial.create(tmp_path / "t.db", clock=clock, **OPTIONS) as trial:
+        visit(trial, clock, random, 200, personal=False)
+        told(trial)
+        now = clock.now
+        clock.now -= 500
+        trial.rank("query 1", ["1-0", "1-1", "1-2"], ["1-2", "1-1", "1-0"], unit="robot", wait=True)
+        clock.now = now
+        trial.exclude("robot", "a robot")
+        for _ in range(2):
+            visit(trial, clock, random, 100, personal=False)
+            report = told(trial)
+            with Trial.open(tmp_path / "t.db", background=False, clock=clock) as fresh:
+                assert told(fresh) == report

@@ -165,7 +165,8 @@ def bet_evidence(values: ArrayLike, stakes: ArrayLike, bounds: ArrayLike) -> Flo
     Args:
         values: Sums by unit, in the order of time.
         stakes: On each, from what was known before the first value of its unit.
-        bounds: On the absolute value of each, also known before: no more than nine tenths of what there is are at stake.
+        bounds: On the absolute value of each, known before but for how often a unit comes: no more than nine tenths of what
+            there is are at stake.
 
     >>> bet_evidence([1.0, -1.0, 1.0], [0.1, 0.1, 9.0], [1.0, 1.0, 1.0]).round(3)
     array([ 0.095, -0.01 ,  0.632])

@@ -178,7 +178,7 @@ class UnitSums:
         array([1, 1, 2, 3])
         """
         wanted = np.asarray(units, np.int64)
-        return wanted if self.count == len(self) else np.ceil(wanted / self.together - 1e-9).astype(np.int64)
+        return wanted if self.count == len(self) else np.ceil((wanted - 0.5) / self.together - 1e-9).astype(np.int64)
 
     def come(self, places: IntArray) -> IntArray:
         """How many units have come after so many of the sums."""

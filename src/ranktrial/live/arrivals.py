@@ -33,7 +33,9 @@ class Arrivals:
 
     def back_to(self, count: int) -> None:
         """As if no more than the first so many had come."""
-        self.count = min(self.count, count)
+        if count > self.count:
+            raise ValueError(f"there are {self.count} keys, so there is no going back to {count}")
+        self.count = count
 
     def come(self, keys: IntArray, at: IntArray) -> IntArray:
         """The number of each key; ``at`` is with what they come."""

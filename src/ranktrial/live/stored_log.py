@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ PARTS = 8  # blocks with their designs in memory
 MOST_AT_ONCE = 32  # blocks that are one where they share designs
 CHUNK = 65_536  # impressions, in the order in which they were read, whose clicks are in one array
 ALL = slice(None)
+ARRIVALS = "arrivals"  # of units, as kept with a block
 
 
 class Rows(NamedTuple):
@@ -106,8 +106,8 @@ class StoredLog(Impressions):
         """The same log with what was worked out of an earlier one and still holds."""
         if not isinstance(before, StoredLog) or before.columns is not self.columns:
             return self
-        n = min(len(self), len(before))
-        if self.history is before.history:
+        n, goes_on = min(len(self), len(before)), self.goes_on(before)
+        if goes_on:
             first = min([n, *self.history.changes[before.serial + 1 : self.serial + 1]])
         else:  # of some impressions
             same = np.True_
@@ -116,11 +116,16 @@ class StoredLog(Impressions):
                 same = same & (now == then if now.ndim == 1 else (now == then).all(1))
             first = n if same.all() else int(np.argmin(same))
         kept = tuple(block.kept.later() for block in before.blocks if block.kept and block.rows.stop <= first)
-        history = self.history if self.history is before.history else deepcopy(before.history)
-        log = replace(self, known=kept[: first // BLOCK], history=history)
+        for one in () if goes_on else kept:  # numbers of units, which its own history does not know
+            one.before.pop(ARRIVALS, None)
+        log = replace(self, known=kept[: first // BLOCK])
         fits = {key: value for key, value in before.fits.now.items() if key[0] <= first}  # type: ignore[index]
         log.__dict__["fits"] = Kept(before=fits)
         return log
+
+    def goes_on(self, before: Impressions) -> bool:
+        """Whether it was read after another log, of the same impressions and more."""
+        return isinstance(before, StoredLog) and self.history is before.history and self.serial >= before.serial
 
     # --- columns ------------------------------------------------------------------------------------------------------
 
@@ -183,7 +188,7 @@ class StoredLog(Impressions):
     def _arrivals(self) -> list[_Arrived]:
         before, found = _Arrived(np.empty(0, np.int32), np.empty(0, bool), 0, 0), list[_Arrived]()
         for block in self.blocks:
-            before = block.found("arrivals", lambda block=block, before=before: self._arrive(block.rows, before))  # type: ignore[misc]
+            before = block.found(ARRIVALS, lambda block=block, before=before: self._arrive(block.rows, before))  # type: ignore[misc]
             found.append(before)
         return found
 

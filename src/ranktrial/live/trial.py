@@ -76,7 +76,7 @@ class _Analysed(NamedTuple):
 
     def release(self) -> None:
         """Let go of what the next analysis can make again."""
-        for log in self.logs:
+        for log in (self.log, *self.logs):
             if log is not None:
                 log.release()
 
@@ -148,6 +148,7 @@ class Trial:
         self._judge = ClickJudge(self._draws, self._configs, clock)
         self._readers: dict[int, LogReader] = {}
         self._reading = threading.Lock()
+        self._analysing = threading.RLock()  # logs that follow each other share what they know of units
         self._analyses: dict[int, _Analysed] = {}
         self._erasures = store.erasures(self.name)  # that what is in memory knows of
         self._seen = (0, 0)  # impressions of this version, and the row up to which they are counted
@@ -399,20 +400,21 @@ class Trial:
         checks.whole("query_units", query_units, 0, sys.maxsize)
         self.store.flush(60.0)
         versions = [one for one in self.store.versions(self.name) if one.number <= self._version.number]
-        analysed = {one: self._analysed(one) for one in versions}
-        report = make_report(
-            self.name,
-            {one: each.analysis for one, each in analysed.items()},
-            self.store.tallies(self._version.id) + self.store.tallies(ALL_TRIALS),
-            self.store.trial(self.name).stopped,
-            self.latencies if latencies is None else latencies,
-            analysed[versions[-1]].whole,
-            self.history(),
-            query_units,
-        )
-        for each in analysed.values():
-            each.release()
-        return report
+        with self._analysing:
+            analysed = {one: self._analysed(one) for one in versions}
+            report = make_report(
+                self.name,
+                {one: each.analysis for one, each in analysed.items()},
+                self.store.tallies(self._version.id) + self.store.tallies(ALL_TRIALS),
+                self.store.trial(self.name).stopped,
+                self.latencies if latencies is None else latencies,
+                analysed[versions[-1]].whole,
+                self.history(),
+                query_units,
+            )
+            for each in analysed.values():
+                each.release()
+            return report
 
     def _analysed(self, version: ConfigVersion) -> _Analysed:
         """The analysis of a version; the last one again if nothing has changed since."""
@@ -424,12 +426,16 @@ class Trial:
             before, with_all = (None, None) if known is None else known.logs
             known = None  # what was found is let go of before it is found anew
             beliefs = config.first_beliefs if bias is None else bias.beliefs
-            kept, left_out = apply_rules(log, config.rules, excluded)
-            analysis = analyse(kept if before is None else kept.following(before), config, beliefs)
+            everything = log
+            for earlier in (before, with_all):
+                if earlier is not None and log.goes_on(earlier):
+                    everything = log.following(earlier)
+            kept, left_out = apply_rules(everything, config.rules, excluded)
+            analysis = analyse(kept.following(before) if left_out and before is not None else kept, config, beliefs)
             # Of earlier versions only the result is told, without what was left out.
             whole = None
             if left_out and version.id == self._version.id:
-                whole = left_out, analyse(log if with_all is None else log.following(with_all), config, beliefs)
+                whole = left_out, analyse(everything, config, beliefs)
             known = _Analysed(log, bias, excluded, analysis, whole)
         elif known.analysis.config != config:  # other names
             renamed = replace(known.analysis, config=config)
@@ -530,17 +536,18 @@ class Trial:
         before, method = self._take_over(), self.config.comparison
         beliefs, known = before.beliefs, Known()
         if method.adapts:
-            analysed = self._analysed(self._version)
-            seen, agree = analysed.analysis.log, readings_agree(analysed.analysis)
-            n = len(seen)
-            few = with_few_designs(lambda rows: seen.designs_of(slice(n - rows.stop, n))[::-1], n, MOST_LEARNT)
-            log = seen.last(few).whole()
-            beliefs = method.learn(evidence(log, agree=agree, gain=analysed.analysis.gain), beliefs)
-            analysed.release()
-            effects = beliefs.effects
-            if effects is not None:
-                known = Known.of(log.queries, log.documents, log.document_query, effects)
-            impressions = len(analysed.log)
+            with self._analysing:
+                analysed = self._analysed(self._version)
+                seen, agree = analysed.analysis.log, readings_agree(analysed.analysis)
+                n = len(seen)
+                few = with_few_designs(lambda rows: seen.designs_of(slice(n - rows.stop, n))[::-1], n, MOST_LEARNT)
+                log = seen.last(few).whole()
+                beliefs = method.learn(evidence(log, agree=agree, gain=analysed.analysis.gain), beliefs)
+                analysed.release()
+                effects = beliefs.effects
+                if effects is not None:
+                    known = Known.of(log.queries, log.documents, log.document_query, effects)
+                impressions = len(analysed.log)
         else:
             impressions = self.store.count(self._version.id, 0).impressions
         at = impressions if at is None else at

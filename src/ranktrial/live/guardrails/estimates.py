@@ -83,7 +83,7 @@ def _given_bias(analysis: Analysis) -> Guardrail:
         return unknown(BIAS, "it is taken as known, as configured, and to hold it against clicks takes more of them")
     p = anytime_p(evidence)
     steeper = f"clicks fall with rank^{-moved.mean:+.2f} (+- {2 * moved.standard_error:.2f}) times what was given"
-    effect = exponent_effect(analysis, theta, moved.mean)
+    effect = exponent_effect(analysis, theta, moved.mean) if p < WARN else 0.0  # that goes through all of the log
     text = f"Taken as known, as configured; {steeper}, p = {p:.3g}."
     if p < WARN:
         text += f" That moves A - B by {effect:+.4f}."
