@@ -197,11 +197,11 @@ def test_values_stay_until_the_next_fit() -> None:
 def test_an_early_impression_of_a_unit_that_is_left_out_changes_no_number_of_others(tmp_path: Path) -> None:
     """It is stored late, and its unit excluded then: the rows that are left are those of the report before."""
     clock, random = Clock(), np.random.default_rng(5)
+    began = clock.now
     with Trial.create(tmp_path / "t.db", clock=clock, **OPTIONS) as trial:
         visit(trial, clock, random, 200, personal=False)
         told(trial)
-        now = clock.now
-        clock.now -= 500
+        now, clock.now = clock.now, began
         trial.rank("query 1", ["1-0", "1-1", "1-2"], ["1-2", "1-1", "1-0"], unit="robot", wait=True)
         clock.now = now
         trial.exclude("robot", "a robot")
