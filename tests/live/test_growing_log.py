@@ -201,9 +201,11 @@ def test_an_early_impression_of_a_unit_that_is_left_out_changes_no_number_of_oth
     with Trial.create(tmp_path / "t.db", clock=clock, **OPTIONS) as trial:
         visit(trial, clock, random, 200, personal=False)
         told(trial)
-        now, clock.now = clock.now, began
-        trial.rank("query 1", ["1-0", "1-1", "1-2"], ["1-2", "1-1", "1-0"], unit="robot", wait=True)
-        clock.now = now
+        with Trial.open(
+            tmp_path / "t.db", background=False, clock=lambda: began, timeout=60.0
+        ) as other:  # its clock is slow
+            other.rank("query 1", ["1-0", "1-1", "1-2"], ["1-2", "1-1", "1-0"], unit="robot", wait=True)
+        assert trial.log().time[0] == int(began * 1e6)
         trial.exclude("robot", "a robot")
         for _ in range(2):
             visit(trial, clock, random, 100, personal=False)

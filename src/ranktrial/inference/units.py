@@ -54,15 +54,6 @@ class Units:
         rank[order] = np.arange(len(order))
         return cls(distinct[order], rank[place], first[order])
 
-    def head(self, n: int) -> Units:
-        """Those of the first n impressions.
-
-        >>> Units.of(["bob", "ann", "bob"]).head(1)
-        Units(names=array(['bob'], dtype='<U3'), place=array([0]), first=array([0]))
-        """
-        there = int(np.searchsorted(self.first, n))
-        return Units(self.names[:there], self.place[:n], self.first[:there])
-
     @cached_property
     def impressions(self) -> FloatArray:
         """How many each unit gave."""
