@@ -139,7 +139,7 @@ def estimate(
             variance is taken out, which pays from about 10 impressions a query.
         clip: Caps weights, and widens the interval by the bias that can cost.
         independent: Whether "units" are independent, or all "impressions". "cohorts" are units too, put together where they
-            are more than 131,072 (``Units.cohorts``). All impressions of a unit share a fold (or the guess there was when it
+            are more than 131,072 (``units.Cohorts``). All impressions of a unit share a fold (or the guess there was when it
             first came) in any case.
         uncovered: "refuse" logs in which a document that matters could not be seen, or "leave out" such documents.
         of: The "difference" between A and B; or the "gain" in clicks of what was shown over an A/B test, by a click model.

@@ -225,6 +225,11 @@ class Impressions(ABC):
         return self.arm[rows], self.shares[rows], self.apart[rows]
 
     @property
+    def has_plain(self) -> bool:
+        """Whether any impression showed A's own list or B's own."""
+        return any(self.by_rows("plain", lambda rows: bool(self.plain_in(rows)[0].any())))
+
+    @property
     @abstractmethod
     def most_designs(self) -> int:
         """There are no more of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ def plain_estimate(
     log: Impressions, estimator: str, independent: str, *, cross_fit: str, folds: int, refits: ArrayLike | None
 ) -> Estimate:
     """By one of ``AB_ESTIMATORS``; options are those of ``estimate``."""
-    if not any(log.by_rows("plain", lambda rows: bool(log.plain_in(rows)[0].any()))):
+    if not log.has_plain:
         raise ValueError(f'estimator="{estimator}" needs plain A/B impressions, and this log has none')
     what: Hashable = None
     if estimator == "adjusted" and cross_fit == "past":
@@ -48,7 +48,7 @@ def plain_estimate(
     if independent == "cohorts":
         ones = [np.ones(len(of)) for of in x]
         of_cohorts = (
-            log.summed(None if what is None else (what, name), [_spread(log, *of) for of in zip(at, values)])
+            log.summed(None if what is None else (what, name), [_spread(*of) for of in zip(at, values)])
             for name, values in (("impressions", ones), ("x", x))
         )
         sums = log.sums_from(*of_cohorts)
@@ -59,7 +59,7 @@ def plain_estimate(
     return Estimate.summed(sums, weights, largest_weight=max(one.largest for one in blocks), values=x, at=at, what=what)
 
 
-def _spread(log: Impressions, at: IntArray, values: FloatArray) -> Any:
+def _spread(at: IntArray, values: FloatArray) -> Any:
     """Values of some impressions of a block as such of all, with 0 for the others."""
 
     def of_all(rows: slice) -> FloatArray:
@@ -147,8 +147,3 @@ class _Expected(NamedTuple):
             else np.zeros(len(query), bool)
         )
         return np.asarray(self.of_query[np.where(met, place, -1)])
-
-
-def concatenated(log: Impressions, at: Sequence[IntArray]) -> IntArray:
-    """Impressions of a log, given which they are in each block."""
-    return np.concatenate([block.rows.start + of for block, of in zip(log.blocks, at)]).astype(np.int64)

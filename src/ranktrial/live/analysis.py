@@ -33,7 +33,6 @@ from ranktrial.inference import (
 from ranktrial.inference._kernels import first_places
 from ranktrial.inference.impressions import Impressions
 from ranktrial.inference.ladder import AB_RUNG
-from ranktrial.inference.plain import concatenated
 from ranktrial.inference.power import tightest_for
 from ranktrial.interval import Interval
 from ranktrial.live.schemas import BandPoint, Forecast, Theta, TrialConfig
@@ -145,9 +144,7 @@ class Analysis:
             plain = (arm != 0).astype(np.float64)
             return plain, np.where(arm != 0, log.clicks_on(rows) / (2 * np.maximum(own, 1e-300)), 0.0)
 
-        if not any(log.by_rows("plain", lambda rows: bool(log.plain_in(rows)[0].any()))):
-            return None
-        if not all(log.by_rows("both plain", lambda rows: _either(*log.plain_in(rows)))):
+        if not log.has_plain or not all(log.by_rows("both plain", lambda rows: _either(*log.plain_in(rows)))):
             return None
         numbers = (log.summed(("half each", of), lambda rows, of=of: half_each(rows)[of]) for of in (0, 1))  # type: ignore[misc]
         return log.sums_from(*numbers)
@@ -167,11 +164,6 @@ class Analysis:
         # Guesses at the same points as those of the readings, which need not be made twice then.
         refits = method.learns_at or None
         return click_gain(self.log, known if self.fit is None else self.fit, refits=refits, fitted=self.learnt)
-
-    @property
-    def rows(self) -> IntArray | slice:
-        """The impressions that the estimate rests on."""
-        return slice(None) if self.estimate.at is None else concatenated(self.log, self.estimate.at)
 
 
 def _either(arm: NDArray[np.int8], shares: FloatArray, _: BoolArray) -> bool:
