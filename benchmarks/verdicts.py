@@ -85,10 +85,11 @@ def top_tail(
     traffic: str = "repeated",
     crowd: str = "alike",
     impressions: int = SHORT[-1],
+    queries: int = QUERIES,
 ) -> World:
     """The module's world, with these users, this CTR and this difference."""
     behaviour, name = (behaviours()[users], users) if isinstance(users, str) else (users, "")
-    n = impressions if traffic in ("tail", "personalised") else QUERIES
+    n = impressions if traffic in ("tail", "personalised") else queries
     a, b = [], []
     for q in range(n):
         ids = list(range(q * POOL, (q + 1) * POOL))
@@ -116,6 +117,7 @@ def top_tail(
     people = user(pair, balance, scale_of(balance))
     share = f", CTR {np.mean(few.ctr(user(few, balance, scale_of(balance)))):.2g}"
     kinds = "".join(f", {kind}" for kind in (traffic, crowd) if kind not in ("repeated", "alike", "differ"))
+    kinds += f", {queries:,} queries" if queries != QUERIES else ""
     return World(f"{name}{share}{kinds}", pair, people, traffic, crowd)
 
 
@@ -187,7 +189,6 @@ def used_designs(log: Log) -> Log:
     return replace(
         log,
         query=log.query[used],
-        lists=log.lists[used],
         slot_offsets=np.append(0, np.cumsum(np.diff(log.slot_offsets)[used])),
         document=log.document[slots],
         rank_a=log.rank_a[slots],

@@ -37,9 +37,9 @@ TRAFFIC = {
 }
 
 
-def shop(traffic: str, queries: int, impressions: int) -> World:
+def shop(traffic: str, queries: int, impressions: int, *, eta: float = 0.7) -> World:
     """Rankers of unequal noise; 20 documents a query, pages of 10."""
-    random, theta = np.random.default_rng(1), rank_decay(K, 0.7)
+    random, theta = np.random.default_rng(1), rank_decay(K, eta)
     n = queries or impressions
     relevance = 0.5 * random.choice([0.1, 0.3, 0.8], (n, POOL), p=[0.6, 0.25, 0.15])
     lists = [np.argsort(-(relevance + random.normal(0, noise, relevance.shape))) for noise in (0.25, 0.3)]

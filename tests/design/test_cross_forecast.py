@@ -28,7 +28,7 @@ def test_clicks_on_a_design_are_those_of_its_rankings_whoever_judges(zeta0: floa
     assert forecast.ab == pytest.approx(np.mean(pair.ctr(user)), rel=1e-12)
 
 
-def test_a_forecast_by_the_other_half_asks_for_more_than_one_by_itself() -> None:
+def test_a_forecast_by_other_folds_asks_for_more_than_one_by_itself() -> None:
     """Two guesses that are the truth and noise: each flatters its own design."""
     rng = np.random.default_rng(2)
     lists = [[rng.permutation(8).tolist() for _ in range(60)] for _ in "AB"]

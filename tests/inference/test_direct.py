@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from oracles import click_patterns
+from pooling import pooled_counts
 from ranktrial.inference import Log, estimate, fit_position_bias
 from ranktrial.methods import AB, LogOpt
+from ranktrial.position_bias import fit_groups
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, RequirementError
 from ranktrial.users import User, position_based, rank_decay, trust_bias
 
@@ -89,21 +91,14 @@ def test_position_bias_from_personal_lists() -> None:
         records.append(dict(zip(("query", "a", "b", "shown", "clicked"), ("home", *names)), arm="ab"[arm]))
     log = Log.from_records(records, k)
     assert len(log.queries) == 1
-    assert len(set(log.lists.tolist())) == 4
+    assert log.n_designs == 4
     fitted = fit_position_bias(log).bias
     assert np.all(np.abs(fitted.theta - theta) < 4.5 * fitted.standard_error + 1e-9)
-    pooled = fit_position_bias(_pooled(log)).bias
+    pooled, _ = fit_groups(pooled_counts(log))
     assert pooled.theta[9] < 0.75 * theta[9]
     truth = float(np.mean([(zeta[a] @ theta) - (zeta[b] @ theta) for zeta, (a, b) in lists_of]))
     found = estimate(log)
     assert abs(found.delta - truth) < 4.5 * found.standard_error
-
-
-def _pooled(log: Log) -> Log:
-    """As if all lists of a query were the same ones."""
-    from dataclasses import replace
-
-    return replace(log, lists=log.query)
 
 
 @pytest.mark.parametrize("listed", [True, False])

@@ -76,9 +76,11 @@ def test_searches_of_a_log_tell_what_those_of_its_pair_do() -> None:
     assert found.tables.shape == (2, pair.n_queries, pair.k)
     method = LogOpt(bias="known", holdback=0.1)
     beliefs = method.learn(evidence(log), expected_beliefs(pair, user))
-    guess = found.guess(beliefs)
-    truth = user.zeta[log.document][: len(guess)]
+    guess, judged = np.array(found.cross_fitted(beliefs.theta, effects=True)).swapaxes(0, 1)
+    truth = user.zeta[log.document][: guess.shape[1]]
     assert np.abs(guess - truth).mean() < 0.03
+    assert judged.mean() == pytest.approx(truth.mean(), rel=0.02)
+    guess = guess.mean(0)
     by_lists = float(np.mean((np.append(guess, 0)[found.tables] @ THETA).mean(1)))
     assert by_lists == pytest.approx(np.mean(pair.ctr(user)), rel=0.02)
     assert beliefs.price >= 0.1

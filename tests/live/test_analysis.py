@@ -89,17 +89,16 @@ def test_a_unit_that_comes_again_keeps_the_guess_from_before_it_came(log: Log) -
 
 def test_counts_are_those_of_going_through_the_log(log: Log) -> None:
     total = Counts.merged(log.parts())
-    number, query = log.candidates
-    shown, clicked, expected = (np.zeros((len(query), 5)) for _ in range(3))
+    shown, clicked, expected = (np.zeros((log.n_slots, 5)) for _ in range(3))
     for i in range(len(log)):
         for rank, slot in enumerate(log.rankings[log.row][i]):
             if slot >= 0:
-                shown[number[slot], rank] += 1
-                clicked[number[slot], rank] += log.clicks[i, rank]
+                shown[slot, rank] += 1
+                clicked[slot, rank] += log.clicks[i, rank]
         for row in range(log.row_offsets[log.design[i]], log.row_offsets[log.design[i] + 1]):
             for rank, slot in enumerate(log.rankings[row]):
                 if slot >= 0:
-                    expected[number[slot], rank] += log.weights[row]
+                    expected[slot, rank] += log.weights[row]
     assert total.documents.tolist() == np.flatnonzero(clicked.any(1)).tolist()
     assert total.expected is not None
     np.testing.assert_array_equal(total.shown, shown[total.documents])

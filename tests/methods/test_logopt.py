@@ -271,7 +271,7 @@ def test_a_budget_is_kept_and_asking_for_more_costs_variance() -> None:
 
 
 def test_a_budget_is_kept_on_average_where_only_lists_are_known_and_little_of_them() -> None:
-    """Two impressions a query: designs judged by the guess that made them lost 1.7 % here, by the other half 0.3."""
+    """Two impressions a query: designs judged by the guess that made them lost 1.7 % here."""
     method, lost = LogOpt(bias="known", holdback=0.1), []
     for seed in range(12):
         pair, user = world(n_queries=300, seed=seed)
@@ -287,9 +287,30 @@ def test_a_budget_is_kept_on_average_where_only_lists_are_known_and_little_of_th
 
 def test_what_visitors_have_lost_is_asked_for_beyond_the_budget() -> None:
     trial, _, _ = learnt(method := LogOpt(bias="known", holdback=0.1))
-    prices = [method.price(trial.searches, trial.beliefs, gained) for gained in (None, (0.02, 0.001), (-0.1, 0.001))]
-    assert prices[1] <= prices[0] < prices[2]  # measured to be well, nothing measured, measured to have lost a tenth
+    losses = [method.allowed_loss(gained, 1_000) for gained in ((0.02, 0.001), None, (-0.1, 0.001))]
+    prices = [method.price(trial.searches, trial.beliefs, loss) for loss in losses]
+    assert prices[0] <= prices[1] < prices[2]  # measured to be well, nothing measured, measured to have lost a tenth
     assert LogOpt(bias="known", loss=None).price(trial.searches, trial.beliefs) == trial.beliefs.price
+
+
+@pytest.mark.parametrize(
+    ("loss", "gained", "impressions", "allowed"),
+    [
+        (0.0, None, 1_000, 0.0),
+        (0.0, (0.045, 0.0), 1_000, 0.005),  # 9,000 searches to the next point may lose a ninth of what 1,000 gained
+        (0.0, (-0.045, 0.0), 1_000, -0.005),
+        (0.01, (-0.01, 0.0), 1_000, 0.01),  # nothing was gained or lost beyond the budget
+        (0.0, (0.045, 0.01), 1_000, 0.0025),  # half is believed of what is no surer than a forecast
+        (0.0, (0.5, 0.0), 1_000, 0.02),  # bounds
+        (0.0, (-0.5, 0.0), 1_000, -0.02),
+        (0.0, (0.001, 0.0), 9_999, 0.001),  # one search ahead cannot make up for all before it
+        (0.0, (0.01, 0.0), 2_000_000, 0.01),  # beyond the schedule's end
+    ],
+)
+def test_clicks_gained_may_be_spent_until_the_next_point(
+    loss: float, gained: tuple[float, float] | None, impressions: int, allowed: float
+) -> None:
+    assert LogOpt(loss=loss).allowed_loss(gained, impressions) == pytest.approx(allowed)
 
 
 def test_a_result_that_both_put_first_is_on_every_page() -> None:

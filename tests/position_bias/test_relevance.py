@@ -145,40 +145,22 @@ def side_by_side(a: Examinations, b: Examinations) -> list[tuple[FloatArray, Flo
     return [(a.clicks, b.clicks), (a.examined, b.examined), (a.squared, b.squared)]
 
 
-def test_what_inputs_explain_is_right_on_average_if_it_is_not_shrunken() -> None:
-    """A quarter of a click a document: a shrunken slope is too flat, the other only noisy."""
-    rng = np.random.default_rng(3)
-    inputs = rng.uniform(size=(400, 1))
-    zeta, offsets = 0.05 + 0.3 * inputs[:, 0], np.arange(0, 401, 4)
-    shown = rng.integers(1, 3, 400).astype(np.float64)
-    slopes = []
-    for _ in range(200):
-        clicks = rng.binomial(shown.astype(int), zeta).astype(np.float64)
-        seen = Examinations(clicks, shown, shown)
-        slopes.append([RelevanceFit.of(seen, offsets, inputs, shrunken=flat).slopes[0] for flat in (True, False)])
-    flat, right = np.transpose(slopes)
-    assert abs(right.mean() - 0.3) < 5 * right.std() / np.sqrt(len(right))
-    assert (right - flat).mean() > 0.01
-    assert (flat < right).all()
-
-
-def test_a_document_is_judged_as_it_was_clicked_where_documents_differ() -> None:
-    examined = np.full(8, 50.0)
-    clicks = np.array([25.0, 0, 30, 2, 20, 1, 40, 0])
-    fit = RelevanceFit.of(Examinations(clicks, examined, examined), np.array([0, 4, 8]), shrunken=False)
-    assert fit.guess == pytest.approx(clicks / examined)
-
-
-@pytest.mark.parametrize("shrunken", [True, False])
 @pytest.mark.parametrize("prior", [None, np.array([1.0, 0.2, -0.1])])
-def test_inputs_that_are_given_once_say_the_same_as_for_every_document(
-    prior: FloatArray | None, shrunken: bool
-) -> None:
+def test_inputs_that_are_given_once_say_the_same_as_for_every_document(prior: FloatArray | None) -> None:
     zeta, seen, offsets, inputs = world(5)
     place = np.random.default_rng(5).integers(0, 7, len(zeta))
     table = inputs[:7]
-    short = RelevanceFit.of(seen, offsets, table, place=place, prior=prior, shrunken=shrunken)
-    whole = RelevanceFit.of(seen, offsets, table[place], prior=prior, shrunken=shrunken)
+    short = RelevanceFit.of(seen, offsets, table, place=place, prior=prior)
+    whole = RelevanceFit.of(seen, offsets, table[place], prior=prior)
     np.testing.assert_allclose(short.guess, whole.guess, atol=1e-12)
     np.testing.assert_allclose(short.slopes, whole.slopes, atol=1e-12)
     assert np.abs(short.slopes).max() > 1e-4
+
+
+def test_effects_from_the_same_clicks_are_those_of_the_fit() -> None:
+    zeta, seen, offsets, inputs = world(5)
+    fit = RelevanceFit.of(seen, offsets, inputs)
+    again = fit.with_effects_from(seen, inputs, np.arange(len(zeta)), offsets)
+    np.testing.assert_allclose(again.guess, fit.guess, atol=1e-12)
+    less = fit.with_effects_from(seen - seen, inputs, np.arange(len(zeta)), offsets)
+    assert not less.effects.any()

@@ -117,21 +117,21 @@ class ClickForecast:
 
 @dataclass(frozen=True, eq=False)
 class CrossForecast:
-    """Forecasts of designs made from one half of a log by what the other half says of them.
+    """Mean of forecasts, of designs made without a fold of a log and judged by that fold (``Searches.cross_fitted``).
 
     A design made from a guess shows most of what the guess happens to overrate, so its own guess forecasts too many clicks.
     """
 
-    halves: Sequence[ClickForecast]
+    folds: Sequence[ClickForecast]
 
     def shown(self, price: float) -> float:
-        """Clicks per impression at this price, plain traffic included."""
-        return self.ab * float(np.mean([half.shown(price) / half.ab if half.ab > 0 else 0.0 for half in self.halves]))
+        """Clicks per impression at this price, A/B traffic included."""
+        return float(np.mean([fold.shown(price) for fold in self.folds]))
 
     @property
     def ab(self) -> float:
         """Clicks per impression of an A/B test."""
-        return float(np.mean([half.ab for half in self.halves]))
+        return float(np.mean([fold.ab for fold in self.folds]))
 
 
 @dataclass(frozen=True)

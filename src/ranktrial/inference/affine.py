@@ -37,15 +37,13 @@ def fit_affine(log: Impressions, theta: BiasFit, *, most_error: float = np.inf) 
     if clicked < log.listed:
         raise NotIdentifiable(f"{clicked:,} clicks on {log.listed:,} documents: queries hardly come again")
     whole = log.whole()
-    candidate, query = whole.candidates
-    best = np.zeros(len(query), np.int64)
-    best[candidate] = np.minimum(np.minimum(whole.rank_a, whole.rank_b), log.k)
+    best = np.minimum(np.minimum(whole.rank_a, whole.rank_b), log.k)
     parts = whole.parts(len(theta.without), clicked_only=False)
     given = "design" if "design" in theta.bias.method else "shown"
     rates = []
     for half in (parts[1::2], parts[0::2]):
         counts = Counts.merged(half)
-        clicks, examined = np.zeros((2, len(query)))
+        clicks, examined = np.zeros((2, whole.n_slots))
         clicks[counts.documents], examined[counts.documents] = counts.clicked.sum(1), counts.shown @ theta.bias.theta
         by_place = [weighted_counts(best, of, log.k + 1) for of in (clicks, examined)]
         rate = (by_place[0] + 1) / (by_place[1] + 1)

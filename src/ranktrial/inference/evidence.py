@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.inference.click_weights import ClickWeights
 from ranktrial.inference.estimation import estimate
 from ranktrial.inference.impressions import Impressions
@@ -15,8 +15,8 @@ from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
 from ranktrial.inference.valuing import examinations
 from ranktrial.interval import Interval
-from ranktrial.methods.beliefs import Evidence, Searches
-from ranktrial.methods.click_model import SEARCHES
+from ranktrial.methods.beliefs import Evidence, FoldSums, Searches, folds_of
+from ranktrial.methods.click_model import SEARCHES, SHORT_LOG
 
 RECENT = 5 * SEARCHES  # impressions that stand for the traffic to come
 
@@ -83,16 +83,21 @@ def click_gain(
     return Gain(found, float(clicks / len(log)) - found.delta, theta is not None)
 
 
-def evidence(log: Log, *, agree: bool | None = None, gain: Gain | None = None) -> Evidence:
-    """What ``Method.learn`` takes."""
+def evidence(
+    log: Log, *, agree: bool | None = None, gain: Gain | None = None, impressions: int | None = None
+) -> Evidence:
+    """Input of ``Method.learn``; ``impressions`` are those of the whole trial, where the log is a part of it."""
     gained = None if gain is None or not gain.ab > 0 or not np.isfinite(gain.error) else (gain.share, gain.error)
-    return Evidence(log.parts(), log.shows, agree, searches(log), gained)
+    return Evidence(
+        log.parts(), log.shows, agree, searches(log), gained, len(log) if impressions is None else impressions
+    )
 
 
 def searches(log: Log) -> Searches:
-    """The latest searches of a log, and what all of it says of their documents."""
-    design, times = np.unique(log.design[-RECENT:], return_counts=True)
-    design, times = design[-SEARCHES:], times[-SEARCHES:]
+    """A sample of the latest searches of a log, as they came, and what all of it says of their documents."""
+    recent = log.design[-RECENT:]
+    sample = recent[np.linspace(0, max(len(recent) - 1, 0), min(SEARCHES, len(recent))).astype(np.int64)]
+    design, times = np.unique(sample, return_counts=True)
     starts, sizes = log.slot_offsets[design], np.diff(log.slot_offsets)[design]
     which = np.repeat(np.arange(len(design)), sizes)
     slots = np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
@@ -101,15 +106,29 @@ def searches(log: Log) -> Searches:
         listed = rank < log.k
         table[which[listed], rank[listed]] = np.flatnonzero(listed)
     members, by_query = log.members, np.arange(len(log.queries) + 1)
-    halves = {None: np.ones(len(log), bool), 0: log.unit % 2 == 0, 1: log.unit % 2 == 1}
+    asked = np.zeros(len(log.queries), bool)
+    asked[log.query[design]] = True
+    short = len(log) <= SHORT_LOG
+    rows = np.flatnonzero(short | asked[log.document_query[members.document]])
+    everything = np.ones(len(log), bool)
     return Searches(
         tables,
         times.astype(np.float64),
         members.of_slot[slots],
-        lambda theta, half: examinations(log, halves[half], theta, members.of_slot, len(members.document)),
+        lambda theta: examinations(log, everything, theta, members.of_slot, len(members.document)),
+        lambda theta: _folds(log, theta, rows, short),
         members.rank_a[members.place],
         members.rank_b[members.place],
         np.searchsorted(log.document_query[members.document], by_query),
         members.document,
         np.searchsorted(log.document_query, by_query),
     )
+
+
+def _folds(log: Log, theta: FloatArray, rows: IntArray, whole: bool) -> FoldSums:
+    """Clicks and examinations in folds of units, for some of the log's members (``Log.members``)."""
+    members, number = folds_of(log.clicks.sum()), np.full(len(log.members.document), len(rows))
+    number[rows] = np.arange(len(rows))  # all others are one, which is left out
+    of_slot, fold, first = number[log.members.of_slot], log.group(members), np.arange(len(rows))
+    sums = [examinations(log, fold == one, theta, of_slot, len(rows) + 1).of(first) for one in range(members)]
+    return FoldSums(rows, whole, sums)

@@ -145,7 +145,7 @@ class Impressions(ABC):
     @property
     @abstractmethod
     def listed(self) -> int:
-        """Number of documents in the lists of all impressions, those of the same query and lists counted once."""
+        """Number of candidates of all designs that showed an impression."""
 
     @abstractmethod
     def shown(self, impressions: IntArray) -> NDArray[np.int32]:

@@ -63,7 +63,6 @@ class Log(Impressions):
         documents: Id of each (query, document), by query.
         document_query: Query of each.
         query: Query of each design.
-        lists: Number of its query and two lists: designs of other times for the same have the same.
         slot_offsets: Candidates of design j are slots ``slot_offsets[j]:slot_offsets[j + 1]``.
         document: Number of each slot's (query, document), the same in all designs.
         rank_a: Rank from 0 of each slot in A's list, k or more if A does not show it; rank_b in B's.
@@ -94,7 +93,6 @@ class Log(Impressions):
     documents: Sequence[Hashable]
     document_query: IntArray
     query: IntArray
-    lists: IntArray
     slot_offsets: IntArray
     document: IntArray
     rank_a: IntArray
@@ -249,9 +247,7 @@ class Log(Impressions):
 
     @cached_property
     def listed(self) -> int:
-        used = np.unique(self.design)
-        of_lists = used[np.unique(self.lists[used], return_index=True)[1]]  # designs of other times for the same lists
-        return int(np.diff(self.slot_offsets)[of_lists].sum())
+        return int(np.diff(self.slot_offsets)[np.unique(self.design)].sum())
 
     @property
     def designs(self) -> IntArray:
@@ -401,31 +397,26 @@ class Log(Impressions):
         pairs = np.unique(pair)
         return Members(of_slot, document, np.asarray(np.searchsorted(pairs, pair)), *np.divmod(pairs, width))
 
-    @cached_property
-    def candidates(self) -> tuple[IntArray, IntArray]:
-        """Number of each slot's (query, lists, document), and the query of each such number."""
-        keys = self.lists[self.design_of_slot] * max(len(self.document_query), 1) + self.document
-        distinct, number = np.unique(keys, return_inverse=True)
-        return number, self.document_query[distinct % max(len(self.document_query), 1)]
-
     def counts(self, impressions: BoolArray | None = None, *, clicked_only: bool = False) -> Counts:
-        """Shows and clicks per (query, lists, document) and rank, with what the designs expected; of some impressions or all.
+        """Shows and clicks per slot and rank, with the shows that the design expected; of some impressions or all.
 
-        A document is compared with itself within the same query and lists only: where lists are personal it stands high for
-        those who like it. ``clicked_only`` leaves out documents that the log never clicks: they tell estimators that
-        eliminate relevance nothing.
+        Position bias is fitted to these. A document is compared with itself within one design only: the same query, the same
+        lists, the same beliefs. Across lists, a document stands high for those who like it. Across versions of a design,
+        documents that were lucky early stand high later, and regression to the mean would look like examination (see
+        docs/learning.md). ``clicked_only`` leaves out slots that the log never clicks: they tell estimators that eliminate
+        relevance nothing.
         """
         inside = np.ones(len(self), bool) if impressions is None else impressions
         return self._counts(np.where(inside, 0, -1), 1, clicked_only)[0]
 
     def _counts(self, group: IntArray, groups: int, clicked_only: bool) -> list[Counts]:
         """Counts of the impressions of each group, which are numbered from 0; of those below 0 there are none."""
-        candidate, query = self.candidates
+        slot, query = np.arange(self.n_slots), self.document_query[self.document]
         if clicked_only:
-            ever = np.zeros(len(query), bool)
-            ever[candidate[self.clicked[2]]] = True
-            candidate = np.where(ever[candidate], candidate, -1)
-        return counts_of_groups(*self.tables(candidate, len(query), group, groups), query, groups)
+            ever = np.zeros(self.n_slots, bool)
+            ever[self.clicked[2]] = True
+            slot[~ever] = -1
+        return counts_of_groups(*self.tables(slot, self.n_slots, group, groups), query, groups)
 
     def tables(self, candidate: IntArray, n: int, group: IntArray, groups: int) -> tuple[IntArray, FloatArray]:
         """Tables of shows, clicks and expected shows by rank, and what each row is of: group * n + candidate.

@@ -117,7 +117,6 @@ def of_pair(
         "documents": pair.ids,
         "document_query": np.repeat(np.arange(nq), np.diff(pair.offsets)),
         "query": np.tile(np.arange(nq), len(policies)),
-        "lists": np.tile(np.arange(nq), len(policies)),
         "slot_offsets": np.searchsorted(of_design, np.arange(len(policies) * nq + 1)),
         "document": document,
         "rank_a": ranks[0][document],
@@ -218,8 +217,6 @@ def flatten(designs: Sequence[DesignParts], k: int) -> dict[str, Any]:
     document_number = {name: number for number, name in enumerate(names)}
     slot_offsets = offsets_of([len(design.documents) for design in designs])
     rows = [len(design.weights) for design in designs]
-    listed: dict[tuple[Any, ...], int] = {}
-    lists = [listed.setdefault((d.query, d.documents, d.a.tobytes(), d.b.tobytes()), len(listed)) for d in designs]
     table = np.concatenate([design.rankings for design in designs] or [np.empty((0, k), np.uint8)]).astype(np.int64)
     first = np.repeat(slot_offsets[:-1], rows)
     return {
@@ -227,7 +224,6 @@ def flatten(designs: Sequence[DesignParts], k: int) -> dict[str, Any]:
         "documents": [document for _, document in names],
         "document_query": np.array([query_number[query] for query, _ in names], np.int64),
         "query": np.array([query_number[design.query] for design in designs], np.int64),
-        "lists": np.array(lists, np.int64),
         "slot_offsets": slot_offsets,
         "document": np.array([document_number[d.query, name] for d in designs for name in d.documents], np.int64),
         "rank_a": ranks_in([design.a for design in designs], slot_offsets, k),

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ranktrial.arrays import ODD, BoolArray, FloatArray, IntArray, offsets_of, ragged
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged
 from ranktrial.inference.impressions import DocumentOrder
-from ranktrial.inference.log import Log
 from ranktrial.inference.log_sources import NOTHING, ranks_in
 from ranktrial.inference.units import first_seen
 from ranktrial.live.columns import Column, Numbers, Offsets, Texts
-from ranktrial.live.designs import Design, checksum
+from ranktrial.live.designs import checksum
 from ranktrial.live.known import document_key, query_key
 from ranktrial.live.stores.base import Store
 
@@ -30,7 +29,6 @@ class _Block(NamedTuple):
     """Columns of some designs: ``sizes`` in slots, rankings and check sums; ``keys``, ``names`` and ``ranks`` of the slots."""
 
     sound: BoolArray
-    lists: NDArray[np.uint64]
     sizes: IntArray
     keys: NDArray[np.uint64]
     names: list[bytes]
@@ -49,7 +47,6 @@ class DesignColumns:
         self._store, self._k = store, k
         self._ids = Numbers("i8")  # of a design's row in the store
         self._query = Column(np.int32)
-        self._lists = Column(np.uint64)  # hash of query and lists
         self._slots, self._rows, self._rests = Offsets(), Offsets(), Offsets()  # of what follows
         self._document = Column(np.int32)  # of each slot
         self._ranks = Column(np.uint8, 2)  # of each slot in A's list and in B's
@@ -84,7 +81,6 @@ class DesignColumns:
         of_query = [query_key(design.query) for design in sound]
         return _Block(
             np.array([design is not None for design in designs], bool),
-            np.array([0 if one is None else _lists_key(one) for one in designs], np.uint64),
             np.array(sizes, np.int64),
             np.array(
                 [document_key(key, name) for key, one in zip(of_query, sound) for name in one.documents], np.uint64
@@ -111,7 +107,7 @@ class DesignColumns:
         self._document.append(self._documents.find(new.keys))
         self._query.append(query)
         self._differ.append(np.bincount(owner[ranks[:, 0] != ranks[:, 1]], minlength=len(new.sizes)) > 0)
-        for name in ("lists", "ranks", "rankings", "weights", "rest"):
+        for name in ("ranks", "rankings", "weights", "rest"):
             getattr(self, f"_{name}").append(getattr(new, name))
         for offsets, sizes in zip((self._slots, self._rows, self._rests), new.sizes.T):
             offsets.append(sizes)
@@ -200,15 +196,12 @@ class DesignColumns:
         )
 
     def listed(self, design: IntArray) -> int:
-        """Candidates of these designs, those of the same query and lists counted once."""
-        design = np.unique(design)
-        of_lists = design[np.unique(self._lists[design], return_index=True)[1]]
-        return int((self._slots[of_lists + 1] - self._slots[of_lists]).sum())
+        """Number of candidates of these designs, each design counted once."""
+        return len(self.slots(np.unique(design)))
 
-    def candidates(self, design: IntArray, log: Log) -> NDArray[np.uint64]:
-        """Hash of query, lists and document, for each slot of a log that has these designs."""
-        of_lists: NDArray[np.uint64] = self._lists[design]
-        return of_lists[log.design_of_slot] + log.document.astype(np.uint64) * ODD
+    def slots(self, design: IntArray) -> IntArray:
+        """Numbers of the slots of these designs, one design after the other."""
+        return ragged(self._slots[design], self._slots[design + 1] - self._slots[design])
 
     def part(self, order: IntArray) -> dict[str, Any]:
         """Arrays of some designs, with the numbers that queries and documents have here."""
@@ -225,7 +218,6 @@ class DesignColumns:
             "documents": self._names,
             "document_query": self._document_query[:],
             "query": self._query[order].astype(np.int64),
-            "lists": first_seen(self._lists[order])[1],
             "slot_offsets": slot_offsets,
             "document": self._document[slots].astype(np.int64),
             "rank_a": self._ranks[slots, 0].astype(np.int64),
@@ -257,9 +249,3 @@ def _short(keys: NDArray[np.void]) -> NDArray[np.uint64]:
 
 def _encoded(text: str) -> bytes:
     return text.encode(errors="surrogatepass")
-
-
-def _lists_key(design: Design) -> int:
-    """Hash of a query and two lists."""
-    of_lists = "\0".join([str(len(design.documents)), *design.documents]) + repr((design.a.tolist(), design.b.tolist()))
-    return document_key(query_key(design.query), of_lists)

@@ -297,23 +297,24 @@ class StoredLog(Impressions):
         group, clicked = self.group(groups), []
         for block in self.blocks:
             part = block.load()
-            clicked.append(self._candidates(block, part)[part.clicked[2]])
-        candidates, _ = first_seen(np.concatenate(clicked))
-        order, query = np.argsort(candidates), np.zeros(len(candidates), np.int64)
+            clicked.append(self._slots(block)[part.clicked[2]])
+        slots = np.unique(np.concatenate(clicked))
+        query = np.zeros(len(slots), np.int64)
         found = [(np.empty(0, np.int64), np.empty((3, 0, self.k)))]
         for block in self.blocks:
             part = block.load()
-            of_slot = self._candidates(block, part)
-            place = np.minimum(np.searchsorted(candidates, of_slot, sorter=order), len(order) - 1)
-            number = np.where(candidates[order[place]] == of_slot, order[place], -1)
+            own = self._slots(block)
+            place = np.minimum(np.searchsorted(slots, own), len(slots) - 1)
+            number = np.where(slots[place] == own, place, -1)
             query[number[number >= 0]] = part.document_query[part.document[number >= 0]]
-            found.append(part.tables(number, len(candidates), group[block.rows], groups))
+            found.append(part.tables(number, len(slots), group[block.rows], groups))
             if sum(len(keys) for keys, _ in found[1:]) > len(found[0][0]):  # what is there is seldom moved
                 found = [_merged(found)]
         return counts_of_groups(*_merged(found), first_seen(query)[1], groups)
 
-    def _candidates(self, block: Block, part: Log) -> NDArray[np.uint64]:
-        return self.columns.candidates(self._designs_of(block.rows)[0], part)
+    def _slots(self, block: Block) -> IntArray:
+        """Number among all designs of each slot of a block."""
+        return self.columns.slots(self._designs_of(block.rows)[0])
 
     @property
     def document_order(self) -> DocumentOrder:

@@ -542,7 +542,8 @@ class Trial:
                 n = len(seen)
                 few = with_few_designs(lambda rows: seen.designs_of(slice(n - rows.stop, n))[::-1], n, MOST_LEARNT)
                 log = seen.last(few).whole()
-                beliefs = method.learn(evidence(log, agree=agree, gain=analysed.analysis.gain), beliefs)
+                told = evidence(log, agree=agree, gain=analysed.analysis.gain, impressions=n)
+                beliefs = method.learn(told, beliefs)
                 analysed.release()
                 effects = beliefs.effects
                 if effects is not None:

@@ -80,8 +80,6 @@ def read_folder(folder: LogFolder, version: int | None = None, *, rankers: tuple
     if compared is not None:
         designs = [_of_others(design, [lists.get(design.query, ())[:k] for lists in compared]) for design in designs]
     arrays = flatten(designs, k)
-    # A document is compared with itself within the lists that decided where it stood, whoever is compared.
-    arrays["lists"] = np.unique(np.array([row[8] for row in told], object), return_inverse=True)[1]
     connection.register(
         "numbered", {"design": np.array([row[0] for row in told], object), "number": np.arange(len(told))}
     )

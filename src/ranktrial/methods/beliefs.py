@@ -12,6 +12,7 @@ import numpy as np
 from ranktrial.arrays import DocumentArray, FloatArray, IntArray
 from ranktrial.methods._kernels.guesses import list_guess, rank_guess
 from ranktrial.position_bias import Counts, Examinations, NotIdentifiable, RelevanceFit, fit_groups
+from ranktrial.position_bias.relevance import linear_guess
 from ranktrial.rankings import rank_inputs
 
 BIAS = ("known", "estimated")
@@ -23,6 +24,8 @@ FIRST_PRICE = 10.0  # of a click, before any search has told what a budget asks 
 RELEVANCES = (0.01, 0.9)
 LEAST_BIAS = 0.001  # over the rank: the least examination an estimate may come to
 NOTHING = np.empty(0)
+FOLDS = 10  # parts of a log, each of which judges designs made from the others; fewer of a short log
+FOLD_CLICKS = 200  # the least in a fold
 MOST_ERROR = 0.5  # of a theta, in units of theta_1: what is less sure than that is not used
 
 
@@ -77,14 +80,38 @@ class Beliefs:
         return np.array(self.lists)
 
 
+def folds_of(clicks: float) -> int:
+    """Number of folds of a log with so many clicks.
+
+    >>> [folds_of(clicks) for clicks in (10, 500, 1_000, 100_000)]
+    [2, 2, 5, 10]
+    """
+    return int(min(max(clicks // FOLD_CLICKS, 2), FOLDS))
+
+
 def inputs_of(rank_a: IntArray, rank_b: IntArray, k: int) -> FloatArray:
     """What ranks say of relevance (``rank_inputs``) where it is not known how far below the top k a document stands."""
     return rank_inputs(np.minimum(rank_a, k), np.minimum(rank_b, k))
 
 
 @dataclass(frozen=True, eq=False)
+class FoldSums:
+    """Clicks and examinations in each fold of a log, for some rows of ``Searches``.
+
+    Attributes:
+        rows: Rows in question, increasing: at least those of the queries of the searches.
+        whole: Whether the log shows no others.
+        folds: Of each fold.
+    """
+
+    rows: IntArray
+    whole: bool
+    folds: Sequence[Examinations]
+
+
+@dataclass(frozen=True, eq=False)
 class Searches:
-    """Searches of a log, and what it says of their documents.
+    """Recent searches of a log, and what all of the log says of their documents.
 
     A document may stand at other ranks for other people: its *rows*, each with inputs of its own.
 
@@ -92,7 +119,8 @@ class Searches:
         tables: Candidates of A's and of B's top k, ``(2, searches, k)``, numbered over all searches; -1 past the end.
         weights: How often each search came.
         row: Of each candidate.
-        seen: Clicks and examinations of every row, at a theta: of all of the log (None), or of one half of it (0 or 1).
+        seen: Clicks and examinations of every row, at a theta.
+        folds: Sums over folds of the log, at a theta.
         rank_a: Of every row in A's list, from 0; k or more is nowhere.
         rank_b: And in B's.
         offsets: Rows of each query.
@@ -103,29 +131,62 @@ class Searches:
     tables: DocumentArray
     weights: FloatArray
     row: IntArray
-    seen: Callable[[FloatArray, int | None], Examinations]
+    seen: Callable[[FloatArray], Examinations]
+    folds: Callable[[FloatArray], FoldSums]
     rank_a: IntArray
     rank_b: IntArray
     offsets: IntArray
     document: IntArray
     document_offsets: IntArray
 
-    def fit(self, theta: FloatArray, half: int | None = None, *, shrunken: bool = True) -> RelevanceFit:
-        """What all clicks say of relevance, or those of one half of the log."""
+    def fit(self, theta: FloatArray) -> RelevanceFit:
+        """Relevance of every row, from all clicks."""
         return RelevanceFit.of(
-            self.seen(theta, half),
+            self.seen(theta),
             self.offsets,
             inputs_of(self.rank_a, self.rank_b, self.tables.shape[2]),
             document=self.document,
             document_offsets=self.document_offsets,
             prior=np.array(FIRST_LISTS),
-            shrunken=shrunken,
         )
 
-    def guess(self, beliefs: Beliefs) -> FloatArray:
-        """Relevance of every candidate."""
-        effects = None if beliefs.effects is None else beliefs.effects[self.document]
-        return beliefs.guess_at(self.rank_a, self.rank_b, effects)[self.row]
+    def cross_fitted(self, theta: FloatArray, *, effects: bool) -> list[tuple[FloatArray, FloatArray]]:
+        """Relevance of every candidate for designs and for judging them, a pair for each fold of the log.
+
+        A design made from a guess shows most of what the guess happens to overrate, so it is made without the fold and judged
+        by the fold: by a regression of the fold's clicks on what lists say and on what the others say of the document, not
+        shrunken, so noisier than the guess but right on average. Its equation has mean zero also while designs change with
+        clicks. Without ``effects`` designs are made from what lists say alone. What a long log says of lists is taken to be
+        the same without a fold.
+        """
+        sums = self.folds(theta)
+        rows, fit = sums.rows, None if sums.whole else self.fit(theta)
+        inputs = inputs_of(self.rank_a[rows], self.rank_b[rows], self.tables.shape[2])
+        documents, document = np.unique(self.document[rows], return_inverse=True)
+        query = np.searchsorted(self.document_offsets, documents, side="right")
+        offsets = np.flatnonzero(np.append(np.append(True, query[1:] != query[:-1]), True))
+        row_offsets, candidate = np.searchsorted(document, offsets), np.searchsorted(rows, self.row)
+        total, found = sum(sums.folds[1:], sums.folds[0]), []
+        for fold in sums.folds:
+            others = total - fold
+            if fit is None:
+                made = RelevanceFit.of(
+                    others,
+                    row_offsets,
+                    inputs,
+                    document=document,
+                    document_offsets=offsets,
+                    prior=np.array(FIRST_LISTS),
+                )
+            else:
+                made = fit.with_effects_from(others, inputs, document, offsets)
+            guess = made.guess if effects else linear_guess(made.constant, made.slopes, inputs)
+            features = np.column_stack([np.ones(len(rows)), inputs, made.effects[document]])
+            missed = features.T @ (fold.clicks - guess * fold.examined)
+            gram = (features * fold.examined[:, None]).T @ features
+            judged = guess + features @ np.linalg.lstsq(gram, missed, rcond=1e-9)[0]
+            found.append((guess[candidate], judged[candidate]))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +200,7 @@ class Evidence:
         agree: Whether readings of the log with more and fewer assumptions agree; None if that cannot be told (yet).
         searches: For relevance and clicks; None where a method needs neither.
         gained: Clicks gained against an A/B test, as a share of its clicks, and the error of that; None if it was not measured.
+        impressions: In all.
     """
 
     parts: Sequence[Counts]
@@ -146,6 +208,7 @@ class Evidence:
     agree: bool | None = None
     searches: Searches | None = None
     gained: tuple[float, float] | None = None
+    impressions: int = 0
 
 
 def first_theta(k: int) -> FloatArray:
@@ -169,39 +232,9 @@ def learnt(evidence: Evidence, beliefs: Beliefs, *, bias: str) -> Beliefs:
     return beliefs if evidence.searches is None else _with_relevance(beliefs, evidence.searches)
 
 
-def _with_relevance(beliefs: Beliefs, searches: Searches, half: int | None = None) -> Beliefs:
-    fit = searches.fit(beliefs.theta, half)
+def _with_relevance(beliefs: Beliefs, searches: Searches) -> Beliefs:
+    fit = searches.fit(beliefs.theta)
     return replace(beliefs, lists=(float(fit.constant), *fit.slopes.tolist()), effects=fit.effects)
-
-
-@dataclass(frozen=True, eq=False)
-class Half:
-    """What one half of a log says.
-
-    Attributes:
-        theta: Position bias.
-        guess: Relevance of every candidate of the searches, for a design.
-        judged: The same to judge the other half's design by: not shrunken, so noisier, but right on average.
-    """
-
-    theta: FloatArray
-    guess: FloatArray
-    judged: FloatArray
-
-
-def halves(searches: Searches, beliefs: Beliefs, parts: Sequence[Counts] = ()) -> list[Half]:
-    """Both halves of a log; theta of each where it comes from clicks and ``parts`` tell, else as believed; what is known of
-    single documents where beliefs have that."""
-    found = []
-    for half in (0, 1):
-        told = beliefs
-        if beliefs.fitted and len(parts) > 1:
-            told = _with_bias([Counts.merged(parts[half::2])], beliefs)
-        told, fit = _with_relevance(told, searches, half), searches.fit(told.theta, half, shrunken=False)
-        if beliefs.effects is None:
-            told = replace(told, effects=None)
-        found.append(Half(told.theta, searches.guess(told), fit.guess[searches.row]))
-    return found
 
 
 def _with_bias(parts: Sequence[Counts], beliefs: Beliefs) -> Beliefs:

@@ -5,16 +5,15 @@ Shared by the methods that value clicks so, whatever they show: ``LogOpt``, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, sum_by_group
+from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, ragged
 from ranktrial.methods._kernels.displays import add_display_counts
-from ranktrial.methods.beliefs import RELEVANCES, Beliefs, Evidence, Searches
+from ranktrial.methods.beliefs import FOLDS, RELEVANCES, Beliefs, Evidence, FoldSums, Searches, folds_of
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.position_bias import Counts, Examinations
 from ranktrial.rankings import Mixture, Moments, Pair, affine_values, exposure_of
@@ -27,6 +26,7 @@ ESTIMATES = ("ips", "constant", "doubly-robust", "rank-aware")
 ROBUST = ("doubly-robust", "rank-aware")
 LEAST_RELEVANCE = 1e-4  # in a design: a document of none would never be shown, and values need every one that differs
 SEARCHES = 500  # enough to know a budget's price by
+SHORT_LOG = 10_000  # impressions: what a longer log says of lists does not depend on a fold of it
 MANY = 1e6  # impressions of a query that leave nothing to chance
 SCHEDULE = (100, 1_000, 10_000, 100_000, 1_000_000)
 
@@ -83,31 +83,54 @@ def expected_beliefs(pair: Pair, user: User) -> Beliefs:
 def expected_searches(pair: Pair, user: User) -> Searches:
     """A log of very many impressions of an A/B test, as it is on average."""
 
-    def seen(theta: FloatArray, half: int | None) -> Examinations:
-        times = [
-            exposure_of(table, power, pair.n_documents)[listed]
+    listed = pair.listed
+
+    def seen(theta: FloatArray) -> Examinations:
+        by_list = [
+            [exposure_of(table, power, pair.n_documents)[listed] for table in (pair.top_a, pair.top_b)]
             for power in (theta, theta**2)
-            for table in (pair.top_a, pair.top_b)
         ]
-        examined, squared = (MANY * (times[at] + times[at + 1]) for at in (0, 2))
+        examined, squared = MANY * np.mean(by_list, axis=1)
         return Examinations(user.zeta[listed] * examined, examined, squared)
 
-    listed = pair.listed
-    return searches_of(pair, listed, seen)
+    def folds(theta: FloatArray) -> FoldSums:
+        rows = sampled_rows(pair, listed)
+        of_all = seen(theta).of(rows)
+        part = Examinations(of_all.clicks / FOLDS, of_all.examined / FOLDS, of_all.squared / FOLDS)
+        return FoldSums(rows, False, [part] * FOLDS)
+
+    return searches_of(pair, listed, seen, folds)
 
 
-def searches_of(pair: Pair, listed: IntArray, seen: Callable[[FloatArray, int | None], Examinations]) -> Searches:
+def sampled_queries(pair: Pair) -> IntArray:
+    """The queries that a budget's price is worked out on, spread evenly over those of a pair."""
+    return np.unique(np.linspace(0, pair.n_queries - 1, SEARCHES).astype(np.int64))
+
+
+def sampled_rows(pair: Pair, listed: IntArray) -> IntArray:
+    """Their documents, as places among those that a ranker lists."""
+    some, offsets = sampled_queries(pair), np.searchsorted(listed, pair.offsets)
+    return ragged(offsets[some], np.diff(offsets)[some])
+
+
+def searches_of(
+    pair: Pair,
+    listed: IntArray,
+    seen: Callable[[FloatArray], Examinations],
+    folds: Callable[[FloatArray], FoldSums],
+) -> Searches:
     """The queries of a pair as searches that come equally often, some of them if there are many."""
-    some = np.unique(np.linspace(0, pair.n_queries - 1, SEARCHES).astype(np.int64))
+    some, offsets = sampled_queries(pair), np.searchsorted(listed, pair.offsets)
     tables = pair.tables[:, some]
     return Searches(
         np.where(tables == NO_DOCUMENT, -1, np.searchsorted(listed, tables)).astype(np.int32),
         np.ones(len(some)),
         np.arange(len(listed)),
         seen,
+        folds,
         pair.ranks[0][listed],
         pair.ranks[1][listed],
-        np.searchsorted(listed, pair.offsets),
+        offsets,
         listed,
         pair.offsets,
     )
@@ -143,22 +166,21 @@ class SimulatedTrial:
         self.method, self.pair, self.user, self.beliefs = method, pair, user.cut(pair.k), Beliefs(theta)
         self.zeta = np.maximum(user.zeta, LEAST_RELEVANCE) if method.relevance == "true" else None  # for the design
         self.guess: Guess = None if method.estimate == "ips" else self.beliefs.relevance  # for the estimate
-        *seeds, halving = children(seed, len(method.schedule) + 2)
-        self.seeds, self.halving = iter(seeds), generator(halving)
+        *seeds, folding = children(seed, len(method.schedule) + 2)
+        self.seeds, self.folding = iter(seeds), generator(folding)
         self.versions: list[DesignVersion] = []
         self.sum_x: float | None = 0.0  # None: not worked out at the current position bias
         self.sum_squares, self.clicks = 0.0, 0.0
         self.documents = pair.listed  # a design shows no others
-        self.offsets = np.searchsorted(self.documents, pair.offsets)
         self.row = np.zeros(pair.n_documents, np.int64)  # of a document in the tables
         self.row[self.documents] = np.arange(len(self.documents))
-        self.shown, self.clicked, self.expected = np.zeros((3, len(self.documents), pair.k))
-        self.came = np.zeros(pair.n_queries, bool)  # queries, at least once
-        self.searches = searches_of(pair, self.documents, self._seen)
+        self.shown, self.clicked = np.zeros((2, len(self.documents), pair.k))  # of all versions
+        self.parts: list[Counts] = []  # of each version, documents that were clicked: designs are never compared
+        self.searches = searches_of(pair, self.documents, self._seen, self._folds)
 
     def next_version(self) -> None:
         """Fit, revalue what was shown before, make the next design."""
-        begin = int(sum(version.shown.sum() for version in self.versions))
+        begin = self.impressions
         if self.versions:
             self._learn()
         policy = self.method.policy(self.pair, self.beliefs, zeta=self.zeta)
@@ -166,15 +188,16 @@ class SimulatedTrial:
         known = self.beliefs
         self.versions.append(DesignVersion(begin, policy, known.theta, self.guess, known.note, shown, clicked))
 
+    @property
+    def impressions(self) -> int:
+        """Number of impressions so far."""
+        return int(sum(version.shown.sum() for version in self.versions))
+
     def _learn(self) -> None:
         method, pair, before = self.method, self.pair, self.beliefs.theta
-        queries = np.repeat(np.arange(pair.n_queries), np.diff(self.offsets))
-        # Documents of queries that did not come change nothing: left out where that spares more than copying takes.
-        came = np.flatnonzero(self.came[queries]) if 2 * self.came.sum() < pair.n_queries else slice(None)
-        shown, clicked, expected = (table[came] for table in (self.shown, self.clicked, self.expected))
-        counts = Counts(pair.n_documents, self.documents[came], shown, clicked, queries[came], expected)
-        # A simulation has no other readings of its log: they are taken to agree.
-        self.beliefs = method.learn(Evidence([counts], self.shown.sum(0), True, self.searches), self.beliefs)
+        # A simulation has no other estimates from its log: they are taken to agree.
+        told = Evidence([Counts.stacked(self.parts)], self.shown.sum(0), True, self.searches)
+        self.beliefs = method.learn(told, self.beliefs)
         if not np.array_equal(self.beliefs.theta, before):
             self.sum_x = None
         if method.estimate in ROBUST:
@@ -182,21 +205,29 @@ class SimulatedTrial:
         if method.estimate == "constant":
             self.guess = self.beliefs.relevance
 
-    def _seen(self, theta: FloatArray, half: int | None) -> Examinations:
-        return Examinations.from_counts(*((self.shown, self.clicked) if half is None else self.halves[half]), theta)
+    def _seen(self, theta: FloatArray) -> Examinations:
+        return Examinations.from_counts(self.shown, self.clicked, theta)
 
-    @cached_property
-    def halves(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
-        """The tables of two halves of the log: every show falls into either by chance."""
-        clicked, skipped = (self._half(table) for table in (self.clicked, self.shown - self.clicked))
-        half = clicked + skipped, clicked
-        return half, (self.shown - half[0], self.clicked - half[1])
+    def _folds(self, theta: FloatArray) -> FoldSums:
+        """Every show falls into one of the folds by chance."""
+        whole = self.impressions <= SHORT_LOG
+        rows = np.flatnonzero(self.shown.any(1)) if whole else np.empty(0, np.int64)
+        rows = np.union1d(rows, sampled_rows(self.pair, self.documents))
+        shown, clicked = self.shown[rows], self.clicked[rows]
+        n = folds_of(self.clicked.sum())
+        parts = zip(*(self._in_folds(table, n) for table in (clicked, shown - clicked)))
+        return FoldSums(rows, whole, [Examinations.from_counts(hit + missed, hit, theta) for hit, missed in parts])
 
-    def _half(self, table: FloatArray) -> FloatArray:
-        half = np.zeros_like(table)
-        some = np.nonzero(table)
-        half[some] = self.halving.binomial(table[some].astype(np.int64), 0.5)
-        return half
+    def _in_folds(self, table: FloatArray, folds: int) -> Iterator[FloatArray]:
+        """Counts of a table in each fold."""
+        some = np.flatnonzero(table)
+        left = table.ravel()[some].astype(np.int64)
+        for fold in range(folds):
+            here = self.folding.binomial(left, 1 / (folds - fold))
+            left -= here
+            found = np.zeros(table.size)
+            found[some] = here
+            yield found.reshape(table.shape)
 
     def _displays(self, version: DesignVersion) -> Displays:
         """A version's displays, valued at the current position bias."""
@@ -241,9 +272,16 @@ class SimulatedTrial:
         return float(x.base @ version.shown[rows] + (x.values * version.clicked[rows]).sum())
 
     def _remember(self, version: DesignVersion) -> None:
-        """Add a version's counts to the tables that fits are made from."""
-        policy, tables = version.policy, (self.shown, self.clicked, self.expected)
+        """Add a version's counts to those that fits are made from."""
+        policy, tables = version.policy, np.zeros((3, len(self.documents), self.pair.k))
         displays = policy.rankings, policy.weights, policy.offsets
         add_display_counts(*displays, self.row, version.shown, version.clicked, *tables)
-        self.came |= sum_by_group(version.shown.astype(np.float64), policy.offsets) > 0
-        self.__dict__.pop("halves", None)
+        shown, clicked, expected = tables
+        self.shown += shown
+        self.clicked += clicked
+        used = np.flatnonzero(clicked.any(1))
+        query = np.searchsorted(self.pair.offsets, self.documents[used], side="right") - 1
+        of_version = Counts(
+            self.pair.n_documents, self.documents[used], shown[used], clicked[used], query, expected[used]
+        )
+        self.parts.append(of_version)

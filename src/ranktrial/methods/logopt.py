@@ -18,7 +18,7 @@ from ranktrial.arrays import DocumentArray, FloatArray
 from ranktrial.design.budget import ClickForecast, CrossForecast, price_for
 from ranktrial.design.closed_form import closed_form, closed_form_queries, closed_form_query
 from ranktrial.methods.adaptive import Adaptive
-from ranktrial.methods.beliefs import FIRST_LISTS, FIRST_PRICE, Beliefs, Evidence, Searches, halves, learnt
+from ranktrial.methods.beliefs import FIRST_LISTS, FIRST_PRICE, Beliefs, Evidence, Searches, learnt
 from ranktrial.methods.click_model import (
     ESTIMATES,
     ROBUST,
@@ -29,7 +29,6 @@ from ranktrial.methods.click_model import (
     valued,
 )
 from ranktrial.methods.displays import Displays
-from ranktrial.position_bias import Counts
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.seeds import Seed
@@ -38,7 +37,7 @@ from ranktrial.users import User
 RELEVANCE = ("constant", "estimated", "true")
 MISTAKE = 0.01  # share of an A/B test's clicks by which forecasts are off: what was measured more surely is asked for
 LEAST_PRICE = 0.1  # gives visitors what costs next to no impressions
-MOST_ASKED = -0.5
+MOST_SPENT = 0.02  # share of an A/B test's clicks: the most that is allowed ahead, or asked back, for what was measured
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,39 +161,43 @@ class LogOpt(Adaptive):
     def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
         found = learnt(evidence, beliefs, bias=self.bias)
         found = replace(found, plain=self.next_share(found, evidence.agree))
-        if evidence.searches is None:
+        if evidence.searches is None or self.loss is None:
             return found
-        return replace(found, price=self.price(evidence.searches, found, evidence.gained, evidence.parts))
+        allowed = self.allowed_loss(evidence.gained, evidence.impressions)
+        return replace(found, price=self.price(evidence.searches, found, allowed))
 
-    def price(
-        self,
-        searches: Searches,
-        beliefs: Beliefs,
-        gained: tuple[float, float] | None = None,
-        parts: Sequence[Counts] = (),
-    ) -> float:
-        """The lowest price of a click that keeps the budget: by what each half of the log says of designs made from the other,
-        and by what was measured so far."""
+    def price(self, searches: Searches, beliefs: Beliefs, loss: float | None = None) -> float:
+        """The lowest price of a click that keeps a loss, by default the method's own: by what each fold of the log says of
+        designs made from the others."""
         if self.loss is None or self.relevance != "estimated" or not len(searches.weights):
             return beliefs.price
-        options = self._options(beliefs)
+        options, theta = self._options(beliefs), beliefs.theta
         del options["price"]
-        both = halves(searches, beliefs, parts)
         forecast = CrossForecast(
             [
                 ClickForecast.of(
-                    searches.tables,
-                    own.theta,
-                    own.guess,
-                    weights=searches.weights,
-                    judged_by=(other.theta, other.judged),
-                    **options,
+                    searches.tables, theta, guess, weights=searches.weights, judged_by=(theta, judged), **options
                 )
-                for own, other in (both, both[::-1])
+                for guess, judged in searches.cross_fitted(theta, effects=beliefs.effects is not None)
             ]
         )
-        found = price_for(forecast, max(self.loss - _owed(self.loss, gained), MOST_ASKED))
+        found = price_for(forecast, self.loss if loss is None else loss)
         return max(found.price, LEAST_PRICE)
+
+    def allowed_loss(self, gained: tuple[float, float] | None, impressions: int) -> float:
+        """Share of an A/B test's clicks that visitors may lose until the schedule's next point, to keep the budget then.
+
+        Clicks gained beyond the budget so far may be spent, and clicks lost are asked back. A gain that was measured with an
+        error counts less, in proportion to the squared error of a forecast.
+        """
+        assert self.loss is not None
+        if gained is None or not impressions:
+            return self.loss
+        gain, error = gained
+        beyond = MISTAKE**2 / (MISTAKE**2 + error**2) * (gain + self.loss)
+        ahead = next((point - impressions for point in self.schedule if point > impressions), impressions)
+        spent = beyond * min(impressions / ahead, 1.0)
+        return self.loss + min(max(spent, -MOST_SPENT), MOST_SPENT)
 
     def next_share(self, beliefs: Beliefs, agree: bool | None) -> float:
         """The share of plain traffic from now on: what is not known by position bias from clicks needs all there is."""
@@ -250,11 +253,3 @@ class LogOpt(Adaptive):
         if [getattr(self, name) for name in costs] == ["estimated", None, 0, 0, 0]:  # whatever it costs
             return ("bias", "estimate", *costs)
         return ("bias",) if self.loss is not None else ("bias", "estimate")
-
-
-def _owed(loss: float, gained: tuple[float, float] | None) -> float:
-    """The share of clicks to ask for beyond the budget: for what was lost, as far as that is measured."""
-    if gained is None:
-        return 0.0
-    gain, error = gained
-    return MISTAKE**2 / (MISTAKE**2 + error**2) * max(-gain - loss, 0.0)

@@ -7,7 +7,7 @@ been) shown take a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -177,6 +177,21 @@ class Counts:
             queries,
             total(expected) if expected else None,
         )
+
+    @classmethod
+    def stacked(cls, parts: Sequence[Counts]) -> Counts:
+        """Many parts of one log of which no document is compared with itself in another part: every part has documents of its
+        own, those of version v numbered from ``v * n_documents`` on.
+
+        >>> day = Counts.from_dense([[9, 9], [4, 5]], [[3, 1], [2, 0]])
+        >>> Counts.stacked([day, day])
+        Counts(documents=4 of 4, k=2, shows=54, clicks=12)
+        """
+        n = parts[0].n_documents
+        more = [
+            replace(one, n_documents=n * len(parts), documents=one.documents + n * at) for at, one in enumerate(parts)
+        ]
+        return cls.merged(more)
 
     def __add__(self, other: Counts) -> Counts:
         return Counts.merged([self, other])

@@ -12,7 +12,7 @@ documents deviate beyond click noise that of e_d. All of it is sums over documen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -125,6 +125,7 @@ class RelevanceFit:
         slopes: And one for each input.
         effects: How each document deviates; queries' deviations are part of it.
         shared: How the documents of each query deviate together, as far as that is believed of those that were never examined.
+        spread: Variances of deviations, of single documents within a query and of what those of a query share.
     """
 
     guess: FloatArray
@@ -132,6 +133,7 @@ class RelevanceFit:
     slopes: FloatArray
     effects: FloatArray
     shared: FloatArray
+    spread: tuple[float, float]
 
     @classmethod
     def of(
@@ -144,15 +146,13 @@ class RelevanceFit:
         document: IntArray | None = None,
         document_offsets: IntArray | None = None,
         prior: FloatArray | None = None,
-        shrunken: bool = True,
     ) -> RelevanceFit:
         """From what has been added up per document; ``offsets`` say which belong to which query.
 
         Where many have the same inputs, these are given once, and ``place`` says which each has.
         A document may have several rows, with inputs of their own (other ranks for other people): then ``document`` says whose
         row each is, and ``document_offsets`` which documents belong to which query. ``prior`` is a constant and slopes up to
-        scale, believed as far as clicks do not say otherwise; by default relevance is taken not to depend on the inputs. What
-        inputs explain is not ``shrunken`` to judge by: then it is noisier, but neither too flat nor cut off on average.
+        scale, believed as far as clicks do not say otherwise; by default relevance is taken not to depend on the inputs.
         """
         constant, slopes = seen.mean, np.zeros(0 if inputs is None else inputs.shape[1])
         guess = np.full(len(seen.clicks), constant)
@@ -163,21 +163,24 @@ class RelevanceFit:
                 scale = constant * max(seen.examined.sum(), 1e-300) / max(float(seen.examined @ shape), 1e-300)
                 constant, slopes = scale * prior[0], scale * prior[1:]
                 guess = linear_guess(constant, slopes, inputs)[place]
-            more, deviations = _explained(seen, guess, offsets, inputs, place, shrunken)
+            more, deviations = _explained(seen, guess, offsets, inputs, place)
             constant, slopes = constant + more, slopes + deviations
             guess = linear_guess(constant, slopes, inputs)[place]
-        residual, noise = _residual(seen, guess)
-        if inputs is not None and not shrunken:
-            guess = (constant + inputs @ slopes)[place]
         if document is None or document_offsets is None:
-            effects, shared = nested_effects(residual, seen.examined, noise, offsets, shrunken)
-            guess = guess + effects
-        else:
-            n = int(document_offsets[-1])
-            summed = [weighted_counts(document, part, n) for part in (residual, seen.examined, noise)]
-            effects, shared = nested_effects(summed[0], summed[1], summed[2], document_offsets, shrunken)
-            guess = guess + effects[document]
-        return cls(np.clip(guess, *GUESSES) if shrunken else guess, constant, slopes, effects, shared)
+            document, document_offsets = np.arange(len(guess)), offsets
+        summed = _residuals(seen, guess, document, int(document_offsets[-1]))
+        spread = spreads(*summed, document_offsets)
+        effects, shared = shrunken_effects(*summed, document_offsets, *spread)
+        return cls(np.clip(guess + effects[document], *GUESSES), constant, slopes, effects, shared, spread)
+
+    def with_effects_from(
+        self, seen: Examinations, inputs: FloatArray, document: IntArray, document_offsets: IntArray
+    ) -> RelevanceFit:
+        """The same regression and spreads, with effects of some documents from other clicks."""
+        guess = linear_guess(self.constant, self.slopes, inputs)
+        summed = _residuals(seen, guess, document, int(document_offsets[-1]))
+        effects, shared = shrunken_effects(*summed, document_offsets, *self.spread)
+        return replace(self, guess=np.clip(guess + effects[document], *GUESSES), effects=effects, shared=shared)
 
 
 def linear_guess(constant: float, slopes: FloatArray, inputs: FloatArray) -> FloatArray:
@@ -190,11 +193,22 @@ def _residual(seen: Examinations, guess: FloatArray) -> tuple[FloatArray, FloatA
     return seen.clicks - guess * seen.examined, guess * seen.examined - guess**2 * seen.squared
 
 
+def _residuals(
+    seen: Examinations, guess: FloatArray, document: IntArray, n: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Residual clicks, examinations and variance of the residual, summed over the rows of each of n documents."""
+    residual, noise = _residual(seen, guess)
+    return (
+        weighted_counts(document, residual, n),
+        weighted_counts(document, seen.examined, n),
+        weighted_counts(document, noise, n),
+    )
+
+
 def _explained(
-    seen: Examinations, guess: FloatArray, offsets: IntArray, inputs: FloatArray, place: IntArray, shrunken: bool
+    seen: Examinations, guess: FloatArray, offsets: IntArray, inputs: FloatArray, place: IntArray
 ) -> tuple[float, FloatArray]:
-    """What the inputs explain of the deviations from the guess, as constant and slopes: a regression, shrunk as its own fit
-    tells (ridge) or not at all."""
+    """Constant and slopes of a ridge regression of the deviations from the guess on the inputs; the fit sets its penalty."""
     residual, noise = _residual(seen, guess)
     within, shared = spreads(residual, seen.examined, noise, offsets)
     # A document examined for ever would still say no more of the inputs than one document can.
@@ -213,7 +227,7 @@ def _explained(
     strength, directions = strength[usable], directions[:, usable]
     along = directions.T @ ((inputs.T @ told - mass * middle * rate_mean)[varied] / unit)
     spread = max(float((along**2 / strength - 1).sum() / max(strength.sum(), 1e-300)), 0.0)
-    believed = spread / (1 + spread * strength) if shrunken else 1 / strength
+    believed = spread / (1 + spread * strength)
     slopes = np.zeros(inputs.shape[1])
     slopes[varied] = directions @ (believed * along) / unit
     return float(rate_mean - middle @ slopes), slopes
@@ -233,16 +247,12 @@ def _surely(squares: float, spread: float, scale: float) -> float:
 
 
 def nested_effects(
-    residual: FloatArray, examined: FloatArray, noise: FloatArray, offsets: IntArray, shrunken: bool = True
+    residual: FloatArray, examined: FloatArray, noise: FloatArray, offsets: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Best linear guess of each member's deviation per examination: what its group shares, plus its own; and what groups share.
-
-    Not ``shrunken``: the deviation as it was, where members differ at all.
-    """
-    within, shared = spreads(residual, examined, noise, offsets)
-    effects, commons = shrunken_effects(residual, examined, noise, offsets, within, shared)
-    if not shrunken and within + shared > 0:
-        effects = _ratio(residual, examined)
+    """Best linear guess of each member's deviation per examination (its group's plus its own), and of each group's."""
+    effects, commons = shrunken_effects(
+        residual, examined, noise, offsets, *spreads(residual, examined, noise, offsets)
+    )
     return effects, commons
 
 
