@@ -57,14 +57,14 @@ def test_theta_of_counts_and_what_it_predicts(tmp_path: Path) -> None:
     assert bias.theta == pytest.approx([1, 0.5], abs=1e-9)
     documents = DocumentCounts.of(source)
     for rank, rate in ((1, 0.5), (2, 0.25)):
-        found = predict(documents, bias, documents.row("q", "x"), rank)
+        found = predict(documents, bias, documents.rows("q", "x"), rank)
         assert found.rate == pytest.approx(rate)
         assert found.seen == pytest.approx(rate)
         assert found.interval.low < rate < found.interval.high
     with pytest.raises(ValueError, match="never showed document 'w' of query 'q'"):
-        documents.row("q", "w")
+        documents.rows("q", "w")
     with pytest.raises(ValueError, match="never showed query 's'"):
-        documents.row("s", "x")
+        documents.rows("s", "x")
     with pytest.raises(ValueError, match="rank is 3, must be from 1 to 2"):
         predict(documents, bias, 0, 3)
 
@@ -73,7 +73,7 @@ def test_a_document_that_was_never_clicked_may_still_be(tmp_path: Path) -> None:
     (tmp_path / "counts.csv").write_text(COUNTS + "q,w,2,30,0\n")
     source = read_source(tmp_path / "counts.csv")
     documents = DocumentCounts.of(source)
-    found = predict(documents, position_bias(source), documents.row("q", "w"), 1)
+    found = predict(documents, position_bias(source), documents.rows("q", "w"), 1)
     assert found.rate == found.interval.low == 0
     assert 1 / 15 < found.interval.high < 1
 

@@ -30,6 +30,14 @@ def bias_command(
     test: Annotated[
         bool, typer.Option("--test", help="Fit on half of the queries and predict the other half.")
     ] = False,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            metavar="day|week|COLUMN",
+            help="Compare a document with itself only within a day (UTC), a week, or one value of a column, such as the "
+            "ranker's version. Choose one in which the ranker did not change.",
+        ),
+    ] = None,
     chart: Annotated[Path | None, typer.Option(help="Also draw it: FILE.svg, .png or .pdf.")] = None,
     *,
     reading: dict[str, Any],
@@ -38,21 +46,26 @@ def bias_command(
     """Say how much less often lower ranks are looked at, as a document's clicks at several ranks of one query tell it.
 
     The numbers are theta to start a trial from (its option theta), or for `ranktrial estimate --theta`.
+
+    A ranker that learns from clicks shows higher what was clicked by luck, and theta of all times together comes out too large
+    at low ranks. Within periods in which it did not change (--within) it is right. `ranktrial check` says whether they differ.
     """
     with plain_errors():
         asked = [query, document, rank]
         if any(one is not None for one in asked) and None in asked:
             raise ValueError("a prediction needs all of --query, --document and --rank")
-        source = read_source(log, **reading)
+        source = read_source(log, within=within, **reading)
         try:
             bias = position_bias(source)
         except NotIdentifiable as refusal:
-            raise ValueError(f"{log}: position bias cannot be told from relevance: {refusal}") from refusal
+            longer = f" (within one {within}; longer periods compare more)" if within else ""
+            raise ValueError(f"{log}: position bias cannot be told from relevance: {refusal}{longer}") from refusal
         told: dict[str, object] = bias.to_dict() | {"interval": [list(ends) for ends in bias.confidence_interval()]}
+        told |= {"within": within, "periods": source.periods}
         documents = DocumentCounts.of(source) if test or rank is not None else None
         prediction, jumps = None, []
         if documents is not None and query is not None and document is not None and rank is not None:
-            prediction = predict(documents, bias, documents.row(query, document), rank)
+            prediction = predict(documents, bias, documents.rows(query, document), rank)
             told["prediction"] = asdict(prediction) | {"interval": list(prediction.interval)}
         if documents is not None and test:
             jumps = held_out(documents)
@@ -72,6 +85,8 @@ def bias_command(
     out.print(
         f"theta = {','.join(f'{value:.4g}' for value in np.minimum(bias.theta, 1))}", highlight=False, soft_wrap=True
     )
+    if within is not None:
+        out.print(f"compared within one {within} only, {source.periods:,} in all", markup=False, highlight=False)
     out.print(bias.note, style="dim", markup=False, highlight=False)
     if prediction is not None:
         low, high = prediction.interval

@@ -2,48 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
-from ranktrial.distributions import normal_quantile
+from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.inference.impressions import GROUPS
 from ranktrial.interval import Interval
 from ranktrial.logs.database import SQLLog
 from ranktrial.logs.estimating import fit_bias, grouped_counts
-from ranktrial.logs.formats import COUNTS, ITEMS, PAGES, TRIAL, LogSource
-from ranktrial.position_bias import Conditional, Counts, PositionBias, fit_groups
+from ranktrial.logs.formats import ALWAYS, COUNTS, ITEMS, PAGES, PERIODS, TRIAL, LogSource
+from ranktrial.position_bias import Conditional, Counts, NotIdentifiable, PositionBias, fit_groups
+from ranktrial.position_bias.jackknife import jackknife_variance
 
 JUMPS = ((1, 2), (1, 3), (3, 1), (3, 6), (5, 2))  # ranks between which predictions are checked
 ENOUGH = 20  # shows of a document at both ranks, for that
 LEAST_QUERIES = 10
+BY_CHANCE = 1e-3  # share of long logs in which thetas are said to differ although they do not
+ENOUGH_CLICKS = 300  # on documents that stood at several ranks of one day: with so few the share is 0.7 %
 
 
 def _single_results(source: LogSource) -> str:
     """SQL of a log of pages or items, a row for each result, with the number of its unit."""
     if source.kind == ITEMS:
-        return "(SELECT query, dense_rank() OVER (ORDER BY unit) AS unit, document, rank, clicked AS hit FROM items)"
-    return f"""(SELECT query, unit, document, rank, hit FROM (
-        SELECT query, unit, unnest(shown[1:{source.k}]) AS document, unnest(clicked[1:{source.k}]) AS hit,
+        return f"""(SELECT query, {source.period} AS period, dense_rank() OVER (ORDER BY unit) AS unit, document, rank,
+            clicked AS hit FROM items)"""
+    return f"""(SELECT query, period, unit, document, rank, hit FROM (
+        SELECT query, {source.period} AS period, unit, unnest(shown[1:{source.k}]) AS document,
+        unnest(clicked[1:{source.k}]) AS hit,
         unnest(range(1, least(len(shown), {source.k}) + 1)) AS rank FROM impressions) WHERE document <> '')"""
 
 
 def rows_of_results(source: LogSource) -> str:
-    """SQL of a log's results added up: query, document, rank, shown, clicked."""
+    """SQL of a log's results added up: query, period, document, rank, shown, clicked."""
     if source.kind == COUNTS:
-        return "(SELECT query, document, rank, shown, clicked FROM counts)"
+        return f"(SELECT query, {source.period} AS period, document, rank, shown, clicked FROM counts)"
     results = _single_results(source)
-    return f"(SELECT query, document, rank, count(*) AS shown, sum(hit) AS clicked FROM {results} GROUP BY ALL)"
+    return f"(SELECT query, period, document, rank, count(*) AS shown, sum(hit) AS clicked FROM {results} GROUP BY ALL)"
 
 
 @dataclass(frozen=True, eq=False)
 class DocumentCounts:
-    """Shows and clicks of all documents of a log by rank.
+    """Shows and clicks of all documents of a log by rank, a row for each document and period.
 
     Attributes:
         query: Of each row, its number.
-        shown: By rank, ``(documents, k)``; clicked the same.
+        shown: By rank, ``(rows, k)``; clicked the same.
         names: Query and document of each row.
     """
 
@@ -57,7 +63,7 @@ class DocumentCounts:
         """From a log, whatever its kind."""
         db = source.connection
         db.execute(f"""CREATE OR REPLACE TEMP TABLE result AS SELECT *, dense_rank() OVER (ORDER BY query) - 1 AS q,
-            dense_rank() OVER (ORDER BY query, document) - 1 AS d FROM {rows_of_results(source)}""")
+            dense_rank() OVER (ORDER BY query, period, document) - 1 AS d FROM {rows_of_results(source)}""")
         cells = db.execute("SELECT q, d, rank, shown, clicked FROM result").fetchnumpy()
         names = db.execute("SELECT DISTINCT query, document, d FROM result ORDER BY d").fetchall()
         db.execute("DROP TABLE result")
@@ -70,50 +76,104 @@ class DocumentCounts:
         return cls(query, tables[0], tables[1], [(q, document) for q, document, _ in names])
 
     def counts(self, rows: BoolArray | None = None) -> Counts:
-        """Of some documents, or all."""
+        """Of some rows, or all."""
         used = np.ones(len(self.query), bool) if rows is None else rows
         first = np.unique(self.query[used], return_index=True)[1]
         return Counts.from_dense(self.shown[used], self.clicked[used], offsets=np.append(first, used.sum()))
 
-    def row(self, query: str, document: str) -> int:
-        """The number of a document."""
-        try:
-            return self.names.index((query, document))
-        except ValueError:
-            known = query in {one for one, _ in self.names}
-            what = f"document {document!r} of query {query!r}" if known else f"query {query!r}"
-            raise ValueError(f"the log never showed {what}") from None
+    def rows(self, query: str, document: str) -> list[int]:
+        """The numbers of a document's rows, one for each period."""
+        found = [at for at, name in enumerate(self.names) if name == (query, document)]
+        if found:
+            return found
+        known = query in {one for one, _ in self.names}
+        what = f"document {document!r} of query {query!r}" if known else f"query {query!r}"
+        raise ValueError(f"the log never showed {what}")
 
 
 def position_bias(source: LogSource, version: int | None = None) -> PositionBias:
     """Theta of a log with its errors: over units where the log knows them, over queries where it has counts only.
 
-    A document is compared with itself within one query, and one pair of lists where the log has them. Raises NotIdentifiable.
+    A document is compared with itself within one query and period, and one design where the log has them. Raises
+    NotIdentifiable.
     """
     if source.kind == TRIAL:
-        return fit_bias(SQLLog(source.connection, version=version))[0]
+        return fit_bias(SQLLog(source.connection, *_designs_by_period(source), version=version))[0]
     if source.kind in (PAGES, ITEMS):
-        parts = _groups(source)
+        parts = _groups(source, "unit")
         if parts:
             return fit_groups(parts)[0]
     return fit_groups([DocumentCounts.of(source).counts()])[0]
 
 
-def _groups(source: LogSource) -> list[Counts]:
-    """Counts of 20 groups of units, of documents that were clicked; nothing where there are fewer units."""
+def _designs_by_period(source: LogSource) -> tuple[str, str]:
+    """SQL of impressions and designs, in which a design of another period is another design."""
+    if source.period == ALWAYS:
+        return "impressions", "designs"
+    period = f"(SELECT DISTINCT version, design, {source.period} AS in_period FROM impressions)"
+    return (
+        f"(SELECT * REPLACE (design || ' ' || {source.period} AS design) FROM impressions)",
+        f"(SELECT * REPLACE (design || ' ' || in_period AS design) FROM designs JOIN {period} USING (version, design))",
+    )
+
+
+def _groups(source: LogSource, by: str) -> list[Counts]:
+    """Counts of 20 groups of units or queries, of documents that were clicked; nothing where there are fewer of them."""
     db = source.connection
-    (units,) = db.execute(f"SELECT count(DISTINCT unit) FROM {_single_results(source)}").fetchall()[0]
-    if units < GROUPS:
+    (found,) = db.execute(f"SELECT count(DISTINCT {by}) FROM {_single_results(source)}").fetchall()[0]
+    if found < GROUPS:
         return []
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE result AS SELECT query, document, rank, unit % {GROUPS} AS grp,
+    group = f"unit % {GROUPS}" if by == "unit" else "0"
+    db.execute(f"""CREATE OR REPLACE TEMP TABLE result AS SELECT query, period, document, rank, {group} AS grp,
         count(*) AS shown, sum(hit) AS clicked FROM {_single_results(source)} GROUP BY ALL""")
     cells = db.execute("""SELECT dense_rank() OVER (ORDER BY query) - 1 AS q, rank, grp, shown, clicked,
-        dense_rank() OVER (ORDER BY query, document) - 1 AS d FROM result
-        SEMI JOIN (SELECT query, document FROM result WHERE clicked > 0) USING (query, document)""").fetchnumpy()
+        dense_rank() OVER (ORDER BY query, period, document) - 1 AS d FROM result SEMI JOIN
+        (SELECT query, period, document FROM result WHERE clicked > 0) USING (query, period, document)""").fetchnumpy()
     db.execute("DROP TABLE result")
-    q, d, rank, group = (np.asarray(cells[name], np.int64) for name in ("q", "d", "rank", "grp"))
+    q, d, rank, units = (np.asarray(cells[name], np.int64) for name in ("q", "d", "rank", "grp"))
     tables = {name: np.asarray(cells[name], np.float64) for name in ("shown", "clicked")}
-    return grouped_counts(d, q, rank, group, tables, k=source.k, groups=GROUPS)
+    return grouped_counts(d, q, rank, units if by == "unit" else q % GROUPS, tables, k=source.k, groups=GROUPS)
+
+
+@dataclass(frozen=True, eq=False)
+class DayEffect:
+    """Theta of all days together against theta within days, both from the same clicks.
+
+    Attributes:
+        pooled: Theta, a document compared with itself on all days.
+        within: Theta, a document compared with itself on the same day only.
+        difference: Mean of pooled - within over the ranks below the first.
+        standard_error: Of the difference, by a jackknife over 20 groups of queries.
+    """
+
+    pooled: FloatArray
+    within: FloatArray
+    difference: float
+    standard_error: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether the difference, of either sign, is more than chance."""
+        return abs(self.difference) > t_quantile(1 - BY_CHANCE / 2, GROUPS - 1) * self.standard_error
+
+
+def day_effect(source: LogSource) -> DayEffect | None:
+    """Theta pooled and within days of a log of pages; None where clicks on documents that moved within a day are too few.
+
+    Days only: within the weeks of a ranker that learns every day, theta can be further off than over all times.
+    """
+    by_day = _groups(replace(source, period=PERIODS["day"].format("day")), "query")
+    if not by_day:
+        return None
+    counts = Counts.merged(by_day)
+    if counts.clicked[(counts.shown > 0).sum(1) > 1].sum() < ENOUGH_CLICKS:
+        return None
+    try:
+        (pooled, pooled_without), (within, within_without) = fit_groups(_groups(source, "query")), fit_groups(by_day)
+    except NotIdentifiable:
+        return None
+    error = np.sqrt(jackknife_variance((pooled_without - within_without)[:, 1:].mean(1, keepdims=True))[0, 0])
+    return DayEffect(pooled.theta, within.theta, float((pooled.theta - within.theta)[1:].mean()), float(error))
 
 
 @dataclass(frozen=True)
@@ -135,14 +195,14 @@ class Prediction:
     seen: float
 
 
-def predict(documents: DocumentCounts, bias: PositionBias, row: int, rank: int) -> Prediction:
+def predict(documents: DocumentCounts, bias: PositionBias, rows: Sequence[int], rank: int) -> Prediction:
     """What a document's clicks where it stood say of another rank: T theta_rank / sum_s n_s theta_s."""
     if not 1 <= rank <= bias.k:
         raise ValueError(f"rank is {rank}, must be from 1 to {bias.k}")
-    shown, clicked = documents.shown[row], documents.clicked[row]
+    shown, clicked = documents.shown[rows].sum(0), documents.clicked[rows].sum(0)
     clicks, exposed = clicked.sum(), shown @ bias.theta
     if not exposed > 0:
-        raise ValueError(f"document {documents.names[row][1]!r} stood only at ranks where nothing was ever clicked")
+        raise ValueError(f"document {documents.names[rows[0]][1]!r} stood only at ranks where nothing was ever clicked")
     rate = clicks * bias.theta[rank - 1] / exposed
     # Relative errors: of the clicks, and of theta_rank over the mean theta where it stood.
     slope = -shown / exposed

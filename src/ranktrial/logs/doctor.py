@@ -12,15 +12,14 @@ import numpy as np
 
 from ranktrial.data.files import FormatError
 from ranktrial.distributions import normal_cdf
-from ranktrial.logs.bias import position_bias, rows_of_results
-from ranktrial.logs.formats import ITEMS, PAGES, TRIAL, LogSource, read_source
+from ranktrial.logs.bias import ENOUGH_CLICKS, day_effect, position_bias, rows_of_results
+from ranktrial.logs.formats import ITEMS, LINES, PAGES, TRIAL, LogSource, read_source
 from ranktrial.logs.layout import open_duckdb
 from ranktrial.position_bias import NotIdentifiable
 
 ALWAYS_CLICKED = 0.95  # share of pages with a click above which pages without one were probably not logged
 LARGE_UNIT = 0.05  # share of impressions of one unit that is no person's
 UNLIKELY = 1e-4  # chance of a split as uneven as this, below which it is not the one that was meant
-LINES = 1970  # the year of times that are numbers of lines
 WELL_KNOWN = 0.1  # relative error of theta
 
 
@@ -82,6 +81,8 @@ def examine(path: str | Path, **options: Any) -> Examination:
     if source.kind in (TRIAL, PAGES):
         findings += _pages(source)
     findings.append(_bias(source))
+    if source.kind == PAGES:
+        findings += _learning(source)
     if source.kind == TRIAL:
         findings += _two_rankers(source)
     else:
@@ -117,7 +118,7 @@ def _contents(source: LogSource, numbers: Mapping[str, float]) -> Finding:
             source, "SELECT count(*), count(DISTINCT unit), count(DISTINCT day), min(day), max(day) FROM impressions"
         )
         when = f"on {first}" if days == 1 else f"on {days:,} days from {first} to {last}"
-        when = when if last.year > LINES else "without times"
+        when = when if first.year > LINES else "without times"
         told = f"{pages:,} impressions of {units:,} units {when}: {told}"
     return Finding(
         "pass" if numbers["clicks"] else "fail",
@@ -166,6 +167,37 @@ def _bias(source: LogSource) -> Finding:
     theta = ", ".join(f"{value:.2f}" for value in bias.theta)
     told = f"theta {theta}; least sure at rank {worst + 2}, +- {bias.standard_error[worst + 1]:.3f}; {bias.identifiability}"
     return Finding("pass" if relative[worst] < WELL_KNOWN else "warn", "position bias", told)
+
+
+def _learning(source: LogSource) -> list[Finding]:
+    """Whether the ranker moves documents because of their clicks, where there are times. Designs say that themselves."""
+    first, last = _one(source, "SELECT min(day), max(day) FROM impressions")
+    if source.k == 1 or first == last or first.year <= LINES:
+        return []
+    effect = day_effect(source)
+    if effect is None:
+        return [
+            Finding(
+                "note", "changes over time",
+                f"fewer than 20 queries, or than {ENOUGH_CLICKS} clicks on documents that stood at several ranks on the same "
+                "day. So the log cannot tell whether the ranker learns from clicks; if it does, position bias is not right",
+            )
+        ]  # fmt: skip
+    worst = int(np.argmax(np.abs(effect.pooled - effect.within)))
+    told = (
+        f"theta at rank {worst + 1}: {effect.pooled[worst]:.2f} pooled, {effect.within[worst]:.2f} within days; "
+        f"mean difference {effect.difference:+.3f} +- {effect.standard_error:.3f}"
+    )
+    if not effect.significant:
+        return [Finding("pass", "changes over time", f"this ranker does not seem to learn from clicks: {told}")]
+    if effect.difference > 0:
+        text = f"this ranker seems to learn from clicks: {told}. Compare within periods: ranktrial bias --within day"
+    else:
+        text = (
+            f"this ranker seems to learn from clicks within a day, or to follow what changes: {told}. Compare within periods "
+            "in which it stayed the same: ranktrial bias --within COLUMN, where COLUMN is its version"
+        )
+    return [Finding("warn", "changes over time", text)]
 
 
 def _two_rankers(source: LogSource) -> list[Finding]:

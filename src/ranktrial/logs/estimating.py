@@ -101,7 +101,7 @@ class SummedEstimate(Estimate):
 def fit_bias(log: SQLLog, *, groups: int = GROUPS, most_error: float = np.inf) -> tuple[PositionBias, FloatArray]:
     """``fit_position_bias`` from counts that the engine adds up: theta, and theta without each group of units.
 
-    Memory grows with the candidates that were clicked (documents within a query and pair of lists), not with impressions.
+    Memory grows with the candidates that were clicked (documents of one design), not with impressions.
     """
     found = log.sums(log.queries.counts(groups))
     candidate, rank, group = (found[name].astype(np.int64) for name in ("candidate", "r", "grp"))

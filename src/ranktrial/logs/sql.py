@@ -126,7 +126,7 @@ class Sums:
         """
         k, used = self.k, f"SELECT design FROM log_impressions AS l WHERE version = {self.version}"
         return [
-            f"""design AS (SELECT design, query, lists, documents, rank_a, rank_b, rankings, probabilities,
+            f"""design AS (SELECT design, query, documents, rank_a, rank_b, rankings, probabilities,
                 row_number() OVER (ORDER BY design) - 1 AS number
                 FROM log_designs AS d WHERE version = {self.version}{f" AND design IN ({used})" if drawn else ""})""",
             _numbers("ranked", "r", 1, k),
@@ -136,7 +136,7 @@ class Sums:
                 d.number * {self.documents} + d.rankings[p.place * {k} + r.r] AS item,
                 d.probabilities[p.place + 1] AS probability FROM design AS d CROSS JOIN placed AS p CROSS JOIN ranked AS r
                 WHERE p.place < ARRAY_LENGTH(d.probabilities) AND d.rankings[p.place * {k} + r.r] > 0)""",
-            f"""candidate AS (SELECT d.number AS number, d.number * {self.documents} + s.slot AS item, d.lists, d.query,
+            f"""candidate AS (SELECT d.number AS number, d.number * {self.documents} + s.slot AS item, d.query,
                 d.documents[s.slot] AS document, d.rank_a[s.slot] AS rank_a, d.rank_b[s.slot] AS rank_b
                 FROM design AS d CROSS JOIN slotted AS s WHERE s.slot <= ARRAY_LENGTH(d.documents))""",
         ]
@@ -276,7 +276,8 @@ class Sums:
     def counts(self, groups: int) -> str:
         """Shows, clicks and expected shows of each candidate that was ever clicked, by rank and group of units.
 
-        A candidate is a document within one query and pair of lists.
+        A candidate is a document of one design: what was learnt between two designs sorts documents by their luck, so nothing
+        is compared across them.
         """
         zero = _double(0.0)
         ctes = [
@@ -286,12 +287,9 @@ class Sums:
                 sum({self._at("c.r", "t.c{r}")}) AS clicked
                 FROM tally AS t JOIN cell AS c ON c.display = t.display GROUP BY c.item, c.r, t.grp)""",
             "placement AS (SELECT number, item, r, sum(probability) AS p FROM cell GROUP BY number, item, r)",
-            """label AS (SELECT item, dense_rank() OVER (ORDER BY lists, document) AS candidate,
-                dense_rank() OVER (ORDER BY query) AS query FROM candidate)""",
-            """ever AS (SELECT DISTINCT a.candidate AS candidate FROM stood AS s JOIN label AS a ON a.item = s.item
-                WHERE s.clicked > 0)""",
-            """used AS (SELECT a.item AS item, a.candidate AS candidate, a.query AS query
-                FROM label AS a JOIN ever AS e ON e.candidate = a.candidate)""",
+            "ever AS (SELECT DISTINCT item FROM stood WHERE clicked > 0)",
+            """used AS (SELECT c.item AS item, row_number() OVER (ORDER BY c.item) AS candidate,
+                dense_rank() OVER (ORDER BY c.query) AS query FROM candidate AS c JOIN ever AS e ON e.item = c.item)""",
             f"""both_ways AS (SELECT item, r, grp, shown, clicked, {zero} AS expected FROM stood UNION ALL
                 SELECT p.item AS item, p.r AS r, t.grp AS grp, {zero} AS shown, {zero} AS clicked, p.p * t.n AS expected
                 FROM placement AS p JOIN times AS t ON t.number = p.number)""",

@@ -22,18 +22,45 @@ import duckdb
 
 from ranktrial import checks
 from ranktrial.data.files import FormatError
-from ranktrial.logs.formats.common import COUNTS, ITEMS, NEEDED, PAGES, TRIAL, WIDE, Columns, names_of
+from ranktrial.logs.formats.common import (
+    ALWAYS,
+    COUNTS,
+    ITEMS,
+    LINES,
+    NEEDED,
+    PAGES,
+    PERIODS,
+    TRIAL,
+    WIDE,
+    Columns,
+    names_of,
+    no_column,
+    no_times,
+)
 from ranktrial.logs.formats.counts import read_counts
 from ranktrial.logs.formats.flat import read_flat
 from ranktrial.logs.formats.impressions import read_impressions
 from ranktrial.logs.formats.items import read_items
 from ranktrial.logs.formats.ubi import CLICKS, read_ubi
 from ranktrial.logs.layout import LogFolder, open_duckdb, quoted
-from ranktrial.logs.tables import read_table
+from ranktrial.logs.tables import identifier, read_table
 from ranktrial.methods import Method
 from ranktrial.rankings.lists import MOST_RANKS
 
-__all__ = ["CLICKS", "COUNTS", "ITEMS", "PAGES", "TRIAL", "LogSource", "read_source", "refuse_options", "save"]
+__all__ = [
+    "ALWAYS",
+    "CLICKS",
+    "COUNTS",
+    "ITEMS",
+    "LINES",
+    "PAGES",
+    "PERIODS",
+    "TRIAL",
+    "LogSource",
+    "read_source",
+    "refuse_options",
+    "save",
+]
 
 READERS: dict[str, Callable[[Columns, int | None, bool], tuple[str, int, int]]] = {
     "flat": read_flat,
@@ -55,6 +82,7 @@ class LogSource:
         rows: Rows that were read.
         skipped: Rows that were left out because they are wrong.
         notes: What was done to it.
+        period: SQL of the period of a row, within which a document is compared with itself; all rows are of one by default.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -65,6 +93,13 @@ class LogSource:
     rows: int
     skipped: int = 0
     notes: tuple[str, ...] = field(default=())
+    period: str = ALWAYS
+
+    @property
+    def periods(self) -> int:
+        """Number of periods."""
+        query = f"SELECT count(DISTINCT {self.period}) FROM {TABLES[self.kind][0]}"
+        return int(self.connection.execute(query).fetchall()[0][0])
 
 
 def detect(columns: Columns, events: bool) -> str:
@@ -99,6 +134,7 @@ def read_source(
     actions: Sequence[str] = CLICKS,
     method: Method | None = None,
     skip: bool = False,
+    within: str | None = None,
     connection: duckdb.DuckDBPyConnection | None = None,
 ) -> LogSource:
     """Read and check a log, or a folder that ``save`` or ``export`` wrote.
@@ -112,18 +148,19 @@ def read_source(
         actions: Of UBI's ``action_name``, those that are clicks.
         method: That drew what was shown, for "impressions" that do not say: the rankings it could show follow from both lists.
         skip: Leave out rows that are wrong, instead of refusing the file.
+        within: Compare a document with itself only within a "day" (UTC), a "week" (ISO), or a value of this column.
         connection: Where the tables are made; in memory by default.
     """
     db = open_duckdb() if connection is None else connection
     folder = LogFolder(path)
     if folder.exists:
         refuse_options(folder, format=format, events=events, k=k, columns=columns, actions=actions, method=method)
-        return _of_folder(db, folder)
+        return _of_folder(db, folder, within)
     raw = read_table(db, path, skip=skip)
     rows = int(db.execute("SELECT count(*) FROM raw").fetchall()[0][0]) + raw.skipped
     if not rows:
         raise FormatError(raw.path, None, "there is no row in it")
-    found = Columns(raw, columns or {})
+    found = Columns(raw, columns or {}, within)
     kind = detect(found, events is not None) if format is None else checks.one_of("format", format, tuple(NEEDED))
     wide = kind == "counts" and any(WIDE.fullmatch(column) for column in raw.types)
     missing = [name for name in NEEDED[kind] if name not in found.of]
@@ -149,7 +186,7 @@ def read_source(
     for table in ("raw", "raw_events", "draft"):
         db.execute(f"DROP TABLE IF EXISTS {table}")
     notes = (f"{skipped:,} wrong rows were left out",) if skipped else ()
-    return LogSource(db, made, kind, str(path), deepest, rows, skipped, notes)
+    return LogSource(db, made, kind, str(path), deepest, rows, skipped, notes, ALWAYS if within is None else "period")
 
 
 def save(source: LogSource, folder: str | Path) -> None:
@@ -195,7 +232,7 @@ def refuse_options(
         )
 
 
-def _of_folder(db: duckdb.DuckDBPyConnection, folder: LogFolder) -> LogSource:
+def _of_folder(db: duckdb.DuckDBPyConnection, folder: LogFolder, within: str | None) -> LogSource:
     state = folder.state
     kind = state.get("kind", TRIAL)
     for table in TABLES[kind]:
@@ -203,4 +240,23 @@ def _of_folder(db: duckdb.DuckDBPyConnection, folder: LogFolder) -> LogSource:
         db.execute(f"CREATE VIEW {table} AS SELECT * FROM {scan}")
     rows = int(db.execute(f"SELECT count(*) FROM {TABLES[kind][0]}").fetchall()[0][0])
     k = max((version["k"] for version in state["versions"].values()), default=1)
-    return LogSource(db, kind, state.get("read_as", "export"), str(folder.path), k, rows)
+    period = ALWAYS if within is None else _period(db, folder, TABLES[kind][0], within)
+    return LogSource(db, kind, state.get("read_as", "export"), str(folder.path), k, rows, period=period)
+
+
+def _period(db: duckdb.DuckDBPyConnection, folder: LogFolder, table: str, within: str) -> str:
+    """SQL of the period of a row of a folder: its day, its week, or one of the columns that a folder has."""
+    names = [name for name, *_ in db.execute(f"DESCRIBE {table}").fetchall() if name != "filename"]
+    if within not in PERIODS:
+        if within not in names:
+            raise FormatError(folder.path, None, f"{no_column(within, names)}; or give the file that was imported")
+        (missing,) = db.execute(f"SELECT count(*) - count({identifier(within)}) FROM {table}").fetchall()[0]
+        if missing:
+            raise FormatError(
+                folder.path, None, f"{within} is missing in {missing:,} rows, within which documents are compared"
+            )
+        return f"CAST({identifier(within)} AS VARCHAR)"
+    (first,) = db.execute(f"SELECT min(day) FROM {table}").fetchall()[0] if "day" in names else (None,)
+    if first is None or first.year <= LINES:
+        raise FormatError(folder.path, None, f"{no_times(within)}: import a log that has them")
+    return PERIODS[within].format("day")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import duckdb
 
@@ -45,16 +45,20 @@ NEEDED = {
     "flat": ("query", "document", "position", "clicked"),
 }
 WIDE = re.compile(r"(shows|clicks)_(?:pos|position|rank)_?(\d+)")  # counts with columns for each position
-DAY = "CAST(make_timestamp(CAST(time * 1000000 AS BIGINT)) AS DATE)"
 MICROSECONDS = "CAST(time * 1000000 AS BIGINT)"
+DATE = "CAST(make_timestamp(CAST({} * 1000000 AS BIGINT)) AS DATE)"  # SQL, of seconds
+DAY = DATE.format("time")
 IMPRESSION = "printf('%015d', line)"
+LINES = 1970  # the year of times that are numbers of lines
+ALWAYS = "''"  # SQL of the period of all rows, where they are not divided
+PERIODS = {"day": "CAST({} AS VARCHAR)", "week": "strftime({}, '%G-W%V')"}  # SQL of the UTC day and ISO week of a date
 
 
 class Columns:
-    """Columns of a file by what they are to us."""
+    """Columns of a file by what they are to us, and what a row's period is (``within``): its day, its week, or a column."""
 
-    def __init__(self, table: RawTable, given: Mapping[str, str]) -> None:
-        self.table = table
+    def __init__(self, table: RawTable, given: Mapping[str, str], within: str | None = None) -> None:
+        self.table, self.within = table, within
         self.of = {}
         for theirs in given.values():
             if theirs not in table.types:
@@ -68,6 +72,24 @@ class Columns:
                 self.of[ours] = min(
                     found, key=lambda column: names.index(column if column in names else column.lower())
                 )
+        if within in PERIODS and "time" not in self.of:
+            raise FormatError(table.path, None, f"{no_times(within)}: a column time, or --column time=theirs")
+        if within is not None and within not in PERIODS and within not in names_of(table):
+            raise FormatError(table.path, None, no_column(within, names_of(table)))
+
+    @property
+    def kept(self) -> dict[str, tuple[str, str]]:
+        """The column of periods, where one was asked for: name, type and meaning as in ``layout``."""
+        return {} if self.within is None else {"period": ("VARCHAR", "within which documents are compared")}
+
+    @property
+    def period(self) -> str:
+        """SQL of a row's period; null where none was asked for."""
+        if self.within is None:
+            return "CAST(NULL AS VARCHAR)"
+        if self.within not in PERIODS:
+            return self.table.text(self.within)
+        return PERIODS[self.within].format(DATE.format(f"({self.table.seconds(self['time'])})"))
 
     def has(self, *names: str) -> bool:
         return all(name in self.of for name in names)
@@ -80,19 +102,37 @@ def names_of(table: RawTable) -> list[str]:
     return [column for column in table.types if column != "line"]
 
 
+def no_times(within: str) -> str:
+    """Refusal of days and weeks of a log without times."""
+    return f"there are no times, which --within {within} needs"
+
+
+def no_column(within: str, names: Sequence[str]) -> str:
+    """Refusal of periods by a column that there is not."""
+    return f"there is no column {within!r} to compare within; columns: {', '.join(names)}; or --within {' or '.join(PERIODS)}"
+
+
 def common(columns: Columns) -> str:
-    """Unit, time and query as every format has them."""
+    """Unit, time and period as every format has them."""
     table = columns.table
     unit = table.text(columns["unit"]) if columns.has("unit") else "CAST(NULL AS VARCHAR)"
     time = table.seconds(columns["time"]) if columns.has("time") else "CAST(line AS DOUBLE)"
-    return f"{unit} AS unit, {time} AS time"
+    return f"{unit} AS unit, {time} AS time, {columns.period} AS period"
 
 
-def time_problems(columns: Columns) -> list[tuple[str, str]]:
-    if not columns.has("time"):
+def period_problems(columns: Columns) -> list[tuple[str, str]]:
+    """Rows without a period, where one was asked for."""
+    if columns.within is None:
         return []
-    name = columns["time"]
-    return [("time IS NULL", quoted(f"{name} must be seconds since 1970, or a date and time"))]
+    return [("period IS NULL", quoted(f"{columns.within} is missing, within which documents are compared"))]
+
+
+def common_problems(columns: Columns) -> list[tuple[str, str]]:
+    """Rows without a time or a period."""
+    if not columns.has("time"):
+        return period_problems(columns)
+    text = quoted(f"{columns['time']} must be seconds since 1970, or a date and time")
+    return [("time IS NULL", text), *period_problems(columns)]
 
 
 def result_problems(columns: Columns) -> list[tuple[str, str]]:
@@ -104,7 +144,7 @@ def result_problems(columns: Columns) -> list[tuple[str, str]]:
         ("rank IS NULL", quoted(f"{position} must be a whole number from 1")),
         ("rank < 1", f"{quoted(position + ' is ')} || rank || ', must count from 1'"),
         ("clicked IS NULL", quoted(f"{clicked} must be 1 or 0")),
-        *time_problems(columns),
+        *common_problems(columns),
     ]
 
 
@@ -132,17 +172,20 @@ def ordered(db: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, tup
     )
 
 
-def make_pages(db: duckdb.DuckDBPyConnection) -> None:
-    """Impressions of pages, from a draft with line, query, unit, time, shown and clicked."""
+def make_pages(columns: Columns) -> None:
+    """Impressions of pages, from a draft with line, query, unit, time, period, shown and clicked."""
+    db = columns.table.connection
     number_units(db)
     db.execute(f"""CREATE TABLE impressions AS SELECT 1 AS version, {DAY} AS day, {MICROSECONDS} AS time,
         {IMPRESSION} AS impression, u.number AS unit, query, '' AS design, 0 AS place, NULL AS arm,
-        shown, clicked FROM draft JOIN units u USING (line)""")
-    ordered(db, "impressions", IMPRESSIONS)
+        shown, clicked, period FROM draft JOIN units u USING (line)""")
+    ordered(db, "impressions", IMPRESSIONS | columns.kept)
 
 
-def add_up(db: duckdb.DuckDBPyConnection, rows: str) -> None:
-    db.execute(
-        "CREATE TABLE counts AS SELECT query, document, CAST(rank AS INTEGER) AS rank, sum(shown) AS shown, "
-        f"sum(clicked) AS clicked FROM ({rows}) GROUP BY query, document, rank"
+def add_up(columns: Columns, shown: str = "shown") -> None:
+    """Counts from a draft with query, document, rank, clicked and period."""
+    period = "".join(f", {name}" for name in columns.kept)
+    columns.table.connection.execute(
+        f"CREATE TABLE counts AS SELECT query, document, CAST(rank AS INTEGER) AS rank, sum({shown}) AS shown, "
+        f"sum(CAST(clicked AS DOUBLE)) AS clicked{period} FROM draft GROUP BY query, document, draft.rank{period}"
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ranktrial.data.files import FormatError
-from ranktrial.logs.formats.common import COUNTS, NEEDED, WIDE, Columns, add_up, depth
+from ranktrial.logs.formats.common import COUNTS, NEEDED, WIDE, Columns, add_up, depth, period_problems
 
 
 def read_counts(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, int]:
     """Shows and clicks of documents by position, a row for each position or a column."""
     table, db = columns.table, columns.table.connection
-    named = f"SELECT line, {table.text(columns['query'])} AS query, {table.text(columns['document'])} AS document"
+    query, document = table.text(columns["query"]), table.text(columns["document"])
+    named = f"SELECT line, {query} AS query, {document} AS document, {columns.period} AS period"
     if columns.has(*NEEDED["counts"]):
         position = table.whole(columns["position"])
         shows, clicks = table.number(columns["shows"]), table.number(columns["clicks"])
@@ -29,6 +30,7 @@ def read_counts(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, 
         [
             ("query IS NULL", "'query is missing'"),
             ("document IS NULL", "'document is missing'"),
+            *period_problems(columns),
             ("rank IS NULL OR rank < 1", "'position must be a whole number from 1'"),
             (
                 "shown IS NULL OR NOT isfinite(shown) OR shown < 0",
@@ -48,5 +50,5 @@ def read_counts(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, 
     )
     deepest = depth(db, table, "CASE WHEN shown > 0 THEN rank END", k)
     db.execute(f"DELETE FROM draft WHERE rank > {deepest} OR shown = 0")
-    add_up(db, "SELECT query, document, rank, shown, clicked FROM draft")
+    add_up(columns)
     return COUNTS, deepest, skipped

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from ranktrial.logs.formats.common import COUNTS, PAGES, Columns, add_up, common, depth, make_pages, result_problems
+from ranktrial.logs.formats.common import (
+    COUNTS,
+    PAGES,
+    PERIODS,
+    Columns,
+    add_up,
+    common,
+    depth,
+    make_pages,
+    result_problems,
+)
 from ranktrial.logs.layout import quoted
 
 
@@ -20,10 +30,11 @@ def read_flat(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, in
     deepest = depth(db, table, "rank", k)
     db.execute(f"DELETE FROM draft WHERE rank > {deepest}")
     if not columns.has("impression"):
-        add_up(db, "SELECT query, document, rank, 1.0 AS shown, CAST(clicked AS DOUBLE) AS clicked FROM draft")
+        add_up(columns, shown="CAST(1 AS DOUBLE)")
         return COUNTS, deepest, skipped
-    db.execute("""CREATE TABLE twice AS SELECT line, rank, document, page,
+    db.execute(f"""CREATE TABLE twice AS SELECT line, rank, document, page,
         min(query) OVER (PARTITION BY page) <> query AS strange,
+        {str(columns.within not in PERIODS).lower()} AND min(period) OVER (PARTITION BY page) <> period AS two_periods,
         count(*) OVER (PARTITION BY page, rank) > 1 AS rank_twice,
         count(*) OVER (PARTITION BY page, document) > 1 AS document_twice FROM draft""")
     name = columns["impression"]
@@ -32,6 +43,7 @@ def read_flat(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, in
             ("rank_twice", f"{quoted(name + ' ')} || page || ' has two results at rank ' || rank"),
             ("document_twice", f"{quoted(name + ' ')} || page || ' shows ' || document || ' twice'"),
             ("strange", f"{quoted(name + ' ')} || page || ' has results of two queries'"),
+            ("two_periods", f"{quoted(name + ' ')} || page || {quoted(f' has two values of {columns.within}')}"),
         ],
         within="twice",
         skip=skip,
@@ -41,10 +53,11 @@ def read_flat(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, in
     db.execute("DROP TABLE twice")
     # A page without a result at some rank keeps the ranks of the others.
     db.execute("""CREATE TABLE pages AS SELECT min(line) AS line, min(query) AS query, min(unit) AS unit, min(time) AS time,
-        map_from_entries(list((rank, document))) AS stood, map_from_entries(list((rank, clicked))) AS hit, max(rank) AS depth
+        min(period) AS period, map_from_entries(list((rank, document))) AS stood,
+        map_from_entries(list((rank, clicked))) AS hit, max(rank) AS depth
         FROM draft GROUP BY page; DROP TABLE draft""")
-    db.execute("""CREATE TABLE draft AS SELECT line, query, unit, time,
+    db.execute("""CREATE TABLE draft AS SELECT line, query, unit, time, period,
         list_transform(range(1, depth + 1), lambda r: coalesce(stood[r], '')) AS shown,
         list_transform(range(1, depth + 1), lambda r: coalesce(hit[r], 0)) AS clicked FROM pages; DROP TABLE pages""")
-    make_pages(db)
+    make_pages(columns)
     return PAGES, deepest, skipped + found

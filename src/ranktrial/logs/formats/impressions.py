@@ -14,10 +14,10 @@ from ranktrial.logs.formats.common import (
     TRIAL,
     Columns,
     common,
+    common_problems,
     depth,
     number_units,
     ordered,
-    time_problems,
 )
 from ranktrial.logs.layout import DESIGNS, IMPRESSIONS, quoted
 from ranktrial.logs.tables import identifier
@@ -51,7 +51,7 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
         ("len(shown) = 0", "'shown is empty: a page without results says nothing'"),
         ("split IS NULL OR split <= 0 OR split >= 1", "'split must be a probability of A strictly between 0 and 1'"),
         ("arm IS NOT NULL AND arm NOT IN ('a', 'b')", "'arm is ' || arm || ', must be a or b'"),
-        *time_problems(columns),
+        *common_problems(columns),
         (
             f"len({strange}) > 0",
             f"'clicked ' || {strange}[1] || ' is not among the ' || len(shown) || ' results shown'",
@@ -115,9 +115,9 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
         CASE WHEN could IS NOT NULL THEN list_position(list_transform(could, lambda one: one.ids), shown) - 1
             WHEN arm = 'b' OR shown <> a THEN 1 ELSE 0 END AS place,
         CASE WHEN could IS NULL THEN CASE WHEN arm = 'b' OR shown <> a THEN 'b' ELSE 'a' END END AS arm, shown,
-        list_transform(shown, lambda id: CAST(list_contains(clicked, id) AS INTEGER)) AS clicked
+        list_transform(shown, lambda id: CAST(list_contains(clicked, id) AS INTEGER)) AS clicked, period
         FROM draft d JOIN units u USING (line)""")
-    ordered(db, "impressions", IMPRESSIONS)
+    ordered(db, "impressions", IMPRESSIONS | columns.kept)
     ordered(db, "designs", DESIGNS)
     return TRIAL, deepest, skipped
 

@@ -29,7 +29,8 @@ def read_items(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, i
     )
     deepest = depth(db, table, "rank", k)
     db.execute(f"DELETE FROM draft WHERE rank > {deepest}")
-    db.execute("""CREATE TABLE items AS SELECT coalesce(impression, 'l' || line) AS impression,
-        coalesce(unit, impression, 'l' || line) AS unit, query, document, CAST(rank AS INTEGER) AS rank, clicked, propensity
-        FROM draft""")
+    period = "".join(f", {name}" for name in columns.kept)
+    db.execute(f"""CREATE TABLE items AS SELECT coalesce(impression, 'l' || line) AS impression,
+        coalesce(unit, impression, 'l' || line) AS unit, query, document, CAST(rank AS INTEGER) AS rank, clicked,
+        propensity{period} FROM draft""")
     return ITEMS, deepest, skipped

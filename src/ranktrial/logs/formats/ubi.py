@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ranktrial.data.files import FormatError
-from ranktrial.logs.formats.common import PAGES, Columns, common, depth, make_pages, names_of, time_problems
+from ranktrial.logs.formats.common import PAGES, Columns, common, common_problems, depth, make_pages, names_of
 from ranktrial.logs.layout import quoted
 from ranktrial.logs.tables import RawTable, identifier
 
@@ -27,7 +27,7 @@ def read_ubi(
             ("query IS NULL", "'user_query is missing'"),
             ("len(shown) <> len(list_distinct(shown))", quoted(f"{columns['hits']} has an id twice")),
             ("line <> first_line", "'query_id ' || page || ' is on line ' || first_line || ' already'"),
-            *time_problems(columns),
+            *common_problems(columns),
         ],
         within="draft",
         skip=skip,
@@ -65,7 +65,7 @@ def read_ubi(
         UPDATE draft SET clicked = list_transform(shown, lambda id: 0);
         UPDATE draft SET clicked = list_transform(shown, lambda id: CAST(list_contains(documents, id) AS INTEGER))
         FROM hit WHERE hit.page = draft.page; DROP TABLE hit""")
-    make_pages(db)
+    make_pages(columns)
     return PAGES, deepest, skipped
 
 
