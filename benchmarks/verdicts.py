@@ -189,6 +189,7 @@ def used_designs(log: Log) -> Log:
     return replace(
         log,
         query=log.query[used],
+        beliefs=log.beliefs[used],
         slot_offsets=np.append(0, np.cumsum(np.diff(log.slot_offsets)[used])),
         document=log.document[slots],
         rank_a=log.rank_a[slots],

@@ -66,7 +66,7 @@ def test_theta_of_counts_and_what_it_predicts(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="never showed query 's'"):
         documents.rows("s", "x")
     with pytest.raises(ValueError, match="rank is 3, must be from 1 to 2"):
-        predict(documents, bias, 0, 3)
+        predict(documents, bias, [0], 3)
 
 
 def test_a_document_that_was_never_clicked_may_still_be(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class Impressions(ABC):
 
     @abstractmethod
     def shown(self, impressions: IntArray) -> NDArray[np.int32]:
-        """Documents at each rank of some impressions, -1 for nothing."""
+        """Slots at each rank of some impressions, -1 for nothing; a slot is a document of one design."""
 
     @abstractmethod
     def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> list[Counts]:

@@ -12,12 +12,14 @@ stands below; a and b come from the same clicks, where documents of different re
 
 Every rung is unbiased under its assumption on the same impressions, so the difference of two has mean zero if the upper one's
 assumption holds (Hausman 1978). Its error is that over units, with what fitting theta anew without each of 20 groups adds to
-it, and it is held against an asymptotic confidence sequence, so that one may look any number of times.
+it. A difference of two standard errors is enough to step down, at any look: stepping down for nothing costs power, and no
+truth, while a test that must hold over all looks at once misses most of the biases that name a wrong winner
+(docs/verdicts.md). Beyond an asymptotic confidence sequence the assumption is refuted, however often one looked.
 
 The headline is the highest rung that none below contradicts. It is named a winner only where something below could have
 contradicted it. Errors of the rungs are divided up (``SHARES``): whichever of them speaks, and however often that changes, the
 probability that any of those whose assumption holds ever leaves out the truth is at most 1 - level. A bias that no test has
-seen can still hide: ``Hausman.hidden`` is how much of it, at this number of impressions.
+seen can still hide: ``Ladder.hidden`` is how much of it, at this number of impressions.
 """
 
 from __future__ import annotations
@@ -50,9 +52,9 @@ ASSUMES = {
 }
 # Of the error probability: a verdict mostly comes from the top, so the top has most of it.
 SHARES = {AB_RUNG: 0.1, DIRECT: 0.05, AFFINE: 0.05, POSITION_BASED: 0.8}
-CONTRADICTED = (
-    0.05  # error probability of a test, over all looks: stepping down for nothing costs impressions, no truth
-)
+CONTRADICTED = 2.0  # standard errors between two rungs, at one look: the upper one is not used
+REFUTED = 0.05  # error probability over all looks of the test that an assumption is wrong
+SMALL = 2.0  # half-widths of an interval: a bias that could hide in it is small below that
 MOST_ERROR = 0.5  # of a slope, and of an intercept in clicks at rank 1: beyond, they cannot be told
 LEAST_UNITS, LEAST_CLICKS, LEAST_ARM = 100, 20, 50  # before that an estimate and its error are not believed
 
@@ -92,6 +94,10 @@ class Hausman:
         difference: Upper minus lower.
         standard_error: Of the difference.
         reach: How far it may be from 0 at any time if the assumption holds.
+
+    >>> test = Hausman("position-based", "direct", difference=0.025, standard_error=0.01, reach=0.03)
+    >>> test.contradicted, test.refuted, round(test.hidden, 3)
+    (True, False, 0.055)
     """
 
     upper: str
@@ -102,6 +108,12 @@ class Hausman:
 
     @property
     def contradicted(self) -> bool:
+        """Whether this look speaks against the upper rung."""
+        return abs(self.difference) > CONTRADICTED * self.standard_error
+
+    @property
+    def refuted(self) -> bool:
+        """Whether its assumption is wrong, however often one looked."""
         return abs(self.difference) > self.reach
 
     @property
@@ -114,8 +126,10 @@ class Hausman:
         told = (
             f"{self.upper} and {self.lower} differ by {self.difference:+.4f} (standard error {self.standard_error:.4f})"
         )
-        if self.contradicted:
+        if self.refuted:
             return f"{told}, more than chance explains: it is not true that {ASSUMES[self.upper]}."
+        if self.contradicted:
+            return f"{told}, more than {CONTRADICTED:g} standard errors: {self.upper} is not used at this look."
         return f"{told}; a bias below {self.hidden:.4f} could hide."
 
 
@@ -154,10 +168,26 @@ class Ladder:
         return tuple(test for test in self.tests if test.upper == rung.name and test.contradicted)
 
     def hidden(self, rung: Rung) -> float:
-        """How much bias could hide in a rung; 0 where it assumes nothing, infinite where nothing tests it."""
+        """How much bias could hide in a rung; 0 where it assumes nothing, infinite where nothing tests it.
+
+        The affine rung tests nothing here: it shares most of what the position-based one assumes.
+        """
         if rung.name == AB_RUNG:
             return 0.0
-        return min((test.hidden for test in self.tests if test.upper == rung.name), default=float("inf"))
+        tests = [test.hidden for test in self.tests if test.upper == rung.name and test.lower != AFFINE]
+        return min(tests, default=float("inf"))
+
+    @property
+    def settled(self) -> bool | None:
+        """Whether the top rung may do with less A/B traffic: False if its assumption is refuted, True if a bias that could hide
+        is small against its interval, None if more must be known.
+        """
+        top = self.rungs[-1]
+        tests = [test for test in self.tests if test.upper == top.name]
+        if any(test.refuted for test in tests):
+            return False
+        small = self.hidden(top) <= SMALL * (top.interval.high - top.interval.low) / 2
+        return True if tests and small and self.stands(top) else None
 
 
 def ladder(
@@ -267,7 +297,7 @@ def _hausman(log: Impressions, upper: Rung, lower: Rung, fit: BiasFit | None, ti
     assert lower.estimate is not None
     away, n, units = _influence(log, upper) - _influence(log, lower), len(log.cohorts), log.cohorts.count
     error = float(np.sqrt(n / (n - 1) * (away @ away)))
-    level, wider = 1 - CONTRADICTED, 1.0
+    level, wider = 1 - REFUTED, 1.0
     if fit is not None and upper.estimate.replicates is not None:
         refitted, fixed = (
             jackknife_error(above - below)

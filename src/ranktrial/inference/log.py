@@ -63,6 +63,7 @@ class Log(Impressions):
         documents: Id of each (query, document), by query.
         document_query: Query of each.
         query: Query of each design.
+        beliefs: Number of the beliefs that it was made from, increasing over time; 0 where nothing is learnt.
         slot_offsets: Candidates of design j are slots ``slot_offsets[j]:slot_offsets[j + 1]``.
         document: Number of each slot's (query, document), the same in all designs.
         rank_a: Rank from 0 of each slot in A's list, k or more if A does not show it; rank_b in B's.
@@ -93,6 +94,7 @@ class Log(Impressions):
     documents: Sequence[Hashable]
     document_query: IntArray
     query: IntArray
+    beliefs: IntArray
     slot_offsets: IntArray
     document: IntArray
     rank_a: IntArray
@@ -369,8 +371,7 @@ class Log(Impressions):
         return self.differ[self.design]
 
     def shown(self, impressions: IntArray) -> NDArray[np.int32]:
-        slots = self.rankings[self.row[impressions]]
-        return np.where(slots >= 0, self.document[slots], -1).astype(np.int32)
+        return np.asarray(self.rankings[self.row[impressions]], np.int32)
 
     @cached_property
     def shows(self) -> FloatArray:

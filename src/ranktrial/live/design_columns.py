@@ -29,6 +29,7 @@ class _Block(NamedTuple):
     """Columns of some designs: ``sizes`` in slots, rankings and check sums; ``keys``, ``names`` and ``ranks`` of the slots."""
 
     sound: BoolArray
+    bias: IntArray
     sizes: IntArray
     keys: NDArray[np.uint64]
     names: list[bytes]
@@ -47,6 +48,7 @@ class DesignColumns:
         self._store, self._k = store, k
         self._ids = Numbers("i8")  # of a design's row in the store
         self._query = Column(np.int32)
+        self._bias = Column(np.int64)  # number of the beliefs that a design was made from
         self._slots, self._rows, self._rests = Offsets(), Offsets(), Offsets()  # of what follows
         self._document = Column(np.int32)  # of each slot
         self._ranks = Column(np.uint8, 2)  # of each slot in A's list and in B's
@@ -81,6 +83,7 @@ class DesignColumns:
         of_query = [query_key(design.query) for design in sound]
         return _Block(
             np.array([design is not None for design in designs], bool),
+            np.array([0 if design is None else design.bias for design in designs], np.int64),
             np.array(sizes, np.int64),
             np.array(
                 [document_key(key, name) for key, one in zip(of_query, sound) for name in one.documents], np.uint64
@@ -107,7 +110,7 @@ class DesignColumns:
         self._document.append(self._documents.find(new.keys))
         self._query.append(query)
         self._differ.append(np.bincount(owner[ranks[:, 0] != ranks[:, 1]], minlength=len(new.sizes)) > 0)
-        for name in ("ranks", "rankings", "weights", "rest"):
+        for name in ("bias", "ranks", "rankings", "weights", "rest"):
             getattr(self, f"_{name}").append(getattr(new, name))
         for offsets, sizes in zip((self._slots, self._rows, self._rests), new.sizes.T):
             offsets.append(sizes)
@@ -140,12 +143,10 @@ class DesignColumns:
         """The slots, counted within the design, at each rank of these rankings."""
         return np.asarray(self._rankings[self._rows[design] + place])
 
-    def documents(self, design: IntArray, place: IntArray) -> NDArray[np.int32]:
-        """Numbers of the documents at each rank of these rankings, -1 for nothing."""
+    def slots_shown(self, design: IntArray, place: IntArray) -> NDArray[np.int32]:
+        """Numbers of the slots at each rank of these rankings, -1 for nothing."""
         slots = self.shown(design, place)
-        nothing = slots == NOTHING
-        found: NDArray[np.int32] = self._document[np.where(nothing, 0, slots) + self._slots[design][:, None]]
-        return np.where(nothing, np.int32(-1), found)
+        return np.where(slots == NOTHING, -1, slots + self._slots[design][:, None]).astype(np.int32)
 
     def from_end(self, design: IntArray, place: IntArray) -> IntArray:
         """Which of the last rankings of these designs these are: 1 the last one."""
@@ -218,6 +219,7 @@ class DesignColumns:
             "documents": self._names,
             "document_query": self._document_query[:],
             "query": self._query[order].astype(np.int64),
+            "beliefs": self._bias[order],
             "slot_offsets": slot_offsets,
             "document": self._document[slots].astype(np.int64),
             "rank_a": self._ranks[slots, 0].astype(np.int64),

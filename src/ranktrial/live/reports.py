@@ -11,6 +11,7 @@ import numpy as np
 
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.inference import Ladder, LeftOut, Rung
+from ranktrial.inference.ladder import POSITION_BASED
 from ranktrial.inference.lift import EVERYTHING, Lift, lift
 from ranktrial.inference.units import first_seen
 from ranktrial.interval import Interval
@@ -181,11 +182,13 @@ def settled(
 
 
 def readings_agree(analysis: Analysis) -> bool | None:
-    """Whether nothing contradicts the reading with the most assumptions; None if nothing could have (yet)."""
-    top = analysis.ladder.rungs[-1]
-    if len(analysis.ladder.rungs) == 1 or not any(test.upper == top.name for test in analysis.ladder.tests):
+    """Whether the trial may do with less A/B traffic (``Ladder.settled``); False too where a check of the click model fails."""
+    if len(analysis.ladder.rungs) == 1 or not any(test.upper == POSITION_BASED for test in analysis.ladder.tests):
         return None
-    return settled(analysis, {})[0].rung is top
+    _, checks = settled(analysis, {})
+    if any(check.status == "fail" and check.name in (COMPANY, BIAS, BIAS_OVER_TIME) for check in checks):
+        return False
+    return analysis.ladder.settled
 
 
 def _reading(ladder: Ladder, rung: Rung) -> Reading:

@@ -329,7 +329,7 @@ class StoredLog(Impressions):
         return self.columns.listed(self.number)
 
     def shown(self, impressions: IntArray) -> NDArray[np.int32]:
-        return self.columns.documents(*(self._column(name, impressions) for name in ("design", "place")))
+        return self.columns.slots_shown(*(self._column(name, impressions) for name in ("design", "place")))
 
     def release(self) -> None:
         """Let go of designs, which can be made flat again, and of columns."""

@@ -38,11 +38,11 @@ def assumptions(analysis: Analysis) -> Guardrail:
     tests = [test for test in analysis.ladder.tests if test.upper == top.name]
     if not tests:
         return unknown(ASSUMPTIONS, "it takes plain A/B traffic: a hold-back")
-    worst = max(tests, key=lambda test: abs(test.difference) / test.reach)
+    worst = max(tests, key=lambda test: abs(test.difference) / test.standard_error)
     text = worst.text
     if worst.contradicted and analysis.rung is not None:
-        text += f" The {analysis.rung.name} reading speaks instead."
-    status: Status = "fail" if worst.contradicted else "pass"
+        text += f" The {analysis.rung.name} estimate is reported instead."
+    status: Status = "fail" if any(test.refuted for test in tests) else "warn" if worst.contradicted else "pass"
     return Guardrail(name=ASSUMPTIONS, status=status, value=abs(worst.difference) / worst.standard_error, text=text)
 
 
@@ -303,7 +303,7 @@ def _evidence(found: Dependence, log: Impressions) -> FloatArray:
 
 
 def dependence(log: Impressions, *, pooled: bool = False) -> Dependence:
-    """Clicks against clicks above, on the same document at the same rank or, ``pooled``, on the same places in both lists.
+    """Clicks against clicks above, on the same document of a design at the same rank or, ``pooled``, at the same places.
 
     Documents are compared on the first million impressions of a longer log: that is kept, and never fails a trial.
     """
@@ -332,6 +332,7 @@ class _After(NamedTuple):
         value: Their sum so far, before cohorts and in all; ``told`` that of what they tell.
         squares: Of the values of impressions.
         strata: Sums over strata, up to the end of the block.
+        beliefs: Number of the beliefs behind the designs that these sums are of.
     """
 
     values: InCohorts
@@ -339,45 +340,60 @@ class _After(NamedTuple):
     told: tuple[FloatArray, float]
     squares: float
     strata: FloatArray
+    beliefs: int = -1
 
     @classmethod
-    def of(cls, log: Impressions, values: FloatArray, told: FloatArray, strata: FloatArray, rows: slice) -> _After:
+    def of(
+        cls, log: Impressions, values: FloatArray, told: FloatArray, strata: FloatArray, rows: slice, beliefs: int = -1
+    ) -> _After:
         both = log.so_far(values, rows), log.so_far(told, rows)
-        return cls(log.in_cohorts(values, rows), *both, float(values @ values), strata)
+        return cls(log.in_cohorts(values, rows), *both, float(values @ values), strata, beliefs)
 
 
 def _by_places(log: Impressions) -> list[_After]:
-    """Strata are few, so that their sums can be kept with each block."""
+    """Dependence within places in both lists and ranks; strata are few, so that their sums can be kept with each block.
+
+    Sums begin anew with every version of the designs, which puts other documents at the same places and ranks.
+    """
     width, nothing = log.k + 1, np.empty(0)
     strata = np.arange(width * width * log.k).reshape(-1, log.k)
 
     def block(part: Log, rows: slice, before: _After) -> _After:
         slots, sums = part.rankings[part.row], before.strata.copy()
         place = np.minimum(part.rank_a, part.k) * width + np.minimum(part.rank_b, part.k)
-        values, told = clicks_after(np.where(slots >= 0, place[slots], -1), part.clicks, strata, sums)
-        return _After.of(log, values, told, sums, rows)
+        places, number, latest = np.where(slots >= 0, place[slots], -1), part.beliefs[part.design], before.beliefs
+        values, told = np.zeros((2, len(part)))
+        for version in np.unique(number[number >= latest]).tolist():
+            if version > latest:
+                sums[:], latest = 0.0, version
+            some = number == version
+            values[some], told[some] = clicks_after(places[some], part.clicks[some], strata, sums)
+        return _After.of(log, values, told, sums, rows, latest)
 
     start = _After((np.empty(0, np.int32), nothing), (nothing, 0.0), (nothing, 0.0), 0.0, np.zeros((strata.size, 4)))
     return log.running(("places", log.cohorts.bits), start, block)
 
 
 def _by_documents(log: Impressions) -> list[_After]:
-    """A document that was there once cannot be compared, nor one that was never clicked."""
-    query = log.asked[1]
-    again = np.flatnonzero(np.bincount(query)[query] > 1)
+    """Dependence within documents of one design: across versions of a design, learning has sorted what is compared.
+
+    A document that was there once cannot be compared, nor one that was never clicked.
+    """
+    design = log.designs
+    again = np.flatnonzero(np.bincount(design)[design] > 1)
     some = [again[start : start + AT_ONCE] for start in range(0, max(len(again), 1), AT_ONCE)]
     shown = lru_cache(1)(lambda number: log.shown(some[number]))  # a short log need not be looked up twice
     clicked, ranks, last = [], [], -1
     for number, part in enumerate(some):
-        documents = shown(number)
-        clicked.append(documents[log.clicks[part]])
+        slots = shown(number)
+        clicked.append(slots[log.clicks[part]])
         ranks.append(np.nonzero(log.clicks[part])[1])
-        last = max(last, int(documents.max(initial=-1)))
+        last = max(last, int(slots.max(initial=-1)))
     distinct, place = np.unique(np.concatenate(clicked), return_inverse=True)
     strata = np.full((len(distinct), log.k), -1)
     strata[place, np.concatenate(ranks)] = 0
     strata[strata == 0] = np.arange((strata == 0).sum())
-    number_of = np.full(last + 2, -1, np.int32)  # the last one is of no document
+    number_of = np.full(last + 2, -1, np.int32)  # the last one is of no slot
     number_of[distinct] = np.arange(len(distinct))
     sums, (values, told) = np.zeros((int(strata.max(initial=-1)) + 1, 4)), np.zeros((2, len(log)))
     for number, part in enumerate(some):
