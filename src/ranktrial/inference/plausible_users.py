@@ -14,6 +14,8 @@ from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User, position_based, rank_decay
 
 ROUNDING = 1e-12
+TOLERANCE = 0.01  # of a standard deviation: people give two or three digits
+SIZES = (0.02, 1e6)  # of a beta distribution: nearly all of it is at 0 and at 1, or in the middle
 CHANCE = 0.5  # spread of the part of relevance that no ranker knows, relative to its mean
 UNLIKE = 0.1  # how much rankers differ in how fast relevance falls with rank; see docs/planning.md
 BEYOND = 0.25  # how much users differ in how relevant that is which a list lacks because it ends early; see there
@@ -21,12 +23,12 @@ BEYOND = 0.25  # how much users differ in how relevant that is which a list lack
 
 @dataclass(frozen=True)
 class ClickRate:
-    """What is known of users where nothing is known of documents.
+    """Clicks per page, where nothing is known of documents.
 
     Attributes:
         ctr: Clicks per impression.
-        sd: Standard deviation of clicks per impression, if known: queries then differ in how much is clicked, which an A/B
-            test pays for. Without it every query has the same rate.
+        sd: Standard deviation of clicks per impression, if known. Queries that differ raise it, documents that differ within a
+            page lower it. Without it all documents have the same relevance.
     """
 
     ctr: float
@@ -38,29 +40,119 @@ class ClickRate:
             checks.between("sd", self.sd, 0, np.inf, open_ends=True)
 
     def user(self, pair: Pair, *, seed: Seed = 0) -> User:
-        """Position-based users to whom all documents of a query are alike, with these clicks on the two lists."""
+        """Position-based users with these clicks on the two lists, or with the nearest standard deviation there is (``note``).
+
+        Above the standard deviation of equal documents every query has a rate of its own, from a beta distribution. Below it
+        the documents that the two lists show to most people are the relevant ones.
+
+        >>> pair = Pair.from_lists([["x", "y", "z"]], [["y", "x", "z"]], k=3).knowing(theta=[1, 0.5, 0.3])
+        >>> ClickRate(0.6, 0.65).user(pair).zeta.round(3)
+        array([0.375, 0.375, 0.123])
+        """
         theta = pair.known_theta
         shown = pair.tables != NO_DOCUMENT
-        examined, squares = shown @ theta, (shown @ theta**2).mean()
+        examined = (shown @ theta).mean(0)
         most = float(examined.mean())
         if self.ctr > most:
             raise ValueError(f"ctr is {self.ctr:g}, but only {most:.4g} results of a page are looked at on average")
         rate = self.ctr / most
+        alike = np.full(pair.n_documents, rate)
         if self.sd is None:
-            return position_based(np.full(pair.n_documents, rate), theta)
-        # E[clicks^2] = rate E[examined] + E[rate_q^2] (E[examined^2] - E[sum theta^2])
-        by_two = float((examined**2).mean() - squares)
-        spread = (self.sd**2 + self.ctr**2 - self.ctr) / by_two - rate**2 if by_two > ROUNDING else -1.0
-        if not 0 < spread < rate * (1 - rate):
-            least = np.sqrt(self.ctr - rate**2 * squares)
+            return position_based(alike, theta)
+        self._check_sd(int(shown.sum(-1).max()))
+        if self.sd**2 < _click_variance(pair, alike):
+            apart = _most_seen(pair, rate * examined) - rate
+        else:
+            apart = np.repeat(self._rates(pair, examined, rate, seed) - rate, np.diff(pair.offsets))
+        return position_based(np.clip(alike + _step(pair, alike, apart, self.sd**2) * apart, 0, 1), theta)
+
+    def _check_sd(self, page: int) -> None:
+        """Refuse what no number of clicks between 0 and the length of a page can have."""
+        assert self.sd is not None
+        over = self.ctr - np.floor(self.ctr)
+        least, most = np.sqrt(over * (1 - over)), np.sqrt(self.ctr * max(page - self.ctr, 0))
+        if not least * (1 - TOLERANCE) <= self.sd <= most * (1 + TOLERANCE):
             raise ValueError(
-                f"sd is {self.sd:g}, which {self.ctr:g} clicks a page cannot have: with the same rate for every query it "
-                f"is about {least:.4g}, and more where queries differ"
+                f"sd is {self.sd:g}, which {self.ctr:g} clicks a page cannot have: whole numbers of clicks on pages of "
+                f"{page} with that mean have a standard deviation of {least:.4g} to {most:.4g}"
             )
-        size = rate * (1 - rate) / spread - 1
+
+    def _rates(self, pair: Pair, examined: FloatArray, rate: float, seed: Seed) -> FloatArray:
+        """The rate of each query, from a beta distribution; their mean over looks is exact."""
+        assert self.sd is not None
+        shown, theta = pair.tables != NO_DOCUMENT, pair.known_theta
+        # E[clicks^2] = rate E[examined] + E[rate_q^2] (E[examined^2] - E[sum theta^2])
+        by_two = float(((shown @ theta) ** 2).mean() - (shown @ theta**2).mean())
+        spread = (self.sd**2 + self.ctr**2 - self.ctr) / by_two - rate**2 if by_two > ROUNDING else 1.0
+        size = np.clip(rate * (1 - rate) / max(spread, ROUNDING) - 1, *SIZES)
         at = (generator(seed).permutation(pair.n_queries) + 0.5) / pair.n_queries
         rates = beta_quantile(at, rate * size, (1 - rate) * size)
-        return position_based(np.repeat(rates, np.diff(pair.offsets)), theta)
+        return np.asarray(rates - (rates @ examined / examined.sum() - rate))
+
+    def note(self, pair: Pair, user: User) -> str:
+        """What to say where ``user`` cannot have the standard deviation given; "" where it has."""
+        found = 0.0 if self.sd is None else click_sd(pair, user)
+        if self.sd is None or abs(found / self.sd - 1) <= TOLERANCE:
+            return ""
+        bound = "at least" if found > self.sd else "at most"
+        return (
+            f"sd is {self.sd:g}, but with these lists and this position bias {self.ctr:g} clicks a page have {bound} about "
+            f"{found:.4g}: planned with that. Check theta."
+        )
+
+
+def click_sd(pair: Pair, user: User) -> float:
+    """Standard deviation of clicks per page, on A's and B's lists alike often.
+
+    >>> pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1, 0.5])
+    >>> round(click_sd(pair, position_based([0.5, 0.5], [1, 0.5])) ** 2, 4)  # 0.5 * 0.5 + 0.25 * 0.75
+    0.4375
+    """
+    return float(np.sqrt(_click_variance(pair, user.zeta)))
+
+
+def _click_variance(pair: Pair, zeta: FloatArray) -> float:
+    """Variance of clicks per page: that of independent clicks given the page, and that of their expectation."""
+    clicked = np.append(zeta, 0.0)[pair.tables] * pair.known_theta
+    pages = clicked.sum(-1)
+    return float(pages.mean() - (clicked**2).sum(-1).mean() + pages.var())
+
+
+def _most_seen(pair: Pair, clicks: FloatArray) -> FloatArray:
+    """Relevances of 0 and 1, where documents that the lists show to most people come first, with these clicks of each query."""
+    theta, n = pair.known_theta, pair.n_documents
+    seen = (exposure_of(pair.top_a, theta, n) + exposure_of(pair.top_b, theta, n)) / 2
+    query = np.repeat(np.arange(pair.n_queries), np.diff(pair.offsets))
+    order = np.lexsort((-seen.round(9), query))
+    # Documents that are seen as much as each other are alike.
+    new = np.diff(query[order], prepend=-1) | (np.diff(seen[order].round(9), prepend=-1) != 0)
+    group = np.cumsum(new) - 1
+    looks = np.bincount(group, seen[order])
+    first = query[order][np.flatnonzero(new)]
+    above = np.cumsum(looks) - looks
+    above -= above[np.searchsorted(first, first)]
+    share = np.divide(clicks[first] - above, looks, out=np.zeros(len(looks)), where=looks > 0)
+    zeta = np.empty(n)
+    zeta[order] = np.clip(share, 0, 1)[group]
+    return zeta
+
+
+def _step(pair: Pair, zeta: FloatArray, direction: FloatArray, variance: float) -> float:
+    """How far to go in a direction until clicks have this variance, or the nearest to it, while relevances are within 0 to 1."""
+    with np.errstate(divide="ignore"):
+        room = np.where(direction > 0, 1 - zeta, zeta) / np.abs(direction)
+    most = float(room[direction != 0].min(initial=np.inf))
+    if not np.isfinite(most):
+        return 0.0
+    start, middle, end = (_click_variance(pair, zeta + most * part * direction) for part in (0.0, 0.5, 1.0))
+    square = 2 * (end - 2 * middle + start)  # the variance is a polynomial of the second degree
+    line = end - start - square
+    roots = np.roots([square, line, start - variance])
+    inside = roots.real[(abs(roots.imag) < ROUNDING) & (roots.real >= 0) & (roots.real <= 1)]
+    if len(inside):
+        return most * float(inside.min())
+    parts = np.array([0.0, 1.0, np.clip(-line / (2 * square), 0, 1) if square else 1.0])
+    return most * float(parts[np.argmin(abs(start + line * parts + square * parts**2 - variance))])
 
 
 def plausible_users(pair: Pair, user: User, delta: float, count: int, *, seed: Seed = 0) -> list[User]:
