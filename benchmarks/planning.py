@@ -8,13 +8,17 @@ team-draft turns round, beside the share of plausible users.
 
 Promises: trials in memory, evaluated as live ones are (``live.analysis``) at twelve looks, of which the plan said that 80 %
 decide by its number of impressions; the share that did, with the true difference as the trial's ``smallest``. `python -m
-benchmarks.planning` makes these alone.
+benchmarks.planning` makes these alone. ``PROMISE_TRIALS`` sets how many trials a row has, ``PROMISE_ROWS`` (a text that the
+name of a row must hold) which rows are made, ``PROMISE_WORKERS`` how many processes run.
 """
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -22,8 +26,9 @@ import numpy as np
 from benchmarks.closed_form import good_pairs_of
 from benchmarks.logopt import data_sets, pairs_of
 from benchmarks.verdicts import Trial, World
+from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.inference.planning import plan
-from ranktrial.inference.plausible_users import ClickRate, plausible_users
+from ranktrial.inference.plausible_users import ClickRate, click_sd, plausible_users
 from ranktrial.live.reports import settled
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft
@@ -49,9 +54,14 @@ WORLDS = (  # queries, noise in A's and in B's ranking, and a factor on clicks: 
     (1000, 0.3, 0.45, 0.1),
     (1000, 0.3, 0.33, 0.15),
 )
-TRIED: tuple[Method, ...] = (LogOpt(), AB(estimate="rank-aware"), AB(estimate="means"), AB())
+BY_CLICK_MODEL: tuple[Method, ...] = (LogOpt(), AB(estimate="rank-aware"))
+TRIED: tuple[Method, ...] = (*BY_CLICK_MODEL, AB(estimate="means"), AB())
+ZIPF = ((0.15, 0.3, 1.0), (0.15, 0.22, 0.8), (0.2, 0.3, 0.5))  # noise in A's and in B's ranking, and a factor on clicks
+RARE = ((0.3, 1.5, 0.2), (0.4, 1.0, 0.1), (0.5, 0.9, 0.1))
+SEARCHES = 4_000  # of queries that do not come equally often, by which a plan knows them
 LOOKS = (0.2, 0.3, 0.4, 0.5, 0.58, 0.65, 0.72, 0.78, 0.84, 0.9, 0.95, 1.0)
-TRIALS = 200  # of each method in each world
+TRIALS = int(os.environ.get("PROMISE_TRIALS", "200"))  # of each method in each world
+ONLY, WORKERS = os.environ.get("PROMISE_ROWS", ""), int(os.environ.get("PROMISE_WORKERS", "2"))
 JUDGED = 2  # pairs of each kind
 USERS = 20
 
@@ -87,17 +97,14 @@ def variances(name: str, pairs: Pairs) -> list[Row]:
         true = [measured(method, pair, user, seed) for method in METHODS]
         for source, known in knowledge.items():
             users = known if isinstance(known, User) else known.user(pair)
-            for row, variance in zip(plan(pair, users, delta=0.01, methods=METHODS).rows, true):
-                ratios[row.method, source].append(row.variance / variance)
+            for method, variance in zip(METHODS, true):
+                ratios[str(method), source].append(method.planned_moments(pair, users).variance / variance)
     return [_row(name, f"variance of {method}", source, found) for (method, source), found in ratios.items()]
 
 
 def clicks(pair: Pair, user: User) -> tuple[float, float]:
     """Mean and standard deviation of clicks per impression on the two lists: what a team knows from its log."""
-    law = AB().outcome_law(pair, user).sum(0)
-    number = np.arange(len(law))
-    mean = float(law @ number)
-    return mean, float(np.sqrt(law @ number**2 - mean**2))
+    return float(np.mean(pair.ctr(user))), click_sd(pair, user)
 
 
 def measured(method: Method, pair: Pair, user: User, seed: int) -> float:
@@ -145,20 +152,41 @@ def wrong_share(pair: Pair, user: User, share: float) -> float:
     return float(np.mean([displays.moments(each).mean * pair.delta(each) <= 0 for each in users]))
 
 
+@dataclass(frozen=True)
+class Promise:
+    """A world of trials, and what a plan knows of it.
+
+    Attributes:
+        name: Of its rows.
+        world: That trials run in.
+        pair: Rankers as the plan has them: a query stands there as often as it comes.
+        user: Users of these.
+        methods: That are tried.
+    """
+
+    name: str
+    world: World
+    pair: Pair
+    user: User
+    methods: tuple[Method, ...] = BY_CLICK_MODEL
+
+
 def promises() -> list[Row]:
     """What was promised of trials, and what share of them kept it."""
     rows: list[Row] = []
-    for world in WORLDS:
-        pair, user = noisy_rankers(*world)
-        for planned, method in zip(plan(pair, user, methods=TRIED).rows, TRIED):
-            n = int(planned.anytime)
-            with ProcessPoolExecutor(2) as pool:
-                kept = list(pool.map(partial(decided, World("", pair, user), method, n), range(TRIALS)))
+    for promise in promised_worlds():
+        if ONLY not in promise.name:
+            continue
+        planned = plan(promise.pair, promise.user, methods=promise.methods)
+        for row, method in zip(planned.rows, promise.methods):
+            one = partial(decided, promise.world, method, int(row.anytime), planned.delta)
+            with ProcessPoolExecutor(WORKERS) as pool:
+                kept = list(pool.map(one, range(TRIALS)))
             rows.append(
                 {
-                    "data": f"{world[0]:,} queries, {planned.ctr:.2f} clicks a page",
-                    "what": f"{method} decides {pair.delta(user):.4f}",
-                    "impressions": n,
+                    "data": f"{promise.name}, {planned.ctr:.2f} clicks a page",
+                    "what": f"{method} decides {planned.delta:.4f}",
+                    "impressions": int(row.anytime),
                     "promised": 0.8,
                     "kept": float(np.mean(kept)),
                 }
@@ -167,19 +195,53 @@ def promises() -> list[Row]:
     return rows
 
 
+def promised_worlds() -> Iterator[Promise]:
+    for world in WORLDS:
+        pair, user = noisy_rankers(*world)
+        yield Promise(f"{world[0]:,} queries", World("", pair, user), pair, user, TRIED)
+    yield from (zipf_traffic(*noise) for noise in ZIPF)
+    yield from (rare_clicks(*noise) for noise in RARE)
+
+
 def noisy_rankers(queries: int, noise_a: float, noise_b: float, factor: float) -> tuple[Pair, User]:
     """Rankers that sort 20 documents by relevance and noise, for pages of 10."""
     random, theta = np.random.default_rng(1), rank_decay(10, 0.7)
     relevance = random.choice([0.1, 0.3, 0.8], (queries, 20), p=[0.6, 0.25, 0.15])
     lists = [np.argsort(-(relevance + random.normal(0, noise, relevance.shape))) for noise in (noise_a, noise_b)]
-    pair = Pair.from_lists(lists[0].tolist(), lists[1].tolist(), k=10)
-    query = np.repeat(np.arange(queries), np.diff(pair.offsets))
-    return pair.knowing(theta=theta), position_based(factor * relevance[query, np.array(pair.ids)], theta)
+    return _as_pair(lists, factor * relevance, theta, np.arange(queries))
 
 
-def decided(world: World, method: Method, impressions: int, seed: int) -> bool:
+def zipf_traffic(noise_a: float, noise_b: float, factor: float) -> Promise:
+    """600 queries of which few make most of the traffic, position bias 1 / rank, noise with heavy tails."""
+    random, queries = np.random.default_rng(2), 600
+    relevance = random.beta(0.6, 1.8, (queries, 15))
+    lists = [np.argsort(-(relevance + random.laplace(0, noise, relevance.shape))) for noise in (noise_a, noise_b)]
+    chances = 1 / (np.arange(queries) // 2 + 1)  # as ``World.traffic`` has them
+    come = np.repeat(np.arange(queries), np.round(SEARCHES * chances / chances.sum()).astype(np.int64))
+    world, planned = (_as_pair(lists, factor * relevance, rank_decay(10), rows) for rows in (np.arange(queries), come))
+    return Promise("Zipf traffic, 600 queries", World("", *world, traffic="Zipf"), *planned)
+
+
+def rare_clicks(noise_a: float, noise_b: float, factor: float) -> Promise:
+    """2,000 queries, position bias rank^-0.5, few clicks, uniform noise."""
+    random, queries = np.random.default_rng(3), 2_000
+    relevance = random.choice([0.05, 0.2, 0.6, 1.0], (queries, 12), p=[0.5, 0.25, 0.15, 0.1])
+    lists = [np.argsort(-(relevance + random.uniform(-noise, noise, relevance.shape))) for noise in (noise_a, noise_b)]
+    pair, user = _as_pair(lists, factor * relevance, rank_decay(10, 0.5), np.arange(queries))
+    return Promise("few clicks, 2,000 queries", World("", pair, user), pair, user)
+
+
+def _as_pair(
+    lists: Sequence[IntArray], relevance: FloatArray, theta: FloatArray, queries: IntArray
+) -> tuple[Pair, User]:
+    """The rankers and users of some queries."""
+    pair = Pair.from_lists(lists[0][queries].tolist(), lists[1][queries].tolist(), k=len(theta))
+    query = np.repeat(queries, np.diff(pair.offsets))
+    return pair.knowing(theta=theta), position_based(relevance[query, np.array(pair.ids)], theta)
+
+
+def decided(world: World, method: Method, impressions: int, smallest: float, seed: int) -> bool:
     """Whether a trial named a winner at one of twelve looks."""
-    smallest = abs(world.pair.delta(world.user))
     config = TrialConfig.model_validate({"method": str(method), "k": world.pair.k, "smallest": smallest})
     at = tuple(sorted({max(int(part * impressions), 1) for part in LOOKS}))
     return any(settled(analysis, {})[0].winner for analysis in Trial(world, config, seed).looks(at))

@@ -11,12 +11,12 @@ import pytest
 from scipy import stats
 
 from ranktrial.inference.planning import exposure_disagreement, plan
-from ranktrial.inference.plausible_users import ClickRate, plausible_users
+from ranktrial.inference.plausible_users import ClickRate, click_sd, plausible_users
 from ranktrial.inference.power import anytime_impressions, tightest_for
 from ranktrial.methods import AB, Counterfactual, LogOpt, LogOptNetwork, Method, TeamDraft
 from ranktrial.methods.proof import appendix_a
 from ranktrial.rankings import Pair
-from ranktrial.users import position_based
+from ranktrial.users import User, position_based
 
 Z = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
 
@@ -117,24 +117,77 @@ def test_the_same_lists_leave_nothing_to_find() -> None:
     assert found.verdict == ("Nothing to find: both rankers show the same lists.",)
 
 
-def test_a_click_rate_gives_its_clicks() -> None:
-    pair = many_queries(2000)
-    for sd in (None, 0.8):
-        user = ClickRate(0.7, sd).user(pair)
-        assert pair.ctr(user) == pytest.approx((0.7, 0.7), rel=2e-3)
+def clicks_of(pair: Pair, user: User) -> tuple[float, float]:
+    """Mean and standard deviation of clicks per page, from the law of their number."""
+    law = AB().outcome_law(pair, user).sum(0)
+    number = np.arange(len(law))
+    return float(law @ number), float(np.sqrt(law @ number**2 - (law @ number) ** 2))
+
+
+def test_the_clicks_of_users_who_tell_documents_apart_are_accepted() -> None:
+    """Documents that differ within a page: fewer clicks vary less than with equal documents, and that is no mistake."""
+    rng = np.random.default_rng(1)
+    relevance = rng.choice([0.05, 0.3, 0.9], (300, 12), p=[0.6, 0.25, 0.15])
+    lists = [np.argsort(-(relevance + rng.normal(0, noise, relevance.shape))).tolist() for noise in (0.2, 0.5)]
+    pair = Pair.from_lists(lists[0], lists[1], k=6).knowing(theta=1 / np.arange(1, 7))
+    true = position_based(
+        relevance[np.repeat(np.arange(300), np.diff(pair.offsets)), np.array(pair.ids)], pair.known_theta
+    )
+    ctr, sd = clicks_of(pair, true)
+    assert click_sd(pair, true) == pytest.approx(sd)
+    assert sd < 0.98 * click_sd(pair, ClickRate(ctr).user(pair))
+    assert clicks_of(pair, ClickRate(ctr, sd).user(pair)) == pytest.approx((ctr, sd))
+
+
+@pytest.mark.parametrize("part", [0.8, 0.9, 0.99, 1.0, 1.01, 1.2, 1.45])
+def test_a_click_rate_gives_its_clicks(part: float) -> None:
+    pair = many_queries()
+    theta = pair.known_theta
+    sd = part * sqrt(0.7 - (0.7 / theta.sum()) ** 2 * (theta**2).sum())
+    rate = ClickRate(0.7, sd)
+    user = rate.user(pair)
+    assert clicks_of(pair, user) == pytest.approx((0.7, sd))
+    assert rate.note(pair, user) == ""
+    if part == 1:
+        assert user.zeta == pytest.approx(ClickRate(0.7).user(pair).zeta)
         # The variance of the difference in means is four times that of clicks on a page.
-        variance = AB(estimate="means").moments(pair, user).variance / 4
-        theta = pair.known_theta
-        alike = 0.7 - (0.7 / theta.sum()) ** 2 * (theta**2).sum()
-        assert variance == pytest.approx(alike if sd is None else sd**2, rel=5e-3)
+        assert AB(estimate="means").moments(pair, user).variance == pytest.approx(4 * sd**2)
+
+
+def test_the_least_standard_deviation_by_hand() -> None:
+    """Both rankers put x first: 0.4 clicks vary least if all of them are on x."""
+    pair = Pair.from_lists(["xyz"], ["xzy"], k=3).knowing(theta=[1.0, 0.5, 0.25])
+    least = ClickRate(0.4, sqrt(0.4 * 0.6)).user(pair)
+    assert least.zeta == pytest.approx([0.4, 0.0, 0.0])
+    # y and z stand at the same places, one in A and one in B: what x leaves of 1.15 clicks goes to both alike.
+    more = ClickRate(1.15, 0.01 + sqrt(0.15 * 0.85))
+    user = more.user(pair)
+    assert user.zeta == pytest.approx([1.0, 0.2, 0.2])
+    assert clicks_of(pair, user) == pytest.approx((1.15, sqrt(0.1 * 0.9 + 0.05 * 0.95)))
+
+
+def test_a_standard_deviation_that_lists_cannot_have_is_told() -> None:
+    """0.7 clicks a page could have it, but not with these lists and this position bias: the plan says what it took instead."""
+    pair = many_queries()
+    for sd, bound in ((sqrt(0.7 * 0.3) + 0.01, "at least"), (sqrt(0.7 * 3.3) - 0.01, "at most")):
+        rate = ClickRate(0.7, sd)
+        user = rate.user(pair)
+        ctr, nearest = clicks_of(pair, user)
+        assert ctr == pytest.approx(0.7)
+        found = plan(pair, rate, delta=0.01, methods=[AB()])
+        assert found.notes == (rate.note(pair, user),)
+        assert f"{bound} about {nearest:.4g}: planned with that" in found.verdict[0]
+        assert found.to_dict()["notes"] == found.notes
+    assert plan(pair, ClickRate(0.7), delta=0.01, methods=[AB()]).notes == ()
 
 
 @pytest.mark.parametrize(
     ("rate", "message"),
     [
         (ClickRate(2.5), "ctr is 2.5, but only 2.083 results of a page are looked at"),
-        (ClickRate(0.7, 0.5), "sd is 0.5, which 0.7 clicks a page cannot have"),
-        (ClickRate(0.7, 3.0), "sd is 3, which 0.7 clicks a page cannot have"),
+        (ClickRate(0.7, 0.4), "sd is 0.4, which 0.7 clicks a page cannot have: .* of 0.4583 to 1.52$"),
+        (ClickRate(1.2, 0.3), "sd is 0.3, which 1.2 clicks a page cannot have: .* of 0.4 to 1.833$"),
+        (ClickRate(0.7, 3.0), "sd is 3, which 0.7 clicks a page cannot have: .* on pages of 4 "),
     ],
 )
 def test_impossible_click_rates(rate: ClickRate, message: str) -> None:
@@ -172,7 +225,8 @@ def test_the_guess_of_the_closed_form_comes_from_the_click_rate() -> None:
     pair = many_queries()
     estimates = ("ips", "constant", "rank-aware")
     methods: list[Method] = [
-        LogOpt(relevance="constant", estimate=estimate, loss=None, keep=0, holdback=0) for estimate in estimates
+        LogOpt(relevance="constant", estimate=estimate, loss=None, keep=0, holdback=0, schedule=())
+        for estimate in estimates
     ]
     found = [row.variance for row in plan(pair, ClickRate(0.1), delta=0.01, methods=methods).rows]
     assert found == sorted(found, reverse=True)

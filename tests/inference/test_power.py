@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -18,7 +20,14 @@ from ranktrial.inference.power import (
     jackknife_widening,
     tightest_for,
 )
-from ranktrial.inference.theta_error import learning_variance, mean_variance, theta_error
+from ranktrial.inference.theta_error import (
+    learning_stages,
+    log_theta_variances,
+    mean_bend,
+    mean_variance,
+    theta_error,
+    theta_known_after,
+)
 from ranktrial.live import analysis
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.methods import AB, LogOpt, Method
@@ -77,9 +86,10 @@ def test_what_an_estimated_theta_adds(method: Method) -> None:
     lists = [[rng.permutation(5).tolist() for _ in range(12)] for _ in range(2)]
     pair = Pair.from_lists(lists[0], lists[1], k=3).knowing(theta=[1.0, 0.6, 0.4])
     user = position_based(rng.uniform(0.1, 0.8, pair.n_documents), pair.known_theta)
-    exact = theta_error(method, pair, user)
-    policy = method.planned_displays(pair, user).mixture
     runs, n = 300, 4_000
+    stages = learning_stages(method, pair, user, n)
+    exact = theta_error(stages, n, mean_bend(stages, n))
+    policy = method.planned_displays(pair, user).mixture
     guess = expected_beliefs(pair, user).relevance
     found, with_known, thetas = [], [], []
     for seed in range(runs):
@@ -90,10 +100,12 @@ def test_what_an_estimated_theta_adds(method: Method) -> None:
         with_known.append(estimate(log, guess=guess).delta)
     error = 4.5 * np.sqrt(2 / runs)
     assert n * np.var(found) == pytest.approx(exact.variance, rel=error)
-    assert n * np.var(thetas, axis=0).max() == pytest.approx(exact.worst, rel=error)
+    expected = log_theta_variances(stages, n) * pair.known_theta**2
+    assert n * np.var(thetas, axis=0)[1:] == pytest.approx(expected[1:], rel=error)
     assert n * np.var(with_known) == pytest.approx(exact.clicks_alone, rel=error)
-    assert n * np.var(np.subtract(found, with_known)) == pytest.approx(exact.part, rel=error)
-    assert exact.variance > exact.clicks_alone
+    part = exact.variance - exact.clicks_alone - 2 * exact.joint
+    assert n * np.var(np.subtract(found, with_known)) == pytest.approx(part, rel=error)
+    assert exact.jackknife > exact.variance > exact.clicks_alone
     assert exact.mean_widening() > np.sqrt(exact.variance / exact.clicks_alone)
 
 
@@ -108,12 +120,45 @@ def test_before_anything_is_learnt_values_vary_more() -> None:
     pair, user = fixed_world(seed=9, k=3, n_queries=12)
     rare = position_based(0.05 * user.zeta, user.slope)
     method = AB(estimate="rank-aware")
-    stages = learning_variance(method, pair, rare, theta_error(method, pair, rare))
-    assert [begin for begin, _ in stages] == [0, *method.learns_at]
-    assert stages[0][1] > 2 * stages[1][1]
-    assert stages[1][1] == pytest.approx(method.planned_moments(pair, rare).variance)
-    assert mean_variance(stages, 200) == pytest.approx((stages[0][1] + stages[1][1]) / 2)
-    assert mean_variance(stages, 50) == pytest.approx(stages[0][1])
+    stages = learning_stages(method, pair, rare, 50_000)
+    assert [stage.begin for stage in stages] == [0, 100, 1_000, 10_000]
+    first, second, *_, last = (stage.variance for stage in stages)
+    assert first > 2 * second
+    assert last <= method.planned_moments(pair, rare).variance
+    assert mean_variance(stages, 200) == pytest.approx((first + second) / 2)
+    assert mean_variance(stages, 50) == pytest.approx(first)
+
+
+def test_the_share_of_ab_traffic_is_halved_once_estimates_can_be_compared() -> None:
+    pair, user = fixed_world(seed=9, k=3, n_queries=12)
+    stages = learning_stages(LogOpt(), pair, user, 1_000_000)
+    plain = []
+    for stage in stages:
+        mixture = stage.displays.mixture
+        last = mixture.offsets[1:]
+        plain.append((mixture.weights[last - 1] + mixture.weights[last - 2]).mean())
+    assert [stage.begin for stage in stages] == [0, 100, 1_000, 10_000, 100_000]
+    assert plain == pytest.approx([0.5, 0.5, 0.25, 0.125, 0.1])  # 50 impressions of each list are too few at 100
+
+
+def test_theta_from_several_designs() -> None:
+    """One design cut in two is one design; of two designs H and g are means."""
+    pair, user = fixed_world(seed=9, k=3, n_queries=12)
+    (whole,) = learning_stages(LogOpt(schedule=()), pair, user, 1_000)
+    (other,) = learning_stages(AB(estimate="rank-aware", schedule=()), pair, user, 1_000)
+    cut, mixed = [whole, replace(whole, begin=300)], [whole, replace(other, begin=300)]
+    for of in ("clicks_alone", "variance", "jackknife", "joint"):
+        assert getattr(theta_error(cut, 1_000), of) == pytest.approx(getattr(theta_error([whole], 1_000), of))
+    assert theta_error(mixed, 300).variance == pytest.approx(theta_error([whole], 300).variance)
+    found = theta_error(mixed, 1_000)
+    assert found.clicks_alone == pytest.approx(0.3 * whole.variance + 0.7 * other.variance)
+    within = 0.3 * whole.clicks_by_rank[1] + 0.7 * other.clicks_by_rank[1]
+    coefficient = np.append(0, np.linalg.solve(within[1:, 1:], (0.3 * whole.slope + 0.7 * other.slope)[1:]))
+    by_hand = 0.3 * whole.with_theta(coefficient, x=True) + 0.7 * other.with_theta(coefficient, x=True)
+    assert found.variance == found.jackknife == pytest.approx(by_hand)
+    bent = theta_error(mixed, 1_000, bend=50)  # of the second order: a jackknife counts it twice
+    assert bent.variance == pytest.approx(by_hand + 0.05)
+    assert bent.jackknife == pytest.approx(by_hand + 0.1)
 
 
 def test_a_plan_and_a_live_trial_are_tightest_at_the_same_number() -> None:
@@ -138,13 +183,13 @@ def test_a_plan_and_a_live_trial_are_tightest_at_the_same_number() -> None:
 
 
 def test_an_unreachable_theta_is_refused_by_the_fit_as_planned() -> None:
-    """``first_fit``: from about there on logs tell theta, and well before they do not."""
+    """``theta_known_after``: from about there on logs tell theta, and well before they do not."""
     rng = np.random.default_rng(4)
     lists = [[rng.permutation(12).tolist() for _ in range(100)] for _ in range(2)]
     pair = Pair.from_lists(lists[0], lists[1], k=6).knowing(theta=1 / np.arange(1, 7))
     user = position_based(np.full(pair.n_documents, 0.1), pair.known_theta)
     method = AB(estimate="rank-aware")
-    first = theta_error(method, pair, user).first_fit
+    first = theta_known_after(learning_stages(method, pair, user, 1_000), 1_000)
     for part, least, most in ((0.15, 0, 8), (1.5, 17, 20)):
         fits = 0
         for seed in range(20):

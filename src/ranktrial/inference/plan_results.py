@@ -20,7 +20,8 @@ class PlannedMethod:
         plain: It shows A's and B's own lists only.
         tends_to_delta: The estimate tends to Delta; False for interleaving.
         theta: Whether position bias is "known" or "estimated" from the same clicks; None where it is not needed.
-        variance: Of the value x of one impression, given position bias.
+        variance: Of the value x of one impression, given position bias; of a method that learns on the way, the mean over that
+            many ``impressions``.
         theta_variance: What an estimated theta adds to it: the estimate from N impressions has the sum of both, over N.
         outcome: What the estimate tends to where the better ranker is better by delta; of many users the median. Negative
             points the wrong way.
@@ -123,6 +124,7 @@ class Plan:
             known, the mean over plausible users. Empty if there is no such method.
         left_out: Methods that could not be planned, and why.
         live: What a live trial of the first planned method that can run live will do, ``LogOpt()`` if it is planned.
+        notes: Assumptions that differ from what was given.
     """
 
     rows: tuple[PlannedMethod, ...]
@@ -138,6 +140,7 @@ class Plan:
     budgets: tuple[BudgetedPlan, ...] = ()
     left_out: tuple[str, ...] = ()
     live: LivePlan | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def gain(self) -> float | None:
@@ -151,7 +154,7 @@ class Plan:
     def verdict(self) -> tuple[str, ...]:
         """What to do, in plain sentences."""
         live = [] if self.live is None or self.disagreement == 0 else [str(self.live)]
-        return (*self._worth(), *self._wrong_ways(), *live)
+        return (*self.notes, *self._worth(), *self._wrong_ways(), *live)
 
     def _best(self, *, is_ab: bool) -> PlannedMethod | None:
         rows = [row for row in self.rows if row.tends_to_delta and row.is_ab == is_ab]

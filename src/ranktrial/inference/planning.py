@@ -24,18 +24,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, sum_by_group
+from ranktrial.inference.ladder import POSITION_BASED, SHARES
 from ranktrial.inference.plan_results import BudgetedPlan, LivePlan, Plan, PlannedMethod
 from ranktrial.inference.plausible_users import ClickRate, plausible_users
 from ranktrial.inference.power import (
     CLICKS_TO_SAY,
     FIRST_LOOK,
+    MOST,
     ROUNDING,
     anytime_impressions,
     fixed_impressions,
@@ -44,7 +46,14 @@ from ranktrial.inference.power import (
     normal_quantiles,
     tightest_for,
 )
-from ranktrial.inference.theta_error import ThetaError, learning_variance, mean_variance, theta_error
+from ranktrial.inference.theta_error import (
+    Stage,
+    learning_stages,
+    mean_bend,
+    mean_variance,
+    theta_error,
+    theta_known_after,
+)
 from ranktrial.methods import (
     AB,
     LogOpt,
@@ -56,12 +65,16 @@ from ranktrial.methods import (
     parse_method,
 )
 from ranktrial.rankings import Moments, Pair, exposure_of
-from ranktrial.seeds import Seed
+from ranktrial.seeds import Seed, children
 from ranktrial.users import User, position_based
 
 LOSSES = (0.05, 0.02, 0.01, 0.0, -0.02, -0.05)
 USERS_TO_PRICE = 10
 USERS = 40
+RUNS = 3  # simulated, of a method that learns
+LONGER = 10  # times as long as with position bias known, are these at most
+EARLY = 1_000  # impressions, in which position bias is first told
+ROUNDS, CLOSE = 10, 0.02  # until a number of impressions is that which it needs
 MOST_SAMPLED = 100_000  # displays, over all users, of a method that cannot list them all
 Progress = Callable[[int, int], None]
 
@@ -126,10 +139,7 @@ def plan(
                 if not one:  # who finds all documents alike does not mind what is shown
                     clicks = float(np.mean([_moments(method, pair, each).ctr for each in crowd]))
                     moments = Moments(moments.mean, moments.variance, clicks)
-                learns = method.learns_position_bias and moments.variance > 0
-                error = theta_error(method, pair, known) if learns else None
-                stages = learning_variance(method, pair, known, error, seed=seed)
-                rows.append(needs.of_estimate(method, moments, error, stages))
+                rows.append(needs.of_estimate(method, moments, needs.runs(method, moments, pair, known, seed)))
             elif judges:
                 rows.append(needs.of_outcomes(method, _outcomes(method, pair, judges, seed)))
             else:
@@ -153,6 +163,7 @@ def plan(
         () if priced is None else budgets(priced, pair, crowd, rows),
         tuple(left_out),
         _live(running, delta, power, given=tightest_at is not None),
+        tuple(note for note in [user.note(pair, known) if isinstance(user, ClickRate) else ""] if note),
     )
 
 
@@ -216,43 +227,75 @@ class _Needs:
     traffic: int | None
     tightest_at: float | None
 
-    def of_estimate(
-        self, method: Method, moments: Moments, error: ThetaError | None, stages: list[tuple[int, float]]
-    ) -> PlannedMethod:
-        """``stages`` are the variances of x on the way to the one that ``moments`` have."""
-        known, total = moments.variance, moments.variance if error is None else error.variance
-        away = (normal_quantiles if error is None else jackknife_quantiles)(self.power, self.level)
-        fixed = fixed_impressions(total, self.delta, power=self.power, level=self.level, jackknife=error is not None)
-        tightest_at = self._tightest(total, self.delta)
-        first_look, widen, anytime = max(FIRST_LOOK, CLICKS_TO_SAY / max(moments.ctr, ROUNDING)), 1.0, np.inf
-        if error is not None and np.isfinite(total):
-            first_look = max(first_look, error.first_fit)
-            widen = jackknife_widening(self.level) * error.mean_widening() * float(np.sqrt(known / total))
-        if np.isfinite(total):
-            anytime = anytime_impressions(
-                lambda n: mean_variance(stages, n) + total - known,
+    def runs(self, method: Method, moments: Moments, pair: Pair, user: User, seed: Seed) -> list[list[Stage]]:
+        """Simulated runs of a method by the click model; none where every impression has the same variance."""
+        if not (method.learns_at or method.learns_position_bias) or moments.variance <= 0:
+            return []
+        longest = max(LONGER * fixed_impressions(moments.variance, self.delta), self.traffic or 0)
+        return [learning_stages(method, pair, user, longest, seed=child) for child in children(seed, RUNS)]
+
+    def of_estimate(self, method: Method, moments: Moments, runs: list[list[Stage]]) -> PlannedMethod:
+        estimated = bool(runs) and method.learns_position_bias
+        away = (jackknife_quantiles if estimated else normal_quantiles)(self.power, self.level)
+
+        def known(n: float) -> float:
+            return float(np.mean([mean_variance(run, n) for run in runs])) if runs else moments.variance
+
+        @cache
+        def added(n: float) -> tuple[float, float]:
+            """What estimating theta from n impressions adds to the variance, and by how much more intervals are widened."""
+            if not estimated:
+                return 0.0, 1.0
+            error = theta_error(runs[0], n, bend)
+            if not np.isfinite(error.variance):
+                return np.inf, 1.0
+            widen = jackknife_widening(level) * error.mean_widening()
+            return error.variance - mean_variance(runs[0], n), widen * np.sqrt(error.clicks_alone / error.variance)
+
+        def fixed(n: float) -> float:
+            variance = known(n) + added(n)[0]
+            return fixed_impressions(variance, self.delta, power=self.power, level=self.level, jackknife=estimated)
+
+        def anytime(n: float) -> float:
+            more, widen = added(n)
+            return anytime_impressions(
+                lambda m: known(m) + more,
                 self.delta,
                 tightest_at=tightest_at,
                 first_look=first_look,
                 widen=widen,
                 power=self.power,
-                level=self.level,
+                level=level,
             )
-        uses = None if not method.needs_position_bias else "known" if error is None else "estimated"
+
+        # Estimates by the click model share the error probability with those that test them.
+        level = 1 - (1 - self.level) * (SHARES[POSITION_BASED] if method.needs_position_bias else 1.0)
+        first_look = max(FIRST_LOOK, CLICKS_TO_SAY / max(moments.ctr, ROUNDING))
+        if estimated:
+            first_look = max(first_look, theta_known_after(runs[0], EARLY))
+        bend = mean_bend(runs[0], first_look) if estimated and np.isfinite(first_look) else 0.0
+        once = _settled(fixed, min(first_look, MOST))
+        at = min(once, MOST)
+        total = known(at) + added(at)[0]
+        tightest_at = self._tightest(total, self.delta)
+        detectable = None
+        if self.traffic is not None:
+            detectable = float(away * np.sqrt((known(self.traffic) + added(self.traffic)[0]) / self.traffic))
+        uses = None if not method.needs_position_bias else "estimated" if estimated else "known"
         return PlannedMethod(
             method=str(method),
             is_ab=_is_ab(method),
             plain=sum(method.plain_shares) == 1,
             tends_to_delta=True,
             theta=uses,
-            variance=known,
-            theta_variance=total - known,
+            variance=known(at),
+            theta_variance=added(at)[0],
             outcome=self.delta,
-            impressions=fixed,
-            anytime=anytime,
+            impressions=once,
+            anytime=_settled(anytime, once) if np.isfinite(total) else np.inf,
             tightest_at=tightest_at,
             first_look=float(np.ceil(first_look)),
-            detectable=None if self.traffic is None else float(away * np.sqrt(total / self.traffic)),
+            detectable=detectable,
             ctr=moments.ctr,
             wrong=0.0,
         )
@@ -299,6 +342,16 @@ class _Needs:
         if self.tightest_at is not None:
             return self.tightest_at
         return tightest_for(variance, difference, level=self.level)
+
+
+def _settled(needed: Callable[[float], float], start: float) -> float:
+    """The number of impressions that needs itself, where what is needed depends a little on how long a trial is."""
+    n = start
+    for _ in range(ROUNDS):
+        before, n = n, needed(max(n, 1.0))
+        if not np.isfinite(n) or abs(n - before) <= CLOSE * n:
+            break
+    return n
 
 
 def _scaled(outcome: float, truth: float, delta: float) -> float:

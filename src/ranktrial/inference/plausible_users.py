@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,10 +62,14 @@ class ClickRate:
             return position_based(alike, theta)
         self._check_sd(int(shown.sum(-1).max()))
         if self.sd**2 < _click_variance(pair, alike):
-            apart = _most_seen(pair, rate * examined) - rate
+            directions = iter([_most_seen(pair, rate * examined) - rate])
         else:
-            apart = np.repeat(self._rates(pair, examined, rate, seed) - rate, np.diff(pair.offsets))
-        return position_based(np.clip(alike + _step(pair, alike, apart, self.sd**2) * apart, 0, 1), theta)
+            directions = self._rates_apart(pair, examined, rate, seed)
+        for apart in directions:
+            found = alike + _step(pair, alike, apart, self.sd**2) * apart
+            if _click_variance(pair, found) >= self.sd**2 * (1 - ROUNDING):
+                break
+        return position_based(np.clip(found, 0, 1), theta)
 
     def _check_sd(self, page: int) -> None:
         """Refuse what no number of clicks between 0 and the length of a page can have."""
@@ -77,17 +82,22 @@ class ClickRate:
                 f"{page} with that mean have a standard deviation of {least:.4g} to {most:.4g}"
             )
 
-    def _rates(self, pair: Pair, examined: FloatArray, rate: float, seed: Seed) -> FloatArray:
-        """The rate of each query, from a beta distribution; their mean over looks is exact."""
+    def _rates_apart(self, pair: Pair, examined: FloatArray, rate: float, seed: Seed) -> Iterator[FloatArray]:
+        """By how much the rate of each document's query is above the mean: quantiles of a beta distribution, then wider ones.
+
+        Few queries, or queries with few results, spread less than the distribution.
+        """
         assert self.sd is not None
         shown, theta = pair.tables != NO_DOCUMENT, pair.known_theta
         # E[clicks^2] = rate E[examined] + E[rate_q^2] (E[examined^2] - E[sum theta^2])
         by_two = float(((shown @ theta) ** 2).mean() - (shown @ theta**2).mean())
         spread = (self.sd**2 + self.ctr**2 - self.ctr) / by_two - rate**2 if by_two > ROUNDING else 1.0
-        size = np.clip(rate * (1 - rate) / max(spread, ROUNDING) - 1, *SIZES)
+        size = float(np.clip(rate * (1 - rate) / max(spread, ROUNDING) - 1, *SIZES))
         at = (generator(seed).permutation(pair.n_queries) + 0.5) / pair.n_queries
-        rates = beta_quantile(at, rate * size, (1 - rate) * size)
-        return np.asarray(rates - (rates @ examined / examined.sum() - rate))
+        while size >= SIZES[0]:
+            rates = beta_quantile(at, rate * size, (1 - rate) * size)
+            yield np.repeat(rates - rates @ examined / examined.sum(), np.diff(pair.offsets))
+            size /= 2
 
     def note(self, pair: Pair, user: User) -> str:
         """What to say where ``user`` cannot have the standard deviation given; "" where it has."""
@@ -138,7 +148,7 @@ def _most_seen(pair: Pair, clicks: FloatArray) -> FloatArray:
 
 
 def _step(pair: Pair, zeta: FloatArray, direction: FloatArray, variance: float) -> float:
-    """How far to go in a direction until clicks have this variance, or the nearest to it, while relevances are within 0 to 1."""
+    """How far to go in a direction until clicks have this variance, or come nearest to it, with relevances within 0 to 1."""
     with np.errstate(divide="ignore"):
         room = np.where(direction > 0, 1 - zeta, zeta) / np.abs(direction)
     most = float(room[direction != 0].min(initial=np.inf))

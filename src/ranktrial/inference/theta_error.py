@@ -1,46 +1,49 @@
-"""What an estimated position bias adds to the variance of an estimate, before any click: exactly, in large logs.
+"""What a method learns on the way, before any click: the designs it will show, and what the error of position bias adds.
 
-The conditional equation (``position_bias.conditional``) has, in every impression, the score s_r = sum over clicked ranks of
-1[rank = r] - p_d(r), with p_d(r) = P(d, r) theta_r / rho_d the share of d's clicks that come at rank r. Its estimate of log
-theta is off by H^-1 s, H = sum_d P(click on d) (diag p_d - p_d p_d'), and the estimate of Delta then by g' H^-1 s, g the
-derivative of E[x] in log theta. That is a number per clicked rank of each ranking, as x is: what is estimated with both behaves
-as if impressions were worth x + g' H^-1 s, whose moments are exact.
+Designs come from simulated runs of the method itself (``learning_stages``): a design made from few clicks is not the best one.
+The variance of x under each is exact.
+
+The error of theta is that of the conditional equation (``position_bias.conditional``), exactly in large logs. In every
+impression it has the score s_r = sum over clicked ranks of 1[rank = r] - p_d(r), with p_d(r) = P(d, r) theta_r / rho_d the
+share of d's clicks that come at rank r under the design. Its estimate of log theta is off by H^-1 s, H = sum_d P(click on d)
+(diag p_d - p_d p_d'), and the estimate of Delta then by g' H^-1 s, g the derivative of E[x] in log theta. That is a number per
+clicked rank of each ranking, as x is: what is estimated with both behaves as if impressions were worth x + g' H^-1 s, whose
+moments are exact. In a log of several designs H and g are means over its impressions.
 
 Shows are taken as the design expects them, as for queries that do not come again. With the shows that happened, the other
 choice of ``Auto``, results differ by a hundredth or so.
 
-Two things follow from the error of theta besides. A live interval is widened by a ratio of two jackknife errors. That is never
-taken below 1, and a jackknife overstates the error of a ratio in small logs: on average it widens by more than the true ratio.
-And a design made from an estimated theta, or from one that was assumed, is not the best one.
+That is the first order. To the second one, values at an estimated theta vary more than at the true one: by half the sum of the
+second derivatives of their variance times the covariance of log theta. A jackknife counts variance of the second order twice
+(Efron and Stein 1981), so live intervals are wider than the estimate's true error asks for. They are also widened by a ratio of
+two jackknife errors that is never taken below 1.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from ranktrial.arrays import FloatArray
 from ranktrial.inference.impressions import GROUPS
 from ranktrial.inference.ladder import LEAST_ARM
-from ranktrial.methods import Beliefs, Linear, Method
-from ranktrial.methods.beliefs import sound_theta
+from ranktrial.methods import AB, Linear, LogOpt, Method
 from ranktrial.methods.click_model import expected_beliefs, valued
-from ranktrial.rankings import Mixture, Pair
+from ranktrial.methods.displays import Displays
+from ranktrial.rankings import Moments, Pair
+from ranktrial.rankings.values import Guess
 from ranktrial.seeds import Seed, generator
 from ranktrial.users import User, rank_decay
 
 STEP = 1e-4  # of log theta, for derivatives
-SURE_ERROR = 0.2  # of a theta: expected, where a log's own estimate of it is surely below ``adaptive.MOST_ERROR``,
-SURE_CLICKS = (
-    0.3  # and variance of a log theta, where clicks at its rank surely lead to the first without any one group
-)
-OVERSTATED = 2.0  # theta's part in a jackknife variance over its true one, where trials decide; see docs/planning.md
+BEND = 0.5  # standard errors of log theta, for second derivatives
+SURE_ERROR = 0.2  # of a theta: expected, where a log's own estimate of it is surely below ``beliefs.MOST_ERROR``,
+SURE_CLICKS = 0.3  # and variance of a log theta: there are clicks enough at its rank without any one group
 SINGULAR = 1e12  # condition number of H from which theta is not identified
 JACKKNIVES = 4_000  # drawn for the mean widening, which is then right to 0.003
-USED_ERROR = 0.3  # where mostly it is
-DESIGNS = 6  # drawn for the variance under a design from an estimated theta
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,125 +51,192 @@ class ThetaError:
     """Consequences of estimating theta from the same clicks.
 
     Attributes:
-        clicks_alone: Variance of x, theta known.
+        clicks_alone: Variance of x, valued with a theta that was estimated.
         variance: N times that of the estimate from N impressions; infinite where theta cannot be told from relevance.
-        part: N times the variance of theta's part in it alone.
-        covariance: N times that of log theta.
-        worst: N times the largest variance of a theta_r, in units of theta_1.
+        jackknife: The same as a jackknife finds it, on average.
+        joint: N times the covariance of the error of x and of theta's error in the estimate.
     """
 
     clicks_alone: float
     variance: float
-    part: float
-    covariance: FloatArray
-    worst: float
-
-    @property
-    def first_fit(self) -> float:
-        """After about how many impressions theta is surely known well enough to be used."""
-        return max(self.worst / SURE_ERROR**2, float(self.covariance.diagonal().max()) / SURE_CLICKS)
+    jackknife: float
+    joint: float
 
     def mean_widening(self) -> float:
         """The mean ratio of jackknife errors with theta fitted anew and with theta fixed, each ratio at least 1."""
-        joint = (self.variance - self.clicks_alone - self.part) / 2
-        both = np.array([[self.clicks_alone, joint], [joint, OVERSTATED * self.part]])
+        part = self.jackknife - self.clicks_alone - 2 * self.joint
+        both = np.array([[self.clicks_alone, self.joint], [self.joint, part]])
         factor = np.linalg.cholesky(both + 1e-12 * np.trace(both) * np.eye(2))
         normal = generator(0).normal(size=(JACKKNIVES, GROUPS - 1, 2)) @ factor.T
         alone, whole = (normal[..., 0] ** 2).sum(1), (normal.sum(2) ** 2).sum(1)
         return float(np.maximum(np.sqrt(whole / alone), 1).mean())
 
 
-def theta_error(method: Method, pair: Pair, user: User) -> ThetaError:
-    """For a method that learns position bias and values clicks by the click model, at the pair's theta."""
-    displays, theta, k = method.planned_displays(pair, user), pair.known_theta, pair.k
-    mixture, value = displays.mixture, displays.value
-    assert isinstance(value, Linear)
-    alone = displays.moments(user).variance
-    if k == 1:
-        return ThetaError(alone, alone, 0.0, np.zeros((1, 1)), 0.0)
-    shares, information = _clicks_by_rank(mixture, pair, user)
-    within = information[1:, 1:]
-    if not (np.diag(within) > 0).all() or np.linalg.cond(within) > SINGULAR:
-        return ThetaError(alone, np.inf, np.inf, np.full((k, k), np.inf), np.inf)
-    inverse = np.zeros((k, k))
-    inverse[1:, 1:] = np.linalg.inv(within)
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One design of a trial, and its exact consequences.
 
-    def per_click(of_log_theta: FloatArray) -> FloatArray:
-        """The error of a linear function of log theta, as a number per clicked rank of each ranking."""
-        coefficient = inverse @ of_log_theta
-        expected = np.append(shares @ coefficient, 0.0)[mixture.rankings]
-        return np.where(mixture.rankings >= 0, coefficient - expected, 0.0)
-
-    guess = expected_beliefs(pair, user).relevance
-
-    def mean_of_x(bias: FloatArray) -> float:
-        return valued(pair, mixture, bias, guess, estimate=method.estimator).moments(user).mean
-
-    nudges = np.exp(STEP * np.eye(k))
-    slope = np.array([(mean_of_x(theta * up) - mean_of_x(theta / up)) / (2 * STEP) for up in nudges])
-    from_theta = per_click(slope)
-    total = mixture.moments(value.values + from_theta, user, value.base).variance
-    of_ranks = np.array([mixture.moments(per_click(row), user).variance for row in np.eye(k)])
-    # H^-1 has the right correlations, as if shows were what happened; variances are exact.
-    scale = np.sqrt(np.divide(of_ranks, np.diag(inverse), out=np.zeros(k), where=np.diag(inverse) > 0))
-    covariance = inverse * np.outer(scale, scale)
-    part = mixture.moments(from_theta, user).variance
-    return ThetaError(alone, total, part, covariance, float((of_ranks * theta**2).max()))
-
-
-def learning_variance(
-    method: Method, pair: Pair, user: User, error: ThetaError | None, *, seed: Seed = 0
-) -> list[tuple[int, float]]:
-    """The variance of x from each point of a method's schedule on, with what it will have learnt by then; (begin, variance).
-
-    Before the first point it knows nothing of relevance. As long as theta cannot be told, designs are made from 1 / rank, as
-    a live trial's are by default; then from an estimate, of which some are drawn. Readings of the log are taken to agree once
-    theta and enough plain traffic allow for a comparison.
+    Attributes:
+        begin: Impressions before it.
+        displays: The design, its impressions valued at the pair's theta.
+        guess: Relevance that these are valued with.
+        pair: The rankers.
+        user: Their users.
+        estimator: Name of the estimate.
     """
-    if not method.learns_at or not method.needs_position_bias:
-        return [(0, method.planned_moments(pair, user).variance)]
-    theta, random = pair.known_theta, generator(seed)
-    plain: float | None = None
 
-    def variance(beliefs: Beliefs) -> float:
-        policy = method.policy(pair, beliefs)  # type: ignore[call-arg]
-        assert isinstance(policy, Mixture)
-        return valued(pair, policy, theta, beliefs.relevance, estimate=method.estimator).moments(user).variance
+    begin: int
+    displays: Displays
+    guess: Guess
+    pair: Pair
+    user: User
+    estimator: str
 
-    first = theta if error is None else rank_decay(pair.k)
-    stages, held_back, learnt = [(0, variance(Beliefs(first)))], 0.0, None
-    for before, begin in pairwise([0, *method.learns_at]):
-        share = sum(method.plain_shares) if plain is None else plain
-        held_back += share * (begin - before)
-        fitted = error is None or error.worst / begin <= USED_ERROR**2
-        agree = True if fitted and held_back >= 2 * LEAST_ARM else None
-        plain = method.next_share(Beliefs(theta, fitted=fitted, plain=plain), agree)
-        if learnt is None or learnt.plain != plain:
-            learnt = method.planned_beliefs(pair, user, plain)
-        if error is None or not fitted:
-            found = [variance(replace(learnt, theta=first))]
-        else:
-            logs = random.multivariate_normal(np.zeros(pair.k), error.covariance / begin, size=DESIGNS, method="eigh")
-            found = [variance(replace(learnt, theta=bias)) for bias in sound_theta(theta * np.maximum(1 + logs, 0))]
-        stages.append((begin, float(np.mean(found))))
-    return stages
+    @cached_property
+    def variance(self) -> float:
+        """That of x, theta known."""
+        return self.displays.moments(self.user).variance
+
+    @cached_property
+    def clicks_by_rank(self) -> tuple[FloatArray, FloatArray]:
+        """p_d(r) of every document, and H."""
+        pair = self.pair
+        at_rank = self.displays.mixture.placement() * pair.known_theta
+        exposure = at_rank.sum(1)
+        shares = np.divide(at_rank, exposure[:, None], out=np.zeros_like(at_rank), where=exposure[:, None] > 0)
+        clicks = exposure * self.user.zeta / pair.n_queries
+        return shares, np.diag(clicks @ shares) - (shares * clicks[:, None]).T @ shares
+
+    @cached_property
+    def slope(self) -> FloatArray:
+        """g, the derivative of E[x] in log theta."""
+        nudges = STEP * np.eye(self.pair.k)
+        return np.array([(self._at(up).mean - self._at(-up).mean) / (2 * STEP) for up in nudges])
+
+    def bend(self, direction: FloatArray) -> float:
+        """The second derivative of the variance of x, as valued at another theta, along a direction of log theta."""
+        ends = [self._at(sign * BEND * direction).variance for sign in (1, -1)]
+        return (sum(ends) - 2 * self.variance) / BEND**2
+
+    def _at(self, error: FloatArray) -> Moments:
+        """Moments of x, valued with a log theta that is off by this error."""
+        theta = self.pair.known_theta * np.exp(error)
+        found = valued(self.pair, self.displays.mixture, theta, self.guess, estimate=self.estimator)
+        return found.moments(self.user)
+
+    def with_theta(self, coefficient: FloatArray, *, x: bool) -> float:
+        """The variance of coefficient' s, with x added to it or alone."""
+        mixture, value = self.displays.mixture, self.displays.value
+        assert isinstance(value, Linear)
+        expected = np.append(self.clicks_by_rank[0] @ coefficient, 0.0)[mixture.rankings]
+        scores = np.where(mixture.rankings >= 0, coefficient - expected, 0.0)
+        if x:
+            return mixture.moments(value.values + scores, self.user, value.base).variance
+        return mixture.moments(scores, self.user).variance
 
 
-def mean_variance(stages: list[tuple[int, float]], impressions: float) -> float:
-    """The mean over the first impressions of a variance that changes on the way.
+def learning_stages(method: Method, pair: Pair, user: User, impressions: float, *, seed: Seed = 0) -> list[Stage]:
+    """The designs that a run of so many impressions goes through.
 
-    >>> mean_variance([(0, 2.0), (100, 1.0)], 400)
-    1.25
+    A method that learns is simulated: it fits position bias and relevance to the clicks so far at each point of its schedule,
+    and begins with 1 / rank as a live trial does by default. Its share of A/B traffic changes by ``agreement``.
     """
-    begins, variances = (np.array(column, np.float64) for column in zip(*stages))
-    sizes = np.clip(impressions, begins, np.append(begins[1:], np.inf)) - begins
-    return float(sizes @ variances / impressions)
+
+    def stage(begin: int, displays: Displays, guess: Guess) -> Stage:
+        return Stage(begin, displays, guess, pair, user, method.estimator)
+
+    if not method.learns_at:
+        return [stage(0, method.planned_displays(pair, user), expected_beliefs(pair, user).relevance)]
+    assert isinstance(method, AB | LogOpt)
+    run = method.stages(pair, user, rank_decay(pair.k) if method.learns_position_bias else pair.known_theta, seed=seed)
+    turns = [0, *(turn for turn in method.learns_at if turn < impressions)]
+    found, plain = [], 0.0
+    for begin, end in zip(turns, [*turns[1:], 0]):
+        run.agree = agreement(plain)
+        run.next_version()
+        version = run.versions[-1]
+        displays = valued(pair, version.policy, pair.known_theta, version.guess, estimate=method.estimator)
+        found.append(stage(begin, displays, version.guess))
+        if end:
+            run.draw(begin, end)
+            share = sum(method.plain_shares) if run.beliefs.plain is None else run.beliefs.plain
+            plain += share * (end - begin)
+    return found
 
 
-def _clicks_by_rank(mixture: Mixture, pair: Pair, user: User) -> tuple[FloatArray, FloatArray]:
-    """p_d(r) of every document, and H."""
-    at_rank = mixture.placement() * pair.known_theta
-    exposure = at_rank.sum(1)
-    shares = np.divide(at_rank, exposure[:, None], out=np.zeros_like(at_rank), where=exposure[:, None] > 0)
-    clicks = exposure * user.zeta / pair.n_queries
-    return shares, np.diag(clicks @ shares) - (shares * clicks[:, None]).T @ shares
+def agreement(plain: float) -> bool | None:
+    """Whether the estimates of a log are taken to agree after so many A/B impressions; None if that cannot be told yet.
+
+    With ``LogOpt.next_share`` this is all that a plan assumes of the share of A/B traffic.
+    """
+    return True if plain >= 2 * LEAST_ARM else None
+
+
+def shares(stages: Sequence[Stage], impressions: float) -> FloatArray:
+    """The share of the first impressions that each stage has."""
+    begins = np.array([stage.begin for stage in stages], np.float64)
+    return np.asarray((np.clip(impressions, begins, np.append(begins[1:], np.inf)) - begins) / impressions)
+
+
+def mean_variance(stages: Sequence[Stage], impressions: float) -> float:
+    """The variance of x over the first impressions, theta known."""
+    return float(shares(stages, impressions) @ [stage.variance for stage in stages])
+
+
+def theta_error(stages: Sequence[Stage], impressions: float, bend: float = 0.0) -> ThetaError:
+    """What estimating theta from these first impressions adds to an estimate of Delta; ``bend`` is that of ``mean_bend``."""
+    known, parts = mean_variance(stages, impressions), _parts(stages, impressions)
+    slope = np.sum([share * stage.slope for share, stage in parts], axis=0)
+    both, alone = (_variance_of(parts, slope, x=x) for x in (True, False))
+    if not np.isfinite(both):
+        return ThetaError(known, np.inf, np.inf, 0.0)
+    more = bend / impressions
+    return ThetaError(known + more, both + more, both + 2 * more, (both - known - alone) / 2)
+
+
+def mean_bend(stages: Sequence[Stage], impressions: float) -> float:
+    """N times what values at an estimated theta vary more than at the true one, with the designs of the first impressions."""
+    parts = _parts(stages, impressions)
+    within = _information(parts)
+    if not _tells_theta(within):
+        return 0.0
+    sizes, directions = np.linalg.eigh(np.linalg.inv(within))
+    errors = np.vstack([np.zeros(len(sizes)), directions * np.sqrt(sizes / impressions)])
+    found = sum(share * stage.bend(error) for share, stage in parts for error in errors.T)
+    return max(float(found) / 2 * impressions, 0.0)
+
+
+def log_theta_variances(stages: Sequence[Stage], impressions: float) -> FloatArray:
+    """N times the variance of each log theta, estimated from these first impressions."""
+    parts = _parts(stages, impressions)
+    return np.array([_variance_of(parts, row, x=False) for row in np.eye(stages[0].pair.k)])
+
+
+def theta_known_after(stages: Sequence[Stage], impressions: float) -> float:
+    """After about how many impressions theta is surely known well enough to be used, with the designs of the first so many."""
+    logs, theta = log_theta_variances(stages, impressions), stages[0].pair.known_theta
+    return max(float((logs * theta**2).max()) / SURE_ERROR**2, float(logs.max()) / SURE_CLICKS)
+
+
+def _parts(stages: Sequence[Stage], impressions: float) -> list[tuple[float, Stage]]:
+    return [(share, stage) for share, stage in zip(shares(stages, impressions), stages) if share > 0]
+
+
+def _information(parts: list[tuple[float, Stage]]) -> FloatArray:
+    """H of all ranks but the first, whose theta is 1."""
+    return np.asarray(np.sum([share * stage.clicks_by_rank[1] for share, stage in parts], axis=0)[1:, 1:])
+
+
+def _tells_theta(information: FloatArray) -> bool:
+    return bool((np.diag(information) > 0).all()) and (
+        not len(information) or bool(np.linalg.cond(information) <= SINGULAR)
+    )
+
+
+def _variance_of(parts: list[tuple[float, Stage]], of_log_theta: FloatArray, *, x: bool) -> float:
+    """N times the variance of a linear function of the estimated log theta, with the mean of x added to it or alone."""
+    within = _information(parts)
+    if not _tells_theta(within):
+        return np.inf
+    coefficient = np.append(0.0, np.linalg.solve(within, of_log_theta[1:]))
+    return float(sum(share * stage.with_theta(coefficient, x=x) for share, stage in parts))

@@ -169,6 +169,7 @@ class SimulatedTrial:
         *seeds, folding = children(seed, len(method.schedule) + 2)
         self.seeds, self.folding = iter(seeds), generator(folding)
         self.versions: list[DesignVersion] = []
+        self.agree: bool | None = True  # a simulation has no other estimates of its log: they are taken to agree
         self.sum_x: float | None = 0.0  # None: not worked out at the current position bias
         self.sum_squares, self.clicks = 0.0, 0.0
         self.documents = pair.listed  # a design shows no others
@@ -195,8 +196,7 @@ class SimulatedTrial:
 
     def _learn(self) -> None:
         method, pair, before = self.method, self.pair, self.beliefs.theta
-        # A simulation has no other estimates from its log: they are taken to agree.
-        told = Evidence([Counts.stacked(self.parts)], self.shown.sum(0), True, self.searches)
+        told = Evidence([Counts.stacked(self.parts)], self.shown.sum(0), self.agree, self.searches)
         self.beliefs = method.learn(told, self.beliefs)
         if not np.array_equal(self.beliefs.theta, before):
             self.sum_x = None
