@@ -25,6 +25,7 @@ CLICKS_TO_SAY = 25  # expected clicks with which there are surely that many
 MOST = 1e15  # impressions: more is never
 ROUNDING = 1e-12
 STEP, NODES = 0.07, 64  # of time, on a log scale, and of space: the probability of a crossing is then right to 0.001
+GAUSS = np.polynomial.legendre.leggauss(NODES)
 FAR = 5.0  # standard deviations to a boundary that nobody crosses
 
 
@@ -108,7 +109,7 @@ def crossing(drift: float, tightest: float, *, start: float = 0.0, widen: float 
     low, high = np.maximum(-bounds, centre - reach), np.minimum(bounds, centre + reach)
     if (low >= high).any():
         return 1.0
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    nodes, weights = GAUSS
     sizes = (high - low) / 2
     places = (high + low)[:, None] / 2 + np.outer(sizes, nodes)
     spread = np.sqrt(times[0])

@@ -167,7 +167,8 @@ def learning_stages(method: Method, pair: Pair, user: User, impressions: float, 
 def agreement(plain: float) -> bool | None:
     """Whether the estimates of a log are taken to agree after so many A/B impressions; None if that cannot be told yet.
 
-    With ``LogOpt.next_share`` this is all that a plan assumes of the share of A/B traffic.
+    With ``LogOpt.next_share`` this is all that a plan assumes of the share of A/B traffic: whatever else decides about halving
+    it belongs here.
     """
     return True if plain >= 2 * LEAST_ARM else None
 
