@@ -8,8 +8,8 @@ team-draft turns round, beside the share of plausible users.
 
 Promises: trials in memory, evaluated as live ones are (``live.analysis``) at twelve looks, of which the plan said that 80 %
 decide by its number of impressions; the share that did, with the true difference as the trial's ``smallest``. `python -m
-benchmarks.planning` makes these alone. ``PROMISE_TRIALS`` sets how many trials a row has, ``PROMISE_ROWS`` (a text that the
-name of a row must hold) which rows are made, ``PROMISE_WORKERS`` how many processes run.
+benchmarks.planning` makes these alone. ``PROMISE_TRIALS`` sets how many trials a row has, ``PROMISE_ROWS`` (a text
+within "world: method") which rows are made, ``PROMISE_WORKERS`` how many processes run.
 """
 
 from __future__ import annotations
@@ -175,10 +175,11 @@ def promises() -> list[Row]:
     """What was promised of trials, and what share of them kept it."""
     rows: list[Row] = []
     for promise in promised_worlds():
-        if ONLY not in promise.name:
+        methods = [method for method in promise.methods if ONLY in f"{promise.name}: {method}"]
+        if not methods:
             continue
-        planned = plan(promise.pair, promise.user, methods=promise.methods)
-        for row, method in zip(planned.rows, promise.methods):
+        planned = plan(promise.pair, promise.user, methods=methods)
+        for row, method in zip(planned.rows, methods):
             one = partial(decided, promise.world, method, int(row.anytime), planned.delta)
             with ProcessPoolExecutor(WORKERS) as pool:
                 kept = list(pool.map(one, range(TRIALS)))

@@ -174,6 +174,16 @@ def test_clicks_meanwhile_are_those_of_the_users_whom_budgets_are_for(runs: list
     assert own["gain"] > -0.03  # twelve queries of three results tell little of what lists say
 
 
+def test_a_standard_deviation_that_these_lists_cannot_have_is_told(runs: list[str]) -> None:
+    given = {}
+    for sd in ("0.6", "1.1"):
+        result = runner.invoke(app, ["plan", *runs, "--ctr", "0.6", "--sd", sd, *SHORT])
+        assert result.exit_code == 0, result.stderr
+        given[sd] = " ".join(result.stdout.split())
+    assert "planned with that" not in given["0.6"]
+    assert "sd is 1.1, but with these lists" in given["1.1"]
+
+
 @pytest.mark.parametrize("ending", ["svg", "html"])
 def test_the_chart(runs: list[str], tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"plan.{ending}"
@@ -190,6 +200,7 @@ def test_the_chart(runs: list[str], tmp_path: Path, ending: str) -> None:
         ([], "give --ctr"),
         (["--ctr", "1", "--zeta", ".5"], "give --ctr"),
         (["--ctr", "9"], "ctr is 9"),
+        (["--ctr", ".6", "--sd", ".4"], "sd is 0.4, which 0.6 clicks a page cannot have"),
         (["--ctr", ".6", "--delta", "x"], "--delta: 'x' is not a number"),
         (["--ctr", ".6", "--delta", "-1%"], "--delta is -1%, must be more than 0"),
         (["--ctr", ".6", "--theta", "1,2"], "--theta[1] is 2"),

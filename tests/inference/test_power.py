@@ -31,7 +31,7 @@ from ranktrial.inference.theta_error import (
 from ranktrial.live import analysis
 from ranktrial.live.schemas import TrialConfig
 from ranktrial.methods import AB, LogOpt, Method
-from ranktrial.methods.click_model import expected_beliefs
+from ranktrial.methods.click_model import expected_beliefs, valued
 from ranktrial.position_bias import Conditional
 from ranktrial.rankings import Pair
 from ranktrial.users import position_based
@@ -159,6 +159,37 @@ def test_theta_from_several_designs() -> None:
     bent = theta_error(mixed, 1_000, bend=50)  # of the second order: a jackknife counts it twice
     assert bent.variance == pytest.approx(by_hand + 0.05)
     assert bent.jackknife == pytest.approx(by_hand + 0.1)
+
+
+def test_values_at_an_estimated_theta_vary_more() -> None:
+    """``mean_bend`` against the variance of x at 300 drawn errors of theta and their opposites; within 4.5 standard errors."""
+    pair, user = fixed_world(seed=9, k=3, n_queries=12)
+    stages = learning_stages(AB(estimate="rank-aware", schedule=()), pair, user, 1)
+    (stage,), n = stages, 2_000
+    covariance = np.linalg.inv(stage.clicks_by_rank[1][1:, 1:]) / n
+    errors = np.random.default_rng(1).multivariate_normal(np.zeros(2), covariance, 300)
+    more = []
+    for error in errors:
+        thetas = [pair.known_theta * np.exp(sign * np.append(0, error)) for sign in (1, -1)]
+        both = [
+            valued(pair, stage.displays.mixture, theta, stage.guess, estimate="rank-aware").moments(user).variance
+            for theta in thetas
+        ]
+        more.append(np.mean(both) - stage.variance)
+    assert np.mean(more) > 0
+    assert mean_bend(stages, n) / n == pytest.approx(np.mean(more), abs=4.5 * np.std(more) / np.sqrt(len(more)))
+
+
+def test_estimates_by_the_click_model_share_the_error_probability() -> None:
+    """A live interval by the click model has 80 % of it, so a trial needs more impressions than at the whole level."""
+    pair, user = fixed_world(seed=9, k=3, n_queries=12)
+    method = LogOpt(bias="known", schedule=(), holdback=0.1)
+    (row,) = plan(pair, user, methods=[method], delta=0.01).rows
+    needed = {
+        level: anytime_impressions(lambda n: row.variance, 0.01, tightest_at=row.tightest_at, level=level)
+        for level in (0.95, 0.96)
+    }
+    assert row.anytime == needed[0.96] > needed[0.95]
 
 
 def test_a_plan_and_a_live_trial_are_tightest_at_the_same_number() -> None:

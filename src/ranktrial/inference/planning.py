@@ -72,9 +72,9 @@ LOSSES = (0.05, 0.02, 0.01, 0.0, -0.02, -0.05)
 USERS_TO_PRICE = 10
 USERS = 40
 RUNS = 3  # simulated, of a method that learns
-LONGER = 10  # times as long as with position bias known, are these at most
-EARLY = 1_000  # impressions, in which position bias is first told
-ROUNDS, CLOSE = 10, 0.02  # until a number of impressions is that which it needs
+LONGER = 10  # length of these runs, over the impressions needed with position bias known
+EARLY = 1_000  # impressions from which position bias is first estimated
+ROUNDS, CLOSE = 10, 0.02  # of a fixed point: most iterations, and the relative change that ends them
 MOST_SAMPLED = 100_000  # displays, over all users, of a method that cannot list them all
 Progress = Callable[[int, int], None]
 
@@ -235,6 +235,7 @@ class _Needs:
         return [learning_stages(method, pair, user, longest, seed=child) for child in children(seed, RUNS)]
 
     def of_estimate(self, method: Method, moments: Moments, runs: list[list[Stage]]) -> PlannedMethod:
+        """From the moments of x, and from the designs of simulated runs where there are any."""
         estimated = bool(runs) and method.learns_position_bias
         away = (jackknife_quantiles if estimated else normal_quantiles)(self.power, self.level)
 
@@ -345,7 +346,7 @@ class _Needs:
 
 
 def _settled(needed: Callable[[float], float], start: float) -> float:
-    """The number of impressions that needs itself, where what is needed depends a little on how long a trial is."""
+    """Fixed point of a number of impressions that depends, a little, on the length of the trial."""
     n = start
     for _ in range(ROUNDS):
         before, n = n, needed(max(n, 1.0))
