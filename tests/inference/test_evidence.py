@@ -9,7 +9,7 @@ from ranktrial.inference import Log, click_gain, estimate, evidence, fit_positio
 from ranktrial.inference.evidence import searches
 from ranktrial.methods import AB, LogOpt
 from ranktrial.methods.click_model import expected_beliefs
-from ranktrial.rankings import Mixture, Pair
+from ranktrial.rankings import Mixture, Pair, draw_impressions
 from ranktrial.users import User, position_based, rank_decay
 
 THETA = rank_decay(4, 0.7)
@@ -73,17 +73,34 @@ def test_searches_of_a_log_tell_what_those_of_its_pair_do() -> None:
     pair, user = world()
     log = Log.simulated(pair, AB().policy(pair), user, 200_000, seed=4)
     found = searches(log)
-    assert found.tables.shape == (2, pair.n_queries, pair.k)
+    assert found.tables.shape == (2, 500, pair.k)
     method = LogOpt(bias="known", holdback=0.1)
     beliefs = method.learn(evidence(log), expected_beliefs(pair, user))
-    guess, judged = np.array(found.cross_fitted(beliefs.theta, effects=True)).swapaxes(0, 1)
-    truth = user.zeta[log.document][: guess.shape[1]]
-    assert np.abs(guess - truth).mean() < 0.03
-    assert judged.mean() == pytest.approx(truth.mean(), rel=0.02)
-    guess = guess.mean(0)
-    by_lists = float(np.mean((np.append(guess, 0)[found.tables] @ THETA).mean(1)))
-    assert by_lists == pytest.approx(np.mean(pair.ctr(user)), rel=0.02)
+    truth, sizes, clicks = user.zeta[log.members.document[found.row]], [], []
+    for tables, guess, judged in found.cross_fitted(beliefs.theta, effects=True):
+        assert np.abs(guess - truth).mean() < 0.03
+        assert judged.mean() == pytest.approx(truth.mean(), rel=0.05)
+        sizes.append(tables.shape[1])
+        clicks.append(float(np.mean(np.append(judged, 0)[tables] @ THETA)))
+    assert sum(sizes) == 500  # every search is in one fold, which judges it
+    assert np.average(clicks, weights=sizes) == pytest.approx(np.mean(pair.ctr(user)), rel=0.03)
     assert beliefs.price >= 0.1
+
+
+def test_searches_are_the_latest_as_they_came() -> None:
+    """By Zipf's law the queries that come first in a log are the frequent ones: their share stays what it is in the traffic."""
+    n, rng = 400, np.random.default_rng(2)
+    pair = Pair.from_lists([[f"{q}a", f"{q}b"] for q in range(n)], [[f"{q}b", f"{q}a"] for q in range(n)], k=2)
+    chances = 1 / np.arange(1, n + 1)
+    asked = rng.choice(n, 8_000, p=chances / chances.sum())
+    user = position_based(np.full(pair.n_documents, 0.3), [1.0, 0.5])
+    policy = AB().policy(pair)
+    drawn = draw_impressions([policy], user, [8_000], seed=3, asked=[asked])
+    log = Log.of(pair, policy, drawn.rankings, drawn.clicks)
+    found = searches(log)
+    query = log.document_query[log.members.document[found.row[found.tables[0, :, 0]]]]
+    assert np.mean(query < 20) == pytest.approx(np.mean(asked[-2_500:] < 20), abs=4.5 * 0.5 / np.sqrt(500))
+    assert len(query) == 500
 
 
 def test_of_gain_needs_a_click_model() -> None:

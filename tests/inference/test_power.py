@@ -17,7 +17,7 @@ from ranktrial.inference.power import (
     crossing,
     fixed_impressions,
     jackknife_quantiles,
-    jackknife_widening,
+    t_widening,
     tightest_for,
 )
 from ranktrial.inference.theta_error import (
@@ -76,7 +76,7 @@ def test_a_jackknife_of_few_groups_costs_power() -> None:
     away, critical = jackknife_quantiles(0.8, 0.95), stats.t.ppf(0.975, 19)
     assert stats.nct.sf(critical, 19, away) == pytest.approx(0.8)
     assert fixed_impressions(1.0, 0.1, jackknife=True) == np.ceil(100 * away**2)
-    assert jackknife_widening() == pytest.approx(critical / stats.norm.ppf(0.975))
+    assert t_widening(19) == pytest.approx(critical / stats.norm.ppf(0.975))
 
 
 @pytest.mark.parametrize("method", [LogOpt(schedule=()), AB(estimate="rank-aware", schedule=())], ids=str)

@@ -130,6 +130,8 @@ def test_both_intervals_by_hand() -> None:
     t, z = stats.t.ppf(0.975, 19), stats.norm.ppf(0.975)
     assert np.ptp(found.confidence_interval()) == pytest.approx(2 * t * found.standard_error)
     wider = max(found.standard_error / found.clicks_alone, 1.0)
+    t = stats.t.ppf(0.975, found.freedom)  # of the ratio, known better than either error where both go together
+    assert found.freedom > 19
     assert found.inflation() == pytest.approx(wider * t / z)
     spread = found.inflation() * found.sums.standard_error * np.sqrt(2000)
     radius = asymptotic_radius([2000], [spread], tightest_at=500)[0]

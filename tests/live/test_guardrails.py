@@ -143,7 +143,7 @@ def test_clicks_that_depend_on_the_company_contradict_the_click_model(good: tupl
     analysis = analysed(replace(log, clicks=clicks), config)
     told = checks.assumptions(analysis)
     assert told.status == "fail"
-    assert told.text.endswith("The A/B reading speaks instead.")
+    assert told.text.endswith("The A/B estimate is reported instead.")
     assert analysis.rung is not None
     assert analysis.rung.name == "A/B"
     right = analysed(log, config)

@@ -126,12 +126,16 @@ class CrossForecast:
 
     def shown(self, price: float) -> float:
         """Clicks per impression at this price, A/B traffic included."""
-        return float(np.mean([fold.shown(price) for fold in self.folds]))
+        return float(np.average([fold.shown(price) for fold in self.folds], weights=self._searches))
 
     @property
     def ab(self) -> float:
         """Clicks per impression of an A/B test."""
-        return float(np.mean([fold.ab for fold in self.folds]))
+        return float(np.average([fold.ab for fold in self.folds], weights=self._searches))
+
+    @property
+    def _searches(self) -> list[int]:
+        return [len(fold.shares) for fold in self.folds]
 
 
 @dataclass(frozen=True)

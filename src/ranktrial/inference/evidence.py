@@ -95,9 +95,9 @@ def evidence(
 
 def searches(log: Log) -> Searches:
     """A sample of the latest searches of a log, as they came, and what all of it says of their documents."""
-    recent = log.design[-RECENT:]
-    sample = recent[np.linspace(0, max(len(recent) - 1, 0), min(SEARCHES, len(recent))).astype(np.int64)]
-    design, times = np.unique(sample, return_counts=True)
+    first = max(len(log) - RECENT, 0)
+    sample = np.linspace(first, len(log) - 1, min(SEARCHES, len(log))).astype(np.int64)
+    design = log.design[sample]
     starts, sizes = log.slot_offsets[design], np.diff(log.slot_offsets)[design]
     which = np.repeat(np.arange(len(design)), sizes)
     slots = np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
@@ -113,7 +113,7 @@ def searches(log: Log) -> Searches:
     everything = np.ones(len(log), bool)
     return Searches(
         tables,
-        times.astype(np.float64),
+        log.unit_numbers(sample),
         members.of_slot[slots],
         lambda theta: examinations(log, everything, theta, members.of_slot, len(members.document)),
         lambda theta: _folds(log, theta, rows, short),

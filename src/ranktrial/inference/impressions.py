@@ -264,13 +264,17 @@ class Impressions(ABC):
         drawn[back[once]] = True
         return np.asarray(drawn)
 
-    def unit_of(self, rows: slice) -> IntArray:
+    def unit_of(self, rows: slice | IntArray) -> IntArray:
         """``unit`` of some impressions."""
         return self.unit[rows]
 
     def group(self, groups: int = GROUPS, rows: slice = slice(None)) -> IntArray:
         """The group of units that each impression belongs to, for jackknives."""
-        return np.asarray(self.unit_of(rows).astype(np.int64).view(np.uint64) % np.uint64(groups), np.int64)
+        return np.asarray(self.unit_numbers(rows) % np.uint64(groups), np.int64)
+
+    def unit_numbers(self, rows: slice | IntArray) -> NDArray[np.uint64]:
+        """Units of some impressions as numbers that are not negative."""
+        return np.asarray(self.unit_of(rows).astype(np.int64).view(np.uint64))
 
     @cached_property
     def fits(self) -> Kept:

@@ -53,6 +53,7 @@ ASSUMES = {
 # Of the error probability: a verdict mostly comes from the top, so the top has most of it.
 SHARES = {AB_RUNG: 0.1, DIRECT: 0.05, AFFINE: 0.05, POSITION_BASED: 0.8}
 CONTRADICTED = 2.0  # standard errors between two rungs, at one look: the upper one is not used
+VISIBLE = 1.5  # standard errors of the surest test: a smaller difference could be all bias and not be seen
 REFUTED = 0.05  # error probability over all looks of the test that an assumption is wrong
 SMALL = 2.0  # half-widths of an interval: a bias that could hide in it is small below that
 MOST_ERROR = 0.5  # of a slope, and of an intercept in clicks at rank 1: beyond, they cannot be told
@@ -149,9 +150,22 @@ class Ladder:
 
     def stands(self, rung: Rung) -> bool:
         """Whether it speaks and no rung below contradicts it, though one could have; the lowest needs no test."""
-        tests = [test for test in self.tests if test.upper == rung.name]
-        untested = rung.name != AB_RUNG and not tests
-        return rung.speaks and not untested and not any(test.contradicted for test in tests)
+        tested = rung.name == AB_RUNG or any(test.upper == rung.name for test in self.tests)
+        return rung.speaks and tested and not self.contradictions(rung)
+
+    def blind(self, rung: Rung) -> float:
+        """Times that the searches so far are too few for a winner by this rung; at most 1 where they are enough.
+
+        A winner by a rung that assumes something needs a test in which a bias as large as its whole estimate would show.
+        """
+        if rung.name == AB_RUNG or rung.estimate is None:
+            return 0.0
+        surest = min((test.standard_error for test in self._tests(rung)), default=float("inf"))
+        return float((VISIBLE * surest / max(abs(rung.estimate.delta), 1e-300)) ** 2)
+
+    def _tests(self, rung: Rung) -> list[Hausman]:
+        """Tests of a rung by rungs that do not share its assumption: the affine one has most of the position-based one's."""
+        return [test for test in self.tests if test.upper == rung.name and test.lower != AFFINE]
 
     @property
     def headline(self) -> Rung | None:
@@ -168,14 +182,10 @@ class Ladder:
         return tuple(test for test in self.tests if test.upper == rung.name and test.contradicted)
 
     def hidden(self, rung: Rung) -> float:
-        """How much bias could hide in a rung; 0 where it assumes nothing, infinite where nothing tests it.
-
-        The affine rung tests nothing here: it shares most of what the position-based one assumes.
-        """
+        """How much bias could hide in a rung; 0 where it assumes nothing, infinite where nothing tests it."""
         if rung.name == AB_RUNG:
             return 0.0
-        tests = [test.hidden for test in self.tests if test.upper == rung.name and test.lower != AFFINE]
-        return min(tests, default=float("inf"))
+        return min((test.hidden for test in self._tests(rung)), default=float("inf"))
 
     @property
     def settled(self) -> bool | None:
@@ -187,7 +197,7 @@ class Ladder:
         if any(test.refuted for test in tests):
             return False
         small = self.hidden(top) <= SMALL * (top.interval.high - top.interval.low) / 2
-        return True if tests and small and self.stands(top) else None
+        return True if small and not self.contradictions(top) else None
 
 
 def ladder(

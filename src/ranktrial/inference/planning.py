@@ -42,8 +42,8 @@ from ranktrial.inference.power import (
     anytime_impressions,
     fixed_impressions,
     jackknife_quantiles,
-    jackknife_widening,
     normal_quantiles,
+    t_widening,
     tightest_for,
 )
 from ranktrial.inference.theta_error import (
@@ -250,7 +250,7 @@ class _Needs:
             error = theta_error(runs[0], n, bend)
             if not np.isfinite(error.variance):
                 return np.inf, 1.0
-            widen = jackknife_widening(level) * error.mean_widening()
+            widen = t_widening(error.freedom, level) * error.mean_widening()
             return error.variance - mean_variance(runs[0], n), widen * np.sqrt(error.clicks_alone / error.variance)
 
         def fixed(n: float) -> float:

@@ -44,13 +44,13 @@ def jackknife_quantiles(power: float, level: float) -> float:
     return find_root(lambda away: noncentral_t_tail(critical, freedom, away) - power, start / 2, start * 3)
 
 
-def jackknife_widening(level: float = 0.95) -> float:
-    """How much wider a live sequence is because theta's error comes from a jackknife: t over the normal quantile.
+def t_widening(freedom: float, level: float = 0.95) -> float:
+    """Factor by which an interval is wider for an error with few degrees of freedom: t over the normal quantile.
 
-    >>> round(jackknife_widening(), 3)
-    1.068
+    >>> round(t_widening(19), 3), round(t_widening(200), 3)
+    (1.068, 1.006)
     """
-    return t_quantile(0.5 + level / 2, GROUPS - 1) / normal_quantile(0.5 + level / 2)
+    return t_quantile(0.5 + level / 2, freedom) / normal_quantile(0.5 + level / 2)
 
 
 def fixed_impressions(

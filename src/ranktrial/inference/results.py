@@ -51,6 +51,7 @@ class Estimate:
         clicks_alone: What the standard error would be if theta were known to be as estimated. It can also be the larger one:
             errors of theta and of the clicks it was fitted to may cancel.
         replicates: The estimate without each group of units, where theta was estimated.
+        freedom: Degrees of freedom of the ratio of ``standard_error`` to ``clicks_alone``.
         uncovered: Candidates that matter and could not be seen, where they are left out instead of refused: slots of each
             block of the log.
         sums: The values of impressions, by unit: what intervals and sequences are made from.
@@ -80,6 +81,7 @@ class Estimate:
     bias: PositionBias | None = None
     clicks_alone: float = float("nan")
     replicates: FloatArray | None = None
+    freedom: float = float("inf")
     uncovered: Sequence[IntArray] = field(default=(), repr=False)
     sums: UnitSums = field(default_factory=lambda: UnitSums.of([]), repr=False)
     weights: ClickWeights = field(default_factory=lambda: ClickWeights.of([]), repr=False)
@@ -145,12 +147,13 @@ class Estimate:
         return Interval(low - self.bias_bound, high + self.bias_bound)
 
     def inflation(self, level: float = 0.95) -> float:
-        """How much wider than with theta known an interval must be; t over the normal quantile, as groups are few."""
+        """Factor by which an interval is wider than with theta known: the ratio of jackknife errors, at least 1, times t over
+        the normal quantile, as the groups behind the ratio are few."""
         if self.replicates is None:
             return 1.0
         half = 0.5 + level / 2
         wider = self.standard_error / self.clicks_alone if self.clicks_alone > 0 else 1.0
-        return float(max(wider, 1.0) * t_quantile(half, len(self.replicates) - 1) / normal_quantile(half))
+        return float(max(wider, 1.0) * t_quantile(half, self.freedom) / normal_quantile(half))
 
     def sequence(self, units: ArrayLike, level: float = 0.95, *, tightest_at: float = 10_000) -> Band:
         """The asymptotic confidence sequence after numbers of units: right however often one looks."""

@@ -62,6 +62,12 @@ class ThetaError:
     jackknife: float
     joint: float
 
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the ratio of both jackknife errors (``ratio_freedom``)."""
+        together = (self.clicks_alone + self.joint) ** 2 / max(self.clicks_alone * self.jackknife, 1e-300)
+        return (GROUPS - 1) / (2 * max(1 - together, 1e-6))
+
     def mean_widening(self) -> float:
         """The mean ratio of jackknife errors with theta fitted anew and with theta fixed, each ratio at least 1."""
         part = self.jackknife - self.clicks_alone - 2 * self.joint

@@ -16,7 +16,7 @@ from ranktrial.inference.log import Log
 from ranktrial.inference.results import BiasFit, Estimate
 from ranktrial.inference.units import UnitSums
 from ranktrial.position_bias import Examinations, RelevanceFit
-from ranktrial.position_bias.jackknife import jackknife_variance
+from ranktrial.position_bias.jackknife import jackknife_variance, ratio_freedom
 from ranktrial.position_bias.relevance import GUESSES, linear_guess
 from ranktrial.rankings import rank_inputs
 from ranktrial.rankings.propensity import RequirementError
@@ -226,6 +226,7 @@ def jackknifed(log: Impressions, what: Hashable, x: Sequence[FloatArray], rest_s
         "replicates": without,
         "standard_error": jackknife_error(without),
         "clicks_alone": jackknife_error(theta_known),
+        "freedom": ratio_freedom(without, theta_known),
     }
 
 

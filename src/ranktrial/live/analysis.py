@@ -106,7 +106,7 @@ class Analysis:
     @property
     def winner(self) -> int:
         """1 if A gets more clicks, -1 if B does, 0 if that is not decided. What a sequence has ruled out stays so."""
-        if not self.decides or self.band is None or self.doubt:
+        if not self.decides or self.band is None or self.doubt or self.blind > 1:
             return 0
         if self.changed:
             low, high = self.drift.since
@@ -153,6 +153,11 @@ class Analysis:
     def decides(self) -> bool:
         """Whether what speaks may name a winner: nothing contradicts what it assumes, though something could have."""
         return self.rung is not None and self.ladder.stands(self.rung)
+
+    @property
+    def blind(self) -> float:
+        """``Ladder.blind`` of the rung that speaks."""
+        return 0.0 if self.rung is None else self.ladder.blind(self.rung)
 
     @cached_property
     def gain(self) -> Gain | None:
@@ -333,10 +338,13 @@ def forecast(analysis: Analysis) -> Forecast:
         text = f"Too early to forecast: {first}."
         return Forecast(target=nan, impressions=nan, remaining=nan, days=nan, text=text)
     target = max(abs(analysis.delta), smallest or 0.0)
+    apart = low > 0 or high < 0
     units = analysis.estimate.units
     spread = analysis.estimate.sums.standard_error * np.sqrt(units) * analysis.theta.inflation
     tightest = tightest_at(analysis.config, analysis.estimate)
     needed = max(_units_for(target, spread, analysis.config.level, tightest) * n / units, float(n))
+    if apart and not analysis.doubt:
+        needed = max(needed, n * analysis.blind)
     began, latest = analysis.log.span()
     span = latest - began
     days = (needed - n) / n * span / MICROSECONDS_A_DAY if span > 0 else nan

@@ -300,6 +300,10 @@ def _spoken(analysis: Analysis, *, trusted: bool) -> Said:
         return Said("As they stand the numbers say", f"{told}.")
     if analysis.doubt and (low > 0 or high < 0):
         return Said(f"No winner is named, because {analysis.doubt}", f"{told}.")
+    if analysis.blind > 1 and (low > 0 or high < 0):
+        return Said(
+            "No winner is named yet, because a bias as large as the difference could not have been seen", f"{told}."
+        )
     return Said("Neither is ahead yet", f"{told}.")
 
 

@@ -155,7 +155,7 @@ class StoredLog(Impressions):
     def clicks(self) -> BoolArray:  # type: ignore[override]
         return self.rows.clicks(self.order).reshape(len(self), self.k)
 
-    def unit_of(self, rows: slice) -> IntArray:
+    def unit_of(self, rows: slice | IntArray) -> IntArray:
         return self._column("unit", rows)
 
     def times(self, at: IntArray) -> IntArray:

@@ -20,14 +20,14 @@ from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.inference.cross_fitting import training_sums
 from ranktrial.inference.impressions import GROUPS
 from ranktrial.inference.intervals import Band, asymptotic_radius
-from ranktrial.inference.ladder import CONTRADICTED, LEAST_ARM, Hausman
+from ranktrial.inference.ladder import LEAST_ARM, REFUTED, Hausman
 from ranktrial.inference.results import Estimate
 from ranktrial.inference.units import UnitSums
 from ranktrial.inference.valuing import scaled
 from ranktrial.logs.database import SQLLog
 from ranktrial.logs.sql import ARMS, MOMENTS
 from ranktrial.position_bias import Counts, Examinations, NotIdentifiable, PositionBias, fit_groups
-from ranktrial.position_bias.jackknife import jackknife_variance
+from ranktrial.position_bias.jackknife import jackknife_variance, ratio_freedom
 from ranktrial.rankings import RequirementError
 from ranktrial.rankings.values import RANK_AWARE_GUESSES
 
@@ -222,6 +222,7 @@ def estimate_sums(
             "fixed": alone,
             "standard_error": _error(replicates),
             "clicks_alone": _error(alone),
+            "freedom": ratio_freedom(replicates, alone),
         }
     return SummedEstimate(
         delta=moments.mean,
@@ -343,7 +344,7 @@ def against_means(log: SQLLog, upper: SummedEstimate, *, name: str, tightest_at:
         found = {column: float(values[at]) for column, values in by_fold.items()}
         away = np.array([-upper.delta / n, upper.guess[fold] / n, 1 / n, *(-linear / plain)])
         squares += float(away @ _products(found, names) @ away)
-    error, wider, level = float(np.sqrt(units / (units - 1) * max(squares, 0.0))), 1.0, 1 - CONTRADICTED
+    error, wider, level = float(np.sqrt(units / (units - 1) * max(squares, 0.0))), 1.0, 1 - REFUTED
     delta = sums["y_a"] / sums["n_a"] - sums["y_b"] / sums["n_b"]
     if upper.replicates is not None and upper.fixed is not None:
         groups = len(upper.replicates)

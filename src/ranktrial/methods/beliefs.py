@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ranktrial.arrays import DocumentArray, FloatArray, IntArray
 from ranktrial.methods._kernels.guesses import list_guess, rank_guess
@@ -117,7 +118,7 @@ class Searches:
 
     Attributes:
         tables: Candidates of A's and of B's top k, ``(2, searches, k)``, numbered over all searches; -1 past the end.
-        weights: How often each search came.
+        unit: Number of each search's unit, which says in which fold it is.
         row: Of each candidate.
         seen: Clicks and examinations of every row, at a theta.
         folds: Sums over folds of the log, at a theta.
@@ -129,7 +130,7 @@ class Searches:
     """
 
     tables: DocumentArray
-    weights: FloatArray
+    unit: NDArray[np.integer]
     row: IntArray
     seen: Callable[[FloatArray], Examinations]
     folds: Callable[[FloatArray], FoldSums]
@@ -150,14 +151,16 @@ class Searches:
             prior=np.array(FIRST_LISTS),
         )
 
-    def cross_fitted(self, theta: FloatArray, *, effects: bool) -> list[tuple[FloatArray, FloatArray]]:
-        """Relevance of every candidate for designs and for judging them, a pair for each fold of the log.
+    def cross_fitted(
+        self, theta: FloatArray, *, effects: bool
+    ) -> Iterator[tuple[DocumentArray, FloatArray, FloatArray]]:
+        """Searches of each fold, and the relevance of every candidate for their designs and for judging these.
 
-        A design made from a guess shows most of what the guess happens to overrate, so it is made without the fold and judged
-        by the fold: by a regression of the fold's clicks on what lists say and on what the others say of the document, not
-        shrunken, so noisier than the guess but right on average. Its equation has mean zero also while designs change with
-        clicks. Without ``effects`` designs are made from what lists say alone. What a long log says of lists is taken to be
-        the same without a fold.
+        A design made from a guess shows most of what the guess happens to overrate, and a search in the log has left its own
+        clicks there. So the design of a search is made without its fold and judged by the fold: by a regression of the fold's
+        clicks on what lists say and on what the others say of the document, not shrunken, so noisier than the guess but right
+        on average. Its equation has mean zero also while designs change with clicks. Without ``effects`` designs are made from
+        what lists say alone. What a long log says of lists is taken to be the same without a fold.
         """
         sums = self.folds(theta)
         rows, fit = sums.rows, None if sums.whole else self.fit(theta)
@@ -166,9 +169,11 @@ class Searches:
         query = np.searchsorted(self.document_offsets, documents, side="right")
         offsets = np.flatnonzero(np.append(np.append(True, query[1:] != query[:-1]), True))
         row_offsets, candidate = np.searchsorted(document, offsets), np.searchsorted(rows, self.row)
-        total, found = sum(sums.folds[1:], sums.folds[0]), []
-        for fold in sums.folds:
-            others = total - fold
+        total = sum(sums.folds[1:], sums.folds[0])
+        for number, fold in enumerate(sums.folds):
+            own, others = self.unit % len(sums.folds) == number, total - fold
+            if not own.any():
+                continue
             if fit is None:
                 made = RelevanceFit.of(
                     others,
@@ -185,8 +190,7 @@ class Searches:
             missed = features.T @ (fold.clicks - guess * fold.examined)
             gram = (features * fold.examined[:, None]).T @ features
             judged = guess + features @ np.linalg.lstsq(gram, missed, rcond=1e-9)[0]
-            found.append((guess[candidate], judged[candidate]))
-        return found
+            yield self.tables[:, own], guess[candidate], judged[candidate]
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,7 +124,7 @@ def searches_of(
     tables = pair.tables[:, some]
     return Searches(
         np.where(tables == NO_DOCUMENT, -1, np.searchsorted(listed, tables)).astype(np.int32),
-        np.ones(len(some)),
+        np.arange(len(some)),
         np.arange(len(listed)),
         seen,
         folds,
@@ -167,7 +167,7 @@ class SimulatedTrial:
         self.zeta = np.maximum(user.zeta, LEAST_RELEVANCE) if method.relevance == "true" else None  # for the design
         self.guess: Guess = None if method.estimate == "ips" else self.beliefs.relevance  # for the estimate
         *seeds, folding = children(seed, len(method.schedule) + 2)
-        self.seeds, self.folding = iter(seeds), generator(folding)
+        self.seeds, self.folding = iter(seeds), folding
         self.versions: list[DesignVersion] = []
         self.agree: bool | None = True  # a simulation has no other estimates of its log: they are taken to agree
         self.sum_x: float | None = 0.0  # None: not worked out at the current position bias
@@ -214,20 +214,9 @@ class SimulatedTrial:
         rows = np.flatnonzero(self.shown.any(1)) if whole else np.empty(0, np.int64)
         rows = np.union1d(rows, sampled_rows(self.pair, self.documents))
         shown, clicked = self.shown[rows], self.clicked[rows]
-        n = folds_of(self.clicked.sum())
-        parts = zip(*(self._in_folds(table, n) for table in (clicked, shown - clicked)))
+        n, random = folds_of(self.clicked.sum()), generator(self.folding)  # the same counts fall into the same folds
+        parts = zip(*(_in_folds(table, n, random) for table in (clicked, shown - clicked)))
         return FoldSums(rows, whole, [Examinations.from_counts(hit + missed, hit, theta) for hit, missed in parts])
-
-    def _in_folds(self, table: FloatArray, folds: int) -> Iterator[FloatArray]:
-        """Counts of a table in each fold."""
-        some = np.flatnonzero(table)
-        left = table.ravel()[some].astype(np.int64)
-        for fold in range(folds):
-            here = self.folding.binomial(left, 1 / (folds - fold))
-            left -= here
-            found = np.zeros(table.size)
-            found[some] = here
-            yield found.reshape(table.shape)
 
     def _displays(self, version: DesignVersion) -> Displays:
         """A version's displays, valued at the current position bias."""
@@ -285,3 +274,15 @@ class SimulatedTrial:
             self.pair.n_documents, self.documents[used], shown[used], clicked[used], query, expected[used]
         )
         self.parts.append(of_version)
+
+
+def _in_folds(table: FloatArray, folds: int, random: np.random.Generator) -> Iterator[FloatArray]:
+    """Counts of a table in each fold, into which every one falls by chance."""
+    some = np.flatnonzero(table)
+    left = table.ravel()[some].astype(np.int64)
+    for fold in range(folds):
+        here = random.binomial(left, 1 / (folds - fold))
+        left -= here
+        found = np.zeros(table.size)
+        found[some] = here
+        yield found.reshape(table.shape)

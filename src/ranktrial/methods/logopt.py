@@ -169,19 +169,17 @@ class LogOpt(Adaptive):
     def price(self, searches: Searches, beliefs: Beliefs, loss: float | None = None) -> float:
         """The lowest price of a click that keeps a loss, by default the method's own: by what each fold of the log says of
         designs made from the others."""
-        if self.loss is None or self.relevance != "estimated" or not len(searches.weights):
+        if self.loss is None or self.relevance != "estimated" or not len(searches.unit):
             return beliefs.price
         options, theta = self._options(beliefs), beliefs.theta
         del options["price"]
         forecast = CrossForecast(
             [
-                ClickForecast.of(
-                    searches.tables, theta, guess, weights=searches.weights, judged_by=(theta, judged), **options
-                )
-                for guess, judged in searches.cross_fitted(theta, effects=beliefs.effects is not None)
+                ClickForecast.of(tables, theta, guess, judged_by=(theta, judged), **options)
+                for tables, guess, judged in searches.cross_fitted(theta, effects=beliefs.effects is not None)
             ]
         )
-        found = price_for(forecast, self.loss if loss is None else loss)
+        found = price_for(forecast, self.loss if loss is None else loss, most=FIRST_PRICE)
         return max(found.price, LEAST_PRICE)
 
     def allowed_loss(self, gained: tuple[float, float] | None, impressions: int) -> float:

@@ -56,6 +56,22 @@ def jackknife_variance(values: FloatArray) -> FloatArray:
     return np.asarray((len(values) - 1) / len(values) * centred.T @ centred)
 
 
+def ratio_freedom(refitted: FloatArray, fixed: FloatArray) -> float:
+    """Degrees of freedom of a variance that is scaled by the ratio of two jackknife variances from the same groups.
+
+    The log of the ratio has variance 4 (1 - r^2) / (groups - 1), r the correlation of the replicates (Pitman 1939, Morgan
+    1939), that of a chi-squared variance 2 / freedom: where both nearly agree, the ratio is known well from few groups.
+
+    >>> days = np.array([1.0, 4.0, 2.0, 5.0])
+    >>> ratio_freedom(days, days) > 1e5, round(ratio_freedom(days, np.array([2.0, 4.0, 1.0, 5.0])), 1)
+    (True, 7.8)
+    """
+    away = [of - of.mean() for of in (refitted, fixed)]
+    squares = float((away[0] @ away[0]) * (away[1] @ away[1]))
+    apart = 1 - float(away[0] @ away[1]) ** 2 / squares if squares > 0 else 0.0
+    return (len(fixed) - 1) / (2 * max(apart, 1e-6))
+
+
 def with_errors(estimate: PositionBias, theta: FloatArray) -> PositionBias:
     """The estimate with standard errors from its replicates, and intervals from t with one degree less than groups.
 
