@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from ranktrial.methods import AB, Beliefs, Counterfactual, LogOpt
 from ranktrial.methods.beliefs import FIRST_RELEVANCE, first_theta
 from ranktrial.methods.click_model import SimulatedTrial
 from ranktrial.methods.displays import Displays, Linear
-from ranktrial.position_bias import NotIdentifiable
+from ranktrial.methods.expected import begin_stretch, stretches
+from ranktrial.position_bias import Conditional, Counts, NotIdentifiable
 from ranktrial.rankings import Pair
 from ranktrial.users import User, cascade, position_based, rank_decay
 
@@ -123,7 +125,8 @@ def spread(state_theta: FloatArray, pair: Pair) -> float:
 @pytest.mark.parametrize("estimate", ["ips", "rank-aware"])
 def test_estimated_bias_comes_near_the_truth_and_revalues_the_past(estimate: str) -> None:
     pair, user = world(n_queries=60)
-    run = free(bias="estimated", estimate=estimate).run(pair, user, [1000, 300_000], seed=2)
+    method = free(bias="estimated", estimate=estimate)
+    run = method.run(pair, user, [1000, 300_000], seed=2)
     errors = [spread(version.theta, pair) for version in run.versions]
     assert np.array_equal(run.versions[0].theta, first_theta(4))
     assert errors[-1] < 0.02 < errors[0]
@@ -131,7 +134,14 @@ def test_estimated_bias_comes_near_the_truth_and_revalues_the_past(estimate: str
     error = np.sqrt(run.trajectory.squared_error(delta)[-1] / 300_000)
     assert abs(run.trajectory.estimate[-1] - delta) < 5 * error
     # the sum over versions, valued by hand at the last theta, is what the trajectory says
-    state = SimulatedTrial(free(bias="estimated", estimate=estimate), pair, user, run.versions[-1].theta, seed=0)
+    state, ends = method.stages(pair, user, first_theta(4), seed=2), stretches(method, 300_000)
+    for begin, end in pairwise([*ends, 300_000]):
+        begin_stretch(method, state, begin)
+        if end == 300_000:  # theta is that of all clicks so far, compared within versions of the design
+            assert begin == 285_000
+            found = [Conditional(given).fit(Counts.stacked(state.parts)).theta for given in ("shown", "design")]
+            assert min(np.abs(state.beliefs.theta - theta).max() for theta in found) < 1e-9
+        state.show(begin, end, np.array([end]))
     total = 0.0
     for version in run.versions:
         value = state._displays(version).value
@@ -266,8 +276,8 @@ def test_a_budget_is_kept_and_asking_for_more_costs_variance() -> None:
     assert clicks == sorted(clicks)
     assert variances == sorted(variances)
     assert prices == sorted(prices)
-    assert abs(clicks[1]) < 0.005  # no more than was asked for
-    assert abs(clicks[2] - 0.05) < 0.005
+    assert abs(clicks[1]) < 0.01  # a forecast from 4,000 impressions may be off by a per cent
+    assert abs(clicks[2] - 0.05) < 0.01
 
 
 def test_a_budget_is_kept_on_average_where_only_lists_are_known_and_little_of_them() -> None:

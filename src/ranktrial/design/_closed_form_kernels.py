@@ -10,7 +10,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from ranktrial.design._exposure_kernels import ROUNDING, best_blocks, fill_slots, sort_down
+from ranktrial.design._exposure_kernels import INSERT_UP_TO, ROUNDING, best_blocks, fill_slots, sort_down
 
 NOBODY = -1
 LEAST_WEIGHT = 1e-13  # of a ranking; events closer than this are one but for rounding
@@ -21,9 +21,7 @@ NEARLY = 1e-9  # of a chance: what is rarer than this never happens
 
 
 @nb.njit(cache=True)
-def _show_for(
-    order: Any, start: Any, end: Any, left: Any, share: Any, slot_share: Any, on_slot: Any, trial: Any, owed: Any
-) -> Any:
+def _show_for(order: Any, start: Any, end: Any, left: Any, share: Any, slot_share: Any, trial: Any, owed: Any) -> Any:
     """How long a block can be shown in its present order, candidates by falling share that they are still owed.
 
     Until some set of candidates is owed as much as it can still get. With weight ``left`` now and ``rest`` then, a set Q is
@@ -35,26 +33,23 @@ def _show_for(
 
     Returns:
         The weight left then, and the number of candidates in the set: from then on they have the first slots to themselves.
+        ``trial`` is filled with the places of the present order by falling share that is owed then.
     """
     rest = 0.0
     cut = 0
     for i in range(start, end):
-        on_slot[order[i]] = slot_share[i]
-        trial[i] = order[i]
+        trial[i] = start + end - 1 - i  # the last were shown least
     while True:
-        for i in range(start, end):
-            d = order[i]
-            owed[d] = share[d] - (left - rest) * on_slot[d]
-        sort_down(trial, start, end, owed)
+        _sort_owed(order, start, end, left - rest, share, slot_share, trial, owed)
         late = rest
         short = 0.0  # what the prefix is owed if this order is shown to the end
         room = 0.0  # what it has in better slots
         excess = 0.0
         for i in range(start, end - 1):
-            d = trial[i]
-            short += share[d] - left * on_slot[d]
-            room += slot_share[i] - on_slot[d]
-            excess += owed[d] - rest * slot_share[i]
+            now = slot_share[trial[i]]
+            short += share[order[trial[i]]] - left * now
+            room += slot_share[i] - now
+            excess += owed[i] - rest * slot_share[i]
             if excess > ROUNDING and room > 0.0 and short > late * room:
                 late = short / room
                 cut = i + 1 - start
@@ -62,7 +57,37 @@ def _show_for(
             return rest, cut
         rest = late
         if rest >= left:
+            for i in range(start, end):
+                trial[i] = i
             return left, cut
+
+
+@nb.njit(cache=True)
+def _sort_owed(
+    order: Any, start: Any, end: Any, shown: Any, share: Any, slot_share: Any, trial: Any, owed: Any
+) -> None:
+    """Sort the places of a block by falling share that their candidates are still owed once the order was shown with some
+    weight; those owed the same stay in order. The fewer moves the nearer ``trial`` is to that.
+    """
+    if end - start > INSERT_UP_TO:
+        by_place = np.empty(end)
+        for i in range(start, end):
+            by_place[i] = share[order[i]] - shown * slot_share[i]
+            trial[i] = i
+        sort_down(trial, start, end, by_place)
+        for i in range(start, end):
+            owed[i] = by_place[trial[i]]
+        return
+    for i in range(start, end):
+        place = trial[i]
+        key = share[order[place]] - shown * slot_share[place]
+        j = i
+        while j > start and (owed[j - 1] < key or (owed[j - 1] == key and trial[j - 1] > place)):
+            owed[j] = owed[j - 1]
+            trial[j] = trial[j - 1]
+            j -= 1
+        owed[j] = key
+        trial[j] = place
 
 
 @nb.njit(cache=True)
@@ -201,8 +226,8 @@ def _decompose(
     as small in the exposure of the result.
     """
     n = share.shape[0]
-    on_slot = np.empty(n)
     trial = np.empty(n, np.int64)
+    before = np.empty(n, np.int64)
     owed = np.empty(n)
     starts = np.empty(n + 1, np.int64)
     begun = np.ones(n + 1)  # weight left when a block's present order was first shown
@@ -213,9 +238,7 @@ def _decompose(
         starts[block] = start
         if ends[block] - start > 1:
             sort_down(order, start, ends[block], share)
-            until[block], cuts[block] = _show_for(
-                order, start, ends[block], 1.0, share, slot_share, on_slot, trial, owed
-            )
+            until[block], cuts[block] = _show_for(order, start, ends[block], 1.0, share, slot_share, trial, owed)
         start = ends[block]
     left = 1.0
     rows = 0
@@ -238,7 +261,9 @@ def _decompose(
             end = ends[block]
             for i in range(start, end):
                 share[order[i]] -= (begun[block] - following) * slot_share[i]
-            sort_down(order, start, end, share)
+                before[i] = order[i]
+            for i in range(start, end):
+                order[i] = before[trial[i]]
             middle = start + cuts[block]
             ends[block] = middle
             starts[blocks] = middle
@@ -248,7 +273,7 @@ def _decompose(
                 until[part], cuts[part] = 0.0, 0
                 if ends[part] - starts[part] > 1:
                     until[part], cuts[part] = _show_for(
-                        order, starts[part], ends[part], following, share, slot_share, on_slot, trial, owed
+                        order, starts[part], ends[part], following, share, slot_share, trial, owed
                     )
             blocks += 1
 

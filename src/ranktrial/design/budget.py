@@ -1,7 +1,7 @@
 """Budgets of clicks: the price at which a design costs visitors no more than they may lose.
 
 People say which share of an A/B test's clicks visitors may lose, not what a click is worth. Clicks expected on what
-``closed_form`` shows never fall as their price rises, so the price of a budget is found by bisection over the traffic that
+``closed_form`` shows never fall as their price rises, so the price of a budget is found by trial over the traffic that
 the budget is for: the queries of a pair, or a sample of recent searches.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import exp, log
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -161,12 +161,13 @@ class BudgetPrice:
 
 
 def price_for(
-    forecast: ClickForecast | CrossForecast, loss: float = 0.0, *, most: float = HIGHEST_SENSIBLE
+    forecast: ClickForecast | CrossForecast, loss: float = 0.0, *, least: float = 0.0, most: float = HIGHEST_SENSIBLE
 ) -> BudgetPrice:
     """The lowest price at which visitors lose at most this share of an A/B test's clicks, to one per cent.
 
     Args:
         loss: Share of an A/B test's clicks that visitors may lose; negative asks for a gain.
+        least: The lowest price to consider.
         most: The highest price to consider. Where even that does not keep the budget, it is the answer, with ``kept`` false.
 
     >>> from ranktrial.rankings import Pair
@@ -182,18 +183,38 @@ def price_for(
     checks.between("most", most, LOWEST_PRICE, 1e12)
     ab = forecast.ab
     enough = (1 - loss) * ab * (1 - 1e-12)
-    for price in (0.0, LOWEST_PRICE, most):
-        clicks = forecast.shown(price)
+    tried = dict[float, float]()
+    for price in sorted({least, max(least, LOWEST_PRICE), most}):
+        tried[price] = clicks = forecast.shown(price)
         if clicks >= enough:
             break
     if price != most or clicks < enough:
         return BudgetPrice(price, clicks >= enough, clicks, ab)
-    low = LOWEST_PRICE
-    while price > CLOSE_ENOUGH * low:
-        middle = sqrt(low * price)
-        there = forecast.shown(middle)
-        if there >= enough:
-            price, clicks = middle, there
-        else:
-            low = middle
+    low = max(least, LOWEST_PRICE)
+    price, clicks = _first_enough(forecast, enough, (low, tried[low]), (price, clicks))
     return BudgetPrice(price, True, clicks, ab)
+
+
+def _first_enough(
+    forecast: ClickForecast | CrossForecast, enough: float, below: tuple[float, float], above: tuple[float, float]
+) -> tuple[float, float]:
+    """A price that has enough clicks where one per cent less has not, and its clicks, between two prices with their clicks.
+
+    By false position on the logarithm of the price, a little beyond the zero each time so that both ends close in; by
+    bisection where the last step did not halve the distance.
+    """
+    low, short = log(below[0]), below[1] - enough
+    high, beyond, clicks = log(above[0]), above[1] - enough, above[1]
+    close, past, before = log(CLOSE_ENOUGH), 0.0, np.inf
+    while (distance := high - low) > close:
+        middle = low + distance / 2
+        if distance <= before / 2:
+            zero = low + distance * short / (short - beyond)
+            middle = min(max(zero + past, low + close / 3), high - close / 3)
+        before = distance
+        there = forecast.shown(exp(middle))
+        if there >= enough:
+            high, beyond, clicks, past = middle, there - enough, there, -close / 3
+        else:
+            low, short, past = middle, there - enough, close / 3
+    return exp(high), clicks

@@ -196,6 +196,10 @@ class AB(Method):
         return self.needs_position_bias and self.bias == "estimated"
 
     @property
+    def refits(self) -> bool:
+        return self.learns_position_bias
+
+    @property
     def learns_at(self) -> tuple[int, ...]:
         return self.schedule if self.needs_position_bias else ()
 

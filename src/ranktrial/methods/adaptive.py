@@ -18,7 +18,7 @@ from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.methods.base import Method
 from ranktrial.methods.beliefs import first_theta
-from ranktrial.methods.expected import ExpectedRun, expect_in_stages
+from ranktrial.methods.expected import ExpectedRun, begin_stretch, expect_in_stages, stretches
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Pair
 from ranktrial.rankings.lists import check_user
@@ -57,6 +57,8 @@ class Staged(Protocol):
     def bias(self) -> str: ...
     @property
     def schedule(self) -> tuple[int, ...]: ...
+    @property
+    def refits(self) -> bool: ...
     def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> Stages:
         """A run that begins with this position bias."""
         ...
@@ -75,10 +77,10 @@ def run_in_stages(
     check_user(user, pair.k, pair.n_documents)
     points = checks.checkpoints(checkpoints)
     stages = method.stages(pair, user, pair.known_theta if method.bias == "known" else first_theta(pair.k), seed=seed)
-    turns = [n for n in method.schedule if n < points[-1]]
+    begins = stretches(method, int(points[-1]))
     rows: list[tuple[float, float, float]] = []
-    for begin, end in zip([0, *turns], [*turns, int(points[-1])]):
-        stages.next_version()
+    for begin, end in zip(begins, [*begins[1:], int(points[-1])]):
+        begin_stretch(method, stages, begin)
         rows += stages.show(begin, end, points[(points > begin) & (points <= end)])
         if progress is not None:
             progress(end, int(points[-1]))
@@ -101,6 +103,10 @@ class Adaptive(Method, abstract=True):
     def __post_init__(self) -> None:
         checks.one_of("bias", self.bias, BIAS)
         object.__setattr__(self, "schedule", checks.schedule(self.schedule))
+
+    @property
+    def refits(self) -> bool:
+        return self.learns_position_bias
 
     def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> Stages:
         """A run that begins with this position bias."""

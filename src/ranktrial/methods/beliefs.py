@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ranktrial.arrays import DocumentArray, FloatArray, IntArray
 from ranktrial.methods._kernels.guesses import list_guess, rank_guess
-from ranktrial.position_bias import Counts, Examinations, NotIdentifiable, RelevanceFit, fit_groups
+from ranktrial.position_bias import Conditional, Counts, Examinations, NotIdentifiable, RelevanceFit, fit_groups
 from ranktrial.position_bias.relevance import linear_guess
 from ranktrial.rankings import rank_inputs
 
@@ -43,6 +43,7 @@ class Beliefs:
         price: Of a click, in the design.
         lists: What a document's places in both lists say of its relevance: the constant of a regression, and its slopes.
         effects: How each document deviates from that, in the numbering of what it was learnt from; None if nothing is known.
+        equation: Estimating equation that theta was fitted by; None if it was not fitted here.
     """
 
     theta: FloatArray
@@ -53,6 +54,7 @@ class Beliefs:
     price: float = FIRST_PRICE
     lists: tuple[float, ...] = FIRST_LISTS
     effects: FloatArray | None = None
+    equation: Conditional | None = None
 
     @property
     def more(self) -> dict[str, Any]:
@@ -90,9 +92,9 @@ def folds_of(clicks: float) -> int:
     return int(min(max(clicks // FOLD_CLICKS, 2), FOLDS))
 
 
-def inputs_of(rank_a: IntArray, rank_b: IntArray, k: int) -> FloatArray:
-    """What ranks say of relevance (``rank_inputs``) where it is not known how far below the top k a document stands."""
-    return rank_inputs(np.minimum(rank_a, k), np.minimum(rank_b, k))
+def inputs_of_places(k: int) -> FloatArray:
+    """``rank_inputs`` of all places in two lists of k, by rank in A's times k + 1 plus rank in B's; rank k is nowhere."""
+    return rank_inputs(*np.divmod(np.arange((k + 1) ** 2), k + 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,12 +142,19 @@ class Searches:
     document: IntArray
     document_offsets: IntArray
 
+    @cached_property
+    def place(self) -> IntArray:
+        """Row of ``inputs_of_places`` for every row."""
+        k = self.tables.shape[2]
+        return np.asarray(np.minimum(self.rank_a, k) * (k + 1) + np.minimum(self.rank_b, k))
+
     def fit(self, theta: FloatArray) -> RelevanceFit:
         """Relevance of every row, from all clicks."""
         return RelevanceFit.of(
             self.seen(theta),
             self.offsets,
-            inputs_of(self.rank_a, self.rank_b, self.tables.shape[2]),
+            inputs_of_places(self.tables.shape[2]),
+            place=self.place,
             document=self.document,
             document_offsets=self.document_offsets,
             prior=np.array(FIRST_LISTS),
@@ -164,12 +173,16 @@ class Searches:
         """
         sums = self.folds(theta)
         rows, fit = sums.rows, None if sums.whole else self.fit(theta)
-        inputs = inputs_of(self.rank_a[rows], self.rank_b[rows], self.tables.shape[2])
+        inputs, place = inputs_of_places(self.tables.shape[2]), self.place[rows]
         documents, document = np.unique(self.document[rows], return_inverse=True)
         query = np.searchsorted(self.document_offsets, documents, side="right")
         offsets = np.flatnonzero(np.append(np.append(True, query[1:] != query[:-1]), True))
         row_offsets, candidate = np.searchsorted(document, offsets), np.searchsorted(rows, self.row)
-        total = sum(sums.folds[1:], sums.folds[0])
+        total, with_constant = sum(sums.folds[1:], sums.folds[0]), np.column_stack([np.ones(len(inputs)), inputs])
+
+        def features_of(some: IntArray, effects: FloatArray) -> FloatArray:
+            return np.column_stack([with_constant[place[some]], effects[document[some]]])
+
         for number, fold in enumerate(sums.folds):
             own, others = self.unit % len(sums.folds) == number, total - fold
             if not own.any():
@@ -179,18 +192,20 @@ class Searches:
                     others,
                     row_offsets,
                     inputs,
+                    place=place,
                     document=document,
                     document_offsets=offsets,
                     prior=np.array(FIRST_LISTS),
                 )
             else:
-                made = fit.with_effects_from(others, inputs, document, offsets)
-            guess = made.guess if effects else linear_guess(made.constant, made.slopes, inputs)
-            features = np.column_stack([np.ones(len(rows)), inputs, made.effects[document]])
-            missed = features.T @ (fold.clicks - guess * fold.examined)
-            gram = (features * fold.examined[:, None]).T @ features
-            judged = guess + features @ np.linalg.lstsq(gram, missed, rcond=1e-9)[0]
-            yield self.tables[:, own], guess[candidate], judged[candidate]
+                made = fit.with_effects_from(others, inputs, document, offsets, place=place)
+            guess = made.guess if effects else linear_guess(made.constant, made.slopes, inputs)[place]
+            some = np.flatnonzero(fold.examined)
+            features = features_of(some, made.effects)
+            missed = features.T @ (fold.clicks - guess * fold.examined)[some]
+            gram = (features * fold.examined[some, None]).T @ features
+            correction = features_of(candidate, made.effects) @ np.linalg.lstsq(gram, missed, rcond=1e-9)[0]
+            yield self.tables[:, own], guess[candidate], guess[candidate] + correction
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +265,15 @@ def _with_bias(parts: Sequence[Counts], beliefs: Beliefs) -> Beliefs:
         fitted, _ = fit_groups(parts, most_error=MOST_ERROR)
     except NotIdentifiable as refusal:
         return replace(beliefs, note=f"position bias cannot be told yet: {refusal}")
-    return replace(beliefs, theta=sound_theta(fitted.theta), fitted=True, note=fitted.note)
+    equation = Conditional(given="design" if "design" in fitted.method else "shown")
+    return replace(beliefs, theta=sound_theta(fitted.theta), fitted=True, note=fitted.note, equation=equation)
+
+
+def with_bias_refitted(parts: Sequence[Counts], beliefs: Beliefs) -> Beliefs:
+    """Beliefs with theta from the counts of each design so far, by the equation that the last fit chose, if there was one."""
+    if beliefs.equation is None:
+        return _with_bias([Counts.stacked(parts)], beliefs)
+    return replace(beliefs, theta=sound_theta(beliefs.equation.refit(parts, beliefs.theta)))
 
 
 def sound_theta(theta: FloatArray) -> FloatArray:

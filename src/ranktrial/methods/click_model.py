@@ -12,13 +12,22 @@ from typing import Protocol
 import numpy as np
 
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, ragged
-from ranktrial.methods._kernels.displays import add_display_counts
-from ranktrial.methods.beliefs import FOLDS, RELEVANCES, Beliefs, Evidence, FoldSums, Searches, folds_of
+from ranktrial.methods._kernels.displays import add_display_counts, clicked_documents
+from ranktrial.methods.beliefs import (
+    FOLDS,
+    RELEVANCES,
+    Beliefs,
+    Evidence,
+    FoldSums,
+    Searches,
+    folds_of,
+    with_bias_refitted,
+)
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.position_bias import Counts, Examinations
 from ranktrial.rankings import Mixture, Moments, Pair, affine_values, exposure_of
 from ranktrial.rankings.traffic import display_counts
-from ranktrial.rankings.values import Affine, Guess
+from ranktrial.rankings.values import Guess, checked_guess, expected_value, value_rows
 from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User
 
@@ -48,23 +57,15 @@ class LearningMethod(Protocol):
 
 def valued(pair: Pair, policy: Mixture, theta: FloatArray, guess: Guess, *, estimate: str) -> Displays:
     """What impressions of a design are worth at a position bias and, but for "ips", a guess of relevance."""
-    affine = worth(pair, policy, theta, guess, estimate=estimate)
-    return Displays(policy, Linear(affine.values, affine.base))
-
-
-def worth(
-    pair: Pair, policy: Mixture, theta: FloatArray, guess: Guess, *, estimate: str, rows: IntArray | None = None
-) -> Affine:
-    """The same of some rankings only."""
-    return affine_values(
+    affine = affine_values(
         policy,
         pair.lam(theta),
         theta,
         pair.offsets,
         zeta_hat=None if estimate == "ips" else guess,
         rank_aware=estimate == "rank-aware",
-        rows=rows,
     )
+    return Displays(policy, Linear(affine.values, affine.base))
 
 
 def expected_beliefs(pair: Pair, user: User) -> Beliefs:
@@ -120,17 +121,17 @@ def searches_of(
     folds: Callable[[FloatArray], FoldSums],
 ) -> Searches:
     """The queries of a pair as searches that come equally often, some of them if there are many."""
-    some, offsets = sampled_queries(pair), np.searchsorted(listed, pair.offsets)
+    some, rows = sampled_queries(pair), sampled_rows(pair, listed)
     tables = pair.tables[:, some]
     return Searches(
-        np.where(tables == NO_DOCUMENT, -1, np.searchsorted(listed, tables)).astype(np.int32),
+        np.where(tables == NO_DOCUMENT, -1, np.searchsorted(listed[rows], tables)).astype(np.int32),
         np.arange(len(some)),
-        np.arange(len(listed)),
+        rows,
         seen,
         folds,
         pair.ranks[0][listed],
         pair.ranks[1][listed],
-        offsets,
+        np.searchsorted(listed, pair.offsets),
         listed,
         pair.offsets,
     )
@@ -166,8 +167,8 @@ class SimulatedTrial:
         self.method, self.pair, self.user, self.beliefs = method, pair, user.cut(pair.k), Beliefs(theta)
         self.zeta = np.maximum(user.zeta, LEAST_RELEVANCE) if method.relevance == "true" else None  # for the design
         self.guess: Guess = None if method.estimate == "ips" else self.beliefs.relevance  # for the estimate
-        *seeds, folding = children(seed, len(method.schedule) + 2)
-        self.seeds, self.folding = iter(seeds), folding
+        drawing, self.folding = children(seed, 2)
+        self.drawing = generator(drawing)
         self.versions: list[DesignVersion] = []
         self.agree: bool | None = True  # a simulation has no other estimates of its log: they are taken to agree
         self.sum_x: float | None = 0.0  # None: not worked out at the current position bias
@@ -188,6 +189,11 @@ class SimulatedTrial:
         shown, clicked = np.zeros(len(policy.rankings), np.int64), np.zeros(policy.rankings.shape, np.int64)
         known = self.beliefs
         self.versions.append(DesignVersion(begin, policy, known.theta, self.guess, known.note, shown, clicked))
+
+    def refit(self) -> None:
+        """Fit position bias to all clicks so far, and revalue them; what is shown stays."""
+        self.beliefs = with_bias_refitted(self.parts, self.beliefs)
+        self.sum_x = None
 
     @property
     def impressions(self) -> int:
@@ -224,15 +230,13 @@ class SimulatedTrial:
 
     def show(self, begin: int, end: int, points: IntArray) -> list[tuple[float, float, float]]:
         """Show impressions begin..end with the current design; estimate, mean square and CTR at each point."""
-        version = self.versions[-1]
         marks = np.unique([*(points - begin), end - begin])
-        sums, shown, clicked = self._displays(version).simulate_counts(self.user, marks, seed=next(self.seeds))
+        displays = self._displays(self.versions[-1])
+        sums, shown, clicked = displays.simulate_counts(self.user, marks, seed=self._next_seed())
         before = np.array([self.past(), self.sum_squares, self.clicks])
         rows = (before + sums[np.searchsorted(marks, points - begin)]) / points[:, None]
         self.sum_x, self.sum_squares, self.clicks = (before + sums[-1]).tolist()
-        version.shown[:] = shown
-        version.clicked[:] = clicked
-        self._remember(version)
+        self._remember(shown, clicked)
         return [(x, square, ctr) for x, square, ctr in rows.tolist()]
 
     def law(self, *, seed: Seed) -> Moments:
@@ -241,39 +245,43 @@ class SimulatedTrial:
 
     def draw(self, begin: int, end: int) -> None:
         """Draw the counts of impressions begin..end at once: what a fit needs of them."""
-        version = self.versions[-1]
-        version.shown[:], version.clicked[:] = display_counts(
-            version.policy, self.user, end - begin, seed=next(self.seeds)
-        )
+        counts = display_counts(self.versions[-1].policy, self.user, end - begin, seed=self._next_seed())
         self.sum_x = None
-        self._remember(version)
+        self._remember(*counts)
+
+    def _next_seed(self) -> Seed:
+        return int(self.drawing.integers(2**63))
 
     def past(self) -> float:
         if self.sum_x is None:
-            self.sum_x = sum(self._sum_of(version) for version in self.versions)
+            lam = self.pair.lam(self.beliefs.theta)
+            self.sum_x = sum(self._sum_of(version, lam) for version in self.versions)
         return self.sum_x
 
-    def _sum_of(self, version: DesignVersion) -> float:
+    def _sum_of(self, version: DesignVersion, lam: FloatArray) -> float:
         """Sum of x over the impressions of a version, at the current position bias; most versions showed few of their
         rankings."""
-        rows, theta = np.flatnonzero(version.shown), self.beliefs.theta
-        x = worth(self.pair, version.policy, theta, version.guess, estimate=self.method.estimate, rows=rows)
-        return float(x.base @ version.shown[rows] + (x.values * version.clicked[rows]).sum())
+        rows, policy = np.flatnonzero(version.shown), version.policy
+        query = np.searchsorted(policy.offsets, rows, side="right") - 1
+        rank_aware = self.method.estimate == "rank-aware"
+        guess = checked_guess(version.guess, len(lam), rank_aware=rank_aware)
+        design = self.pair.offsets, policy.offsets, policy.rankings, policy.weights
+        x = value_rows(rows, query, *design, lam, guess, self.beliefs.theta, rank_aware=rank_aware).affine
+        base = expected_value(lam, guess, self.pair.offsets, known_queries=False)[query] + x.base
+        return float(base @ version.shown[rows] + (x.values * version.clicked[rows]).sum())
 
-    def _remember(self, version: DesignVersion) -> None:
-        """Add a version's counts to those that fits are made from."""
-        policy, tables = version.policy, np.zeros((3, len(self.documents), self.pair.k))
-        displays = policy.rankings, policy.weights, policy.offsets
-        add_display_counts(*displays, self.row, version.shown, version.clicked, *tables)
-        shown, clicked, expected = tables
-        self.shown += shown
-        self.clicked += clicked
-        used = np.flatnonzero(clicked.any(1))
-        query = np.searchsorted(self.pair.offsets, self.documents[used], side="right") - 1
-        of_version = Counts(
-            self.pair.n_documents, self.documents[used], shown[used], clicked[used], query, expected[used]
+    def _remember(self, shown: IntArray, clicked: IntArray) -> None:
+        """Add counts of displays of the current version to those that fits are made from."""
+        version, n = self.versions[-1], self.pair.n_documents
+        policy = version.policy
+        add_display_counts(policy.rankings, self.row, shown, clicked, self.shown, self.clicked)
+        version.shown[:] += shown
+        version.clicked[:] += clicked
+        documents, queries, *tables = clicked_documents(
+            policy.rankings, policy.weights, policy.offsets, version.shown, version.clicked, n
         )
-        self.parts.append(of_version)
+        of_version = Counts(n, documents, tables[0], tables[1], queries, tables[2])
+        self.parts[len(self.versions) - 1 :] = [of_version]
 
 
 def _in_folds(table: FloatArray, folds: int, random: np.random.Generator) -> Iterator[FloatArray]:

@@ -30,6 +30,9 @@ from ranktrial.rankings.lists import check_user
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
 
+REFITS = 3  # of theta in a decade of impressions
+LAST_REFIT = 0.95  # of a run
+
 
 @dataclass(frozen=True, eq=False)
 class ExpectedRun:
@@ -155,6 +158,10 @@ class ExpectedStages(Protocol):
         """Fit, and make what is shown next."""
         ...
 
+    def refit(self) -> None:
+        """Fit position bias alone, and revalue what was drawn with it."""
+        ...
+
     def law(self, *, seed: Seed) -> Moments:
         """Moments of one impression of what is shown now, valued as the method does now."""
         ...
@@ -175,7 +182,36 @@ class LearningInStages(Protocol):
     def bias(self) -> str: ...
     @property
     def schedule(self) -> tuple[int, ...]: ...
+    @property
+    def refits(self) -> bool:
+        """Whether theta is fitted more often than the schedule says, as by every report of a live trial."""
+        ...
+
     def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> Any: ...
+
+
+def stretches(method: LearningInStages, last: int) -> list[int]:
+    """Impressions before each stretch of a run in which nothing is fitted: points of the schedule and, where theta is refitted,
+    three in every decade and one shortly before the end.
+
+    >>> from ranktrial.methods import LogOpt
+    >>> stretches(LogOpt(schedule=(100, 1_000)), 2_000)
+    [0, 100, 215, 464, 1000, 1900]
+    """
+    turns = {0, *(n for n in method.schedule if n < last)}
+    if not method.refits or len(turns) == 1:
+        return sorted(turns)
+    decades = np.log10([method.schedule[0], last])
+    grid = 10 ** (np.arange(*np.ceil(REFITS * decades)) / REFITS)
+    return sorted(turns | {int(n + 0.5) for n in [*grid, LAST_REFIT * last] if n > method.schedule[0]})
+
+
+def begin_stretch(method: LearningInStages, stages: Any, begin: int) -> None:
+    """Fit at one of the points that ``stretches`` gives."""
+    if begin == 0 or begin in method.schedule:
+        stages.next_version()
+    else:
+        stages.refit()
 
 
 def expect_in_stages(
@@ -185,15 +221,15 @@ def expect_in_stages(
     check_user(user, pair.k, pair.n_documents)
     points = checks.checkpoints(checkpoints)
     theta = pair.known_theta if method.bias == "known" else first_theta(pair.k)
-    turns = [n for n in method.schedule if n < points[-1]]
-    begins, ends = [0, *turns], [*turns, int(points[-1])]
+    begins = stretches(method, int(points[-1]))
+    ends = [*begins[1:], int(points[-1])]
     before, each = np.zeros((2, runs, len(begins), 6))
     for run, child in enumerate(children(seed, runs)):
-        own, *laws = children(child, len(turns) + 2)
+        own, *laws = children(child, len(begins) + 1)
         stages: ExpectedStages = method.stages(pair, user, theta, seed=own)
         so_far = np.zeros(6)
         for i, (begin, end, law_seed) in enumerate(zip(begins, ends, laws)):
-            stages.next_version()
+            begin_stretch(method, stages, begin)
             each[run, i] = _one_impression(stages.law(seed=law_seed))
             if method.bias == "estimated":
                 so_far[:4] = stages.past(), 0.0, 0.0, 0.0

@@ -179,8 +179,7 @@ class LogOpt(Adaptive):
                 for tables, guess, judged in searches.cross_fitted(theta, effects=beliefs.effects is not None)
             ]
         )
-        found = price_for(forecast, self.loss if loss is None else loss, most=FIRST_PRICE)
-        return max(found.price, LEAST_PRICE)
+        return price_for(forecast, self.loss if loss is None else loss, least=LEAST_PRICE, most=FIRST_PRICE).price
 
     def allowed_loss(self, gained: tuple[float, float] | None, impressions: int) -> float:
         """Share of an A/B test's clicks that visitors may lose until the schedule's next point, to keep the budget then.

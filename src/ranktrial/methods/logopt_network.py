@@ -98,6 +98,7 @@ class LogOptNetwork(Adaptive):
     authors_rows: bool = False
 
     shows_top_only = False
+    refits = False  # its past is drawn rankings, which cost too much to revalue
 
     def __post_init__(self) -> None:
         super().__post_init__()

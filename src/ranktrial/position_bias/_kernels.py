@@ -34,6 +34,20 @@ def add_rows(source: Any, row: Any, times: Any, to: Any, table: Any) -> None:
 
 
 @nb.njit(cache=True)
+def examined_rows(shown: Any, clicked: Any, theta: Any) -> Any:
+    """Clicks, examinations and sums of theta^2 over shows, of every document."""
+    m, k = shown.shape
+    result = np.zeros((m, 3))
+    for d in range(m):
+        for r in range(k):
+            if shown[d, r] > 0.0:
+                result[d, 0] += clicked[d, r]
+                result[d, 1] += shown[d, r] * theta[r]
+                result[d, 2] += shown[d, r] * theta[r] ** 2
+    return result
+
+
+@nb.njit(cache=True)
 def em_sweep(shown: Any, clicked: Any, theta: Any, zeta: Any, examined: Any, relevant: Any) -> Any:
     """E-step of the position-based model: expected examinations per rank and relevances per document.
 
@@ -90,6 +104,8 @@ def conditional_equation(exposed: Any, clicked: Any, theta: Any) -> Any:
         value -= clicks * np.log(total)
         each = clicks / total
         for r in range(k):
+            if weight[r] == 0.0:  # most documents stood at few ranks
+                continue
             expected[r] += each * weight[r]
             scaled = each * weight[r] / total
             for s in range(k):

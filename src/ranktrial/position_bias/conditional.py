@@ -113,8 +113,21 @@ class Conditional:
 
     def _refit(self, counts: Counts, start: FloatArray) -> FloatArray:
         begin, free = _begin(Links.of(counts, self.given), start)
-        exposed, clicked = exposure(counts, self.given), counts.clicked
-        return maximise(lambda t: _kernels.conditional_equation(exposed, clicked, t), begin, free, limit=self.limit)[0]
+        return self._found([counts], begin, free)
+
+    def refit(self, parts: Sequence[Counts], start: FloatArray) -> FloatArray:
+        """Theta of a log that has grown, begun from what it was; no document of a part is compared with one of another."""
+        clicked = np.any([part.clicked_ranks for part in parts], axis=0)
+        return self._found(parts, np.where(clicked, start, 0.0), _free(clicked))
+
+    def _found(self, parts: Sequence[Counts], begin: FloatArray, free: BoolArray) -> FloatArray:
+        tables = [(exposure(part, self.given), part.clicked) for part in parts]
+
+        def likelihood(theta: FloatArray) -> Evaluated:
+            value, gradient, information = zip(*(_kernels.conditional_equation(*both, theta) for both in tables))
+            return sum(value), np.sum(gradient, axis=0), np.sum(information, axis=0)
+
+        return maximise(likelihood, begin, free, limit=self.limit)[0]
 
     def __repr__(self) -> str:
         return "Conditional()" if self.given == "shown" else f"Conditional(given={self.given!r})"

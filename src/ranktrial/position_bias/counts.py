@@ -187,11 +187,21 @@ class Counts:
         >>> Counts.stacked([day, day])
         Counts(documents=4 of 4, k=2, shows=54, clicks=12)
         """
-        n = parts[0].n_documents
-        more = [
-            replace(one, n_documents=n * len(parts), documents=one.documents + n * at) for at, one in enumerate(parts)
-        ]
-        return cls.merged(more)
+        n, first = parts[0].n_documents, parts[0]
+        if len(parts) == 1:
+            return first
+        for part in parts:
+            first._require_alike(part)
+        return cls(
+            n * len(parts),
+            np.concatenate([one.documents + n * at for at, one in enumerate(parts)]),
+            np.concatenate([one.shown for one in parts]),
+            np.concatenate([one.clicked for one in parts]),
+            None
+            if first.queries is None
+            else np.concatenate([one.queries for one in parts if one.queries is not None]),
+            None if first.expected is None else np.concatenate([p.expected for p in parts if p.expected is not None]),
+        )
 
     def __add__(self, other: Counts) -> Counts:
         return Counts.merged([self, other])

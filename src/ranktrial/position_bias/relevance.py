@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray, weighted_counts
-from ranktrial.position_bias._kernels import shrunken_effects, spread_sums
+from ranktrial.position_bias._kernels import examined_rows, shrunken_effects, spread_sums
 
 GUESSES = (0.01, 0.99)
 PRIOR_RELEVANCE, PRIOR_EXAMINATIONS = 0.3, 1.0  # what is believed before any click
@@ -47,7 +47,7 @@ class Examinations:
     @classmethod
     def from_counts(cls, shown: FloatArray, clicked: FloatArray, theta: FloatArray) -> Examinations:
         """From counts per (document, rank)."""
-        return cls(clicked.sum(1), shown @ theta, shown @ theta**2)
+        return cls(*examined_rows(shown, clicked, theta).T)
 
     @classmethod
     def from_impressions(
@@ -174,10 +174,17 @@ class RelevanceFit:
         return cls(np.clip(guess + effects[document], *GUESSES), constant, slopes, effects, shared, spread)
 
     def with_effects_from(
-        self, seen: Examinations, inputs: FloatArray, document: IntArray, document_offsets: IntArray
+        self,
+        seen: Examinations,
+        inputs: FloatArray,
+        document: IntArray,
+        document_offsets: IntArray,
+        *,
+        place: IntArray | None = None,
     ) -> RelevanceFit:
         """The same regression and spreads, with effects of some documents from other clicks."""
         guess = linear_guess(self.constant, self.slopes, inputs)
+        guess = guess if place is None else guess[place]
         summed = _residuals(seen, guess, document, int(document_offsets[-1]))
         effects, shared = shrunken_effects(*summed, document_offsets, *self.spread)
         return replace(self, guess=np.clip(guess + effects[document], *GUESSES), effects=effects, shared=shared)

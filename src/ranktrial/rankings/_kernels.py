@@ -11,7 +11,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from ranktrial._kernels import below
+from ranktrial._kernels import below, high_half, low_half, random_word, threshold
 
 
 @nb.njit(cache=True)
@@ -52,44 +52,113 @@ def click_probabilities(rankings: Any, zeta: Any, slope: Any, intercept: Any, st
 
 
 @nb.njit(cache=True)
-def linear_moments(
-    rankings: Any, values: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any
-) -> Any:
-    """E[x], E[x^2], E[x^3] and E[x^4] of x = sum of values over clicked ranks, for each ranking.
-
-    Carries probability and moments of the sum so far on the paths where the user still reads.
-    """
-    n, k = rankings.shape
-    result = np.zeros((n, 4))
-    for c in range(n):
-        p0, p1, p2, p3, p4 = 1.0, 0.0, 0.0, 0.0, 0.0
-        for r in range(k):
+def click_one_by_one(
+    rankings: Any, shows: Any, most: Any, zeta: Any, slope: Any, intercept: Any, state: Any, clicks: Any
+) -> None:
+    """Add the clicks of users who read on to rankings shown at most so often."""
+    for c in range(rankings.shape[0]):
+        if not 0 < shows[c] <= most:
+            continue
+        for r in range(rankings.shape[1]):
             d = rankings[c, r]
             if d < 0:
                 break
-            v = values[c, r]
-            p = slope[r] * zeta[d] + intercept[r]
-            c0 = p * p0
-            c1 = p * (p1 + v * p0)
-            c2 = p * (p2 + v * (2.0 * p1 + v * p0))
-            c3 = p * (p3 + v * (3.0 * p2 + v * (3.0 * p1 + v * p0)))
-            c4 = p * (p4 + v * (4.0 * p3 + v * (6.0 * p2 + v * (4.0 * p1 + v * p0))))
-            clicked, skipped = stay_click[r], stay_skip[r] * (1.0 - p)
-            left, missed = 1.0 - clicked, (1.0 - stay_skip[r]) * (1.0 - p)
-            result[c, 0] += left * c1 + missed * p1
-            result[c, 1] += left * c2 + missed * p2
-            result[c, 2] += left * c3 + missed * p3
-            result[c, 3] += left * c4 + missed * p4
-            p0 = clicked * c0 + skipped * p0
-            p1 = clicked * c1 + skipped * p1
-            p2 = clicked * c2 + skipped * p2
-            p3 = clicked * c3 + skipped * p3
-            p4 = clicked * c4 + skipped * p4
-        result[c, 0] += p1
-        result[c, 1] += p2
-        result[c, 2] += p3
-        result[c, 3] += p4
+            chance = threshold(slope[r] * zeta[d] + intercept[r])
+            for i in range(0, shows[c], 2):
+                word = random_word(state)
+                clicks[c, r] += high_half(word) < chance
+                if i + 1 < shows[c]:
+                    clicks[c, r] += low_half(word) < chance
+
+
+@nb.njit(cache=True)
+def linear_moments(
+    rankings: Any, values: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any
+) -> Any:
+    """E[x], E[x^2], E[x^3] and E[x^4] of x = sum of values over clicked ranks, for each ranking."""
+    result = np.empty((rankings.shape[0], 4))
+    for c in range(rankings.shape[0]):
+        first, second, third, fourth, _ = _powers(
+            rankings, values, c, 0.0, zeta, slope, intercept, stay_click, stay_skip
+        )
+        result[c, 0] = first
+        result[c, 1] = second
+        result[c, 2] = third
+        result[c, 3] = fourth
     return result
+
+
+@nb.njit(cache=True)
+def query_moments(
+    offsets: Any,
+    weights: Any,
+    rankings: Any,
+    values: Any,
+    base: Any,
+    zeta: Any,
+    slope: Any,
+    intercept: Any,
+    stay_click: Any,
+    stay_skip: Any,
+) -> Any:
+    """E[x] to E[x^4] of x = base + sum of values over clicked ranks, and expected clicks, for each query of a mixture."""
+    queries = offsets.shape[0] - 1
+    result = np.zeros((queries, 5))
+    for q in range(queries):
+        for c in range(offsets[q], offsets[q + 1]):
+            first, second, third, fourth, clicks = _powers(
+                rankings, values, c, base[c], zeta, slope, intercept, stay_click, stay_skip
+            )
+            result[q, 0] += weights[c] * first
+            result[q, 1] += weights[c] * second
+            result[q, 2] += weights[c] * third
+            result[q, 3] += weights[c] * fourth
+            result[q, 4] += weights[c] * clicks
+    return result
+
+
+@nb.njit(inline="always")
+def _powers(
+    rankings: Any,
+    values: Any,
+    c: Any,
+    base: Any,
+    zeta: Any,
+    slope: Any,
+    intercept: Any,
+    stay_click: Any,
+    stay_skip: Any,
+) -> Any:
+    """E[x] to E[x^4] of x = base + sum of values over clicked ranks, and expected clicks, of ranking c.
+
+    Carries probability and moments of the sum so far on the paths where the user still reads.
+    """
+    p0, p1, p2, p3, p4 = 1.0, base, base * base, base * base * base, base * base * base * base
+    m1, m2, m3, m4, clicks = 0.0, 0.0, 0.0, 0.0, 0.0  # of those who left
+    for r in range(rankings.shape[1]):
+        d = rankings[c, r]
+        if d < 0:
+            break
+        v = values[c, r]
+        p = slope[r] * zeta[d] + intercept[r]
+        c0 = p * p0
+        c1 = p * (p1 + v * p0)
+        c2 = p * (p2 + v * (2.0 * p1 + v * p0))
+        c3 = p * (p3 + v * (3.0 * p2 + v * (3.0 * p1 + v * p0)))
+        c4 = p * (p4 + v * (4.0 * p3 + v * (6.0 * p2 + v * (4.0 * p1 + v * p0))))
+        clicks += c0
+        clicked, skipped = stay_click[r], stay_skip[r] * (1.0 - p)
+        left, missed = 1.0 - clicked, (1.0 - stay_skip[r]) * (1.0 - p)
+        m1 += left * c1 + missed * p1
+        m2 += left * c2 + missed * p2
+        m3 += left * c3 + missed * p3
+        m4 += left * c4 + missed * p4
+        p0 = clicked * c0 + skipped * p0
+        p1 = clicked * c1 + skipped * p1
+        p2 = clicked * c2 + skipped * p2
+        p3 = clicked * c3 + skipped * p3
+        p4 = clicked * c4 + skipped * p4
+    return m1 + p1, m2 + p2, m3 + p3, m4 + p4, clicks
 
 
 @nb.njit(cache=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of, sum_by_group, weighted_counts
-from ranktrial.rankings._kernels import exposures, linear_moments
+from ranktrial.rankings._kernels import exposures, query_moments
 from ranktrial.rankings.lists import check_user, expected_clicks, user_arrays
 from ranktrial.users import User
 
@@ -161,23 +161,7 @@ class Mixture:
             raise ValueError(
                 f"base has shape {base.shape}, must have one number for each of {len(self.weights)} rankings"
             )
-        powers = linear_moments(self.rankings, values, *user_arrays(user))
-        if base is not None:
-            powers = _shifted(powers, base[:, None])
-        clicks = expected_clicks(self.rankings, user).sum(1)
-        first, second, third, fourth = (self.mean(power) for power in powers.T)
-        return Moments.of_queries(first, second, self.mean(clicks), third, fourth)
-
-
-def _shifted(powers: FloatArray, by: FloatArray) -> FloatArray:
-    """E[(x + by)^j] for j = 1 to 4, from the same of x."""
-    first, second, third, fourth = np.split(powers, 4, axis=1)
-    return np.concatenate(
-        [
-            first + by,
-            second + by * (2 * first + by),
-            third + by * (3 * second + by * (3 * first + by)),
-            fourth + by * (4 * third + by * (6 * second + by * (4 * first + by))),
-        ],
-        axis=1,
-    )
+        base = np.zeros(len(self.weights)) if base is None else base
+        found = query_moments(self.offsets, self.weights, self.rankings, values, base, *user_arrays(user))
+        first, second, third, fourth, clicks = found.T
+        return Moments.of_queries(first, second, clicks, third, fourth)

@@ -12,11 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, weighted_counts
+from ranktrial.rankings._kernels import click_one_by_one
 from ranktrial.rankings.lists import check_user, expected_clicks
 from ranktrial.rankings.mixture import Mixture
 from ranktrial.rankings.plackett_luce import PlackettLuce
 from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User
+
+FEW = 30  # shows, up to which clicks are drawn one by one faster than their number
 
 
 def show_counts(mixture: Mixture, user: User, impressions: int, *, seed: Seed) -> tuple[FloatArray, FloatArray]:
@@ -49,7 +52,10 @@ def display_counts(mixture: Mixture, user: User, impressions: int, *, seed: Seed
     clicks = np.zeros(mixture.rankings.shape, np.int64)
     came = np.flatnonzero(shows)
     if user.reads_on:
-        clicks[came] = random.binomial(shows[came, None], expected_clicks(mixture.rankings[came], user))
+        often = came[shows[came] > FEW]
+        clicks[often] = random.binomial(shows[often, None], expected_clicks(mixture.rankings[often], user))
+        state = random.integers(2**63, size=4, dtype=np.uint64)
+        click_one_by_one(mixture.rankings, shows, FEW, user.zeta, user.slope, user.intercept, state, clicks)
         return shows, clicks
     reading = shows[came]
     for r in range(mixture.k):  # those who still read, rank by rank

@@ -213,21 +213,35 @@ def list_lengths(lists: Any) -> Any:
 
 
 @nb.njit(cache=True)
-def add_display_counts(
-    rankings: Any,
-    weights: Any,
-    offsets: Any,
-    row: Any,
-    times: Any,
-    clicks: Any,
-    shown: Any,
-    clicked: Any,
-    expected: Any,
-) -> None:
-    """Add what displays were shown and clicked, and what was to be expected given how often each query came, to tables.
+def add_display_counts(rankings: Any, row: Any, times: Any, clicks: Any, shown: Any, clicked: Any) -> None:
+    """Add how often displays were shown, and clicked at each rank, to tables of documents, each in a ``row`` of its own."""
+    for display in range(rankings.shape[0]):
+        if times[display] == 0:
+            continue
+        for r in range(rankings.shape[1]):
+            if rankings[display, r] >= 0:
+                d = row[rankings[display, r]]
+                shown[d, r] += times[display]
+                clicked[d, r] += clicks[display, r]
 
-    ``row`` is that of each document in the tables, ``times`` and ``clicks`` those of each display.
+
+@nb.njit(cache=True)
+def clicked_documents(rankings: Any, weights: Any, offsets: Any, times: Any, clicks: Any, n_documents: Any) -> Any:
+    """Documents that were clicked and their queries; how often each was shown and clicked at each rank, and was to be expected
+    there given how often its query came.
     """
+    k = rankings.shape[1]
+    number = np.full(n_documents, -1, np.int64)
+    for display in range(rankings.shape[0]):
+        if times[display] > 0:
+            for r in range(k):
+                if clicks[display, r] > 0:
+                    number[rankings[display, r]] = 0
+    documents = np.flatnonzero(number == 0)
+    for i in range(documents.shape[0]):
+        number[documents[i]] = i
+    queries = np.empty(documents.shape[0], np.int64)
+    shown, clicked, expected = np.zeros((3, documents.shape[0], k))
     for query in range(offsets.shape[0] - 1):
         came = 0
         for display in range(offsets[query], offsets[query + 1]):
@@ -235,9 +249,13 @@ def add_display_counts(
         if came == 0:
             continue
         for display in range(offsets[query], offsets[query + 1]):
-            for r in range(rankings.shape[1]):
-                if rankings[display, r] >= 0:
-                    d = row[rankings[display, r]]
-                    shown[d, r] += times[display]
-                    clicked[d, r] += clicks[display, r]
-                    expected[d, r] += came * weights[display]
+            for r in range(k):
+                if rankings[display, r] < 0:
+                    break
+                i = number[rankings[display, r]]
+                if i >= 0:
+                    queries[i] = query
+                    shown[i, r] += times[display]
+                    clicked[i, r] += clicks[display, r]
+                    expected[i, r] += came * weights[display]
+    return documents, queries, shown, clicked, expected

@@ -20,13 +20,15 @@ def rank_guess(rank_a: Any, rank_b: Any, k: Any, lists: Any, effects: Any) -> An
     """
     n = rank_a.shape[0]
     guess = np.empty(n)
+    log = np.log(np.arange(1.0, k + 2.0))
     for i in range(n):
-        a = min(rank_a[i], k) + 1.0
-        b = min(rank_b[i], k) + 1.0
-        best = min(a, b)
+        at_a = min(rank_a[i], k)
+        at_b = min(rank_b[i], k)
+        first = min(at_a, at_b)
+        a, b, best = at_a + 1.0, at_b + 1.0, first + 1.0
         # In pairs, so that rankers that change places leave it the same to the last bit, and ties are ties.
-        value = lists[0] + (lists[1] / a + lists[2] / b) - (lists[3] * np.log(a) + lists[4] * np.log(b))
-        value = min(max(value + (lists[5] / best - lists[6] * np.log(best)), LOW), HIGH)
+        value = lists[0] + (lists[1] / a + lists[2] / b) - (lists[3] * log[at_a] + lists[4] * log[at_b])
+        value = min(max(value + (lists[5] / best - lists[6] * log[first]), LOW), HIGH)
         if effects.shape[0]:
             value = min(max(value + effects[i], LOW), HIGH)
         guess[i] = value
