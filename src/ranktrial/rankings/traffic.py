@@ -42,7 +42,7 @@ def display_counts(mixture: Mixture, user: User, impressions: int, *, seed: Seed
     shows = np.zeros(len(mixture.rankings), np.int64)
     sizes, weight_left = np.diff(mixture.offsets), np.ones(mixture.n_queries)
     for j in range(int(sizes.max())):  # a multinomial is binomials one after the other; vectorised over queries
-        has = np.flatnonzero(sizes > j)
+        has = np.flatnonzero((sizes > j) & (left > 0))
         cell = mixture.offsets[has] + j
         last = sizes[has] == j + 1
         chance = np.where(last, 1.0, mixture.weights[cell] / np.maximum(weight_left[has], 1e-300))
