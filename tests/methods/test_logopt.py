@@ -138,7 +138,7 @@ def test_estimated_bias_comes_near_the_truth_and_revalues_the_past(estimate: str
     for begin, end in pairwise([*ends, 300_000]):
         begin_stretch(method, state, begin)
         if end == 300_000:  # theta is that of all clicks so far, compared within versions of the design
-            assert begin == 285_000
+            assert begin == 215_443
             found = [Conditional(given).fit(Counts.stacked(state.parts)).theta for given in ("shown", "design")]
             assert min(np.abs(state.beliefs.theta - theta).max() for theta in found) < 1e-9
         state.show(begin, end, np.array([end]))

@@ -31,7 +31,6 @@ from ranktrial.seeds import Seed, children
 from ranktrial.users import User
 
 REFITS = 3  # of theta in a decade of impressions
-LAST_REFIT = 0.95  # of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,18 +191,18 @@ class LearningInStages(Protocol):
 
 def stretches(method: LearningInStages, last: int) -> list[int]:
     """Impressions before each stretch of a run in which nothing is fitted: points of the schedule and, where theta is refitted,
-    three in every decade and one shortly before the end.
+    three in every decade.
 
     >>> from ranktrial.methods import LogOpt
     >>> stretches(LogOpt(schedule=(100, 1_000)), 2_000)
-    [0, 100, 215, 464, 1000, 1900]
+    [0, 100, 215, 464, 1000]
     """
     turns = {0, *(n for n in method.schedule if n < last)}
     if not method.refits or len(turns) == 1:
         return sorted(turns)
     decades = np.log10([method.schedule[0], last])
     grid = 10 ** (np.arange(*np.ceil(REFITS * decades)) / REFITS)
-    return sorted(turns | {int(n + 0.5) for n in [*grid, LAST_REFIT * last] if n > method.schedule[0]})
+    return sorted(turns | {int(n + 0.5) for n in grid if n > method.schedule[0]})
 
 
 def begin_stretch(method: LearningInStages, stages: Any, begin: int) -> None:
