@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy import optimize
@@ -34,6 +35,7 @@ RUNS = int(os.environ.get("VERDICT_RUNS", "40"))
 ONLY = os.environ.get("VERDICT_ROWS", "")
 LOOKS = (200, 500, 1_000, 2_000, 3_500, 5_000, 7_000, 10_000)
 SHORT = LOOKS[:5]  # where every search has lists of its own, which takes ten times as long
+LONG = (1_000, 2_000, 3_500, 5_000, 7_000, 10_000, 20_000, 30_000)  # with many queries
 K, QUERIES, POOL = 10, 60, 20
 HEAVY = 0.05  # share of the searches that one unit makes
 Behaviour = Callable[[FloatArray], User]
@@ -68,6 +70,7 @@ class World:
         traffic: "repeated" queries; "Zipf", the first ones more often; a long "tail" in which every query is new;
             "personalised": few query texts, and everybody has lists and a taste of their own.
         crowd: "alike"; or who "differ" in how readily they click; or one "heavy" unit of a taste of its own.
+        looks: Impressions after which the report is looked at.
     """
 
     name: str
@@ -75,6 +78,7 @@ class World:
     user: User
     traffic: str = "repeated"
     crowd: str = "alike"
+    looks: tuple[int, ...] = LOOKS
 
 
 def top_tail(
@@ -118,7 +122,8 @@ def top_tail(
     share = f", CTR {np.mean(few.ctr(user(few, balance, scale_of(balance)))):.2g}"
     kinds = "".join(f", {kind}" for kind in (traffic, crowd) if kind not in ("repeated", "alike", "differ"))
     kinds += f", {queries:,} queries" if queries != QUERIES else ""
-    return World(f"{name}{share}{kinds}", pair, people, traffic, crowd)
+    looks = SHORT if traffic in ("tail", "personalised") else LOOKS if queries == QUERIES else LONG
+    return World(f"{name}{share}{kinds}", pair, people, traffic, crowd, looks)
 
 
 @dataclass
@@ -252,12 +257,36 @@ def _policy(method: Method, pair: Pair, beliefs: object) -> Mixture:
     return method.policy(pair, beliefs)  # type: ignore[arg-type]
 
 
-def one_run(world: World, method: Method, seed: int) -> tuple[str, int, str, bool]:
-    """The first winner named, after how many impressions, the reading at the end, and whether a guardrail was in the way."""
+class Verdicts(NamedTuple):
+    """Verdicts of one trial.
+
+    Attributes:
+        first: The first winner named, "" if there was none.
+        when: After how many impressions.
+        reading: The estimate that was reported at the end.
+        held: Whether a failing guardrail kept a winner from being named.
+        covers: Whether the position-based estimate's 95 % interval for a fixed number of searches holds the truth at the end.
+        last: The analysis at the end.
+    """
+
+    first: str
+    when: int
+    reading: str
+    held: bool
+    covers: bool
+    last: Analysis
+
+
+def one_run(world: World, method: Method, seed: int) -> Verdicts:
+    """One trial, without the analysis at its end."""
+    return verdicts(world, method, seed)._replace(last=None)  # type: ignore[arg-type]
+
+
+def verdicts(world: World, method: Method, seed: int) -> Verdicts:
+    """One trial."""
     config = TrialConfig.model_validate({"method": method, "k": K})
     first, when, reading, held = "", 0, "", False
-    looks = SHORT if world.traffic in ("tail", "personalised") else LOOKS
-    for n, analysis in zip(looks, Trial(world, config, seed).looks(looks)):
+    for n, analysis in zip(world.looks, Trial(world, config, seed).looks(world.looks)):
         spoken, checks = settled(analysis, {})
         reading = "" if spoken.rung is None else spoken.rung.name
         name = ("", "A", "B")[spoken.winner]
@@ -265,24 +294,26 @@ def one_run(world: World, method: Method, seed: int) -> tuple[str, int, str, boo
             held = True
         elif not first and name:
             first, when = name, n
-    return first, when, reading, held
+    top, delta = analysis.ladder.rungs[-1].estimate, world.pair.delta(world.user)
+    covers = top is not None and delta in top.confidence_interval()
+    return Verdicts(first, when, reading, held, covers, analysis)
 
 
 def row(world: World, method: Method, workers: int = 2) -> Row:
     with ProcessPoolExecutor(workers) as pool:
         found = list(pool.map(partial(one_run, world, method), range(RUNS), chunksize=5))
-    named = [first for first, _, _, _ in found if first]
-    readings = [reading for _, _, reading, _ in found]
+    named, readings = [one.first for one in found if one.first], [one.reading for one in found]
     return {
         "world": world.name,
         "method": str(method),
         "delta": f"{world.pair.delta(world.user):+.4f}",
-        "impressions": SHORT[-1] if world.traffic in ("tail", "personalised") else LOOKS[-1],
+        "impressions": world.looks[-1],
         "runs": RUNS,
         "A": f"{named.count('A') / RUNS:.1%}",
         "B": f"{named.count('B') / RUNS:.1%}",
-        "guardrail first": f"{np.mean([held for *_, held in found]):.1%}",
-        "median impressions": int(np.median([when for first, when, *_ in found if first])) if named else "",
+        "guardrail first": f"{np.mean([one.held for one in found]):.1%}",
+        "median impressions": int(np.median([one.when for one in found if one.first])) if named else "",
+        "95 % interval holds": f"{np.mean([one.covers for one in found]):.1%}",
         **{name: f"{readings.count(name) / RUNS:.0%}" for name in ("A/B", "direct", "position-based")},
     }
 
@@ -318,6 +349,10 @@ def _cases() -> Iterator[tuple[World, Method]]:
     for make in worlds():
         world = make()
         if ONLY in f"{world.name} of equal CTR":
+            yield world, LogOpt()
+    for ctr, delta, queries in ((1.2, -0.024, QUERIES), (1.2, -0.024, 600), (1.6, -0.026, QUERIES)):
+        world = top_tail("trust bias", ctr, delta=delta, queries=queries)
+        if ONLY in f"{world.name} where B is better":
             yield world, LogOpt()
     world = top_tail("position-based, rank^-0.75", 0.8, delta=0.03)
     for method in (LogOpt(), AB(estimate="rank-aware"), AB(estimate="adjusted")):
