@@ -129,7 +129,14 @@ def test_before_anything_is_learnt_values_vary_more() -> None:
     assert mean_variance(stages, 50) == pytest.approx(first)
 
 
-def test_the_share_of_ab_traffic_is_halved_once_estimates_can_be_compared() -> None:
+@pytest.mark.parametrize(
+    ("hides", "expected"),
+    [(1e9, [0.5, 0.5, 0.25, 0.125, 0.1]), (0.0, [0.5] * 5)],  # 50 impressions of each list are too few at 100
+)
+def test_the_share_of_ab_traffic_is_halved_where_little_bias_can_hide(
+    hides: float, expected: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ranktrial.inference.theta_error.SMALL", hides)
     pair, user = fixed_world(seed=9, k=3, n_queries=12)
     stages = learning_stages(LogOpt(), pair, user, 1_000_000)
     plain = []
@@ -138,7 +145,7 @@ def test_the_share_of_ab_traffic_is_halved_once_estimates_can_be_compared() -> N
         last = mixture.offsets[1:]
         plain.append((mixture.weights[last - 1] + mixture.weights[last - 2]).mean())
     assert [stage.begin for stage in stages] == [0, 100, 1_000, 10_000, 100_000]
-    assert plain == pytest.approx([0.5, 0.5, 0.25, 0.125, 0.1])  # 50 impressions of each list are too few at 100
+    assert plain == pytest.approx(expected)
 
 
 def test_theta_from_several_designs() -> None:

@@ -29,7 +29,8 @@ import numpy as np
 
 from ranktrial.arrays import FloatArray
 from ranktrial.inference.impressions import GROUPS
-from ranktrial.inference.ladder import LEAST_ARM
+from ranktrial.inference.intervals import asymptotic_radius
+from ranktrial.inference.ladder import LEAST_ARM, SMALL
 from ranktrial.methods import AB, Linear, LogOpt, Method
 from ranktrial.methods.click_model import expected_beliefs, valued
 from ranktrial.methods.displays import Displays
@@ -44,6 +45,7 @@ SURE_ERROR = 0.2  # of a theta: expected, where a log's own estimate of it is su
 SURE_CLICKS = 0.3  # and variance of a log theta: there are clicks enough at its rank without any one group
 SINGULAR = 1e12  # condition number of H from which theta is not identified
 JACKKNIVES = 4_000  # drawn for the mean widening, which is then right to 0.003
+MEDIAN = 0.67  # standard errors: of the size of a difference that is chance alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,9 +158,10 @@ def learning_stages(method: Method, pair: Pair, user: User, impressions: float, 
     assert isinstance(method, AB | LogOpt)
     run = method.stages(pair, user, rank_decay(pair.k) if method.learns_position_bias else pair.known_theta, seed=seed)
     turns = [0, *(turn for turn in method.learns_at if turn < impressions)]
-    found, plain = [], 0.0
+    found: list[Stage] = []
+    plain = 0.0
     for begin, end in zip(turns, [*turns[1:], 0]):
-        run.agree = agreement(plain)
+        run.agree = agreement(found, begin, plain)
         run.next_version()
         version = run.versions[-1]
         displays = valued(pair, version.policy, pair.known_theta, version.guess, estimate=method.estimator)
@@ -170,13 +173,19 @@ def learning_stages(method: Method, pair: Pair, user: User, impressions: float, 
     return found
 
 
-def agreement(plain: float) -> bool | None:
-    """Whether the estimates of a log are taken to agree after so many A/B impressions; None if that cannot be told yet.
+def agreement(stages: Sequence[Stage], impressions: float, plain: float) -> bool | None:
+    """Whether A/B traffic is halved after so many impressions, ``plain`` of them A/B; None if it stays (``Ladder.settled``).
 
-    With ``LogOpt.next_share`` this is all that a plan assumes of the share of A/B traffic: whatever else decides about halving
-    it belongs here.
+    It is halved if the bias that could hide is small against the interval, at the median difference of an estimate that is
+    right from that of the A/B traffic. With ``LogOpt.next_share`` this is all that a plan assumes of the share of A/B traffic.
     """
-    return True if plain >= 2 * LEAST_ARM else None
+    if plain < 2 * LEAST_ARM:
+        return None
+    pair, user = stages[0].pair, stages[0].user
+    own = mean_variance(stages, impressions) / impressions
+    apart = np.sqrt(max(AB(estimate="adjusted").moments(pair, user).variance / plain - own, 0.0))
+    reach = asymptotic_radius([impressions], [np.sqrt(impressions)])[0]  # of a standard error of 1
+    return True if (MEDIAN + reach) * apart <= SMALL * reach * np.sqrt(own) else None
 
 
 def shares(stages: Sequence[Stage], impressions: float) -> FloatArray:

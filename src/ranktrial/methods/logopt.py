@@ -58,8 +58,8 @@ class LogOpt(Adaptive):
             be anywhere, or nowhere.
         floor: The share of its lesser exposure under A and B that every document keeps, from 0 to 1.
         holdback: The share of impressions that show A's own list or B's own, half each: what a click model can be checked with.
-            Two shares are the first and the least: it is halved whenever the schedule finds that the readings of the log agree,
-            and everything is plain while they do not. One share stays as it is.
+            Two shares are the first and the least: at each point of the schedule it is halved if little bias can hide in the
+            estimate, against its interval, and everything is A/B while the click model is refuted. One share stays as it is.
         schedule: After how many impressions beliefs are fitted anew, and the design with them.
 
     >>> from ranktrial.methods import AB
