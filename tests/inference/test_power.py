@@ -137,6 +137,7 @@ def test_the_share_of_ab_traffic_is_halved_where_little_bias_can_hide(
     hides: float, expected: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ranktrial.inference.theta_error.SMALL", hides)
+    monkeypatch.setattr("ranktrial.inference.theta_error.VISIBLE", 0.0)
     pair, user = fixed_world(seed=9, k=3, n_queries=12)
     stages = learning_stages(LogOpt(), pair, user, 1_000_000)
     plain = []

@@ -190,14 +190,14 @@ class Ladder:
     @property
     def settled(self) -> bool | None:
         """Whether the top rung may do with less A/B traffic: False if its assumption is refuted, True if a bias that could hide
-        is small against its interval, None if more must be known.
+        is small against its interval and one as large as its estimate would show, None if more must be known.
         """
         top = self.rungs[-1]
         tests = [test for test in self.tests if test.upper == top.name]
         if any(test.refuted for test in tests):
             return False
         small = self.hidden(top) <= SMALL * (top.interval.high - top.interval.low) / 2
-        return True if small and not self.contradictions(top) else None
+        return True if small and self.blind(top) <= 1 and not self.contradictions(top) else None
 
 
 def ladder(

@@ -30,7 +30,7 @@ import numpy as np
 from ranktrial.arrays import FloatArray
 from ranktrial.inference.impressions import GROUPS
 from ranktrial.inference.intervals import asymptotic_radius
-from ranktrial.inference.ladder import LEAST_ARM, SMALL
+from ranktrial.inference.ladder import LEAST_ARM, SMALL, VISIBLE
 from ranktrial.methods import AB, Linear, LogOpt, Method
 from ranktrial.methods.click_model import expected_beliefs, valued
 from ranktrial.methods.displays import Displays
@@ -177,7 +177,8 @@ def agreement(stages: Sequence[Stage], impressions: float, plain: float) -> bool
     """Whether A/B traffic is halved after so many impressions, ``plain`` of them A/B; None if it stays (``Ladder.settled``).
 
     It is halved if the bias that could hide is small against the interval, at the median difference of an estimate that is
-    right from that of the A/B traffic. With ``LogOpt.next_share`` this is all that a plan assumes of the share of A/B traffic.
+    right from that of the A/B traffic, and if a bias as large as the difference of the rankers would show. With
+    ``LogOpt.next_share`` this is all that a plan assumes of the share of A/B traffic.
     """
     if plain < 2 * LEAST_ARM:
         return None
@@ -185,7 +186,8 @@ def agreement(stages: Sequence[Stage], impressions: float, plain: float) -> bool
     own = mean_variance(stages, impressions) / impressions
     apart = np.sqrt(max(AB(estimate="adjusted").moments(pair, user).variance / plain - own, 0.0))
     reach = asymptotic_radius([impressions], [np.sqrt(impressions)])[0]  # of a standard error of 1
-    return True if (MEDIAN + reach) * apart <= SMALL * reach * np.sqrt(own) else None
+    small, shows = (MEDIAN + reach) * apart <= SMALL * reach * np.sqrt(own), VISIBLE * apart <= abs(pair.delta(user))
+    return True if small and shows else None
 
 
 def shares(stages: Sequence[Stage], impressions: float) -> FloatArray:

@@ -216,7 +216,7 @@ class Evidence:
         parts: Counts of groups of units, whose differences tell how sure theta is; or of the whole log, as one part. Documents
             never clicked may be left out.
         shows: Results shown at each rank, in all.
-        agree: True if little bias can hide in the estimate, False if the click model is refuted, None if neither is known (yet).
+        agree: True if little bias can hide in the estimate, False if the click model is refuted, None if neither is known.
         searches: For relevance and clicks; None where a method needs neither.
         gained: Clicks gained against an A/B test, as a share of its clicks, and the error of that; None if it was not measured.
         impressions: In all.
