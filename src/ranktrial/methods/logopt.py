@@ -36,6 +36,7 @@ from ranktrial.users import User
 
 RELEVANCE = ("constant", "estimated", "true")
 MISTAKE = 0.01  # share of an A/B test's clicks by which forecasts are off: what was measured more surely is asked for
+MARGIN = 0.004  # share asked for beyond the budget: the lowest price that seems enough is on average a little too low
 LEAST_PRICE = 0.1  # gives visitors what costs next to no impressions
 MOST_SPENT = 0.02  # share of an A/B test's clicks: the most that is allowed ahead, or asked back, for what was measured
 
@@ -179,7 +180,8 @@ class LogOpt(Adaptive):
                 for tables, guess, judged in searches.cross_fitted(theta, effects=beliefs.effects is not None)
             ]
         )
-        return price_for(forecast, self.loss if loss is None else loss, least=LEAST_PRICE, most=FIRST_PRICE).price
+        allowed = (self.loss if loss is None else loss) - MARGIN
+        return price_for(forecast, allowed, least=LEAST_PRICE, most=FIRST_PRICE).price
 
     def allowed_loss(self, gained: tuple[float, float] | None, impressions: int) -> float:
         """Share of an A/B test's clicks that visitors may lose until the schedule's next point, to keep the budget then.
