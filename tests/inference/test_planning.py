@@ -299,3 +299,12 @@ def test_bad_arguments(options: dict[str, object], message: str) -> None:
         plan(three_documents(), [0.1, 0.0, 1.0], **options)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="say which difference"):
         plan(three_documents(), 0.5)
+
+
+def test_any_lists_can_be_planned_with_a_standard_deviation() -> None:
+    """A query without documents, and users who click on whatever they look at."""
+    pair = Pair.from_lists([["x", "y", "z"], [], ["a", "b"]], [["z", "x", "y"], [], ["b", "a"]], k=3)
+    pair = pair.knowing(theta=[1, 0.5, 0.3])
+    assert ClickRate(0.6, 0.6).user(pair).zeta.shape == (5,)
+    full = Pair.from_lists([["x", "y", "z"]], [["z", "x", "y"]], k=3).knowing(theta=[1, 0.5, 0.3])
+    assert ClickRate(1.8, 0.8).user(full).zeta == pytest.approx(np.ones(3))

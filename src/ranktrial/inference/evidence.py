@@ -127,8 +127,8 @@ def searches(log: Log) -> Searches:
 
 def _folds(log: Log, theta: FloatArray, rows: IntArray, whole: bool) -> FoldSums:
     """Clicks and examinations in folds of units, for some of the log's members (``Log.members``)."""
-    members, number = folds_of(log.clicks.sum()), np.full(len(log.members.document), len(rows))
+    count, number = folds_of(log.clicks.sum()), np.full(len(log.members.document), len(rows))
     number[rows] = np.arange(len(rows))  # all others are one, which is left out
-    of_slot, fold, first = number[log.members.of_slot], log.group(members), np.arange(len(rows))
-    sums = [examinations(log, fold == one, theta, of_slot, len(rows) + 1).of(first) for one in range(members)]
+    of_slot, fold, first = number[log.members.of_slot], log.group(count), np.arange(len(rows))
+    sums = [examinations(log, fold == one, theta, of_slot, len(rows) + 1).of(first) for one in range(count)]
     return FoldSums(rows, whole, sums)

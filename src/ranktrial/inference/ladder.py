@@ -109,12 +109,12 @@ class Hausman:
 
     @property
     def contradicted(self) -> bool:
-        """Whether this look speaks against the upper rung."""
+        """True if the two rungs differ by more than two standard errors at this look."""
         return abs(self.difference) > CONTRADICTED * self.standard_error
 
     @property
     def refuted(self) -> bool:
-        """Whether its assumption is wrong, however often one looked."""
+        """True if the upper rung's assumption is wrong, however often one looked."""
         return abs(self.difference) > self.reach
 
     @property
@@ -153,15 +153,18 @@ class Ladder:
         tested = rung.name == AB_RUNG or any(test.upper == rung.name for test in self.tests)
         return rung.speaks and tested and not self.contradictions(rung)
 
-    def blind(self, rung: Rung) -> float:
-        """Times that the searches so far are too few for a winner by this rung; at most 1 where they are enough.
+    def blind(self, rung: Rung, difference: float | None = None) -> float:
+        """Factor by which searches are too few for a winner by this rung; at most 1 where they are enough.
 
-        A winner by a rung that assumes something needs a test in which a bias as large as its whole estimate would show.
+        A winner by a rung that assumes something needs a test in which a bias as large as its whole estimate would show, or as
+        large as another ``difference``.
         """
         if rung.name == AB_RUNG or rung.estimate is None:
             return 0.0
         surest = min((test.standard_error for test in self._tests(rung)), default=float("inf"))
-        return float((VISIBLE * surest / max(abs(rung.estimate.delta), 1e-300)) ** 2)
+        size = abs(rung.estimate.delta if difference is None else difference)
+        ratio = VISIBLE * surest / max(size, 1e-150)
+        return float(ratio * ratio)
 
     def _tests(self, rung: Rung) -> list[Hausman]:
         """Tests of a rung by rungs that do not share its assumption: the affine one has most of the position-based one's."""
@@ -189,7 +192,7 @@ class Ladder:
 
     @property
     def settled(self) -> bool | None:
-        """Whether the top rung may do with less A/B traffic: False if its assumption is refuted, True if a bias that could hide
+        """Decision on A/B traffic. Halve it? False if its assumption is refuted, True if a bias that could hide
         is small against its interval and one as large as its estimate would show, None if more must be known.
         """
         top = self.rungs[-1]

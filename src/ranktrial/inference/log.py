@@ -63,7 +63,7 @@ class Log(Impressions):
         documents: Id of each (query, document), by query.
         document_query: Query of each.
         query: Query of each design.
-        beliefs: Number of the beliefs that it was made from, increasing over time; 0 where nothing is learnt.
+        beliefs: Number of the beliefs that it was made from, increasing over time; 0 where nothing is learnt or known of it.
         slot_offsets: Candidates of design j are slots ``slot_offsets[j]:slot_offsets[j + 1]``.
         document: Number of each slot's (query, document), the same in all designs.
         rank_a: Rank from 0 of each slot in A's list, k or more if A does not show it; rank_b in B's.

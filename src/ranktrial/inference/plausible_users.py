@@ -61,6 +61,8 @@ class ClickRate:
         if self.sd is None:
             return position_based(alike, theta)
         self._check_sd(int(shown.sum(-1).max()))
+        if rate > 1 - ROUNDING:  # whatever is looked at is clicked: there is nothing to choose
+            return position_based(alike, theta)
         if self.sd**2 < _click_variance(pair, alike):
             directions = iter([_most_seen(pair, rate * examined) - rate])
         else:
@@ -135,7 +137,7 @@ def _most_seen(pair: Pair, clicks: FloatArray) -> FloatArray:
     query = np.repeat(np.arange(pair.n_queries), np.diff(pair.offsets))
     order = np.lexsort((-seen.round(9), query))
     # Documents that are seen as much as each other are alike.
-    new = np.diff(query[order], prepend=-1) | (np.diff(seen[order].round(9), prepend=-1) != 0)
+    new = (np.diff(query[order], prepend=-1) != 0) | (np.diff(seen[order].round(9), prepend=-1) != 0)
     group = np.cumsum(new) - 1
     looks = np.bincount(group, seen[order])
     first = query[order][np.flatnonzero(new)]

@@ -174,7 +174,7 @@ def learning_stages(method: Method, pair: Pair, user: User, impressions: float, 
 
 
 def agreement(stages: Sequence[Stage], impressions: float, plain: float) -> bool | None:
-    """Whether A/B traffic is halved after so many impressions, ``plain`` of them A/B; None if it stays (``Ladder.settled``).
+    """Decision on A/B traffic after so many impressions, ``plain`` of them A/B: True to halve it, None if it stays.
 
     It is halved if the bias that could hide is small against the interval, at the median difference of an estimate that is
     right from that of the A/B traffic, and if a bias as large as the difference of the rankers would show. With
@@ -202,7 +202,7 @@ def mean_variance(stages: Sequence[Stage], impressions: float) -> float:
 
 
 def theta_error(stages: Sequence[Stage], impressions: float, bend: float = 0.0) -> ThetaError:
-    """What estimating theta from these first impressions adds to an estimate of Delta; ``bend`` is that of ``mean_bend``."""
+    """Error that a theta from these first impressions adds to an estimate of Delta; ``bend`` is that of ``mean_bend``."""
     known, parts = mean_variance(stages, impressions), _parts(stages, impressions)
     slope = np.sum([share * stage.slope for share, stage in parts], axis=0)
     both, alone = (_variance_of(parts, slope, x=x) for x in (True, False))

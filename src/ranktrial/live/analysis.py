@@ -338,13 +338,12 @@ def forecast(analysis: Analysis) -> Forecast:
         text = f"Too early to forecast: {first}."
         return Forecast(target=nan, impressions=nan, remaining=nan, days=nan, text=text)
     target = max(abs(analysis.delta), smallest or 0.0)
-    apart = low > 0 or high < 0
     units = analysis.estimate.units
     spread = analysis.estimate.sums.standard_error * np.sqrt(units) * analysis.theta.inflation
     tightest = tightest_at(analysis.config, analysis.estimate)
     needed = max(_units_for(target, spread, analysis.config.level, tightest) * n / units, float(n))
-    if apart and not analysis.doubt:
-        needed = max(needed, n * analysis.blind)
+    if analysis.rung is not None:
+        needed = max(needed, n * analysis.ladder.blind(analysis.rung, target))
     began, latest = analysis.log.span()
     span = latest - began
     days = (needed - n) / n * span / MICROSECONDS_A_DAY if span > 0 else nan

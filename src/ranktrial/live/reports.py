@@ -182,7 +182,7 @@ def settled(
 
 
 def readings_agree(analysis: Analysis) -> bool | None:
-    """Whether the trial may do with less A/B traffic (``Ladder.settled``); False too where a check of the click model fails."""
+    """Decision on A/B traffic (``Ladder.settled``): True to halve it, False also where a check of the click model fails."""
     if len(analysis.ladder.rungs) == 1 or not any(test.upper == POSITION_BASED for test in analysis.ladder.tests):
         return None
     _, checks = settled(analysis, {})

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.inference import Estimate, Log, estimate, fit_position_bias, ladder
-from ranktrial.inference.ladder import AB_RUNG, ASSUMES, DIRECT, POSITION_BASED
+from ranktrial.inference.ladder import AB_RUNG, ASSUMES, DIRECT, POSITION_BASED, VISIBLE
 from ranktrial.interval import Interval
 from ranktrial.logs.database import SQLLog
 from ranktrial.logs.estimating import NoPlainTrafficError, SummedEstimate, against_means, estimate_sums
@@ -69,7 +69,7 @@ class Answer:
     Attributes:
         readings: Those with fewest assumptions first.
         headline: The one with most assumptions that none below contradicts; None if none says anything.
-        untested: What the headline assumes, where nothing in the log could have contradicted it.
+        untested: What the headline assumes, where a bias of its size would not have shown in any test.
         bias: Position bias, where it was fitted.
         how: Where it was reckoned.
         level: Of the intervals.
@@ -103,7 +103,7 @@ class Answer:
             than = "fewer" if delta < 0 else "more"
             return f"No difference is certain: A gets {abs(delta):.4f} clicks per impression {than} than B ({ends})."
         first, second = ("A", "B") if delta > 0 else ("B", "A")
-        provided = f", provided that {self.untested}, which nothing here tests" if self.untested else ""
+        provided = f", provided that {self.untested}, which nothing here tests well enough" if self.untested else ""
         return f"{first} gets {abs(delta):.4f} clicks per impression more than {second}{provided} ({ends})."
 
     @property
@@ -146,7 +146,8 @@ def in_memory(log: Log, *, theta: ArrayLike | None = None, level: float = 0.95, 
         told = " ".join(test.text for test in found.contradictions(rung)) or rung.missing
         readings.append(Reading(rung.name, rung.assumes, rung.estimate, told, level))
         if rung is found.shown:
-            headline, untested = readings[-1], "" if found.stands(rung) else rung.assumes
+            tested = found.stands(rung) and found.blind(rung) <= 1
+            headline, untested = readings[-1], "" if tested else rung.assumes
     return Answer(tuple(readings), headline, None if fit is None else fit.bias, how, level, untested)
 
 
@@ -187,8 +188,8 @@ def by_sums(
     rung = DIRECT if best.name == DIRECT else POSITION_BASED
     test = against_means(log, best.estimate, name=rung) if untested and readings[0].name == MEANS else None
     if test is not None:
-        untested = ""
+        untested = untested if VISIBLE * test.standard_error > abs(best.estimate.delta) else ""
         readings[readings.index(best)] = best = replace(best, missing=test.text)
         if test.contradicted:
-            best = readings[0]
+            best, untested = readings[0], ""
     return Answer(tuple(readings), best, bias, how, level, untested)

@@ -76,7 +76,7 @@ class DocumentCounts:
         return cls(query, tables[0], tables[1], [(q, document) for q, document, _ in names])
 
     def counts(self, rows: BoolArray | None = None) -> Counts:
-        """Of some rows, or all."""
+        """Counts of some rows, or all."""
         used = np.ones(len(self.query), bool) if rows is None else rows
         first = np.unique(self.query[used], return_index=True)[1]
         return Counts.from_dense(self.shown[used], self.clicked[used], offsets=np.append(first, used.sum()))

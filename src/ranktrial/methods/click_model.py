@@ -109,7 +109,7 @@ def sampled_queries(pair: Pair) -> IntArray:
 
 
 def sampled_rows(pair: Pair, listed: IntArray) -> IntArray:
-    """Their documents, as places among those that a ranker lists."""
+    """Documents of the sampled queries, as places among those that a ranker lists."""
     some, offsets = sampled_queries(pair), np.searchsorted(listed, pair.offsets)
     return ragged(offsets[some], np.diff(offsets)[some])
 

@@ -183,7 +183,7 @@ class LearningInStages(Protocol):
     def schedule(self) -> tuple[int, ...]: ...
     @property
     def refits(self) -> bool:
-        """Whether theta is fitted more often than the schedule says, as by every report of a live trial."""
+        """True if theta is fitted more often than the schedule says, as by every report of a live trial."""
         ...
 
     def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> Any: ...
@@ -202,7 +202,7 @@ def stretches(method: LearningInStages, last: int) -> list[int]:
         return sorted(turns)
     decades = np.log10([method.schedule[0], last])
     grid = 10 ** (np.arange(*np.ceil(REFITS * decades)) / REFITS)
-    return sorted(turns | {int(n + 0.5) for n in grid if n > method.schedule[0]})
+    return sorted(turns | {at for n in grid if method.schedule[0] < (at := int(n + 0.5)) < last})
 
 
 def begin_stretch(method: LearningInStages, stages: Any, begin: int) -> None:

@@ -180,6 +180,8 @@ class LogOpt(Adaptive):
                 for tables, guess, judged in searches.cross_fitted(theta, effects=beliefs.effects is not None)
             ]
         )
+        if not forecast.ab > 0:  # so few clicks that nothing can be forecast
+            return beliefs.price
         allowed = (self.loss if loss is None else loss) - MARGIN
         return price_for(forecast, allowed, least=LEAST_PRICE, most=FIRST_PRICE).price
 
@@ -212,7 +214,7 @@ class LogOpt(Adaptive):
 
     @property
     def first_and_least(self) -> tuple[float, float]:
-        """Shares of plain traffic at the start, and once the readings agree."""
+        """Shares of A/B traffic at the start, and the least once little bias can hide."""
         return self.holdback if isinstance(self.holdback, tuple) else (self.holdback, self.holdback)
 
     @property

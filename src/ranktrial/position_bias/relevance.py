@@ -182,7 +182,7 @@ class RelevanceFit:
         *,
         place: IntArray | None = None,
     ) -> RelevanceFit:
-        """The same regression and spreads, with effects of some documents from other clicks."""
+        """Fit with this regression and these spreads, and effects of some documents from other clicks."""
         guess = linear_guess(self.constant, self.slopes, inputs)
         guess = guess if place is None else guess[place]
         summed = _residuals(seen, guess, document, int(document_offsets[-1]))

@@ -41,7 +41,7 @@ ADVICE = {
         "assumptions",
         "A click does not depend on what stands above it",
         "People stop once they have found what they wanted.",
-        "Plain A/B traffic speaks instead, once there is enough: a version with a larger hold-back, or "
+        "The A/B estimate is reported instead, once there is enough A/B traffic: a version with a larger hold-back, or "
         'AB(estimate="adjusted"), gets there sooner.',
     ),
     "independent clicks": Advice(

@@ -38,11 +38,11 @@ def assumptions(analysis: Analysis) -> Guardrail:
     tests = [test for test in analysis.ladder.tests if test.upper == top.name]
     if not tests:
         return unknown(ASSUMPTIONS, "it takes plain A/B traffic: a hold-back")
-    worst = max(tests, key=lambda test: abs(test.difference) / test.standard_error)
+    worst = max(tests, key=lambda test: (test.refuted, abs(test.difference) / test.standard_error))
     text = worst.text
     if worst.contradicted and analysis.rung is not None:
         text += f" The {analysis.rung.name} estimate is reported instead."
-    status: Status = "fail" if any(test.refuted for test in tests) else "warn" if worst.contradicted else "pass"
+    status: Status = "fail" if worst.refuted else "warn" if worst.contradicted else "pass"
     return Guardrail(name=ASSUMPTIONS, status=status, value=abs(worst.difference) / worst.standard_error, text=text)
 
 
