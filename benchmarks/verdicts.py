@@ -5,11 +5,14 @@ again; a run counts once any look has named a winner, and a verdict remembers ev
 "top/tail": on half of the queries A puts the best document first and B second, on the other half B has better documents from
 rank 5 on, relevances scaled so that the difference under the users' own behaviour is exactly what is asked for (0 for false
 verdicts). ``VERDICT_RUNS`` sets how many runs a row has, ``VERDICT_ROWS`` (a text that rows must hold) which are made.
+``VERDICT_LADDER="3,inf,0"`` has other rules for stepping down, for A/B traffic and for winners: ``CONTRADICTED``, ``SMALL`` and
+``VISIBLE`` of ``inference.ladder``.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -33,6 +36,10 @@ from ranktrial.users import User, cascade, position_based, rank_decay, trust_bia
 
 RUNS = int(os.environ.get("VERDICT_RUNS", "40"))
 ONLY = os.environ.get("VERDICT_ROWS", "")
+if "VERDICT_LADDER" in os.environ:
+    rules = sys.modules["ranktrial.inference.ladder"]
+    for name, text in zip(("CONTRADICTED", "SMALL", "VISIBLE"), os.environ["VERDICT_LADDER"].split(",")):
+        setattr(rules, name, float(text))
 LOOKS = (200, 500, 1_000, 2_000, 3_500, 5_000, 7_000, 10_000)
 SHORT = LOOKS[:5]  # where every search has lists of its own, which takes ten times as long
 LONG = (1_000, 2_000, 3_500, 5_000, 7_000, 10_000, 20_000, 30_000)  # with many queries
