@@ -231,7 +231,7 @@ def ladder(
     >>> from ranktrial.users import position_based
     >>> pair = Pair.from_lists([["x", "y", "z"]] * 9, [["z", "x", "y"]] * 9, k=3).knowing(theta=[1, 0.5, 0.3])
     >>> user = position_based([0.6, 0.3, 0.2] * 9, [1, 0.5, 0.3])
-    >>> found = ladder(Log.simulated(pair, LogOpt(holdback=0.5).policy(pair), user, 4000, seed=1), theta=pair.theta)
+    >>> found = ladder(Log.simulated(pair, LogOpt(holdback=0.5).policy(pair), user, 4000, seed=2), theta=pair.theta)
     >>> [(rung.name, str(rung.interval)) for rung in found.rungs], found.headline.name
     (..., 'position-based')
     """

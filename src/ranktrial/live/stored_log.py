@@ -298,13 +298,13 @@ class StoredLog(Impressions):
         for block in self.blocks:
             part = block.load()
             clicked.append(self._slots(block)[part.clicked[2]])
-        slots = np.unique(np.concatenate(clicked))
-        query = np.zeros(len(slots), np.int64)
+        slots, _ = first_seen(np.concatenate(clicked))  # in the order of time: slots are numbered as they were read
+        order, query = np.argsort(slots), np.zeros(len(slots), np.int64)
         found = [(np.empty(0, np.int64), np.empty((3, 0, self.k)))]
         for block in self.blocks:
             part = block.load()
             own = self._slots(block)
-            place = np.minimum(np.searchsorted(slots, own), len(slots) - 1)
+            place = order[np.minimum(np.searchsorted(slots, own, sorter=order), len(slots) - 1)]
             number = np.where(slots[place] == own, place, -1)
             query[number[number >= 0]] = part.document_query[part.document[number >= 0]]
             found.append(part.tables(number, len(slots), group[block.rows], groups))
