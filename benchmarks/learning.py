@@ -10,11 +10,13 @@ text that rows must hold) which are made.
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +24,13 @@ import numpy as np
 from benchmarks.verdicts import LONG, K, Row, World, top_tail, verdicts
 from benchmarks.visitors import shop
 from ranktrial.arrays import FloatArray
-from ranktrial.inference import Log
-from ranktrial.inference.log import counts_of_groups
 from ranktrial.live.reports import settled
 from ranktrial.methods import LogOpt
-from ranktrial.position_bias import Counts, fit_groups
+from ranktrial.position_bias import fit_groups
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from pooling import pooled_counts
 
 ONLY = os.environ.get("LEARNING_ROWS", "")
 TOP_TAIL = partial(top_tail, "position-based, rank^-0.75", 0.8)
@@ -37,12 +41,6 @@ WORLDS: dict[str, tuple[Callable[[], World], tuple[int, ...], int]] = {  # looks
     "top/tail, 600 queries, rank^-0.75": (partial(TOP_TAIL, queries=600), LONG, 200),
     "top/tail, 3,000 queries, rank^-0.75": (partial(TOP_TAIL, queries=3_000), LONGEST, 40),
 }
-
-
-def pooled(log: Log, groups: int = 20) -> list[Counts]:
-    """Counts per query and document over all versions of a design."""
-    query = log.document_query
-    return counts_of_groups(*log.tables(log.document, len(query), log.group(groups), groups), query, groups)
 
 
 class Learnt(NamedTuple):
@@ -62,7 +60,7 @@ def one_run(world: World, seed: int) -> Learnt:
     found = verdicts(world, LogOpt(), seed)
     log, top = found.last.log.whole(), found.last.ladder.rungs[-1].estimate
     assert top is not None
-    by_design, together = (fit_groups(parts)[0] for parts in (log.parts(), pooled(log)))
+    by_design, together = (fit_groups(parts)[0] for parts in (log.parts(), pooled_counts(log)))
     status = tuple(check.name for check in settled(found.last, {})[1] if check.status in ("warn", "fail"))
     return Learnt(
         by_design.theta,

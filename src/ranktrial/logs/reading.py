@@ -59,7 +59,7 @@ def read_folder(folder: LogFolder, version: int | None = None, *, rankers: tuple
     connection = open_duckdb()
     used = f"SELECT design FROM {folder.scan('impressions')} WHERE version = {number}"
     told = connection.execute(
-        "SELECT design, query, documents, rank_a, rank_b, rankings, probabilities, plain, lists "
+        "SELECT design, query, documents, rank_a, rank_b, rankings, probabilities, plain "
         f"FROM {folder.scan('designs')} WHERE version = {number} AND design IN ({used}) ORDER BY design"
     ).fetchall()
     if not told:
@@ -75,7 +75,7 @@ def read_folder(folder: LogFolder, version: int | None = None, *, rankers: tuple
         told = [row for row in told if any(row[1] in lists for lists in compared)]
     designs = [
         _Design(query, tuple(documents), _list(rank_a), _list(rank_b), _table(rankings, k), np.array(probabilities))
-        for _, query, documents, rank_a, rank_b, rankings, probabilities, _, _ in told
+        for _, query, documents, rank_a, rank_b, rankings, probabilities, _ in told
     ]
     if compared is not None:
         designs = [_of_others(design, [lists.get(design.query, ())[:k] for lists in compared]) for design in designs]
