@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The tests of a file stay together: they share fixtures, and none of them is surprised by another file's. One that hangs ends its process.
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --max-worker-restart 0
 
-.PHONY: test quick demo lint types unit package lock docs pictures graph walk bench format clean
+.PHONY: test quick demo lint types unit package lock docs pictures graph walk bench nightly format clean
 
 test: lint types unit
 
@@ -41,13 +41,12 @@ quick: $(STAMP)
 package: $(STAMP)
 	$(BIN)/python tools/try_package.py
 
-# The newest versions of everything, as pip finds them now, for the installs that follow.
+# The newest versions of everything, as pip finds them now, with hashes of all their files, for the installs that follow.
 lock:
 	rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
 	$(VENV)-lock/bin/python -m pip install --quiet --upgrade pip
 	$(VENV)-lock/bin/python -m pip install --quiet --editable '.[dev]'
-	echo '# Versions that are tested together, made by `make lock`: pip install --constraint constraints.txt ...' > constraints.txt
-	$(VENV)-lock/bin/python -m pip freeze --exclude-editable >> constraints.txt
+	$(VENV)-lock/bin/python tools/lock.py
 	rm -rf $(VENV)-lock
 
 # The site in docs/_build/html, with reference pages from the code itself; a warning is an error.
@@ -67,6 +66,10 @@ walk: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
+# Kills, faults, generated requests and a soak, for an hour and a half on an idle machine; writes docs/research/nightly.md. Not for CI.
+nightly: $(STAMP)
+	$(BIN)/python tools/nightly.py
+
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -77,5 +80,6 @@ clean:
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement constraints.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable '.[dev]'
 	touch $@

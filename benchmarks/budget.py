@@ -20,10 +20,10 @@ import numpy as np
 
 from benchmarks.logopt import data_sets
 from benchmarks.variance import variance
-from ranktrial.data import Dataset, read_rankers, train_rankers
-from ranktrial.data.letor import read_letor
 from ranktrial.methods import AB, Beliefs, LogOpt, TeamDraft
 from ranktrial.methods.click_model import SimulatedTrial, expected_beliefs
+from ranktrial.paper.data import Dataset, read_rankers, train_rankers
+from ranktrial.paper.data.letor import read_letor
 from ranktrial.rankings import Pair
 from ranktrial.users import User, position_based, rank_decay
 
@@ -94,12 +94,13 @@ def known(pair: Pair, user: User, seed: int) -> dict[str, Beliefs]:
 
 def measured(pair: Pair, user: User, seed: int) -> Found:
     mean = float(np.mean(pair.ctr(user)))
-    plain = AB(estimate="means").moments(pair, user).variance
+    plain = AB().moments(pair, user).variance
     model = AB(estimate="rank-aware", bias="known")
     found: Found = {("A/B, rank-aware", ""): (plain / model.planned_moments(pair, user).variance, 0.0)}
     found["team-draft", ""] = np.nan, TeamDraft().moments(pair, user).ctr / mean - 1
     states = known(pair, user, seed)
     trials = {name: states.pop(name) for name in ("10", "100")}
+    after_100 = f"lists, {100 * pair.n_queries:,} impressions", "100 impressions a query"
     for state, beliefs in states.items():
         nothing = state == "nothing"
         guess = expected_beliefs(pair, user).relevance if nothing else beliefs.guess(*pair.ranks)
@@ -111,7 +112,7 @@ def measured(pair: Pair, user: User, seed: int) -> Found:
 
         for floor in FLOORS:
             add(f"floor {floor:g}", replace(METHOD, relevance="constant", loss=None, keep=0, floor=floor), beliefs)
-        trial = trials["100" if state.startswith("100 ") or "20,000" in state else "10"]
+        trial = trials["100" if state in after_100 else "10"]
         for keep in (3, 0):
             for loss in LOSSES if keep else LOSSES[:1]:
                 method = replace(METHOD, loss=loss, keep=keep)

@@ -17,11 +17,13 @@ import numpy as np
 
 from benchmarks.logopt import data_sets, pairs_of, truth_of
 from ranktrial.arrays import offsets_of
-from ranktrial.data import Dataset, mslr_like, train_rankers, yahoo_like
-from ranktrial.design.closed_form import closed_form, closed_form_many, closed_form_query, least_variance_mixture
-from ranktrial.design.network_policy import ips_variance
-from ranktrial.methods import Counterfactual, LogOptNetwork
-from ranktrial.rankings import LoggingPolicy, Mixture, Pair, PlackettLuce, Rankings, rank_by_score
+from ranktrial.design._closed_form_kernels import least_variance
+from ranktrial.design.closed_form import NONE_EACH, NOT_KEPT, closed_form, closed_form_query
+from ranktrial.methods import Counterfactual
+from ranktrial.paper.data import Dataset, mslr_like, train_rankers, yahoo_like
+from ranktrial.paper.logopt_network import LogOptNetwork
+from ranktrial.paper.network.network_policy import ips_variance
+from ranktrial.rankings import Mixture, Pair, PlackettLuce, rank_by_score
 from ranktrial.users import User, position_based, rank_decay
 
 PAIRS = 5
@@ -82,15 +84,10 @@ def unusual_speed() -> list[Row]:
     rng = np.random.default_rng(0)
     offsets, theta = offsets_of([120] * 200), rank_decay(10)
     by_a, by_b = (PlackettLuce(rng.normal(0, 2, 24_000), offsets, 10).exposure(theta) for _ in range(2))
-    order = np.concatenate([start + np.argsort(-(by_a + by_b)[start : start + 120]) for start in offsets[:-1]])
-    candidates = Rankings(offsets, order.astype(np.int32))
-    stochastic = _best_time(lambda: least_variance_mixture(candidates, np.abs(by_a - by_b), theta))
-    rankers = [rank_by_score(rng.normal(size=24_000), offsets) for _ in range(8)]
-    many = _best_time(lambda: closed_form_many(rankers, offsets, 10, theta))
-    return [
-        _row("random", "two stochastic rankers, all 120 documents matter", stochastic / 200 * 1e6, "us"),
-        _row("random", "eight unrelated rankers of 120 documents", many / 200 * 1e6, "us"),
-    ]
+    documents = rank_by_score(by_a + by_b, offsets).documents
+    need = np.abs(by_a - by_b)[documents]
+    stochastic = _best_time(lambda: least_variance(offsets, documents, need, NONE_EACH, NONE_EACH, theta, NOT_KEPT))
+    return [_row("random", "two stochastic rankers, all 120 documents matter", stochastic / 200 * 1e6, "us")]
 
 
 def good_pairs_of(dataset: Dataset, count: int) -> list[tuple[Pair, User]]:
@@ -145,11 +142,11 @@ def oracle(pair: Pair, user: User) -> PlackettLuce:
     return policy
 
 
-def _clicks(policy: LoggingPolicy, pair: Pair, user: User) -> float:
+def _clicks(policy: Mixture | PlackettLuce, pair: Pair, user: User) -> float:
     return float(policy.exposure(pair.known_theta) @ user.zeta / pair.n_queries)
 
 
-def _spread(policy: LoggingPolicy, pair: Pair) -> float:
+def _spread(policy: Mixture | PlackettLuce, pair: Pair) -> float:
     """What the closed form minimises, if all documents are alike."""
     lam, rho = pair.lam(pair.known_theta), policy.exposure(pair.known_theta)
     return float((lam[lam != 0] ** 2 / rho[lam != 0]).sum())

@@ -21,13 +21,14 @@ import numpy as np
 from benchmarks.logopt import data_sets
 from benchmarks.variance import variance
 from ranktrial.arrays import FloatArray, offsets_of
-from ranktrial.data import Dataset, train_rankers
+from ranktrial.design._closed_form_kernels import least_variance
 from ranktrial.design.budget import ClickForecast, price_for
-from ranktrial.design.closed_form import closed_form, closed_form_query, least_variance_mixture
+from ranktrial.design.closed_form import NONE_EACH, NOT_KEPT, closed_form, closed_form_query
 from ranktrial.methods import AB
+from ranktrial.paper.data import Dataset, train_rankers
 from ranktrial.position_bias import relevance_guess
 from ranktrial.position_bias.relevance import Examinations
-from ranktrial.rankings import Mixture, Pair, Rankings, list_inputs, show_counts
+from ranktrial.rankings import Mixture, Pair, list_inputs, show_counts
 from ranktrial.users import User, position_based, rank_decay
 
 
@@ -129,10 +130,19 @@ def speed_of_many(k: int, matter: float) -> list[Row]:
     rng = np.random.default_rng(2)
     n, queries = 100, 200
     need = np.abs(rng.normal(size=n * queries)) * (rng.random(n * queries) < matter)
-    zeta, candidates = rng.uniform(0.1, 0.9, n * queries), Rankings(offsets_of([n] * queries), _numbers(n * queries))
+    zeta = rng.uniform(0.1, 0.9, n * queries)
+    offsets = offsets_of([n] * queries)
+    documents = _numbers(n * queries)
     works: Works = {
         str(price): partial(
-            least_variance_mixture, candidates, need, rank_decay(k), gain=price * zeta if price else None
+            least_variance,
+            offsets,
+            documents,
+            need,
+            NONE_EACH,
+            price * zeta if price else NONE_EACH,
+            rank_decay(k),
+            NOT_KEPT,
         )
         for price in PRICES
     }
@@ -186,7 +196,7 @@ class Measured:
 def measured(pair: Pair, user: User, seed: int) -> dict[tuple[str, str], dict[str, Measured]]:
     """By what is known and the price, given or found for a budget from clicks as guessed."""
     theta, mean = pair.known_theta, sum(pair.ctr(user)) / 2
-    ab = AB(estimate="means").moments(pair, user).variance
+    ab = AB().moments(pair, user).variance
     result: dict[tuple[str, str], dict[str, Measured]] = {}
     for known, guess in guesses(pair, user, seed).items():
         for name, limits in LIMITS.items():

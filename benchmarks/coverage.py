@@ -1,7 +1,7 @@
 """How often do intervals hold the truth, looked at once or all along, with position bias known or estimated?
 
 Yahoo-like queries, drawn uniformly, rankers trained as the paper's text says, pages of 10, theta = 1/r. Values come
-from single impressions (A/B: from the exact law of arm and clicks); with theta estimated, from logs. A run misses
+from single impressions (A/B: from the exact law of arm and clicks); with theta estimated, from formats. A run misses
 when the truth is outside at any of its looks. "+-" is the Monte-Carlo standard error of the share.
 """
 
@@ -12,19 +12,20 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import stats
 
-from ranktrial.arrays import BoolArray, FloatArray, IntArray
-from ranktrial.data import Dataset, train_rankers, yahoo_like
-from ranktrial.inference import Log, estimate
-from ranktrial.inference.impressions import GROUPS
-from ranktrial.inference.intervals import (
+from ranktrial.analysis import estimate
+from ranktrial.analysis.intervals import (
     asymptotic_radius,
     asymptotic_sequence,
     difference_values,
     fixed_interval,
     refuted_after,
 )
+from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.log import Log
+from ranktrial.log.log import GROUPS
 from ranktrial.methods import AB, Counterfactual
 from ranktrial.methods.displays import Displays, Linear
+from ranktrial.paper.data import Dataset, train_rankers, yahoo_like
 from ranktrial.rankings import Mixture, Pair
 from ranktrial.rankings.values import Affine
 from ranktrial.seeds import children, generator
@@ -82,7 +83,7 @@ def fixed(pair: Pair, user: User) -> list[Row]:
     inside = np.zeros(3)
     arms = split(pair, user, FIXED_N, FIXED_RUNS, seed=1)
     for child, (in_a, clicks) in zip(children(2, FIXED_RUNS), arms):
-        samples = (logged(displays, user, FIXED_N, child), _weighted(in_a, clicks), difference_values(clicks, in_a))
+        samples = (logged(displays, user, FIXED_N, child), _paper_values(in_a, clicks), difference_values(clicks, in_a))
         ends = np.array([fixed_interval(x) for x in samples])
         inside += (ends[:, 0] < truth) & (truth < ends[:, 1])
     names = ("closed form, IPS", "A/B, the paper's x", "A/B, difference in means")
@@ -93,7 +94,7 @@ def fixed(pair: Pair, user: User) -> list[Row]:
     ]
 
 
-def _weighted(in_a: BoolArray, clicks: FloatArray) -> FloatArray:
+def _paper_values(in_a: BoolArray, clicks: FloatArray) -> FloatArray:
     return np.where(in_a, 2.0, -2.0) * clicks
 
 
@@ -113,7 +114,7 @@ def all_along(pair: Pair, user: User) -> list[Row]:
 
     arms = split(pair, user, LONGEST, RUNS, seed=3)
     for child, (in_a, clicks) in zip(children(4, RUNS), arms):
-        samples = (logged(displays, user, LONGEST, child), _weighted(in_a, clicks))
+        samples = (logged(displays, user, LONGEST, child), _paper_values(in_a, clicks))
         for name, x, bound in zip(("closed form, IPS", "A/B, the paper's x"), samples, bounds):
             band = asymptotic_sequence(x, looks)
             note(f"{name}: asymptotic sequence", bool(np.any((band.low > truth) | (band.high < truth))))

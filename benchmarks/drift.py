@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ranktrial.analysis import Drift, asymptotic_sequence
 from ranktrial.arrays import FloatArray
-from ranktrial.inference import Drift, asymptotic_sequence
 from ranktrial.seeds import children, generator
 
 RUNS, LONGEST = 2_000, 20_000

@@ -15,11 +15,11 @@ import numpy as np
 
 from benchmarks.verdicts import K, Row, Trial, World
 from benchmarks.visitors import TRAFFIC, shop
-from ranktrial.live.schemas import TrialConfig
+from ranktrial.config import TrialConfig
 from ranktrial.methods import AB, LogOpt, Method
 
 RUNS = int(os.environ.get("EFFICIENCY_RUNS", "20"))
-METHODS: tuple[Method, ...] = (AB(estimate="means"), AB(estimate="rank-aware"), LogOpt())
+METHODS: tuple[Method, ...] = (AB(), AB(estimate="rank-aware"), LogOpt())
 
 
 def one_run(world: World, method: Method, impressions: int, seed: int) -> tuple[float, float, float]:
@@ -28,9 +28,8 @@ def one_run(world: World, method: Method, impressions: int, seed: int) -> tuple[
     (last,) = Trial(world, config, seed).looks((impressions,))
     top = last.ladder.rungs[-1]
     assert top.estimate is not None
-    level = last.ladder.level_of(top, config.level)
     low, high = top.interval
-    return (high - low) ** 2, top.estimate.sums.standard_error**2 * impressions, top.estimate.inflation(level)
+    return (high - low) ** 2, top.estimate.sums.standard_error**2 * impressions, top.estimate.inflation(top.level)
 
 
 def run() -> list[Row]:

@@ -16,7 +16,7 @@ from benchmarks.closed_form import good_pairs_of
 from benchmarks.logopt import data_sets
 from ranktrial.design.closed_form import closed_form
 from ranktrial.methods import AB
-from ranktrial.position_bias import Examinations, shrunken_guess
+from ranktrial.position_bias import Examinations, RelevanceFit
 from ranktrial.rankings import Mixture, Pair, affine_values, list_inputs, show_counts
 from ranktrial.users import User
 
@@ -51,13 +51,13 @@ def variances(pair: Pair, user: User) -> dict[str, float]:
         return mixture.moments(affine.values, user, affine.base).variance
 
     found = {
-        "A/B, the paper's x": AB().moments(pair, user).variance,
-        "A/B, difference in means": AB(estimate="means").moments(pair, user).variance,
+        "A/B, the paper's x": AB(estimate="paper").moments(pair, user).variance,
+        "A/B, difference in means": AB().moments(pair, user).variance,
         IPS: variance(),
     }
     for size in IMPRESSIONS_PER_QUERY:
         seen = log_of(pair, user, designed, size)
-        guess = shrunken_guess(seen, pair.offsets, list_inputs(pair))
+        guess = RelevanceFit.of(seen, pair.offsets, list_inputs(pair)).guess
         after = f"guess from {size} a query"
         found[f"one constant, {after}"] = variance(zeta_hat=seen.mean)
         found[f"rank-aware, one constant, {after}"] = variance(zeta_hat=seen.mean, rank_aware=True)
@@ -90,5 +90,5 @@ def observed_bias(pair: Pair, user: User) -> float:
 def seconds(pair: Pair, user: User) -> float:
     seen, inputs = log_of(pair, user, closed_form(pair, pair.known_theta), 10), list_inputs(pair)
     start = time.process_time()
-    shrunken_guess(seen, pair.offsets, inputs)
+    RelevanceFit.of(seen, pair.offsets, inputs)
     return (time.process_time() - start) / pair.n_documents * 1e6

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ranktrial.arrays import FloatArray
-from ranktrial.data import train_rankers, yahoo_like
 from ranktrial.methods import parse_method
+from ranktrial.paper.data import train_rankers, yahoo_like
 from ranktrial.rankings import Pair
 from ranktrial.users import User, position_based, rank_decay
 
@@ -27,8 +27,8 @@ POINTS = [100, 1_000, 3_000, 10_000, 100_000]
 ERRORS = ("binary_error", "absolute_error", "squared_error")
 CLOSED = "loss=None, keep=0, holdback=0"
 METHODS = (
+    'AB(estimate="paper")',
     "AB()",
-    'AB(estimate="means")',
     "TeamDraft()",
     "Probabilistic(tau=4)",
     'Optimized(credit="inverse")',

@@ -1,9 +1,9 @@
 """What it costs to fit position bias and guesses to the first impressions of a long log instead of to all of it.
 
 Trials of 40,000 impressions between different rankers of equal CTR (``verdicts``), looked at five times from 13,000 on. Every
-log is read as trials do (``live.analysis.fitted_impressions``), with everything fitted to all of it, and to its first tenth, as
-of a log with ten times as many designs as anything is fitted to (``live.analysis.MOST_DESIGNS``). ``FITTED_RUNS`` (20) sets how
-many trials.
+log is read as trials do (``analysis.analyse.fitted_impressions``) with everything fitted to all of it, and with everything
+fitted to its first tenth, as for a log with ten times as many designs as a fit takes (``analysis.analyse.MOST_DESIGNS``).
+``FITTED_RUNS`` (20) sets how many trials.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 
 from benchmarks._timing import row
 from benchmarks.verdicts import K, Trial, top_tail
+from ranktrial.analysis import analyse as analysis
+from ranktrial.config import TrialConfig
 from ranktrial.distributions import t_quantile
-from ranktrial.inference.impressions import GROUPS
-from ranktrial.live import analysis
-from ranktrial.live.schemas import TrialConfig
+from ranktrial.log.log import GROUPS
 from ranktrial.methods import LogOpt
 
 RUNS = int(os.environ.get("FITTED_RUNS", "20"))

@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks._timing import best_time, row
 from ranktrial.arrays import FloatArray
-from ranktrial.design import gradients
-from ranktrial.design.network import Adam, Network
+from ranktrial.paper.network import gradients
+from ranktrial.paper.network.network import Adam, Network
 from ranktrial.users import rank_decay
 
 K = 10

@@ -25,16 +25,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.verdicts import Behaviour, Trial, behaviours, top_tail, used_designs
+from ranktrial.analysis import asymptotic_radius, evidence
+from ranktrial.analysis import guardrails as checks
+from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray
-from ranktrial.inference import Log, asymptotic_radius, evidence
-from ranktrial.inference.log_sources import of_pair
-from ranktrial.live import guardrails as checks
-from ranktrial.live import tallies as names
-from ranktrial.live.analysis import Analysis, analyse
-from ranktrial.live.reports import settled, verdict
-from ranktrial.live.schemas import TrialConfig
+from ranktrial.config import TrialConfig
+from ranktrial.log import Log
+from ranktrial.log.sources import of_pair
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Mixture, Pair
+from ranktrial.report.making import settled
+from ranktrial.store import tallies as names
+from ranktrial.store.marks import Mark
 from ranktrial.users import User, cascade, position_based, rank_decay
 
 RUNS = int(os.environ.get("GUARDRAIL_RUNS", "300"))
@@ -78,7 +80,7 @@ class World:
     def equal(cls, behaviour: Behaviour, queries: int, seed: int) -> World:
         """The world of ``verdicts``, without chance: different rankers of equal clicks, so that any winner is a false one."""
         world = top_tail(behaviour, 0.8)
-        return cls(world.pair, world.user.zeta)
+        return cls(world.pair, world.reader.zeta)
 
     def relevance(self, documents: DocumentArray) -> FloatArray:
         return np.append(self.zeta, 0.0)[documents]
@@ -100,7 +102,8 @@ class Drawn(NamedTuple):
         return np.asarray(self.number >= IMPRESSIONS // 2)
 
 
-Clicks = Callable[[World, Drawn, np.random.Generator], tuple[BoolArray, Counter[str]]]
+Told = Counter[str | tuple[Mark, int]]  # tallies by their name, marks by what they say and the impression's number
+Clicks = Callable[[World, Drawn, np.random.Generator], tuple[BoolArray, Told]]
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ def simulated(fault: Fault, queries: int, seed: int, impressions: int = IMPRESSI
     stops = sorted({*(n for n in method.learns_at if n < impressions), impressions})
     policies: list[Mixture] = []
     parts: list[tuple[NDArray[Any], ...]] = []
-    tallies: Counter[str] = Counter()
+    tallies: Told = Counter()
     for start, stop in zip([0, *stops], stops):
         policy = method.policy(world.pair, beliefs)
         number = np.arange(start, stop)
@@ -143,9 +146,9 @@ def simulated(fault: Fault, queries: int, seed: int, impressions: int = IMPRESSI
         row = np.clip(row, policy.offsets[query], policy.offsets[query + 1] - 1)
         from_end = policy.offsets[query + 1] - row
         drawn = Drawn(number, query, policy.rankings[row], np.choose(np.minimum(from_end, 3) - 1, [-1, 1, 0]))
-        clicks, told = fault.clicks(world, drawn, random)
+        clicks, besides = fault.clicks(world, drawn, random)
         kept = np.ones(len(number), bool) if fault.kept is None else fault.kept(drawn, random)
-        tallies += told
+        tallies.update(besides)
         offset = sum(len(one.rankings) for one in policies)
         parts.append((np.full(len(number), len(policies)), query, drawn.page, clicks, row + offset, number, kept))
         policies.append(policy)
@@ -154,7 +157,13 @@ def simulated(fault: Fault, queries: int, seed: int, impressions: int = IMPRESSI
         log = Log(**of_pair(world.pair, policies, version, query, page, clicked, unit, None, rows)).take(kept)
         if stop < impressions:
             beliefs = method.learn(evidence(log), beliefs)
-    return world, used_designs(replace(log, theta=None)), tallies
+    marks: dict[int, list[int]] = {}
+    for what in tallies:
+        if isinstance(what, tuple):
+            marks.setdefault(what[0], []).append(what[1])
+    marked = {kind: np.sort(np.array(units)) for kind, units in marks.items()}
+    told = Counter({what: count for what, count in tallies.items() if isinstance(what, str)})
+    return world, used_designs(replace(log, theta=None, marked=marked)), told
 
 
 def chosen(number: IntArray, share: float) -> BoolArray:
@@ -165,38 +174,38 @@ def chosen(number: IntArray, share: float) -> BoolArray:
 # --- what may be wrong --------------------------------------------------------------------------------------------------------
 
 
-def _drawn(chance: FloatArray, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+def _drawn(chance: FloatArray, random: np.random.Generator) -> tuple[BoolArray, Told]:
     return np.asarray(random.random(chance.shape) < chance), Counter()
 
 
-def in_order(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+def in_order(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Told]:
     return _drawn(world.chance(drawn.page), random)
 
 
-def users_differ(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+def users_differ(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Told]:
     """Some click five times as readily as others."""
     ready = random.choice([0.2, 1.0], len(drawn.number))
     return _drawn(world.chance(drawn.page) * ready[:, None], random)
 
 
-def differ_in_taste(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+def differ_in_taste(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Told]:
     """Half of the users like even documents much better than odd ones, the others the contrary."""
     likes = (drawn.page + random.integers(0, 2, len(drawn.number))[:, None]) % 2
     return _drawn(world.chance(drawn.page) * np.where(likes, 1.25, 0.75), random)
 
 
-def trust_bias(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+def trust_bias(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Told]:
     """High ranks are clicked whatever stands there."""
     user = TRUSTING(world.zeta)
     shown = drawn.page >= 0
     return _drawn(np.where(shown, user.slope * world.relevance(drawn.page) + user.intercept, 0.0), random)
 
 
-def steep(eta: float, world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+def steep(eta: float, world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Told]:
     return _drawn(world.chance(drawn.page, rank_decay(K, eta)), random)
 
 
-def tiring(left: float, world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+def tiring(left: float, world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Told]:
     """A click leaves so much of the chance of those below; 0 is a cascade."""
     chance, clicks = world.chance(drawn.page), np.zeros(drawn.page.shape, bool)
     still = np.ones(len(chance))
@@ -208,31 +217,39 @@ def tiring(left: float, world: World, drawn: Drawn, random: np.random.Generator)
 
 def wrong_pages(
     share: float, positions: bool, world: World, drawn: Drawn, random: np.random.Generator
-) -> tuple[BoolArray, Counter[str]]:
+) -> tuple[BoolArray, Told]:
     """A share of pages shows A's list whatever was drawn; click events have positions or not."""
     wrong = random.random(len(drawn.number)) < share
     shown = np.where(wrong[:, None], world.pair.top_a[drawn.query], drawn.page)
     hits, _ = _drawn(world.chance(shown), random)
     same = (shown[:, :, None] == drawn.page[:, None, :]) & (shown >= 0)[:, :, None]
     clicks = np.asarray((hits[:, :, None] & same).any(1))
-    tallies = Counter({names.OFF_PAGE: int((hits & ~same.any(2)).sum())})
+    off = hits & ~same.any(2)
+    tallies: Told = Counter({names.OFF_PAGE: int(off.sum())})
+    tallies.update(_marks(Mark.OFF_PAGE, drawn, off))
     if positions:
-        tallies[names.AT_RANK] = int((hits & same[:, RANKS, RANKS]).sum())
-        tallies[names.ELSEWHERE] = int(clicks.sum()) - tallies[names.AT_RANK]
+        in_place = hits & same[:, RANKS, RANKS]
+        tallies.update(_marks(Mark.AT_RANK, drawn, in_place))
+        tallies.update(_marks(Mark.ELSEWHERE, drawn, hits & same.any(2) & ~in_place))
     return clicks, tallies
 
 
-def cached_pages(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+def _marks(kind: Mark, drawn: Drawn, found: BoolArray) -> Told:
+    """A mark for each page with any of these."""
+    return Counter((kind, number) for number in drawn.number[found.any(1)].tolist())
+
+
+def cached_pages(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Told]:
     """Thirty visitors share a page and its id."""
     chance = np.broadcast_to(world.chance(drawn.page)[:, None], (len(drawn.number), 30, K))
     hits, _ = _drawn(chance, random)
     clicks = np.asarray(hits.any(1))
-    return clicks, Counter({names.DUPLICATES: int(hits.sum() - clicks.sum())})
+    tallies: Told = Counter({names.DUPLICATES: int(hits.sum() - clicks.sum())})
+    tallies.update(_marks(Mark.AGAIN, drawn, hits.sum(1) > 1))
+    return clicks, tallies
 
 
-def lost_clicks(
-    of_pages: bool, world: World, drawn: Drawn, random: np.random.Generator
-) -> tuple[BoolArray, Counter[str]]:
+def lost_clicks(of_pages: bool, world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Told]:
     """5 % of clicks are lost: those on A's own pages, or those on results that A ranks higher than B does."""
     clicks, _ = in_order(world, drawn, random)
     favoured = np.broadcast_to(drawn.arm[:, None] > 0, clicks.shape) if of_pages else favours(world, drawn.page, 1)
@@ -252,7 +269,7 @@ def some_act(
     world: World,
     drawn: Drawn,
     random: np.random.Generator,
-) -> tuple[BoolArray, Counter[str]]:
+) -> tuple[BoolArray, Told]:
     """A share of impressions is clicked by others than people."""
     clicks, _ = in_order(world, drawn, random)
     acted = np.asarray(act(world, drawn, random) & (drawn.page >= 0))
@@ -267,13 +284,13 @@ def hostile(world: World, drawn: Drawn, random: np.random.Generator) -> BoolArra
     return favours(world, drawn.page, -1)
 
 
-def steeper(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+def steeper(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Told]:
     """Position bias changes halfway, from rank^-0.7 to rank^-1.1."""
     theta = np.where(drawn.late[:, None], rank_decay(K, 1.1), THETA)
     return _drawn(world.chance(drawn.page, theta), random)
 
 
-def busier(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Counter[str]]:
+def busier(world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Told]:
     """A quarter more clicks from halfway on: other visitors."""
     return _drawn(world.chance(drawn.page) * np.where(drawn.late, 1.0, 0.8)[:, None], random)
 
@@ -380,14 +397,13 @@ def one_trial(name: str, traffic: str, looks: tuple[int, ...], seed: int) -> dic
     for n in looks:
         part = log.take(np.arange(min(n, len(log))))
         so_far = {what: round(count * n / IMPRESSIONS) for what, count in tallies.items()}
-        analysis, told = settled(analyse(part, fault.config, fault.config.first_beliefs), so_far)
-        for one in told:
+        last = settled(analyse(part, fault.config, fault.config.first_beliefs), so_far)
+        for one in last.checks:
             seen = found.setdefault(one.name, Counter())
             seen["warn"] |= one.status in ("warn", "fail")
             seen["fail"] |= one.status == "fail"
             seen["unknown"] = int(one.status == "unknown")
-        named = analysis.winner != 0 and not verdict(analysis, told).startswith("Not")
-        found.setdefault(VERDICT, Counter())["warn"] |= named
+        found.setdefault(VERDICT, Counter())["warn"] |= last.decision.winner is not None
     return found
 
 

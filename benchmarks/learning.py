@@ -24,9 +24,9 @@ import numpy as np
 from benchmarks.verdicts import LONG, K, Row, World, top_tail, verdicts
 from benchmarks.visitors import shop
 from ranktrial.arrays import FloatArray
-from ranktrial.live.reports import settled
 from ranktrial.methods import LogOpt
 from ranktrial.position_bias import fit_groups
+from ranktrial.report.making import settled
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -58,7 +58,7 @@ class Learnt(NamedTuple):
 
 def one_run(world: World, seed: int) -> Learnt:
     found = verdicts(world, LogOpt(), seed)
-    log, top = found.last.log.whole(), found.last.ladder.rungs[-1].estimate
+    log, top = found.last.log, found.last.ladder.rungs[-1].estimate
     assert top is not None
     by_design, together = (fit_groups(parts)[0] for parts in (log.parts(), pooled_counts(log)))
     status = tuple(check.name for check in settled(found.last, {})[1] if check.status in ("warn", "fail"))
@@ -80,7 +80,7 @@ def run() -> list[Row]:
         if ONLY not in name:
             continue
         world = replace(make(), looks=looks)
-        truth = world.user.slope / world.user.slope[0]
+        truth = world.reader.slope / world.reader.slope[0]
         with ProcessPoolExecutor(2) as pool:
             found = list(pool.map(partial(one_run, world), range(int(os.environ.get("LEARNING_RUNS", runs)))))
         away = np.array([one.away for one in found])

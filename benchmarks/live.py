@@ -19,9 +19,9 @@ import numpy as np
 
 from benchmarks._timing import row
 from ranktrial.cli.demo import SimulatedSite
-from ranktrial.live import Trial
 from ranktrial.methods import LogOpt
 from ranktrial.seeds import children, generator
+from ranktrial.trial import Trial
 
 CALLS, PAUSE = 10_000, 0.001
 REPETITIONS, IMPRESSIONS = int(os.environ.get("LIVE_REPETITIONS", "100")), 50_000
@@ -93,7 +93,7 @@ def holds_truth(seed: int) -> bool:
         told = trial.report()
     if not told.theta.fitted:
         raise RuntimeError(f"theta was not fitted: {told.theta.note}")
-    return told.interval[0] <= world.delta <= told.interval[1]
+    return -world.delta in told.interval
 
 
 def visit(world: SimulatedSite, trial: Trial, impressions: int, seed: np.random.SeedSequence) -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ranktrial.data import Dataset, mslr_like, read_splits, train_rankers, yahoo_like
-from ranktrial.design.network import Adam, Network
-from ranktrial.design.network_policy import Objective, ips_variance, network_policy, optimise, policy_inputs
-from ranktrial.methods import Counterfactual, LogOptNetwork
+from ranktrial.methods import Counterfactual
+from ranktrial.paper.data import Dataset, mslr_like, read_splits, train_rankers, yahoo_like
+from ranktrial.paper.logopt_network import LogOptNetwork
+from ranktrial.paper.network.network import Adam, Network
+from ranktrial.paper.network.network_policy import Objective, ips_variance, network_policy, optimise, policy_inputs
 from ranktrial.rankings import Mixture, Pair, PlackettLuce
 from ranktrial.users import User, position_based, rank_decay
 

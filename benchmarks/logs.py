@@ -25,11 +25,11 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from ranktrial.inference import estimate
-from ranktrial.logs import LogFolder, SQLLog, estimate_sums, load_postgres, read_folder
-from ranktrial.logs.connecting import connect
-from ranktrial.logs.layout import open_duckdb, quoted
-from ranktrial.logs.memory import open_bounded
+from ranktrial.analysis import estimate
+from ranktrial.formats import LogFolder, SQLLog, estimate_sums, load_postgres, read_folder
+from ranktrial.formats.connecting import connect
+from ranktrial.formats.layout import open_duckdb, quoted
+from ranktrial.formats.memory import open_bounded
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Pair
 from ranktrial.users import rank_decay

@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks._timing import best_time, row
 from ranktrial.arrays import FloatArray, offsets_of
+from ranktrial.paper.network import gradients
 from ranktrial.rankings import plackett_luce as pl
 from ranktrial.users import position_based, rank_decay
 
@@ -53,7 +54,7 @@ def _single_queries() -> list[dict[str, object]]:
             what = f"{n} documents, k = {K}{name}"
             seconds = best_time(partial(pl.exposure, scores, theta), 100)
             rows.append(row(f"exposure, {what}", seconds * 1e3, "<= 0.25" if n == 120 else "", "ms"))
-            seconds = best_time(partial(pl.exposure_vjp, scores, theta, weights), 100)
+            seconds = best_time(partial(gradients.exposure_vjp, scores, theta, weights), 100)
             rows.append(row(f"gradient of exposure, {what}", seconds * 1e3, "", "ms"))
             seconds = best_time(partial(pl.placement, scores, K), 50)
             rows.append(row(f"placement matrix, {what}", seconds * 1e3, "", "ms"))

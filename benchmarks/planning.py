@@ -6,7 +6,7 @@ to measured over the pairs, and the worst. Gain: the rule 1 / E[TV^2] against th
 stratified by query and the design of least variance. Wrong way: of pairs whose true difference is in a range, the share that
 team-draft turns round, beside the share of plausible users.
 
-Promises: trials in memory, evaluated as live ones are (``live.analysis``) at twelve looks, of which the plan said that 80 %
+Promises: trials in memory, evaluated as live ones are (``analysis.analyse``) at twelve looks, of which the plan said that 80 %
 decide by its number of impressions; the share that did, with the true difference as the trial's ``smallest``. `python -m
 benchmarks.planning` makes these alone. ``PROMISE_TRIALS`` sets how many trials a row has, ``PROMISE_ROWS`` (a text
 within "world: method") which rows are made, ``PROMISE_WORKERS`` how many processes run.
@@ -26,21 +26,21 @@ import numpy as np
 from benchmarks.closed_form import good_pairs_of
 from benchmarks.logopt import data_sets, pairs_of
 from benchmarks.verdicts import Trial, World
+from ranktrial.analysis.planning.plan import plan
+from ranktrial.analysis.planning.users import ClickRate, click_sd, plausible_users
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.inference.planning import plan
-from ranktrial.inference.plausible_users import ClickRate, click_sd, plausible_users
-from ranktrial.live.reports import settled
-from ranktrial.live.schemas import TrialConfig
+from ranktrial.config import TrialConfig
 from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft
 from ranktrial.rankings import Pair
+from ranktrial.report.making import settled
 from ranktrial.users import User, position_based, rank_decay
 
 PAIRS = 10  # of each kind of rankers: 20 on each data set
 IMPRESSIONS = 200_000
 LEAST = LogOpt(relevance="constant", loss=None, holdback=0)
 METHODS: tuple[Method, ...] = (
+    AB(estimate="paper"),
     AB(),
-    AB(estimate="means"),
     Counterfactual(logging="ab"),
     LogOpt(),
     LogOpt(relevance="constant", estimate="ips", loss=None, holdback=0),
@@ -55,7 +55,7 @@ WORLDS = (  # queries, noise in A's and in B's ranking, and a factor on clicks: 
     (1000, 0.3, 0.33, 0.15),
 )
 BY_CLICK_MODEL: tuple[Method, ...] = (LogOpt(), AB(estimate="rank-aware"))
-TRIED: tuple[Method, ...] = (*BY_CLICK_MODEL, AB(estimate="means"), AB())
+TRIED: tuple[Method, ...] = (*BY_CLICK_MODEL, AB(), AB(estimate="paper"))
 ZIPF = ((0.15, 0.3, 1.0), (0.15, 0.22, 0.8), (0.2, 0.3, 0.5))  # noise in A's and in B's ranking, and a factor on clicks
 RARE = ((0.3, 1.5, 0.2), (0.4, 1.0, 0.1), (0.5, 0.9, 0.1))
 SEARCHES = 4_000  # of queries that do not come equally often, by which a plan knows them

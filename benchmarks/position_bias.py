@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from ranktrial.arrays import FloatArray, IntArray, Numbers
+from ranktrial.paper.click_models.em import EM, em_step
+from ranktrial.paper.click_models.regression_em import RegressionEM
 from ranktrial.position_bias.auto import Auto
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.em import EM, em_step
 from ranktrial.position_bias.harvesting import Harvesting
 from ranktrial.position_bias.identifiability import NotIdentifiable
 from ranktrial.position_bias.model import Estimator
-from ranktrial.position_bias.regression_em import RegressionEM
 from ranktrial.position_bias.trust import trust_bias_lines
 
 K = 10

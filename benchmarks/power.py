@@ -14,6 +14,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,13 +35,13 @@ def _row(name: str, source: str) -> Row:
     from benchmarks.verdicts import top_tail
 
     world = top_tail("position-based, rank^-0.75", 0.8, DELTA)
-    pair, theta = world.pair, world.user.slope
+    pair, theta = world.pair, world.reader.slope
     assert pair.ids is not None
     ids = np.array(pair.ids)
     told = {
         "a": ids[pair.top_a].tolist(),
         "b": ids[pair.top_b].tolist(),
-        "zeta": dict(zip(ids.tolist(), world.user.zeta.tolist())),
+        "zeta": dict(zip(ids.tolist(), world.reader.zeta.tolist())),
         "theta": theta.tolist(),
     }
     with ThreadPoolExecutor(2) as pool:
@@ -77,6 +78,13 @@ def _trials(source: str, world: dict[str, object], half: int) -> list[tuple[int,
     return [tuple(one) for one in json.loads(done.stdout)]
 
 
+def winner_of(report: Any) -> str:
+    """The winner that a report names; "" for none. Checkouts from before reports had one are read by their sentence."""
+    if hasattr(report, "winner"):
+        return report.winner or ""
+    return next((name for name in "AB" if report.verdict.startswith(f"{name} gets")), "")
+
+
 def one_trial(world: dict[str, list[list[int]]], zeta: dict[str, float], folder: str, seed: int) -> tuple[int, str]:
     from ranktrial import Trial
 
@@ -91,8 +99,7 @@ def one_trial(world: dict[str, list[list[int]]], zeta: dict[str, float], folder:
         for at in np.flatnonzero(random.random(len(ranking)) < theta[: len(ranking)] * [zeta[d] for d in ranking]):
             trial.click(shown.id, ranking[at])
         if n in LOOKS:
-            said = trial.report().verdict
-            winner = next((name for name in "AB" if said.startswith(f"{name} gets")), "")
+            winner = winner_of(trial.report())
             if winner:
                 first = n, winner
                 break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from ranktrial.data import Dataset, mslr_like, train_rankers, yahoo_like
+from ranktrial.paper.data import Dataset, mslr_like, train_rankers, yahoo_like
 
 RANKERS = 40
 WORKERS = min(2, os.cpu_count() or 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ranktrial.data import read_letor
+from ranktrial.paper.data import read_letor
 
 TEXT_MB = 100
 

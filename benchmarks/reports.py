@@ -6,8 +6,7 @@ of its own). For each kind and number of impressions
 
 * the store: bytes of an impression and its design, beyond the ids and the query themselves,
 * reports in process: the processor time of the first after a start, which reads the whole log, and of the next after another
-  thousand impressions, with the most memory that the process ever had, with mapped files (which the system may take back) and
-  without,
+  thousand impressions, with the most memory that the process ever had,
 * the service: the longest ``rank`` and ``/healthz`` and the 99th percentile of ``rank``, under a light load, without the page
   with the page open (which asks for one report after the other) and during a refit, and the most memory of the service and of
   its reports.
@@ -29,7 +28,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -41,8 +39,8 @@ import numpy as np
 
 from benchmarks._timing import row
 from benchmarks.service import LISTEN, SERVE, Connection
-from ranktrial.live import Trial
-from ranktrial.live.designs import Design
+from ranktrial.log.designs import Design, sound_designs
+from ranktrial.trial import Trial
 from ranktrial.users import rank_decay
 
 SIZES = [int(size) for size in os.environ.get("REPORTS_IMPRESSIONS", "100000").split(",")]
@@ -54,7 +52,7 @@ MOST_IN_PROCESS = int(
 MOST_SERVED = int(os.environ.get("REPORTS_MOST_SERVED", "300000"))  # and with a service on them
 K, QUERIES, CANDIDATES, MORE = 10, 1_000, 16, 1_000
 DRAWN = 100_000  # impressions; more than that are these again
-PARTS = "query, bias, documents, a, b, rankings, weights, rest, lists"  # of a design in the store
+PARTS = "query, bias, documents, a, b, rankings, weights, rest"  # of a design in the store
 METHOD = "LogOpt(schedule=(1000000000,))"  # so that nothing is worked out that nobody asks for
 PAGES = 2  # reports that the page asks for
 IN_PROCESS = "import sys; from benchmarks.reports import in_process; in_process(*sys.argv[1:])"
@@ -135,7 +133,7 @@ def fill(path: Path, kind: str, impressions: int) -> None:
             designs = dict[int, Design]()  # design and impression of a number belong together
             if kind == "personal" and impressions > drawn:
                 for first in range(1, drawn + 1, 2_000):
-                    designs |= trial.store.sound_designs(range(first, min(first + 2_000, drawn + 1)))
+                    designs |= sound_designs(trial.store.designs(range(first, min(first + 2_000, drawn + 1))))
             for time in range(1, -(-impressions // drawn)):
                 _come_again(store, designs, time, drawn, min(drawn, impressions - time * drawn))
 
@@ -143,7 +141,7 @@ def fill(path: Path, kind: str, impressions: int) -> None:
 def _come_again(store: sqlite3.Connection, designs: dict[int, Design], time: int, drawn: int, impressions: int) -> None:
     others = ((id, replace(design, query=f"{design.query}, {time}")) for id, design in designs.items())
     store.executemany(
-        f"INSERT INTO designs (id, digest, {PARTS}) VALUES ({', '.join('?' * 11)})",
+        f"INSERT INTO designs (id, digest, {PARTS}) VALUES ({', '.join('?' * 10)})",
         ((time * drawn + id, design.digest, *design.parts) for id, design in others if id <= impressions),
     )
     later = time * drawn if designs else 0
@@ -170,17 +168,15 @@ def _other_key(key: bytes, time: int) -> bytes:
 
 def reports(path: Path, kind: str) -> Iterator[dict[str, object]]:
     done = subprocess.run([sys.executable, "-c", IN_PROCESS, str(path), kind], stdout=subprocess.PIPE, check=True)
-    first, again, peak, own = json.loads(done.stdout)
+    first, again, peak = json.loads(done.stdout)
     yield row("first report, processor time", first, "-", "s")
     yield row(f"the next, after {MORE:,} more", again, "-", "s")
     yield row("most memory of both", peak, "-", "MB")
-    yield row("most memory of both, without mapped files", own, "-", "MB")
 
 
 def in_process(path: str, kind: str) -> None:
     """Two reports, one after the other, in a process of their own."""
-    clock, own = [count(1_700_000_000)], [0.0]
-    threading.Thread(target=_watch, args=[own], daemon=True).start()
+    clock = [count(1_700_000_000)]
     with Trial.open(path, background=False, clock=lambda: next(clock[0])) as trial:
         start = time.process_time()
         report = trial.report()
@@ -191,16 +187,7 @@ def in_process(path: str, kind: str) -> None:
         after = trial.report().impressions
         end = time.process_time()
     assert after == before + MORE
-    print(json.dumps([middle - start, end - between, _peak(os.getpid()), own[0]]))
-
-
-def _watch(most: list[float]) -> None:
-    """Note the most memory of this process that is no mapped file, in MB."""
-    while True:
-        status = Path("/proc/self/status").read_text()
-        anonymous = int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon")))
-        most[0] = max(most[0], anonymous / 1024)
-        time.sleep(0.02)
+    print(json.dumps([middle - start, end - between, _peak(os.getpid())]))
 
 
 def _peak(process: int) -> float:

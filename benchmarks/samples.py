@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 
-from ranktrial.data import Dataset, mslr_like, train_rankers, yahoo_like
-from ranktrial.design.network import Adam, Network
-from ranktrial.design.network_policy import Objective, ips_variance, network_policy, optimise, policy_inputs
+from ranktrial.paper.data import Dataset, mslr_like, train_rankers, yahoo_like
+from ranktrial.paper.network.network import Adam, Network
+from ranktrial.paper.network.network_policy import Objective, ips_variance, network_policy, optimise, policy_inputs
 from ranktrial.rankings import Pair
 from ranktrial.users import rank_decay
 

@@ -4,7 +4,8 @@ With a store in SQLite and in PostgreSQL (where a server is installed), with one
 process of its own, the load another one. Times are of the clock, since waiting for the disk is part of it: run this on an
 idle machine. All take turns, so that what else the machine does falls on all, after a while of load that is not measured, in
 which every query gets its design and files and tables their size. ``SERVICE_SECONDS`` sets how long each measurement takes in
-all.
+all; ``SERVICE_BEFORE``, the src folder of an earlier checkout, has that one take turns too, on SQLite; ``SERVICE_INSTANCES``
+is how many there are at most.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from postgres_server import Server, binaries
 
 SECONDS, ROUNDS = float(os.environ.get("SERVICE_SECONDS", "15")), 5
-CONNECTIONS, INSTANCES = (1, 8, 32), 2
+CONNECTIONS = (1, 8, 32, 128)
+INSTANCES = int(os.environ.get("SERVICE_INSTANCES", "2"))
+BEFORE = os.environ.get("SERVICE_BEFORE")
 WARM_UP = 2.0  # seconds of load on each server before anything is measured
 BATCH = 500
 QUERIES = 200
@@ -67,9 +70,15 @@ SERVE = "run_server(sys.argv[1], listening, None, None, log_requests=False, quer
 
 
 @contextlib.contextmanager
-def server(code: str, *arguments: str) -> Iterator[int]:
-    """Its port, while it runs."""
-    process = subprocess.Popen([sys.executable, "-c", LISTEN + code, *arguments], stdout=subprocess.PIPE, text=True)
+def server(code: str, *arguments: str, src: str | None = None) -> Iterator[int]:
+    """Its port, while it runs; of the sources in another folder if one is given."""
+    elsewhere = {} if src is None else {"PYTHONPATH": src, "NUMBA_CACHE_DIR": str(Path(src).parent / ".numba_cache")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", LISTEN + code, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **elsewhere},
+    )
     try:
         assert process.stdout is not None
         yield int(process.stdout.readline())
@@ -209,8 +218,12 @@ def run() -> list[dict[str, object]]:
             postgres = Server(durable=True)
             stack.callback(postgres.remove)
             stores["PostgreSQL"] = postgres.url("benchmark")
+        sources: dict[str, str | None] = dict.fromkeys(stores)
+        if BEFORE is not None:
+            stores["SQLite before"], sources["SQLite before"] = str(Path(folder, "before.db")), BEFORE
         ours = {
-            name: [stack.enter_context(server(SERVE, url)) for _ in range(INSTANCES)] for name, url in stores.items()
+            name: [stack.enter_context(server(SERVE, url, src=sources[name])) for _ in range(INSTANCES)]
+            for name, url in stores.items()
         }
         asyncio.run(load(echoes, 8, echo_twice, WARM_UP, Measured()))
         for ports in ours.values():

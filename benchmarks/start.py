@@ -43,9 +43,18 @@ def install(wanted: str, folder: Path) -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    constraints = ["--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *constraints, wanted], check=True)
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *pinned(folder), wanted], check=True)
     return python
+
+
+def pinned(folder: Path) -> list[str]:
+    """Options of pip for the versions of ``constraints.txt``, without the hashes, which a wheel just built has none of."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    versions = folder / "versions.txt"
+    versions.write_text(
+        "".join(f"{line.split()[0]}\n" for line in lines if "==" in line.split(" ")[0]), encoding="utf-8"
+    )
+    return ["--constraint", str(versions)]
 
 
 def sizes(python: Path) -> dict[str, float]:
@@ -68,10 +77,11 @@ class Served:
     def __init__(self, python: Path, cache: Path, folder: Path) -> None:
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
         environment.pop("PYTHONPATH", None)
-        self.log = (folder / "log").open("w+")
+        self.log = folder / "log"
         self.begun = time.perf_counter()
         command = [str(python.with_name("ranktrial")), "serve", str(folder / "t.db"), "--port", "0"]
-        self.process = subprocess.Popen(command, stderr=self.log, env=environment)
+        with self.log.open("ab") as written:  # by the service alone: a shared handle would share its position too
+            self.process = subprocess.Popen(command, stderr=written, env=environment)
         self.port = 0
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
@@ -88,8 +98,8 @@ class Served:
     def wait(self) -> None:
         """Until it listens, as its log says."""
         while not self.port:
-            self.log.seek(0)
-            lines = [json.loads(line) for line in self.log if line.endswith("\n")]
+            whole = self.log.read_text(encoding="utf-8").rpartition("\n")[0]
+            lines = [json.loads(line) for line in whole.splitlines()]
             self.port = next((line["port"] for line in lines if line["event"] == "listening"), 0)
             if self.process.poll() is not None:
                 raise OSError(f"the service did not start: {lines}")
@@ -114,7 +124,6 @@ def served(python: Path, cache: Path) -> Iterator[Served]:
         finally:
             service.process.terminate()
             service.process.wait()
-            service.log.close()
 
 
 def first_answers(python: Path, cache: Path) -> dict[str, tuple[float, float]]:

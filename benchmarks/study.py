@@ -19,8 +19,8 @@ import numpy as np
 QUERIES = {"yahoo": int(os.environ.get("YAHOO", "19944")), "mslr": int(os.environ.get("MSLR", "18919"))}
 CLOSED = "loss=None, keep=0, holdback=0"
 EVERY = (
+    'AB(estimate="paper")',
     "AB()",
-    'AB(estimate="means")',
     "TeamDraft()",
     "Probabilistic(tau=4)",
     'Optimized(credit="inverse")',
@@ -37,8 +37,8 @@ METHODS = tuple(text for text in EVERY if os.environ.get("ONLY", "") in text)
 
 def measure(how: str, data: str) -> dict[str, float]:
     """Seconds of every method on one pair of random linear rankers; ``how`` is "simulate" or "expected"."""
-    from ranktrial.data import mslr_like, yahoo_like
     from ranktrial.methods import parse_method
+    from ranktrial.paper.data import mslr_like, yahoo_like
     from ranktrial.rankings import Pair
     from ranktrial.users import position_based, rank_decay
 
@@ -83,11 +83,16 @@ def run() -> list[dict[str, object]]:
 
 
 def _elsewhere(checkout: Path, how: str, data: str) -> dict[str, float]:
-    """Measured by a process of its own, with the sources of that checkout and one thread."""
+    """Measured by a process of its own, with the benchmark and the sources of that checkout and one thread."""
     root = Path(__file__).parent.parent if checkout == Path() else checkout.absolute()
     environment = {**os.environ, "PYTHONPATH": str(root / "src"), "NUMBA_CACHE_DIR": str(root / ".numba_cache")}
     environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    done = subprocess.run([sys.executable, __file__, how, data], env=environment, capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-P", str(root / "benchmarks" / "study.py"), how, data],
+        env=environment,
+        capture_output=True,
+        check=True,
+    )
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

@@ -19,15 +19,16 @@ from typing import Literal
 
 import numpy as np
 
+from benchmarks.bound import efficiency_bound
 from benchmarks.logopt import data_sets, truth_of
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
-from ranktrial.data import Dataset, train_rankers
-from ranktrial.design.bound import efficiency_bound
 from ranktrial.design.closed_form import closed_form
-from ranktrial.design.gradients import low_noise_gradient
-from ranktrial.design.network import Adam
-from ranktrial.design.network_policy import Objective, ips_variance
-from ranktrial.methods import AB, Counterfactual, LogOptNetwork
+from ranktrial.methods import AB, Counterfactual
+from ranktrial.paper.data import Dataset, train_rankers
+from ranktrial.paper.logopt_network import LogOptNetwork
+from ranktrial.paper.network.gradients import low_noise_gradient
+from ranktrial.paper.network.network import Adam
+from ranktrial.paper.network.network_policy import Objective, ips_variance
 from ranktrial.position_bias import relevance_guess
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, affine_values, list_inputs, show_counts
 from ranktrial.seeds import children
@@ -102,8 +103,8 @@ def measured(pair: Pair, user: User, number: int) -> Variances:
     zeta0 = ctr / theta.sum()
     aware, aware_floored = (closed_form(pair, theta, zeta0=zeta0, floor=floor) for floor in (0, 0.5))
     table = {
-        "A/B, the paper's x": AB().moments(pair, user).variance,
-        "A/B, difference in means": AB(estimate="means").moments(pair, user).variance,
+        "A/B, the paper's x": AB(estimate="paper").moments(pair, user).variance,
+        "A/B, difference in means": AB().moments(pair, user).variance,
         "uniform logging, IPS": ips_variance(Counterfactual(logging="uniform").policy(pair), goal).value,
         "A/B logging, IPS": ips_variance(ab, goal).value,
         "A/B logging, doubly robust": cross_fitted(pair, user, ab),

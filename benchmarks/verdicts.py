@@ -1,12 +1,13 @@
 """Verdicts of whole trials: false ones between different rankers of equal CTR, and how soon right ones come where they differ.
 
 Trials run in memory, as a live one would: the method draws, learns on its schedule, and the report is looked at again and
-again; a run counts once any look has named a winner, and a verdict remembers every impression, not only the looks. World
+again; a run counts once any look has named a winner. World
 "top/tail": on half of the queries A puts the best document first and B second, on the other half B has better documents from
 rank 5 on, relevances scaled so that the difference under the users' own behaviour is exactly what is asked for (0 for false
-verdicts). ``VERDICT_RUNS`` sets how many runs a row has, ``VERDICT_ROWS`` (a text that rows must hold) which are made.
+verdicts). ``VERDICT_RUNS`` sets how many runs a row has, ``VERDICT_FIRST`` the seed of the first (to go on from runs that were
+made before), ``VERDICT_ROWS`` (a text that rows must hold) which are made, ``VERDICT_WORKERS`` on how many processes.
 ``VERDICT_LADDER="3,inf,0"`` has other rules for stepping down, for A/B traffic and for winners: ``CONTRADICTED``, ``SMALL`` and
-``VISIBLE`` of ``inference.ladder``.
+``VISIBLE`` of ``analysis.ladder``.
 """
 
 from __future__ import annotations
@@ -22,22 +23,25 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.inference import Log, evidence
-from ranktrial.inference.log_sources import of_pair
-from ranktrial.live.analysis import Analysis, analyse
-from ranktrial.live.reports import readings_agree, settled, verdict
-from ranktrial.live.schemas import TrialConfig
+from ranktrial.analysis import evidence
+from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray
+from ranktrial.config import TrialConfig
+from ranktrial.log import Log
+from ranktrial.log.sources import of_pair
 from ranktrial.methods import AB, LogOpt, Method
 from ranktrial.rankings import Mixture, Pair, draw_impressions
 from ranktrial.rankings.traffic import draw_clicks
+from ranktrial.report.making import readings_agree, settled
 from ranktrial.seeds import Seed, children, generator
-from ranktrial.users import User, cascade, position_based, rank_decay, trust_bias
+from ranktrial.users import User, Users, cascade, position_based, rank_decay, trust_bias
 
 RUNS = int(os.environ.get("VERDICT_RUNS", "40"))
+FIRST = int(os.environ.get("VERDICT_FIRST", "0"))
+WORKERS = int(os.environ.get("VERDICT_WORKERS", "2"))
 ONLY = os.environ.get("VERDICT_ROWS", "")
 if "VERDICT_LADDER" in os.environ:
-    rules = sys.modules["ranktrial.inference.ladder"]
+    rules = sys.modules["ranktrial.analysis.ladder"]
     for name, text in zip(("CONTRADICTED", "SMALL", "VISIBLE"), os.environ["VERDICT_LADDER"].split(",")):
         setattr(rules, name, float(text))
 LOOKS = (200, 500, 1_000, 2_000, 3_500, 5_000, 7_000, 10_000)
@@ -45,13 +49,13 @@ SHORT = LOOKS[:5]  # where every search has lists of its own, which takes ten ti
 LONG = (1_000, 2_000, 3_500, 5_000, 7_000, 10_000, 20_000, 30_000)  # with many queries
 K, QUERIES, POOL = 10, 60, 20
 HEAVY = 0.05  # share of the searches that one unit makes
-Behaviour = Callable[[FloatArray], User]
+Behaviour = Callable[[FloatArray], Users]
 Row = dict[str, object]
 
 
-def behaviours() -> dict[str, Behaviour]:
+def behaviours() -> dict[str, Callable[[FloatArray], User]]:
     """Users by name, given relevances."""
-    found: dict[str, Behaviour] = {
+    found: dict[str, Callable[[FloatArray], User]] = {
         f"position-based, rank^-{eta:g}": partial(position_based, theta=rank_decay(K, eta))
         for eta in (0.5, 0.75, 1, 1.5)
     }
@@ -78,14 +82,22 @@ class World:
             "personalised": few query texts, and everybody has lists and a taste of their own.
         crowd: "alike"; or who "differ" in how readily they click; or one "heavy" unit of a taste of its own.
         looks: Impressions after which the report is looked at.
+        bent: Clicks after others than people have clicked as well, from rankings and clicks of people.
     """
 
     name: str
     pair: Pair
-    user: User
+    user: Users
     traffic: str = "repeated"
     crowd: str = "alike"
     looks: tuple[int, ...] = LOOKS
+    bent: Callable[[DocumentArray, BoolArray, np.random.Generator], BoolArray] | None = None
+
+    @property
+    def reader(self) -> User:
+        """The user, where all of them read from the top in one way."""
+        assert isinstance(self.user, User)
+        return self.user
 
 
 def top_tail(
@@ -109,7 +121,7 @@ def top_tail(
         b.append([ids[1], ids[0], *ids[2:K]] if q % 2 else [*ids[:4], *ids[K : K + 6]])
     pair, few = (Pair.from_lists(a[:size], b[:size], K) for size in (n, 2))
 
-    def user(of: Pair, balance: float, scale: float) -> User:
+    def user(of: Pair, balance: float, scale: float) -> Users:
         query, place = np.divmod(np.array(of.ids), POOL)
         zeta = np.full(len(of.ids), 0.25)
         zeta[(query % 2 == 1) & (place == 0)] = 0.25 + 0.6 * balance
@@ -152,7 +164,6 @@ class Trial:
         stops = sorted({*at, *(n for n in method.learns_at if n < at[-1])})
         done, policy, fresh = 0, _policy(method, world.pair, beliefs), True
         seeds = children(self.seed, len(stops) + 1)
-        taste = _taste(world.user, seeds[-1])
         for stop, child in zip(stops, seeds):
             if fresh:
                 policies.append(policy)
@@ -162,10 +173,14 @@ class Trial:
             heavy = generator(others).random(stop - done) < (HEAVY if world.crowd == "heavy" else 0.5)
             clicks = drawn.clicks
             if world.crowd != "alike":
-                one, other = (world.user, taste) if world.crowd == "heavy" else _more_and_less(world.user)
+                user = world.reader
+                taste = _taste(user, seeds[-1])
+                one, other = (user, taste) if world.crowd == "heavy" else _more_and_less(user)
                 clicks = np.where(
                     heavy[:, None], *(draw_clicks(drawn.rankings, user, seed=clicking) for user in (other, one))
                 )
+            if world.bent is not None:
+                clicks = world.bent(drawn.rankings, clicks, generator(others))
             unit = np.arange(done, stop)
             unit[heavy & (world.crowd == "heavy")] = at[-1]
             assert drawn.rows is not None
@@ -294,21 +309,19 @@ def verdicts(world: World, method: Method, seed: int) -> Verdicts:
     config = TrialConfig.model_validate({"method": method, "k": K})
     first, when, reading, held = "", 0, "", False
     for n, analysis in zip(world.looks, Trial(world, config, seed).looks(world.looks)):
-        spoken, checks = settled(analysis, {})
-        reading = "" if spoken.rung is None else spoken.rung.name
-        name = ("", "A", "B")[spoken.winner]
-        if name and verdict(spoken, checks).startswith("Not to be trusted"):
-            held = True
-        elif not first and name:
+        decision = settled(analysis, {}).decision
+        reading, name = decision.estimator or "", decision.winner or ""
+        held |= bool(decision.failed) and 0 not in decision.interval
+        if not first and name:
             first, when = name, n
     top, delta = analysis.ladder.rungs[-1].estimate, world.pair.delta(world.user)
     covers = top is not None and delta in top.confidence_interval()
     return Verdicts(first, when, reading, held, covers, analysis)
 
 
-def row(world: World, method: Method, workers: int = 2) -> Row:
-    with ProcessPoolExecutor(workers) as pool:
-        found = list(pool.map(partial(one_run, world, method), range(RUNS), chunksize=5))
+def row(world: World, method: Method) -> Row:
+    with ProcessPoolExecutor(WORKERS) as pool:
+        found = list(pool.map(partial(one_run, world, method), range(FIRST, FIRST + RUNS), chunksize=5))
     named, readings = [one.first for one in found if one.first], [one.reading for one in found]
     return {
         "world": world.name,

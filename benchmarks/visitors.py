@@ -4,7 +4,7 @@ Trials in memory, drawn, learnt and evaluated as live ones are (``benchmarks.ver
 noise, position-based users, position bias estimated. Three kinds of traffic: queries that come back often; Zipf's law over
 many; and lists that are everybody's own, each seen once. "Before" is a floor of 0.5 instead of a budget and a tenth of plain
 traffic throughout. ``VISITOR_RUNS`` sets how many trials a row has, ``VISITOR_ROWS`` (a text that rows must hold) which are
-made.
+made, ``VISITOR_ALLOWANCE`` another allowance than that of a trial by default, ``VISITOR_WORKERS`` on how many processes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ import numpy as np
 
 from benchmarks.verdicts import POOL, Row, Trial, World
 from ranktrial.arrays import DocumentArray, FloatArray, sum_by_group
-from ranktrial.live.reports import settled
-from ranktrial.live.schemas import TrialConfig
+from ranktrial.config import TrialConfig
 from ranktrial.methods import LogOpt, Method
 from ranktrial.rankings import Pair
+from ranktrial.report.making import settled
 from ranktrial.users import position_based, rank_decay
 
 RUNS = int(os.environ.get("VISITOR_RUNS", "100"))
 ONLY = os.environ.get("VISITOR_ROWS", "")
+WORKERS = int(os.environ.get("VISITOR_WORKERS", "2"))
+ALLOWANCE = float(os.environ.get("VISITOR_ALLOWANCE", "nan"))
 K = 10
 METHODS: dict[str, Method] = {
     "before": LogOpt(relevance="constant", loss=None, keep=0, floor=0.5, holdback=0.1),
@@ -50,7 +52,8 @@ def shop(traffic: str, queries: int, impressions: int, *, eta: float = 0.7) -> W
 
 def one_run(world: World, method: Method, impressions: int, seed: int) -> tuple[bool, float, float, float, bool]:
     """Whether the interval has the truth; clicks gained, truly and as measured; when it was decided; whether for the better."""
-    config = TrialConfig.model_validate({"method": method, "k": K})
+    allowance = None if np.isnan(ALLOWANCE) else ALLOWANCE
+    config = TrialConfig.model_validate({"method": method, "k": K, "allowance": allowance})
     looks = tuple(n for n in (1_000, 2_000, 4_000, 8_000, 20_000) if n <= impressions)
     chances = np.ones(world.pair.n_queries)
     if world.traffic == "Zipf":
@@ -60,18 +63,19 @@ def one_run(world: World, method: Method, impressions: int, seed: int) -> tuple[
     delta, decided, right = ctr[0] - ctr[1], np.nan, True
     trial = Trial(world, config, seed)
     for n, analysis in zip(looks, trial.looks(looks)):
-        last, _ = settled(analysis, {})
-        if last.winner and np.isnan(decided):
-            decided, right = float(n), last.winner * delta > 0
-    gain = last.gain
-    log, zeta = last.log.whole(), world.user.zeta[trial.document]
-    of_lists = sum(log.list_exposures(world.user.slope)) / 2
+        last = settled(analysis, {})
+        winner = last.decision.winner
+        if winner is not None and np.isnan(decided):
+            decided, right = float(n), (winner == "A") == (delta > 0)
+    gain = last.analysis.gain
+    log, zeta = last.analysis.log, world.reader.zeta[trial.document]
+    of_lists = sum(log.list_exposures(world.reader.slope)) / 2
     got, ab = (
         sum_by_group(zeta * rho, log.slot_offsets)[log.design].mean()
-        for rho in (log.exposure(world.user.slope), of_lists)
+        for rho in (log.exposure(world.reader.slope), of_lists)
     )
     return (
-        last.interval.low <= delta <= last.interval.high,
+        -delta in last.decision.interval,
         got / ab - 1,
         gain.share if gain else np.nan,
         decided,
@@ -80,7 +84,7 @@ def one_run(world: World, method: Method, impressions: int, seed: int) -> tuple[
 
 
 def _clicks(world: World, table: DocumentArray) -> FloatArray:
-    return np.asarray(world.user.zeta[table] @ world.user.slope)
+    return np.asarray(world.reader.zeta[table] @ world.reader.slope)
 
 
 def run() -> list[Row]:
@@ -90,7 +94,7 @@ def run() -> list[Row]:
         for when, method in METHODS.items():
             if ONLY not in f"{name}, {when}":
                 continue
-            with ProcessPoolExecutor(2) as pool:
+            with ProcessPoolExecutor(WORKERS) as pool:
                 found = list(pool.map(partial(one_run, world, method, impressions), range(RUNS), chunksize=2))
             inside, true, measured, decided, right = (np.array(column, np.float64) for column in zip(*found))
             error = 1.96 * true.std() / np.sqrt(RUNS)

@@ -17,7 +17,7 @@ version = release = ranktrial.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "site_pages"]
 exclude_patterns = ["_build"]
 
-myst_heading_anchors = 4  # links such as live.md#clicks, as on GitHub
+myst_heading_anchors = 4  # links such as http.md#events, as on GitHub
 myst_enable_extensions = ["attrs_block"]
 
 autodoc_default_options = {"members": True}

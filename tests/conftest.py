@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from ranktrial.store.postgres.store import PostgresStore
+from ranktrial.store.sqlite import SQLiteStore
 
 # The first call of a kernel compiles it, so single examples have no deadline; derandomised, a run repeats exactly.
 settings.register_profile("ranktrial", deadline=None, derandomize=True, max_examples=100)
@@ -29,6 +34,10 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     home = os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).resolve().parents[1] / ".numba_cache"
     os.environ["NUMBA_CACHE_DIR"] = str(Path(home, worker))
 
+# Tests write faster than a busy disk takes rows: only those of an overloaded store limit its queue.
+for store in (SQLiteStore, PostgresStore):
+    store.__init__.__kwdefaults__["queue_size"] = 10**6  # type: ignore[index]
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.path.name in SLOW_FILES or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
@@ -42,6 +51,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     twice = [id for id, times in Counter(item.nodeid for item in items).items() if times > 1]
     if twice:
         raise pytest.UsageError(f"{twice[0]}: several tests have this id, and pytest-xdist would run one of them")
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """Handlers of a service's log end with the test that began it: what they write to is closed then."""
+    yield
+    for handler in [one for one in logging.root.handlers if type(one) is logging.StreamHandler]:
+        logging.root.removeHandler(handler)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, offsets_of
-from ranktrial.design.closed_form import least_variance_mixture
+from ranktrial.design._closed_form_kernels import least_variance
 from ranktrial.rankings import Mixture, Pair, Rankings
 from ranktrial.users import rank_decay
 
@@ -28,11 +28,21 @@ def all_exposures(theta: FloatArray, n: int) -> FloatArray:
 
 
 def mixture_of(
-    need: FloatArray, theta: FloatArray, least: FloatArray | None = None, gain: FloatArray | None = None
+    need: FloatArray,
+    theta: FloatArray,
+    least: FloatArray | None = None,
+    gain: FloatArray | None = None,
+    candidates: Rankings | None = None,
 ) -> Mixture:
-    """Of one query whose documents fill the page in order of their number."""
-    candidates = Rankings(offsets_of([len(need)]), np.arange(len(need), dtype=np.int32))
-    return least_variance_mixture(candidates, need, theta, least=least, gain=gain)
+    """Of one query whose documents fill the page in order of their number, or of the queries with these candidates."""
+    if candidates is None:
+        candidates = Rankings(offsets_of([len(need)]), np.arange(len(need), dtype=np.int32))
+    documents = candidates.documents
+    each = [np.empty(0) if values is None else values[documents] for values in (least, gain)]
+    rankings, weights, offsets = least_variance(
+        candidates.offsets, documents, need[documents], *each, theta, documents[:0]
+    )
+    return Mixture(rankings, weights, offsets, len(need))
 
 
 def check_valid(mixture: Mixture, candidates: list[set[int]], *, each: int = 1) -> None:

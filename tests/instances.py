@@ -1,4 +1,4 @@
-"""Several instances of the service on one PostgreSQL, killed and started again under load while the database restarts, too."""
+"""Several instances of the service on one store, killed and started again under load, with other faults in between."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from live.stores.replay import replay
 from postgres_server import Server
-from ranktrial.live import SQLiteStore, Trial
-from ranktrial.live.tokens import read_token
+from ranktrial.log.designs import sound_designs
+from ranktrial.store import SQLiteStore
+from ranktrial.tokens import read_token
+from ranktrial.trial import Trial
+from store.replay import replay
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
@@ -30,10 +34,10 @@ NURSERY = """
 import logging, os, signal, sys
 import uvicorn
 from ranktrial.cli.serve import listen
-from ranktrial.live.service import create_app
-from ranktrial.live.designs import warm_up
+from ranktrial.service import create_app
+from ranktrial.trial.designing import warm_up
 
-logging.basicConfig(level=logging.ERROR)
+logging.basicConfig(level=logging.CRITICAL)  # a store that is away is what this is about; answers tell the rest
 warm_up()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in sys.stdin:
@@ -81,8 +85,20 @@ class Instances:
 
     def kill(self, which: int) -> None:
         """End one with SIGKILL, and start another in its place."""
+        self.end(which)
+        self.renew(which)
+
+    def end(self, which: int) -> None:
+        """End one with SIGKILL."""
         os.kill(self._alive[which][0], signal.SIGKILL)
+
+    def renew(self, which: int) -> None:
+        """Start another in the place of one that has ended."""
         self._alive[which] = self._new()
+
+    def freeze(self, which: int, *, thaw: bool = False) -> None:
+        """Stop one in the middle of whatever it does, or let it go on."""
+        os.kill(self._alive[which][0], signal.SIGCONT if thaw else signal.SIGSTOP)
 
     def close(self) -> None:
         for pid, _ in self._alive:
@@ -90,6 +106,9 @@ class Instances:
                 os.kill(pid, signal.SIGKILL)
         self._nursery.kill()
         self._nursery.wait()
+
+
+Event = Callable[[Instances], None]
 
 
 @dataclass
@@ -183,13 +202,31 @@ def run(
     server: Server, folder: Path, *, instances: int, kills: int, restarts: int, visitors: int, pause: float, seed: int
 ) -> Outcome:
     """Load on all instances, each killed so many times, at random, and the database restarted in between."""
-    url = server.url(str(folder))
-    Trial.create(url, "t", k=3, method=METHOD, background=False).close()
-    chance = random.Random(seed)
-    events = [f"kill {which}" for which in range(instances) for _ in range(kills)]
+    url, chance = server.url(str(folder)), random.Random(seed)
+    events: list[Event] = [partial(_kill, which=which) for which in range(instances) for _ in range(kills)]
     chance.shuffle(events)
     for number in range(restarts):
-        events.insert((number + 1) * len(events) // (restarts + 1), ["fast", "immediate"][number % 2])
+        restart = partial(_restart, server=server, mode=["fast", "immediate"][number % 2], seconds=pause)
+        events.insert((number + 1) * len(events) // (restarts + 1), restart)
+    people = under_load(url, events, instances=instances, visitors=visitors, pause=pause, chance=chance)
+    return compare(url, folder, people, len(events) - restarts, restarts)
+
+
+def _kill(alive: Instances, which: int) -> None:
+    alive.kill(which)
+
+
+def _restart(alive: Instances, server: Server, mode: str, seconds: float) -> None:
+    server.stop(mode)
+    time.sleep(seconds)
+    server.start()
+
+
+def under_load(
+    url: str, events: Sequence[Event], *, instances: int, visitors: int, pause: float, chance: random.Random
+) -> list[Visitor]:
+    """Visitors of all instances while one event comes after the other; returns the visitors, who know what was acknowledged."""
+    Trial.create(url, "t", k=3, method=METHOD, background=False).close()
     alive = Instances(url, instances)
     people, stop = [Visitor(number, alive) for number in range(visitors)], threading.Event()
     failed: list[BaseException] = []
@@ -207,12 +244,7 @@ def run(
             thread.start()
         for event in events:
             time.sleep(chance.uniform(0, 2 * pause))
-            if event.startswith("kill"):
-                alive.kill(int(event.split()[1]))
-            else:
-                server.stop(event)
-                time.sleep(pause)
-                server.start()
+            event(alive)
         time.sleep(4 * pause)
         _wait_for_a_refit(url)
     finally:
@@ -222,7 +254,7 @@ def run(
         alive.close()
     if failed:
         raise failed[0]
-    return _compare(url, folder, people, len(events) - restarts, restarts)
+    return people
 
 
 def _wait_for_a_refit(url: str) -> None:
@@ -233,7 +265,8 @@ def _wait_for_a_refit(url: str) -> None:
             time.sleep(0.1)
 
 
-def _compare(url: str, folder: Path, people: list[Visitor], kills: int, restarts: int) -> Outcome:
+def compare(url: str, folder: Path, people: list[Visitor], kills: int, restarts: int) -> Outcome:
+    """Hold what was acknowledged against what is stored."""
     ranked = {unit: shown for visitor in people for unit, shown in visitor.ranked.items()}
     clicked = [pair for visitor in people for pair in visitor.clicked]
     with Trial.open(url, background=False) as trial:
@@ -245,7 +278,7 @@ def _compare(url: str, folder: Path, people: list[Visitor], kills: int, restarts
 
         rows = list(trial.store.impressions(1, 0))
         voids = {row.key for row in trial.store.voids(1, 0)}
-        designs = trial.store.sound_designs(sorted({row.design for row in rows}))
+        designs = sound_designs(trial.store.designs(sorted({row.design for row in rows})))
         shown = {row.key: designs[row.design].top(row.place) for row in rows if row.key not in voids}
         clicks = [(row.key, row.document) for row in trial.store.clicks(1, 0)]
         acknowledged = {key_of(one["id"]): one["ranking"][:3] for one in ranked.values()}

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,22 @@ import httpx
 import uvicorn
 
 from ranktrial.cli.serve import listen
-from ranktrial.live.designs import warm_up
-from ranktrial.live.service import Limits, create_app
+from ranktrial.service import Limits, create_app
+from ranktrial.trial.designing import warm_up
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
 ASKED = {"query": "q", "a": A, "b": B}
 # Tests must not depend on how busy the machine is.
 PATIENT = Limits(timeout=60, write_timeout=60, body_timeout=60, beacon_rate=1e6)
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if happened():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("nothing happened for a minute")
 
 
 @contextlib.contextmanager
@@ -67,8 +75,9 @@ def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.wait()
 
 
-def start(client: httpx.Client, name: str = "t", **config: Any) -> None:
-    answer = client.put(f"/v1/trials/{name}", json={"k": 3, "seed": 5, "method": 'LogOpt(bias="known")', **config})
+def start(client: httpx.Client, name: str = "t", *, new_version: bool = False, **config: Any) -> None:
+    body = {"k": 3, "seed": 5, "method": 'LogOpt(bias="known")', **config}
+    answer = client.put(f"/v1/trials/{name}", json=body, params={"new-version": new_version})
     assert answer.status_code in (200, 201), answer.text
 
 

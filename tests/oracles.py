@@ -24,7 +24,7 @@ def sign(number: float) -> int:
 
 
 def team_draft(a: Sequence[int], b: Sequence[int], k: int) -> dict[tuple[Ranking, Credits], float]:
-    """Every draft with its probability, coded from docs/methods.md; credit 1 for A, -1 for B, 0 for nobody."""
+    """Every draft with its probability, coded from docs/reference/methods.md; credit 1 for A, -1 for B, 0 for nobody."""
     a, b = a[:k], b[:k]
     m, n = min(len(a), len(b)), min(k, len({*a, *b}))
     prefix = list(itertools.takewhile(lambda both: both[0] == both[1], zip(a, b)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ranktrial.inference import Log
-from ranktrial.inference.log import counts_of_groups
+from ranktrial.log import Log
+from ranktrial.log.log import counts_of_groups
 from ranktrial.position_bias import Counts
 
 

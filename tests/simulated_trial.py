@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranktrial.arrays import FloatArray
-from ranktrial.live import Trial
+from ranktrial.trial import Trial
 from ranktrial.users import rank_decay
 
 
@@ -46,10 +46,30 @@ class World:
     def delta(self) -> float:
         return self.ctr(self.a) - self.ctr(self.b)
 
+    @classmethod
+    def of_best_and_random(cls, *, queries: int = 8, seed: int = 1) -> World:
+        """A has the most relevant documents, from the top; B any of them in any order."""
+        world, random = cls.make(queries=queries, seed=seed), np.random.default_rng(seed)
+        k = len(world.theta)
+        a = {query: sorted(zeta, key=lambda d: -zeta[d])[:k] for query, zeta in world.zeta.items()}
+        b = {query: random.permutation(list(zeta))[:k].tolist() for query, zeta in world.zeta.items()}
+        return cls(world.zeta, a, b, world.theta)
+
     def run(
-        self, trial: Trial, impressions: int, *, seed: int, start: int = 0, users: int | None = None, once: bool = False
+        self,
+        trial: Trial,
+        impressions: int,
+        *,
+        seed: int,
+        start: int = 0,
+        users: int | None = None,
+        once: bool = False,
+        compare: bool = False,
     ) -> None:
-        """Users come, look, and click; those who click ``once`` leave afterwards."""
+        """Users come, look, and click; those who click ``once`` leave afterwards.
+
+        Those who ``compare`` look at all results, whatever the rank, and click among the two most relevant ones.
+        """
         random = np.random.default_rng(seed)
         names = list(self.zeta)
         for i in range(start, start + impressions):
@@ -57,8 +77,10 @@ class World:
             unit = f"u{i}" if users is None else f"u{random.integers(users)}"
             shown = trial.rank(query, self.a[query], self.b[query], unit=unit, size=len(self.theta))
             luck = random.random(len(self.theta))
+            zeta = self.zeta[query]
+            best = sorted(shown.ranking, key=lambda d: -zeta[d])[:2]
             for theta, document, chance in zip(self.theta, shown.ranking, luck, strict=False):
-                if chance < theta * self.zeta[query][document]:
+                if chance < (zeta[document] * (document in best) if compare else theta * zeta[document]):
                     trial.click(shown.id, document, wait=False)
                     if once:
                         break

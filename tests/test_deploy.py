@@ -83,7 +83,10 @@ def test_compose() -> None:
         assert service["depends_on"]["database"]["condition"] == "service_healthy"
     store = next(text for text in services["service"]["command"] if text.startswith("postgresql://"))
     assert store in services["keys"]["command"]
-    assert "@database/" in store
+    assert "ranktrial@database/" in store
+    for service in (services["service"], services["keys"]):  # others of the machine see what a command line says
+        assert "POSTGRES_PASSWORD" not in json.dumps(service["command"])
+        assert service["environment"]["PGPASSWORD"].startswith("${POSTGRES_PASSWORD")
     assert set(compose()["volumes"]) == {"database"}
 
 
@@ -101,11 +104,23 @@ def test_systemd_unit(tmp_path: Path) -> None:
     assert (done.returncode, [line for line in done.stderr.splitlines() if "ranktrial.service" in line]) == (0, [])
 
 
-def test_lock_is_of_versions_alone_and_knows_every_direct_dependency() -> None:
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
-    assert all(re.fullmatch(r"[\w.-]+==[\w.+!]+", line) for line in lines)
-    pinned = {re.sub(r"[-_.]+", "-", line.partition("==")[0]).lower() for line in lines}
+def locked(file: str) -> dict[str, list[str]]:
+    """Releases of a lock file, by name: the version, and hashes."""
+    text = "".join(line for line in (ROOT / file).read_text().splitlines(keepends=True) if not line.startswith("#"))
+    found = [line.split() for line in text.replace("\\\n", " ").splitlines()]
+    return {name: [version, *rest] for (name, version), rest in ((one[0].split("=="), one[1:]) for one in found)}
+
+
+def test_locks_have_hashes_and_every_direct_dependency() -> None:
+    pinned, of_image = locked("constraints.txt"), locked("deploy/constraints.txt")
+    for version, *hashes in (*pinned.values(), *of_image.values()):
+        assert re.fullmatch(r"[\w.+!]+", version)
+        assert hashes
+        assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", one) for one in hashes)
+    assert of_image.items() <= pinned.items()
+    assert {"fastapi", "psycopg-binary", "hatchling"} <= of_image.keys()
+    assert len(pinned["numpy"]) > 20  # of all processors and versions of Python
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     names = {re.split(r"[\[>=<]", line)[0].lower() for line in asked} - {"ranktrial"}
-    assert names <= pinned, "run `make lock`"
+    assert names <= pinned.keys(), "run `make lock`"

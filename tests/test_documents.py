@@ -10,12 +10,16 @@ import pytest
 
 from documents import ROOT, Block, Reader
 from page_blocks import BLOCKS, EVERY_PAGE, GROUPS
-from ranktrial.live import Trial
-from ranktrial.methods import Method, parse_method
-from ranktrial.study.plan import read_plan
+from ranktrial.analysis.decision import ALLOWANCE
+from ranktrial.methods import known_methods, parse_method
+from ranktrial.paper.study.plan import read_plan
+from ranktrial.trial import Trial
 
 MARKER = "<!-- generated: "  # what the site makes from the code, whose headings it checks itself
 OF_PAGE = pytest.mark.parametrize("page", EVERY_PAGE, ids=[page.relative_to(ROOT).as_posix() for page in EVERY_PAGE])
+LINKED = [*EVERY_PAGE, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
+RESEARCH = ROOT / "docs/research"
+WIDEST = 6  # columns of a table that a search engineer reads
 NOT_RUN = [block for blocks in BLOCKS.values() for block in blocks if block.reason is not None]
 
 
@@ -74,7 +78,7 @@ def test_what_is_saved_is_run() -> None:
 def test_methods_are_written_as_they_are(page: Path) -> None:
     """``LogOpt(floor=0.9)`` in a sentence, a table or a plan is a method with that option."""
     text = page.read_text(encoding="utf-8")
-    names = "|".join(Method.registry)
+    names = "|".join(known_methods())
     for written in re.findall(rf"`((?:{names})\((?:[^()`]|\([^()`]*\))*\))`", text):
         parse_method(written)
     for plan in re.findall(r"```toml\n(.*?)```", text, re.S):
@@ -82,22 +86,38 @@ def test_methods_are_written_as_they_are(page: Path) -> None:
             parse_method(written)
 
 
-def test_every_guardrail_has_a_remedy(tmp_path: Path) -> None:
+def test_documents_tell_the_default_allowance() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in (*EVERY_PAGE, ROOT / "CHANGELOG.md")]
+    told = [share for text in texts for share in re.findall(r"([\d.]+) % of exposure disagreement", text)]
+    assert len(told) >= 3
+    assert {float(share) / 100 for share in told} == {ALLOWANCE}
+
+
+def test_every_guardrail_is_listed_and_has_a_remedy(tmp_path: Path) -> None:
     with Trial.create(tmp_path / "t.db", k=2, background=False) as trial:
         checks = [guardrail.name for guardrail in trial.report().guardrails]
     assert len(checks) > 15
-    guide = (ROOT / "docs/how-to/guardrail-fails.md").read_text(encoding="utf-8")
-    told = {name.strip() for row in re.findall(r"^\| ([a-z][^|]*) \|", guide, re.M) for name in row.split(",")}
-    assert [name for name in checks if name not in told] == []
+    for page in ("how-to/guardrail-fails.md", "reference/guardrails.md"):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        told = {name.strip() for row in re.findall(r"^\| ([a-z][^|]*) \|", text, re.M) for name in row.split(",")}
+        assert [name for name in checks if name not in told] == []
 
 
 def test_the_plans_of_the_study_can_be_run() -> None:
-    assert len(read_plan(str(ROOT / "docs/study.toml")).methods) == 17
-    _, right, wrong = read_plan(str(ROOT / "docs/dip.toml")).methods
+    assert len(read_plan(str(ROOT / "docs/research/study.toml")).methods) == 17
+    _, right, wrong = read_plan(str(ROOT / "docs/research/dip.toml")).methods
     assert wrong == f"{right.removesuffix(')')}, authors_rows=True)"
 
 
 @OF_PAGE
+def test_tables_for_users_are_narrow(page: Path) -> None:
+    """Six columns at most; tables of measurements stand in docs/research/."""
+    if RESEARCH not in page.parents:
+        rules = re.findall(r"^\|(?: *:?-+:? *\|)+$", page.read_text(encoding="utf-8"), re.M)
+        assert [rule for rule in rules if rule.count("|") - 1 > WIDEST] == []
+
+
+@pytest.mark.parametrize("page", LINKED, ids=[page.relative_to(ROOT).as_posix() for page in LINKED])
 def test_links_and_files_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for link, anchor in re.findall(r"\]\((?!http)([^)#\s]*)(?:#([^)\s]*))?\)", text):

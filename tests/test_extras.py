@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ranktrial.cli import COMMANDS
 from ranktrial.extras import MODULES, missing
 
 ROOT = Path(__file__).parents[1]
@@ -34,11 +35,16 @@ main()
 """
 
 
+def run(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What a program says."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
 def plain(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """What a program says where only a plain install is there."""
-    return subprocess.run(
-        [sys.executable, "-c", PLAIN + code, *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
+    return run(PLAIN + code, folder, *arguments)
 
 
 def test_the_table_is_that_of_the_package() -> None:
@@ -69,12 +75,9 @@ def test_a_trial_needs_no_extra(tmp_path: Path) -> None:
     ("arguments", "refusal"),
     [
         (["demo"], "ranktrial demo needs fastapi, uvicorn, prometheus_client: pip install 'ranktrial[serve]'"),
-        (
-            ["serve", "t.db"],
-            "ranktrial serve needs fastapi, uvicorn, prometheus_client: pip install 'ranktrial[serve]'",
-        ),
+        (["serve", "t.db"], "the service needs fastapi, uvicorn, prometheus_client: pip install 'ranktrial[serve]'"),
         (["report", "postgresql://localhost/t"], "PostgreSQL needs psycopg: pip install 'ranktrial[postgres]'"),
-        (["export", "t.db", "out", "--help"], "ranktrial.logs needs duckdb, sqlglot: pip install 'ranktrial[logs]'"),
+        (["export", "t.db", "out", "--help"], "ranktrial.formats needs duckdb, sqlglot: pip install 'ranktrial[logs]'"),
         (["study", "run"], "vl_convert, duckdb, sqlglot, scipy: pip install 'ranktrial[study]'"),
         (["plan", "--data", "yahoo-like", "--chart", "plan.svg"], "a chart needs altair, vl_convert: pip install"),
     ],
@@ -90,6 +93,23 @@ def test_help_names_every_command_and_what_is_missing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert all(f" {name} " in done.stdout for name in ("serve", "plan", "keys", "study", "export"))
     assert "ranktrial[logs]" in done.stdout
+
+
+def test_help_describes_every_command_with_and_without_extras(tmp_path: Path) -> None:
+    def described(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+        """Descriptions by command, without the remark on what is to be installed."""
+        found: dict[str, str] = {}
+        for line in done.stdout.partition("Commands")[2].splitlines():
+            _, _, cells = line.partition("\u2502")
+            name, text = cells[:12].strip(), cells[12:].strip("\u2502 ")
+            last = name or next(reversed(found), "")
+            if text:
+                found[last] = f"{found.get(last, '')} {text}".strip()
+        return {name: text.partition(" (pip install")[0] for name, text in found.items()}
+
+    without, whole = described(plain(RUN, tmp_path, "--help")), described(run("import sys" + RUN, tmp_path, "--help"))
+    assert without == whole
+    assert set(whole) == set(COMMANDS)
 
 
 def test_a_part_of_an_extra_may_be_enough() -> None:

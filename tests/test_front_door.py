@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 import ranktrial
-from ranktrial import AB, Log, Pair, data, inference, methods, position_bias, rankings, testing, users
+from ranktrial import AB, Log, Pair, analysis, log, methods, position_bias, rankings, testing, trec, users
+from ranktrial.paper import click_models
+from ranktrial.paper import data as data_sets
 from ranktrial.seeds import Seed
 
-PUBLIC = (data, users, position_bias, rankings, methods, inference)
+PUBLIC = (trec, log, users, position_bias, rankings, methods, analysis, data_sets, click_models)
 
 
 @pytest.mark.parametrize("name", ranktrial.__all__)
@@ -54,7 +56,7 @@ def functions_with_a_seed() -> Iterator[tuple[str, inspect.Parameter]]:
 
 def test_a_seed_is_given_by_keyword_and_may_be_a_sequence() -> None:
     found = dict(functions_with_a_seed())
-    known = {"ranktrial.inference.Log.simulated", "ranktrial.data.yahoo_like", "ranktrial.methods.AB.simulate"}
+    known = {"ranktrial.log.Log.simulated", "ranktrial.paper.data.yahoo_like", "ranktrial.methods.AB.simulate"}
     assert known <= set(found)
     assert [name for name, seed in found.items() if seed.kind is not seed.KEYWORD_ONLY] == []
     assert {seed.annotation for seed in found.values()} == {"Seed"}
@@ -66,7 +68,7 @@ USER = ranktrial.position_based([0.5, 0.1], [1.0, 0.5])
 DRAWS: dict[str, Callable[[Seed], Any]] = {
     "log": lambda seed: Log.simulated(PAIR, AB().policy(PAIR), USER, 1000, seed=seed).clicks,
     "run": lambda seed: AB().simulate(PAIR, USER, [1000], seed=seed).ctr,
-    "set": lambda seed: data.yahoo_like(3, seed=seed).labels,
+    "set": lambda seed: data_sets.yahoo_like(3, seed=seed).labels,
     "ties": lambda seed: rankings.rank_by_score(np.zeros(20), np.array([0, 20]), seed=seed).documents,
     "world": lambda seed: testing.fixed_world(seed=seed)[1].zeta,
 }

@@ -1,4 +1,4 @@
-"""Docstrings open with what the thing is or does, never with a question."""
+"""Docstrings open with a verb in the imperative or a noun of the field, never with a question or a clause without its noun."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from pathlib import Path
 import ranktrial
 
 ROOT = Path(ranktrial.__file__).parent
+DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+# First words of a docstring whose subject is missing. Predicates say "True if ..."; other constructors "Build ... from ...".
+CLAUSE = re.compile(
+    r"(What|Who|Whom|Whose|Whoever|Why|When|Where|Which|How|Whether|If|While|After|Before|Since|Until|Than|As|By|For|From|In|Of"
+    r"|On|To|With|Without|So|And|But|That|This|These|Those|It|They|There|Its|Their|Something|Anything|Everything|All that"
+    r"|The same|Same as|One that)\b(?!-)",
+    re.IGNORECASE,
+)
+
+
+# Of a check and of counters, which programs may read.
+NAMES = {"heaviest unit", "damaged impressions", "clicks without impression", "clicks on void impressions"}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -17,8 +29,15 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
 
 
+def docstrings() -> Iterator[tuple[str, str]]:
+    for name, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
+                yield f"{name}: {getattr(node, 'name', 'module')}", docstring
+
+
 def asks(docstring: str) -> bool:
-    """Whether the first sentence is a question."""
+    """True if the first sentence is a question."""
     return re.split(r"(?<=[.?!:])\s", docstring)[0].endswith("?")
 
 
@@ -27,17 +46,45 @@ def test_every_module_says_what_it_is() -> None:
 
 
 def test_no_docstring_opens_with_a_question() -> None:
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    asking = [
-        f"{name}: {getattr(node, 'name', 'module')}"
+    assert [where for where, docstring in docstrings() if asks(docstring)] == []
+
+
+def test_no_docstring_opens_with_a_clause_that_has_lost_its_noun() -> None:
+    told = [f"{where}: {docstring.splitlines()[0]}" for where, docstring in docstrings() if CLAUSE.match(docstring)]
+    assert told == []
+
+
+def texts(tree: ast.Module) -> Iterator[str]:
+    """Literals that are no docstrings, and the fixed parts of f-strings."""
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield node.value
+
+
+def test_checks_speak_of_searches_and_visitors() -> None:
+    found = {
+        text
         for name, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, documented) and asks(ast.get_docstring(node) or "")
-    ]
-    assert asking == []
+        if name.startswith("analysis/guardrails/")
+        for text in texts(tree)
+        if re.search(r"\b(unit|impression)s?\b", text)
+    }
+    assert found == NAMES
 
 
 def test_questions_are_told_from_statements() -> None:
     assert asks("What may be shown? An explicit distribution over rankings.")
     assert not asks("Rankings that may be shown. Is that clear?")
     assert not asks("")
+
+
+def test_clauses_are_told_from_nouns() -> None:
+    assert CLAUSE.match("What logs know of each other that were read one after the other.")
+    assert CLAUSE.match("The same of Student's t.")
+    assert CLAUSE.match("Whether a document was clicked.")
+    assert CLAUSE.match("From counts per (document, rank).")
+    assert not CLAUSE.match("State shared by successive snapshots of one log.")
+    assert not CLAUSE.match("Whole sentences about a decision.")
+    assert not CLAUSE.match("True if a document was clicked.")
+    assert not CLAUSE.match("In-memory log.")

@@ -24,11 +24,12 @@ from sphinx.environment import BuildEnvironment
 
 import ranktrial
 from ranktrial.cli import app as command_line
-from ranktrial.live.service import create_app
-from ranktrial.live.service.auth import Needs
-from ranktrial.live.service.metrics import Metrics
-from ranktrial.logs.formats.common import NEEDED, OTHER_NAMES
-from ranktrial.logs.layout import DESIGNS, IMPRESSIONS
+from ranktrial.formats.layout import DESIGNS, IMPRESSIONS
+from ranktrial.formats.readers.common import NEEDED, OTHER_NAMES
+from ranktrial.service import create_app
+from ranktrial.service.auth import Needs
+from ranktrial.service.metrics import Metrics
+from ranktrial.trial.drawing import NOT_IN_SHARE
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md", "examples/README.md": "examples.md"}
@@ -83,6 +84,30 @@ def _help(text: str) -> str:
     """Help as Markdown: what is indented is typed, so it stays as it is."""
     parts = re.split(r"\n\s*\n", inspect.cleandoc(text).replace("\b\n", ""))
     return "\n\n".join(re.sub(r"^ *", "    ", part, flags=re.M) if part.startswith(" ") else part for part in parts)
+
+
+# Notebooks
+
+
+def notebook(name: str) -> str:
+    """A notebook of examples/notebooks/ with the outputs it was saved with."""
+    cells = json.loads((ROOT / f"examples/notebooks/{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    return "\n\n".join(part for cell in cells for part in _cell_parts(cell)) + "\n"
+
+
+def _cell_parts(cell: dict[str, Any]) -> Iterator[str]:
+    """Markdown of a cell; code is followed by what it printed and showed."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+        return
+    yield f"```python\n{source}\n```"
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if "text/html" in data:
+            yield f"````{{raw}} html\n{''.join(data['text/html'])}\n````"
+        else:
+            yield f"```text\n{''.join(output.get('text') or data['text/plain']).rstrip()}\n```"
 
 
 # Endpoints
@@ -194,6 +219,7 @@ def metrics() -> str:
     counted.answered("GET", "/", 200, 0.0)
     counted.ranked("trial", None)
     counted.ranked("trial", "reason")
+    counted.ranked("trial", NOT_IN_SHARE)
     counted.took(Counter({"counted": 1}), 0)
     rows = []
     for family in text_string_to_metric_families(counted.text().decode()):
@@ -226,16 +252,8 @@ def file(path: str) -> str:
     return re.sub(r"\]\((?=\w+\.(?:py|mjs|js|json)\))", f"]({folder}/", text)
 
 
-def unlisted() -> str:
-    """Entries of a table of contents for pages of docs/ that no other table of contents has, such as those of clients."""
-    docs = ROOT / "docs"
-    listed = {line for index in docs.rglob("*.md") for line in re.findall(r"^[\w./-]+$", index.read_text(), re.M)}
-    pages = [page.stem for page in sorted(docs.glob("*.md")) if page.stem != "index"]
-    return "\n".join(f"/{page}" for page in pages if page not in listed and f"../{page}" not in listed)
-
-
 PARTS: dict[str, Callable[..., str]] = {
-    part.__name__: part for part in (commands, endpoints, objects, columns, formats, metrics, python, file, unlisted)
+    part.__name__: part for part in (commands, endpoints, objects, columns, formats, metrics, python, file, notebook)
 }
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/study.md from the folders of studies, as Markdown: python tools/study_tables.py FOLDER... [--page PAGE]
+"""Tables of docs/research/study.md from folders of studies: python tools/study_tables.py FOLDER... [--page PAGE]
 
 A folder may be unfinished; every number then comes from the pairs that are there. With ``--page`` they are put into a page that
 has these tables already: rows by their labels, where there is a number; what else stands in a row, and other rows, stay.
@@ -14,14 +14,20 @@ from pathlib import Path
 
 import numpy as np
 
-from ranktrial.study.claims import PAPER_INTERLEAVING, Finding, findings
-from ranktrial.study.curves import FEWEST, bootstrap, impressions_ratio, means
-from ranktrial.study.figures.claims_tables import side_by_side
-from ranktrial.study.labels import ROLES
-from ranktrial.study.results import DataResults, Runs, common, read_results
+from ranktrial.paper.study.claims import PAPER_INTERLEAVING, Finding, findings
+from ranktrial.paper.study.curves import FEWEST, bootstrap, error_slope, impressions_ratio, means
+from ranktrial.paper.study.figures.claims_tables import side_by_side
+from ranktrial.paper.study.labels import ROLES
+from ranktrial.paper.study.results import DataResults, Runs, common, read_results
 
 AT = (1e3, 1e4, 1e5, 3e6)
 SIZES = ((0.0, 0.01), (0.01, 0.03), (0.03, np.inf))
+KNOWN = {
+    "adaptive-estimated": "adaptive-known",
+    "rank-aware-estimated": "rank-aware-known",
+    "budget-estimated": "rank-aware-known",
+}
+SLOPES = ("ab-means", "network-estimated", *KNOWN)
 BASELINES = ("ab", "ab-means", "network-estimated")
 
 
@@ -42,6 +48,8 @@ def main() -> None:
         "pairs and rankers": rankers(every),
         "absolute error x 1,000, after 10^3 / 10^4 / 10^5 / 3 x 10^6": by_role(every, absolute),
         "wrong preference without noise": wrong(every),
+        "slope of the absolute error in log-log, last two decades": by_role(every, slope, SLOPES),
+        "absolute error x 1,000 at the end, on the same pairs": beside_known(every),
         "squared error of single searches, at the end": by_role(every, squared),
         "times the searches of " + " / ".join(ROLES[one][0] for one in BASELINES): by_role(every, needed),
         "clicks per search against the mean of A and B": by_role(every, users),
@@ -145,8 +153,11 @@ def rankers(every: Sequence[DataResults]) -> Iterator[Sequence[str]]:
     yield ["pairs below .01", *(f"{(np.abs(runs.delta) < 0.01).mean():.0%}" for runs in firsts)]
 
 
-def by_role(every: Sequence[DataResults], cell: Callable[[DataResults, Runs], str]) -> Iterator[Sequence[str]]:
-    for part, (label, _) in ROLES.items():
+def by_role(
+    every: Sequence[DataResults], cell: Callable[[DataResults, Runs], str], roles: Sequence[str] = tuple(ROLES)
+) -> Iterator[Sequence[str]]:
+    for part in roles:
+        label, _ = ROLES[part]
         runs = [one if (one := data.playing(part)) and len(one.pairs) >= FEWEST else None for data in every]
         if any(one is not None for one in runs):
             yield [label, *("" if one is None else cell(data, one) for data, one in zip(every, runs))]
@@ -155,6 +166,28 @@ def by_role(every: Sequence[DataResults], cell: Callable[[DataResults, Runs], st
 def absolute(_: DataResults, runs: Runs) -> str:
     curve = 1000 * means(runs.errors["absolute_error"])
     return " / ".join(f"{curve[runs.nearest(at)]:.3g}" for at in AT)
+
+
+def slope(_: DataResults, runs: Runs) -> str:
+    return error_slope(runs).text()
+
+
+def beside_known(every: Sequence[DataResults]) -> Iterator[Sequence[str]]:
+    """Errors at the end of methods with bias estimated, of the same with bias known and of two others; and the first by the
+    second."""
+    for part, known in KNOWN.items():
+        cells = []
+        for data in every:
+            all_four = [data.playing(one) for one in (part, known, "network-estimated", "ab-means")]
+            found = common(*(one for one in all_four if one is not None))
+            if len(found) < len(all_four):
+                cells.append("")
+                continue
+            errors = [one.errors["absolute_error"] for one in found]
+            ratio = bootstrap(lambda a, b: float(a[-1] / b[-1]), *errors[:2])
+            ends = " / ".join(f"{1000 * means(one)[-1]:.3f}" for one in errors)
+            cells.append(f"{ends}; {ratio.text()}, {len(found[0].pairs)} pairs")
+        yield [ROLES[part][0], *cells]
 
 
 def squared(_: DataResults, runs: Runs) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.start import ROOT, first_answers, install, sizes
+from benchmarks.start import ROOT, first_answers, install, pinned, sizes
 
 LARGEST = 350  # MB of ranktrial[serve]
 TRIAL = """
@@ -77,11 +77,10 @@ def main() -> None:
             "demo",
         )
         say(home, 0, "compiled", command, "warm")
-        say(home, 0, "counted Too early to say after 1 impression and 1 click.", str(python), "-c", TRIAL)
+        say(home, 0, "counted Too early to say after 1 search and 1 click.", str(python), "-c", TRIAL)
         say(home, 0, "Too early to say", command, "report", "shoes.db")
-        constraints = ("--constraint", str(ROOT / "constraints.txt"))
-        say(home, 0, "", str(python), "-m", "pip", "install", "--quiet", *constraints, f"{wheel}[serve]")
-        say(home, 0, "in truth A - B is", command, "demo", "--impressions", "300")
+        say(home, 0, "", str(python), "-m", "pip", "install", "--quiet", *pinned(folder), f"{wheel}[serve]")
+        say(home, 0, "in truth B - A is", command, "demo", "--impressions", "300")
         found = sizes(python)
         print(
             f"ranktrial[serve] is {sum(found.values()):.0f} MB, "

@@ -26,8 +26,8 @@ import httpx
 import numpy as np
 
 import ranktrial
-from ranktrial.live import Trial
-from ranktrial.live.service import create_app
+from ranktrial.service import create_app
+from ranktrial.trial import Trial
 
 SOURCES = Path(ranktrial.__file__).parent
 QUERIES, DOCUMENTS, K = 10, 14, 10

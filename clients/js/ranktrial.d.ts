@@ -22,7 +22,7 @@ export interface Shown {
   id: string;
   /** Ids of the results, from the top. */
   ranking: string[];
-  /** Why this is A's list instead of a draw, or null. */
+  /** Why this is no draw, or null: of a stopped trial it is the list that was chosen, otherwise A's. */
   fallback: string | null;
 }
 

@@ -1,20 +1,23 @@
-"""Which of two rankers gets more clicks, by how much and how surely, from few impressions.
+"""Comparison of two search rankers by clicks: which gets more, by how much and how surely, from few searches.
 
-What most people need is here by name; everything else is one level down:
+The common names are imported from here; everything else is one level down:
 
-    data           what is ranked: LETOR files, TREC runs and judgements, synthetic sets, linear rankers
-    users          how people click: behaviours to simulate
-    position_bias  who is seen: estimators of position bias and relevance, what a log can tell of them
-    rankings       what may be shown: pairs of rankers, distributions over rankings, what a click is worth
-    design         what should be shown: the policy of least variance, in closed form or as a network
-    methods        how to compare: A/B, interleaving, counterfactual evaluation, LogOpt; one file per method
-    inference      how sure: the log, the estimate, intervals, plans
-    study          the paper's experiments: plan, run, figures, claims
-    live           real traffic: Trial, its store, guardrails, the HTTP service
-    logs           logs of all kinds: export, estimates where the data is, other people's logs, what is wrong with one
-    charts         what people see: charts, reports as one file, the live page
-    client         a page's side of the HTTP service, with nothing but the standard library
+    users          simulated users: click behaviours
+    position_bias  click models: estimators of position bias and relevance, identifiability
+    rankings       rankings: pairs of rankers, distributions over rankings, propensities, value of a click
+    design         logging policies: the distribution of least variance, in closed form
+    methods        comparison methods: A/B, interleaving, counterfactual evaluation, LogOpt; one file per method
+    log            logs of searches: the arrays that everything is computed from
+    analysis       statistics: estimators, intervals, guardrails, the decision, plans
+    report         reports: schema, charts, pages, files
+    store          stores of live trials: SQLite and PostgreSQL
+    trial          live traffic: Trial
+    service        the HTTP service
+    formats        log files of others and our own, data frames: export, import, diagnosis, estimates in SQL
+    trec           TREC runs and judgements
+    client         HTTP client for a search page, with nothing but the standard library
     testing        checks that a method of your own must pass
+    paper          the paper reproduced: Appendix A, the trained network, data sets, rankers, the study
 
 A trial on live traffic:
 
@@ -24,10 +27,10 @@ A trial on live traffic:
 >>> trial.click(shown.id, shown.ranking[0]).outcome
 <ClickOutcome.COUNTED: 'counted'>
 >>> trial.report().verdict
-'Too early to say after 1 impression and 1 click.'
+'Too early to say after 1 search and 1 click.'
 >>> trial.close()
 
-A log that is there already:
+An existing log:
 
 >>> from ranktrial import Log, estimate
 >>> search = {"query": "red shoes", "a": ["sku-1", "sku-2"], "b": ["sku-2", "sku-3"], "shown": ["sku-1", "sku-2"]}
@@ -42,39 +45,43 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ranktrial.data import read_qrels, read_run
-    from ranktrial.inference import Estimate, Log, estimate, estimate_ab, fit_position_bias, plan
+    from ranktrial.analysis import Estimate, estimate, estimate_ab, fit_position_bias, plan
+    from ranktrial.formats import pair_from_frame, read_log, to_frame
     from ranktrial.interval import Interval
-    from ranktrial.live import Trial
+    from ranktrial.log import Log
     from ranktrial.methods import (
         AB,
         Balanced,
         Counterfactual,
         LogOpt,
-        LogOptNetwork,
         Optimized,
         Probabilistic,
         TeamDraft,
         parse_method,
     )
+    from ranktrial.paper.logopt_network import LogOptNetwork
     from ranktrial.position_bias import PositionBias
     from ranktrial.rankings import Pair
+    from ranktrial.trec import read_qrels, read_run
+    from ranktrial.trial import Trial
     from ranktrial.users import position_based
 
 __version__ = "0.2.0"
 
 # Found when asked for, so that importing a part of the package does not load all of it.
 _HOMES = {
-    "data": ("read_qrels", "read_run"),
-    "inference": ("Estimate", "Log", "estimate", "estimate_ab", "fit_position_bias", "plan"),
+    "analysis": ("Estimate", "estimate", "estimate_ab", "fit_position_bias", "plan"),
+    "formats": ("pair_from_frame", "read_log", "to_frame"),
     "interval": ("Interval",),
-    "live": ("Trial",),
+    "log": ("Log",),
     "methods": (
-        "AB", "Balanced", "Counterfactual", "LogOpt", "LogOptNetwork", "Optimized", "Probabilistic", "TeamDraft",
-        "parse_method",
+        "AB", "Balanced", "Counterfactual", "LogOpt", "Optimized", "Probabilistic", "TeamDraft", "parse_method",
     ),
+    "paper.logopt_network": ("LogOptNetwork",),
     "position_bias": ("PositionBias",),
     "rankings": ("Pair",),
+    "trec": ("read_qrels", "read_run"),
+    "trial": ("Trial",),
     "users": ("position_based",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -97,11 +104,14 @@ __all__ = [
     "estimate",
     "estimate_ab",
     "fit_position_bias",
+    "pair_from_frame",
     "parse_method",
     "plan",
     "position_based",
+    "read_log",
     "read_qrels",
     "read_run",
+    "to_frame",
 ]
 
 

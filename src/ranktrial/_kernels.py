@@ -121,7 +121,7 @@ def alias_tables(weights: Any, offsets: Any) -> Any:
 
 
 def cache_folder() -> Path:
-    """Where compiled loops are kept: what NUMBA_CACHE_DIR names, or folders beside the package of which this is one."""
+    """Folder of Numba's compilation cache: NUMBA_CACHE_DIR, or a ``__pycache__`` folder of the package."""
     return Path(nb.config.CACHE_DIR or alias_tables.stats.cache_path)
 
 

@@ -39,7 +39,7 @@ def normal_cdf(x: ArrayLike) -> FloatArray:
 
 
 def normal_quantile(p: float) -> float:
-    """The number that a standard normal variable stays below with this probability.
+    """Quantile of the standard normal distribution.
 
     >>> round(normal_quantile(0.975), 6)
     1.959964
@@ -54,7 +54,7 @@ def normal_quantiles(p: ArrayLike) -> FloatArray:
 
 @lru_cache(maxsize=1024)
 def t_quantile(p: float, freedom: float) -> float:
-    """The same of Student's t with this many degrees of freedom, at least 1; NaN where they are.
+    """Quantile of Student's t distribution; NaN if the degrees of freedom, at least 1, are NaN.
 
     >>> round(t_quantile(0.975, 19), 6), round(t_quantile(0.975, 1e6), 6)
     (2.093024, 1.959966)
@@ -161,14 +161,14 @@ def _log_beta(a: float, b: float) -> float:
 
 
 def _stirling_rest(x: float) -> float:
-    """What Stirling's formula leaves out of the logarithm of the gamma function."""
+    """Remainder of Stirling's formula for the logarithm of the gamma function."""
     return 1 / (12 * x) - 1 / (360 * x**3) + 1 / (1260 * x**5) - 1 / (1680 * x**7) + 1 / (1188 * x**9)
 
 
 def find_root(
     function: Callable[[float], float], low: float, high: float, *, xtol: float = 2e-12, rtol: float = 8.9e-16
 ) -> float:
-    """Where a function that changes its sign between low and high is 0, by Brent's method.
+    """Root of a function that changes its sign between low and high, by Brent's method.
 
     >>> round(find_root(lambda x: x**3 - 2, 0, 2), 12)
     1.259921049895

@@ -1,4 +1,4 @@
-"""Extras: what a plain install leaves out, and a refusal that says how to get it."""
+"""Optional dependencies (extras), and the error that says how to install a missing one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ MODULES = {
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
     "postgres": ("psycopg",),
     "logs": ("duckdb", "sqlglot"),
+    "frames": ("narwhals", "pyarrow", "duckdb", "sqlglot"),
     "charts": ("altair", "vl_convert"),
     "study": ("altair", "vl_convert", "duckdb", "sqlglot", "scipy"),
     "cluster": ("distributed",),
@@ -16,7 +17,7 @@ MODULES = {
 
 
 class MissingExtra(ImportError):  # noqa: N818 (reads as what it says)
-    """Something is not installed that an extra of ranktrial installs."""
+    """Error for a missing optional dependency; its message names the extra of ranktrial that installs it."""
 
 
 def missing(extra: str, what: str, needed: Sequence[str] | None = None) -> MissingExtra | None:

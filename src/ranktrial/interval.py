@@ -1,4 +1,4 @@
-"""An interval between two ends: what every statement of "how sure" gives back."""
+"""Interval between two ends: the type of every confidence interval."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Interval(NamedTuple):
 
     @property
     def half_width(self) -> float:
-        """From the middle to either end."""
+        """Distance from the middle to either end."""
         return (self.high - self.low) / 2
 
     def __contains__(self, value: object) -> bool:
-        """Whether a number lies between the ends, both included."""
+        """True if a number lies between the ends, both included."""
         return isinstance(value, Real) and self.low <= float(value) <= self.high
 
     def __format__(self, spec: str) -> str:

@@ -208,7 +208,7 @@ def check_identical(method: Method) -> None:
 
 
 def check_seeds(method: Method) -> None:
-    """The same seed repeats a run to the last bit; another seed gives another run."""
+    """Check that the same seed repeats a run to the last bit, and that another seed gives another run."""
     pair, user = fixed_world(seed=2)
     first, again, other = (method.simulate(pair, user, [100, 1000], seed=seed) for seed in (7, 7, 8))
     for name in ("estimate", "mean_square", "ctr"):

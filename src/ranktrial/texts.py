@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from math import isfinite
+from typing import Any
 
 # Marks that turn the direction of what follows, and control characters, line breaks among them. What is in a language from
 # right to left needs none of them: letters have their direction.
@@ -20,10 +22,23 @@ def shown(text: str, longest: int = 80) -> str:
     return text if len(text) <= longest else text[: longest - 1].rstrip() + ELLIPSIS
 
 
-def counted(number: int, thing: str) -> str:
-    """A number of things.
+def counted(number: int, thing: str, things: str = "") -> str:
+    """A number of things, in the plural where they are not one.
 
-    >>> counted(1, "click"), counted(2_000, "impression")
-    ('1 click', '2,000 impressions')
+    >>> counted(1, "click"), counted(2_000, "click"), counted(0, "search", "searches")
+    ('1 click', '2,000 clicks', '0 searches')
     """
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def json_values(value: Any) -> Any:
+    """Values as JSON can hold them: what is not finite is None.
+
+    >>> json_values({"delta": float("nan"), "interval": (0.5, float("inf"))})
+    {'delta': None, 'interval': [0.5, None]}
+    """
+    if isinstance(value, dict):
+        return {name: json_values(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_values(part) for part in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

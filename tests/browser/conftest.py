@@ -11,7 +11,8 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from browser.tools import BETTER_B, LONG, TURNED
 from live_server import serving
-from ranktrial.live import Trial
+from ranktrial.store.base import Click
+from ranktrial.trial import Trial
 from simulated_trial import minutes
 
 expect.set_options(timeout=60_000)  # milliseconds: a busy machine must not fail a test
@@ -55,6 +56,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 for _ in range(40 if shown.ranking[0] == "z" else 0):  # which is what B puts first
                     trial.click(shown.id, "z", wait=False)
         trial.store.flush()
+        for _ in range(2):  # as where pages are cached, and visitors share their ids
+            for row in list(trial.store.clicks(trial.version_id, 0)):
+                trial.store.put(Click(row.key, trial.version_id, row.document, bool(row.late)))
+            trial.store.flush()
     Trial.create(path, name="empty", k=3, seed=1, background=False).close()
     return path
 

@@ -164,7 +164,9 @@ def test_pages_of_other_sites_send_nothing(world: World, watched: Watched) -> No
         page.locator("#results a").first.click()
         page.wait_for_url("**/item/*")
         world.wait_for(page, before)
-    assert 'ranktrial_requests_total{method="any",route="other",status="403"}' in world.service.get("/metrics").text
+    assert (
+        'ranktrial_requests_total{method="POST",route="/v1/beacon",status="403"}' in world.service.get("/metrics").text
+    )
 
 
 def test_the_page_holds_no_secret(world: World, watched: Watched) -> None:

@@ -7,20 +7,21 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from browser.tools import EVIL, Watched
 from live_server import serving
-from ranktrial.charts.live_page import report_html
-from ranktrial.live import Trial
-from ranktrial.live.api_keys import KeyFile
-from ranktrial.live.service.page import KINDS
+from ranktrial.report.live_page import report_html
+from ranktrial.service.api_keys import KeyFile
+from ranktrial.service.page import KINDS
+from ranktrial.trial import Trial
+from simulated_trial import Ticks
 
-# RANKTRIAL_PICTURES=docs/images takes the pictures of docs/page.md anew.
+# RANKTRIAL_PICTURES=docs/images takes the pictures of docs/how-to/read-the-report.md anew.
 PICTURES = os.environ.get("RANKTRIAL_PICTURES")
 PHONE = {"viewport": {"width": 390, "height": 844}}
 DESKTOP = {"viewport": {"width": 1200, "height": 1250}}
@@ -48,17 +49,27 @@ def figures(page: Page) -> Locator:
 
 def check_content(page: Page, report: dict[str, Any]) -> None:
     """Headline, lift, dates, the band, position bias, guardrails, queries and history of this report are on the page."""
-    expect(page.locator("#headline")).to_have_text(report["headline"])
-    expect(page.locator("#details")).to_have_text(report["details"])
+    for part, text in report["text"].items():
+        expect(page.locator(f"#{part}")).to_have_text(text)
+    expect(page.locator("#warning")).to_have_text(report["pace"]["warning"])
     expect(page.locator("#visitors")).to_have_text(report["visitors"]["text"])
     expect(page.locator("#name")).to_have_text("shoes-v2")
-    expect(page.locator("#about")).to_contain_text("A (current) against B (with popularity), running")
-    lift, low = report["lift"]["share"], report["lift"]["interval"][0]
-    expect(figures(page).nth(0)).to_contain_text(f"{lift:+.1%}".replace("-", "−"))
-    expect(figures(page).nth(0)).to_contain_text(f"95%: {low:+.1%} to ".replace("-", "−"))
-    expect(figures(page).nth(1)).to_contain_text(f"on {report['pace']['impressions_a_day']:,.0f} impressions a day")
-    expect(figures(page).nth(2)).to_contain_text(f"{report['impressions']:,}of {report['units']:,} units")
-    expect(figures(page).nth(3)).to_contain_text(f"{report['pace']['days']:.1f} dayssince 16 Nov 2026")
+    expect(page.locator("#about")).to_contain_text("B (with popularity) against A (current), running")
+    decision, pace = report["decision"], report["pace"]
+    (low, high), daily = decision["interval"], pace["searches_a_day"]
+    lift, ends = decision["lift"]["share"], decision["lift"]["interval"]
+    for number, text in enumerate(
+        (
+            f"{lift:+.1%}95% interval {ends[0]:+.1%} to {ends[1]:+.1%}",
+            f"{decision['difference']:+.4f}{low:+.4f} to {high:+.4f}"
+            f"{decision['difference'] * daily:+,.0f} clicks a day ({low * daily:+,.0f} to {high * daily:+,.0f})",
+            "decided",
+            f"{report['impressions']:,}of {report['units']:,} visitors{report['clicks']:,} clicks, ",
+            "18 Nov 2026, 16:42 UTC",
+            f"{pace['days']:.1f} dayssince 16 Nov 2026, 12:02 UTC{daily:,.0f} searches a day",
+        )
+    ):
+        expect(figures(page).nth(number)).to_contain_text(text.replace("-", "−"))
     expect(page.locator("#band path.band")).to_have_count(1)
     points = page.locator("#band path.line").get_attribute("d")
     assert points is not None
@@ -83,8 +94,9 @@ def check_content(page: Page, report: dict[str, Any]) -> None:
                 assert guardrail["cause"] in row
                 assert guardrail["remedy"] in row
         if any(one["status"] == "pass" for one in of_group):
-            expect(page.locator(f"#{group}-count")).to_be_visible()
-            expect(page.locator(f"#{group}-pass")).to_be_hidden()  # folded
+            expect(page.locator(f"#{group}-count")).to_be_hidden()  # folded
+            expect(page.locator(f"#{group}-pass")).to_be_hidden()
+    expect(page.locator("#checks-count")).to_be_visible()
     queries = page.locator("#contributors tbody td:first-child").all_inner_texts()
     assert queries == [one["label"] for one in report["contributors"]]
     done = page.locator("#history tbody tr").all_text_contents()
@@ -102,8 +114,7 @@ def test_the_page_shows_the_report_and_asks_nobody_else(browser: Browser, addres
     watched.page.wait_for_selector("#band svg")
     report = httpx.get(f"{address}/v1/trials/shoes-v2/report", timeout=60).json()
     check_content(watched.page, report)
-    assert watched.page.locator("nav a").all_inner_texts() == ["empty", "shoes-v2", "worse"]
-    expect(watched.page.locator("nav a[aria-current]")).to_have_text("shoes-v2")
+    assert watched.page.locator("nav a").all_inner_texts() == ["All trials"]
     take_picture(watched.page, "page-desktop.png")
     assert watched.complaints == []
     assert watched.outside == []
@@ -114,23 +125,89 @@ def test_the_page_shows_the_report_and_asks_nobody_else(browser: Browser, addres
 def test_new_clicks_appear_by_themselves(browser: Browser, address: str) -> None:
     watched = Watched.open(browser, **DESKTOP)
     watched.page.goto(f"{address}/#empty")
-    expect(watched.page.locator("#verdict")).to_have_text("No impressions yet.")
-    expect(watched.page.locator("#band")).to_contain_text("The first interval comes after 100 units")
-    expect(watched.page.locator("#guardrails-text")).to_have_text(
-        "There is nothing to check before the first impression."
-    )
+    expect(watched.page.locator("#headline")).to_have_text("No searches yet.")
+    expect(watched.page.locator("#next")).to_have_text("Send searches to the trial.")
+    expect(watched.page.locator("#band")).to_have_text("There is no interval.")
+    expect(watched.page.locator("#guardrails-text")).to_have_text("There is nothing to check before the first search.")
+    expect(watched.page.locator("#checks")).to_be_hidden()
     search_and_click(address, "empty", range(3))
-    expect(watched.page.locator("#verdict")).to_have_text("Too early to say after 3 impressions and 3 clicks.")
-    expect(figures(watched.page).nth(2)).to_contain_text("3")
-    expect(figures(watched.page).nth(3)).to_have_text(re.compile(r"^(\d+ seconds?|[1-9][\d.]* minutes?)since"))
+    expect(watched.page.locator("#headline")).to_have_text("Too early to say after 3 searches and 3 clicks.")
+    expect(figures(watched.page).nth(3)).to_contain_text("3of 3 visitors")
+    expect(figures(watched.page).nth(4)).to_have_text(re.compile(r"^(just now|\d+ seconds? ago).* UTCit was clicked$"))
+    expect(figures(watched.page).nth(5)).to_have_text(re.compile(r"^(\d+ seconds?|[1-9][\d.]* minutes?)since"))
+    watched.page.locator("#checks-count").click()
     grey = watched.page.evaluate("getComputedStyle(document.querySelector('#about')).color")
     unknown = watched.page.locator("#guardrails .unknown").first
     assert unknown.evaluate("one => getComputedStyle(one).color") == grey
     expect(watched.page.locator("#contributors tbody td:first-child")).to_have_text(EVIL)
     assert watched.page.title() == "empty – ranktrial"
-    watched.page.get_by_role("link", name="shoes-v2").click()
-    expect(watched.page.locator("#name")).to_have_text("shoes-v2")
     assert watched.complaints == []
+
+
+def test_the_overview_names_every_trial_with_its_answer(browser: Browser, store: Path, tmp_path: Path) -> None:
+    """Where there are several; those that run come first, and what has stopped says so."""
+    path = tmp_path / "t.db"
+    for suffix in ("", "-wal", "-shm"):
+        if (file := Path(f"{store}{suffix}")).exists():
+            (tmp_path / f"t.db{suffix}").write_bytes(file.read_bytes())
+    Trial.create(path, name="a trial & <b>", k=3, background=False).close()
+    with serving(path) as client:
+        client.post("/v1/trials/worse/stop", json={"show": "B"}).raise_for_status()
+        watched = Watched.open(browser, **DESKTOP)
+        page = watched.page
+        page.goto(f"{client.base_url}/")
+        rows = page.locator("#list tbody tr")
+        expect(rows).to_have_count(4)
+        assert rows.locator("a").all_inner_texts() == ["a trial & <b>", "empty", "shoes-v2", "worse"]
+        for number, name in enumerate(["a trial & <b>", "empty", "shoes-v2", "worse"]):
+            report = client.get(f"/v1/trials/{quote(name)}/report").json()
+            expect(rows.nth(number)).to_contain_text(report["text"]["headline"])
+            expect(rows.nth(number)).to_contain_text(f"{report['impressions']:,}")
+            expect(rows.nth(number)).to_contain_text("stopped, shows B" if name == "worse" else "running")
+        expect(page.locator("#report")).to_be_hidden()
+        expect(page.locator("nav")).to_be_hidden()
+        assert page.title() == "Trials – ranktrial"
+        for name in ("shoes-v2", "a trial & <b>"):
+            page.get_by_role("link", name=name, exact=True).click()
+            expect(page.locator("#name")).to_have_text(name)
+            expect(page.locator("#overview")).to_be_hidden()
+            page.get_by_role("link", name="All trials").click()
+            expect(rows).to_have_count(4)
+            expect(page.locator("#report")).to_be_hidden()
+        page.goto(f"{client.base_url}/#gone")
+        expect(page.locator("#notice")).to_have_text("There is no trial gone.")
+        expect(rows).to_have_count(4)
+        assert watched.complaints == []
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate(BEYOND) == []
+
+
+def test_the_overview_warns_of_searches_that_have_stopped(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    for name in ("hats", "shoes"):
+        with Trial.create(path, name=name, k=3, background=False, clock=Ticks(start=1_700_000_000.0)) as trial:
+            for number in range(3 if name == "shoes" else 0):
+                trial.rank("q", ["x", "y"], ["y", "x"], unit=f"u{number}", wait=True)
+    with serving(path) as client:
+        page = Watched.open(browser, **DESKTOP).page
+        page.goto(f"{client.base_url}/")
+        expect(page.locator("#list .warn")).to_have_count(1)
+        expect(page.locator("#list tr", has_text="shoes")).to_contain_text("Does the site still call the trial?")
+        expect(page.locator("#list tr", has_text="shoes")).to_contain_text(re.compile(r"\d+ days ago"))
+        page.get_by_role("link", name="shoes").click()
+        expect(page.locator("#warning")).to_contain_text("No search for")
+        assert "pace so far" not in page.locator("body").inner_text()
+
+
+def test_one_trial_is_shown_at_once(browser: Browser, tmp_path: Path) -> None:
+    Trial.create(tmp_path / "t.db", name="hats", k=3, background=False).close()
+    with serving(tmp_path / "t.db") as client:
+        page = Watched.open(browser, **DESKTOP).page
+        page.goto(f"{client.base_url}/")
+        expect(page.locator("#name")).to_have_text("hats")
+        expect(page.locator("nav")).to_be_hidden()
+        expect(page.locator("#overview")).to_be_hidden()
+        expect(page.locator("#notice")).to_be_hidden()
 
 
 BEYOND = """() => [...document.querySelectorAll("main *, header *")].filter(one => {
@@ -158,37 +235,32 @@ def test_on_a_phone_nothing_is_cut_off(browser: Browser, address: str, name: str
     assert watched.complaints == []
 
 
-def test_the_winner_is_in_front_and_its_numbers_are_positive(browser: Browser, address: str) -> None:
-    """B is better: A - B is negative in the report for programmes, and nowhere on the page."""
+def test_everything_is_of_b_against_a(browser: Browser, address: str) -> None:
     watched = Watched.open(browser, **DESKTOP)
     page = watched.page
     page.goto(f"{address}/#shoes-v2")
     report = httpx.get(f"{address}/v1/trials/shoes-v2/report", timeout=60).json()
-    assert (report["winner"], report["interval"][1] < 0) == ("B", True)
+    assert (report["decision"]["winner"], report["decision"]["interval"][0] > 0) == ("B", True)
     expect(page.locator("#headline")).to_have_text(
         re.compile(r"B \(with popularity\) gets \d+% more clicks than A \(current\)\.")
     )
-    expect(page.locator("#details")).to_have_text(re.compile(r"^\+0\.\d{4} clicks per impression, 95% interval \+0"))
-    expect(figures(page).nth(0)).to_have_text(re.compile(r"^\+\d"))
-    expect(figures(page).nth(4)).to_have_text("decided")
-    expect(page.locator("#verdict")).to_have_class("b")
+    expect(page.locator("#next")).to_have_text(re.compile(r"^Ship B \(with popularity\)"))
+    expect(page.locator("#verdict")).to_have_class("of-b")
     assert "↑ B gets more" in (page.locator("#band svg").text_content() or "")
-    expect(page.locator("#band-text")).to_have_text(re.compile(r"after 1,500 units: \+0\.\d+, \+0\.\d+ to \+0"))
+    expect(page.locator("#band-text")).to_have_text(re.compile(r"after 1,500 visitors: \+0\.\d+, \+0\.\d+ to \+0"))
     last = page.locator("#band-table tbody tr").last.locator("td.number").all_text_contents()
     assert all(text.startswith("+") for text in last[1:])
 
 
-def test_decided_is_never_beside_not_to_be_trusted(browser: Browser, address: str) -> None:
+def test_a_check_that_fails_is_in_front(browser: Browser, address: str) -> None:
     watched = Watched.open(browser, **DESKTOP)
     page = watched.page
     page.goto(f"{address}/#worse")
-    expect(page.locator("#headline")).to_have_text("Not to be trusted while a guardrail fails (duplicate clicks).")
+    expect(page.locator("#headline")).to_have_text('Do not rely on these numbers: "Every click is sent once" fails.')
+    expect(page.locator("#next")).to_contain_text("Do not cache")
     expect(page.locator("#verdict")).to_have_class("fail")
-    for one in ("#verdict", "#figures", "#progress"):
-        assert "decided" not in page.locator(one).inner_text().lower()
-        assert "more clicks than" not in page.locator(one).inner_text()
-    expect(page.locator("#forecast")).to_have_text("No decision while a guardrail fails.")
     failed = page.locator("#data-open li").first
+    expect(failed).to_be_visible()
     expect(failed).to_contain_text("✕ fails")
     expect(failed).to_contain_text("Likely cause: A cached page shares its id")
     expect(failed).to_contain_text("What to do: Do not cache")
@@ -240,24 +312,52 @@ def test_who_may_can_stop_a_trial(browser: Browser, tmp_path: Path) -> None:
             page.goto(f"{client.base_url}/#hats")
             page.get_by_label("API key").fill(key)
             page.get_by_role("button", name="Show trials").click()
-            expect(page.locator("#about")).to_contain_text("A (old) against B (new), running")
+            expect(page.locator("#about")).to_contain_text("B (new) against A (old), running")
             expect(page.get_by_role("button", name="CSV")).to_be_visible()
             expect(page.locator("#stop")).to_be_visible() if may else expect(page.locator("#stop")).to_be_hidden()
         page.locator("#stop").click()
         expect(page.locator("#stop-title")).to_have_text("Stop hats?")
-        expect(page.locator("#stop-text")).to_contain_text("From now on everybody gets A (old).")
+        expect(page.get_by_label("A (old)")).to_be_checked()  # nobody has won
+        expect(page.locator("#stop-text")).to_contain_text("No winner is named. Everybody gets the list of A (old)")
         page.get_by_role("button", name="Let it run").click()
         expect(page.locator("#stop-dialog")).to_be_hidden()
         authorized = {"Authorization": f"Bearer {admin}"}
         assert not client.get("/v1/trials/hats", headers=authorized).json()["stopped"]
         page.locator("#stop").click()
+        page.get_by_label("B (new)").check()
+        expect(page.locator("#stop-text")).to_contain_text("Everybody gets the list of B (new)")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
         page.get_by_label("Why").fill("B is better")
-        page.get_by_role("button", name="Stop it for good").click()
-        expect(page.locator("#about")).to_contain_text("stopped")
+        page.get_by_role("button", name="Stop and show B").click()
+        expect(page.locator("#about")).to_contain_text("stopped, shows B")
+        expect(page.locator("#next")).to_have_text("The trial is stopped and shows B (new).")
         expect(page.locator("#stop")).to_be_hidden()
         expect(page.locator("#history tbody tr").first).to_contain_text(f"key {admin.split('_')[1]} (ann)")
         expect(page.locator("#history tbody tr").first).to_contain_text("B is better")
-        assert client.get("/v1/trials/hats", headers=authorized).json()["stopped"]
+        expect(page.locator("#history tbody tr").first).to_contain_text("B is shown from now on")
+        now = client.get("/v1/trials/hats", headers=authorized).json()
+        assert (now["stopped"], now["shows"]) == (True, "B")
+
+
+def test_the_winner_is_what_stopping_shows_unless_one_says_otherwise(browser: Browser, address: str) -> None:
+    watched = Watched.open(browser, **DESKTOP)
+    page = watched.page
+    asked: list[Any] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.post_data_json)
+        route.fulfill(body="{}")
+
+    page.route("**/stop", answer)
+    page.goto(f"{address}/#shoes-v2")
+    for choice in ("B (with popularity)", "A (current)"):
+        page.locator("#stop").click()
+        expect(page.get_by_label("B (with popularity)")).to_be_checked()
+        expect(page.locator("#stop-text")).to_contain_text("B (with popularity) gets more clicks.")
+        page.get_by_label(choice).check()
+        page.get_by_role("button", name=f"Stop and show {choice[0]}").click()
+        expect(page.locator("#stop-dialog")).to_be_hidden()
+    assert asked == [{"reason": "", "show": "B"}, {"reason": "", "show": "A"}]
 
 
 def test_no_other_site_can_stop_a_trial(browser: Browser, tmp_path: Path) -> None:
@@ -309,18 +409,18 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(browser: Browser, store: Path, 
         watched = Watched.open(browser, **DESKTOP)
         page = watched.page
         page.goto(f"{client.base_url}/#shoes-v2")
-        for key, said in (("nonsense", "no key that is known"), (writer, "may ingest")):
+        for key, said in (("nonsense", "no valid API key"), (writer, "may ingest")):
             page.get_by_label("API key").fill(key)
             page.get_by_role("button", name="Show trials").click()
             expect(page.locator("#notice")).to_contain_text(said)
             expect(page.locator("#report")).to_be_hidden()
         page.get_by_label("API key").fill(reader)
         page.get_by_role("button", name="Show trials").click()
-        expect(page.locator("#details")).to_contain_text("clicks per impression")
+        expect(page.locator("#details")).to_contain_text("clicks per search")
         expect(page.locator("#key")).to_be_hidden()
         assert page.evaluate("localStorage.length + document.cookie.length") == 0
         page.reload()
-        expect(page.locator("#details")).to_contain_text("clicks per impression")
+        expect(page.locator("#details")).to_contain_text("clicks per search")
         keys.revoke(reader.split("_")[1])
         expect(page.locator("#key")).to_be_visible(timeout=30_000)
         expect(page.locator("#report")).to_be_hidden()

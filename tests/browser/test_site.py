@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, expect
 import ranktrial
 from browser.tools import Watched
 from documents import ROOT
-from ranktrial.live.service import create_app
-from ranktrial.logs.layout import DESIGNS, IMPRESSIONS
+from ranktrial.formats.layout import DESIGNS, IMPRESSIONS
+from ranktrial.service import create_app
 
 SEEN = [
     "index",
@@ -23,7 +23,8 @@ SEEN = [
     "reference/python",
     "reference/endpoints",
     "explanation/how-it-works",
-    "live",
+    "reference/guardrails",
+    "research/position-bias",
 ]
 SCREENS = {
     "desktop": {"viewport": {"width": 1200, "height": 900}, "color_scheme": "light"},
@@ -73,9 +74,9 @@ def test_pages_ask_nobody_and_fit_the_screen(site: Path, browser: Browser, scree
 def test_search_needs_no_network(site: Path, browser: Browser) -> None:
     page = Watched.open(browser, offline=True).page
     page.goto((site / "index.html").as_uri())
-    page.get_by_placeholder("Search").first.fill("guardrail fails")
+    page.get_by_placeholder("Search").first.fill("check fails")
     page.keyboard.press("Enter")
-    expect(page.locator("#search-results li a", has_text="A guardrail fails: what now").first).to_be_visible()
+    expect(page.locator("#search-results li a", has_text="A check fails: what now").first).to_be_visible()
 
 
 def test_everything_is_in_the_reference(site: Path) -> None:

@@ -68,12 +68,16 @@ def test_compare_and_plan_know_the_same_truth(files: tuple[Path, Path, Path]) ->
     }
     assert compared["left_out"] == []
     means = compared["methods"][1]
-    assert means["method"] == 'AB(estimate="means")'
-    assert means["estimates"][-1] == pytest.approx(CTR_A - CTR_B, abs=5 * 2 * 0.5 / 5000**0.5)
+    assert means["method"] == "AB()"
+    assert compared["difference"] == pytest.approx(CTR_B - CTR_A)
+    assert means["estimates"][-1] == pytest.approx(CTR_B - CTR_A, abs=5 * 2 * 0.5 / 5000**0.5)
     assert means["prefers"] == "B"
 
+    told = " ".join(runner.invoke(app, ["compare", *arguments[:-1], "--impressions", "5000"]).stdout.split())
+    assert f"B - A {CTR_B - CTR_A:+.4f}" in told
+
     planned = json.loads(runner.invoke(app, ["plan", *arguments]).stdout)
-    assert planned["truth"] == pytest.approx(CTR_A - CTR_B)
+    assert planned["truth"] == pytest.approx(CTR_B - CTR_A)
     assert planned["judged"] == compared["judged"]
 
 

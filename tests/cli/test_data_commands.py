@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ranktrial.cli import app
-from ranktrial.data import read_rankers
+from ranktrial.paper.data import read_rankers
 
 runner = CliRunner()
 
@@ -18,7 +18,7 @@ def test_every_method_is_compared() -> None:
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["checkpoints"] == [1000, 10000, 20000]
-    assert report["delta"] == pytest.approx(report["ctr_a"] - report["ctr_b"])
+    assert report["difference"] == pytest.approx(report["ctr_b"] - report["ctr_a"])
     names = [row["method"].split("(")[0] for row in report["methods"]]
     interleaving = ["TeamDraft", "Probabilistic", "Optimized", "Balanced"]
     assert names == ["AB", "AB", *interleaving, *["Counterfactual"] * 2, "LogOptNetwork", *["LogOpt"] * 3]

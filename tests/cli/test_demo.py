@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ranktrial.cli import app
 from ranktrial.cli.demo import SimulatedSite, service
-from ranktrial.live import Trial
+from ranktrial.trial import Trial
 
 runner = CliRunner()
 
@@ -36,7 +36,7 @@ def test_a_short_trial(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["inside"]
-    assert found["truth"] == pytest.approx(SimulatedSite.make(seed=1).delta)
+    assert found["truth"] == pytest.approx(-SimulatedSite.make(seed=1).delta)
     with Trial.open(tmp_path / "demo.db", background=False) as trial:
         report = trial.report()
     assert (report.clicks, report.verdict) == (found["clicks"], found["verdict"])

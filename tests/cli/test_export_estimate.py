@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from postgres_server import PASSWORD, binaries, shared_server, url
+from ranktrial.analysis import estimate
 from ranktrial.cli import app
-from ranktrial.inference import estimate
-from ranktrial.live import Trial
-from ranktrial.logs.layout import LogFolder
+from ranktrial.formats import memory
+from ranktrial.formats.layout import LogFolder
+from ranktrial.trial import Trial
 from simulated_trial import Ticks, World
 
 runner = CliRunner()
 METHOD = 'AB(estimate="rank-aware")'
+
+
+@pytest.fixture(autouse=True)
+def _a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count the memory of a command, not that of all tests that ran in this process before."""
+    monkeypatch.setattr(memory, "resident", lambda: memory.PYTHON)
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +36,12 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     store = folder / "t.db"
     world = World.make(queries=8)
     with Trial.create(
-        store, name="shoes", k=5, background=False, clock=Ticks(), method='AB(estimate="rank-aware")'
+        store, name="shoes", k=5, background=False, clock=Ticks(), seed=2, method='AB(estimate="rank-aware")'
     ) as trial:
         world.run(trial, 3000, seed=1)
     told = runner.invoke(app, ["export", str(store), "--to", str(folder / "log")])
     assert told.exit_code == 0, told.output
-    assert "3,000 new impressions of 8 new designs" in " ".join(told.stdout.split())
+    assert "3,000 new searches of 8 new designs" in " ".join(told.stdout.split())
     return store, folder / "log"
 
 
@@ -56,52 +65,78 @@ def test_a_store_in_postgresql_is_exported_too(tmp_path: Path) -> None:
         World.make(queries=8).run(trial, 100, seed=1)
     told = runner.invoke(app, ["export", store, "--to", str(tmp_path / "log")])
     assert told.exit_code == 0, told.output
-    assert "100 new impressions of 8 new designs" in " ".join(told.stdout.split())
+    assert "100 new searches of 8 new designs" in " ".join(told.stdout.split())
     assert PASSWORD not in told.output
 
 
 @pytest.mark.slow
-def test_every_reading_in_memory_and_the_sums(exported: tuple[Path, Path]) -> None:
+def test_every_estimate_in_memory_and_the_sums(exported: tuple[Path, Path]) -> None:
     store, folder = exported
     with Trial.open(store, background=False) as trial:
         log = trial.log()
     read, summed = said(str(folder)), said(str(folder), "--sums")
-    assert [one["name"] for one in read["readings"]] == [
-        "difference in means",
-        "A/B",
-        "direct",
-        "affine",
-        "position-based",
-    ]
-    assert read["headline"] == "position-based"
+    assert [one["name"] for one in read["estimates"]] == ["A/B", "direct", "affine", "position-based"]
+    assert [one["name"] for one in summed["estimates"]] == ["A/B", "position-based"]
+    assert read["decision"]["estimator"] == summed["decision"]["estimator"] == "position-based"
     assert read["gain"] > 1
-    means = estimate(log, estimator="means")
-    for told in (read["readings"][0], summed["readings"][0]):
-        assert told["delta"] == pytest.approx(means.delta, rel=1e-12)
-        assert told["interval"] == pytest.approx(list(means.confidence_interval()), rel=1e-12)
+    for told, name in ((read["estimates"][0], "adjusted"), (summed["estimates"][0], "means")):
+        found = estimate(log, estimator=name)
+        low, high = found.anytime_interval(0.995)  # the A/B estimate has a tenth of 5 %
+        assert told["difference"] == pytest.approx(-found.delta, rel=1e-12)
+        assert told["interval"] == pytest.approx([-high, -low], rel=1e-12)
     constant = estimate(log, estimator="constant")
-    assert summed["readings"][1]["delta"] == pytest.approx(constant.delta, rel=1e-11)
-    assert summed["readings"][1]["bias"]["theta"] == pytest.approx(read["readings"][-1]["bias"]["theta"], rel=1e-9)
+    assert summed["estimates"][1]["difference"] == pytest.approx(-constant.delta, rel=1e-11)
+    assert summed["estimates"][1]["bias"]["theta"] == pytest.approx(read["estimates"][-1]["bias"]["theta"], rel=1e-9)
+    # Other estimates than in memory decide, so that lift and hostile share are near, and as sure.
+    inside, there = (one["decision"]["lift"] for one in (read, summed))
+    assert there["share"] == pytest.approx(inside["share"], abs=0.01)
+    assert np.ptp(there["interval"]) == pytest.approx(np.ptp(inside["interval"]), rel=0.3)
+    assert summed["decision"]["overturned_by"] == pytest.approx(read["decision"]["overturned_by"], rel=0.3)
+    assert summed["note"] == ""
+
+
+def test_a_winner_of_sums_must_stand_against_hostile_searches(exported: tuple[Path, Path]) -> None:
+    theta = ["--theta", "1,.62,.46,.38,.32"]
+    told = [said(str(exported[1]), "--sums", *theta, "--contamination", share) for share in ("0.001", "0.4")]
+    assert [one["decision"]["state"] for one in told] == ["decided", "withheld"]
+    assert told[1]["decision"]["reasons"] == ["hostile"]
+    assert "hostile visitors of" in told[0]["text"]["trust"]
+    assert told[0]["verdict"].startswith("B gets ")
+    assert "% fewer clicks than A" in told[0]["verdict"]
+
+
+def test_fixed_is_for_one_look_and_says_so(exported: tuple[Path, Path]) -> None:
+    theta = ["--theta", "1,.62,.46,.38,.32"]
+    fixed, anytime = said(str(exported[1]), *theta, "--fixed"), said(str(exported[1]), *theta)
+    assert (fixed["decision"]["anytime"], anytime["decision"]["anytime"]) == (False, True)
+    narrow, wide = (one["decision"]["interval"] for one in (fixed, anytime))
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+    assert "for one look at a number of searches fixed beforehand" in fixed["text"]["details"]
+    assert "however often you look" not in fixed["verdict"]
+    assert "however often you look" in anytime["text"]["details"]
+    assert "fixed beforehand" not in anytime["verdict"]
 
 
 def test_the_text_says_who_wins_and_what_both_lists_are_worth(exported: tuple[Path, Path]) -> None:
     result = runner.invoke(app, ["estimate", str(exported[1]), "--theta", "1,.62,.46,.38,.32"])
     text = " ".join(result.stdout.split())
-    assert "A gets 0." in text
-    assert "The difference in means alone would need" in text
-    assert "reckoned in memory, from 3,000 impressions" in text
+    assert re.match(r"B gets \d+% fewer clicks than A\. B against A: -0\.\d{4} clicks per search ", text)
+    assert " Keep A. B against A: -" in text
+    assert "The A/B estimate alone would need" in text
+    assert "worked out in memory, from 3,000 searches" in text
 
 
-def test_sums_are_tested_against_the_difference_in_means(exported: tuple[Path, Path]) -> None:
-    """A theta far from the truth is contradicted by clicks that need none, and the difference in means speaks."""
+def test_sums_are_tested_against_the_ab_estimate(exported: tuple[Path, Path]) -> None:
+    """A theta far from the truth is contradicted by clicks that need none, and the A/B estimate is used."""
     right, wrong = (
         said(str(exported[1]), "--sums", "--estimator", "ips", "--theta", theta)
         for theta in ("1,.62,.46,.38,.32", ".02,.02,.02,.02,1")
     )
-    assert right["headline"] == "position-based, ips"
-    assert "could hide" in right["readings"][1]["missing"]
-    assert wrong["headline"] == "difference in means"
-    assert "more than chance explains" in wrong["readings"][1]["missing"]
+    assert right["decision"]["used"] == ["A/B", "position-based"]
+    assert "could hide" in right["estimates"][1]["tests"][0]
+    assert wrong["decision"]["used"] == ["A/B"]
+    assert wrong["decision"]["interval"] == wrong["estimates"][0]["interval"]
+    assert "more than chance explains" in wrong["estimates"][1]["tests"][0]
 
 
 def test_a_table_of_a_database(exported: tuple[Path, Path], tmp_path: Path) -> None:
@@ -113,7 +148,12 @@ def test_a_table_of_a_database(exported: tuple[Path, Path], tmp_path: Path) -> N
     theta = ["--theta", "1,.62,.46,.38,.32"]
     there = said("shop.impressions", "--designs", "shop.designs", "--connect", str(file), *theta)
     here = said(str(exported[1]), "--sums", *theta)
-    assert there["readings"][1]["delta"] == pytest.approx(here["readings"][1]["delta"], rel=1e-12)
+    assert there["decision"]["interval"] == pytest.approx(here["decision"]["interval"], rel=1e-12)
+    for name in ("difference", "allowance", "searches", "visitors", "clicks", "state", "winner"):
+        expected = here["decision"][name]
+        assert there["decision"][name] == (
+            expected if isinstance(expected, str) else pytest.approx(expected, rel=1e-12)
+        )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +172,7 @@ def test_refusals(arguments: list[str], told: str, tmp_path: Path, monkeypatch: 
 
 
 def test_sums_of_a_log_that_tells_no_position_bias(tmp_path: Path) -> None:
-    """Only rank 1 is ever clicked: the difference in means speaks, as it does for the log in memory."""
+    """Only rank 1 is ever clicked: the A/B estimate is used, as it is for the log in memory."""
     lists = {"query": "q", "a": ["x", "y"], "b": ["z", "y"]}
     lines = []
     for at in range(400):
@@ -142,7 +182,11 @@ def test_sums_of_a_log_that_tells_no_position_bias(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
     for how in ("--sums", "--in-memory"):
         told = said(str(tmp_path / "log.jsonl"), how)
-        by_name = {one["name"]: one for one in told["readings"]}
-        top = by_name["position-based, constant" if how == "--sums" else "position-based"]
-        assert "position bias cannot be told: " in top["missing"]
-        assert by_name["difference in means"]["delta"] == pytest.approx((67 - 40) / 200)
+        by_name = {one["name"]: one for one in told["estimates"]}
+        assert by_name["position-based"]["waits_for"].startswith("position bias: ")
+        assert by_name["position-based"]["waits_for"].endswith("; --theta can give it")
+        assert by_name["A/B"]["difference"] == pytest.approx((40 - 67) / 200)
+        assert "A/B" in told["decision"]["used"]
+    assert told["decision"]["searches"] == 400
+    summed = said(str(tmp_path / "log.jsonl"), "--sums")["decision"]
+    assert summed["lift"]["share"] == pytest.approx(40 / 67 - 1)  # from A/B traffic alone

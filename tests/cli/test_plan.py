@@ -36,7 +36,7 @@ SHORT = [
     "--users",
     "3",
     "--method",
-    "AB(estimate='means')",
+    "AB()",
     "--method",
     "LogOpt()",
     "--method",
@@ -51,7 +51,7 @@ def test_run_files_as_json(runs: list[str]) -> None:
     assert found["delta"] == pytest.approx(0.03)
     assert found["truth"] is None
     assert found["traffic"] == 100_000
-    assert [row["method"] for row in found["methods"]] == ['AB(estimate="means")', "LogOpt()", "TeamDraft()"]
+    assert [row["method"] for row in found["methods"]] == ["AB()", "LogOpt()", "TeamDraft()"]
     assert [row["loss"] for row in found["budgets"]] == [0.05, 0.02, 0.01, 0, -0.02, -0.05]
     assert found["gain"] == pytest.approx(found["methods"][0]["impressions"] / found["methods"][1]["impressions"])
     by_zeta = runner.invoke(
@@ -70,20 +70,23 @@ def test_what_a_live_trial_will_do_is_said(runs: list[str]) -> None:
         "given": False,
         "first_look": row["first_look"],
         "impressions": row["anytime"],
+        "trusting": row["trusting"],
+        "hostile": 0.005,
+        "unguarded": row["unguarded"],
         "power": 0.8,
     }
     assert (row["theta"], found["methods"][0]["theta"]) == ("estimated", None)
     assert "method='LogOpt()', smallest=0.03)" in found["verdict"][-1]
     given = planned(*runs, "--ctr", "0.6", "--delta", "5%", "--tightest-at", "100000", "--json", *SHORT)
     assert given["live"]["tightest_at"] == 100_000
-    assert given["live"]["impressions"] > 1.15 * found["live"]["impressions"]
+    assert given["live"]["trusting"] > 1.15 * found["live"]["trusting"]
     assert given["methods"][1]["impressions"] == row["impressions"]
 
 
 def test_the_table_fits_and_says_what_to_do(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     longest = 'Optimized(credit="inverse")'
-    result = runner.invoke(app, ["plan", *runs, "--ctr", "0.6", *SHORT, "--method", longest])
+    result = runner.invoke(app, ["plan", *runs, "--ctr", "0.6", *SHORT, "--method", longest, "--allowance", "0"])
     assert result.exit_code == 0, result.stderr
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
     text = " ".join(result.stdout.split())
@@ -96,7 +99,7 @@ def test_the_table_fits_and_says_what_to_do(runs: list[str], monkeypatch: pytest
         longest,
         "times fewer than",
         "plausible users",
-        "what visitors may lose of an A/B test's clicks",
+        "share of an A/B test's clicks that visitors may lose",
     ):
         assert part in text
 
@@ -111,7 +114,9 @@ def test_labelled_documents_and_score_files(tmp_path: Path) -> None:
     command = ["plan", *map(str, files), "--data", str(data), "--theta", "1,.5", "--json"]
     found = json.loads(runner.invoke(app, [*command, *SHORT[4:]]).stdout)
     # A shows labels 2 and 1, B labels 0 and 1: zeta is 0.1 + 0.225 label.
-    assert found["truth"] == pytest.approx(0.45)
+    assert found["truth"] == pytest.approx(-0.45)
+    told = runner.invoke(app, [*command[:-1], *SHORT[4:]]).stdout
+    assert "B - A -0.4500" in " ".join(told.split())
     assert found["ctr"] == pytest.approx((0.55 + 0.1) / 2 + 0.5 * 0.325)
     assert found["users"] == 1
     assert all(row["wrong"] == 0 for row in found["methods"])
@@ -152,7 +157,7 @@ def planned(*arguments: str) -> dict[str, Any]:
 
 def test_by_the_labels_interleaving_prefers_the_short_lists_that_get_fewer_clicks(short_lists: list[str]) -> None:
     found = planned(*short_lists[:2], "--qrels", short_lists[2], *INTERLEAVING)
-    assert found["truth"] / found["ctr"] == pytest.approx(0.087, abs=0.001)
+    assert found["truth"] / found["ctr"] == pytest.approx(-0.087, abs=0.001)
     assert [row["wrong"] for row in found["methods"]] == [1, 1]
     assert "would point the wrong way" in found["verdict"][-1]
 

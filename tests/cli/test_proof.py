@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ranktrial.cli import app
-from ranktrial.methods.proof import appendix_a
+from ranktrial.paper.proof import appendix_a
 
 runner = CliRunner()
 

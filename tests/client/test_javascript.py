@@ -12,7 +12,7 @@ import pytest
 
 import ranktrial
 from live_server import A, B, serving, start
-from ranktrial.live.api_keys import KeyFile
+from ranktrial.service.api_keys import KeyFile
 
 FOLDER = Path(__file__).resolve().parents[2] / "clients" / "js"
 NODE = shutil.which("node")

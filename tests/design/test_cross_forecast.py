@@ -45,3 +45,24 @@ def test_a_forecast_by_other_folds_asks_for_more_than_one_by_itself() -> None:
     assert crossed.shown(5.0) / crossed.ab - 1 == pytest.approx(0, abs=0.02)  # there is nothing to gain from noise
     assert price_for(flattered[0], loss=-0.02).kept
     assert not price_for(crossed, loss=-0.05).kept
+
+
+def test_a_guess_that_is_worse_than_the_rankers_is_not_followed_at_the_highest_price() -> None:
+    """On the first query the guess is right; on the second it ranks last what is best, and differs less."""
+    pair = Pair.from_lists(["xyz", "pqr"], ["xzy", "qrp"], k=3)
+    ids = list(pair.ids)
+    right = {"x": 0.8, "y": 0.1, "z": 0.1, "p": 0.6, "q": 0.2, "r": 0.2}
+    wrong = right | {"p": 0.2, "q": 0.23, "r": 0.23}
+    theta = rank_decay(3)
+    judged, guess = ([relevance[one] for one in ids] for relevance in (right, wrong))
+    forecast = ClickForecast.of(pair.tables, theta, guess, judged_by=(theta, judged))
+    prices = np.geomspace(1e-6, 100, 200)
+    clicks = np.array([forecast.shown(price) for price in prices])
+    assert clicks.max() > 1.02 * max(clicks[0], clicks[-1])  # neither end is best
+    unkept = price_for(forecast, loss=1 - 1.01 * clicks.max() / forecast.ab)
+    assert not unkept.kept
+    assert unkept.clicks == forecast.shown(unkept.price) > 1.02 * max(clicks[0], clicks[-1])
+    loss = 1 - (clicks.max() + clicks[-1]) / 2 / forecast.ab  # a price in between keeps this, the highest does not
+    kept = price_for(forecast, loss)
+    assert kept.kept
+    assert kept.clicks == forecast.shown(kept.price) >= (1 - loss) * forecast.ab > forecast.shown(kept.price / 1.011)

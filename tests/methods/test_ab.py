@@ -14,7 +14,7 @@ from ranktrial.rankings import true_ctr
 @pytest.mark.parametrize("split", [0.5, 0.8])
 def test_the_shortcut_and_the_kernel_draw_the_same_law(split: float) -> None:
     pair, user = fixed_world(seed=1, k=3, n_queries=6)
-    method = AB(split=split)
+    method = AB(split=split, estimate="paper")
     exact = method.moments(pair, user)
     points = [200, 50_000]
     runs = 400
@@ -31,7 +31,7 @@ def test_the_shortcut_and_the_kernel_draw_the_same_law(split: float) -> None:
 def test_the_variance_of_the_difference_in_means(split: float) -> None:
     """Its large-sample variance, against the spread of 2,000 runs and the run's own squared error."""
     pair, user = fixed_world(seed=2, k=3, n_queries=6)
-    method = AB(split=split, estimate="means")
+    method = AB(split=split)
     exact = method.moments(pair, user)
     n, runs = 4000, 2000
     trials = [method.simulate(pair, user, [n], seed=s) for s in range(runs)]
@@ -44,14 +44,14 @@ def test_the_variance_of_the_difference_in_means(split: float) -> None:
 
 def test_the_difference_in_means_varies_less_than_the_papers_value() -> None:
     pair, user = fixed_world(seed=3, k=3, n_queries=8)
-    weighted, means = AB().moments(pair, user), AB(estimate="means").moments(pair, user)
-    assert means.mean == weighted.mean
-    assert means.variance < weighted.variance
+    single, means = AB(estimate="paper").moments(pair, user), AB().moments(pair, user)
+    assert means.mean == single.mean
+    assert means.variance < single.variance
 
 
 def test_an_arm_without_impressions_counts_as_zero() -> None:
     pair, user = fixed_world(seed=4)
-    run = AB(split=1e-9, estimate="means").simulate(pair, user, [100], seed=1)
+    run = AB(split=1e-9).simulate(pair, user, [100], seed=1)
     assert run.estimate[0] == pytest.approx(-run.ctr[0])
 
 
@@ -84,7 +84,7 @@ def test_the_click_model_spares_impressions_and_changes_nothing_on_the_page() ->
     pair, user = fixed_world(seed=7, k=3, n_queries=8)
     method = AB(estimate="rank-aware")
     assert method.planned_moments(pair, user).mean == pytest.approx(pair.delta(user))
-    assert method.planned_moments(pair, user).variance < AB(estimate="means").moments(pair, user).variance / 1.5
+    assert method.planned_moments(pair, user).variance < AB().moments(pair, user).variance / 1.5
     runs = np.array([method.simulate(pair, user, [4_000], seed=s).estimate[0] for s in range(40)])
     spread = method.planned_moments(pair, user).variance / 4_000
     assert abs(runs.mean() - pair.delta(user)) < 4.5 * np.sqrt(2 * spread / 40)
@@ -95,7 +95,7 @@ def test_the_click_model_spares_impressions_and_changes_nothing_on_the_page() ->
 @pytest.mark.parametrize("options", [{"bias": "known"}, {"schedule": (5,)}])
 def test_options_of_the_click_model_belong_to_its_estimates(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r'belongs to ips, .* not to estimate="means"'):
-        AB(estimate="means", **options)  # type: ignore[arg-type]
+        AB(**options)  # type: ignore[arg-type]
     assert AB(estimate="ips", **options) != AB(estimate="ips")  # type: ignore[arg-type]
 
 

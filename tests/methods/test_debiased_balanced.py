@@ -66,7 +66,7 @@ def test_it_mends_what_it_is_named_for() -> None:
 
 
 def test_the_walk_through_shows_this_very_file() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "add-a-method.md").read_text(), re.S)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "add-a-method.md").read_text(), re.S)
     assert blocks[0] in inspect.getsource(debiased_balanced)
     assert "class DebiasedBalanced(Method)" in blocks[0]
     assert len(inspect.getsource(debiased_balanced).splitlines()) <= 60

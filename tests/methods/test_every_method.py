@@ -20,8 +20,8 @@ EXPORTED = [
 METHODS = [
     # Designs that change on the way have tests of their own.
     *(method for method in EXPORTED if not method.adapts),
-    AB(split=0.8),
-    AB(estimate="means"),
+    AB(split=0.8, estimate="paper"),
+    AB(estimate="paper"),
     AB(split=0.3, estimate="ips", bias="known", schedule=()),
     AB(split=0.3, estimate="rank-aware", bias="known", schedule=()),
     TeamDraft(outcome="sum"),
@@ -63,7 +63,7 @@ def test_properties_hold_for_these_methods_and_no_others() -> None:
     assert {m for m in known if m.runs_live} == {m for m in known if isinstance(m, AB | LogOpt)}
     assert {m for m in known if m.adapts} == {*adaptive}
     assert {m for m in known if sum(m.plain_shares) == 1} == {*plain}
-    assert {m for m in known if not m.averages_impressions} == {AB(estimate="means"), observed}
+    assert {m for m in known if not m.averages_impressions} == {AB(), observed}
     assert {type(m) for m in known if m.draws_displays} == {Probabilistic}
     assert {type(m) for m in known if not m.lists_displays} == {TeamDraft, Probabilistic, Counterfactual, LogOpt, AB}
     assert {m for m in known if isinstance(m, AB) and not m.lists_displays} == {AB(estimate="rank-aware")}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass, fields
 from random import Random
 
@@ -25,7 +27,7 @@ from ranktrial.methods import (
     ("method", "text"),
     [
         (AB(), "AB()"),
-        (AB(split=0.3, estimate="means"), 'AB(split=0.3, estimate="means")'),
+        (AB(split=0.3, estimate="paper"), 'AB(split=0.3, estimate="paper")'),
         (TeamDraft(), "TeamDraft()"),
         (Probabilistic(), "Probabilistic(tau=4)"),
         (Probabilistic(tau=2.5), "Probabilistic(tau=2.5)"),
@@ -45,13 +47,13 @@ def test_one_spelling_everywhere(method: object, text: str) -> None:
     ("texts", "value"),
     [
         (["LogOpt( )", "LogOpt()", "LogOpt", " LogOpt\n", "LogOpt(floor=.0)", "LogOpt(holdback=[.5, 1e-1])"], LogOpt()),
-        (["AB( split = .5 )", "AB(split=5e-1)", 'AB(estimate="weighted")'], AB(split=np.float64(0.5))),
+        (["AB( split = .5 )", "AB(split=5e-1)", 'AB(estimate="means")'], AB(split=np.float64(0.5))),
         (["LogOpt(floor=1)", "LogOpt(floor = 1.0)"], LogOpt(floor=np.float32(1))),  # type: ignore[arg-type]
         (
             ["LogOpt(schedule=[10, 100])", "LogOpt(schedule=(10,100,))", "LogOpt(schedule=(10.0, 1e2))"],
             LogOpt(schedule=[np.int64(10), 100]),  # type: ignore[arg-type]
         ),
-        (["AB(estimate='means', split=.25)", 'AB(split=0.25,estimate="means")'], AB(0.25, "means")),
+        (["AB(estimate='paper', split=.25)", 'AB(split=0.25,estimate="paper")'], AB(0.25, "paper")),
         (["Counterfactual(clip=1e6)", "Counterfactual(clip=1000000)"], Counterfactual(clip=1e6)),
     ],
 )
@@ -64,7 +66,7 @@ def test_equal_methods_have_one_text_however_they_are_written(texts: list[str], 
 positive = st.floats(0, 1e12, exclude_min=True)
 share = st.floats(0, 1)
 METHODS = st.one_of(
-    st.builds(AB, st.floats(0, 1, exclude_min=True, exclude_max=True), st.sampled_from(["weighted", "means"])),
+    st.builds(AB, st.floats(0, 1, exclude_min=True, exclude_max=True), st.sampled_from(["means", "paper"])),
     st.builds(TeamDraft, st.sampled_from(["sign", "sum"])),
     st.just(Balanced()),
     st.builds(Probabilistic, st.floats(0, 30) | st.integers(0, 30)),
@@ -133,3 +135,17 @@ def test_a_bare_name_will_do() -> None:
 def test_other_texts_are_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_method(text)
+
+
+def test_the_papers_network_is_loaded_when_a_text_names_it() -> None:
+    code = """
+import sys
+import ranktrial.trial, ranktrial.formats, ranktrial.testing
+from ranktrial.methods import known_methods, parse_method
+
+assert "LogOptNetwork" in known_methods()
+assert not [name for name in sys.modules if name.startswith("ranktrial.paper")]
+print(parse_method("LogOptNetwork(bias='estimated')"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == 'LogOptNetwork(bias="estimated")'

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ranktrial.arrays import FloatArray
+from ranktrial.paper.click_models.em import EM
 from ranktrial.position_bias import NotIdentifiable, model
 from ranktrial.position_bias.affine import affine_bias
 from ranktrial.position_bias.auto import Auto
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.em import EM
 from ranktrial.position_bias.harvesting import Harvesting
 from ranktrial.position_bias.jackknife import jackknife, jackknife_variance, replicates
 from ranktrial.position_bias.model import Estimator

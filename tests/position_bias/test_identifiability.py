@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ranktrial.paper.click_models.em import EM
 from ranktrial.position_bias.auto import Auto
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.em import EM
 from ranktrial.position_bias.harvesting import Harvesting
 from ranktrial.position_bias.identifiability import PAIRS, NotIdentifiable, identifiability
 from ranktrial.position_bias.model import Estimator
@@ -37,10 +37,10 @@ def test_effective_pairs_by_hand() -> None:
         (
             [[5, 5, 0, 0], [0, 0, 5, 5]],
             [[3, 2, 0, 0], [0, 0, 2, 1]],
-            "rank 3 and 4 shares no clicked document with rank 1",
+            "no clicked document connects rank 3 and 4 with rank 1",
         ),
         # A document moves, but nobody clicks it.
-        ([[5, 0], [0, 5], [5, 5]], [[3, 0], [0, 2], [0, 0]], "rank 2 shares no clicked document with rank 1"),
+        ([[5, 0], [0, 5], [5, 5]], [[3, 0], [0, 2], [0, 0]], "no clicked document connects rank 2 with rank 1"),
         ([[5, 0, 5], [5, 0, 5]], [[3, 0, 1], [2, 0, 1]], "no document that was ever clicked stood at rank 2"),
         # Documents were shown at ranks 2 and 3, but nobody ever clicked them.
         (
@@ -84,12 +84,12 @@ def test_each_estimator_needs_its_own_links() -> None:
     counts = Counts.from_dense([[4, 4, 0], [0, 4, 4]], [[2, 1, 0], [0, 2, 1]])
     np.testing.assert_allclose(Harvesting("adjacent").fit(counts).theta, [1, 0.5, 0.25])
     np.testing.assert_allclose(Conditional().fit(counts).theta, [1, 0.5, 0.25])
-    with pytest.raises(NotIdentifiable, match="rank 3 shares no clicked document with rank 1 directly"):
+    with pytest.raises(NotIdentifiable, match="no clicked document connects rank 3 with rank 1 directly"):
         Harvesting("pivot").fit(counts)
     # A star 1-2, 1-3: no chain of neighbours reaches rank 3.
     star = Counts.from_dense([[4, 4, 0], [4, 0, 4]], [[2, 1, 0], [2, 0, 1]])
     np.testing.assert_allclose(Harvesting("pivot").fit(star).theta, [1, 0.5, 0.5])
-    with pytest.raises(NotIdentifiable, match="rank 3 shares no clicked document with rank 1 through neighbouring"):
+    with pytest.raises(NotIdentifiable, match="no clicked document connects rank 3 with rank 1 through neighbouring"):
         Harvesting("adjacent").fit(star)
 
 

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from ranktrial.arrays import FloatArray
+from ranktrial.paper.click_models import _kernels as em_kernels
+from ranktrial.paper.click_models.em import EM, em_step
 from ranktrial.position_bias import _kernels
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.em import EM, em_step
 from ranktrial.position_bias.identifiability import NotIdentifiable
+from ranktrial.position_bias.model import maximise
 
 
 def log_of(seed: int, documents: int = 40, k: int = 6) -> tuple[FloatArray, FloatArray]:
@@ -79,7 +81,7 @@ def test_profile_likelihood_has_the_best_relevance_and_the_right_derivatives(pri
 
     def profile(log_theta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
         zeta = np.full(40, 0.5)
-        value, gradient, information = _kernels.profile_likelihood(shown, clicked, np.exp(log_theta), zeta, *prior)
+        value, gradient, information = em_kernels.profile_likelihood(shown, clicked, np.exp(log_theta), zeta, *prior)
         return value, gradient, information, zeta
 
     at = np.log(theta)
@@ -223,3 +225,15 @@ def test_theta_without_a_part_that_alone_has_clicks_at_rank_1_is_refused() -> No
     other = Counts.from_dense([[4, 4], [4, 4]], [[0, 1], [0, 2]])
     with pytest.raises(NotIdentifiable, match="rank 1"):
         Conditional().refits(Counts.merged([one, other]), [one, other], np.array([1.0, 0.5]))
+
+
+def test_newton_halves_steps_that_go_too_far() -> None:
+    """-log cosh(5 (u - 1)) of u = log theta has its maximum at u = 1; full steps from 0.4 go to 2.4 and back for ever."""
+
+    def likelihood(theta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        away = 5 * (np.log(theta) - 1)
+        return float(-np.log(np.cosh(away)).sum()), -5 * np.tanh(away), np.diag(25 * np.cosh(away) ** -2.0)
+
+    theta, _, _, converged = maximise(likelihood, np.exp([0.4]), np.array([True]), limit=100)
+    assert converged
+    assert theta == pytest.approx(np.exp([1.0]), rel=1e-9)

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.paper.click_models.em import EM
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.em import EM
 from ranktrial.position_bias.harvesting import Harvesting
 from ranktrial.position_bias.model import Estimator
 from realdata import real_data

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ranktrial.arrays import FloatArray, IntArray, offsets_of
-from ranktrial.position_bias import Examinations, relevance_guess, shrunken_guess
+from ranktrial.position_bias import Examinations, RelevanceFit, relevance_guess
 from ranktrial.position_bias._kernels import spread_sums
-from ranktrial.position_bias.relevance import RelevanceFit, nested_effects, spreads
+from ranktrial.position_bias.relevance import nested_effects, spreads
 
 
 def queries(n: int, size: int) -> IntArray:
@@ -96,48 +96,53 @@ def error(zeta: FloatArray, guess: FloatArray | float) -> float:
 @pytest.mark.parametrize(("per_query", "at_most"), [(0.05, 1.0), (1, 0.9), (10, 0.65), (100, 0.35)])
 def test_never_worse_than_the_constant_and_better_the_more_is_seen(per_query: float, at_most: float) -> None:
     zeta, seen, offsets, inputs = world(per_query)
-    assert error(zeta, shrunken_guess(seen, offsets, inputs)) < at_most * error(zeta, seen.mean)
-    assert error(zeta, shrunken_guess(seen, offsets)) <= 1.001 * error(zeta, seen.mean)
+    assert error(zeta, RelevanceFit.of(seen, offsets, inputs).guess) < at_most * error(zeta, seen.mean)
+    assert error(zeta, RelevanceFit.of(seen, offsets).guess) <= 1.001 * error(zeta, seen.mean)
 
 
 def test_far_better_than_raw_rates_at_few_impressions() -> None:
     zeta, seen, offsets, inputs = world(3)
     raw = np.divide(seen.clicks, seen.examined, out=np.full(len(zeta), seen.mean), where=seen.examined > 0)
-    assert error(zeta, shrunken_guess(seen, offsets, inputs)) < 0.1 * error(zeta, raw)
+    assert error(zeta, RelevanceFit.of(seen, offsets, inputs).guess) < 0.1 * error(zeta, raw)
 
 
 def test_the_truth_in_the_long_run() -> None:
     zeta, seen, offsets, inputs = world(100_000)
-    assert error(zeta, shrunken_guess(seen, offsets, inputs)) < 2e-4
+    assert error(zeta, RelevanceFit.of(seen, offsets, inputs).guess) < 2e-4
 
 
 def test_inputs_that_tell_nothing_do_no_harm() -> None:
     zeta, seen, offsets, _ = world(2)
     noise = np.random.default_rng(5).normal(size=(len(zeta), 6))
-    with_noise = error(zeta, shrunken_guess(seen, offsets, noise))
-    assert with_noise < 1.01 * error(zeta, shrunken_guess(seen, offsets))
+    with_noise = error(zeta, RelevanceFit.of(seen, offsets, noise).guess)
+    assert with_noise < 1.01 * error(zeta, RelevanceFit.of(seen, offsets).guess)
 
 
 def test_constant_inputs_change_nothing() -> None:
     _, seen, offsets, inputs = world(5)
     more = np.column_stack([inputs, np.full(len(inputs), 0.1)])
-    np.testing.assert_allclose(shrunken_guess(seen, offsets, more), shrunken_guess(seen, offsets, inputs), atol=1e-9)
+    np.testing.assert_allclose(
+        RelevanceFit.of(seen, offsets, more).guess, RelevanceFit.of(seen, offsets, inputs).guess, atol=1e-9
+    )
 
 
 def test_parts_add_up_and_can_be_taken_out_again() -> None:
     theta = np.array([0.9, 0.3])
-    rankings = np.array([[0, 1], [1, -1], [2, 1], [0, 2]], np.int32)
-    clicks = np.array([[1, 0], [1, 0], [0, 1], [1, 1]], bool)
-    whole = Examinations.from_impressions(rankings, clicks, theta, 4)
-    parts = [Examinations.from_impressions(rankings[i::2], clicks[i::2], theta, 4) for i in (0, 1)]
+    shown = np.array([[2, 0], [1, 2], [1, 1], [0, 0]], float)
+    clicked = np.array([[2, 0], [1, 1], [0, 1], [0, 0]], float)
+    whole = Examinations.from_counts(shown, clicked, theta)
+    half = np.array([[1, 0], [0, 1], [1, 0], [0, 0]], float)
+    parts = [
+        Examinations.from_counts(some, some_clicked, theta)
+        for some, some_clicked in ((half, half * clicked), (shown - half, clicked - half * clicked))
+    ]
     for one, other in side_by_side(parts[0] + parts[1], whole):
         np.testing.assert_allclose(one, other)
     for one, other in side_by_side(whole - parts[0], parts[1]):
         np.testing.assert_allclose(one, other)
     assert (whole - whole).examined.tolist() == [0, 0, 0, 0]
-    shown = np.array([[2, 0], [1, 2], [1, 1], [0, 0]], float)
-    clicked = np.array([[2, 0], [1, 1], [0, 1], [0, 0]], float)
-    for one, other in side_by_side(Examinations.from_counts(shown, clicked, theta), whole):
+    by_hand = Examinations(np.array([2.0, 2, 1, 0]), np.array([1.8, 1.5, 1.2, 0]), np.array([1.62, 0.99, 0.9, 0]))
+    for one, other in side_by_side(whole, by_hand):
         np.testing.assert_allclose(one, other)
 
 

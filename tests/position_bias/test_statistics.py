@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from ranktrial.arrays import FloatArray, IntArray, Numbers
+from ranktrial.paper.click_models.em import EM
+from ranktrial.paper.click_models.regression_em import RegressionEM
 from ranktrial.position_bias.auto import Auto
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.em import EM
 from ranktrial.position_bias.harvesting import Harvesting
 from ranktrial.position_bias.identifiability import NotIdentifiable
 from ranktrial.position_bias.jackknife import jackknife
 from ranktrial.position_bias.model import Estimator
-from ranktrial.position_bias.regression_em import RegressionEM
 from ranktrial.position_bias.trust import trust_bias_lines
 
 

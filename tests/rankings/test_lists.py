@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from oracles import click_patterns, small_worlds
 from ranktrial.arrays import NO_DOCUMENT, offsets_of
-from ranktrial.data import Run
 from ranktrial.methods import AB, Balanced, Counterfactual, LogOpt, Method, Optimized, Probabilistic, TeamDraft
 from ranktrial.rankings import Pair, Rankings, expected_clicks, exposure_of, list_inputs, rank_by_score, true_ctr
+from ranktrial.trec import Run
 from ranktrial.users import User, position_based, rank_decay
 
 
@@ -49,6 +49,11 @@ def test_bad_scores_are_refused(scores: list[float]) -> None:
 def test_pair_from_lists_names_the_ranker_the_query_and_the_duplicate() -> None:
     with pytest.raises(ValueError, match=r"query 1: ranker B lists document 'x' twice"):
         Pair.from_lists([["a"], ["x"]], [["a"], ["x", "y", "x"]], k=2)
+
+
+def test_a_pair_of_many_queries_prints_in_a_line() -> None:
+    lists = [[f"q{query}-{place}" for place in range(4)] for query in range(5000)]
+    assert repr(Pair.from_lists(lists, lists, k=3)) == "Pair(5,000 queries, k=3, 20,000 documents)"
 
 
 def test_pair_refuses_different_numbers_of_queries() -> None:

@@ -175,7 +175,7 @@ def test_clipping_caps_every_weight() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rank_aware": True}, "rank-aware weights need a guess"),
+        ({"rank_aware": True}, "rank-aware weights need a relevance"),
         ({"zeta_hat": 1.5}, r"zeta_hat\[0\] is 1.5"),
         ({"zeta_hat": np.ones(2)}, "zeta_hat has 2 numbers for 3 documents"),
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +22,9 @@ COMMANDS = {
     "serve": ("serve", "serve_command"),
     "warm": ("warm", "warm_command"),
     "report": ("report", "report_command"),
+    "share": ("share", "share_command"),
+    "stop": ("stop", "stop_command"),
+    "calibrate": ("calibrate", "calibrate_command"),
     "exclude": ("exclude", "exclude_command"),
     "erase": ("erase", "erase_command"),
     "keys": ("serve", "keys_app"),
@@ -62,7 +67,7 @@ def _load(name: str) -> Any:
 
         @group.command(
             name,
-            short_help=escape(message),
+            short_help=escape(f"{_description(module, attribute)} ({message.partition(': ')[2]})"),
             add_help_option=False,
             context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
         )
@@ -79,12 +84,24 @@ def _load(name: str) -> Any:
     return command
 
 
+def _description(module: str, attribute: str) -> str:
+    """First line of a command's help, from its source: it cannot be imported without its extra."""
+    source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        match node:
+            case ast.FunctionDef(name=name) if name == attribute:
+                return (ast.get_docstring(node) or "").partition("\n")[0]
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(keywords=options)) if name == attribute:
+                return next(str(ast.literal_eval(option.value)) for option in options if option.arg == "help")
+    raise LookupError(f"there is no {attribute} in {module}.py")
+
+
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Which of two rankers gets more clicks, by how much and how surely.",
+    help="Compare two search rankers by clicks: which gets more, by how much and how surely.",
 )
 
 

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from ranktrial.cli.console import out, plain_errors
-from ranktrial.live.stores import is_postgres
-from ranktrial.live.stores.sqlite_backup import Copied, backup, restore
+from ranktrial.store import is_postgres
+from ranktrial.store.sqlite_backup import Copied, backup, restore
 from ranktrial.times import told_time
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
@@ -21,7 +21,7 @@ def backup_command(
     to: Annotated[Path, typer.Argument(help="The copy; must not exist.")],
     as_json: Json = False,
 ) -> None:
-    """Copy a store into a file: all that was stored when this began, checked, readable by its owner only."""
+    """Copy a store into a file: everything stored before the copy began, checked, readable by its owner only."""
     with plain_errors():
         found = backup(_file(store), to)
     _tell(as_json, {"backup": str(to)}, f"{to} holds {_held(found)}", found)
@@ -29,13 +29,13 @@ def backup_command(
 
 def restore_command(
     backup: Annotated[Path, typer.Argument(help="The copy, from `ranktrial backup`.")],
-    store: Annotated[str, typer.Argument(help="Where the store is to be, a SQLite file; nothing may be using it.")],
+    store: Annotated[str, typer.Argument(help="Path of the store, a SQLite file; nothing may be using it.")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Even where there is a store, which is kept under another name.")
+        bool, typer.Option("--replace", help="Replace an existing store, which is kept under another name.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Put the copy of a store in its place. What was stored after it was made is not in it."""
+    """Restore a store from a copy. It lacks everything stored after the copy was made."""
     with plain_errors():
         found, before = restore(backup, _file(store), replace=replace)
     kept = f"; what was there before is {before}" if before else ""
@@ -55,7 +55,7 @@ def _file(store: str) -> Path:
 
 def _held(found: Copied) -> str:
     last = f", the last of {told_time(found.last / 1e6)}" if found.last else ""
-    return f"{found.impressions:,} impressions{last}, and {found.clicks:,} clicks"
+    return f"{found.impressions:,} searches{last}, and {found.clicks:,} clicks"
 
 
 def _tell(as_json: bool, where: dict[str, str | None], text: str, found: Copied) -> None:

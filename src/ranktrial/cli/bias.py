@@ -1,4 +1,4 @@
-"""The command `ranktrial bias`: position bias of a log, with errors, and what it predicts."""
+"""The command `ranktrial bias`: position bias of a log, with errors, and predicted click rates."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rich.table import Table
 
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.cli.log_options import reads_log
-from ranktrial.logs.bias import DocumentCounts, held_out, position_bias, predict
-from ranktrial.logs.formats import read_source
+from ranktrial.formats.bias import DocumentCounts, held_out, position_bias, predict
+from ranktrial.formats.readers import read_source
 from ranktrial.position_bias import NotIdentifiable
 
 WIDTH = 40  # characters of the longest bar
@@ -24,9 +24,9 @@ WIDTH = 40  # characters of the longest bar
 @reads_log
 def bias_command(
     log: Annotated[Path, typer.Argument(help="CSV, JSON lines or Parquet, or a folder of export or import.")],
-    query: Annotated[str | None, typer.Option(help="Predict a document's click rate: of this query,")] = None,
-    document: Annotated[str | None, typer.Option(help="this document,")] = None,
-    rank: Annotated[int | None, typer.Option(min=1, help="at this rank.")] = None,
+    query: Annotated[str | None, typer.Option(help="Query of a document whose click rate to predict.")] = None,
+    document: Annotated[str | None, typer.Option(help="Document whose click rate to predict.")] = None,
+    rank: Annotated[int | None, typer.Option(min=1, help="Rank to predict it at.")] = None,
     test: Annotated[
         bool, typer.Option("--test", help="Fit on half of the queries and predict the other half.")
     ] = False,
@@ -38,17 +38,18 @@ def bias_command(
             "ranker's version. Choose one in which the ranker did not change.",
         ),
     ] = None,
-    chart: Annotated[Path | None, typer.Option(help="Also draw it: FILE.svg, .png or .pdf.")] = None,
+    chart: Annotated[Path | None, typer.Option(help="Also draw a chart: FILE.svg, .png or .pdf.")] = None,
     *,
     reading: dict[str, Any],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
 ) -> None:
-    """Say how much less often lower ranks are looked at, as a document's clicks at several ranks of one query tell it.
+    """Estimate position bias: how often each rank is looked at, from clicks on documents that stood at several ranks.
 
-    The numbers are theta to start a trial from (its option theta), or for `ranktrial estimate --theta`.
+    Use the result as theta of a new trial, or with `ranktrial estimate --theta`.
 
-    A ranker that learns from clicks shows higher what was clicked by luck, and theta of all times together comes out too large
-    at low ranks. Within periods in which it did not change (--within) it is right. `ranktrial check` says whether they differ.
+    A ranker that learns from clicks moves documents up that were clicked by chance, so that theta of the whole log is too large
+    at low ranks. Theta within periods in which the ranker did not change (--within) is right. `ranktrial check` says whether
+    they differ.
     """
     with plain_errors():
         asked = [query, document, rank]
@@ -63,7 +64,8 @@ def bias_command(
         told: dict[str, object] = bias.to_dict() | {"interval": [list(ends) for ends in bias.confidence_interval()]}
         told |= {"within": within, "periods": source.periods}
         documents = DocumentCounts.of(source) if test or rank is not None else None
-        prediction, jumps = None, []
+        prediction = None
+        jumps = []
         if documents is not None and query is not None and document is not None and rank is not None:
             prediction = predict(documents, bias, documents.rows(query, document), rank)
             told["prediction"] = asdict(prediction) | {"interval": list(prediction.interval)}

@@ -36,7 +36,6 @@ from ranktrial.methods import (
     Balanced,
     Counterfactual,
     LogOpt,
-    LogOptNetwork,
     Method,
     Optimized,
     Probabilistic,
@@ -44,6 +43,7 @@ from ranktrial.methods import (
     TooManyDisplaysError,
     Trajectory,
 )
+from ranktrial.paper.logopt_network import LogOptNetwork
 from ranktrial.users import User
 
 DEFAULT_DATA = "yahoo-like"
@@ -67,26 +67,27 @@ class Comparison:
 
     @classmethod
     def of(cls, rankers: TwoRankers, ctr: float | None = None) -> Comparison:
-        """With users who click by the labels, as often as ``ctr`` says if it is given."""
+        """Build the comparison with a user who clicks by the labels, scaled to a click rate of ``ctr`` if it is given."""
         user = rankers.user(ctr)
         return cls(rankers, user, *rankers.pair.ctr(user))
 
     @property
-    def delta(self) -> float:
-        return self.ctr_a - self.ctr_b
+    def difference(self) -> float:
+        """B against A: positive where B gets more clicks."""
+        return self.ctr_b - self.ctr_a
 
 
 @dataclass(frozen=True)
 class ComparedMethod:
-    """How one method fared.
+    """Result of one method on the simulated users.
 
     Attributes:
-        method: As it is written.
-        estimates: The estimate at each checkpoint.
+        method: The method as it is written, such as "LogOpt()".
+        estimates: The estimate at each checkpoint, of B against A.
         errors: Its distance from the true difference.
         prefers: "A", "B" or "neither" at the last checkpoint.
         ctr: Clicks per impression that users gave while the method ran.
-        impressions_per_second: Of the simulation on one core, without set-up (for LogOpt with the optimisation of its
+        impressions_per_second: Speed of the simulation on one core, without set-up (for LogOpt with the optimisation of its
             policy); None where a whole run is drawn at once.
         comparable: The estimate is a difference in clicks, so its error goes to zero; False for interleaving.
     """
@@ -112,7 +113,7 @@ def compared_methods() -> list[Method]:
         LogOpt(bias="known"),
         LogOpt(),
     ]
-    return [AB(), AB(estimate="means"), *interleaving, *counterfactual, *logopt]
+    return [AB(estimate="paper"), AB(), *interleaving, *counterfactual, *logopt]
 
 
 def run_method(method: Method, comparison: Comparison, checkpoints: list[int], *, seed: int) -> ComparedMethod:
@@ -134,8 +135,8 @@ def run_method(method: Method, comparison: Comparison, checkpoints: list[int], *
     final = run.estimate[-1]
     return ComparedMethod(
         str(method),
-        tuple(run.estimate.tolist()),
-        tuple(run.absolute_error(comparison.delta).tolist()),
+        tuple((-run.estimate).tolist()),
+        tuple(run.absolute_error(-comparison.difference).tolist()),
         "A" if final > 0 else "B" if final < 0 else "neither",
         float(run.ctr[-1]),
         checkpoints[-1] / elapsed if method.averages_impressions else None,
@@ -163,12 +164,12 @@ def compare_command(
     theta: ThetaOption = None,
     eta: EtaOption = 1.0,
     ctr: CtrOption = None,
-    impressions: Annotated[int, typer.Option(min=1000, help="Impressions each method gets.")] = 1_000_000,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, other clicks and other trained rankers.")] = 1,
+    impressions: Annotated[int, typer.Option(min=1000, help="Simulated searches for each method.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of clicks and trained rankers.")] = 1,
 ) -> None:
     """Compare two rankers with every method on simulated users, and see how far off each is.
 
-    Labels say who clicks what, so the true difference in clicks is known
+    Users click by the labels, so the true difference in clicks is known
     exactly. From two TREC run files and judgements of their documents:
 
       ranktrial compare a.run b.run --qrels judged.qrels
@@ -204,14 +205,14 @@ def compare_command(
         points = checkpoints_to(impressions)
         rows, left_out = run_methods(compared_methods(), comparison, points, seed=seed)
     if as_json:
-        truth = {"ctr_a": comparison.ctr_a, "ctr_b": comparison.ctr_b, "delta": comparison.delta}
+        truth = {"ctr_a": comparison.ctr_a, "ctr_b": comparison.ctr_b, "difference": comparison.difference}
         methods = {"methods": [row.to_dict() for row in rows], "left_out": left_out}
         print(json.dumps({**truth, **both.judged_dict(), "checkpoints": points, **methods}, indent=2))
         return
     out.print(
         f"[bold]{escape(both.name)}[/]: {both.pair.n_queries:,} queries, {both.pair.n_documents:,} documents. "
         f"True clicks per search: A {comparison.ctr_a:.4f}, B {comparison.ctr_b:.4f}, "
-        f"difference {comparison.delta:+.4f}.",
+        f"B - A {comparison.difference:+.4f}.",
         highlight=False,
     )
     if both.judged:
@@ -230,7 +231,7 @@ def compare_command(
 def run_methods(
     methods: Sequence[Method], comparison: Comparison, checkpoints: list[int], *, seed: int
 ) -> tuple[list[ComparedMethod], list[str]]:
-    """How each method fared; and a line for each that has too many displays for these lists."""
+    """Run each method on the simulated users; return the results, and a line for each method with too many displays."""
     rows, left_out = [], []
     with progress_bar("simulating users") as progress:
         for done, method in enumerate(methods):
@@ -246,7 +247,7 @@ def print_comparison(comparison: Comparison, points: Sequence[int], rows: Sequen
     wide = out.width >= 120
     shown = range(len(points)) if wide else range(len(points))[-1:]
     table = Table(
-        title="estimate of the difference after that many searches",
+        title="estimate of B - A after that many searches",
         title_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -256,7 +257,7 @@ def print_comparison(comparison: Comparison, points: Sequence[int], rows: Sequen
         table.add_column(f"{points[i]:,}", justify="right", no_wrap=True)
     for heading in ("error", "prefers", *(["clicks/search"] if wide else []), "searches/s"):
         table.add_column(heading, justify="right", no_wrap=True)
-    better = "A" if comparison.delta > 0 else "B"
+    better = "B" if comparison.difference > 0 else "A"
     for row in rows:
         colour = "green" if row.prefers == better else "red"
         cells = [

@@ -29,7 +29,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def _is_of_store(error: Exception) -> bool:
-    from ranktrial.live.stores.base import StoreError  # which takes a second to load
+    from ranktrial.store.base import StoreError
 
     return isinstance(error, StoreError)
 

@@ -1,4 +1,4 @@
-"""The command `ranktrial data`: what is in a learning-to-rank data set."""
+"""The command `ranktrial data`: summary of a learning-to-rank data set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def data_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
     prefix: PrefixOption = None,
 ) -> None:
-    """Read a learning-to-rank data set and say what is in it; errors name file and line."""
+    """Read a learning-to-rank data set and print a summary; errors name file and line."""
     rows = []
     with plain_errors():
         if not path.exists():

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ranktrial.cli.console import progress_bar
-from ranktrial.data import Dataset, mslr_like, read_letor, read_splits, yahoo_like
+from ranktrial.paper.data import Dataset, mslr_like, read_letor, read_splits, yahoo_like
 
 SYNTHETIC = {"yahoo-like": yahoo_like, "mslr-like": mslr_like}
 DATA_HELP = (
@@ -18,7 +18,7 @@ DATA_HELP = (
 )
 DataOption = Annotated[str, typer.Option("--data", help=DATA_HELP)]
 PrefixOption = Annotated[
-    str | None, typer.Option(help="Which set of a folder that holds several, e.g. set1 of Yahoo's set1 and set2.")
+    str | None, typer.Option(help="Set to read of a folder that holds several, e.g. set1 of Yahoo's set1 and set2.")
 ]
 
 

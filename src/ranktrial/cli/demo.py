@@ -24,9 +24,9 @@ from ranktrial import extras
 from ranktrial.arrays import FloatArray
 from ranktrial.cli.console import out, plain_errors, progress_bar
 from ranktrial.cli.report import read_report
-from ranktrial.data import yahoo_like
-from ranktrial.live import Report
+from ranktrial.paper.data import yahoo_like
 from ranktrial.rankings import Pair
+from ranktrial.report.schema import Report
 from ranktrial.seeds import children, generator
 from ranktrial.users import position_based, rank_decay
 
@@ -64,8 +64,10 @@ class SimulatedSite:
         """A site whose rankers rank by relevance and noise, B with more of it."""
         data, noise, ties = children(seed, 3)
         dataset = yahoo_like(queries, seed=data)
-        zeta, theta, random = dataset.zeta(), rank_decay(k), generator(noise)
-        scores = [zeta + random.normal(0, spread, len(zeta)) for spread in (0.2, 0.3)]
+        zeta = dataset.zeta()
+        theta = rank_decay(k)
+        random = generator(noise)
+        scores = [zeta + random.normal(0, spread, len(zeta)) for spread in (0.1, 0.2)]
         pair = Pair.from_scores(scores[0], scores[1], dataset.offsets, k, seed=ties)
         a, b = ([[f"doc-{d}" for d in ranker[q]] for q in range(queries)] for ranker in (pair.a, pair.b))
         ids = {f"doc-{d}": float(chance) for d, chance in enumerate(zeta)}
@@ -173,7 +175,7 @@ def run(site: SimulatedSite, port: int, impressions: int, seed: int, tell: Calla
 
 def demo_command(
     impressions: Annotated[int, typer.Option(min=100, help="Simulated searches.")] = 6_000,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, other rankers and visitors.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of rankers and visitors.")] = 1,
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder for store and report; a temporary one by default.")
     ] = None,
@@ -182,7 +184,7 @@ def demo_command(
 ) -> None:
     """Run a whole trial: the HTTP service, simulated visitors who search and click, the live page, the report.
 
-    Ranker A is better than ranker B, and by how much is known exactly: see whether the trial finds out.
+    Ranker A is better than ranker B by an amount that is known exactly: see whether the trial finds it.
     """
     with plain_errors():
         if refusal := extras.missing("serve", "ranktrial demo"):
@@ -213,7 +215,7 @@ def _trial(
     with closing(Line(port)) as line:
         config = {"method": "LogOpt()", "k": len(site.theta), "seed": seed, "names": ["less noise", "more noise"]}
         line.ask("PUT", f"/v1/trials/{NAME}", config)
-    say(f"{len(site.a)} queries, two rankers; in truth A - B is {site.delta:+.4f} clicks per search.")
+    say(f"{len(site.a)} queries, two rankers; in truth B - A is {-site.delta:+.4f} clicks per search.")
     say(f"Live page: {_address(port)}\n")
     told = ""
 
@@ -247,21 +249,19 @@ def _say(text: str) -> None:
 
 
 def _result(site: SimulatedSite, report: Report) -> dict[str, Any]:
-    low, high = report.interval
+    decision = report.decision.to_dict()
     return {
-        "truth": site.delta,
-        "delta": report.delta,
-        "interval": [low, high] if np.isfinite(low) else None,
+        "truth": -site.delta,
+        "inside": -site.delta in report.interval,
         "verdict": report.verdict,
-        "inside": low <= site.delta <= high,
         "impressions": report.impressions,
         "clicks": report.clicks,
+        **{name: decision[name] for name in ("winner", "difference", "interval")},
     }
 
 
 def _against_truth(site: SimulatedSite, report: Report) -> str:
-    low, high = report.interval
     better = "A" if site.delta > 0 else "B"
-    where = "inside" if low <= site.delta <= high else "outside"
-    told = f"{where} the interval {low:+.4f} to {high:+.4f}" if np.isfinite(low) else "there is no interval yet"
-    return f"In truth A - B is {site.delta:+.4f}, {better} is better: {told}."
+    where = "inside" if -site.delta in report.interval else "outside"
+    told = f"{where} the interval {report.interval}" if np.isfinite(report.interval.low) else "there is no interval yet"
+    return f"In truth B - A is {-site.delta:+.4f}, {better} is better: {told}."

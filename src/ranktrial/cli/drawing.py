@@ -13,11 +13,11 @@ if refusal := extras.missing("charts", "a chart"):
 import altair as alt
 import numpy as np
 
-from ranktrial.charts.charts import Sheets, decades, highlighting, save_chart
-from ranktrial.charts.pages import Figure, Page, Section
-from ranktrial.charts.theme import FORMATS, INK, SKY, STYLES
-from ranktrial.inference.plan_results import Plan
+from ranktrial.analysis.planning.results import Plan
 from ranktrial.position_bias import PositionBias
+from ranktrial.report.charts import Sheets, decades, highlighting, save_chart
+from ranktrial.report.pages import Figure, Page, Section
+from ranktrial.report.theme import FORMATS, INK, SKY, STYLES
 
 
 def check_plan_file(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command `ranktrial erase`: delete a unit's data, what is older than a day, or a whole trial."""
+"""The command `ranktrial erase`: delete the data of a visitor, data before a time, or a whole trial."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from ranktrial.cli.console import out, plain_errors
-from ranktrial.live import Trial
-from ranktrial.live.stores import open_store
-from ranktrial.live.stores.base import Erased, Store
+from ranktrial.store import open_store
+from ranktrial.store.base import Erased, Store
 from ranktrial.times import seconds
+from ranktrial.trial import Trial
 
 SECONDS_A_DAY = 86_400.0
 
@@ -23,22 +23,22 @@ def erase_command(
         typer.Argument(help="The store, a SQLite file or postgresql://USER@HOST/DATABASE; services may be using it."),
     ],
     unit: Annotated[
-        str | None, typer.Option(help="The unit, as it was given to rank, or as a report names it (#...).")
+        str | None, typer.Option(help="Erase this visitor: the unit as given to rank, or as a report names it (#...).")
     ] = None,
     before: Annotated[
-        str | None, typer.Option(help="All from before this time, e.g. 2026-10-01 or 2026-10-01T12:00, UTC.")
+        str | None, typer.Option(help="Erase everything before this time, e.g. 2026-10-01 or 2026-10-01T12:00, UTC.")
     ] = None,
-    keep_days: Annotated[float | None, typer.Option(min=0, help="All that is older than so many days.")] = None,
+    keep_days: Annotated[float | None, typer.Option(min=0, help="Erase everything older than so many days.")] = None,
     everything: Annotated[
-        bool, typer.Option("--everything", help="The trial that --name names, which must be stopped, with all of it.")
+        bool, typer.Option("--everything", help="Erase the whole trial that --name names, which must be stopped.")
     ] = False,
-    reason: Annotated[str, typer.Option(help="Why; every report shows it.")] = "",
-    name: Annotated[str | None, typer.Option(help="Of this trial. [default: of all trials of the store]")] = None,
+    reason: Annotated[str, typer.Option(help="Reason; every report shows it.")] = "",
+    name: Annotated[str | None, typer.Option(help="Name of the trial. [default: all trials of the store]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Delete impressions with their clicks, and queries and documents that nothing else shows. This cannot be undone.
+    """Delete searches with their clicks, and queries and documents that no other search has. This cannot be undone.
 
-    Reports are then of what is left; a trial's history tells how much was erased, not whose.
+    Reports then cover what is left; a trial's history records how much was erased, not whose.
     """
     with plain_errors():
         cut = None if before is None else seconds("--before", before)
@@ -67,7 +67,7 @@ def erase_command(
         print(json.dumps({one: much._asdict() for one, much in erased.items()}, indent=2))
         return
     for one, much in erased.items():
-        text = f"{one}: erased {much.impressions:,} impressions and {much.clicks:,} clicks"
+        text = f"{one}: erased {much.impressions:,} searches and {much.clicks:,} clicks"
         out.print(text + ", and the trial" * everything, markup=False, highlight=False, soft_wrap=True)
     if any(much.impressions for much in erased.values()):
         out.print("Backups, and folders that ranktrial export wrote, keep what they hold.", highlight=False)

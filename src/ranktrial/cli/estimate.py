@@ -1,10 +1,11 @@
-"""The command `ranktrial estimate`: which of two rankers a log speaks for, wherever the log is."""
+"""The command `ranktrial estimate`: which of two rankers gets more clicks by a log, wherever the log is."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,25 +14,27 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from ranktrial.analysis.decision import turned
+from ranktrial.analysis.verdict import lift_text
 from ranktrial.cli.console import out, plain_errors
+from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
 from ranktrial.cli.log_options import reads_log
-from ranktrial.data import Run, read_run
-from ranktrial.inference.ladder import ASSUMES, DIRECT
-from ranktrial.logs.answers import Answer, Reading, by_sums, in_memory
-from ranktrial.logs.connecting import connect
-from ranktrial.logs.database import SQLLog
-from ranktrial.logs.formats import ITEMS, TRIAL, LogSource, refuse_options
-from ranktrial.logs.item_level import estimate_items
-from ranktrial.logs.layout import LogFolder
-from ranktrial.logs.memory import open_bounded
-from ranktrial.logs.reading import NO_LISTS, count_impressions, latest_version, read_aside, read_folder, saved_aside
+from ranktrial.formats.answers import Answer, Asked, by_sums, in_memory, of_items
+from ranktrial.formats.connecting import connect
+from ranktrial.formats.database import SQLLog
+from ranktrial.formats.item_level import estimate_items
+from ranktrial.formats.layout import LogFolder
+from ranktrial.formats.memory import open_bounded
+from ranktrial.formats.readers import ITEMS, TRIAL, LogSource, refuse_options
+from ranktrial.formats.reading import NO_LISTS, LogTables, read_aside, read_tables
+from ranktrial.trec import Run, read_run
 
 IN_MEMORY = 1_000_000  # impressions that are read into memory unless asked otherwise
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What was asked for."""
+class _Options:
+    """Options of the command."""
 
     version: int | None
     theta: list[float] | None
@@ -40,8 +43,8 @@ class _Asked:
     sums: bool | None
     memory: str
     threads: int | None
-    level: float
     uncovered: str
+    decision: Asked
 
 
 def _numbers(text: str) -> list[float]:
@@ -55,71 +58,92 @@ def _numbers(text: str) -> list[float]:
 def estimate_command(
     log: Annotated[
         str,
-        typer.Argument(help="A file, a folder of Parquet, or with --connect a table of impressions."),
+        typer.Argument(help="A file, a folder of Parquet, or with --connect the table of impressions."),
     ],
     connect_to: Annotated[
         str | None,
         typer.Option(
             "--connect",
-            help="postgresql://..., chdb://, FILE.duckdb, or module:function that returns a DB-API connection.",
+            help="Database: postgresql://..., chdb://, FILE.duckdb, or module:function that returns a DB-API connection.",
         ),
     ] = None,
-    designs: Annotated[str, typer.Option(help="With --connect: the table of designs.")] = "designs",
+    designs: Annotated[str, typer.Option(help="With --connect: name of the table of designs.")] = "designs",
     dialect: Annotated[
-        str | None, typer.Option(help="With --connect: duckdb, postgres, clickhouse, bigquery or snowflake.")
+        str | None,
+        typer.Option(help="With --connect: SQL dialect, duckdb, postgres, clickhouse, bigquery or snowflake."),
     ] = None,
-    version: Annotated[int | None, typer.Option(help="Of the trial's configuration; the latest by default.")] = None,
+    version: Annotated[
+        int | None, typer.Option(help="Version of the trial's configuration; the latest by default.")
+    ] = None,
     theta: Annotated[
         str | None, typer.Option(help="Position bias if it is known, with commas: 1,.6,.4. Default: fitted to the log.")
     ] = None,
     estimator: Annotated[
         list[str] | None,
-        typer.Option(help="For sums: ips, constant, rank-aware or direct (with --guess), means. Default: constant."),
+        typer.Option(
+            help="Estimator for --sums: ips, constant, rank-aware or direct (with --guess), means. Default: constant."
+        ),
     ] = None,
-    guess: Annotated[float | None, typer.Option(min=0, max=1, help="For sums: one guess of all relevances.")] = None,
+    guess: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Relevance to assume of all results, for --sums.")
+    ] = None,
     sums: Annotated[
         bool | None,
         typer.Option(
             "--sums/--in-memory",
-            help=f"Add up where the log is, or read it. Default: read up to {IN_MEMORY:,} impressions.",
+            help=f"Compute sums where the log is, or read it into memory. Default: read up to {IN_MEMORY:,} searches.",
         ),
     ] = None,
     memory: Annotated[
         str,
-        typer.Option(help="The most that this takes, but for logs read into memory; what is more goes to the disk."),
+        typer.Option(help="Memory limit, except for logs read into memory; the rest goes to the disk."),
     ] = "2GB",
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, help="For sums over Parquet: threads. Default: the processors', fewer where memory is short."
+            min=1, help="Threads for --sums over Parquet. Default: one per processor, fewer if memory is short."
         ),
     ] = None,
-    level: Annotated[float, typer.Option(min=0.5, max=0.999, help="Of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(min=0.5, max=0.999, help="Level of the interval.")] = 0.95,
+    fixed: Annotated[
+        bool,
+        typer.Option(
+            "--fixed/--anytime",
+            help="--fixed: the number of searches was fixed beforehand and this is the one look. "
+            "--anytime: the interval holds however often one looked, as in a live trial.",
+        ),
+    ] = False,
+    smallest: Annotated[
+        float | None, typer.Option(help="The smallest difference that matters, in clicks per search.")
+    ] = None,
+    allowance: AllowanceOption = None,
+    contamination: ContaminationOption = None,
     leave_out: Annotated[
-        bool, typer.Option("--leave-out", help="Leave out documents that could not be seen, instead of refusing.")
+        bool,
+        typer.Option("--leave-out", help="Leave out documents that could never be shown, instead of refusing the log."),
     ] = False,
     a: Annotated[
-        Path | None, typer.Option("--a", help="TREC run of another ranker, to be valued as A on what was shown.")
+        Path | None, typer.Option("--a", help="TREC run of another ranker, to be evaluated as A on this log.")
     ] = None,
-    b: Annotated[Path | None, typer.Option("--b", help="The same as B.")] = None,
+    b: Annotated[Path | None, typer.Option("--b", help="TREC run of another ranker, to be evaluated as B.")] = None,
     *,
     reading: dict[str, Any],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
 ) -> None:
-    """Say which ranker gets more clicks, by how much and how surely, from a log that is there already.
+    """Estimate from an existing log which ranker gets more clicks, by how much and how surely.
 
     The log is a file (see ranktrial import), a folder of Parquet, or with --connect a table of impressions. Up to a million
-    impressions are read into memory and read with fewer and more assumptions. Larger logs, and tables of a database, are added
-    up where they are: only sums leave the engine.
+    searches are read into memory and evaluated by several methods, with fewer and more assumptions. For larger logs, and tables
+    of a database, sums are computed where the log is: only these leave the engine.
     """
     with plain_errors():
-        asked = _Asked(
-            version, None if theta is None else _numbers(theta), tuple(estimator or ()), guess, sums, memory, threads, level,
-            "leave out" if leave_out else "refuse",
+        asked = _Options(
+            version, None if theta is None else _numbers(theta), tuple(estimator or ()), guess, sums, memory, threads,
+            "leave out" if leave_out else "refuse", Asked(level, not fixed, smallest, allowance, contamination),
         )  # fmt: skip
         if connect_to is not None:
             if sums is False:
-                raise ValueError("--in-memory reads files; a log in a database is added up there")
+                raise ValueError("--in-memory reads files; sums of a log in a database are computed there")
             there = SQLLog(connect(connect_to), log, designs, version=version, dialect=dialect)
             answer = _by_sums(there, f"in {there.dialect}", asked)
         else:
@@ -130,7 +154,7 @@ def estimate_command(
         print_answer(answer)
 
 
-def _of_files(path: str, a: Path | None, b: Path | None, reading: dict[str, Any], asked: _Asked) -> Answer:
+def _of_files(path: str, a: Path | None, b: Path | None, reading: dict[str, Any], asked: _Options) -> Answer:
     if (a is None) != (b is None):
         raise ValueError("--a and --b belong together: the runs of the two rankers to compare")
     rankers = None if a is None or b is None else (read_run(a), read_run(b))
@@ -138,83 +162,88 @@ def _of_files(path: str, a: Path | None, b: Path | None, reading: dict[str, Any]
     if folder.exists and folder.state.get("kind") != ITEMS:
         refuse_options(folder, **reading)
         return _of_folder(folder, rankers, asked)
-    with read_aside(path, memory=asked.memory, **reading) as (source, aside):
+    with read_aside(path, memory=asked.memory, **reading) as source:
         if source.kind == ITEMS:
             return _of_items(source, rankers, asked)
-        return _of_folder(saved_aside(source, aside), rankers, asked, source)
+        tables = LogTables.of_source(source)
+        return _of_tables(tables, lambda: nullcontext(tables), rankers, asked)
 
 
-def _of_folder(
-    folder: LogFolder,
-    rankers: tuple[Run, Run] | None,
-    asked: _Asked,
-    source: LogSource | None = None,
-) -> Answer:
+def _of_folder(folder: LogFolder, rankers: tuple[Run, Run] | None, asked: _Options) -> Answer:
     kind = folder.state.get("kind", TRIAL)
     if kind != TRIAL:
         raise ValueError(NO_LISTS.format(folder.path, kind))
-    number = latest_version(folder) if asked.version is None else asked.version
-    if rankers is not None:
-        if asked.sums:
-            raise ValueError("other rankers (--a, --b) are valued in memory: leave out --sums")
-        return in_memory(
-            read_folder(folder, number, rankers=rankers), theta=asked.theta, level=asked.level, how="in memory"
-        )
-    many = count_impressions(folder, number) > IN_MEMORY
-    if not (asked.sums or (asked.sums is None and (many or asked.estimators or asked.guess is not None))):
-        return in_memory(read_folder(folder, number), theta=asked.theta, level=asked.level, how="in memory")
-    with ExitStack() as opened:
-        if source is not None:
-            connection = source.connection
-        else:
-            spill = opened.enter_context(tempfile.TemporaryDirectory(prefix="ranktrial-"))
-            connection = opened.enter_context(open_bounded(memory=asked.memory, spill=spill, threads=asked.threads))
-        connection.execute("SET preserve_insertion_order = false")
-        there = SQLLog(connection, folder.scan("impressions"), folder.scan("designs"), version=number)
-        return _by_sums(there, f"in DuckDB with {asked.memory}", asked)
+
+    @contextmanager
+    def bounded() -> Iterator[LogTables]:
+        with (
+            tempfile.TemporaryDirectory(prefix="ranktrial-") as spill,
+            open_bounded(memory=asked.memory, spill=spill, threads=asked.threads) as connection,
+        ):
+            yield LogTables.of_folder(folder, connection)
+
+    return _of_tables(LogTables.of_folder(folder), bounded, rankers, asked)
 
 
-def _by_sums(there: SQLLog, where: str, asked: _Asked) -> Answer:
+def _of_tables(
+    tables: LogTables,
+    bounded: Callable[[], AbstractContextManager[LogTables]],
+    rankers: tuple[Run, Run] | None,
+    asked: _Options,
+) -> Answer:
+    """The answer in memory or by sums; ``bounded`` opens the tables for sums, within the memory that is asked for."""
+    number = tables.latest_version() if asked.version is None else asked.version
+    if rankers is not None and asked.sums:
+        raise ValueError("other rankers (--a, --b) are evaluated in memory: leave out --sums")
+    many = tables.count(number) > IN_MEMORY
+    if rankers is not None or not (
+        asked.sums or (asked.sums is None and (many or asked.estimators or asked.guess is not None))
+    ):
+        log = read_tables(tables, number, rankers=rankers)
+        return in_memory(log, theta=asked.theta, asked=asked.decision, how="in memory")
+    with bounded() as there:
+        there.connection.execute("SET preserve_insertion_order = false")
+        sql = SQLLog(there.connection, there.impressions, there.designs, version=number)
+        return _by_sums(sql, f"in DuckDB with {asked.memory}", asked)
+
+
+def _by_sums(there: SQLLog, where: str, asked: _Options) -> Answer:
     return by_sums(
-        there, theta=asked.theta, estimators=asked.estimators or ("constant",), guess=asked.guess, level=asked.level,
+        there, theta=asked.theta, estimators=asked.estimators or ("constant",), guess=asked.guess, asked=asked.decision,
         uncovered=asked.uncovered, how=f"by sums, {where}",
     )  # fmt: skip
 
 
-def _of_items(source: LogSource, rankers: tuple[Run, Run] | None, asked: _Asked) -> Answer:
+def _of_items(source: LogSource, rankers: tuple[Run, Run] | None, asked: _Options) -> Answer:
     if rankers is None:
         raise ValueError(f"{source.name} has propensities of single results: --a A.run --b B.run say whom to compare")
-    found, places = estimate_items(source, *rankers)
-    missing = ""
-    if places.never:
-        missing = (
-            f"{places.never:,} of {places.differ:,} places on which the rankers differ were never drawn, and count as never "
-            f"clicked: {places.example}"
-        )
-    reading = Reading(DIRECT, ASSUMES[DIRECT], found, missing, asked.level)
-    return Answer((reading,), reading, None, "from propensities as logged", asked.level, reading.assumes)
+    return of_items(*estimate_items(source, *rankers), asked.decision)
 
 
 def print_answer(answer: Answer) -> None:
-    """The verdict, and every reading behind it."""
-    out.print(f"[bold]{escape(answer.verdict)}[/]", highlight=False)
-    if answer.worth:
-        out.print(answer.worth, markup=False, highlight=False)
+    """Print the decision, what to do, and every estimate behind it."""
+    text = answer.text
+    decision = answer.decision
+    out.print(f"[bold]{escape(text.headline)}[/] {escape(text.details)}", highlight=False)
+    for line in filter(None, (text.next, lift_text(decision), text.trust, answer.note, answer.worth)):
+        out.print(line, markup=False, highlight=False)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for name in ("reading", "delta", f"{answer.level:.0%} interval", "at any time"):
+    for name in ("estimate", "B - A", "its own interval", "used"):
         table.add_column(name, no_wrap=True)
-    for reading in answer.readings:
-        found = reading.estimate
-        if found is not None:
-            ends = [str(reading.interval or "none yet"), str(reading.anytime)]
-            table.add_row(reading.name, f"{found.delta:+.5f}", *ends)
+    for rung in answer.estimates.rungs:
+        if rung.estimate is not None:
+            own = str(turned(rung.interval)) if rung.speaks else "none yet"
+            used = "yes" if rung.name in decision.used else "no"
+            table.add_row(rung.name, f"{0.0 - rung.estimate.delta:+.5f}", own, used)
     out.print()
     out.print(table, highlight=False)
-    for reading in answer.readings:
-        if reading.missing:
-            out.print(f"{reading.name}: {reading.missing}", markup=False, highlight=False)
+    for rung in answer.estimates.rungs:
+        tests = [test.text for test in answer.estimates.tests if test.upper == rung.name]
+        for line in filter(None, (rung.missing and f"{rung.name}: waits for {rung.missing}", *tests)):
+            out.print(line, markup=False, highlight=False)
     if answer.bias is not None:
         told = "  ".join(f"{t:.3f}±{e:.3f}" for t, e in zip(answer.bias.theta, answer.bias.standard_error))
         out.print(f"position bias by rank: {told}", highlight=False, soft_wrap=True)
-    most = max((reading.estimate.impressions for reading in answer.readings if reading.estimate is not None), default=0)
-    out.print(f"reckoned {answer.how}, from {most:,} impressions", style="dim", markup=False, highlight=False)
+    out.print(
+        f"worked out {answer.how}, from {decision.searches:,} searches", style="dim", markup=False, highlight=False
+    )

@@ -1,4 +1,4 @@
-"""The command `ranktrial export`: a trial's log as a folder of Parquet, what is new since the last time."""
+"""The command `ranktrial export`: incremental export of a trial's log to a folder of Parquet."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from ranktrial.cli.console import out, plain_errors, progress_bar
-from ranktrial.live import StoreError, Trial
-from ranktrial.logs.exporting import MEMORY, export
+from ranktrial.formats.exporting import MEMORY, export
+from ranktrial.store import StoreError
+from ranktrial.trial import Trial
 
 
 def export_command(
@@ -19,11 +20,11 @@ def export_command(
         str, typer.Argument(help="The trial's store, e.g. shoes.db or postgresql://...; a service may be using it.")
     ],
     to: Annotated[Path, typer.Option(help="Folder of Parquet files, made if it does not exist, added to if it does.")],
-    name: Annotated[str | None, typer.Option(help="Which trial, where the store holds several.")] = None,
-    memory: Annotated[str, typer.Option(help="The most memory to use for sorting and joining.")] = MEMORY,
+    name: Annotated[str | None, typer.Option(help="Name of the trial, if the store holds several.")] = None,
+    memory: Annotated[str, typer.Option(help="Memory limit of sorting and joining.")] = MEMORY,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Write a trial's log as Parquet, partitioned by day: impressions with their clicks, and what they were drawn from.
+    """Export a trial's log as Parquet, partitioned by day: searches with their clicks, and the designs they were drawn from.
 
     Run it again to add what is new. Rows whose clicks came later are written anew. A run that was killed is completed or
     forgotten by the next one; every impression is there once.
@@ -48,16 +49,16 @@ def export_command(
     if as_json:
         print(json.dumps(asdict(done)))
         return
-    told = f"{done.impressions:,} new impressions of {done.designs:,} new designs in {to}"
+    told = f"{done.impressions:,} new searches of {done.designs:,} new designs in {to}"
     if done.rewritten:
         told += f"; {done.rewritten:,} files written anew, for clicks that came later"
     if done.damaged:
-        told += f"; {done.damaged:,} damaged impressions left out"
+        told += f"; {done.damaged:,} damaged searches left out"
     if done.waiting:
-        told += f"; {done.waiting:,} clicks wait for an impression that is not stored"
+        told += f"; {done.waiting:,} clicks wait for a search that is not stored"
     if done.erased:
         told += (
-            f"; {done.erased:,} impressions of units were erased since this folder was begun, and are still in it "
+            f"; {done.erased:,} searches were erased from the store since this folder was begun, and are still in it "
             "if they had been exported: delete it and export anew to erase them here too"
         )
     out.print(told, markup=False, highlight=False, soft_wrap=True)

@@ -10,8 +10,8 @@ import typer
 
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.cli.log_options import reads_log
-from ranktrial.logs.formats import save
-from ranktrial.logs.reading import read_aside
+from ranktrial.formats.readers import save
+from ranktrial.formats.reading import read_aside
 
 
 @reads_log
@@ -21,14 +21,14 @@ def import_command(
     *,
     reading: dict[str, Any],
     skip: Annotated[bool, typer.Option("--skip", help="Leave out rows that are wrong, and say how many.")] = False,
-    memory: Annotated[str, typer.Option(help="The most that this takes; what is more goes to the disk.")] = "2GB",
+    memory: Annotated[str, typer.Option(help="Memory limit; the rest goes to the disk.")] = "2GB",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Read a log of any size, check every row, and write it as Parquet for `estimate`, `check` and `bias`.
 
     A file with a wrong row is refused with its line, what is wrong and what would be right; nothing of it is written.
     """
-    with plain_errors(), read_aside(log, memory=memory, skip=skip, **reading) as (source, _):
+    with plain_errors(), read_aside(log, memory=memory, skip=skip, **reading) as source:
         save(source, to)
     if as_json:
         told = {

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ranktrial.cli.console import plain_errors
-from ranktrial.logs.formats import CLICKS
+from ranktrial.formats.readers import CLICKS
 from ranktrial.methods import parse_method
 
 READING = "reading"
@@ -20,23 +20,23 @@ READING = "reading"
 def reading_options(
     format: Annotated[
         str | None,
-        typer.Option("--format", help="impressions, ubi, flat, counts or items. Default: what the columns say."),
+        typer.Option("--format", help="Format: impressions, ubi, flat, counts or items. Default: by the columns."),
     ] = None,
     events: Annotated[
-        Path | None, typer.Option(help="UBI: the file of events that belongs to the file of queries.")
+        Path | None, typer.Option(help="UBI: the file of events, if they are not among the queries.")
     ] = None,
     k: Annotated[
         int | None, typer.Option("-k", "--k", min=1, help="Ranks that count. Default: as many as were shown.")
     ] = None,
     column: Annotated[
-        list[str] | None, typer.Option(help="A column of another name: document=sku. May be repeated.")
+        list[str] | None, typer.Option(help="Name of a column in the file: document=sku. May be repeated.")
     ] = None,
     action: Annotated[
         list[str] | None, typer.Option(help=f"UBI: an action that is a click. Default: {', '.join(CLICKS)}.")
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="What drew the pages, where the log does not say with which probabilities: 'TeamDraft()'."),
+        typer.Option(help="Method that drew the pages, if the log has no probabilities: 'TeamDraft()'."),
     ] = None,
 ) -> dict[str, Any]:
     """The options of ``read_source``, from those of a command."""

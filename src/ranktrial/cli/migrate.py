@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 
 from ranktrial.cli.console import out, plain_errors
-from ranktrial.live.stores import name_of, open_store
+from ranktrial.store import name_of, open_store
 
 
 def migrate_command(
     store: Annotated[str, typer.Argument(help="The store, a SQLite file or postgresql://USER@HOST/DATABASE.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Bring the schema of a store up to date, step by step; one that a newer ranktrial wrote is refused and left alone.
+    """Migrate a store to the current schema; a store of a newer ranktrial is refused and left alone.
 
-    A SQLite file is brought up to date by whoever opens it. In PostgreSQL others may be using the store: stop the instances
+    A SQLite file is migrated when it is opened. In PostgreSQL others may be using the store: stop the instances
     of the older version, run this, start those of the newer one.
     """
     with plain_errors():

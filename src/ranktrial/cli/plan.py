@@ -1,4 +1,4 @@
-"""The command `ranktrial plan`: how many impressions a comparison will need, before any click."""
+"""The command `ranktrial plan`: the number of searches a comparison will need, before any click."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from ranktrial import checks
+from ranktrial.analysis.planning.plan import plan
+from ranktrial.analysis.planning.results import Plan, people_count
+from ranktrial.analysis.planning.users import ClickRate
 from ranktrial.cli.console import err, out, plain_errors, progress_bar
 from ranktrial.cli.data_source import PrefixOption
+from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
 from ranktrial.cli.two_rankers import (
     CtrOption,
     EtaOption,
@@ -31,9 +35,6 @@ from ranktrial.cli.two_rankers import (
     position_bias,
     read_two_rankers,
 )
-from ranktrial.inference.plan_results import Plan, people_count
-from ranktrial.inference.planning import plan
-from ranktrial.inference.plausible_users import ClickRate
 from ranktrial.methods import parse_method
 from ranktrial.rankings import Pair
 from ranktrial.users import User, position_based
@@ -60,42 +61,48 @@ def plan_command(
     sd: Annotated[
         float | None,
         typer.Option(
-            help="Standard deviation of clicks per page, for run files: without it what queries differ in is unknown, "
-            "and an A/B test looks up to a fifth better than it is."
+            help="Standard deviation of clicks per page, for run files. Without it the differences between queries are "
+            "unknown, and an A/B test looks up to a fifth better than it is."
         ),
     ] = None,
     zeta: Annotated[
-        float | None, typer.Option(help="Instead of --ctr: P(click) of any result that is looked at.")
+        float | None, typer.Option(help="Instead of --ctr: probability of a click on any result that is looked at.")
     ] = None,
     delta: Annotated[
         str | None,
         typer.Option(
             help="The smallest difference that matters: clicks per page (0.01) or a share of --ctr (1%). "
-            f"[default: with labels, what the rankers differ by; else {DEFAULT_DELTA}]"
+            f"[default: with labels, the rankers' difference; else {DEFAULT_DELTA}]"
         ),
     ] = None,
     power: Annotated[float, typer.Option(help="Probability of a right decision.")] = 0.8,
     level: Annotated[float, typer.Option(help="Confidence level of the decision.")] = 0.95,
-    impressions: Annotated[int, typer.Option(min=1, help="Traffic for the smallest detectable difference.")] = 100_000,
+    impressions: Annotated[
+        int, typer.Option(min=1, help="Number of searches to report the smallest detectable difference for.")
+    ] = 100_000,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="Only this method, e.g. 'TeamDraft()'; may be repeated. Default: all that matter."),
+        typer.Option(help="Method to plan, e.g. 'TeamDraft()'; may be repeated. Default: all common ones."),
     ] = None,
     tightest_at: Annotated[
         float | None,
         typer.Option(
             min=1,
-            help="Impressions at which the confidence sequence is tightest. [default: where a live trial makes it so that is "
-            "told the difference as its smallest]",
+            help="Number of searches at which the confidence sequence is tightest. [default: that of a live trial with "
+            "smallest=delta]",
         ),
     ] = None,
-    users: Annotated[int, typer.Option(min=1, max=10_000, help="Plausible users to judge interleaving on.")] = 40,
+    allowance: AllowanceOption = None,
+    contamination: ContaminationOption = None,
+    users: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Number of plausible users to judge interleaving on.")
+    ] = 40,
     chart: Annotated[
-        Path | None, typer.Option(help="Draw detectable difference by impressions: .svg, .png, .pdf or .html.")
+        Path | None, typer.Option(help="Draw the detectable difference by searches: .svg, .png, .pdf or .html.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, other trained rankers and plausible users.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of trained rankers and plausible users.")] = 0,
 ) -> None:
-    """Say how many impressions a comparison of two rankers will need with each method, before any click.
+    """Plan a comparison of two rankers: the number of searches each method will need, before any click.
 
     From two TREC run files and the clicks a page gets:
 
@@ -106,7 +113,7 @@ def plan_command(
 
       ranktrial plan a.run b.run --qrels judged.qrels
 
-    The same from labelled documents with two files of scores, or two rankers
+    From labelled documents with two files of scores, or two rankers
     trained on them:
 
       ranktrial plan a.scores b.scores --data train.txt
@@ -147,6 +154,8 @@ def plan_command(
                 level=level,
                 impressions=impressions,
                 tightest_at=tightest_at,
+                allowance=allowance,
+                contamination=contamination,
                 users=users,
                 seed=seed,
                 progress=progress,
@@ -185,11 +194,11 @@ def _click_rate(pair: Pair, ctr: float | None, sd: float | None, zeta: float | N
 
 
 def print_plan(result: Plan, pair: Pair) -> None:
-    known = "" if result.truth is None else f", A - B {result.truth:+.4f}"
+    known = "" if result.truth is None else f", B - A {result.truth:+.4f}"
     out.print(
         f"{pair.n_queries:,} queries, {pair.k} results a page, {result.ctr:.4g} clicks a page{known}. "
         f"Exposure disagreement {result.disagreement:.2f}"
-        + (f": at best about {result.rule:.2g} times fewer impressions than A/B." if np.isfinite(result.rule) else "."),
+        + (f": at best about {result.rule:.2g} times fewer searches than A/B." if np.isfinite(result.rule) else "."),
         highlight=False,
     )
     marks = [f" {ESTIMATED}" if row.theta == "estimated" else "" for row in result.rows]
@@ -203,7 +212,7 @@ def print_plan(result: Plan, pair: Pair) -> None:
         padding=(0, 1, 0, 0),
     )
     table.add_column("method", overflow="fold", ratio=1)
-    for heading in ("variance", "impressions", "looking\noften", f"found at\n{result.traffic:,}", "wrong\nway"):
+    for heading in ("variance", "searches", "looking\noften", f"found at\n{result.traffic:,}", "wrong\nway"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row, mark in zip(result.rows, marks, strict=True):
         table.add_row(
@@ -222,14 +231,14 @@ def print_plan(result: Plan, pair: Pair) -> None:
 
 
 def _budgets_table(result: Plan) -> Table:
-    """What budgets of clicks cost in impressions and give to visitors."""
+    """Table of click budgets: the impressions that each needs, and the clicks that visitors get."""
     table = Table(
-        title="what visitors may lose of an A/B test's clicks, and what that takes",
+        title="share of an A/B test's clicks that visitors may lose, and the searches needed",
         title_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    for heading in ("may lose", "clicks\na page", "against\nA/B test", "impressions", "looking\noften"):
+    for heading in ("may lose", "clicks\na page", "against\nA/B test", "searches", "looking\noften"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result.budgets:
         needed = people_count(row.impressions), people_count(row.anytime)

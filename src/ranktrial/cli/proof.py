@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ranktrial.cli.console import err, out, plain_errors
 from ranktrial.methods import Method, TooManyDisplaysError, parse_method
-from ranktrial.methods.proof import Case, appendix_a, compared_methods, work_out
+from ranktrial.paper.proof import Case, appendix_a, compared_methods, work_out
 
 
 def proof_command(

@@ -10,7 +10,7 @@ import typer
 
 from ranktrial.cli.console import out, plain_errors, progress_bar
 from ranktrial.cli.data_source import DataOption, PrefixOption, open_data
-from ranktrial.data import train_rankers, write_rankers
+from ranktrial.paper.data import train_rankers, write_rankers
 
 
 def rankers_command(
@@ -18,7 +18,7 @@ def rankers_command(
     data: DataOption = "mslr-like",
     prefix: PrefixOption = None,
     queries: Annotated[int, typer.Option(min=200, help="Queries of a synthetic set.")] = 2000,
-    count: Annotated[int, typer.Option(min=1, help="How many rankers.")] = 1000,
+    count: Annotated[int, typer.Option(min=1, help="Number of rankers.")] = 1000,
     kind: Annotated[
         str,
         typer.Option(

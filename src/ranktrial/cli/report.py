@@ -1,4 +1,4 @@
-"""The command `ranktrial report`: what a trial in a store says, on the terminal, as JSON or as an HTML file."""
+"""The command `ranktrial report`: the report of a trial in a store, on the terminal, as JSON or as an HTML file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from ranktrial.cli.console import err, out, plain_errors
-from ranktrial.live import Report, Trial
-from ranktrial.live.reports import QUERY_UNITS
+from ranktrial.report.making import QUERY_UNITS
+from ranktrial.report.schema import Report
+from ranktrial.trial import Trial
 
 QueryUnits = Annotated[
-    int, typer.Option(min=0, help="How many units must have asked a query before a report names it.")
+    int, typer.Option(min=0, help="Number of visitors who must have made a query before a report names it.")
 ]
 COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", "unknown": "dim"}
 
@@ -24,7 +25,10 @@ def report_command(
     store: Annotated[
         str, typer.Argument(help="The trial's store, e.g. shoes.db or postgresql://...; a service may be using it.")
     ],
-    name: Annotated[str | None, typer.Option(help="Which trial, where the store holds several.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the trial, if the store holds several.")] = None,
+    version: Annotated[
+        int | None, typer.Option(help="Version of its configuration; the current one by default.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the report as one self-contained HTML file.")] = None,
     csv: Annotated[
         Path | None, typer.Option(help="Also write its numbers as a table of comma-separated values.")
@@ -32,9 +36,9 @@ def report_command(
     query_units: QueryUnits = QUERY_UNITS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
 ) -> None:
-    """Say which ranker gets more clicks so far, by how much, how surely, and whether the numbers may be trusted."""
+    """Report which ranker gets more clicks so far, by how much, how surely, and whether the numbers may be trusted."""
     with plain_errors():
-        report = read_report(store, name, query_units)
+        report = read_report(store, name, query_units, version)
         if html is not None:
             report.to_html(html)
         if csv is not None:
@@ -47,14 +51,16 @@ def report_command(
         err.print(f"wrote {file}", markup=False, highlight=False, soft_wrap=True)
 
 
-def read_report(store: str | Path, name: str | None, query_units: int = QUERY_UNITS) -> Report:
-    with Trial.open(store, name, background=False) as trial:
+def read_report(
+    store: str | Path, name: str | None, query_units: int = QUERY_UNITS, version: int | None = None
+) -> Report:
+    with Trial.open(store, name, version=version, background=False) as trial:
         return trial.report(query_units=query_units)
 
 
 def print_report(report: Report) -> None:
     out.print(report.about, markup=False, highlight=False)
-    out.print(f"[bold]{escape(report.headline)}[/] {escape(report.details)}", highlight=False)
+    out.print(f"[bold]{escape(report.text.headline)}[/] {escape(report.text.details)}", highlight=False)
     for line in report.lines:
         out.print(line, markup=False, highlight=False)
     for heading, open_, passing in report.grouped():

@@ -7,13 +7,14 @@ import gc
 import ipaddress
 import json
 import logging
+import os
 import signal
 import socket
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.table import Table
@@ -21,10 +22,13 @@ from rich.table import Table
 from ranktrial import extras
 from ranktrial.cli.console import err, out, plain_errors
 from ranktrial.cli.report import QueryUnits
-from ranktrial.live.api_keys import SCOPES, KeyFile, Keys, keys_of
-from ranktrial.live.reports import QUERY_UNITS
-from ranktrial.live.stores import name_of, open_store
+from ranktrial.report.making import QUERY_UNITS
+from ranktrial.service.api_keys import SCOPES, KeyFile, Keys, keys_of
+from ranktrial.store import name_of, open_store, when_available
+from ranktrial.store.base import StoreUnavailable
+from ranktrial.trial.webhooks import Webhook
 
+T = TypeVar("T")
 SECONDS_A_DAY = 86_400.0
 SILENCE = 30.0  # seconds that a connection may take to send the headers of a request
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -39,7 +43,7 @@ KeysOption = Annotated[
 keys_app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="API keys of the service: who may do what.",
+    help="Manage the API keys of the service.",
 )
 
 
@@ -48,7 +52,9 @@ def serve_command(
     host: Annotated[
         str, typer.Option(help="Address to listen at. Others than the loopback need API keys.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one and says which.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one and logs it.")
+    ] = 8000,
     keys: KeysOption = None,
     click_action: Annotated[
         list[str] | None, typer.Option(help="action_name of UBI events that are clicks; may be repeated.")
@@ -59,31 +65,44 @@ def serve_command(
     ] = None,
     proxy: Annotated[
         list[str] | None,
-        typer.Option(help="Address or network of a proxy whose X-Forwarded-For is believed; may be repeated."),
+        typer.Option(help="Address or network of a trusted proxy, whose X-Forwarded-For is used; may be repeated."),
     ] = None,
     beacon_rate: Annotated[
         float, typer.Option(min=0.1, max=1e6, help="Requests a second that one address may send to /v1/beacon.")
     ] = 20.0,
-    log_requests: Annotated[bool, typer.Option(help="One line for every request, not only for faults.")] = False,
+    webhook: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="RANKTRIAL_WEBHOOK",
+            help="Address that gets messages about the trials, as https://chat.example/hook; may be repeated.",
+            show_envvar=True,
+        ),
+    ] = None,
+    webhook_secret: Annotated[
+        Path | None,
+        typer.Option(help="File of the secret that messages are signed with. [default: RANKTRIAL_WEBHOOK_SECRET]"),
+    ] = None,
+    log_requests: Annotated[bool, typer.Option(help="Log every request, not only faults.")] = False,
     query_units: QueryUnits = QUERY_UNITS,
     drain: Annotated[int, typer.Option(min=0, help="Seconds that open requests get when the service ends.")] = 10,
 ) -> None:
     """Serve the trials of a store over HTTP, with a live page at /.
 
-    Logs are lines on standard error, text on a terminal and JSON elsewhere. Ends cleanly on SIGTERM or Ctrl-C: what was
-    accepted is written first.
+    Logs are lines on standard error, text on a terminal and JSON elsewhere. Ends cleanly on SIGTERM or Ctrl-C: accepted
+    events are written first.
     """
     with plain_errors():
         if refusal := extras.missing("serve", "ranktrial serve"):
             raise refusal
-        known = find_keys(store, keys)
+        known = when_started(store, lambda: find_keys(store, keys))
         check_host(host, known, store)
         check_pages(origin or (), proxy or ())
-        check_store(store)
+        hooks = read_webhooks(webhook or (), webhook_secret)
+        when_started(store, lambda: check_store(store))
         listening = listen(host, port)
     run_server(
         store, listening, known, click_action, log_requests, query_units, drain,
-        origins=origin or (), proxies=proxy or (), beacon_rate=beacon_rate,
+        origins=origin or (), proxies=proxy or (), beacon_rate=beacon_rate, webhooks=hooks,
     )  # fmt: skip
 
 
@@ -113,7 +132,7 @@ def check_host(host: str, keys: Keys | None, store: str | Path) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """True if an address is a loopback address, which only this machine can reach."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -122,17 +141,48 @@ def is_loopback(host: str) -> bool:
 
 def check_pages(origins: Iterable[str], proxies: Iterable[str]) -> None:
     """Refuse what is no origin of a site, or no address of a proxy."""
-    from ranktrial.live.service.client_address import checked_networks  # the extra "serve"
-    from ranktrial.live.service.middleware.cors import checked_origin
+    from ranktrial.service.client_address import checked_networks
+    from ranktrial.service.middleware.cors import checked_origin
 
     for origin in origins:
         checked_origin(origin)
     checked_networks(proxies)
 
 
+def read_webhooks(urls: Sequence[str], secret: Path | None) -> list[Webhook]:
+    """Receivers of messages; signed with the secret in a file, or in the environment."""
+    try:
+        key = os.environ.get("RANKTRIAL_WEBHOOK_SECRET", "") if secret is None else secret.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ValueError(f"--webhook-secret {secret} cannot be read: {problem}") from problem
+    if secret is not None and not key.strip():
+        raise ValueError(f"--webhook-secret {secret} is empty")
+    return [Webhook(url, key.strip()) for url in urls]
+
+
+def when_started(store: str, ask: Callable[[], T]) -> T:
+    """The answer to a question that needs the store; waits for a database that is only just starting, and logs that it does."""
+    from ranktrial.service.app import STARTING, log_waiting
+
+    def waiting(problem: StoreUnavailable) -> None:
+        log_to_stderr()
+        log_waiting(problem)
+
+    return when_available(store, STARTING, ask, waiting)
+
+
 def check_store(store: str) -> None:
     """Refuse what is no store; make it if it does not exist."""
     open_store(store).close()
+
+
+def log_to_stderr() -> None:
+    """Log lines to standard error: text on a terminal, JSON elsewhere."""
+    from ranktrial.service.log_lines import JsonFormatter, TextFormatter
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextFormatter() if sys.stderr.isatty() else JsonFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -160,19 +210,17 @@ def run_server(
     origins: Collection[str] = (),
     proxies: Collection[str] = (),
     beacon_rate: float = 20.0,
+    webhooks: Sequence[Webhook] = (),
 ) -> None:
     """Serve until a signal ends it."""
     import uvicorn  # the extra "serve"
 
-    from ranktrial.live.service import Limits, create_app
-    from ranktrial.live.service.events import CLICK_ACTIONS
-    from ranktrial.live.service.log_lines import JsonFormatter, TextFormatter
-    from ranktrial.live.service.one_write import OneWriteProtocol
-    from ranktrial.live.service.silence import close_silent
+    from ranktrial.service import Limits, create_app
+    from ranktrial.service.events import CLICK_ACTIONS
+    from ranktrial.service.one_write import OneWriteProtocol
+    from ranktrial.service.silence import close_silent
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(TextFormatter() if sys.stderr.isatty() else JsonFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    log_to_stderr()
     address, port = listening.getsockname()[:2]
     page = f"http://{f'[{address}]' if ':' in address else address}:{port}/"
     app = create_app(
@@ -185,6 +233,7 @@ def run_server(
         hosts=(*LOOPBACK_NAMES, address) if keys is None else None,
         log_all=log_requests,
         query_units=query_units,
+        webhooks=webhooks,
     )
     log = logging.getLogger("ranktrial.service")
     log.info("starting", extra={"store": name_of(store)})
@@ -212,10 +261,10 @@ def run_server(
 @keys_app.command()
 def add(
     store: StoreArgument,
-    scope: Annotated[list[str], typer.Option(help=f"What it may do: {', '.join(SCOPES)}; may be repeated.")],
-    name: Annotated[str, typer.Option(help="Whose it is.")] = "",
+    scope: Annotated[list[str], typer.Option(help=f"Scope of the key: {', '.join(SCOPES)}; may be repeated.")],
+    name: Annotated[str, typer.Option(help="Name of the owner.")] = "",
     trial: Annotated[
-        list[str] | None, typer.Option(help="The only trial it is for; may be repeated. [default: all]")
+        list[str] | None, typer.Option(help="Trial that the key is restricted to; may be repeated. [default: all]")
     ] = None,
     days: Annotated[float | None, typer.Option(help="Days until it expires. [default: never]")] = None,
     keys: KeysOption = None,
@@ -230,11 +279,11 @@ def add(
 @keys_app.command()
 def rotate(
     store: StoreArgument,
-    id: Annotated[str, typer.Argument(help="Its id, from `keys list`.")],
-    keep: Annotated[float, typer.Option(help="Days for which the old one goes on to work.")] = 1.0,
+    id: Annotated[str, typer.Argument(help="Id of the key, from `keys list`.")],
+    keep: Annotated[float, typer.Option(help="Days for which the old key still works.")] = 1.0,
     keys: KeysOption = None,
 ) -> None:
-    """Make a key that may do what another may, print it, and let the old one expire."""
+    """Replace a key: make one with the same scopes, print it, and let the old one expire."""
     with plain_errors():
         file = keys_in(store, keys)
         _tell(file, file.rotate(id, keep * SECONDS_A_DAY))
@@ -256,7 +305,7 @@ def list_keys(
     keys: KeysOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")] = False,
 ) -> None:
-    """List the keys there are, and what each may do."""
+    """List the keys with their scopes."""
     with plain_errors():
         found = keys_in(store, keys).all()
     rows = [{name: value for name, value in asdict(key).items() if name != "digest"} for key in found]
@@ -272,9 +321,11 @@ def list_keys(
 
 @keys_app.command()
 def revoke(
-    store: StoreArgument, id: Annotated[str, typer.Argument(help="Its id, from `keys list`.")], keys: KeysOption = None
+    store: StoreArgument,
+    id: Annotated[str, typer.Argument(help="Id of the key, from `keys list`.")],
+    keys: KeysOption = None,
 ) -> None:
-    """Take a key back; a running service refuses it within a second."""
+    """Revoke a key; a running service refuses it within a second."""
     with plain_errors():
         gone = keys_in(store, keys).revoke(id)
     out.print(f"revoked {gone.id} {gone.name}", highlight=False)

@@ -18,14 +18,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ranktrial.charts.theme import FORMATS
 from ranktrial.cli.console import err, out, plain_errors
-from ranktrial.study.cost import StudyCost, study_cost
-from ranktrial.study.figures import DrawnStudy, draw_study, untested
-from ranktrial.study.pack import pack_study
-from ranktrial.study.plan import PRESETS, SYNTHETIC, TRAINED, DataPlan, StudyPlan, read_plan
-from ranktrial.study.run import OnProgress, StudyProgress, run_study
-from ranktrial.study.summary import DataSummary, StudySummary, summarise
+from ranktrial.paper.study.cost import StudyCost, study_cost
+from ranktrial.paper.study.figures import DrawnStudy, draw_study, untested
+from ranktrial.paper.study.pack import pack_study
+from ranktrial.paper.study.plan import PRESETS, SYNTHETIC, TRAINED, DataPlan, StudyPlan, read_plan
+from ranktrial.paper.study.run import OnProgress, StudyProgress, run_study
+from ranktrial.paper.study.summary import DataSummary, StudySummary, summarise
+from ranktrial.report.theme import FORMATS
 
 SILENCE = 300.0  # seconds, at most, between two lines of a log
 
@@ -65,7 +65,7 @@ def run(
     pairs: Annotated[int | None, typer.Option(help="Pairs of rankers on each data set.")] = None,
     limits: Annotated[
         int | None,
-        typer.Option(help="Pairs on which to find also what each method would converge to, without noise; 0 for none."),
+        typer.Option(help="Pairs on which to find also the limit of each method, without noise; 0 for none."),
     ] = None,
     queries: Annotated[
         int | None,
@@ -75,18 +75,16 @@ def run(
     ] = None,
     impressions: Annotated[
         int | None,
-        typer.Option(help="How many queries are shown to users: impressions that each method gets on each pair."),
+        typer.Option(help="Impressions (simulated searches) that each method gets on each pair."),
     ] = None,
     checkpoints: Annotated[int | None, typer.Option(help="Log-spaced numbers of impressions to report at.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Another seed, other rankers and clicks.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of rankers and clicks.")] = None,
     simulate: Annotated[
         bool,
-        typer.Option(
-            "--simulate", help="Simulate single runs, as the paper did, instead of what they come to on average."
-        ),
+        typer.Option("--simulate", help="Simulate single runs, as the paper did, instead of computing their average."),
     ] = False,
     runs: Annotated[
-        int | None, typer.Option(help="How often what must be drawn for an expected run is drawn, to average over.")
+        int | None, typer.Option(help="Number of times to draw the random parts of an expected run, to average over.")
     ] = None,
     taken: Annotated[
         list[Path] | None,
@@ -209,7 +207,8 @@ class _LogLines:
     """Progress for a log file: a line every tenth of the way, and every few minutes."""
 
     def __init__(self) -> None:
-        self.said, self.when = ("", -1), time.monotonic()
+        self.said = ("", -1)
+        self.when = time.monotonic()
 
     def __call__(self, progress: StudyProgress) -> None:
         if progress.failure is not None:
@@ -217,7 +216,8 @@ class _LogLines:
         tenth = 10 * progress.done // max(progress.total, 1)
         late = progress.stage == self.said[0] and time.monotonic() - self.when > SILENCE
         if (progress.stage, tenth) != self.said or late:
-            self.said, self.when = (progress.stage, tenth), time.monotonic()
+            self.said = (progress.stage, tenth)
+            self.when = time.monotonic()
             left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
             err.print(f"{progress.stage}: {progress.done:,} of {progress.total:,}{left}", highlight=False)
 
@@ -318,7 +318,7 @@ def pack(
 def cost(
     folder: Annotated[Path, typer.Argument(help="Folder of a study of which some tasks are done.")],
     pairs: Annotated[
-        int | None, typer.Option(min=1, help="Foretell for so many pairs on each data set; without it, for the plan's.")
+        int | None, typer.Option(min=1, help="Number of pairs on each data set to forecast for; the plan's by default.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")] = False,
@@ -371,7 +371,9 @@ def figures(
     to: Annotated[
         Path | None, typer.Option("--out", help="Folder to write to; figures in the study's own by default.")
     ] = None,
-    formats: Annotated[str, typer.Option("--format", help="Of the pictures, with commas between.")] = ",".join(FORMATS),
+    formats: Annotated[str, typer.Option("--format", help="Formats of the pictures, with commas between.")] = ",".join(
+        FORMATS
+    ),
     form: Annotated[str, typer.Option(help="The paper's figures, ours, or both: paper, ours or both.")] = "both",
     simulated: Annotated[
         Path | None, typer.Option(help="Folder of a simulated study of the same sets, to draw its runs beside.")

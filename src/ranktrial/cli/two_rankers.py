@@ -13,10 +13,11 @@ from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
 from ranktrial.cli.console import progress_bar
 from ranktrial.cli.data_source import DATA_HELP, open_data
-from ranktrial.data import Dataset, Run, read_qrels, read_rankers, read_run, read_scores, train_rankers
-from ranktrial.data.qrels import UNJUDGED, zeta_by_grade
+from ranktrial.paper.data import Dataset, read_rankers, read_scores, train_rankers
 from ranktrial.rankings import Pair
 from ranktrial.rankings.lists import MOST_RANKS
+from ranktrial.trec import Run, read_qrels, read_run
+from ranktrial.trec.qrels import UNJUDGED, zeta_by_grade
 from ranktrial.users import User, position_based, rank_decay
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")]
@@ -25,7 +26,7 @@ RankerA = Annotated[
     Path | None,
     typer.Argument(help="Ranker A: a TREC run file; with --data, a file with a score per document and line."),
 ]
-RankerB = Annotated[Path | None, typer.Argument(help="Ranker B, likewise.")]
+RankerB = Annotated[Path | None, typer.Argument(help="Ranker B, a file of the same kind.")]
 LabelledData = Annotated[
     str | None,
     typer.Option("--data", help=f"Labelled documents. {DATA_HELP} Without score files two rankers are trained on it."),
@@ -38,12 +39,12 @@ QrelsOption = Annotated[
     ),
 ]
 RankersOption = Annotated[Path | None, typer.Option(help="Rankers for --data, as `ranktrial rankers` writes them.")]
-PairOption = Annotated[str, typer.Option(help="Which two of --rankers are A and B, counted from 1.")]
+PairOption = Annotated[str, typer.Option(help="Numbers of A and B among --rankers, counted from 1.")]
 KOption = Annotated[int | None, typer.Option("--k", min=1, max=MOST_RANKS, help="Results on a page. [default: 10]")]
 ThetaOption = Annotated[
-    str | None, typer.Option(help="P(a rank is looked at), from the top, with commas: 1,.5,.3. Also sets --k.")
+    str | None, typer.Option(help="Probability that each rank is looked at, from the top: 1,.5,.3. Also sets --k.")
 ]
-EtaOption = Annotated[float, typer.Option(min=0, help="Position bias 1 / rank^eta, where --theta is not given.")]
+EtaOption = Annotated[float, typer.Option(min=0, help="Position bias 1 / rank^eta, if --theta is not given.")]
 CtrOption = Annotated[
     float | None, typer.Option(help="Clicks per page. With labels the click probabilities are scaled to it.")
 ]
@@ -84,7 +85,7 @@ class TwoRankers:
         return position_based(np.minimum(self.zeta * (ctr / unscaled), 1.0), theta)
 
     def judged_text(self) -> str:
-        """What share of the results shown is judged, in a sentence; empty without qrels."""
+        """Sentence on the share of the shown results that is judged; empty without qrels."""
         if not self.judged:
             return ""
         a, b = (f"{judged:,} of the {shown:,} results {who} shows" for who, (judged, shown) in zip("AB", self.judged))
@@ -94,7 +95,7 @@ class TwoRankers:
         return f"Judged are {a} and {b}; the others count as label 0.{left_out}"
 
     def judged_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """Numbers of judged and shown results for JSON; empty without qrels."""
         if not self.judged:
             return {}
         counts = {who: {"judged": judged, "shown": shown} for who, (judged, shown) in zip("ab", self.judged)}

@@ -1,4 +1,4 @@
-"""The command `ranktrial warm`: the loops of a trial, compiled before the first visitor comes."""
+"""The command `ranktrial warm`: compile the loops of a trial ahead of the first visitor."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import typer
 
 from ranktrial._kernels import cache_folder, watching_compilations
 from ranktrial.cli.console import out, plain_errors, progress_bar
-from ranktrial.live.warming import PARTS, compile_part
+from ranktrial.trial.warming import PARTS, compile_part
 
 
 def warm_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of text.")] = False,
 ) -> None:
-    """Compile what a trial runs, so that a service or a program that uses one starts at once.
+    """Compile the loops of a trial ahead of time, so that a service or a program that uses one starts at once.
 
-    Once for each installation, kind of processor and cache: when an image is built, after an upgrade. Compiled code goes beside
-    the package, or to the folder that NUMBA_CACHE_DIR names.
+    Run it once for each installation, kind of processor and cache: when an image is built, after an upgrade. Compiled code goes
+    beside the package, or to the folder that NUMBA_CACHE_DIR names.
     """
     loops: list[str] = []
     start = time.perf_counter()
@@ -27,7 +27,8 @@ def warm_command(
         for done, part in enumerate(PARTS):
             progress(done, len(PARTS))
             compile_part(part)
-    took, folder = time.perf_counter() - start, str(cache_folder())
+    took = time.perf_counter() - start
+    folder = str(cache_folder())
     if as_json:
         print(json.dumps({"compiled": len(loops), "seconds": round(took, 1), "cache": folder}))
     elif loops:

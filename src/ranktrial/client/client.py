@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import operator
 import ssl
 import time
 import uuid
@@ -16,6 +15,7 @@ from urllib.parse import quote
 
 from ranktrial.client.http import Endpoint
 from ranktrial.client.outbox import Outbox
+from ranktrial.ids import BadId, text_id, text_ids
 
 Id = str | SupportsIndex
 QUIET = 60.0  # seconds between two lines in the log that say the same
@@ -24,12 +24,13 @@ log = logging.getLogger("ranktrial.client")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What to show.
+    """Ranking to show for one search.
 
     Attributes:
-        id: The impression's, to be sent back with clicks; empty where nothing was drawn.
+        id: Id of the impression, to be sent back with clicks; empty if nothing was drawn.
         ranking: Ids of the results, from the top.
-        fallback: Why this is A's list instead of a draw, or None.
+        fallback: None for a drawn ranking; otherwise the reason why this is the list of one ranker: the chosen one's
+            if the trial was stopped, A's in any other case.
     """
 
     id: str
@@ -88,27 +89,28 @@ class Client:
         offset: int = 0,
         size: int | None = None,
     ) -> Shown:
-        """What to show for a query; A's list, with the reason in ``fallback``, if that cannot be told in time.
+        """Ask for the ranking to show for a query; A's list, with the reason in ``fallback``, if no answer comes in time.
 
         Args:
             trial: The trial's name.
-            query: What was searched for.
+            query: The search text.
             a: Ids of ranker A's results, from the top.
             b: Ids of ranker B's.
-            unit: Whose search it is: a session's id, or user and day. The same unit, query and lists are the same draw.
+            unit: Id of the visitor: a session's id, or user and day. The same unit, query and lists get the same ranking.
             offset: Results on the pages before.
             size: Results on the page; all by default.
         """
         first: list[str] = []
         try:
-            first = [_text(id) for id in a]
+            given = list(a)
+            first = [id if isinstance(id, str) else str(id) for id in given]  # whatever they are: they are shown
+            first = text_ids("A", given)
             asked = {
                 "query": query,
                 "a": first,
-                "b": [_text(id) for id in b],
-                "unit": uuid.uuid4().hex
-                if unit is None
-                else _text(unit),  # so that a second try is the same impression
+                "b": text_ids("B", b),
+                # Without a unit one is made up, so that a second try is the same impression.
+                "unit": uuid.uuid4().hex if unit is None else text_id("unit", unit),
                 "offset": offset,
                 "size": size,
             }
@@ -122,13 +124,15 @@ class Client:
             reason, why = "time-out", f"no answer within {self.timeout:g} s"
         except OSError as problem:
             reason, why = "no answer", repr(problem)
+        except BadId as problem:
+            reason, why = "bad input", str(problem)
         except Exception as problem:
             reason, why = "fault", repr(problem)
         self.fallbacks[reason] += 1
         if time.monotonic() - self._said_at >= QUIET:
             self._said_at = time.monotonic()
             log.warning("A's list is shown (%d times so far): %s, %s", self.fallbacks.total(), reason, why)
-        return Shown("", _page(first, offset, size), reason)
+        return Shown("", _page(first, offset, size), f"{reason}: {why}" if reason == "bad input" else reason)
 
     def click(self, id: str, document: Id, *, position: int | None = None) -> None:
         """Tell of a click on a result; where there is no impression's id (A's list was shown) nothing is sent.
@@ -153,7 +157,7 @@ class Client:
 
     @property
     def outcomes(self) -> Counter[str]:
-        """What became of the events that were sent, such as counted or not ours."""
+        """Number of sent events by outcome, such as counted or not ours."""
         return Counter(self._outbox.outcomes)
 
     @property
@@ -185,13 +189,12 @@ class Client:
         return f"Client({self.url!r})"  # never the key
 
 
-def _text(id: Id) -> str:
-    return id if isinstance(id, str) else str(operator.index(id))
-
-
 def _said(id: object) -> Any:
     """An id for an event: what cannot be one goes as it is, to be named in the log or by the service."""
-    return _text(id) if isinstance(id, str) or hasattr(id, "__index__") else id
+    try:
+        return text_id("id", id)
+    except BadId:
+        return id
 
 
 def _page(ranking: list[str], offset: object, size: object) -> list[str]:

@@ -129,7 +129,7 @@ class _Connection:
 
 
 class _Reader(io.RawIOBase):
-    """What a connection receives, as a file."""
+    """Readable file over the bytes that a connection receives."""
 
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection

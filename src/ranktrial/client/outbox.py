@@ -142,7 +142,7 @@ class Outbox:
         self._changed.wait_for(lambda: (self._flushes, self._closing_at) != (flushes, closing), seconds)
 
     def _next_batch(self) -> list[bytes]:
-        """What is to be sent next, which stays in the queue until it is stored; nothing at the end."""
+        """Wait for the next events to send, which stay in the queue until the service has stored them; none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing_at < NEVER)
             self._changed.wait_for(

@@ -1,1 +1,1 @@
-"""Logging policies of least variance: what should be shown."""
+"""Logging policies of least variance for comparing two rankers, and click budgets."""

@@ -1,4 +1,4 @@
-"""Compiled candidates of a design: the documents that may be shown, what each of them needs and what it must have."""
+"""Compiled candidates of a design: the documents that may be shown, with the need and the least exposure of each."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ NEARLY = 1e-9  # of a chance: what is rarer than this never happens
 
 @nb.njit(cache=True)
 def _show_for(order: Any, start: Any, end: Any, left: Any, share: Any, slot_share: Any, trial: Any, owed: Any) -> Any:
-    """How long a block can be shown in its present order, candidates by falling share that they are still owed.
+    """Probability weight with which a block can be shown in its present order before the order must change.
 
-    Until some set of candidates is owed as much as it can still get. With weight ``left`` now and ``rest`` then, a set Q is
-    owed share(Q) - (left - rest) on_slot(Q) of at most rest best(Q), best being the sum of the first slots, so
+    The order holds until some set of candidates is owed as much as it can still get. With weight ``left`` now and ``rest``
+    then, a set Q is owed share(Q) - (left - rest) on_slot(Q) of at most rest best(Q), best being the sum of the first slots, so
 
         rest = max over Q of (share(Q) - left on_slot(Q)) / (best(Q) - on_slot(Q)),
 

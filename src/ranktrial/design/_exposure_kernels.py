@@ -205,7 +205,7 @@ def _cut_blocks(
 
 @nb.njit(cache=True)
 def _may_just_fill(need: Any, least: Any, gain: Any, slots: Any, order: Any, start: Any, end: Any) -> Any:
-    """Whether candidates on which nothing depends have their least when they simply fill the slots, by falling gain."""
+    """True if candidates without need reach their least exposure when they fill the slots by falling gain."""
     for i in range(start, end):
         if need[order[i]] > 0.0:
             return False
@@ -324,9 +324,9 @@ def _share_out_by_value(
 
 @nb.njit(cache=True)
 def _worst_prefix(exposure: Any, slots: Any, total: Any, order: Any, start: Any, end: Any) -> Any:
-    """Where to cut off the candidates that exceed the best slots by most; ``start`` where none do.
+    """End of the prefix of candidates whose exposure exceeds that of the best slots by most; ``start`` if none does.
 
-    Never before slots of no exposure: all of it is above them, so an excess there is rounding.
+    The search ends at slots of no exposure: all exposure is above them, so an excess there is rounding.
     """
     worst = 10 * ROUNDING * total
     cut = start

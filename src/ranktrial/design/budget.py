@@ -1,8 +1,9 @@
-"""Budgets of clicks: the price at which a design costs visitors no more than they may lose.
+"""Click budgets: the price per click at which a design loses visitors no more clicks than the budget allows.
 
-People say which share of an A/B test's clicks visitors may lose, not what a click is worth. Clicks expected on what
-``closed_form`` shows never fall as their price rises, so the price of a budget is found by trial over the traffic that
-the budget is for: the queries of a pair, or a sample of recent searches.
+A budget is the share of an A/B test's clicks that visitors may lose. Its price is found numerically over the traffic that the
+budget is for: the queries of a pair, or a sample of recent searches. By a design's own relevance model, clicks on it never fall
+as their price rises. By another model they may: a high price follows the design's model, also where that ranks documents worse
+than both rankers do.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ranktrial.design.closed_form import NONE, DesignProblem, Shares, checked_pr
 LOWEST_PRICE = 1e-6  # next to nothing in variance: documents that tell nothing stand in the order of their relevance
 HIGHEST_SENSIBLE = 100.0
 CLOSE_ENOUGH = 1.01  # ratio of two prices
+BETWEEN = 5  # prices tried between the lowest and the highest where the highest does not keep a budget
 
 
 def expected_clicks(rankings: DocumentArray, theta: FloatArray, zeta: FloatArray) -> FloatArray:
@@ -67,20 +69,18 @@ class ClickForecast:
         keep: int = 0,
         zeta0: float | None = None,
         plain: Shares = NONE,
-        weights: ArrayLike | None = None,
         judged_by: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> ClickForecast:
-        """For the designs of ``closed_form`` with the same options.
+        """Build the forecast for the designs of ``closed_form`` with the same options.
 
         Args:
             tables: Documents of A's top k and of B's, a row for each search, NO_DOCUMENT past the end (``Pair.tables``).
             theta: Position bias.
-            zeta: Guessed relevance per document.
+            zeta: Predicted relevance per document.
             floor: Agreement floor of the design.
             keep: Ranks within which a document that both put first is kept.
             zeta0: Click rate for which the design is made, if any.
-            plain: Shares of plain A/B traffic, A's own list and B's own.
-            weights: How often each search occurs; by default all alike.
+            plain: Shares of A/B traffic: A's own list and B's own.
             judged_by: Another theta and zeta by which the clicks on the design are forecast; by default its own.
         """
         if tables.max(initial=-1) >= np.size(zeta):
@@ -89,15 +89,12 @@ class ClickForecast:
             )
         problem = checked_problem(tables, np.size(zeta), theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0)
         bias, guess = (np.asarray(one, np.float64) for one in judged_by or (theta, zeta))
-        n = tables.shape[1]
-        often = np.ones(n) if weights is None else checks.finite("weights", weights)
-        if len(often) != n or often.min(initial=0) < 0 or not often.any():
-            raise ValueError(f"weights must be {n} numbers, none negative and not all 0: one for each query")
         by_list = expected_clicks(tables, bias, guess)
-        return cls(problem, bias, guess[problem.documents], by_list[0], by_list[1], often / often.sum(), plain)
+        shares = np.full(tables.shape[1], 1 / tables.shape[1])
+        return cls(problem, bias, guess[problem.documents], by_list[0], by_list[1], shares, plain)
 
     def designed(self, price: float) -> FloatArray:
-        """Clicks on what the design shows at this price, per query, without plain traffic."""
+        """Expected clicks on the design at this price, per query, without A/B traffic."""
         p = self.problem
         clicks: FloatArray = kernels.predicted_clicks(
             p.offsets, p.documents, p.need, p.least, p.zeta, price, p.bias, p.first, self.theta, self.zeta
@@ -105,7 +102,7 @@ class ClickForecast:
         return clicks
 
     def shown(self, price: float) -> float:
-        """Clicks per impression at this price, plain traffic included."""
+        """Expected clicks per impression at this price, with A/B traffic."""
         to_a, to_b = self.plain
         return float(self.shares @ ((1 - to_a - to_b) * self.designed(price) + to_a * self.a + to_b * self.b))
 
@@ -168,7 +165,8 @@ def price_for(
     Args:
         loss: Share of an A/B test's clicks that visitors may lose; negative asks for a gain.
         least: The lowest price to consider.
-        most: The highest price to consider. Where even that does not keep the budget, it is the answer, with ``kept`` false.
+        most: The highest price to consider. Where no price keeps the budget, the one with the most clicks is the answer, with
+            ``kept`` false.
 
     >>> from ranktrial.rankings import Pair
     >>> pair = Pair.from_lists([["x", "y", "z"]], [["x", "z", "y"]], k=3)
@@ -183,15 +181,20 @@ def price_for(
     checks.between("most", most, LOWEST_PRICE, 1e12)
     ab = forecast.ab
     enough = (1 - loss) * ab * (1 - 1e-12)
+    low = max(least, LOWEST_PRICE)
     tried = dict[float, float]()
-    for price in sorted({least, max(least, LOWEST_PRICE), most}):
+    for price in sorted({least, low, most}):
         tried[price] = clicks = forecast.shown(price)
         if clicks >= enough:
             break
-    if price != most or clicks < enough:
-        return BudgetPrice(price, clicks >= enough, clicks, ab)
-    low = max(least, LOWEST_PRICE)
-    price, clicks = _first_enough(forecast, enough, (low, tried[low]), (price, clicks))
+    if clicks < enough:
+        for between in np.geomspace(low, most, BETWEEN + 2)[1:-1].tolist():
+            tried[between] = forecast.shown(between)
+        price = min((one for one in tried if tried[one] >= enough), default=max(tried, key=tried.__getitem__))
+    if price <= low or tried[price] < enough:
+        return BudgetPrice(price, tried[price] >= enough, tried[price], ab)
+    below = max(one for one in tried if one < price)
+    price, clicks = _first_enough(forecast, enough, (below, tried[below]), (price, tried[price]))
     return BudgetPrice(price, True, clicks, ab)
 
 
@@ -205,7 +208,9 @@ def _first_enough(
     """
     low, short = log(below[0]), below[1] - enough
     high, beyond, clicks = log(above[0]), above[1] - enough, above[1]
-    close, past, before = log(CLOSE_ENOUGH), 0.0, np.inf
+    close = log(CLOSE_ENOUGH)
+    past = 0.0
+    before = np.inf
     while (distance := high - low) > close:
         middle = low + distance / 2
         if distance <= before / 2:

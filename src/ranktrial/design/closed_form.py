@@ -15,18 +15,16 @@ is recomputed from the rankings and weights that come out (``Mixture.placement``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import DocumentArray, FloatArray, IntArray, offsets_of
+from ranktrial.arrays import DocumentArray, FloatArray, IntArray
 from ranktrial.design import _closed_form_kernels as kernels
 from ranktrial.design._candidate_kernels import keep_first, unite
-from ranktrial.rankings import Mixture, Pair, Rankings
+from ranktrial.rankings import Mixture, Pair
 
 Shares = tuple[float, float]
 NONE: Shares = (0.0, 0.0)
@@ -75,78 +73,9 @@ def closed_form(
     >>> mixture.exposure(np.array([1, 0.5, 0.25]))
     array([0.25, 0.75, 0.75])
     """
-    return _of_tables(
-        pair.tables, pair.n_documents, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price, plain=plain
-    )
-
-
-def closed_form_many(
-    rankers: Sequence[Rankings],
-    offsets: IntArray,
-    k: int,
-    theta: ArrayLike,
-    *,
-    zeta: ArrayLike | None = None,
-    floor: float = 0.0,
-    keep: int = 0,
-    zeta0: float | None = None,
-    price: float = 0.0,
-) -> Mixture:
-    """One mixture for the comparison of all pairs of rankers from the same impressions.
-
-    Least sum over pairs of what ``closed_form`` minimises for one; the floor is that share of the least exposure that any
-    ranker gives a document.
-    """
-    checks.at_least("number of rankers", len(rankers), 2)
-    checks.at_least("k", k, 1)
-    for number, ranker in enumerate(rankers):
-        if len(ranker) != len(offsets) - 1:
-            raise ValueError(
-                f"ranker {number} ranks {len(ranker)} queries, must rank the {len(offsets) - 1} of the data set"
-            )
-    tables = np.stack([ranker.top(k) for ranker in rankers])
-    return _of_tables(tables, int(offsets[-1]), theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0, price=price)
-
-
-def least_variance_mixture(
-    candidates: Rankings,
-    need: ArrayLike,
-    theta: ArrayLike,
-    *,
-    least: ArrayLike | None = None,
-    gain: ArrayLike | None = None,
-    zeta0: float | None = None,
-) -> Mixture:
-    """The mixture of least sum_d need_d^2 / exposure_d - gain_d exposure_d for any needs, such as those of stochastic rankers.
-
-    Args:
-        candidates: The documents that may be shown for each query, in the order in which those of need 0 fill the page.
-        need: Of each document of the data set, |lambda_d| sqrt(zeta_d) with lambda the difference in exposure.
-        theta: Position bias of each rank of a page.
-        least: The exposure that each document must have, if any.
-        gain: Of each document, what a unit of its exposure is worth: its relevance times the price of a click.
-        zeta0: As in ``closed_form``.
-
-    >>> candidates = Rankings(np.array([0, 3]), np.array([0, 1, 2], np.int32))
-    >>> least_variance_mixture(candidates, [0.1, 0.3, 0.0], theta=[1.0, 0.2]).exposure(np.array([1.0, 0.2]))
-    array([0.3, 0.9, 0. ])
-    """
-    _check_zeta0(zeta0)
-    bias = _design_bias(checks.probabilities("theta", theta), zeta0)
-    checks.at_least("number of ranks in theta", len(bias), 1)
-    amounts = _amounts("need", need)
-    if len(candidates.documents) and not 0 <= candidates.documents.min() <= candidates.documents.max() < len(amounts):
-        raise ValueError(f"candidates must be documents from 0 to {len(amounts) - 1}, the ones that have a need")
-    floors = gains = NONE_EACH
-    if least is not None:
-        floors = _design_bias(_one_each("least exposures", least, len(amounts))[candidates.documents], zeta0)
-        _check_floors(floors, candidates.offsets, bias)
-    if gain is not None:
-        gains = _one_each("gain", gain, len(amounts))[candidates.documents]
-    rankings, weights, offsets = kernels.least_variance(
-        candidates.offsets, candidates.documents, amounts[candidates.documents], floors, gains, bias, NOT_KEPT
-    )
-    return Mixture(rankings, weights, offsets, len(amounts))
+    checks.between("price", price, 0, HIGHEST_PRICE)
+    problem = checked_problem(pair.tables, pair.n_documents, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0)
+    return Mixture(*_solved(problem, price, pair.tables, plain), pair.n_documents, plain=any(plain))
 
 
 def closed_form_query(
@@ -178,47 +107,6 @@ def closed_form_query(
     if not any(plain):
         return rankings, weights
     return np.concatenate([rankings, tables[:, 0]]), np.concatenate([weights * (1 - sum(plain)), plain])
-
-
-def closed_form_queries(
-    lists: Sequence[tuple[DocumentArray, DocumentArray]],
-    theta: FloatArray,
-    *,
-    zeta: Sequence[FloatArray] | None = None,
-    plain: Shares = NONE,
-    price: float = 0.0,
-    **options: Any,
-) -> Iterator[tuple[DocumentArray, FloatArray]]:
-    """``closed_form_query`` of many queries, to the last bit, at a fraction of the time of single ones."""
-    tables = np.full((2, len(lists), len(theta)), -1, np.int32)
-    for query, both in enumerate(lists):
-        for table, ranked in zip(tables, both):
-            top = ranked[: len(theta)]
-            table[query, : len(top)] = top
-    first = offsets_of(tables.max((0, 2), initial=-1) + 1)
-    shown = np.where(tables < 0, -1, tables + first[:-1, None]).astype(np.int32)
-    relevance = None if zeta is None else np.concatenate([np.empty(0), *zeta])
-    problem = design_problem(shown, int(first[-1]), theta, relevance, **options)
-    rankings, weights, rows = _solved(problem, price, shown, plain)
-    rankings = np.where(rankings < 0, -1, rankings - np.repeat(first[:-1], np.diff(rows))[:, None]).astype(np.int32)
-    return ((rankings[start:end], weights[start:end]) for start, end in pairwise(rows.tolist()))
-
-
-def _of_tables(
-    tables: DocumentArray,
-    n_documents: int,
-    theta: ArrayLike,
-    *,
-    zeta: ArrayLike | None,
-    floor: float,
-    keep: int,
-    zeta0: float | None,
-    price: float,
-    plain: Shares = NONE,
-) -> Mixture:
-    checks.between("price", price, 0, HIGHEST_PRICE)
-    problem = checked_problem(tables, n_documents, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0)
-    return Mixture(*_solved(problem, price, tables, plain), n_documents, plain=any(plain))
 
 
 def checked_problem(
@@ -255,16 +143,16 @@ def _solved(
 
 
 class DesignProblem(NamedTuple):
-    """What a design is made from.
+    """Input of the closed form for many queries.
 
     Attributes:
-        offsets: Of the queries' candidates.
+        offsets: Start of each query's candidates in the arrays below.
         documents: The candidates.
-        need: Of each.
-        least: Exposure that each must have; empty for none.
-        zeta: Relevance of each; empty where it is the same for all.
-        bias: The design's, of each rank.
-        first: The document that all rankers put first, of each query, where it is to be kept; empty where none is.
+        need: Need |lambda| sqrt(zeta) of each candidate.
+        least: Exposure that each candidate must have; empty for none.
+        zeta: Relevance of each candidate; empty if it is the same for all.
+        bias: Position bias of each rank that the design is made for.
+        first: For each query the document that all rankers put first, if it is to be kept; empty if none is.
     """
 
     offsets: IntArray
@@ -291,7 +179,9 @@ def design_problem(
     relevance = NONE_EACH if zeta is None else zeta[documents]
     if zeta is not None:
         need *= np.sqrt(relevance)
-    bias, floors, first = _design_bias(theta, zeta0), NONE_EACH, NOT_KEPT
+    bias = _design_bias(theta, zeta0)
+    floors = NONE_EACH
+    first = NOT_KEPT
     if floor or keep:
         lesser = _design_bias(least, zeta0)
         floors = floor * lesser
@@ -304,7 +194,8 @@ def _with_plain(
     rankings: DocumentArray, weights: FloatArray, offsets: IntArray, tables: DocumentArray, shares: Shares
 ) -> tuple[DocumentArray, FloatArray, IntArray]:
     """Every query's rankings with their share, then the row of each table with its own."""
-    n, more = len(offsets) - 1, len(shares)
+    n = len(offsets) - 1
+    more = len(shares)
     grown = offsets + more * np.arange(n + 1)
     old = np.arange(len(rankings)) + more * np.repeat(np.arange(n), np.diff(offsets))
     table = np.empty((grown[-1], rankings.shape[1]), rankings.dtype)
@@ -324,36 +215,8 @@ def _check_zeta0(zeta0: float | None) -> None:
         checks.between("zeta0", zeta0, 0, 0.99)
 
 
-def _one_each(name: str, values: ArrayLike, n_documents: int) -> FloatArray:
-    array = _amounts(name.split()[0], values)
-    if len(array) != n_documents:
-        raise ValueError(f"{len(array)} {name} for {n_documents} documents, there must be one each")
-    return array
-
-
 def _relevance(zeta: ArrayLike, n_documents: int) -> FloatArray:
     values = checks.probabilities("zeta", zeta)
     if len(values) != n_documents:
         raise ValueError(f"{len(values)} zeta for {n_documents} documents, there must be one each")
     return values
-
-
-def _amounts(name: str, values: ArrayLike) -> FloatArray:
-    array = np.ascontiguousarray(values, np.float64)
-    if array.ndim != 1:
-        raise ValueError(f"{name} has {array.ndim} dimensions, must be a flat list of numbers")
-    bad = np.flatnonzero(~((array >= 0) & np.isfinite(array)))
-    if len(bad):
-        raise ValueError(f"{name}[{bad[0]}] is {array[bad[0]]:g}, must be finite and not negative")
-    return array
-
-
-def _check_floors(floors: FloatArray, offsets: IntArray, bias: FloatArray) -> None:
-    """The j largest floors of a query must fit on the j best ranks of its page."""
-    for query, (start, end) in enumerate(pairwise(offsets)):
-        best = np.zeros(end - start)
-        page = min(len(bias), end - start)
-        best[:page] = np.sort(bias[:page])[::-1]
-        asked = np.cumsum(np.sort(floors[start:end])[::-1])
-        if np.any(asked > np.cumsum(best) * (1 + 1e-9)):
-            raise ValueError(f"query {query}: the least exposures of its documents do not fit on one page")

@@ -3,14 +3,13 @@
 from ranktrial.methods.ab import AB
 from ranktrial.methods.adaptive import AdaptiveRun
 from ranktrial.methods.balanced import Balanced
-from ranktrial.methods.base import Method, parse_method
+from ranktrial.methods.base import Method, known_methods, parse_method
 from ranktrial.methods.beliefs import Beliefs
 from ranktrial.methods.counterfactual import Counterfactual
 from ranktrial.methods.debiased_balanced import DebiasedBalanced
 from ranktrial.methods.displays import Display, Displays, Linear, Majority, TooManyDisplaysError
 from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.logopt import LogOpt
-from ranktrial.methods.logopt_network import LogOptNetwork
 from ranktrial.methods.optimized import Optimized
 from ranktrial.methods.probabilistic import Probabilistic
 from ranktrial.methods.team_draft import TeamDraft
@@ -28,7 +27,6 @@ __all__ = [
     "ExpectedRun",
     "Linear",
     "LogOpt",
-    "LogOptNetwork",
     "Majority",
     "Method",
     "Optimized",
@@ -36,5 +34,6 @@ __all__ = [
     "TeamDraft",
     "TooManyDisplaysError",
     "Trajectory",
+    "known_methods",
     "parse_method",
 ]

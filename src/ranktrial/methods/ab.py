@@ -1,8 +1,8 @@
 """A/B testing: show A's ranking or B's, and compare the clicks.
 
-The paper's value is x = (1[A]/P(A) - 1[B]/P(B)) * clicks, unbiased for Delta. The difference in means uses the same
-impressions and has two to three times less variance: it does not pay for the clicks both rankers get anyway. Adjusted for
-the query (``inference.ab``) it does not pay for what queries differ in either, where they come often enough.
+``AB()`` is the difference of the two arms' mean clicks. The paper's value, x = (1[A]/P(A) - 1[B]/P(B)) * clicks, is unbiased
+for Delta too but has two to three times the variance: it pays for the clicks both rankers get anyway. Adjusted for
+the query (``analysis.estimators.ab``) it does not pay for what queries differ in either, where they come often enough.
 
 Where both lists of every search are logged, the same impressions can also be valued by the click model, as ``LogOpt`` values
 its own: a click on a document that both rankers show tells little, one on a document that they place apart tells much. That
@@ -32,7 +32,7 @@ from ranktrial.rankings.mixture import higher_cumulants
 from ranktrial.seeds import Seed
 from ranktrial.users import User
 
-BY_CLICKS = ("weighted", "means", "adjusted")  # estimates that need no click model
+BY_CLICKS = ("means", "paper", "adjusted")  # estimates that need no click model
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,8 +41,8 @@ class AB(Method):
 
     Attributes:
         split: P(A), the share of impressions shown ranker A.
-        estimate: "weighted" is the paper's x; "means" the difference of the two arms' mean clicks; "adjusted" the same query by
-            query. Adjusting needs the query of every impression: it works on logs and in live trials, and is not simulated.
+        estimate: "means" is the difference of the two arms' mean clicks; "paper" the paper's x; "adjusted" the difference query
+            by query. Adjusting needs the query of every impression: it works on logs and in live trials, and is not simulated.
             "rank-aware" (and "doubly-robust", "constant", "ips") values clicks by the click model, as ``LogOpt`` does.
         bias: For estimates by the click model: position bias "estimated" from the clicks on the way, or "known".
         schedule: For these: after how many impressions bias and relevance are fitted anew; what is shown stays the same.
@@ -52,12 +52,12 @@ class AB(Method):
     >>> AB().moments(pair, user).mean, pair.delta(user)
     (0.125, 0.125)
     >>> pair = pair.knowing(theta=[1.0, 0.5])
-    >>> [round(AB(estimate=name).moments(pair, user).variance, 2) for name in ("weighted", "means", "rank-aware")]
+    >>> [round(AB(estimate=name).moments(pair, user).variance, 2) for name in ("paper", "means", "rank-aware")]
     [2.73, 1.47, 0.16]
     """
 
     split: float = 0.5
-    estimate: str = "weighted"
+    estimate: str = "means"
     bias: str = "estimated"
     schedule: tuple[int, ...] = SCHEDULE
 
@@ -76,11 +76,11 @@ class AB(Method):
                 raise ValueError(f'{name} belongs to {", ".join(ESTIMATES)}, not to estimate="{self.estimate}"')
 
     def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:
-        """The two lists, whatever is believed."""
+        """Distribution over the two lists, the same whatever the beliefs are."""
         return Mixture.of_tables([pair.top_a, pair.top_b], self.plain_shares, pair.n_documents, plain=True)
 
     def displays(self, pair: Pair, beliefs: Beliefs | None = None) -> Displays:
-        """By the click model, before any click and as if position bias were known, unless beliefs say otherwise."""
+        """Both lists with the value of clicks on them; by the click model with the pair's theta unless beliefs are given."""
         mixture = self.policy(pair)
         if self.needs_position_bias:
             known = Beliefs(pair.known_theta) if beliefs is None else beliefs
@@ -113,14 +113,15 @@ class AB(Method):
         return table, np.array(self.plain_shares)
 
     def moments(self, pair: Pair, user: User) -> Moments:
-        """For "means" and "adjusted", N times the large-sample variance of the difference; its expectation is Delta.
+        """Moments of one impression; for "means" and "adjusted", N times the large-sample variance of the difference.
 
-        "adjusted" is what A/B can do at best: where a query comes many times, what queries differ in costs it nothing.
+        "adjusted" is A/B at its best, where every query comes many times: differences between queries add no variance.
         """
-        weighted = super().moments(pair, user)
+        single = super().moments(pair, user)
         if self.averages_impressions:
-            return weighted
-        cumulants, clicks = np.zeros(3), []
+            return single
+        cumulants = np.zeros(3)
+        clicks = []
         for table, share, sign in zip((pair.top_a, pair.top_b), self.plain_shares, (1, -1)):
             powers = linear_moments(table, np.ones(table.shape), *user_arrays(user))
             first, second = powers.T[:2]
@@ -130,8 +131,8 @@ class AB(Method):
             cumulants += variance / share, sign * third / share**2, fourth / share**3
             clicks.append(first)
         if self.estimate == "adjusted":
-            return Moments(weighted.mean, cumulants[0] + float((clicks[0] - clicks[1]).var()), weighted.ctr)
-        return Moments(weighted.mean, float(cumulants[0]), weighted.ctr, *cumulants[1:].tolist())
+            return Moments(single.mean, cumulants[0] + float((clicks[0] - clicks[1]).var()), single.ctr)
+        return Moments(single.mean, float(cumulants[0]), single.ctr, *cumulants[1:].tolist())
 
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
@@ -160,13 +161,13 @@ class AB(Method):
         return self._trajectory(points, draw_counts(law, points, seed))
 
     def _trajectory(self, points: IntArray, seen: IntArray) -> Trajectory:
-        """From counts of impressions per (checkpoint, arm, number of clicks)."""
+        """Build the trajectory from counts of impressions per (checkpoint, arm, number of clicks)."""
         clicks = np.arange(seen.shape[2])
         shown, total, squares = seen.sum(2), seen @ clicks, seen @ clicks**2
         shares = np.array([self.split, 1 - self.split])
         signs = np.array([1.0, -1.0])
         ctr = total.sum(1) / points
-        if self.estimate == "weighted":
+        if self.estimate == "paper":
             estimate = total @ (signs / shares) / points
             return Trajectory(points, estimate, squares @ (1 / shares**2) / points, ctr)
         # An arm without impressions yet says nothing: its mean counts as 0.
@@ -209,7 +210,7 @@ class AB(Method):
 
     @property
     def step(self) -> float:
-        return 2.0 if self.estimate == "weighted" and self.split == 0.5 else 0.0
+        return 2.0 if self.estimate == "paper" and self.split == 0.5 else 0.0
 
     @property
     def lists_displays(self) -> bool:
@@ -227,7 +228,7 @@ class AB(Method):
     def role(self) -> str | None:
         if self.estimate in ROBUST:
             return f"ab-{self.estimate}-{self.bias}"
-        return {"weighted": "ab", "means": "ab-means"}.get(self.estimate)
+        return {"paper": "ab", "means": "ab-means"}.get(self.estimate)
 
 
 def _clicks_law(table: DocumentArray, user: User) -> FloatArray:

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.arrays import FloatArray
 from ranktrial.methods.base import Method
 from ranktrial.methods.beliefs import first_theta
-from ranktrial.methods.expected import ExpectedRun, begin_stretch, expect_in_stages, stretches
+from ranktrial.methods.expected import (
+    SETTLED,
+    ExpectedRun,
+    LearningInStages,
+    Stages,
+    begin_stretch,
+    expect_in_stages,
+    stretches,
+)
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Pair
 from ranktrial.rankings.lists import check_user
@@ -26,20 +35,6 @@ from ranktrial.seeds import Seed
 from ranktrial.users import User
 
 BIAS = ("known", "estimated")
-
-
-class Stages(Protocol):
-    """A simulated run in stages; ``versions`` are what was shown, one after the other."""
-
-    versions: list[Any]
-
-    def next_version(self) -> None:
-        """Fit, and make what is shown next."""
-        ...
-
-    def show(self, begin: int, end: int, points: IntArray) -> list[tuple[float, float, float]]:
-        """Show impressions begin..end; estimate, mean square and CTR at each point among them."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,22 +45,8 @@ class AdaptiveRun:
     versions: tuple[Any, ...]
 
 
-class Staged(Protocol):
-    """A method whose simulated runs come in stages."""
-
-    @property
-    def bias(self) -> str: ...
-    @property
-    def schedule(self) -> tuple[int, ...]: ...
-    @property
-    def refits(self) -> bool: ...
-    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> Stages:
-        """A run that begins with this position bias."""
-        ...
-
-
 def run_in_stages(
-    method: Staged,
+    method: LearningInStages,
     pair: Pair,
     user: User,
     checkpoints: ArrayLike,
@@ -76,12 +57,15 @@ def run_in_stages(
     """The loop: a version of what is shown before the first impression, and another at each point of the schedule."""
     check_user(user, pair.k, pair.n_documents)
     points = checks.checkpoints(checkpoints)
-    stages = method.stages(pair, user, pair.known_theta if method.bias == "known" else first_theta(pair.k), seed=seed)
-    begins = stretches(method, int(points[-1]))
+    theta = pair.known_theta if method.bias == "known" else first_theta(pair.k)
+    stages: Stages = method.stages(pair, user, theta, seed=seed)
+    reports = set(points[points >= SETTLED].tolist()) if method.refits and user.follows_position_bias else set()
     rows: list[tuple[float, float, float]] = []
-    for begin, end in zip(begins, [*begins[1:], int(points[-1])]):
+    for begin, end in pairwise(sorted({*stretches(method, int(points[-1])), *reports, int(points[-1])})):
         begin_stretch(method, stages, begin)
         rows += stages.show(begin, end, points[(points > begin) & (points <= end)])
+        if end in reports:
+            rows[-1] = stages.report()
         if progress is not None:
             progress(end, int(points[-1]))
     estimate, mean_square, ctr = np.array(rows).T
@@ -108,7 +92,7 @@ class Adaptive(Method, abstract=True):
     def refits(self) -> bool:
         return self.learns_position_bias
 
-    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> Stages:
+    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> Any:
         """A run that begins with this position bias."""
         raise NotImplementedError
 

@@ -2,15 +2,15 @@
 
 To add one, write a small file with a frozen dataclass that derives from ``Method`` and defines ``displays``; the rest
 (moments, placement, simulation, parsing) follows. Override ``simulate`` where displays are too many to list, and those of
-the properties that do not hold. docs/add-a-method.md walks through one.
+the properties that do not hold. docs/how-to/add-a-method.md walks through one.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,6 +27,9 @@ from ranktrial.users import User
 
 MANY_IMPRESSIONS = 4_000_000
 
+# Methods of the paper, by module: imported when a text names them. All others are registered when they are defined.
+OF_THE_PAPER = {"LogOptNetwork": "ranktrial.paper.logopt_network"}
+
 
 def spelled(default: Any) -> Any:
     """A dataclass field that a method's text always shows, even at its default."""
@@ -35,7 +38,7 @@ def spelled(default: Any) -> Any:
 
 @dataclass(frozen=True, repr=False)
 class Method:
-    """A way to compare two rankers: what to show for each query, and what clicks on it are worth.
+    """Method to compare two rankers: a distribution over displays for each query, and the value of clicks on them.
 
     >>> from ranktrial.methods import AB, LogOpt, TeamDraft
     >>> [(method, method.tends_to_delta, method.runs_live) for method in (AB(), TeamDraft(), LogOpt())]
@@ -53,7 +56,7 @@ class Method:
         raise NotImplementedError
 
     def policy(self, pair: Pair) -> Mixture | PlackettLuce:
-        """What decides which ranking is shown: what a ``Log`` of the method's impressions was made by."""
+        """Logging policy: the distribution over rankings that a ``Log`` of the method's impressions was drawn from."""
         return self.displays(pair).mixture
 
     def moments(self, pair: Pair, user: User) -> Moments:
@@ -61,15 +64,15 @@ class Method:
         return self.displays(pair).moments(user)
 
     def planned_displays(self, pair: Pair, user: User) -> Displays:
-        """Displays to plan with: what the method will show, as far as that is known before any click."""
+        """Displays to plan with, as far as they are known before any click."""
         return self.displays(pair)
 
     def planned_moments(self, pair: Pair, user: User) -> Moments:
-        """Moments to plan with, likewise."""
+        """Moments to plan with, as far as they are known before any click."""
         return self.moments(pair, user)
 
     def with_loss(self, loss: float) -> Self | None:
-        """The same method with another budget of clicks; None if it has none."""
+        """Return the method with another click budget; None if it has none."""
         return None
 
     def placement(self, pair: Pair) -> FloatArray:
@@ -83,7 +86,7 @@ class Method:
 
         Args:
             pair: The two rankers; queries come uniformly at random.
-            user: Who clicks.
+            user: The simulated user.
             checkpoints: Increasing numbers of impressions to report at; the last is the length of the run.
             seed: An integer or a SeedSequence; the same seed gives the same run to the last bit.
             shortcut: False goes impression by impression even where the same law can be drawn at once.
@@ -91,14 +94,14 @@ class Method:
         return self.displays(pair).simulate(user, checkpoints, seed=seed)
 
     def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
-        """What ``simulate`` comes to on average: the law of the estimate at each checkpoint, and its expected errors.
+        """Expected run: the distribution of the estimate at each checkpoint, and its expected errors.
 
         Args:
             pair: The two rankers; queries come uniformly at random.
-            user: Who clicks.
+            user: The simulated user.
             checkpoints: Increasing numbers of impressions to report at.
-            seed: For what is drawn even so: displays that are too many to list, and clicks that a later fit needs.
-            runs: How many times to draw these clicks; errors are averaged.
+            seed: Seed of the parts that are drawn even so: displays too many to list, and clicks that a later fit needs.
+            runs: Number of times to draw these clicks; errors are averaged.
         """
         try:
             moments = self.moments(pair, user)
@@ -126,69 +129,59 @@ class Method:
         raise TooManyDisplaysError(f"{self} cannot draw displays, only list them")
 
     def swapped(self) -> Self:
-        """The same method with the parts of A and B exchanged."""
+        """Return the method with the parts of A and B exchanged."""
         return self
 
-    # What a live trial asks of a method that ``runs_live``.
+    # Members that a live trial needs of a method that ``runs_live``.
 
     def query_policy(
         self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs, effects: FloatArray | None = None
     ) -> tuple[DocumentArray, FloatArray]:
-        """What to show for one query, given two lists of numbers from 0: rankings and their probabilities.
+        """Logging policy of one query, given two lists of document numbers from 0: rankings and their probabilities.
 
-        ``effects`` are how relevant each document is beyond what its places in the lists say, where that is known.
-        Where the method has ``plain_shares``, the last two are A's own list and B's own.
+        ``effects`` are the fitted document effects on relevance, beyond the ranks in the lists, where they are known.
+        Where the method has ``plain_shares``, the last two rankings are A's own list and B's own.
         """
         raise NotImplementedError(f"{self} cannot run live")
 
-    def query_policies(
-        self,
-        lists: Sequence[tuple[DocumentArray, DocumentArray]],
-        beliefs: Beliefs,
-        effects: Sequence[FloatArray | None],
-    ) -> Iterator[tuple[DocumentArray, FloatArray]]:
-        """``query_policy`` of many queries, to the last bit."""
-        return (self.query_policy(a, b, beliefs, of) for (a, b), of in zip(lists, effects))
-
     def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
-        """What to believe after a log; see ``beliefs.learnt``."""
+        """Update the beliefs from a log; see ``beliefs.learnt``."""
         return beliefs
 
     def planned_beliefs(self, pair: Pair, user: User, plain: float | None) -> Beliefs:
-        """What it will have learnt of users, of documents no more than what places in the lists tell, with this share of plain
-        traffic."""
+        """Forecast of the beliefs before any click, without document effects, with this share of A/B traffic."""
         raise NotImplementedError(f"{self} learns nothing")
 
     def next_share(self, beliefs: Beliefs, agree: bool | None) -> float | None:
-        """The share of plain A/B traffic from now on, where it changes on the way; ``agree`` as in ``Evidence``."""
+        """Share of A/B traffic from now on, where it changes on the way; ``agree`` as in ``Evidence``."""
         return None
 
-    # What is known of a method. The defaults suit an interleaving method that lists its displays; a subclass overrides what is
-    # different with a property or, where options do not matter, with a class attribute (``tends_to_delta = True``).
+    # Properties of a method. The defaults suit an interleaving method that lists its displays; a subclass overrides those that
+    # differ with a property or, where options do not matter, with a class attribute (``tends_to_delta = True``).
 
     @property
     def tends_to_delta(self) -> bool:
-        """E[x] is the true difference in clicks, Delta; if not, only its sign is read."""
+        """True if E[x] is the difference in clicks, Delta; if not, only its sign is used."""
         return False
 
     @property
     def needs_position_bias(self) -> bool:
-        """It tends to Delta for position-based users whose position bias is the pair's ``theta``, not for every user."""
+        """True if it tends to Delta only for position-based users whose position bias is the pair's ``theta``."""
         return False
 
     @property
     def fair_to_random_clicks(self) -> bool:
-        """Clicks that depend on the rank alone favour neither ranker: E[x] = 0, on lists of any length."""
+        """True if clicks that depend on the rank alone favour neither ranker: E[x] = 0, on lists of any length."""
         return True
 
     @property
     def zero_on_identical(self) -> bool:
-        """x = 0 on every impression of a query for which both rankers have the same list."""
+        """True if x = 0 on every impression of a query for which both rankers have the same list."""
         return True
 
     @property
     def shows_top_only(self) -> bool:
-        """Every document shown is in the top k of a ranker."""
+        """True if every document shown is in the top k of a ranker."""
         return True
 
     @property
@@ -203,47 +196,47 @@ class Method:
 
     @property
     def lists_displays(self) -> bool:
-        """Displays are listed before a simulation draws from them, instead of made anew for each impression."""
+        """True if displays are listed before a simulation draws from them, instead of made anew for each impression."""
         return True
 
     @property
     def draws_displays(self) -> bool:
-        """Displays are mostly too many to list; ``sampled_displays`` draws some."""
+        """True if displays are mostly too many to list; ``sampled_displays`` draws some."""
         return False
 
     @property
     def averages_impressions(self) -> bool:
-        """The estimate is the mean of x over impressions; if not, single impressions have no value of their own."""
+        """True if the estimate is the mean of x over impressions; if not, single impressions have no value of their own."""
         return True
 
     @property
     def adapts(self) -> bool:
-        """What is shown, or its value, changes with the clicks that come in: exact moments hold for the first impressions."""
+        """True if displays or values change with the clicks that come in: exact moments hold for the first impressions."""
         return bool(self.learns_at)
 
     @property
     def learns_position_bias(self) -> bool:
-        """Position bias is estimated from the clicks on the way."""
+        """True if position bias is estimated from the clicks on the way."""
         return False
 
     @property
     def estimator(self) -> str:
-        """The ``estimator`` of ``inference.estimate`` by which a log of this method is valued, where it ``runs_live``."""
+        """The ``estimator`` of ``analysis.estimate`` by which a log of this method is valued, where it ``runs_live``."""
         raise NotImplementedError(f"{self} has no estimate from a log")
 
     @property
     def learns_at(self) -> tuple[int, ...]:
-        """After how many impressions it learns, and may change what it shows."""
+        """Numbers of impressions after which it learns and may change its displays."""
         return ()
 
     @property
     def has_exact_limit(self) -> bool:
-        """E[x] can be worked out for a whole data set, but for the drawing of displays where it ``draws_displays``."""
+        """True if E[x] can be computed for a whole data set, up to the drawing of displays where it ``draws_displays``."""
         return True
 
     @property
     def runs_live(self) -> bool:
-        """A live trial can run it."""
+        """True if a live trial can run it."""
         return False
 
     @property
@@ -258,7 +251,7 @@ class Method:
 
     @property
     def spelled_out(self) -> str:
-        """The same method with every option written, whatever the defaults will be."""
+        """The method as text with every option written, whatever the defaults will be."""
         options = ", ".join(f"{f.name}={_text(getattr(self, f.name))}" for f in fields(self))
         return f"{type(self).__name__}({options})"
 
@@ -282,13 +275,29 @@ def _text(value: Any) -> str:
     return repr(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
+def known_methods() -> list[str]:
+    """Names of all methods, in alphabetical order.
+
+    >>> known_methods()[:3], "LogOptNetwork" in known_methods()
+    (['AB', 'Balanced', 'Counterfactual'], True)
+    """
+    return sorted({*Method.registry, *OF_THE_PAPER})
+
+
+def _method_named(name: str) -> type[Method] | None:
+    if name in OF_THE_PAPER:
+        found: type[Method] = getattr(import_module(OF_THE_PAPER[name]), name)
+        return found
+    return Method.registry.get(name)
+
+
 def parse_method(text: str) -> Method:
     """The method that a text names.
 
     >>> parse_method("Probabilistic( tau = 3.0 )"), parse_method("AB")
     (Probabilistic(tau=3), AB())
     """
-    known = ", ".join(sorted(Method.registry))
+    known = ", ".join(known_methods())
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if isinstance(call, ast.Name):
@@ -302,9 +311,9 @@ def parse_method(text: str) -> Method:
         options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError):
         raise ValueError(f"{text!r} is not a method; write one like Probabilistic(tau=4). Known: {known}") from None
-    if name not in Method.registry:
+    method = _method_named(name)
+    if method is None:
         raise ValueError(f"no method {name!r}; known: {known}")
-    method = Method.registry[name]
     for option in options:
         if option not in {f.name for f in fields(method)}:
             allowed = ", ".join(f.name for f in fields(method)) or "none"

@@ -1,4 +1,4 @@
-"""What a method believes of its users and shows for it, learnt from a log in simulations and live alike."""
+"""Beliefs of a method about its users, on which its displays depend, learnt from a log in simulations and live alike."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ MOST_ERROR = 0.5  # of a theta, in units of theta_1: what is less sure than that
 
 @dataclass(frozen=True, eq=False)
 class Beliefs:
-    """What a method takes its users to be, which decides what it shows.
+    """Beliefs of a method about its users, on which its displays depend.
 
     Attributes:
         theta: Position bias.
         relevance: P(click) of an examined document, on average.
-        fitted: Whether theta comes from clicks; else it was assumed, or known.
-        note: How it was fitted, or why not.
-        plain: The share of impressions that show A's own list or B's own now; None as long as it is the method's first.
-        price: Of a click, in the design.
-        lists: What a document's places in both lists say of its relevance: the constant of a regression, and its slopes.
-        effects: How each document deviates from that, in the numbering of what it was learnt from; None if nothing is known.
+        fitted: True if theta was fitted to clicks; False if it was assumed, or known.
+        note: Note on how theta was fitted, or why not.
+        plain: Current share of A/B traffic; None as long as it is the method's first.
+        price: Price of a click, in the design.
+        lists: Regression of relevance on a document's ranks in both lists: intercept and slopes.
+        effects: Deviation of each document from that regression, in the numbering of the log; None if unknown.
         equation: Estimating equation that theta was fitted by; None if it was not fitted here.
     """
 
@@ -58,15 +58,15 @@ class Beliefs:
 
     @property
     def more(self) -> dict[str, Any]:
-        """What is kept of it beside theta, relevance, fitted and note, as JSON can hold it."""
+        """Beliefs beside theta, relevance, fitted and note, as values for JSON."""
         return {"plain": self.plain, "price": self.price, "lists": self.lists}
 
     def guess(self, rank_a: IntArray, rank_b: IntArray) -> FloatArray:
-        """Relevance of all documents that ``effects`` are known of, at these ranks (from 0; k or more is nowhere)."""
+        """Predicted relevance of the documents at these ranks (from 0; k or more is nowhere), with their own effects."""
         return self.guess_at(rank_a, rank_b, self.effects)
 
     def guess_at(self, rank_a: IntArray, rank_b: IntArray, effects: FloatArray | None) -> FloatArray:
-        """The same with the effect of each, where that is known."""
+        """Predicted relevance of documents at these ranks (from 0; k or more is nowhere), with the effects given."""
         known = NOTHING if effects is None else effects
         found: FloatArray = rank_guess(rank_a, rank_b, len(self.theta), self.coefficients, known)
         return found
@@ -172,19 +172,24 @@ class Searches:
         what lists say alone. What a long log says of lists is taken to be the same without a fold.
         """
         sums = self.folds(theta)
-        rows, fit = sums.rows, None if sums.whole else self.fit(theta)
-        inputs, place = inputs_of_places(self.tables.shape[2]), self.place[rows]
+        rows = sums.rows
+        fit = None if sums.whole else self.fit(theta)
+        inputs = inputs_of_places(self.tables.shape[2])
+        place = self.place[rows]
         documents, document = np.unique(self.document[rows], return_inverse=True)
         query = np.searchsorted(self.document_offsets, documents, side="right")
         offsets = np.flatnonzero(np.append(np.append(True, query[1:] != query[:-1]), True))
-        row_offsets, candidate = np.searchsorted(document, offsets), np.searchsorted(rows, self.row)
-        total, with_constant = sum(sums.folds[1:], sums.folds[0]), np.column_stack([np.ones(len(inputs)), inputs])
+        row_offsets = np.searchsorted(document, offsets)
+        candidate = np.searchsorted(rows, self.row)
+        total = sum(sums.folds[1:], sums.folds[0])
+        with_constant = np.column_stack([np.ones(len(inputs)), inputs])
 
         def features_of(some: IntArray, effects: FloatArray) -> FloatArray:
             return np.column_stack([with_constant[place[some]], effects[document[some]]])
 
         for number, fold in enumerate(sums.folds):
-            own, others = self.unit % len(sums.folds) == number, total - fold
+            own = self.unit % len(sums.folds) == number
+            others = total - fold
             if not own.any():
                 continue
             if fit is None:
@@ -210,7 +215,7 @@ class Searches:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a method learns from.
+    """Data that a method learns from.
 
     Attributes:
         parts: Counts of groups of units, whose differences tell how sure theta is; or of the whole log, as one part. Documents
@@ -218,8 +223,9 @@ class Evidence:
         shows: Results shown at each rank, in all.
         agree: True if little bias can hide in the estimate, False if the click model is refuted, None if neither is known.
         searches: For relevance and clicks; None where a method needs neither.
-        gained: Clicks gained against an A/B test, as a share of its clicks, and the error of that; None if it was not measured.
-        impressions: In all.
+        gained: Clicks gained over an A/B test, as a share of its clicks, and its standard error; None if it was not measured.
+        impressions: Number of impressions.
+        theta_fitted: True if the theta of the earlier beliefs is fitted to this log already.
     """
 
     parts: Sequence[Counts]
@@ -228,6 +234,7 @@ class Evidence:
     searches: Searches | None = None
     gained: tuple[float, float] | None = None
     impressions: int = 0
+    theta_fitted: bool = False
 
 
 def first_theta(k: int) -> FloatArray:
@@ -241,7 +248,7 @@ def learnt(evidence: Evidence, beliefs: Beliefs, *, bias: str) -> Beliefs:
     ``bias`` "estimated" fits theta; a "known" one stays.
     """
     if bias == "estimated":
-        beliefs = _with_bias(evidence.parts, beliefs)
+        beliefs = beliefs if evidence.theta_fitted else _with_bias(evidence.parts, beliefs)
     else:
         beliefs = replace(beliefs, note="position bias is taken as known")
     clicks = sum(float(part.clicked.sum()) for part in evidence.parts)

@@ -75,7 +75,7 @@ class Counterfactual(Method):
             raise ValueError("clip applies to weights from the policy, not to observed propensities")
 
     def policy(self, pair: Pair) -> Mixture | PlackettLuce:
-        """What decides which ranking is shown."""
+        """Logging policy."""
         if self.logging == "ab":
             return Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents, plain=True)
         if self.logging == "optimal":
@@ -109,13 +109,14 @@ class Counterfactual(Method):
         return ExpectedRun.of_moments(checkpoints, moments)
 
     def _weights(self, pair: Pair, rho: FloatArray) -> FloatArray:
-        return ips_weights(pair.lam(pair.known_theta), rho, pair.offsets, clip=self.clip).values
+        return ips_weights(pair.lam(pair.known_theta), rho, pair.offsets, clip=self.clip)
 
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
         check_user(user, pair.k, pair.n_documents)
-        policy, user = self.policy(pair), user.cut(pair.k)
+        policy = self.policy(pair)
+        user = user.cut(pair.k)
         if self.propensities == "observed":
             return self._simulate_observed(policy, pair, user, checkpoints, seed)
         if isinstance(policy, Mixture):
@@ -132,11 +133,12 @@ class Counterfactual(Method):
     def _simulate_observed(
         self, policy: Mixture | PlackettLuce, pair: Pair, user: User, checkpoints: ArrayLike, seed: Seed
     ) -> Trajectory:
-        """From counts alone. Single impressions have no value of their own then: the mean square is not known."""
+        """Simulate by counts alone; single impressions have no value of their own then, so the mean square is not known."""
         points = checks.checkpoints(checkpoints)
         shown, clicked = (np.zeros((pair.n_documents, pair.k), np.uint32) for _ in range(2))
         estimate, ctr = np.empty((2, len(points)))
-        nothing, lam = np.zeros(pair.n_documents), pair.lam(pair.known_theta)
+        nothing = np.zeros(pair.n_documents)
+        lam = pair.lam(pair.known_theta)
         for i, (more, child) in enumerate(zip(np.diff(points, prepend=0), children(seed, len(points)))):
             if isinstance(policy, Mixture):
                 more_shown, more_clicked = show_counts(policy, user, int(more), seed=child)

@@ -56,12 +56,12 @@ class Majority:
 
     @classmethod
     def certain(cls, credits: NDArray[np.int8]) -> Majority:
-        """From credits of 1 (A), -1 (B) and 0 (nobody)."""
+        """Build the value from certain credits: 1 (A), -1 (B) and 0 (nobody)."""
         return cls((credits > 0).astype(float)[:, None, :], (credits < 0).astype(float)[:, None, :])
 
     @property
     def is_certain(self) -> bool:
-        """Whether every click is known to count for A, for B or for nobody."""
+        """True if every click is known to count for A, for B or for nobody."""
         return bool(np.isin(self.to_a, (0, 1)).all() and np.isin(self.to_b, (0, 1)).all())
 
 
@@ -84,12 +84,12 @@ class Display:
 
 @dataclass(frozen=True, eq=False)
 class Displays:
-    """What a method shows for every query, how often, and what clicks on it are worth.
+    """Displays of a method for every query: rankings, their probabilities, and the value of clicks on them.
 
     Attributes:
         mixture: The rankings of every query and their probabilities.
-        value: What clicks on each of them are worth.
-        note: What a reader should know, such as how many queries could not be balanced.
+        value: Value of clicks on each ranking.
+        note: Note for readers, such as how many queries could not be balanced.
 
     >>> from ranktrial.methods import AB
     >>> from ranktrial.rankings import Pair
@@ -177,7 +177,8 @@ class Displays:
             else:  # for balanced, a click at rank r alone makes r the deepest
                 rows = ranks if self.value.to_a.shape[1] > 1 else np.zeros(len(shown), int)
                 for_a, for_b = self.value.to_a[display, rows, ranks], self.value.to_b[display, rows, ranks]
-                credits, added_by_a = for_a - for_b, tuple(for_a.tolist())
+                credits = for_a - for_b
+                added_by_a = tuple(for_a.tolist())
             key = Display(tuple(shown.tolist()), 0.0, tuple(credits.tolist()), added_by_a)
             merged[key] = merged.get(key, 0.0) + float(self.mixture.weights[display])
         for key, probability in merged.items():

@@ -7,7 +7,9 @@ the tail is taken.
 
 Of a method that learns, only clicks that a later fit needs are drawn. Given what it shows, x has a known law; with position
 bias known the means and variances of its versions add up. With position bias estimated, clicks of the past are valued anew
-after each fit to those very clicks: they stay as they were drawn, and the clicks since the last fit are averaged over.
+after each fit to those very clicks: they stay as they were drawn, and the clicks since the last fit are averaged over. From
+10,000 impressions on (``SETTLED``) later clicks are averaged over as well, the fit to them included: to first order an
+impression is then worth x plus its influence on theta (``methods.influence``).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from ranktrial.seeds import Seed, children
 from ranktrial.users import User
 
 REFITS = 3  # of theta in a decade of impressions
+SETTLED = 10_000  # impressions from which on theta's error is linear in the clicks, to the precision of a study
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +128,18 @@ class ExpectedRun:
         return np.asarray(np.where(noisy, tail, side * mean <= 0).mean(0))
 
     def _law(self, origin: float) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Mean less origin, standard deviation, skewness and excess kurtosis of the estimate, by run and checkpoint."""
+        """Mean less origin, standard deviation, skewness and excess kurtosis of the estimate, by run and checkpoint; the last
+        two as far as a series can take them."""
         total, variance, third, fourth = np.moveaxis(self.sums[:, :, :4], 2, 0)
         spread = np.sqrt(variance)
         known = spread > 0
         skewness = np.divide(third, spread**3, out=np.zeros_like(spread), where=known)
         kurtosis = np.divide(fourth, spread**4, out=np.zeros_like(spread), where=known)
-        return total / self.impressions - origin, spread / self.impressions, skewness, kurtosis
+        # Where few impressions have most of the variance (a design made with a theta that is far off) a series says nonsense,
+        # such as an absolute error below 0. E|z| is then less than that of a normal law, here by half at most.
+        bounded = 12 * (1 - 1 / np.sqrt(1 + np.maximum(kurtosis, 0.0) / 6))
+        share = np.divide(bounded, kurtosis, out=np.ones_like(spread), where=kurtosis > 0)
+        return total / self.impressions - origin, spread / self.impressions, skewness * np.sqrt(share), kurtosis * share
 
 
 def _one_impression(moments: Moments) -> FloatArray:
@@ -150,15 +158,28 @@ def _tail(at: FloatArray, skewness: FloatArray, kurtosis: FloatArray) -> FloatAr
     return np.asarray(np.clip(normal_cdf(at) - normal_density(at) * series, 0.0, 1.0))
 
 
-class ExpectedStages(Protocol):
-    """A run of a method that learns, of which only what the next fit needs is drawn."""
+class Stages(Protocol):
+    """A simulated run of a method that learns: shown impression by impression, or with only what the next fit needs drawn.
 
-    def next_version(self) -> None:
-        """Fit, and make what is shown next."""
+    ``versions`` are what was shown, one after the other.
+    """
+
+    versions: list[Any]
+
+    def next_version(self, ahead: Sequence[int] | None = None) -> None:
+        """Fit, and make what is shown next, as far as the stretches ahead need it that will be drawn."""
         ...
 
     def refit(self) -> None:
         """Fit position bias alone, and revalue what was drawn with it."""
+        ...
+
+    def show(self, begin: int, end: int, points: IntArray) -> list[tuple[float, float, float]]:
+        """Show impressions begin..end; estimate, mean square and CTR at each point among them."""
+        ...
+
+    def report(self) -> tuple[float, float, float]:
+        """Estimate, mean square and CTR so far, with theta from all clicks."""
         ...
 
     def law(self, *, seed: Seed) -> Moments:
@@ -169,8 +190,13 @@ class ExpectedStages(Protocol):
         """Draw the clicks of impressions begin..end, as far as a fit needs them."""
         ...
 
-    def past(self) -> float:
-        """Sum of x over what was drawn, valued as the method does now."""
+    def past(self) -> FloatArray:
+        """Cumulants of the sum of x so far, valued as the method does now: of what was drawn, or of its law if ``settled``."""
+        ...
+
+    @property
+    def settled(self) -> bool:
+        """True if the past has a law with theta's error in it, so that nothing is fitted before the next version."""
         ...
 
 
@@ -190,8 +216,7 @@ class LearningInStages(Protocol):
 
 
 def stretches(method: LearningInStages, last: int) -> list[int]:
-    """Impressions before each stretch of a run in which nothing is fitted: points of the schedule and, where theta is refitted,
-    three in every decade.
+    """Impressions before each stretch of a run: points of the schedule and, where theta is refitted, three in every decade.
 
     >>> from ranktrial.methods import LogOpt
     >>> stretches(LogOpt(schedule=(100, 1_000)), 2_000)
@@ -205,11 +230,11 @@ def stretches(method: LearningInStages, last: int) -> list[int]:
     return sorted(turns | {at for n in grid if method.schedule[0] < (at := int(n + 0.5)) < last})
 
 
-def begin_stretch(method: LearningInStages, stages: Any, begin: int) -> None:
-    """Fit at one of the points that ``stretches`` gives."""
+def begin_stretch(method: LearningInStages, stages: Any, begin: int, **ahead: Any) -> None:
+    """Fit at one of the points that ``stretches`` gives; ``ahead`` is what ``Stages.next_version`` takes."""
     if begin == 0 or begin in method.schedule:
-        stages.next_version()
-    else:
+        stages.next_version(**ahead)
+    elif not stages.settled:
         stages.refit()
 
 
@@ -225,15 +250,20 @@ def expect_in_stages(
     before, each = np.zeros((2, runs, len(begins), 6))
     for run, child in enumerate(children(seed, runs)):
         own, *laws = children(child, len(begins) + 1)
-        stages: ExpectedStages = method.stages(pair, user, theta, seed=own)
+        stages: Stages = method.stages(pair, user, theta, seed=own)
         so_far = np.zeros(6)
         for i, (begin, end, law_seed) in enumerate(zip(begins, ends, laws)):
-            begin_stretch(method, stages, begin)
+            until = next((n for n in method.schedule if begin < n < points[-1]), points[-1])
+            ahead = [to - at for at, to in zip(begins, ends) if begin <= at < until]
+            begin_stretch(method, stages, begin, ahead=ahead)
             each[run, i] = _one_impression(stages.law(seed=law_seed))
             if method.bias == "estimated":
-                so_far[:4] = stages.past(), 0.0, 0.0, 0.0
+                so_far[:4] = stages.past()
             before[run, i] = so_far
-            so_far = so_far + (end - begin) * each[run, i]
-            if end < points[-1]:
+            settled = stages.settled
+            if settled or end < points[-1]:
                 stages.draw(begin, end)
+            if settled:  # theta is that of all clicks at both ends
+                each[run, i, :4] = (stages.past() - so_far[:4]) / (end - begin)
+            so_far = so_far + (end - begin) * each[run, i]
     return ExpectedRun(points, np.array(begins), before, each)

@@ -2,21 +2,20 @@
 
 The loop is the paper's Algorithm 1 (Oosterhuis and de Rijke 2020), without its training. Before the first impression and at
 each point of a schedule: estimate position bias from the log where it is not known, and relevance where the estimate or the
-design uses it; work out the design of least variance; show what it says from then on, with some plain A/B traffic among it.
-Each impression is valued with the placement of the design that showed it and with the guess of relevance made before it, so
-estimates stay unbiased given position bias however the guesses turn out.
+design uses it; compute the design of least variance; show its rankings from then on, with some A/B traffic among them. Each
+impression is valued with the placement of the design that showed it and with a relevance model fitted before it, so estimates
+stay unbiased given position bias however good the model is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray
 from ranktrial.design.budget import ClickForecast, CrossForecast, price_for
-from ranktrial.design.closed_form import closed_form, closed_form_queries, closed_form_query
+from ranktrial.design.closed_form import closed_form, closed_form_query
 from ranktrial.methods.adaptive import Adaptive
 from ranktrial.methods.beliefs import FIRST_LISTS, FIRST_PRICE, Beliefs, Evidence, Searches, learnt
 from ranktrial.methods.click_model import (
@@ -67,10 +66,10 @@ class LogOpt(Adaptive):
     >>> from ranktrial.users import position_based
     >>> pair = Pair.from_lists([["a", "b", "c"]], [["b", "c", "a"]], k=2).knowing(theta=[1.0, 0.6])
     >>> user = position_based(zeta=[0.5, 0.3, 0.2], theta=[1.0, 0.6])
-    >>> for method in (AB(estimate="means"), LogOpt(), LogOpt(relevance="constant", loss=None, keep=0, holdback=0)):
+    >>> for method in (AB(), LogOpt(), LogOpt(relevance="constant", loss=None, keep=0, holdback=0)):
     ...     moments = method.moments(pair, user)  # half the variance is half the impressions
     ...     print(method, round(moments.mean, 3), round(moments.variance, 3))
-    AB(estimate="means") 0.26 1.426
+    AB() 0.26 1.426
     LogOpt() 0.26 0.774
     LogOpt(relevance="constant", loss=None, keep=0, holdback=0) 0.26 0.578
     """
@@ -104,26 +103,15 @@ class LogOpt(Adaptive):
         zeta = beliefs.guess_for(a, b, effects) if self._tells_documents_apart(beliefs) else None
         return closed_form_query(a, b, beliefs.theta, zeta=zeta, **self._options(beliefs))
 
-    def query_policies(
-        self,
-        lists: Sequence[tuple[DocumentArray, DocumentArray]],
-        beliefs: Beliefs,
-        effects: Sequence[FloatArray | None],
-    ) -> Iterator[tuple[DocumentArray, FloatArray]]:
-        zeta = None
-        if self._tells_documents_apart(beliefs):
-            zeta = [beliefs.guess_for(a, b, of) for (a, b), of in zip(lists, effects)]
-        return closed_form_queries(lists, beliefs.theta, zeta=zeta, **self._options(beliefs))
-
     def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:
-        """What it shows, given what it believes (by default that the pair's theta is right); ``zeta`` is per document."""
+        """Design for the given beliefs, by default that the pair's theta is right; ``zeta`` is relevance per document."""
         known = Beliefs(pair.known_theta) if beliefs is None else beliefs
         if zeta is None and self._tells_documents_apart(known):
             zeta = known.guess(*pair.ranks)
         return closed_form(pair, known.theta, zeta=zeta, **self._options(known))
 
     def _tells_documents_apart(self, beliefs: Beliefs) -> bool:
-        """Without a budget what is only believed of lists, before any click, is no reason to show one document more."""
+        """True if the design uses a relevance of each document: fitted to clicks, or with a click budget also the prior."""
         return self.relevance == "estimated" and (self.loss is not None or beliefs.lists is not FIRST_LISTS)
 
     def _options(self, beliefs: Beliefs) -> dict[str, Any]:
@@ -136,7 +124,7 @@ class LogOpt(Adaptive):
         }
 
     def displays(self, pair: Pair, beliefs: Beliefs | None = None) -> Displays:
-        """Before any click, as if position bias were known."""
+        """Displays before any click, as if position bias were known, unless beliefs are given."""
         if self.relevance == "true":
             raise ValueError('relevance="true" needs a user to know it from: use simulate')
         known = Beliefs(pair.known_theta) if beliefs is None else beliefs
@@ -146,8 +134,10 @@ class LogOpt(Adaptive):
         return self.planned_displays(pair, user).moments(user)
 
     def planned_displays(self, pair: Pair, user: User) -> Displays:
-        """With position bias known, relevance guessed as one number from the clicks per impression (what it fits to clicks
-        later can only do better), and the least share of plain traffic."""
+        """Displays to plan with: position bias known, relevance one number, and the least share of A/B traffic.
+
+        The relevance comes from the clicks per impression; the model that is fitted to clicks later can only do better.
+        """
         return self.displays(pair, self.planned_beliefs(pair, user, self.first_and_least[bool(self.schedule)]))
 
     def planned_beliefs(self, pair: Pair, user: User, plain: float | None) -> Beliefs:
@@ -172,7 +162,8 @@ class LogOpt(Adaptive):
         designs made from the others."""
         if self.loss is None or self.relevance != "estimated" or not len(searches.unit):
             return beliefs.price
-        options, theta = self._options(beliefs), beliefs.theta
+        options = self._options(beliefs)
+        theta = beliefs.theta
         del options["price"]
         forecast = CrossForecast(
             [
@@ -201,8 +192,9 @@ class LogOpt(Adaptive):
         return self.loss + min(max(spent, -MOST_SPENT), MOST_SPENT)
 
     def next_share(self, beliefs: Beliefs, agree: bool | None) -> float:
-        """The share of plain traffic from now on: what is not known by position bias from clicks needs all there is."""
-        (first, least), now = self.first_and_least, sum(self._shares(beliefs))
+        """Share of A/B traffic from now on: half of it if estimates agree and theta is fitted, all traffic if they do not."""
+        first, least = self.first_and_least
+        now = sum(self._shares(beliefs))
         if first == least or agree is None or (agree and self.learns_position_bias and not beliefs.fitted):
             return now
         return max(now / 2, least) if agree else 1.0

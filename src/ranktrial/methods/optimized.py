@@ -72,8 +72,10 @@ class Optimized(Method):
             inverse and self.constraints == "credit",
             MOST_RANKINGS,
         )
-        sizes, violations = np.diff(solved)[of_query], violations[of_query]
-        rows, offsets = ragged(solved[of_query], sizes), offsets_of(sizes)
+        sizes = np.diff(solved)[of_query]
+        violations = violations[of_query]
+        rows = ragged(solved[of_query], sizes)
+        offsets = offsets_of(sizes)
         each = np.repeat(np.arange(pair.n_queries), sizes)[:, None]
         in_a = codes[rows] < length_a[each]
         own = codes[rows] - np.where(in_a, 0, length_a[each])

@@ -149,7 +149,7 @@ class Probabilistic(Method):
         return Trajectory.from_totals(checkpoints, run)
 
     def _tables(self, pair: Pair) -> tuple[NDArray[Any], ...]:
-        """Both rankers' lists, where their documents stand in the other, weights by position and their tail sums."""
+        """Lists of both rankers, positions of their documents in the other list, weights by position and their tail sums."""
         a, b = pair.a, pair.b
         longest = int(max(np.diff(a.offsets).max(initial=1), np.diff(b.offsets).max(initial=1)))
         weight = np.arange(1, longest + 1, dtype=float) ** -self.tau
@@ -161,7 +161,8 @@ class Probabilistic(Method):
 
 def _expected_signs(displays: Displays, user: User, *, every: int | None = None) -> FloatArray:
     """E[x | display]; of every so many displays with E[x^2 | display] beside it."""
-    value, rows = displays.value, slice(None, None, every)
+    value = displays.value
+    rows = slice(None, None, every)
     assert isinstance(value, Majority)
     table = np.ascontiguousarray(displays.mixture.rankings[rows])
     credits = (np.ascontiguousarray(to[rows]) for to in (value.to_a, value.to_b))

@@ -3,7 +3,7 @@
 The common prefix of both lists is shown first and credited to nobody. Then rounds of two: a fair coin decides who picks first,
 each ranker picks its best document not shown yet, and clicks count for the ranker that picked. When a list is used up the other
 fills the page. Only whole rounds within the length of the shorter list count, which both rankers are sure to complete: so a
-random clicker favours neither ranker on any input. docs/methods.md has the steps.
+random clicker favours neither ranker on any input. docs/reference/methods.md has the steps.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _draft_tables(pair: Pair) -> tuple[NDArray[np.integer], ...]:
 
 
 def _listable_tables(pair: Pair) -> tuple[NDArray[np.integer], ...]:
-    """The same, where every query has few enough drafts to go through them all."""
+    """Tables of both lists for going through all drafts; an error if a query has too many of them."""
     tables = _draft_tables(pair)
     coins, query = most_coins(*tables)
     if coins > MOST_COINS:

@@ -56,6 +56,6 @@ class Trajectory:
 
 
 def draw_counts(law: FloatArray, points: IntArray, seed: Seed) -> IntArray:
-    """How many of the first ``points[i]`` impressions had each outcome, for outcomes of the given probabilities."""
+    """Draw the number of each outcome in the first ``points[i]`` impressions, for outcomes of the given probabilities."""
     drawn = generator(seed).multinomial(np.diff(points, prepend=0), law.ravel() / law.sum())
     return drawn.cumsum(axis=0).reshape(len(points), *law.shape)

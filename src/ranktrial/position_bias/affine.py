@@ -24,7 +24,9 @@ from ranktrial.position_bias.counts import Counts
 from ranktrial.position_bias.identifiability import NotIdentifiable, exposure
 from ranktrial.position_bias.jackknife import jackknife_variance
 
-STEPS, HALVINGS, PRECISION = 30, 6, 1e-9
+STEPS = 30
+HALVINGS = 6
+PRECISION = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +115,8 @@ class _Equations:
 
     def solved(self, start: FloatArray) -> FloatArray:
         """a and b by Newton's method, with steps halved until they help."""
-        scale, k = max(float(self.clicked.sum()), 1.0), self.shown.shape[1]
+        scale = max(float(self.clicked.sum()), 1.0)
+        k = self.shown.shape[1]
         lines = start
         left, slopes = self._left(lines)
         for _ in range(STEPS):

@@ -91,7 +91,8 @@ class Conditional:
         """
         if 2 * max(len(part.documents) for part in parts) > len(total.documents):
             return np.array([self._refit(total - part, start) for part in parts])
-        links, exposed = Links.of(total, self.given), exposure(total, self.given)
+        links = Links.of(total, self.given)
+        exposed = exposure(total, self.given)
         searches, changes = [], []
         for part in parts:
             own = total.of(part.documents)
@@ -134,7 +135,7 @@ class Conditional:
 
 
 def _begin(known: Links, near: FloatArray) -> tuple[FloatArray, BoolArray]:
-    """Where to begin with a part of a log whose theta is near this one, and which ranks are free."""
+    """Start of the Newton iteration for a part of a log whose theta is near this one, and flags of the free ranks."""
     if (problem := known.problem()) is not None:
         raise NotIdentifiable(problem)
     return np.where(known.clicked_ranks, near, 0.0), _free(known.clicked_ranks)

@@ -74,7 +74,7 @@ class Counts:
         offsets: ArrayLike | None = None,
         expected: ArrayLike | None = None,
     ) -> Counts:
-        """From ``(documents, k)`` tables. ``offsets`` says which rows belong to which query.
+        """Build counts from ``(documents, k)`` tables. ``offsets`` says which rows belong to which query.
 
         Counts need not be whole numbers: expected counts are welcome.
 
@@ -114,7 +114,7 @@ class Counts:
         offsets: ArrayLike | None = None,
         placement: ArrayLike | None = None,
     ) -> Counts:
-        """From a table of displayed document ids ``(impressions, k)``, -1 past the end, and clicks of the same shape.
+        """Build counts from displayed document ids ``(impressions, k)``, -1 past the end, and clicks of the same shape.
 
         ``placement`` is the design's P(document at rank), ``(n_documents, k)``, and needs ``offsets``. When the design
         changes during a log, count each version with its own placement and add the parts.
@@ -180,14 +180,16 @@ class Counts:
 
     @classmethod
     def stacked(cls, parts: Sequence[Counts]) -> Counts:
-        """Many parts of one log of which no document is compared with itself in another part: every part has documents of its
-        own, those of version v numbered from ``v * n_documents`` on.
+        """Stack many parts of one log so that no document is compared with itself in another part.
+
+        Every part has documents of its own, those of part v numbered from ``v * n_documents`` on.
 
         >>> day = Counts.from_dense([[9, 9], [4, 5]], [[3, 1], [2, 0]])
         >>> Counts.stacked([day, day])
         Counts(documents=4 of 4, k=2, shows=54, clicks=12)
         """
-        n, first = parts[0].n_documents, parts[0]
+        n = parts[0].n_documents
+        first = parts[0]
         if len(parts) == 1:
             return first
         for part in parts:
@@ -229,7 +231,7 @@ class Counts:
         return replace(self, shown=shown, clicked=clicked, expected=expected)
 
     def of(self, documents: IntArray) -> Counts:
-        """The same of some documents only, by their numbers."""
+        """Return the counts of some documents only, by their numbers."""
         row = self._rows(documents)
         queries = None if self.queries is None else self.queries[row]
         expected = None if self.expected is None else self.expected[row]

@@ -52,7 +52,8 @@ class Harvesting:
         given = self.given or ("shown" if counts.expected is None else "design")
         report = identifiability(counts, pairs=self.pairs, given=given)
         report.require()
-        wins, used = report.clicks, edges(counts.k, self.pairs)
+        wins = report.clicks
+        used = edges(counts.k, self.pairs)
         free = counts.clicked_ranks
         free[0] = False
 

@@ -26,7 +26,7 @@ NO_FIRST = "nothing was clicked at rank 1, by which theta is scaled"
 
 
 class NotIdentifiable(ValueError):  # noqa: N818 (reads as what it says)
-    """The log cannot tell position bias from relevance; the message names the ranks.
+    """Error for a log from which position bias cannot be estimated; the message names the ranks.
 
     >>> from ranktrial.position_bias import Conditional
     >>> Conditional().fit(Counts.from_dense([[9, 0], [0, 9]], [[5, 0], [0, 0]]))
@@ -38,7 +38,7 @@ class NotIdentifiable(ValueError):  # noqa: N818 (reads as what it says)
 
 @dataclass(frozen=True, eq=False)
 class Identifiability:
-    """Which ranks a log can compare, and on how much evidence.
+    """Report on the ranks that a log can compare, and on how much evidence.
 
     Attributes:
         pairs: effective pairs per edge, ``(k, k)``: a document shown n_r and n_s times at two ranks, and clicked at one
@@ -65,13 +65,14 @@ class Identifiability:
 
     @property
     def identified(self) -> bool:
-        """Whether theta can be estimated."""
+        """True if theta can be estimated."""
         return self.problem is None
 
     @property
     def weakest(self) -> tuple[int, int, float]:
         """The link that limits the estimate: the fewest effective pairs on the best tree through all ranks."""
-        last, part = (0, 0, 0.0), np.arange(len(self.pairs))
+        last = (0, 0, 0.0)
+        part = np.arange(len(self.pairs))
         first, second = np.nonzero(np.triu(self.pairs, 1) > 0)
         for i in np.argsort(-self.pairs[first, second], kind="stable"):
             r, s = int(first[i]), int(second[i])
@@ -99,10 +100,11 @@ def identifiability(counts: Counts, *, pairs: str = "all", given: str = "shown")
 
     >>> fixed = Counts.from_dense([[9, 0], [0, 9]], [[5, 0], [0, 2]])
     >>> print(identifiability(fixed))
-    not identified: rank 2 shares no clicked document with rank 1
+    not identified: no clicked document connects rank 2 with rank 1, so they cannot be compared
     """
     wins, even = _kernels.paired_clicks(exposure(counts, given), counts.clicked)
-    used, links = edges(counts.k, pairs), Links.of(counts, given)
+    used = edges(counts.k, pairs)
+    links = Links.of(counts, given)
     wins, even = np.where(used, wins, 0.0), np.where(used, even, 0.0)
     unclicked = tuple(int(r) for r in np.flatnonzero((links.shown > 0) & ~links.clicked_ranks))
     return Identifiability(even, wins, _groups(even > 0), unclicked, links.problem(pairs))
@@ -110,14 +112,14 @@ def identifiability(counts: Counts, *, pairs: str = "all", given: str = "shown")
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """Documents by which ranks can be compared, counted: what is known without a part of a log is a difference.
+    """Numbers of documents by which ranks can be compared; those without a part of a log follow by subtraction.
 
     Attributes:
-        wins: Clicked at rank r and exposed there and at s, ``(k, k)``.
-        pairs: Exposed at both and clicked at either.
-        shown: Shown at each rank.
-        exposed: Exposed there, and clicked anywhere.
-        clicked: Clicked there.
+        wins: Documents clicked at rank r and exposed there and at s, ``(k, k)``.
+        pairs: Documents exposed at both ranks and clicked at either.
+        shown: Documents shown at each rank.
+        exposed: Documents exposed at each rank, and clicked anywhere.
+        clicked: Documents clicked at each rank.
     """
 
     wins: IntArray
@@ -132,7 +134,7 @@ class Links:
         return cls(wins, pairs, *at_rank)
 
     def without(self, part: Links, left: Links) -> Links:
-        """Those of a log of some of whose documents only so much is ``left``."""
+        """Links of a log in which the documents of ``part`` have only the counts of ``left``."""
         return Links(*(a - b + c for a, b, c in zip(*(vars(one).values() for one in (self, part, left)))))
 
     @property
@@ -140,7 +142,7 @@ class Links:
         return np.asarray(self.clicked > 0)
 
     def problem(self, pairs: str = "all") -> str | None:
-        """Why theta is not identified, if it is not."""
+        """Reason why theta is not identified; None if it is."""
         clicked = self.clicked_ranks
         if not clicked[0]:
             return NO_FIRST
@@ -151,7 +153,7 @@ class Links:
         through = {"all": "", "adjacent": " through neighbouring ranks", "pivot": " directly"}[pairs]
         apart = [r for group in _groups((self.pairs > 0) & used) if 0 not in group for r in group]
         if apart:
-            return f"rank {ranks_text(apart)} shares no clicked document with rank 1{through}"
+            return f"no clicked document connects rank {ranks_text(apart)} with rank 1{through}, so they cannot be compared"
         # A rank never clicked has theta = 0: no link needed. The others must be reached from rank 1 and reach it.
         links = (self.wins > 0) & used & clicked & clicked[:, None]
         below, above = _reached(links), _reached(links.T)
@@ -191,13 +193,15 @@ def edges(k: int, pairs: str) -> BoolArray:
 
 
 def first_rank_problem(counts: Counts) -> str | None:
-    """What no estimator of theta can do without: a click at the first rank."""
+    """Problem of a log without a click at the first rank, which every estimator of theta needs; None if it has one."""
     return None if counts.clicked_ranks[0] else NO_FIRST
 
 
 def _groups(links: BoolArray) -> tuple[tuple[int, ...], ...]:
     """Connected ranks."""
-    either, left, groups = links | links.T, np.ones(len(links), bool), []
+    either = links | links.T
+    left = np.ones(len(links), bool)
+    groups = []
     while left.any():
         group = _reached(either, int(np.argmax(left)))
         groups.append(tuple(np.flatnonzero(group).tolist()))

@@ -106,7 +106,8 @@ def fit_groups(
     """
     total = Counts.merged(parts)
     chosen = Auto() if estimator is None else estimator
-    fitted, without = chosen.fit(total), np.empty((0, total.k))
+    fitted = chosen.fit(total)
+    without = np.empty((0, total.k))
     if len(parts) > 1:
         if isinstance(chosen, Auto):
             chosen = Conditional(given="design" if "design" in fitted.method else "shown")

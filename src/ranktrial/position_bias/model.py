@@ -1,4 +1,4 @@
-"""An estimate of position bias, whoever made it, and the arithmetic that the estimators share.
+"""Result of an estimate of position bias, and the arithmetic that the estimators share.
 
 Every estimator is a small value object with ``fit(counts) -> PositionBias``. Theta is relative: only ratios of
 examination probabilities are identified from clicks, so theta_1 = 1 everywhere.
@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ranktrial import checks
+from ranktrial import checks, notebook
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.interval import Interval
@@ -20,6 +20,7 @@ from ranktrial.position_bias.counts import Counts
 from ranktrial.position_bias.identifiability import Identifiability, ranks_text
 
 FEW = 10  # degrees of freedom, below which an estimate says that its intervals are wide for want of units
+SURE = 1e-6  # change of log theta: a smaller step of Newton's method needs no check
 UNITS_AT_ONCE = 4096  # that a variance is added up from: bounds memory
 
 
@@ -66,6 +67,10 @@ class PositionBias:
     guessed: BoolArray | None = None
     degrees_of_freedom: float | FloatArray = float("inf")
     remark: str = ""
+
+    def _repr_html_(self) -> str:
+        """Render theta with its intervals for notebooks."""
+        return notebook.of_position_bias(self)
 
     @property
     def k(self) -> int:
@@ -126,11 +131,11 @@ class PositionBias:
 
 
 class Estimator(Protocol):
-    """Anything that estimates position bias from counts.
+    """Interface of estimators of position bias from counts.
 
-    >>> from ranktrial.position_bias import EM, Conditional
+    >>> from ranktrial.position_bias import Conditional, Harvesting
     >>> counts = Counts.from_dense([[10, 10], [20, 20]], [[4, 2], [8, 4]])
-    >>> estimators: list[Estimator] = [EM(), Conditional()]
+    >>> estimators: list[Estimator] = [Harvesting(), Conditional()]
     >>> [estimator.fit(counts).theta.round(6).tolist() for estimator in estimators]
     [[1.0, 0.5], [1.0, 0.5]]
     """
@@ -161,7 +166,8 @@ def maximise_all(
     searches: Sequence[Generator[FloatArray, Evaluated, Maximum]],
 ) -> list[Maximum]:
     """The maxima that many searches find side by side: ``likelihoods`` is asked for all that are not done yet at once."""
-    asked, found = {number: next(search) for number, search in enumerate(searches)}, dict[int, Maximum]()
+    asked = {number: next(search) for number, search in enumerate(searches)}
+    found = dict[int, Maximum]()
     while asked:
         numbers = list(asked)
         for number, answer in zip(numbers, likelihoods(numbers, np.array(list(asked.values())))):
@@ -179,6 +185,7 @@ def newton(
     """Newton's method on log theta for a concave function, which is sent what it is at every theta that this yields.
 
     Steps are halved until the value does not fall, and never change a theta by more than a factor e^2 or beyond ``highest``.
+    So near the maximum that rounding decides about the value, a step is taken as it is.
     """
     theta = start.copy()
     value, gradient, information = yield theta
@@ -190,7 +197,7 @@ def newton(
         for _ in range(40):
             candidate = np.where(loose, np.minimum(theta * np.exp(move), highest), theta)
             new = yield candidate
-            if new[0] >= value - 1e-12 * abs(value):
+            if new[0] >= value - 1e-12 * abs(value) or np.abs(move).max() < SURE:
                 break
             move /= 2
         theta, (value, gradient, information) = candidate, new
@@ -260,7 +267,8 @@ def sandwich(
     scale[told] = total[told] / trace[told]
     squares += np.einsum("rij,rji->r", cross, cross)
     degrees[told] = np.maximum(trace[told] ** 2 / squares[told], 1.0)  # it is at least 1, but for rounding
-    covariance, freedom = np.zeros_like(information), np.full(len(information), np.inf)
+    covariance = np.zeros_like(information)
+    freedom = np.full(len(information), np.inf)
     covariance[some] = meat * np.sqrt(scale * scale[:, None])
     freedom[free] = degrees
     return covariance, freedom

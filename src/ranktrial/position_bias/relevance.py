@@ -1,4 +1,6 @@
-"""Shrunken guesses of relevance from clicks and theta, for estimators that are right with any guess: steady, not unbiased.
+"""Relevance model: shrinkage estimates from clicks and theta, of low variance and not unbiased.
+
+The estimators that use it are unbiased with any relevance.
 
 Over a log document d was examined E_d = sum_r shown_dr theta_r times in expectation and clicked C_d times, about zeta_d E_d;
 a raw rate C_d / E_d is noise where E_d is small. Instead
@@ -16,21 +18,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray, weighted_counts
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
 from ranktrial.position_bias._kernels import examined_rows, shrunken_effects, spread_sums
 
 GUESSES = (0.01, 0.99)
-PRIOR_RELEVANCE, PRIOR_EXAMINATIONS = 0.3, 1.0  # what is believed before any click
+PRIOR_RELEVANCE = 0.3  # believed before any click
+PRIOR_EXAMINATIONS = 1.0  # that the belief is worth
 
 
 @dataclass(frozen=True, eq=False)
 class Examinations:
-    """What a log says of every document; ``a + b`` merges two logs, ``total - part`` takes one out again.
+    """Clicks and expected examinations of every document; ``a + b`` merges two logs, ``total - part`` removes one.
 
     Attributes:
-        clicks: C_d.
-        examined: E_d, the sum of theta at the ranks where it was shown.
-        squared: The sum of theta^2 there; C_d has variance zeta_d E_d - zeta_d^2 squared_d.
+        clicks: Clicks C_d.
+        examined: Expected examinations E_d, the sum of theta at the ranks where it was shown.
+        squared: Sum of theta^2 at these ranks; C_d has variance zeta_d E_d - zeta_d^2 squared_d.
 
     >>> theta = np.array([1.0, 0.5])
     >>> day = Examinations.from_counts(np.array([[10.0, 10], [0, 20]]), np.array([[4.0, 2], [0, 1]]), theta)
@@ -46,22 +49,11 @@ class Examinations:
 
     @classmethod
     def from_counts(cls, shown: FloatArray, clicked: FloatArray, theta: FloatArray) -> Examinations:
-        """From counts per (document, rank)."""
+        """Build from counts per (document, rank)."""
         return cls(*examined_rows(shown, clicked, theta).T)
 
-    @classmethod
-    def from_impressions(
-        cls, rankings: DocumentArray, clicks: BoolArray, theta: FloatArray, n_documents: int
-    ) -> Examinations:
-        """From displayed documents ``(impressions, k)``, negative past the end, and clicks of the same shape."""
-        shown = rankings >= 0
-        documents, bias = rankings[shown], np.broadcast_to(theta, rankings.shape)[shown]
-        flags = clicks[shown].astype(np.float64)
-        clicked, examined, squared = (weighted_counts(documents, w, n_documents) for w in (flags, bias, bias**2))
-        return cls(clicked, examined, squared)
-
     def of(self, documents: BoolArray | IntArray) -> Examinations:
-        """The same of some documents only."""
+        """Return the sums of some documents only."""
         return Examinations(self.clicks[documents], self.examined[documents], self.squared[documents])
 
     def __add__(self, other: Examinations) -> Examinations:
@@ -74,7 +66,7 @@ class Examinations:
 
     @property
     def mean(self) -> float:
-        """Clicks per examination over all documents: the guess that needs no model."""
+        """Clicks per examination over all documents, the estimate of relevance without a model."""
         clicks = self.clicks.sum() + PRIOR_EXAMINATIONS * PRIOR_RELEVANCE
         return float(np.clip(clicks / (self.examined.sum() + PRIOR_EXAMINATIONS), *GUESSES))
 
@@ -82,7 +74,7 @@ class Examinations:
 def relevance_guess(
     shown: FloatArray, clicked: FloatArray, theta: FloatArray, offsets: IntArray, inputs: FloatArray | None = None
 ) -> FloatArray:
-    """A shrunken guess of zeta per document from counts per (document, rank); 0.3 where nothing is known at all.
+    """Shrinkage estimate of zeta per document from counts per (document, rank); 0.3 where nothing is known at all.
 
     ``inputs`` are columns that may tell relevant documents from others, such as ``rankings.list_inputs``.
 
@@ -92,32 +84,12 @@ def relevance_guess(
     >>> relevance_guess(shown, clicked, np.array([1.0, 0.5]), np.array([0, 3])).round(2)
     array([0.83, 0.2 , 0.34])
     """
-    return shrunken_guess(Examinations.from_counts(shown, clicked, theta), offsets, inputs)
-
-
-def shrunken_guess(
-    seen: Examinations,
-    offsets: IntArray,
-    inputs: FloatArray | None = None,
-    *,
-    place: IntArray | None = None,
-    document: IntArray | None = None,
-    document_offsets: IntArray | None = None,
-) -> FloatArray:
-    """``relevance_guess`` from what has been added up per document: ``RelevanceFit.guess``.
-
-    >>> seen = Examinations(np.array([8.0, 1, 3]), examined=np.array([10.0, 10, 10]), squared=np.array([8.0, 8, 8]))
-    >>> shrunken_guess(seen, np.array([0, 3])).round(2)
-    array([0.5 , 0.32, 0.37])
-    """
-    return RelevanceFit.of(
-        seen, offsets, inputs, place=place, document=document, document_offsets=document_offsets
-    ).guess
+    return RelevanceFit.of(Examinations.from_counts(shown, clicked, theta), offsets, inputs).guess
 
 
 @dataclass(frozen=True, eq=False)
 class RelevanceFit:
-    """Relevance as a log tells it, in parts: what the inputs explain, and how single documents deviate from that.
+    """Relevance fitted to a log: a regression on the inputs, and the effects of single documents.
 
     Attributes:
         guess: Of every row.
@@ -147,7 +119,7 @@ class RelevanceFit:
         document_offsets: IntArray | None = None,
         prior: FloatArray | None = None,
     ) -> RelevanceFit:
-        """From what has been added up per document; ``offsets`` say which belong to which query.
+        """Fit the model to sums per document; ``offsets`` say which belong to which query.
 
         Where many have the same inputs, these are given once, and ``place`` says which each has.
         A document may have several rows, with inputs of their own (other ranks for other people): then ``document`` says whose

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.position_bias.counts import Counts
 from ranktrial.position_bias.identifiability import NotIdentifiable
 from ranktrial.position_bias.jackknife import jackknife_variance
+
+GROUPS = 20  # of queries (or documents), left out in turn for the standard errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +59,8 @@ class TrustBias:
         return "\n".join(lines)
 
 
-def trust_bias_lines(counts: Counts, *, groups: int = 20) -> TrustBias:
+def trust_bias_lines(counts: Counts) -> TrustBias:
     """Fit the lines; refuses when a rank shares too few documents with rank 1, or documents too alike.
-
-    ``groups`` is how many groups of queries (or documents) are left out in turn for the standard errors.
 
     >>> rng = np.random.default_rng(0)
     >>> shown = np.full((100, 2), 1000)
@@ -72,7 +71,6 @@ def trust_bias_lines(counts: Counts, *, groups: int = 20) -> TrustBias:
        1  1.0000  0.0000   +0.0000  0.0000        100
        2  0.3986  0.0050   +0.0033  0.0027        100
     """
-    checks.at_least("groups", groups, 2)
     k = counts.k
     slope, intercept, errors = np.zeros(k), np.zeros(k), np.zeros((k, 2))
     documents = np.zeros(k, np.int64)
@@ -81,26 +79,26 @@ def trust_bias_lines(counts: Counts, *, groups: int = 20) -> TrustBias:
     for r in range(1, k):
         usable = (counts.shown[:, 0] >= 2) & (counts.shown[:, r] > 0)
         documents[r] = int(usable.sum())
-        if documents[r] < 2 * groups:
+        if documents[r] < 2 * GROUPS:
             raise NotIdentifiable(
                 f"{documents[r]} documents were shown at rank 1 (twice or more) and at rank {r + 1}, "
-                f"must be at least {2 * groups}"
+                f"must be at least {2 * GROUPS}"
             )
         unit = counts.documents[usable] if counts.queries is None else counts.queries[usable]
-        group = np.unique(unit, return_inverse=True)[1] % groups
-        parts = _moments(counts.shown[usable][:, [0, r]], counts.clicked[usable][:, [0, r]], group, groups)
+        group = np.unique(unit, return_inverse=True)[1] % GROUPS
+        parts = _moments(counts.shown[usable][:, [0, r]], counts.clicked[usable][:, [0, r]], group)
         slope[r], intercept[r] = _line(parts.sum(0), r)
         replicates = np.array([_line(parts.sum(0) - part, r) for part in parts])
         errors[r] = np.sqrt(np.diag(jackknife_variance(replicates)))
     return TrustBias(slope, intercept, errors[:, 0], errors[:, 1], documents)
 
 
-def _moments(shown: FloatArray, clicked: FloatArray, group: IntArray, groups: int) -> FloatArray:
+def _moments(shown: FloatArray, clicked: FloatArray, group: IntArray) -> FloatArray:
     """Per group: sums of w, w x, w y, w x y and w x^2 less its noise, with w the document's even pairs."""
     (n, m), (x, y) = shown.T, (clicked / shown).T
     w = n * m / (n + m)
     square = x**2 - x * (1 - x) / (n - 1)
-    return np.stack([np.bincount(group, w * value, groups) for value in (np.ones_like(x), x, y, x * y, square)], 1)
+    return np.stack([np.bincount(group, w * value, GROUPS) for value in (np.ones_like(x), x, y, x * y, square)], 1)
 
 
 def _line(sums: FloatArray, rank: int) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Ranked lists, pairs of rankers, and distributions over rankings with exact placement and exposure: what may be shown."""
+"""Ranked lists, pairs of rankers, and distributions over rankings with exact placement and exposure."""
 
 from ranktrial.rankings.lists import (
     Pair,
@@ -12,14 +12,12 @@ from ranktrial.rankings.lists import (
 )
 from ranktrial.rankings.mixture import Mixture, Moments
 from ranktrial.rankings.plackett_luce import PlackettLuce
-from ranktrial.rankings.propensity import IPSWeights, LoggingPolicy, RequirementError, ips_weights
+from ranktrial.rankings.propensity import RequirementError, ips_weights
 from ranktrial.rankings.traffic import draw_impressions, show_counts
 from ranktrial.rankings.values import Affine, affine_values
 
 __all__ = [
     "Affine",
-    "IPSWeights",
-    "LoggingPolicy",
     "Mixture",
     "Moments",
     "Pair",

@@ -575,7 +575,10 @@ def direct_rows(
     base: Any,
     values: Any,
 ) -> Any:
-    """As ``affine_rows``, with (1[rank in A] - 1[rank in B]) / P(slot at that rank) for the weight of a click: no theta."""
+    """Values of rankings as in ``affine_rows``, with click weights that need no theta.
+
+    The weight is (1[rank in A] - 1[rank in B]) / P(slot at that rank).
+    """
     k = rankings.shape[1]
     largest = 0.0
     i = 0

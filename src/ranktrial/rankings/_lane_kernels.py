@@ -53,7 +53,7 @@ def _lanes(builder: Any, vectors: list[Any]) -> Any:
 
 
 def _places(context: Any, builder: Any, array_type: Any, array: Any, row: Any) -> list[Any]:
-    """Where the vectors of a row are in memory."""
+    """Pointers to the vectors of a row."""
     data = make_array(array_type)(context, builder, array).data
     first = builder.mul(row, _INDEX(LANES))
     starts = [builder.add(first, _INDEX(start)) for start in range(0, LANES, WIDTH)]

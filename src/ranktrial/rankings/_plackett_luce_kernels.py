@@ -180,7 +180,7 @@ def draw_rankings(
 
 @nb.njit(cache=True)
 def count_queries(count: Any, state: Any, drawn: Any) -> None:
-    """How often each query will be drawn by ``simulate`` with this state of its queries."""
+    """Count how often ``simulate`` will draw each query from this random state."""
     for _ in range(count):
         drawn[below(state, drawn.shape[0])] += 1
 
@@ -242,7 +242,7 @@ def simulate(
 
 @nb.njit(cache=True)
 def examinations(shown: Any, clicked: Any, theta: Any, examined: Any, clicks: Any) -> None:
-    """How often each document of two tables of counts was examined, at that position bias, and clicked."""
+    """Expected examinations, at that position bias, and clicks of each document, from tables of shows and clicks."""
     for d in range(shown.shape[0]):
         total = 0.0
         count = 0

@@ -254,14 +254,17 @@ def arrive(d: Any, ranks: Any, p: Any, q: Any, counts: Any, more: Any) -> None:
 
 @nb.njit(cache=True)
 def count_arrivals(documents: Any, count: Any, ranks: Any, p: Any, q: Any, before: Any) -> None:
-    """before[i, j] = P(exactly j have arrived) before the i-th of the documents, those counted in ``before[0]`` included."""
+    """Distribution of the number of arrivals before each document.
+
+    before[i, j] = P(exactly j have arrived) before the i-th of the documents, those counted in ``before[0]`` included.
+    """
     for i in range(count):
         arrive(documents[i], ranks, p, q, before[i], before[i + 1])
 
 
 @nb.njit(cache=True)
 def finished(before_all: Any, k: Any) -> Any:
-    """Whether k documents have arrived at the last node, so that nothing is left to add."""
+    """True if k documents have arrived at the last node, so that nothing is left to add."""
     alive = 0.0
     for j in range(k):
         alive += before_all[j, LANES - 1]

@@ -40,13 +40,15 @@ def ips_moments(
     """
     if not user.reads_on:
         raise ValueError(f"clicks of a {user.name} user on one ranking are not independent, so simulate instead")
-    every, drawing = pair.n_queries, children(seed, 2)[1]
+    every = pair.n_queries
+    drawing = children(seed, 2)[1]
     chosen = queries_chosen(every, seed=seed)
     some, documents = policy.of_queries(chosen)
-    wanted_lam, zeta = (pair.lam(theta) if lam is None else lam)[documents], user.zeta[documents]
+    wanted_lam = (pair.lam(theta) if lam is None else lam)[documents]
+    zeta = user.zeta[documents]
     wanted = wanted_lam != 0
     rho = some.exposure(theta, wanted=wanted)
-    values = ips_weights(wanted_lam, rho, some.offsets, clip=clip).values
+    values = ips_weights(wanted_lam, rho, some.offsets, clip=clip)
     clicked = np.where(wanted, _click_chances(some, theta, rho, zeta, user, wanted), 0.0)
 
     mean = sum_by_group(values * clicked, some.offsets)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ranktrial import checks
-from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of, weighted_counts
-from ranktrial.data.runs import Run
+from ranktrial import checks, notebook
+from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of, ragged, weighted_counts
 from ranktrial.rankings._kernels import click_probabilities, sort_by_score
 from ranktrial.seeds import Seed, kernel_state
-from ranktrial.users import User
+from ranktrial.trec.runs import Run
+from ranktrial.users import Comparing, Crowd, User, Users
 
 MOST_RANKS = 64  # click patterns are 64-bit masks in the simulation kernels
 
@@ -115,6 +115,13 @@ class Pair:
                 f"{len(self.features)} rows of features for {self.n_documents} documents, must be one each"
             )
 
+    def __repr__(self) -> str:
+        return f"Pair({self.n_queries:,} queries, k={self.k}, {self.n_documents:,} documents)"
+
+    def _repr_html_(self) -> str:
+        """Render the size and the first lists for notebooks."""
+        return notebook.of_pair(self)
+
     @classmethod
     def from_scores(cls, a: ArrayLike, b: ArrayLike, offsets: IntArray, k: int, *, seed: Seed = 0) -> Pair:
         """The pair of rankers given by two score columns over the documents of a data set; ties as in ``rank_by_score``."""
@@ -200,9 +207,9 @@ class Pair:
         return np.flatnonzero(listed[:-1])
 
     def of_listed(self) -> Pair:
-        """The same comparison with no other documents than those of both top k, numbered anew in the same order.
+        """Return the pair with only the documents of both top k, renumbered in the same order.
 
-        Without features, which may be mapped from a file too large to copy.
+        Features are dropped: they may be mapped from a file too large to copy.
 
         >>> pair = Pair.from_lists([["x", "y", "z"]], [["z", "x", "y"]], k=1).of_listed()
         >>> pair.ids, pair.a[0], pair.b[0]
@@ -221,12 +228,36 @@ class Pair:
             ids=tuple(self.ids[d] for d in self.listed) if isinstance(self.ids, tuple) else (),
         )
 
+    def of_queries(self, queries: IntArray) -> tuple[Pair, IntArray]:
+        """Return the pair on some queries, in that order and without features, and the old numbers of its documents.
+
+        >>> some, documents = Pair.from_lists(["ab", "cd", "ef"], ["ba", "dc", "fe"], k=2).of_queries(np.array([2, 0]))
+        >>> documents, some.a[0], some.b[0]
+        (array([4, 5, 0, 1]), array([0, 1], dtype=int32), array([1, 0], dtype=int32))
+        """
+        documents = ragged(self.offsets[queries], np.diff(self.offsets)[queries])
+        offsets = offsets_of(np.diff(self.offsets)[queries])
+        shift = offsets[:-1] - self.offsets[queries]
+
+        def of(ranker: Rankings) -> Rankings:
+            lengths = np.diff(ranker.offsets)[queries]
+            kept = ranker.documents[ragged(ranker.offsets[queries], lengths)]
+            return Rankings(offsets_of(lengths), (kept + np.repeat(shift, lengths)).astype(np.int32))
+
+        names = {
+            name: tuple(given[i] for i in some.tolist())
+            for name, given, some in (("ids", self.ids, documents), ("queries", self.queries, queries))
+            if isinstance(given, tuple)
+        }
+        rest = {"ids": (), "queries": ()} | names
+        return replace(self, a=of(self.a), b=of(self.b), offsets=offsets, features=None, **rest), documents
+
     def swapped(self) -> Pair:
-        """The same comparison with A and B exchanged."""
+        """Return the pair with A and B exchanged."""
         return replace(self, a=self.b, b=self.a)
 
     def knowing(self, *, theta: ArrayLike | None = None, features: NDArray[np.float32] | None = None) -> Pair:
-        """The same pair with position bias or features known."""
+        """Return the pair with position bias or features known."""
         bias = self.theta if theta is None else np.asarray(theta, np.float64)
         return replace(self, theta=bias, features=self.features if features is None else features)
 
@@ -240,16 +271,16 @@ class Pair:
         """lambda_d: examination probability of d under A minus under B (the paper's Eq. lambda), for every document."""
         return exposure_of(self.top_a, theta, self.n_documents) - exposure_of(self.top_b, theta, self.n_documents)
 
-    def ctr(self, user: User) -> tuple[float, float]:
+    def ctr(self, user: Users) -> tuple[float, float]:
         """Expected clicks per impression of A and of B, exactly."""
         return true_ctr(self.top_a, user), true_ctr(self.top_b, user)
 
-    def delta(self, user: User) -> float:
+    def delta(self, user: Users) -> float:
         """The true CTR(A) - CTR(B)."""
         a, b = self.ctr(user)
         return a - b
 
-    def delta_by_query(self, user: User) -> FloatArray:
+    def delta_by_query(self, user: Users) -> FloatArray:
         return np.asarray(expected_clicks(self.top_a, user).sum(1) - expected_clicks(self.top_b, user).sum(1))
 
 
@@ -270,12 +301,12 @@ def _check_lists(name: str, ranker: Rankings, offsets: IntArray) -> None:
 
 
 def list_inputs(pair: Pair) -> FloatArray:
-    """What two ranked lists say about relevance before any click, a row per document (for ``relevance_guess``)."""
+    """Inputs of the relevance model from the ranks in both lists, a row per document (see ``rank_inputs``)."""
     return rank_inputs(*pair.ranks)
 
 
 def rank_inputs(rank_a: IntArray, rank_b: IntArray) -> FloatArray:
-    """The same from ranks counted from 0: for each ranker 1 / rank and -log rank, and of the better of both ranks.
+    """Inputs of the relevance model from ranks counted from 0: 1 / rank and -log rank, for each ranker and for the better.
 
     >>> rank_inputs(np.array([0]), np.array([3])).round(2)
     array([[ 1.  ,  0.25, -0.  , -1.39,  1.  , -0.  ]])
@@ -291,13 +322,17 @@ def exposure_of(table: DocumentArray, theta: FloatArray, n_documents: int) -> Fl
     return weighted_counts(table[shown], np.broadcast_to(theta, table.shape)[shown], n_documents)
 
 
-def expected_clicks(table: DocumentArray, user: User) -> FloatArray:
+def expected_clicks(table: DocumentArray, user: Users) -> FloatArray:
     """P(click) at each rank of each ranking under a user, exactly."""
     check_user(user, table.shape[1], int(table.max(initial=NO_DOCUMENT)) + 1)
+    if isinstance(user, Crowd):
+        return np.asarray(sum(share * expected_clicks(table, one) for share, one in zip(user.shares, user.users)))
+    if isinstance(user, Comparing):
+        return user.click_chances(table)
     return np.asarray(click_probabilities(table, *user_arrays(user)))
 
 
-def true_ctr(table: DocumentArray, user: User) -> float:
+def true_ctr(table: DocumentArray, user: Users) -> float:
     """Expected clicks per impression when queries come uniformly and each is shown its row."""
     return float(expected_clicks(table, user).sum(1).mean())
 
@@ -307,8 +342,8 @@ def user_arrays(user: User) -> tuple[FloatArray, ...]:
     return user.zeta, user.slope, user.intercept, user.stay_after_click, user.stay_after_skip
 
 
-def check_user(user: User, k: int, n_documents: int) -> None:
+def check_user(user: Users, k: int, n_documents: int) -> None:
     if user.k < k:
         raise ValueError(f"the user knows {user.k} ranks, must know all k = {k}")
-    if len(user.zeta) < n_documents:
-        raise ValueError(f"the user has zeta for {len(user.zeta)} documents, must have it for all {n_documents}")
+    if user.n_documents < n_documents:
+        raise ValueError(f"the user has zeta for {user.n_documents} documents, must have it for all {n_documents}")

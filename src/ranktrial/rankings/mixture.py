@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of, sum_by_group, weighted_counts
 from ranktrial.rankings._kernels import exposures, query_moments
 from ranktrial.rankings.lists import check_user, expected_clicks, user_arrays
-from ranktrial.users import User
+from ranktrial.users import User, Users
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Moments:
         cube: FloatArray | None = None,
         fourth_power: FloatArray | None = None,
     ) -> Moments:
-        """From per-query E[x], E[x^2] and expected clicks; with E[x^3] and E[x^4] also the higher cumulants."""
+        """Build from per-query E[x], E[x^2] and expected clicks; with E[x^3] and E[x^4] also the higher cumulants."""
         overall = float(mean.mean())
         # Centred per query, so that a variance far below the squared mean does not cancel away.
         within = mean_square - mean**2
@@ -73,7 +73,7 @@ def higher_cumulants(first: float, second: float, third: float, fourth: float) -
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """For each of many queries, rankings and the probability of showing each.
+    """Distribution over rankings for each of many queries, as rankings and their probabilities.
 
     Rankings of query q are rows ``offsets[q]:offsets[q + 1]`` of ``rankings`` (document ids, NO_DOCUMENT padding) and
     ``weights`` (summing to 1 within a query). ``plain`` says that the last two of every query are A's own list and B's own.
@@ -148,7 +148,7 @@ class Mixture:
         """Per query, the expectation of a number per ranking."""
         return sum_by_group(self.weights * per_ranking, self.offsets)
 
-    def ctr(self, user: User) -> float:
+    def ctr(self, user: Users) -> float:
         """Expected clicks per impression on what the mixture shows."""
         return float(self.mean(expected_clicks(self.rankings, user).sum(1)).mean())
 

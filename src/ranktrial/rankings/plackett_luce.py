@@ -1,10 +1,9 @@
-"""Plackett-Luce logging policies: sampling, exact placement and exposure, and the gradient of exposure.
+"""Plackett-Luce logging policies: sampling, exact placement and exposure.
 
 A policy scores the documents of a query; a ranking is drawn from the top, each time one of the documents left with
 probability proportional to exp(score). Functions here take one query's scores (local document numbers 0..n-1) or, in
 the plural, the flat scores of many queries and their offsets. Only ``sample`` and the simulations are random:
-placement, exposure (the paper's rho) and its gradient come from a quadrature over the arrival times of exponential
-clocks.
+placement and exposure (the paper's rho) come from a quadrature over the arrival times of exponential clocks.
 
 Accuracy of the quadrature: placement probabilities, and so exposures, have an absolute error of at most about 1e-9
 for k up to 300 (1e-11 with few documents), whatever the scores. Where theta does not increase with the rank, the error
@@ -24,7 +23,6 @@ from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, offsets_of
 from ranktrial.rankings import _plackett_luce_kernels as kernels
 from ranktrial.rankings import _race_kernels as race
-from ranktrial.rankings._race_gradient_kernels import exposure_vjp_into
 from ranktrial.rankings.mixture import Mixture
 from ranktrial.seeds import Seed, children, kernel_state
 from ranktrial.users import User
@@ -75,18 +73,6 @@ def log_probability(scores: ArrayLike, ranking: ArrayLike) -> float:
     return float(np.sum(scores[places] - _log_remaining(scores, places)))
 
 
-def log_probability_gradient(scores: ArrayLike, ranking: ArrayLike) -> FloatArray:
-    """Gradient of ``log_probability`` by the scores: sum over ranks of 1[d chosen] - P(d chosen | those above)."""
-    scores = checks.finite("scores", scores)
-    places = _ranking(scores, ranking)
-    rank = np.full(len(scores), len(places))
-    rank[places] = np.arange(len(places))
-    still_there = np.arange(len(places))[:, None] <= rank
-    share = np.exp(np.where(still_there, scores - _log_remaining(scores, places)[:, None], -np.inf))
-    gradient: FloatArray = (rank < len(places)) - share.sum(0)
-    return gradient
-
-
 def _log_remaining(scores: FloatArray, places: IntArray) -> FloatArray:
     """log sum exp(score) of the documents left before each rank, added from the end: no subtraction, no overflow."""
     unplaced = np.delete(scores, places)
@@ -104,20 +90,6 @@ def exposure(scores: ArrayLike, theta: ArrayLike) -> FloatArray:
     rho = np.empty(len(scores))
     race.exposure_into(scores, theta, np.ones(len(scores), bool), rho)
     return rho
-
-
-def exposure_vjp(scores: ArrayLike, theta: ArrayLike, weights: ArrayLike) -> FloatArray:
-    """The gradient of sum_d weights_d rho_d by the scores, without ever building the n x n Jacobian of rho."""
-    scores, theta, weights = (
-        checks.finite("scores", scores),
-        checks.probabilities("theta", theta),
-        checks.finite("weights", weights),
-    )
-    if len(weights) != len(scores):
-        raise ValueError(f"{len(weights)} weights for {len(scores)} documents, there must be one each")
-    gradient = np.empty(len(scores))
-    exposure_vjp_into(scores, theta, weights, gradient)
-    return gradient
 
 
 def placement(scores: ArrayLike, k: int) -> FloatArray:
@@ -183,7 +155,7 @@ def simulate_counts(
     tables: tuple[CountArray, CountArray] | None = None,
     rows: IntArray | None = None,
 ) -> tuple[FloatArray, CountArray, CountArray]:
-    """The same impressions as ``simulate_ips`` with that seed, and what click models need of them.
+    """Simulate the impressions of ``simulate_ips`` with that seed, and count shows and clicks for click models.
 
     Returns the sums, then how often each document was shown and clicked at each rank: two (documents, ``user.k``) tables,
     new or those given, to which the counts are added. ``rows`` are those of the documents in the tables, where several
@@ -234,7 +206,7 @@ def add_counts(
 
 
 def examinations(shown: CountArray, clicked: CountArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """How often each document of two tables of counts was examined, at that position bias, and clicked."""
+    """Expected examinations, at that position bias, and clicks of each document, from tables of shows and clicks."""
     examined, clicks = np.empty((2, len(shown)))
     kernels.examinations(shown, clicked, np.ascontiguousarray(theta, np.float64), examined, clicks)
     return examined, clicks
@@ -252,7 +224,8 @@ def _simulate(
     row: IntArray,
 ) -> FloatArray:
     scores, offsets = _flat(scores, offsets)
-    values, counts = checks.finite("values", values), checks.checkpoints(checkpoints)
+    values = checks.finite("values", values)
+    counts = checks.checkpoints(checkpoints)
     if len(offsets) == 1:
         raise ValueError("there is no query to show")
     if not len(scores) == len(user.zeta) == len(values):
@@ -341,14 +314,14 @@ class PlackettLuce:
         return table
 
     def of_queries(self, queries: IntArray) -> tuple[PlackettLuce, IntArray]:
-        """The same policy on some of its queries, and the numbers that their documents have here."""
+        """Return the policy on some of its queries, and the numbers of their documents in this one."""
         sizes = np.diff(self.offsets)[queries]
         offsets = offsets_of(sizes)
         documents = np.arange(offsets[-1]) + np.repeat(self.offsets[queries] - offsets[:-1], sizes)
         return PlackettLuce(self.scores[documents], offsets, self.k), documents
 
     def listed(self, most: int = 200_000) -> Mixture:
-        """The same policy as an explicit mixture of all its rankings, where they are few enough to list."""
+        """Return the policy as an explicit mixture of all its rankings, if they are few enough to list."""
         tables, weights, sizes = [], [], []
         total = 0
         for query in range(self.n_queries):

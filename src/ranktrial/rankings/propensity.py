@@ -7,77 +7,31 @@ lambda_d != 0 implies rho_d > 0. (The paper prints this requirement with "> 0"; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
-
 import numpy as np
 
-from ranktrial.arrays import FloatArray, IntArray, sum_by_group
-
-
-class LoggingPolicy(Protocol):
-    """A logging policy, which decides the ranking that is shown: a ``Mixture`` or a ``PlackettLuce``."""
-
-    @property
-    def n_documents(self) -> int: ...
-
-    @property
-    def k(self) -> int: ...
-
-    def placement(self) -> FloatArray:
-        """P(document at rank), exactly."""
-        ...
-
-    def exposure(self, theta: FloatArray) -> FloatArray:
-        """rho: P(document is examined), exactly."""
-        ...
+from ranktrial.arrays import FloatArray, IntArray
 
 
 class RequirementError(ValueError):
     """A document that matters cannot be seen under the logging policy, so no estimate would be right."""
 
 
-@dataclass(frozen=True, eq=False)
-class IPSWeights:
-    """The value of a click on each document.
+def ips_weights(lam: FloatArray, rho: FloatArray, offsets: IntArray, *, clip: float | None = None) -> FloatArray:
+    """Value of a click on each document, lambda / rho, or an error naming the query and document that could not be seen.
 
-    Attributes:
-        values: lambda / rho per document, clipped if asked; 0 where lambda is 0.
-        largest: Largest absolute value.
-        lost_by_query: How far clipping can move the mean of x of each query at most (0 without clipping).
-    """
+    ``clip`` caps the absolute weights: less variance for some bias, for a query at most
+    sum_d (abs(lambda_d) - clip * rho_d) where positive, as zeta is at most 1.
 
-    values: FloatArray
-    largest: float
-    lost_by_query: FloatArray
-
-    @property
-    def bias_bound(self) -> float:
-        """The most that clipping can move the estimate from Delta, all queries being equally frequent."""
-        return float(self.lost_by_query.mean())
-
-
-def ips_weights(
-    lam: FloatArray, rho: FloatArray, offsets: IntArray, *, zeta: FloatArray | None = None, clip: float | None = None
-) -> IPSWeights:
-    """Weights for every document, or an error naming the query and document that could not be seen.
-
-    ``zeta``, where known, spares documents that are never clicked. ``clip`` caps the absolute weights: less variance for
-    some bias, for a query at most sum_d (abs(lambda_d) - clip * rho_d) where positive, as zeta is at most 1.
-
-    >>> ips_weights(np.array([.5, -.5, 0.]), np.array([1., .25, 0.]), np.array([0, 3])).values
+    >>> ips_weights(np.array([.5, -.5, 0.]), np.array([1., .25, 0.]), np.array([0, 3]))
     array([ 0.5, -2. ,  0. ])
     """
-    matters = lam != 0 if zeta is None else (lam != 0) & (zeta != 0)
-    require_seen(np.where(matters, lam, 0.0), rho, offsets)
-    values = np.divide(lam, rho, out=np.zeros_like(lam), where=matters)
-    largest = float(np.abs(values).max(initial=0.0))
+    require_seen(lam, rho, offsets)
+    values = np.divide(lam, rho, out=np.zeros_like(lam), where=lam != 0)
     if clip is None:
-        return IPSWeights(values, largest, np.zeros(len(offsets) - 1))
+        return values
     if not 0 < clip < np.inf:
         raise ValueError(f"clip is {clip!r}, must be positive and finite (None for no limit)")
-    lost = np.where(matters, np.maximum(np.abs(lam) - clip * rho, 0), 0.0)
-    return IPSWeights(np.clip(values, -clip, clip), min(largest, clip), sum_by_group(lost, offsets))
+    return np.clip(values, -clip, clip)
 
 
 def require_seen(lam: FloatArray, rho: FloatArray, offsets: IntArray, documents: IntArray | None = None) -> None:

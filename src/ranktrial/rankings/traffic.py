@@ -17,13 +17,13 @@ from ranktrial.rankings.lists import check_user, expected_clicks
 from ranktrial.rankings.mixture import Mixture
 from ranktrial.rankings.plackett_luce import PlackettLuce
 from ranktrial.seeds import Seed, children, generator
-from ranktrial.users import User
+from ranktrial.users import Comparing, Crowd, User, Users
 
 FEW = 30  # shows, up to which clicks are drawn one by one faster than their number
 
 
 def show_counts(mixture: Mixture, user: User, impressions: int, *, seed: Seed) -> tuple[FloatArray, FloatArray]:
-    """Shown and clicked per (document, rank) after that many impressions, drawn at once."""
+    """Draw shows and clicks per (document, rank) at once for that many impressions."""
     shows, clicks = display_counts(mixture, user, impressions, seed=seed)
     filled = mixture.rankings != NO_DOCUMENT
     cells = (mixture.rankings.astype(np.int64) * mixture.k + np.arange(mixture.k))[filled]
@@ -34,13 +34,21 @@ def show_counts(mixture: Mixture, user: User, impressions: int, *, seed: Seed) -
     return shown, weighted_counts(cells, clicks[filled].astype(np.float64), size).reshape(shape)
 
 
-def display_counts(mixture: Mixture, user: User, impressions: int, *, seed: Seed) -> tuple[IntArray, IntArray]:
-    """How often each ranking of a mixture was shown, and clicked at each rank, after that many impressions, drawn at once."""
+def display_counts(
+    mixture: Mixture, user: User, impressions: int | IntArray, *, seed: Seed
+) -> tuple[IntArray, IntArray]:
+    """Draw the shows of each ranking of a mixture, and its clicks at each rank, at once for that many impressions.
+
+    ``impressions`` is the number over all queries, or an array with that of each.
+    """
     check_user(user, mixture.k, mixture.n_documents)
     random = generator(seed)
-    left = random.multinomial(impressions, np.full(mixture.n_queries, 1 / mixture.n_queries))
+    if isinstance(impressions, int):
+        impressions = random.multinomial(impressions, np.full(mixture.n_queries, 1 / mixture.n_queries))
+    left = impressions.copy()
     shows = np.zeros(len(mixture.rankings), np.int64)
-    sizes, weight_left = np.diff(mixture.offsets), np.ones(mixture.n_queries)
+    sizes = np.diff(mixture.offsets)
+    weight_left = np.ones(mixture.n_queries)
     for j in range(int(sizes.max())):  # a multinomial is binomials one after the other; vectorised over queries
         has = np.flatnonzero((sizes > j) & (left > 0))
         cell = mixture.offsets[has] + j
@@ -79,17 +87,20 @@ class Impressions(NamedTuple):
 
 def draw_impressions(
     policies: Sequence[Mixture | PlackettLuce],
-    user: User,
+    user: Users,
     sizes: Sequence[int],
     *,
     seed: Seed,
     asked: Sequence[IntArray] | None = None,
 ) -> Impressions:
-    """So many impressions of each policy, and the clicks of a user of any behaviour on them.
+    """Draw impressions of each policy, as many as ``sizes`` says, and a user's clicks on them.
 
     Queries are drawn uniformly, unless ``asked`` has those of each policy's impressions.
     """
-    queries, rankings, rows, before = [], [], [], 0
+    queries = []
+    rankings = []
+    rows = []
+    before = 0
     for number, (policy, size, child) in enumerate(zip(policies, sizes, children(seed, len(sizes)))):
         check_user(user, policy.k, policy.n_documents)
         random = generator(child)
@@ -115,10 +126,17 @@ def draw_impressions(
     return Impressions(np.concatenate(queries), shown, clicks, np.concatenate(rows) if listed else None)
 
 
-def draw_clicks(rankings: DocumentArray, user: User, *, seed: Seed) -> BoolArray:
-    """Clicks of a user who reads each ranking from the top."""
+def draw_clicks(rankings: DocumentArray, user: Users, *, seed: Seed) -> BoolArray:
+    """Draw the clicks of a user on each ranking; of a crowd, those of one member drawn for each."""
     random = generator(seed)
+    if isinstance(user, Comparing):
+        return np.asarray(random.random(rankings.shape) < user.click_chances(rankings))
     clicks = np.zeros(rankings.shape, bool)
+    if isinstance(user, Crowd):
+        member = random.choice(len(user.users), len(rankings), p=user.shares)
+        for number, (one, child) in enumerate(zip(user.users, children(seed, len(user.users)))):
+            clicks[member == number] = draw_clicks(rankings[member == number], one, seed=child)
+        return clicks
     reading = np.ones(len(rankings), bool)
     for r in range(rankings.shape[1]):
         filled = rankings[:, r] != NO_DOCUMENT

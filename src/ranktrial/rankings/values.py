@@ -171,7 +171,8 @@ def value_sums(
         thetas: A row for each.
         first: Whether the first sum of the formula is part of x.
     """
-    sums, k = np.zeros(len(thetas)), rankings.shape[1]
+    sums = np.zeros(len(thetas))
+    k = rankings.shape[1]
     columns = np.ascontiguousarray(np.pad(thetas, ((0, 0), (0, 1))).T)
     exact = np.empty((0, k)) if placement is None else placement
     affine_sums(
@@ -188,10 +189,10 @@ def _checked_clip(clip: float | None) -> float:
 
 
 def checked_guess(zeta_hat: Guess, n_documents: int, *, rank_aware: bool) -> FloatArray:
-    """The guess as one number per document: 0 for None; moved inside (0, 1) where rank-aware weights divide by it."""
+    """Relevance as one number per document: 0 for None; moved inside (0, 1) where rank-aware weights divide by it."""
     if zeta_hat is None:
         if rank_aware:
-            raise ValueError("zeta_hat is None, but rank-aware weights need a guess of the relevances")
+            raise ValueError("zeta_hat is None, but rank-aware weights need a relevance")
         return np.zeros(n_documents)
     guess = checks.probabilities("zeta_hat", np.atleast_1d(np.asarray(zeta_hat, np.float64)))
     if np.ndim(zeta_hat) and len(guess) != n_documents:
@@ -202,6 +203,6 @@ def checked_guess(zeta_hat: Guess, n_documents: int, *, rank_aware: bool) -> Flo
 
 
 def expected_value(lam: FloatArray, guess: FloatArray, offsets: IntArray, *, known_queries: bool) -> FloatArray:
-    """The first sum per query: what x would be on average if the guess were right."""
+    """The first sum per query: the expected x if the relevances were right."""
     per_query = sum_by_group(lam * guess, offsets)
     return np.full_like(per_query, per_query.mean()) if known_queries else per_query

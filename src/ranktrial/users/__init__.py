@@ -1,10 +1,16 @@
 """Click behaviours to simulate."""
 
 from ranktrial.users.behaviour import User, cascade, position_based, rank_decay, trust_bias
+from ranktrial.users.crowds import Comparing, Crowd, Users, comparing, crowd
 
 __all__ = [
+    "Comparing",
+    "Crowd",
     "User",
+    "Users",
     "cascade",
+    "comparing",
+    "crowd",
     "position_based",
     "rank_decay",
     "trust_bias",

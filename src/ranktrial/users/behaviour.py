@@ -50,19 +50,29 @@ class User:
         return len(self.slope)
 
     @property
+    def n_documents(self) -> int:
+        """Number of documents whose relevance is known."""
+        return len(self.zeta)
+
+    @property
     def reads_on(self) -> bool:
         """True when clicks on one ranking are independent: the user never leaves early."""
         return bool(np.all(self.stay_after_click == 1) and np.all(self.stay_after_skip == 1))
 
+    @property
+    def follows_position_bias(self) -> bool:
+        """True for the position-based user: P(click d at rank r) = theta_r zeta_d, whatever else is on the page."""
+        return self.reads_on and not self.intercept.any() and bool(np.all(self.slope > 0))
+
     def cut(self, k: int) -> User:
-        """The same user seeing no more than k ranks, as many as the page shows."""
+        """Return this user seeing no more than k ranks, as many as the page shows."""
         if k == self.k:
             return self
         ranks = (self.slope, self.intercept, self.stay_after_click, self.stay_after_skip)
         return User(self.name, self.zeta, *(per_rank[:k] for per_rank in ranks))
 
     def of(self, documents: IntArray) -> User:
-        """The same user of some documents only, numbered in that order."""
+        """Return this user for the given documents only, numbered in that order."""
         return replace(self, zeta=self.zeta[documents])
 
     def __repr__(self) -> str:

@@ -190,7 +190,7 @@ def simulate_majority(
 
 @nb.njit(cache=True)
 def positions_in(lists: Any, others: Any) -> Any:
-    """For each entry of ``lists``, its position in the same row of ``others``, or -1."""
+    """Position of each entry of ``lists`` in the same row of ``others``, or -1."""
     n, k = lists.shape
     result = np.full((n, k), -1, np.int8)
     for q in range(n):

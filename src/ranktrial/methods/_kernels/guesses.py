@@ -1,4 +1,4 @@
-"""Compiled guesses of relevance from places in two lists: for all documents of a pair, and on the way of every live request."""
+"""Compiled relevance model on the ranks in two lists: for all documents of a pair, and for the lists of a live request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rank_guess(rank_a: Any, rank_b: Any, k: Any, lists: Any, effects: Any) -> An
 
 @nb.njit(cache=True)
 def list_guess(a: Any, b: Any, k: Any, lists: Any, effects: Any) -> Any:
-    """The same for two lists of document numbers from 0, of which those of the top k are candidates."""
+    """Predicted relevance of the candidates, the top k of two lists of document numbers from 0 (see ``rank_guess``)."""
     n = 0
     for i in range(min(a.shape[0], k)):
         n = max(n, a[i] + 1)

@@ -1,0 +1,56 @@
+"""Statistics of a comparison: estimates, intervals that stay valid under peeking, guardrails, the decision, and plans."""
+
+from ranktrial.analysis.decision import Combined, Decision, combine, decide
+from ranktrial.analysis.drift import Drift, position_scores
+from ranktrial.analysis.estimators.estimation import estimate, estimate_ab, fit_position_bias
+from ranktrial.analysis.estimators.results import BiasFit, Estimate
+from ranktrial.analysis.evidence import Gain, click_gain, evidence
+from ranktrial.analysis.intervals import (
+    Band,
+    asymptotic_radius,
+    asymptotic_sequence,
+    betting_sequence,
+    difference_values,
+    fixed_interval,
+    looks,
+    refuted_after,
+)
+from ranktrial.analysis.ladder import Hausman, Ladder, Rung, ladder
+from ranktrial.analysis.planning.plan import plan
+from ranktrial.analysis.planning.results import Plan
+from ranktrial.analysis.planning.users import ClickRate
+from ranktrial.analysis.verdict import Verdict, verdict
+
+__all__ = [
+    "Band",
+    "BiasFit",
+    "ClickRate",
+    "Combined",
+    "Decision",
+    "Drift",
+    "Estimate",
+    "Gain",
+    "Hausman",
+    "Ladder",
+    "Plan",
+    "Rung",
+    "Verdict",
+    "asymptotic_radius",
+    "asymptotic_sequence",
+    "betting_sequence",
+    "click_gain",
+    "combine",
+    "decide",
+    "difference_values",
+    "estimate",
+    "estimate_ab",
+    "evidence",
+    "fit_position_bias",
+    "fixed_interval",
+    "ladder",
+    "looks",
+    "plan",
+    "position_scores",
+    "refuted_after",
+    "verdict",
+]

@@ -1,0 +1,270 @@
+"""Analysis of a version's log: its estimates, its position bias, and the parts of the log they are fitted to.
+
+Everything is the library's: position bias by ``fit_position_bias``, Delta by ``estimate`` with relevance models fitted to the
+past only, so that the confidence sequence may be looked at any time. An A/B test needs no theta at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ranktrial.analysis.decision import ALLOWANCE, Combined, combine, turned, widened, widening
+from ranktrial.analysis.drift import Drift
+from ranktrial.analysis.estimators.estimation import fit_position_bias
+from ranktrial.analysis.estimators.results import BiasFit, Estimate
+from ranktrial.analysis.evidence import Gain, click_gain
+from ranktrial.analysis.intervals import looks
+from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, Ladder, Rung, clicks_on_ab, ladder
+from ranktrial.arrays import IntArray
+from ranktrial.config import TrialConfig
+from ranktrial.interval import Interval
+from ranktrial.log import UnitSums
+from ranktrial.log._kernels import first_places
+from ranktrial.log.log import Log
+from ranktrial.methods import Beliefs
+from ranktrial.methods.beliefs import MOST_ERROR
+from ranktrial.position_bias import NotIdentifiable
+from ranktrial.schema import Frozen
+
+ALL_FITTED, FITTED_STEP = 10_000, 1.1  # impressions, up to which everything is fitted to all; then one fit to the next
+MOST_DESIGNS = 1_000_000  # that theta is fitted to: a kilobyte each, as long as that takes
+MOST_LEARNT = 200_000  # that relevance is learnt from: several, and more would tell hardly more
+
+
+class Theta(Frozen):
+    """Position bias behind the numbers.
+
+    Attributes:
+        theta: Examination probability of each rank, relative to the first.
+        standard_error: By a jackknife over units; 0 where it is assumed.
+        fitted: From this trial's clicks, or assumed.
+        note: How, or why not.
+        inflation: How much wider the interval is because theta is estimated.
+    """
+
+    theta: tuple[float, ...]
+    standard_error: tuple[float, ...]
+    fitted: bool
+    note: str
+    inflation: float
+
+
+class BandPoint(Frozen):
+    """The interval of B against A after a number of units, with what is known of position bias now; ``time`` (seconds since
+    1970) is when the last of these units came.
+    """
+
+    units: int
+    time: float
+    difference: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """A version's log with everything that its report rests on.
+
+    Attributes:
+        log: The impressions and their clicks.
+        config: The configuration they were shown under.
+        fit: Position bias from the log, if it can be fitted.
+        theta: Position bias as it is reported.
+        ladder: All estimates of the log, with fewer and more assumptions.
+        rung: The estimate that checks look at; None if there is none yet.
+        fitted: Number of first impressions that theta is from.
+        learnt: Number of first impressions that guesses of relevance and lines are from.
+    """
+
+    log: Log
+    config: TrialConfig
+    fit: BiasFit | None
+    theta: Theta
+    ladder: Ladder
+    rung: Rung | None
+    fitted: int
+    learnt: int
+
+    @cached_property
+    def clicks(self) -> int:
+        return int(self.log.clicks_by_cohort.sum())
+
+    @property
+    def estimate(self) -> Estimate:
+        """The estimate that checks look at, or an empty one."""
+        if self.rung is None or self.rung.estimate is None:
+            return Estimate.of(np.empty(0), np.empty(0), largest_weight=0.0)
+        return self.rung.estimate
+
+    @cached_property
+    def combined(self) -> Combined:
+        """Combination of all estimates that the tests between them do not contradict."""
+        return combine(self.ladder, widening(allowed_share(self.config) * self.ladder.disagreement * self.ladder.ctr))
+
+    @property
+    def interval(self) -> Interval:
+        """The interval of A - B: over all units so far, or over those since the difference changed."""
+        return turned(self.drift.since) if self.changed else self.combined.interval
+
+    @cached_property
+    def drift(self) -> Drift:
+        """The test of whether B against A stays the same over time."""
+        if self.rung is None or self.rung.estimate is None:
+            return Drift("unknown", 1.0, 0, what="B against A")
+        found, level = self.estimate, self.rung.level
+        return Drift.of(
+            replace(found.sums, totals=-found.sums.totals), times=came(self.log, found.sums), level=level,
+            tightest_at=self.rung.tightest_at, widen=found.inflation(level), what="B against A",
+        )  # fmt: skip
+
+    @property
+    def changed(self) -> bool:
+        """True if the difference was seen to change: the answer is then that since the change."""
+        return self.drift.status == "fail"
+
+    def points(self, used: Sequence[str], widen: Interval) -> tuple[BandPoint, ...]:
+        """The interval over time, by the same estimates and as much widened as the last one, of B against A."""
+        if self.rung is None or not self.rung.speaks:
+            return ()
+        log, sums = self.log, self.estimate.sums
+        places = np.unique(sums.places(looks(sums.count)))
+        times = came(log, sums)[places - 1]
+        low, high = (np.full(len(places), side * np.inf) for side in (-1, 1))
+        for rung in self.ladder.rungs:
+            if rung.name not in used or rung.estimate is None:
+                continue
+            own = rung.estimate.sums
+            there = np.searchsorted(came(log, own), times, side="right")  # cohorts that have come by then
+            clicks = clicks_on_ab(log) if rung.name == AB_RUNG else log.clicks_by_cohort
+            so_far = np.append(0.0, np.cumsum(clicks[own.units]))[there]
+            some = np.flatnonzero(so_far >= LEAST_CLICKS)
+            once, again = np.unique(there[some], return_inverse=True)  # A/B traffic may stand still between two looks
+            band = rung.estimate.sequence(own.come(once), rung.level, tightest_at=rung.tightest_at)
+            ends = widened(rung, widen, Interval(band.low[again], band.high[again]))  # type: ignore[arg-type]  # arrays
+            low[some], high[some] = np.maximum(low[some], ends.low), np.minimum(high[some], ends.high)
+        band = self.estimate.sequence(sums.come(places), self.rung.level, tightest_at=self.rung.tightest_at)
+        known = np.isfinite(low) & np.isfinite(high) & (low <= high)
+        middle = np.clip(band.mean, low, high)
+        columns = (column[known].tolist() for column in (band.units, times / 1e6, -middle, -high, -low))
+        return tuple(BandPoint(units=u, time=t, difference=d, low=lo, high=hi) for u, t, d, lo, hi in zip(*columns))
+
+    @cached_property
+    def clicks_of_both(self) -> UnitSums | None:
+        """Clicks per search of an even A/B split, by unit; None if they cannot be estimated.
+
+        Estimated from A/B traffic if that is the estimate in use, or the only one; by the click model otherwise.
+        """
+        log = self.log
+        if self.gain is not None and self.rung is not None and self.rung.name != AB_RUNG:
+            gained = self.gain.estimate.sums
+            return replace(gained, totals=log.clicks_by_cohort - gained.totals)
+
+        plain, shares = log.arm != 0, log.shares
+        if not plain.any() or not (shares[plain] > 0).all():
+            return None
+        own = np.where(log.arm > 0, shares[:, 0], shares[:, 1]) / np.maximum(shares.sum(1), 1e-300)
+        clicks = np.where(plain, log.clicks_each / (2 * np.maximum(own, 1e-300)), 0.0)
+        return log.sums_from(log.by_cohort(plain.astype(np.float64)), log.by_cohort(clicks))
+
+    @cached_property
+    def gain(self) -> Gain | None:
+        """Clicks that visitors gained over an A/B test; None if they cannot be estimated."""
+        method = self.config.comparison
+        if not method.needs_position_bias or self.clicks < LEAST_CLICKS:
+            return None
+        known = None if method.learns_position_bias else np.array(self.theta.theta)
+        # Relevance models at the same points as those of the estimates, which need not be fitted twice then.
+        refits = method.learns_at or None
+        return click_gain(self.log, known if self.fit is None else self.fit, refits=refits, fitted=self.learnt)
+
+
+def fitted_impressions(log: Log, click_window: float) -> int:
+    """Number of first impressions that everything is fitted to, such as position bias.
+
+    All of them, as long as there are no more than 10,000. Then a number of a fixed grid, in which each number is a tenth above
+    the one before: the largest that leaves out impressions which may still get clicks (``click_window``, in seconds), or a
+    tenth of all if these are more, and whose designs are no more than ``MOST_DESIGNS``. So values of impressions stay the same
+    while a log grows by a tenth, hardly ever change with late clicks, and depend on the log alone; and where every search has
+    lists of its own, the memory of fits does not grow with the log.
+    """
+    n = len(log)
+    if n <= ALL_FITTED:
+        return n
+    final = int(np.searchsorted(log.time, log.time[-1] - round(click_window * 1e6)))
+    most = min(max(final, n - n // 10), with_few_designs(log.design, MOST_DESIGNS))
+    steps = int(np.log(most / ALL_FITTED) / np.log(FITTED_STEP)) + 1
+    grid = (ALL_FITTED * FITTED_STEP ** np.arange(steps - 4.0, steps + 1.0)).astype(np.int64)
+    return int(grid[grid <= most][-1])
+
+
+def with_few_designs(designs: IntArray, most: int) -> int:
+    """Number of the first impressions that have no more than ``most`` designs, given the design of each.
+
+    >>> with_few_designs(np.array([0, 1, 0, 2]), 2)
+    3
+    """
+    first, _ = first_places(np.ascontiguousarray(designs))
+    return int(first[most]) if len(first) > most else len(designs)
+
+
+def analyse(log: Log, config: TrialConfig, beliefs: Beliefs) -> Analysis:
+    """``beliefs`` are those in force last: their theta was assumed or fitted earlier, and is no more than a guess here."""
+    method, fitted = config.comparison, fitted_impressions(log, config.click_window)
+    learnt = min(fitted, with_few_designs(log.design, MOST_LEARNT))
+    fit, note = None, "position bias is taken as known"
+    if method.learns_position_bias:
+        fit, note = _fit(log.first(fitted))
+    known = beliefs.theta if method.needs_position_bias and not method.learns_position_bias else None
+    found = ladder(
+        log,
+        theta=known if fit is None else fit,
+        fitted=learnt,
+        estimator=method.estimator if method.needs_position_bias else "rank-aware",
+        level=config.level,
+        tightest_at=config.tightest_at,
+        smallest=config.smallest,
+        waits_for=f"position bias ({note})"
+        if method.needs_position_bias
+        else "an estimate by the click model, not asked for",
+        only=None if method.needs_position_bias else method.estimator,
+        cross_fit="past",
+        refits=method.learns_at or None,
+    )
+    theta = beliefs.theta if fit is None else fit.bias.theta
+    rung = found.shown
+    reported = Theta(
+        theta=tuple(theta.tolist()),
+        standard_error=tuple((np.zeros_like(theta) if fit is None else fit.bias.standard_error).tolist()),
+        fitted=fit is not None or beliefs.fitted,
+        note=note,
+        inflation=1.0 if rung is None or rung.estimate is None else rung.estimate.inflation(config.level),
+    )
+    return Analysis(log, config, fit, reported, found, rung, fitted, learnt)
+
+
+def allowed_share(config: TrialConfig) -> float:
+    """The allowance of a configuration."""
+    return ALLOWANCE if config.allowance is None else config.allowance
+
+
+def _fit(log: Log) -> tuple[BiasFit | None, str]:
+    """Theta from the log, or why not."""
+    if log.k == 1:
+        return None, "one rank has no position bias"
+    if not log.clicks.any():
+        return None, "no clicks yet"
+    try:
+        fit = fit_position_bias(log, most_error=MOST_ERROR)
+    except NotIdentifiable as refusal:
+        return None, f"it cannot be told yet: {refusal}"
+    return fit, fit.bias.note
+
+
+def came(log: Log, sums: UnitSums) -> IntArray:
+    """Times at which the first unit of each of these cohorts came, in microseconds."""
+    assert sums.units is not None
+    return np.asarray(log.came[sums.units])

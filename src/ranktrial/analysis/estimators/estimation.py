@@ -1,0 +1,266 @@
+"""Estimate of Delta from a log: one formula (``rankings.values``), several relevance models, theta known or estimated.
+
+Every impression keeps the placement of the design that showed it, so a log may hold any number of designs.
+
+* "ips": the paper's Eq. ips; needs nothing but clicks.
+* "constant": subtracts the clicks to be expected if all documents were equally relevant.
+* "doubly-robust": subtracts those expected from a guess per document, made from other impressions of the log.
+* "rank-aware": the same, and weighs clicks by what their rank can tell. The least variance, hence the default.
+
+These are unbiased given theta, where clicks are position-based: theta_r zeta_d.
+
+* "direct": counts clicks at the ranks that documents have in A's list and in B's, over how often they stood there. Right for
+  clicks that depend on document and rank in any way; much more variance unless a good part of the traffic is plain A/B.
+
+Two more are not unbiased; they are here to compare with:
+
+* "self-normalised": divides by the sum of weights instead of its expectation.
+* "observed": the authors' code's, divides by how often a document happened to be shown. Badly biased with
+  few impressions of a query.
+
+Plain A/B traffic inside the log also has estimates that need no click model ("paper", "means", "adjusted"; see ``ab``).
+
+When theta is fitted to the same log its error is part of the estimate's. A delete-a-group jackknife over units tells both:
+theta is fitted anew without each group, and the rest valued with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import checks
+from ranktrial.analysis.estimators.ab import AB_ESTIMATORS, ab_values
+from ranktrial.analysis.estimators.cross_fitting import groups_at, groups_of, refit_points
+from ranktrial.analysis.estimators.plain import plain_estimate
+from ranktrial.analysis.estimators.results import BiasFit, Estimate
+from ranktrial.analysis.estimators.valuing import (
+    Guesses,
+    Values,
+    Worth,
+    checked_inputs,
+    given_guess,
+    guesses,
+    observed,
+    scaled,
+    worth_in_all,
+)
+from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.log.log import GROUPS, Log
+from ranktrial.log.units import Units
+from ranktrial.position_bias import Auto, Conditional, Estimator, NotIdentifiable, fit_groups
+from ranktrial.users import rank_decay
+
+ESTIMATORS = ("ips", "constant", "doubly-robust", "rank-aware", "direct", "self-normalised", "observed")
+GUESSED = ("constant", "doubly-robust", "rank-aware", "direct")
+ESTIMATED = "estimated"
+INDEPENDENT = ("units", "cohorts", "impressions")
+UNCOVERED = ("refuse", "leave out")
+BY_CLICK_MODEL = ("ips", "constant", "doubly-robust", "rank-aware")
+OF = ("difference", "gain")
+
+
+def fit_position_bias(
+    log: Log,
+    *,
+    fitted: int | None = None,
+    estimator: Estimator | None = None,
+    groups: int = GROUPS,
+    most_error: float = np.inf,
+) -> BiasFit:
+    """Fit theta to a log's clicks; raises NotIdentifiable if it is not identified, also without any one group.
+
+    ``fitted`` is from how many of the first impressions; all by default. ``estimator`` is ``Auto()`` by default, which decides
+    once, on all of these. An error of a theta above ``most_error``, in
+    units of theta_1, is too much.
+
+    >>> from ranktrial.methods import AB
+    >>> from ranktrial.rankings import Pair
+    >>> from ranktrial.users import position_based
+    >>> pair = Pair.from_lists([["a", "b", "c"], ["p", "q"]], [["b", "c", "a"], ["q", "r"]], k=2).knowing(theta=[1.0, 0.6])
+    >>> visitors = position_based(zeta=[0.5, 0.3, 0.2, 0.6, 0.4, 0.1], theta=[1.0, 0.6])
+    >>> log = Log.simulated(pair, AB().policy(pair), visitors, 20_000, seed=1)
+    >>> fit = fit_position_bias(log)
+    >>> fit.bias.theta.round(2), fit.bias.standard_error.round(2)
+    (array([1.  , 0.61]), array([0.  , 0.02]))
+    >>> estimate(log, theta=fit).standard_error > estimate(log).standard_error  # the error of theta is part of it
+    True
+    """
+    checks.whole("groups", groups, 2, 1000)
+    first = log.first(len(log) if fitted is None else checks.whole("fitted", fitted, 0, len(log)))
+    units = len(first.units.names)
+    if units < groups:
+        raise NotIdentifiable(f"it takes {groups} visitors, there are {units}")
+    if not first.clicks[:, 0].any():
+        raise NotIdentifiable("nothing was clicked at rank 1, by which theta is scaled")
+    eliminates_relevance = estimator is None or isinstance(estimator, Auto | Conditional)
+    parts = first.parts(groups, clicked_only=eliminates_relevance)
+    return BiasFit(*fit_groups(parts, estimator, most_error=most_error))
+
+
+def estimate(
+    log: Log,
+    *,
+    theta: ArrayLike | BiasFit | str | None = None,
+    estimator: str = "rank-aware",
+    guess: ArrayLike | float | None = None,
+    cross_fit: str = "folds",
+    folds: int = 5,
+    refits: ArrayLike | None = None,
+    fitted: int | None = None,
+    inputs: FloatArray | None = None,
+    known_queries: bool = False,
+    clip: float | None = None,
+    independent: str = "units",
+    uncovered: str = "refuse",
+    of: str = "difference",
+) -> Estimate:
+    """Estimate Delta from a log, with its error and the data it rests on.
+
+    Refuses with the query and document when a document on which the rankers differ could not be seen.
+
+    Args:
+        theta: Position bias, if it is known; "estimated" (or what ``fit_position_bias`` found) if it comes from the log's
+            clicks, with its error. By default the log's own, if it knows it, and else estimated.
+        estimator: See the module.
+        guess: Of the relevances, not made from this log: one number, or one per document. By default it is made from
+            those impressions of the log that ``cross_fit`` allows.
+        cross_fit: Guesses come from other "folds", or from the "past" only (see ``cross_fitting``).
+        folds: How many.
+        refits: After how many impressions guesses are made from the past; by default 100, 200, 400, ...
+        fitted: From how many of the first impressions theta is estimated and guesses are made; by default from all. As long
+            as these stay the same, so do the values of all that have been valued.
+        inputs: Columns per document that may tell its relevance; by default what both ranked lists say.
+        known_queries: All queries of the pair are known to be equally frequent: what the log's own frequencies add to the
+            variance is taken out, which pays from about 10 impressions a query.
+        clip: Caps weights, and widens the interval by the bias that can cost.
+        independent: Whether "units" are independent, or all "impressions". "cohorts" are units too, put together where they
+            are more than 131,072 (``units.Cohorts``). All impressions of a unit share a fold (or the guess there was when it
+            first came) in any case.
+        uncovered: "refuse" logs in which a document that matters could not be seen, or "leave out" such documents.
+        of: The "difference" between A and B; or the "gain" in clicks of what was shown over an A/B test, by a click model.
+
+    >>> from ranktrial.rankings import Mixture, Pair
+    >>> pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1.0, 0.5])
+    >>> even = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents)
+    >>> log = Log.of(pair, even, [[0, 1], [1, 0], [0, 1]], [[True, False], [False, False], [True, True]])
+    >>> round(estimate(log, estimator="ips").delta, 4)
+    0.2222
+    """
+    if not isinstance(log, Log):
+        raise TypeError(
+            f"log is {type(log).__name__}, must be a Log: Log.of(pair, policy, rankings, clicks), trial.log(), ..."
+        )
+    checks.one_of("estimator", estimator, (*ESTIMATORS, *AB_ESTIMATORS))
+    checks.one_of("independent", independent, INDEPENDENT)
+    checks.one_of("uncovered", uncovered, UNCOVERED)
+    checks.one_of("of", of, OF if estimator in BY_CLICK_MODEL else OF[:1])
+    if clip is not None and estimator not in BY_CLICK_MODEL:
+        raise ValueError(f'clip applies to weights from the policy, not to estimator="{estimator}"')
+    if estimator in AB_ESTIMATORS:
+        return plain_estimate(log, estimator, independent, cross_fit=cross_fit, folds=folds, refits=refits)
+    if estimator == "direct" and theta is None and log.theta is None:
+        theta = rank_decay(log.k)  # enters the guess only
+    fit, bias = _resolved(log, theta, fitted)
+    fit = None if estimator == "direct" else fit
+    options = known_queries, clip, uncovered, of
+    guessed: Guesses
+    if estimator in GUESSED and guess is None:
+        group, guessed = guessed_from(
+            log, fitted, bias, estimator, inputs, cross_fit=cross_fit, folds=folds, refits=refits
+        )
+    else:
+        if guess is not None and estimator not in GUESSED:
+            raise ValueError(f'guess belongs to {", ".join(GUESSED)}, not to estimator="{estimator}"')
+        none = np.empty(0, np.int64)
+        groups_at(none, none, cross_fit, folds=folds, refits=refits)  # checks them
+        group, guessed = np.zeros(len(log), np.int64), given_guess(log, guess, estimator)
+    if estimator == "self-normalised":
+        guessed = Values(log, bias, estimator, *options).normalising()
+    if estimator == "observed":
+        return observed(log, Values(log, bias, estimator, *options), independent)
+    others = np.array([] if fit is None else [scaled(theta) for theta in fit.without])
+
+    def worth(part: Log, rows: slice) -> Worth:
+        left_out = None if fit is None else part.group(len(fit.without))
+        return Values(part, bias, estimator, *options).worth(group[rows], guessed, others, left_out)
+
+    pieces = [(slice(0, len(log)), log)] if known_queries or estimator == "self-normalised" else log.segments()
+    return worth_in_all(log, ((rows, part, worth(part, rows)) for rows, part in pieces), bias, independent, fit)
+
+
+def guessed_from(
+    log: Log,
+    fitted: int | None,
+    theta: FloatArray,
+    estimator: str,
+    inputs: FloatArray | None = None,
+    *,
+    cross_fit: str,
+    folds: int = 5,
+    refits: ArrayLike | None = None,
+) -> tuple[IntArray, Guesses]:
+    """Guesses of relevance from the first impressions of a log, and which of them each impression may use."""
+    first = len(log) if fitted is None else checks.whole("fitted", fitted, 0, len(log))
+    group = groups_at(log.units.place, log.units.first, cross_fit, folds=folds, refits=refits)
+    counted = group[:first]
+    if cross_fit == "past":
+        counted = groups_of(first, cross_fit, folds=folds, refits=refits, units=None)
+        last = int(np.searchsorted(refit_points(refits), max(first - 1, 0), side="right"))
+    else:
+        last = int(counted.max(initial=0))
+
+    def fit(part: Log) -> Guesses:
+        given = None if inputs is None else checked_inputs(inputs, len(part.documents))
+        return guesses(part, theta, counted, cross_fit, estimator, given)
+
+    usable = np.minimum(group, last)
+    if inputs is not None:
+        return usable, fit(log.first(first))
+    points = None if refits is None else tuple(np.asarray(refits).tolist())
+    what = "constant" if estimator == "constant" else "by rank", theta.tobytes(), cross_fit, folds, points
+    return usable, log.fitted(first, what, fit)
+
+
+def _resolved(
+    log: Log, theta: ArrayLike | BiasFit | str | None, fitted: int | None
+) -> tuple[BiasFit | None, FloatArray]:
+    """The fit behind theta, if there is one, and theta."""
+    if isinstance(theta, str):
+        checks.one_of("theta", theta, (ESTIMATED,))
+    known = log.theta if theta is None else theta
+    if known is None or isinstance(known, str):
+        known = fit_position_bias(log, fitted=fitted)
+    if isinstance(known, BiasFit):
+        return known, scaled(known.bias.theta)
+    bias = checks.probabilities("theta", known)
+    if len(bias) != log.k:
+        raise ValueError(f"theta has {len(bias)} ranks, the log k = {log.k}")
+    return None, bias
+
+
+def estimate_ab(
+    in_a: ArrayLike,
+    clicks: ArrayLike,
+    *,
+    queries: ArrayLike | None = None,
+    split: ArrayLike = 0.5,
+    estimator: str = "adjusted",
+    units: ArrayLike | Units | None = None,
+    independent: str = "units",
+    **fit: Any,
+) -> Estimate:
+    """Delta from an A/B test of which no more is known than whose list each impression showed and how often it was clicked.
+
+    Options are those of ``estimate`` and ``ab.ab_values``. A log with both lists of every search says more
+    (``Log.from_records``).
+
+    >>> print(estimate_ab([True, False, True, False], [2, 1, 0, 1], estimator="means").delta)
+    0.0
+    """
+    x, weight = ab_values(in_a, clicks, queries=queries, split=split, estimator=estimator, units=units, **fit)
+    each = np.repeat(weight, np.asarray(clicks, np.int64))
+    owners = units if independent == "units" else None
+    return Estimate.of(x, each, largest_weight=float(np.abs(weight).max()), units=owners)

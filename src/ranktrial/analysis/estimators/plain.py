@@ -1,0 +1,86 @@
+"""Estimates from the A/B traffic of a log (``ab``), impressions that showed A's own list or B's own, by clicks alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial.analysis.estimators.ab import ab_values, adjusted_values, expected_clicks
+from ranktrial.analysis.estimators.click_weights import ClickWeights
+from ranktrial.analysis.estimators.cross_fitting import groups_at, refit_points
+from ranktrial.analysis.estimators.results import Estimate
+from ranktrial.arrays import FloatArray, IntArray, weighted_counts
+from ranktrial.log.log import Log
+from ranktrial.log.units import Units, UnitSums, first_seen
+
+
+def plain_estimate(
+    log: Log, estimator: str, independent: str, *, cross_fit: str, folds: int, refits: ArrayLike | None
+) -> Estimate:
+    """Estimate Delta from the A/B traffic, by one of ``AB_ESTIMATORS``; options are those of ``estimate``."""
+    at = np.flatnonzero(log.arm)
+    if not len(at):
+        raise ValueError(f'estimator="{estimator}" needs A/B traffic, and this log has none')
+    in_a, clicks, shares = log.arm[at] > 0, log.clicks_each[at], log.plain_shares[log.design[at]]
+    split, differ, query = shares[:, 0] / shares.sum(1), log.differ[log.design[at]], log.asked[at]
+    if estimator == "adjusted" and cross_fit == "past":
+        predicted = _by_the_past(log, refit_points(refits), at, query)
+        x, weight = adjusted_values(in_a, clicks.astype(np.float64), split, predicted, differ)
+    else:
+        x, weight = ab_values(
+            in_a, clicks, queries=query, split=split, estimator=estimator, units=Units.of(log.unit[at]), same=~differ,
+            cross_fit=cross_fit, folds=folds, refits=refits,
+        )  # fmt: skip
+    if independent == "cohorts":
+        sums = log.sums_from(log.by_cohort(np.ones(len(at)), at), log.by_cohort(x, at))
+    else:
+        sums = UnitSums.of(x, log.unit[at] if independent == "units" else None)
+    weights, largest = ClickWeights.of(np.repeat(weight, clicks)), float(np.abs(weight).max())
+    return Estimate.summed(sums, weights, largest_weight=largest, x=x, at=at)
+
+
+def _by_the_past(log: Log, points: IntArray, at: IntArray, query: IntArray) -> FloatArray:
+    """Expected clicks on A's list and on B's, from the impressions before the last of these points: ``(at, 2)``."""
+    group = groups_at(log.units.place[at], log.units.first, "past", refits=points)
+    predicted = np.empty((len(at), 2))
+    for number in np.unique(group).tolist():
+        expected = _Expected.of(log.first(int(points[number - 1]))) if number else _Expected.nothing()
+        predicted[group == number] = expected.clicks(query[group == number])
+    return predicted
+
+
+class _Expected(NamedTuple):
+    """Expected clicks on A's list and on B's for each query.
+
+    Attributes:
+        query: Numbers of queries, sorted.
+        of_query: Expected clicks for each of them; the last row is for all other queries.
+    """
+
+    query: IntArray
+    of_query: FloatArray
+
+    @classmethod
+    def nothing(cls) -> _Expected:
+        return cls(np.empty(0, np.int64), np.zeros((1, 2)))
+
+    @classmethod
+    def of(cls, log: Log) -> _Expected:
+        """Estimate the expected clicks from the A/B impressions of a log."""
+        rows = np.flatnonzero(log.arm)
+        query, number = first_seen(log.asked[rows])
+        cells, y = 2 * number + (log.arm[rows] < 0), log.clicks_each[rows].astype(np.float64)
+        sums = np.stack([weighted_counts(cells, of, 2 * len(query) + 2) for of in (np.ones(len(y)), y, y**2)])
+        order = np.argsort(query)
+        return cls(query[order], expected_clicks(sums).reshape(-1, 2)[np.append(order, len(query))])
+
+    def clicks(self, query: IntArray) -> FloatArray:
+        place = np.searchsorted(self.query, query)
+        met = (
+            self.query[np.minimum(place, len(self.query) - 1)] == query
+            if len(self.query)
+            else np.zeros(len(query), bool)
+        )
+        return np.asarray(self.of_query[np.where(met, place, -1)])

@@ -1,0 +1,187 @@
+"""Result of an estimate: Delta, its confidence interval and sequence, and the data it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import checks, notebook
+from ranktrial.analysis.estimators.click_weights import ClickWeights
+from ranktrial.analysis.intervals import Band, asymptotic_sequence, fixed_interval
+from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.distributions import normal_quantile, t_quantile
+from ranktrial.interval import Interval
+from ranktrial.log.units import Units, UnitSums
+from ranktrial.position_bias import PositionBias
+
+
+@dataclass(frozen=True, eq=False)
+class BiasFit:
+    """Position bias from a log, and from the log without each group of its units.
+
+    Attributes:
+        bias: Of the whole log, with jackknife errors.
+        without: Theta without each group, ``(groups, k)``.
+    """
+
+    bias: PositionBias
+    without: FloatArray
+
+    def _repr_html_(self) -> str:
+        """Render theta with its intervals for notebooks."""
+        return self.bias._repr_html_()
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """An estimate of Delta, positive when A gets more clicks.
+
+    Attributes:
+        delta: The estimate, in clicks per impression: the mean of x.
+        standard_error: Of the estimate, over units; the error of an estimated theta included.
+        impressions: How many it rests on.
+        units: How many independent units gave them.
+        effective_clicks: (sum of click weights)^2 / sum of their squares: the number of equally weighted clicks that
+            would say as much.
+        largest_weight: Largest absolute weight any click can have.
+        bias_bound: How far clipping can have moved it; 0 without clipping.
+        theta: Position bias it was reckoned with; None for plain A/B estimates.
+        bias: Theta with its own errors, where it was estimated from the log.
+        clicks_alone: What the standard error would be if theta were known to be as estimated. It can also be the larger one:
+            errors of theta and of the clicks it was fitted to may cancel.
+        replicates: The estimate without each group of units, where theta was estimated.
+        freedom: Degrees of freedom of the ratio of ``standard_error`` to ``clicks_alone``.
+        uncovered: Candidates that matter and could not be seen, where they are left out instead of refused: slots of the log.
+        sums: The values of impressions, by unit: what intervals and sequences are made from.
+        weights: Of the clicks.
+        x: The value of each impression, in the order of the log.
+        at: Which impressions of the log these are of; None for all.
+
+    >>> from ranktrial.analysis import estimate_ab
+    >>> found = estimate_ab([True, False] * 500, [1, 0, 1, 1] * 250, estimator="means")  # who saw A, clicks of each
+    >>> found.delta, found.impressions
+    (0.5, 1000)
+    >>> print(found.confidence_interval())  # if 1,000 impressions had been agreed on
+    +0.4561 to +0.5439
+    >>> print(found.anytime_interval())  # if one looks whenever one likes, and stops when one has seen enough
+    +0.4138 to +0.5862
+    """
+
+    delta: float
+    standard_error: float
+    impressions: int
+    units: int
+    effective_clicks: float
+    largest_weight: float
+    bias_bound: float = 0.0
+    theta: FloatArray | None = None
+    bias: PositionBias | None = None
+    clicks_alone: float = float("nan")
+    replicates: FloatArray | None = None
+    freedom: float = float("inf")
+    uncovered: IntArray = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
+    sums: UnitSums = field(default_factory=lambda: UnitSums.of([]), repr=False)
+    weights: ClickWeights = field(default_factory=lambda: ClickWeights.of([]), repr=False)
+    x: FloatArray = field(default_factory=lambda: np.empty(0), repr=False)
+    at: IntArray | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        x: FloatArray,
+        click_weights: FloatArray,
+        *,
+        largest_weight: float,
+        units: ArrayLike | Units | None = None,
+        **more: Any,
+    ) -> Estimate:
+        """Build an estimate from the values of impressions and the weights of their clicks."""
+        weights = ClickWeights.of(click_weights)
+        return cls.summed(UnitSums.of(x, units), weights, largest_weight=largest_weight, x=x, **more)
+
+    @classmethod
+    def summed(cls, sums: UnitSums, weights: ClickWeights, **more: Any) -> Estimate:
+        """Build an estimate from sums of values over units and the summary of click weights."""
+        error = sums.standard_error
+        known: dict[str, Any] = {"standard_error": error, "clicks_alone": error, **more}
+        return cls(
+            delta=sums.mean if len(sums) else float("nan"),
+            impressions=round(float(sums.impressions.sum())),
+            units=sums.count,
+            effective_clicks=weights.effective,
+            sums=sums,
+            weights=weights,
+            **known,
+        )
+
+    @property
+    def picked(self) -> IntArray | slice:
+        """``at``, as an index into numbers of all impressions."""
+        return slice(None) if self.at is None else self.at
+
+    def confidence_interval(self, level: float = 0.95) -> Interval:
+        """Confidence interval for a number of units fixed beforehand; repeated looks need ``anytime_interval``.
+
+        It is ``fixed_interval``, or delta +- t standard errors where theta is estimated, widened by ``bias_bound``. An error
+        if there is none: one unit, or no spread (as before the first click).
+        """
+        if self.replicates is None:
+            low, high = fixed_interval(self.sums, level)
+        else:
+            checks.between("level", level, 0, 1, open_ends=True)
+            reach = t_quantile(0.5 + level / 2, len(self.replicates) - 1) * self.standard_error
+            low, high = self.delta - reach, self.delta + reach
+        return Interval(low - self.bias_bound, high + self.bias_bound)
+
+    def inflation(self, level: float = 0.95) -> float:
+        """Factor by which an interval is wider than with theta known: the ratio of jackknife errors, at least 1, times t over
+        the normal quantile, as the groups behind the ratio are few."""
+        if self.replicates is None:
+            return 1.0
+        half = 0.5 + level / 2
+        wider = self.standard_error / self.clicks_alone if self.clicks_alone > 0 else 1.0
+        return float(max(wider, 1.0) * t_quantile(half, self.freedom) / normal_quantile(half))
+
+    def sequence(self, units: ArrayLike, level: float = 0.95, *, tightest_at: float = 10_000) -> Band:
+        """The asymptotic confidence sequence after numbers of units: right however often one looks."""
+        wider = {"widen": self.inflation(level), "bias_bound": self.bias_bound}
+        return asymptotic_sequence(self.sums, units, level=level, tightest_at=tightest_at, **wider)
+
+    def anytime_interval(self, level: float = 0.95, *, tightest_at: float = 10_000) -> Interval:
+        """The interval of ``sequence`` at all units, from this look alone."""
+        return self.sequence([self.units], level, tightest_at=tightest_at).last
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        names = ("delta", "standard_error", "impressions", "units", "effective_clicks", "largest_weight", "bias_bound")
+        told: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if self.theta is not None:
+            told["theta"] = self.theta.tolist()
+        if self.bias is not None and self.replicates is not None:
+            told |= {"clicks_alone": self.clicks_alone, "groups": len(self.replicates), "bias": self.bias.to_dict()}
+        return told
+
+    def _repr_html_(self) -> str:
+        """Render who gets more clicks, and the interval, for notebooks."""
+        return notebook.of_estimate(self)
+
+    def __str__(self) -> str:
+        try:
+            low, high = self.confidence_interval()
+            interval = f"95% [{low:+.5f}, {high:+.5f}]"
+        except ValueError:
+            interval = "no interval yet"
+        known = (
+            ""
+            if self.bias is None
+            else f"  standard error {self.standard_error:.5f} ({self.clicks_alone:.5f} if theta were known)"
+        )
+        return (
+            f"delta {self.delta:+.5f}  {interval}  impressions {self.impressions:,}  "
+            f"effective clicks {self.effective_clicks:,.0f}  largest weight {self.largest_weight:.3g}{known}"
+        )
+
+    __repr__ = __str__

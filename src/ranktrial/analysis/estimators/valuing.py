@@ -1,0 +1,505 @@
+"""Values of a log's impressions: the cross-fitted relevance model of each, and the estimator's formula with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial.analysis.estimators.click_weights import ClickWeights
+from ranktrial.analysis.estimators.results import BiasFit, Estimate
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
+from ranktrial.log.log import Log
+from ranktrial.log.units import UnitSums
+from ranktrial.position_bias import Examinations, RelevanceFit
+from ranktrial.position_bias.jackknife import jackknife_variance, ratio_freedom
+from ranktrial.position_bias.relevance import GUESSES, linear_guess
+from ranktrial.rankings import rank_inputs
+from ranktrial.rankings.propensity import RequirementError
+from ranktrial.rankings.values import RANK_AWARE_GUESSES, Valued, checked_guess, value_rows, value_sums
+
+
+def scaled(theta: FloatArray) -> FloatArray:
+    """Scale theta down to at most 1: only its ratios are known, and an estimated one may exceed that of the first rank."""
+    return np.asarray(theta / max(theta.max(), 1.0))
+
+
+class _Shown(NamedTuple):
+    """Rankings, designs and clicks of some impressions, on which their values depend.
+
+    Attributes:
+        rows: The distinct rankings shown.
+        design: Design of each ranking.
+        display: Index of the ranking that each impression showed.
+        at: Impression of each click.
+        rank: Rank of each click.
+        slots: Candidates of the designs.
+        slot_offsets: Start of each design's candidates.
+        place: Index of each ranking's design among these designs.
+    """
+
+    rows: IntArray
+    design: IntArray
+    display: IntArray
+    at: IntArray
+    rank: IntArray
+    slots: IntArray
+    slot_offsets: IntArray
+    place: IntArray
+
+    @classmethod
+    def of(cls, log: Log, impressions: IntArray) -> _Shown:
+        rows, display = np.unique(log.row[impressions], return_inverse=True)
+        design = np.searchsorted(log.row_offsets, rows, side="right") - 1
+        designs, place = np.unique(design, return_inverse=True)
+        sizes = np.diff(log.slot_offsets)[designs]
+        slots = ragged(log.slot_offsets[designs], sizes)
+        at, rank = np.nonzero(log.clicks[impressions])
+        return cls(rows, design, display, at, rank, slots, offsets_of(sizes), place)
+
+
+class Values:
+    """The formula on a log, or on a segment of it."""
+
+    def __init__(
+        self,
+        log: Log,
+        theta: FloatArray,
+        estimator: str,
+        known_queries: bool,
+        clip: float | None,
+        uncovered: str,
+        of: str = "difference",
+    ) -> None:
+        self.log, self.theta, self.known_queries, self.clip, self.of = log, theta, known_queries, clip, of
+        self.rank_aware, self.direct = estimator == "rank-aware", None
+        if estimator == "direct":
+            self.direct = log.rank_a, log.rank_b
+        self.lam, self.unseen = self._lambda(theta)
+        if self.direct is not None:  # what could not be seen at its ranks counts as if both left it out
+            self.direct = np.where(self.unseen, log.k, log.rank_a), np.where(self.unseen, log.k, log.rank_b)
+        if self.unseen.any() and uncovered == "refuse":
+            raise RequirementError(_unseen_text(log, self.unseen))
+        if known_queries and len(set(np.bincount(log.query).tolist())) > 1:
+            raise ValueError("known_queries needs a log in which all queries are equally frequent, as one of a pair")
+
+    def _lambda(self, theta: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """Lambda of each slot, 0 for those that could not be seen, and which these are."""
+        by_a, by_b = self.log.list_exposures(theta)
+        lam = by_a - by_b if self.of == "difference" else self.log.exposure(theta) - (by_a + by_b) / 2
+        if self.direct is None:
+            unseen = (lam != 0) & ~(self.log.exposure(theta) > 0)
+        else:
+            ranks = [np.minimum(rank, self.log.k) for rank in self.direct]
+            seen = [(rank == self.log.k) | (self.log.placement_at(rank) > 0) for rank in ranks]
+            unseen = (ranks[0] != ranks[1]) & ~(seen[0] & seen[1])  # at no rank it need not be seen
+        return np.where(unseen, 0.0, lam), unseen
+
+    def worth(self, group: IntArray, guesses: Guesses, others: FloatArray, left_out: IntArray | None) -> Worth:
+        """Every impression valued with the guesses of its group; and, for each of the other thetas, the sum of x of those
+        that are not in the part of the log that it leaves out."""
+        log, everything = self.log, np.arange(self.log.n_slots)
+        x, rest_sums, of_clicks = np.zeros(len(log)), np.zeros(len(others)), [np.empty(0)]
+        largest, lost = 0.0, 0.0
+        for number in np.unique(group).tolist():
+            inside = np.flatnonzero(group == number)
+            shown = _Shown.of(log, inside)
+            slots = everything if self.known_queries else shown.slots
+            guess = np.zeros(log.n_slots)
+            guess[slots] = guesses.of(number, log, slots)
+            if self.rank_aware:
+                guess[slots] = np.clip(guess[slots], *RANK_AWARE_GUESSES)
+            x[inside], weights, valued = self._part(shown, guess, self.theta, self.lam)
+            of_clicks.append(weights)
+            largest = max(largest, valued.largest)
+            lost += float(valued.lost[shown.display].sum())
+            if left_out is not None:
+                rest_sums += self._rest(shown, inside, guess, others, left_out)
+        return Worth(
+            x, ClickWeights.of(np.concatenate(of_clicks)), largest, lost, rest_sums, np.flatnonzero(self.unseen)
+        )
+
+    def _rest(
+        self, shown: _Shown, inside: IntArray, guess: FloatArray, thetas: FloatArray, left_out: IntArray
+    ) -> FloatArray:
+        """Sum of x for each theta, over the impressions that this theta does not leave out."""
+        log = self.log
+        sums = value_sums(
+            shown.rows, shown.design, offsets_of(np.bincount(shown.display)),
+            inside[np.argsort(shown.display, kind="stable")], log.clicks, left_out, log.slot_offsets, log.row_offsets,
+            log.rankings, log.weights, (log.rank_a, log.rank_b), guess, thetas, rank_aware=self.rank_aware,
+            gain=self.of == "gain", first=not self.known_queries, clip=self.clip, placement=log.given_placement,
+        )  # fmt: skip
+        if self.known_queries:
+            rest = len(inside) - np.bincount(left_out[inside], minlength=len(thetas))
+            sums += rest * [sum_by_group(self._lambda(theta)[0] * guess, log.slot_offsets).mean() for theta in thetas]
+        return sums
+
+    def _part(
+        self, shown: _Shown, guess: FloatArray, theta: FloatArray, lam: FloatArray
+    ) -> tuple[FloatArray, FloatArray, Valued]:
+        log = self.log
+        valued = value_rows(
+            shown.rows, shown.design, log.slot_offsets, log.row_offsets, log.rankings, log.weights, lam, guess, theta,
+            rank_aware=self.rank_aware, clip=self.clip, placement=log.given_placement, direct=self.direct,
+        )  # fmt: skip
+        if self.known_queries:
+            first = np.full(len(shown.rows), sum_by_group(lam * guess, log.slot_offsets).mean())
+        else:
+            first = sum_by_group(lam[shown.slots] * guess[shown.slots], shown.slot_offsets)[shown.place]
+        weights = valued.affine.values[shown.display[shown.at], shown.rank]
+        x = (first + valued.affine.base)[shown.display] + weighted_counts(shown.at, weights, len(shown.display))
+        return x, weights, valued
+
+    def normalising(self) -> BySlot:
+        """The guess under which weighted surprises cancel over the log, one constant for each sign of lambda."""
+        log, nothing = self.log, np.zeros(self.log.n_slots)
+        shown = _Shown.of(log, np.arange(len(log)))
+        times = np.bincount(shown.display)
+        _, of_clicks, valued = self._part(shown, nothing, self.theta, self.lam)
+        weights = valued.affine.values
+        guess = nothing.copy()
+        for sign in (1, -1):
+            examined = float(times @ (np.maximum(sign * weights, 0) @ self.theta))
+            clicked = float(np.maximum(sign * of_clicks, 0).sum())
+            guess[sign * self.lam > 0] = clicked / examined if examined > 0 else 0.0
+        return BySlot(guess)
+
+
+class Worth(NamedTuple):
+    """Values of the impressions of a segment.
+
+    Attributes:
+        x: Value of each impression.
+        weights: Weights of the clicks.
+        largest: Largest absolute weight that a click can have.
+        lost: Bound on the change of the sum of x by clipping.
+        rest_sums: Sum of x at each of the other thetas, over the impressions that it does not leave out.
+        unseen: Candidates on which the rankers differ and that could never be shown.
+    """
+
+    x: FloatArray
+    weights: ClickWeights
+    largest: float
+    lost: float
+    rest_sums: FloatArray
+    unseen: IntArray
+
+
+def worth_in_all(
+    log: Log, parts: Iterable[tuple[slice, Log, Worth]], theta: FloatArray, independent: str, fit: BiasFit | None
+) -> Estimate:
+    """The estimate from what each segment of a log is worth."""
+    x, weights, largest, lost, unseen = np.empty(len(log)), [ClickWeights.of([])], 0.0, 0.0, [np.empty(0, np.int64)]
+    rest_sums = np.zeros(0 if fit is None else len(fit.without))
+    for rows, part, one in parts:
+        x[rows] = one.x
+        weights.append(one.weights)
+        largest, lost, rest_sums = max(largest, one.largest), lost + one.lost, rest_sums + one.rest_sums
+        if len(one.unseen):
+            unseen.append(_slots_in(log, rows, part, one.unseen))
+    more: dict[str, Any] = {} if fit is None else {"bias": fit.bias, **jackknifed(log, x, rest_sums)}
+    return Estimate.summed(
+        sums_by(independent, log, x),
+        ClickWeights.merged(weights),
+        theta=theta,
+        largest_weight=largest,
+        uncovered=np.unique(np.concatenate(unseen)),
+        bias_bound=lost / max(len(log), 1),
+        x=x,
+        **more,
+    )
+
+
+def _slots_in(log: Log, rows: slice, part: Log, slots: IntArray) -> IntArray:
+    """Numbers in the whole log of slots of a segment."""
+    if part.n_slots == log.n_slots:
+        return slots
+    design, known = part.design_of_slot[slots], np.zeros(part.n_designs, np.int64)
+    known[part.design] = log.design[rows]
+    return np.asarray(log.slot_offsets[known[design]] + slots - part.slot_offsets[design])
+
+
+def sums_by(independent: str, log: Log, x: FloatArray) -> UnitSums:
+    """Sums of x over what is independent."""
+    if independent == "cohorts":
+        return log.sums(x)
+    return UnitSums.of(x, log.units if independent == "units" else None)
+
+
+def jackknifed(log: Log, x: FloatArray, rest_sums: FloatArray) -> dict[str, Any]:
+    """Errors of an estimate, given the sums of x without each group of units, with what is fitted to the rest."""
+    sizes, own = by_group(log, x, len(rest_sums))
+    left = sizes.sum() - sizes
+    without, theta_known = rest_sums / left, (own.sum() - own) / left
+    return {
+        "replicates": without,
+        "standard_error": jackknife_error(without),
+        "clicks_alone": jackknife_error(theta_known),
+        "freedom": ratio_freedom(without, theta_known),
+    }
+
+
+def by_group(log: Log, x: FloatArray, groups: int, at: IntArray | slice = slice(None)) -> FloatArray:
+    """Number and sum of the values x of each group of units; ``at`` as ``Estimate.picked``."""
+    group = log.group(groups)[at]
+    return np.stack([np.bincount(group, of, groups) for of in (None, x)])
+
+
+def jackknife_error(values: FloatArray) -> float:
+    """Standard error of an estimate from those without each group."""
+    return float(np.sqrt(jackknife_variance(values[:, None])[0, 0]))
+
+
+def _unseen_text(log: Log, unseen: BoolArray) -> str:
+    slot = int(np.argmax(unseen))
+    query = log.queries[log.query[log.design_of_slot[slot]]]
+    more = f" (and {int(unseen.sum()) - 1} more)" if unseen.sum() > 1 else ""
+    return (
+        f"query {query}: document {log.documents[log.document[slot]]} is at rank {_rank(log.rank_a[slot], log.k)} in A's "
+        f"list and {_rank(log.rank_b[slot], log.k)} in B's, but could never be seen{more}; a logging policy must be able to "
+        "show every document on which the rankers differ"
+    )
+
+
+def _rank(rank: int, k: int) -> str:
+    return str(rank + 1) if rank < k else "none"
+
+
+# --- guesses ---------------------------------------------------------------------------------------------------------------
+
+
+class Guesses(Protocol):
+    """Relevance models, one for each group of impressions."""
+
+    def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
+        """Predicted relevance of these slots, by the model of a group of impressions; the log may be a part of another."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class BySlot:
+    """Given relevance of every slot of a log."""
+
+    guess: FloatArray
+
+    def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
+        return self.guess[slots]
+
+
+@dataclass(frozen=True, eq=False)
+class ByDocument:
+    """Given relevance of every document of a log."""
+
+    guess: FloatArray
+
+    def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
+        return self.guess[log.document[slots]]
+
+
+@dataclass(frozen=True, eq=False)
+class Constants:
+    """Relevance that is the same for all slots, one number for each group."""
+
+    guess: Sequence[float]
+
+    def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
+        return np.full(len(slots), self.guess[group])
+
+
+class Fit(NamedTuple):
+    """``RelevanceFit`` by numbers of documents and queries, also for those that it has not met.
+
+    Attributes:
+        constant: Intercept of the regression on the inputs.
+        slopes: Slope of each input.
+        effects: Effect of each document; nan for those that were not met, as are all beyond the end.
+        shared: Effect, by query, on documents that were not met; 0 for queries beyond the end.
+    """
+
+    constant: float
+    slopes: FloatArray
+    effects: FloatArray
+    shared: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Relevance fitted to clicks: a regression on the ranks in both lists (or on ``inputs``), query and document effects."""
+
+    fits: Sequence[Fit]
+    inputs: FloatArray | None = None
+
+    def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
+        fit, document = self.fits[group], log.document[slots]
+        if self.inputs is None:
+            ranks = log.rank_a[slots] * log.rank_width + log.rank_b[slots]
+            table, place = _rank_inputs(ranks, log.rank_width)
+            guess = linear_guess(fit.constant, fit.slopes, table)[place[ranks]]
+        else:
+            guess = linear_guess(fit.constant, fit.slopes, self.inputs)[document]
+        effects = _looked_up(fit.effects, document, np.nan)
+        new = np.flatnonzero(np.isnan(effects))
+        effects[new] = _looked_up(fit.shared, log.document_query[document[new]], 0.0)
+        return np.asarray(np.clip(guess + effects, *GUESSES))
+
+
+def _rank_inputs(ranks: IntArray, width: int) -> tuple[FloatArray, IntArray]:
+    """``rank_inputs`` of the pairs of ranks that occur, rank in A's list * width + rank in B's, and the row of each pair."""
+    pairs = np.flatnonzero(np.bincount(ranks, minlength=width * width))
+    row = np.zeros(width * width, np.int64)
+    row[pairs] = np.arange(len(pairs))
+    return rank_inputs(*np.divmod(pairs, width)), row
+
+
+def _looked_up(table: FloatArray, number: IntArray, otherwise: float) -> FloatArray:
+    """Entries of a table by index; ``otherwise`` for indices beyond its end."""
+    found = np.full(len(number), otherwise)
+    inside = number < len(table)
+    found[inside] = table[number[inside]]
+    return found
+
+
+def given_guess(log: Log, guess: ArrayLike | float | None, estimator: str) -> ByDocument:
+    given = None if guess is None else np.asarray(guess, np.float64)
+    single = given is not None and given.ndim == 0
+    known = float(given) if single else given  # type: ignore[arg-type]
+    per_document = checked_guess(known, len(log.documents), rank_aware=estimator == "rank-aware")
+    return ByDocument(per_document)
+
+
+def guesses(
+    log: Log,
+    theta: FloatArray,
+    counted: IntArray,
+    cross_fit: str,
+    estimator: str,
+    inputs: FloatArray | None,
+) -> Guesses:
+    """Guesses for each group, from the impressions that may be used for it; ``counted`` is where each one counts."""
+    width, n_groups = log.rank_width, int(counted.max(initial=-1)) + 1
+    seen = _Seen.of(log, theta, counted)
+    usable = [seen.group < g if cross_fit == "past" else seen.group != g for g in range(n_groups)]
+    if estimator == "constant":
+        return Constants([Examinations(*(part[use] for part in seen.sums)).mean for use in usable])
+    table, number = _rank_inputs(seen.key % width**2, width) if inputs is None else (inputs, np.arange(len(inputs)))
+    fits = []
+    for use in usable:
+        key, sums = seen.members(np.flatnonzero(use))
+        document, ranks = np.divmod(key, width**2)
+        firsts, query = _firsts(document), log.document_query[document]
+        by_query = np.argsort(query, kind="stable")  # documents of a query need not stand side by side
+        if len(query) and (np.diff(query) < 0).any():
+            key, sums = key[by_query], sums.of(by_query)
+            document, ranks = np.divmod(key, width**2)
+            firsts, query = _firsts(document), query[by_query]
+        found = RelevanceFit.of(
+            sums,
+            np.append(_firsts(query), len(key)),
+            table,
+            place=number[ranks if inputs is None else document],
+            document=np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(key)))),
+            document_offsets=np.append(_firsts(query[firsts]), len(firsts)),
+        )
+        effects = _by_number(document[firsts], found.effects, np.nan)
+        fits.append(Fit(found.constant, found.slopes, effects, _by_number(query[_firsts(query)], found.shared, 0.0)))
+    return Fitted(fits, inputs)
+
+
+class _Seen(NamedTuple):
+    """Clicks and examinations of documents by their ranks in both lists, for each group of impressions.
+
+    Attributes:
+        key: Number of the document, then its rank in A's list and in B's; sorted.
+        group: Group of the impressions.
+        sums: Clicks, sum of theta and sum of theta squared over the shows (``Examinations``).
+    """
+
+    key: IntArray
+    group: IntArray
+    sums: tuple[FloatArray, FloatArray, FloatArray]
+
+    @classmethod
+    def of(cls, log: Log, theta: FloatArray, counted: IntArray) -> _Seen:
+        width, nothing = log.rank_width, np.empty(0)
+        found = [(nothing.astype(np.int64), nothing.astype(np.int16), nothing, nothing, nothing)]
+        for rows, part in log.segments():
+            group = counted[rows]
+            of_slot = (part.document * width + part.rank_a) * width + part.rank_b
+            key, member = np.unique(of_slot, return_inverse=True)
+            for number in np.unique(group).tolist():
+                sums = examinations(part, group == number, theta, member, len(key))
+                some = np.flatnonzero(sums.examined > 0)
+                of_some = sums.of(some)
+                of_group = np.full(len(some), number, np.int16)
+                found.append((key[some], of_group, of_some.clicks, of_some.examined, of_some.squared))
+        key, group, *sums_of = (np.concatenate(column) for column in zip(*found))
+        by_key = np.argsort(key, kind="stable")
+        clicks, examined, squared = (part[by_key] for part in sums_of)
+        return cls(key[by_key], group[by_key], (clicks, examined, squared))
+
+    def members(self, some: IntArray) -> tuple[IntArray, Examinations]:
+        """Distinct keys of some rows, and what these add up to."""
+        key = self.key[some]
+        firsts = _firsts(key)
+        if not len(firsts):
+            return key, Examinations(*(np.empty(0) for _ in range(3)))
+        return key[firsts], Examinations(*(np.add.reduceat(part[some], firsts) for part in self.sums))
+
+
+def _by_number(number: IntArray, values: FloatArray, otherwise: float) -> FloatArray:
+    """A table of values by number, as long as need be."""
+    table = np.full(int(number.max(initial=-1)) + 1 if values.any() else 0, otherwise)
+    if len(table):
+        table[number] = values
+    return table
+
+
+def _firsts(sorted_values: IntArray) -> IntArray:
+    """Start of each run of equal values."""
+    return np.flatnonzero(np.append(True, sorted_values[1:] != sorted_values[:-1])[: len(sorted_values)])
+
+
+def examinations(log: Log, inside: BoolArray, theta: FloatArray, member: IntArray, size: int) -> Examinations:
+    """Clicks and examinations in the given impressions, added up over the members that slots belong to."""
+    rows, times = np.unique(log.row[inside], return_counts=True)
+    slots = log.rankings[rows]
+    filled = slots >= 0
+    members = member[slots[filled]]
+    per_rank = (times[:, None] * theta)[filled], (times[:, None] * theta**2)[filled]
+    impression, _, slot = log.clicked
+    hits = member[slot[inside[impression]]]
+    clicked = np.bincount(hits, minlength=size).astype(np.float64)
+    return Examinations(clicked, *(weighted_counts(members, part, size) for part in per_rank))
+
+
+def checked_inputs(inputs: FloatArray, documents: int) -> FloatArray:
+    table, n = np.asarray(inputs, np.float64), documents
+    if table.ndim != 2 or len(table) != n:
+        raise ValueError(f"inputs have shape {table.shape}, must have a row for each of {n} documents")
+    if not np.isfinite(table).all():
+        row = int(np.argwhere(~np.isfinite(table))[0][0])
+        raise ValueError(f"inputs of document {row} are not all finite numbers")
+    return table
+
+
+def observed(log: Log, values: Values, independent: str) -> Estimate:
+    """Exposure and relevance of each document as they happened to be: weighted surprises cancel for each of them."""
+    theta, lam = values.theta, values.lam
+    seen = examinations(log, np.ones(len(log), bool), theta, log.document, len(log.documents))
+    impressions = np.bincount(log.query[log.design], minlength=len(log.queries))
+    ever = seen.examined > 0  # documents never examined count as never clicked
+    guess = np.divide(seen.clicks, seen.examined, out=np.zeros(len(ever)), where=ever)[log.document]
+    weights = np.zeros(log.n_slots)
+    showings = impressions[log.document_query[log.document]]
+    np.divide(lam * showings, seen.examined[log.document], out=weights, where=ever[log.document])
+    slots = log.rankings[log.row]
+    padded, guessed = np.append(weights, 0.0)[slots], np.append(guess, 0.0)[slots]
+    first = sum_by_group(lam * guess, log.slot_offsets)[log.design]
+    x = first + (padded * (log.clicks - theta * guessed)).sum(1)
+    largest = float(np.abs(weights).max(initial=0.0))
+    units = log.unit if independent == "units" else None
+    return Estimate.of(x, padded[log.clicks], largest_weight=largest, units=units, theta=theta)

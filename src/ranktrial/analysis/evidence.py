@@ -1,0 +1,133 @@
+"""Summary of a log for a method that learns from it, and the clicks that a trial gained or lost its visitors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ranktrial.analysis.estimators.click_weights import ClickWeights
+from ranktrial.analysis.estimators.estimation import estimate
+from ranktrial.analysis.estimators.results import BiasFit, Estimate
+from ranktrial.analysis.estimators.valuing import examinations
+from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.interval import Interval
+from ranktrial.log.log import Log
+from ranktrial.methods.beliefs import Evidence, FoldSums, Searches, folds_of
+from ranktrial.methods.click_model import SEARCHES, SHORT_LOG
+
+RECENT = 5 * SEARCHES  # impressions that stand for the traffic to come
+
+
+@dataclass(frozen=True, eq=False)
+class Gain:
+    """Clicks that visitors had more (or fewer) than an A/B test of the same lists would have got.
+
+    Attributes:
+        estimate: Clicks gained per impression.
+        ab: Clicks per impression of an A/B test.
+        by_model: True if the estimate rests on the click model, False if on clicks on A/B traffic alone.
+    """
+
+    estimate: Estimate
+    ab: float
+    by_model: bool
+
+    @property
+    def share(self) -> float:
+        """Gain as a share of an A/B test's clicks."""
+        return self.estimate.delta / self.ab if self.ab > 0 else float("nan")
+
+    @property
+    def error(self) -> float:
+        """Standard error of the share."""
+        return self.estimate.standard_error / self.ab if self.ab > 0 else float("nan")
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Confidence sequence for the share, valid at any time."""
+        low, high = self.estimate.anytime_interval(level)
+        return Interval(low / self.ab, high / self.ab)
+
+
+def click_gain(
+    log: Log,
+    theta: FloatArray | BiasFit | None,
+    *,
+    refits: Sequence[int] | None = None,
+    fitted: int | None = None,
+) -> Gain | None:
+    """Estimate the clicks that visitors gained or lost; None without clicks, or with neither theta nor A/B traffic.
+
+    ``refits`` and ``fitted`` are those of ``estimate``.
+    """
+    clicks = log.clicks_by_cohort.sum()
+    if not clicks:
+        return None
+    if theta is None:
+        share, each = log.shares.sum(1), log.clicks_each
+        if not (share > 0).all():
+            return None
+        weights = np.where(log.arm != 0, 1 - 1 / np.maximum(share, 1e-300), 1.0)
+        sums = log.sums(weights * each)
+        per_click = ClickWeights.of(np.repeat(weights, each))
+        found = Estimate.summed(sums, per_click, largest_weight=float(np.abs(weights).max()))
+    else:
+        found = estimate(
+            log, theta=theta, of="gain", cross_fit="past", refits=refits, fitted=fitted, uncovered="leave out",
+            independent="cohorts",
+        )  # fmt: skip
+        if len(found.uncovered):  # results that an A/B test would show, and this log never
+            return None
+    return Gain(found, float(clicks / len(log)) - found.delta, theta is not None)
+
+
+def evidence(
+    log: Log, *, agree: bool | None = None, gain: Gain | None = None, impressions: int | None = None
+) -> Evidence:
+    """Input of ``Method.learn``; ``impressions`` are those of the whole trial, where the log is a part of it."""
+    gained = None if gain is None or not gain.ab > 0 or not np.isfinite(gain.error) else (gain.share, gain.error)
+    return Evidence(
+        log.parts(), log.shows, agree, searches(log), gained, len(log) if impressions is None else impressions
+    )
+
+
+def searches(log: Log) -> Searches:
+    """A sample of the latest searches of a log, as they came, and what all of it says of their documents."""
+    first = max(len(log) - RECENT, 0)
+    sample = np.linspace(first, len(log) - 1, min(SEARCHES, len(log))).astype(np.int64)
+    design = log.design[sample]
+    starts, sizes = log.slot_offsets[design], np.diff(log.slot_offsets)[design]
+    which = np.repeat(np.arange(len(design)), sizes)
+    slots = np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
+    tables = np.full((2, len(design), log.k), -1, np.int32)
+    for table, rank in zip(tables, (log.rank_a[slots], log.rank_b[slots])):
+        listed = rank < log.k
+        table[which[listed], rank[listed]] = np.flatnonzero(listed)
+    members, by_query = log.members, np.arange(len(log.queries) + 1)
+    asked = np.zeros(len(log.queries), bool)
+    asked[log.query[design]] = True
+    short = len(log) <= SHORT_LOG
+    rows = np.flatnonzero(short | asked[log.document_query[members.document]])
+    everything = np.ones(len(log), bool)
+    return Searches(
+        tables,
+        log.unit[sample].view(np.uint64),
+        members.of_slot[slots],
+        lambda theta: examinations(log, everything, theta, members.of_slot, len(members.document)),
+        lambda theta: _folds(log, theta, rows, short),
+        members.rank_a[members.place],
+        members.rank_b[members.place],
+        np.searchsorted(log.document_query[members.document], by_query),
+        members.document,
+        np.searchsorted(log.document_query, by_query),
+    )
+
+
+def _folds(log: Log, theta: FloatArray, rows: IntArray, whole: bool) -> FoldSums:
+    """Clicks and examinations in folds of units, for some of the log's members (``Log.members``)."""
+    count, number = folds_of(log.clicks.sum()), np.full(len(log.members.document), len(rows))
+    number[rows] = np.arange(len(rows))  # all others are one, which is left out
+    of_slot, fold, first = number[log.members.of_slot], log.group(count), np.arange(len(rows))
+    sums = [examinations(log, fold == one, theta, of_slot, len(rows) + 1).of(first) for one in range(count)]
+    return FoldSums(rows, whole, sums)

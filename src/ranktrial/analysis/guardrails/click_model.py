@@ -1,0 +1,353 @@
+"""Checks of the click model: whether a click depends on its document and rank alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ranktrial.analysis.analyse import Analysis
+from ranktrial.analysis.decision import turned
+from ranktrial.analysis.e_processes import anytime_p, bet_evidence, mean_evidence
+from ranktrial.analysis.estimators.estimation import guessed_from
+from ranktrial.analysis.estimators.valuing import Fitted
+from ranktrial.analysis.guardrails._kernels import added_above, clicks_after, clicks_by_draw
+from ranktrial.analysis.guardrails.status import (
+    NO_NUMBER,
+    WARN,
+    Guardrail,
+    Status,
+    by_chance,
+    harmful,
+    needless,
+    unknown,
+)
+from ranktrial.arrays import FloatArray, ragged
+from ranktrial.interval import Interval
+from ranktrial.log import Log, UnitSums
+
+ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
+NO_MODEL = "An A/B test: there is no click model to check."
+REFITS = 100 * 2 ** np.arange(34)  # impressions after which relevance is guessed anew
+AT_ONCE = 100_000  # impressions
+MOST_COMPARED = 1_000_000  # impressions, the first so many, whose clicks are compared document by document
+LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything is bet on it
+
+
+def assumptions(analysis: Analysis) -> Guardrail:
+    """The method's own estimate against those with fewer assumptions (``analysis.ladder``)."""
+    top = analysis.ladder.rungs[-1]
+    if len(analysis.ladder.rungs) == 1:
+        return needless(ASSUMPTIONS, NO_MODEL)
+    if not top.speaks:
+        return unknown(ASSUMPTIONS, f"it takes {top.missing or 'clicks'}")
+    tests = [test for test in analysis.ladder.tests if test.upper == top.name]
+    if not tests:
+        return unknown(ASSUMPTIONS, "it takes A/B traffic: a hold-back")
+    worst = max(tests, key=lambda test: (test.refuted, abs(test.difference) / test.standard_error))
+    text = worst.text
+    if worst.contradicted and analysis.rung is not None:
+        text += f" The {analysis.rung.name} estimate is reported instead."
+    status: Status = "fail" if worst.refuted else "warn" if worst.contradicted else "pass"
+    return Guardrail(name=ASSUMPTIONS, status=status, value=abs(worst.difference) / worst.standard_error, text=text)
+
+
+# --- what stands above, as it was drawn ---------------------------------------------------------------------------------------
+
+
+class Interference(NamedTuple):
+    """Dependence of clicks on the expected clicks further up.
+
+    Attributes:
+        values: Sums over cohorts; their mean is zero if a click depends on its document and rank alone.
+        slope: Relative change of the rate of clicks with each click expected further up.
+        error: Its standard error.
+        shift: Bias of the estimate for a slope of 1, in clicks per impression.
+        bound: Largest absolute value that each sum could have had, whatever was drawn and clicked.
+    """
+
+    values: UnitSums
+    slope: float
+    error: float
+    shift: float
+    bound: FloatArray
+
+    @property
+    def effect(self) -> float:
+        """Bias of the estimate from the results above a click."""
+        return self.slope * self.shift
+
+    @property
+    def effect_error(self) -> float:
+        return abs(self.error * self.shift)
+
+
+def interference(analysis: Analysis) -> Interference:
+    """Clicks against what the draw put above them, other things being equal: the same query, lists, document and rank.
+
+    Where a document stands at some rank, chance decides what is above it, with known probabilities. So
+
+        sum over ranks of (click - clicks expected) (clicks expected above - their mean, given document and rank)
+
+    has mean zero whatever the relevances are, however much users differ, and if every query is new: guesses of relevance,
+    always from earlier impressions, decide only how much it tells.
+    """
+    log, theta = analysis.log, np.array(analysis.theta.theta)
+    group, guessed = guessed_from(log, analysis.learnt, theta, "doubly-robust", cross_fit="past", refits=REFITS)
+    assert isinstance(guessed, Fitted)
+    values, bound, information, added = np.zeros(len(log)), np.zeros(len(log)), 0.0, []
+    for rows, part in log.segments():
+        of_rows, guess = group[rows], np.zeros(part.n_slots)
+        for number in np.unique(of_rows).tolist():
+            inside = np.flatnonzero(of_rows == number)
+            inside = inside[np.argsort(part.design[inside], kind="stable")]
+            designs, starts = np.unique(part.design[inside], return_index=True)
+            slots = ragged(part.slot_offsets[designs], np.diff(part.slot_offsets)[designs])
+            guess[slots] = guessed.of(number, part, slots)
+            information += clicks_by_draw(
+                designs, np.append(starts, len(inside)), inside, part.row, part.clicks, part.slot_offsets,
+                part.row_offsets, part.rankings, part.weights, theta, guess, values[rows], bound[rows],
+            )  # fmt: skip
+        added.append(AddedAbove.of(part, theta, guessed.of(len(guessed.fits) - 1, part, np.arange(part.n_slots))))
+    sums, bounds = log.sums(values), log.by_cohort(bound)
+    if information <= 0:
+        return Interference(sums, NO_NUMBER, NO_NUMBER, NO_NUMBER, bounds)
+    slope = float(sums.totals.sum() / information)
+    error = sums.standard_error * len(log) / information
+    return Interference(sums, slope, float(error), _shift(analysis, added), bounds)
+
+
+class AddedAbove(NamedTuple):
+    """The sums of ``added_above`` over some impressions."""
+
+    moved: float
+    information: FloatArray
+    score: FloatArray
+    of_log_theta: FloatArray
+
+    @classmethod
+    def of(cls, log: Log, theta: FloatArray, guess: FloatArray) -> AddedAbove:
+        times = np.bincount(log.design, minlength=log.n_designs)
+        return cls(*added_above(
+            times, log.slot_offsets, log.row_offsets, log.rankings, log.weights, log.rank_a, log.rank_b,
+            log.exposure(theta), theta, guess,
+        ))  # fmt: skip
+
+
+def _shift(analysis: Analysis, parts: Sequence[AddedAbove]) -> float:
+    """The difference of the estimate and the truth, if rates of clicks grew by one with each click expected above.
+
+    Clicks then come e (1 + above) times, e = theta_rank guess, which moves the estimate in two ways: by what clicks are worth,
+    and by the theta that is fitted to them. That one follows from the conditional equation (``position_bias.conditional``), as
+    in ``analysis.planning.theta_error``: its solution moves by H^-1 times what is added to its score.
+    """
+    moved, information, score, of_log_theta = (sum(of) for of in zip(*parts))
+    if analysis.fit is not None:
+        moved += of_log_theta[1:] @ np.linalg.pinv(information[1:, 1:]) @ score[1:]
+    return float(moved) / len(analysis.log)
+
+
+def company(analysis: Analysis, above: Above | None = None) -> Guardrail:
+    """Clicks against what the draw put above them (``interference``): sees users who stop, also where every query is new.
+
+    Half of the evidence is a bet on the dependence among clicks that was seen before (``dependence``): if that comes from users
+    who stop, the draw must show it. It fails only where the effect on the estimate is more than half of what its interval
+    allows for.
+    """
+    name = COMPANY
+    if not analysis.config.comparison.needs_position_bias:
+        return needless(name, NO_MODEL)
+    if above is None or not np.isfinite(above.drawn.slope):
+        return unknown(name, "it takes clicks on results above which the draw puts now this, now that")
+    found, log = above.drawn, analysis.log
+    by_draw = mean_evidence(found.values, telling=log.clicks_by_cohort)
+    if not by_draw.any():
+        return unknown(name, "it takes more clicks on results above which the draw puts now this, now that")
+    by_bet = bet_evidence(found.values.totals, np.minimum(above.pooled.slope_before, 0.0), found.bound)
+    p = anytime_p(np.logaddexp(by_draw, by_bet) - np.log(2))
+    status = harmful(analysis, by_chance(p), found.effect)
+    told = (
+        f"With each click to be expected further up, results are clicked {found.slope:+.0%} (+- {2 * found.error:.0%})"
+    )
+    return Guardrail(name=name, status=status, value=p, text=f"{told}, p = {p:.3g}. {_effect_text(found, p < WARN)}")
+
+
+def _effect_text(found: Interference | None, alarmed: bool) -> str:
+    if found is None or not np.isfinite(found.effect):
+        return "What that does to the estimate cannot be told."
+    told = f"B against A by {0.0 - found.effect:+.4f} (+- {2 * found.effect_error:.4f})"
+    return f"That moves {told}." if alarmed else f"If that were so, it would move {told}."
+
+
+# --- clicks above ------------------------------------------------------------------------------------------------------------
+
+
+class Dependence(NamedTuple):
+    """Dependence of clicks on clicks above them.
+
+    Attributes:
+        values: Over cohorts of a log or of its first impressions, sums over all ranks of (click above - its mean) (click - its
+            mean), with the means of the same stratum before. Their mean is zero if clicks are independent.
+        squares: Sum of squares of the values of impressions.
+        told: Sum that the values would have for a slope of 1.
+        ratio: Ratio of the click rate after a click above to that without one.
+        slope_before: Slope before each cohort came.
+    """
+
+    values: UnitSums
+    squares: float
+    told: float
+    ratio: float
+    slope_before: FloatArray
+
+    @property
+    def slope(self) -> float:
+        """Relative change of the rate of clicks after a click above, as ``Interference.slope``."""
+        return float(self.values.totals.sum() / max(self.told, 1e-300))
+
+    @property
+    def error(self) -> float:
+        return float(np.sqrt(self.squares) / max(self.told, 1e-300))
+
+
+class Above(NamedTuple):
+    """Dependence of clicks on the results above them, measured in three ways.
+
+    Attributes:
+        drawn: Dependence on the expected clicks of the drawn results above: shows users who look at these, or stop.
+        clicked: Dependence on clicks above, within the same document and rank: shows users who merely differ, too.
+        pooled: Dependence on clicks above, within ranks in both lists and on the page, over all queries: shows queries that
+            differ, too.
+    """
+
+    drawn: Interference
+    clicked: Dependence
+    pooled: Dependence
+
+    @property
+    def effect(self) -> Interval:
+        """Interval for the bias of the estimate from users who stop after a click.
+
+        The draw allows for some slopes. Where fewer clicks come after a click, that may be because all of them stop or because
+        they look for different things, or both: slopes below what clicks show are not needed to explain them, nor are
+        slopes above 0. Where more clicks come, users differ in how readily they click, and that hides those who stop.
+        """
+        reach = 2 * self.drawn.error
+        low, high = self.drawn.slope - reach, self.drawn.slope + reach
+        seen = self.clicked if self.clicked.error < self.pooled.error else self.pooled
+        if seen.slope < 0:
+            least = seen.slope - 2 * seen.error
+            low, high = max(low, least), min(high, 0.0)
+            if low > high:  # the draw says more than clicks do, or the contrary
+                low, high = sorted((low, high))
+        return Interval(*sorted((low * self.drawn.shift, high * self.drawn.shift)))
+
+
+def clicks_above(analysis: Analysis) -> Above:
+    """Measure the dependence of clicks on the results above them."""
+    return Above(interference(analysis), dependence(analysis.log), dependence(analysis.log, pooled=True))
+
+
+def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
+    """Clicks after a click above, against those without, on the same document at the same rank.
+
+    Users who leave after a click break it, and so do users who merely differ in how readily they click, with the estimate
+    right: it never fails, and says how far the estimate is moved by what stands above (``interference``). Where no query comes
+    again, documents at the same places of both lists are compared: easy and hard queries then make clicks go together, so that
+    only the contrary means anything.
+    """
+    log, name = analysis.log, INDEPENDENCE
+    if not analysis.config.comparison.needs_position_bias:
+        return needless(name, NO_MODEL)
+    found = dependence(log) if above is None else above.clicked
+    evidence = _evidence(found, log)
+    p = anytime_p(evidence)
+    if p >= WARN:
+        pooled = dependence(log, pooled=True) if above is None else above.pooled
+        of_all = _evidence(pooled, log) * (np.cumsum(pooled.values.totals) < 0)
+        of_both = anytime_p(np.logaddexp(evidence, of_all) - np.log(2))
+        if of_both < WARN or not evidence.any():
+            found, p, evidence = pooled, of_both, np.where(of_both < WARN, of_all, 0.0)
+    if not evidence.any():
+        return unknown(
+            name, "it takes queries that come again, and clicks at the same rank with and without a click above"
+        )
+    status: Status = "warn" if p < WARN else "pass"
+    text = f"After a click above, results are clicked {found.ratio:.3g} times as often as otherwise (p = {p:.3g})."
+    if status == "warn":
+        why = "differ in how readily they click" if found.ratio > 1 else "look for different things"
+        text += f" Users who {why} do that too, and harm nothing."
+        if above is not None and np.isfinite(above.drawn.slope):
+            text += f" If it is because they stop, it may have moved B against A by {turned(above.effect)}."
+    return Guardrail(name=name, status=status, value=found.ratio, text=text)
+
+
+def _evidence(found: Dependence, log: Log) -> FloatArray:
+    """``mean_evidence`` after each cohort; what was found of the first impressions alone stays as it is."""
+    values, cohorts = found.values, log.cohorts
+    evidence = mean_evidence(values, telling=values.totals != 0)
+    if len(evidence) == len(cohorts):
+        return evidence
+    all_units = log.sums_from(log.cohort_sizes, log.cohort_sizes)
+    units = np.minimum(all_units.come(np.arange(1, len(all_units) + 1)), values.count)
+    return np.asarray(evidence[np.maximum(values.places(units), 1) - 1])
+
+
+def dependence(log: Log, *, pooled: bool = False) -> Dependence:
+    """Clicks against clicks above, on the same document of a design at the same rank or, ``pooled``, at the same places.
+
+    Documents are compared on the first million impressions of a longer log: that never fails a trial.
+    """
+    if len(log) > MOST_COMPARED and not pooled:
+        return dependence(log.first(MOST_COMPARED))
+    values, told, strata = _by_places(log) if pooled else _by_documents(log)
+    members, follow, clicks, both = strata[strata[:, 2] > 0].T
+    # By Mantel and Haenszel; sorted, because documents have numbers in the order in which they were read.
+    otherwise = float(np.sort((clicks - both) * follow / members).sum())
+    ratio = float(np.sort(both * (members - follow) / members).sum()) / otherwise if otherwise > 0 else float("nan")
+    value_before, told_before = (np.append(0.0, np.cumsum(of))[log.cohorts.first] for of in (values, told))
+    slope_before = np.divide(value_before, told_before, out=np.zeros_like(told_before), where=told_before > LEAST_TOLD)
+    return Dependence(log.sums(values), float(values @ values), float(told.sum()), ratio, slope_before)
+
+
+def _by_places(log: Log) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Values of impressions, their information, and sums over strata: within places in both lists and ranks.
+
+    Sums begin anew with every version of the designs, which puts other documents at the same places and ranks.
+    """
+    width, latest = log.k + 1, -1
+    strata = np.arange(width * width * log.k).reshape(-1, log.k)
+    sums, (values, told) = np.zeros((strata.size, 4)), np.zeros((2, len(log)))
+    for rows, part in log.segments():
+        slots = part.rankings[part.row]
+        place = np.minimum(part.rank_a, part.k) * width + np.minimum(part.rank_b, part.k)
+        places, number = np.where(slots >= 0, place[slots], -1), part.beliefs[part.design]
+        for version in np.unique(number[number >= latest]).tolist():
+            if version > latest:
+                sums[:], latest = 0.0, version
+            some = rows.start + np.flatnonzero(number == version)
+            inside = some - rows.start
+            values[some], told[some] = clicks_after(places[inside], part.clicks[inside], strata, sums)
+    return values, told, sums
+
+
+def _by_documents(log: Log) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """``_by_places`` within documents of one design: across versions of a design, learning has sorted what is compared.
+
+    A document that was there once cannot be compared, nor one that was never clicked.
+    """
+    again = np.flatnonzero(np.bincount(log.design, minlength=log.n_designs)[log.design] > 1)
+    number, rank = np.nonzero(log.clicks[again])
+    distinct, place = np.unique(log.rankings[log.row[again[number]], rank], return_inverse=True)
+    strata = np.full((len(distinct), log.k), -1)
+    strata[place, rank] = 0
+    strata[strata == 0] = np.arange((strata == 0).sum())
+    number_of = np.full(log.n_slots + 1, -1, np.int32)  # the last one is of no slot
+    number_of[distinct] = np.arange(len(distinct))
+    sums, (values, told) = np.zeros((int(strata.max(initial=-1)) + 1, 4)), np.zeros((2, len(log)))
+    for start in range(0, len(again), AT_ONCE):
+        some = again[start : start + AT_ONCE]
+        slots = number_of[log.rankings[log.row[some]]]
+        values[some], told[some] = clicks_after(slots, log.clicks[some], strata, sums)
+    return values, told, sums

@@ -1,0 +1,49 @@
+"""Hostile clicks: how much they could add to each estimate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ranktrial.analysis.ladder import AB_RUNG, DIRECT, Rung
+from ranktrial.arrays import FloatArray
+from ranktrial.log.log import Log
+
+
+def most_worth(log: Log, rung: Rung, ranker: int) -> float:
+    """Mean over searches of what clicks on all results that count for a ranker would add to an estimate in its favour.
+
+    Args:
+        rung: The estimate.
+        ranker: 1 for A, -1 for B.
+    """
+    assert rung.estimate is not None
+    theta, direct, plain = rung.estimate.theta, rung.name == DIRECT, rung.name == AB_RUNG
+
+    def of_part(part: Log) -> float:
+        if plain:  # all of its own pages
+            own = np.flatnonzero(part.arm == ranker)
+            shares = part.shares[own]
+            share = (shares[:, 0] if ranker > 0 else shares[:, 1]) / shares.sum(1)
+            return float(((part.rankings[part.row[own]] >= 0).sum(1) / share).sum())
+        assert theta is not None
+        of_page = _worth_at_ranks(part) if direct else _worth_by_exposure(part, theta)
+        return float(np.maximum(ranker * of_page, 0.0).sum())
+
+    return sum(of_part(part) for _, part in log.segments()) / rung.estimate.impressions
+
+
+def _worth_at_ranks(log: Log) -> FloatArray:
+    """Worth of a click at each rank of each page to the direct estimate of A - B."""
+    slots = log.rankings[log.row]
+    of_page = np.zeros(slots.shape)
+    for sign, rank in ((1.0, log.rank_a), (-1.0, log.rank_b)):
+        chance = log.placement_at(rank)
+        worth = np.divide(sign, chance, out=np.zeros_like(chance), where=chance > 0)
+        of_page += np.where((slots >= 0) & (rank[slots] == np.arange(log.k)), worth[slots], 0.0)
+    return of_page
+
+
+def _worth_by_exposure(log: Log, theta: FloatArray) -> FloatArray:
+    """Worth of a click at each rank of each page to estimates of A - B by position bias."""
+    (by_a, by_b), rho = log.list_exposures(theta), log.exposure(theta)
+    return np.append(np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0), 0.0)[log.rankings[log.row]]

@@ -1,0 +1,444 @@
+"""Estimates of one log under fewer and more assumptions, each tested against those that assume less.
+
+| estimator | assumes | estimate |
+|---|---|---|
+| A/B | nothing | clicks on A/B traffic, adjusted by query |
+| direct | a click depends on the document and its rank | ``estimator="direct"`` |
+| affine | and is a_rank times the document's relevance plus b_rank (trust bias) | ``affine.affine_estimate`` |
+| position-based | and is theta_rank times the document's relevance | the method's own, with the least variance |
+
+Affine clicks are position-based with a click on top that comes whatever stands there, so the affine estimate assumes less and
+comes first; a and b come from the same clicks, where documents of different relevance stand at the same ranks.
+
+Every estimate is unbiased under its assumption on the same impressions, so the difference of two has mean zero if the upper
+one's assumption holds (Hausman 1978). Its error is that over units, with what fitting theta anew without each of 20 groups adds
+to it. A difference of two standard errors is enough not to use the upper one, at any look: that costs power where it happens by
+chance, and no truth, while a test that must hold over all looks at once misses most of the biases that name a wrong winner
+(docs/research/verdicts.md). Beyond an asymptotic confidence sequence the assumption is refuted, however often one looked.
+
+Error probabilities are divided among the estimates (``SHARES``): the probability that the interval of any of those whose
+assumption holds ever leaves out the truth is at most 1 - level. ``decision.decide`` makes one answer of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ranktrial.analysis.estimators.affine import affine_estimate, fit_affine
+from ranktrial.analysis.estimators.estimation import estimate
+from ranktrial.analysis.estimators.results import BiasFit, Estimate
+from ranktrial.analysis.estimators.valuing import by_group, jackknife_error, scaled
+from ranktrial.analysis.intervals import asymptotic_radius
+from ranktrial.analysis.power import tightest_for
+from ranktrial.arrays import FloatArray, sum_by_group
+from ranktrial.distributions import normal_quantile, t_quantile
+from ranktrial.interval import Interval
+from ranktrial.log.log import Log
+from ranktrial.position_bias import NotIdentifiable
+from ranktrial.position_bias.affine import AffineBias
+from ranktrial.rankings import RequirementError
+from ranktrial.users import rank_decay
+
+AB_RUNG, DIRECT, AFFINE, POSITION_BASED = "A/B", "direct", "affine", "position-based"
+ASSUMES = {
+    AB_RUNG: "nothing about how people click",
+    DIRECT: "a click depends on the document and its rank alone",
+    AFFINE: "a click is what the rank lets through of the document's relevance, and chance of the rank's own on top",
+    POSITION_BASED: "a click is the chance that its rank is looked at times the document's relevance",
+}
+# Of the error probability: a verdict mostly comes from the top, so the top has most of it.
+SHARES = {AB_RUNG: 0.1, DIRECT: 0.05, AFFINE: 0.05, POSITION_BASED: 0.8}
+CONTRADICTED = 2.0  # standard errors between two rungs, at one look: the upper one is not used
+VISIBLE = 1.5  # standard errors of the surest test: a smaller difference could be all bias and not be seen
+REFUTED = 0.05  # error probability over all looks of the test that an assumption is wrong
+SMALL = 2.0  # half-widths of an interval: a bias that could hide in it is small below that
+MOST_ERROR = 0.5  # of a slope, and of an intercept in clicks at rank 1: beyond, they cannot be told
+LEAST_UNITS, LEAST_CLICKS, LEAST_ARM = 100, 20, 50  # before that an estimate and its error are not believed
+TIGHTEST_AT = 10_000.0
+NO_INTERVAL = Interval(-np.inf, np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class Rung:
+    """One estimate of a log.
+
+    Attributes:
+        name: "A/B", "direct", "affine" or "position-based".
+        estimate: The estimate; None if there is none yet.
+        interval: Its interval at its share of the level; infinite where there is none.
+        missing: What it waits for.
+        level: Its share of the level.
+        tightest_at: The number of units at which its confidence sequence is tightest; nan for a fixed number of units.
+    """
+
+    name: str
+    estimate: Estimate | None
+    interval: Interval
+    missing: str
+    level: float = 0.95
+    tightest_at: float = float("nan")
+
+    @property
+    def assumes(self) -> str:
+        return ASSUMES[self.name]
+
+    @property
+    def speaks(self) -> bool:
+        """True if it has an interval."""
+        return self.estimate is not None and bool(np.isfinite(self.interval.low))
+
+    def radius(self, units: float) -> float:
+        """Half-width of its interval after a number of units, if the spread of its values stays as it is."""
+        assert self.estimate is not None
+        found = self.estimate
+        spread = found.sums.standard_error * np.sqrt(found.units) * found.inflation(self.level)
+        if np.isnan(self.tightest_at):
+            return float(normal_quantile(0.5 + self.level / 2) * spread / np.sqrt(units))
+        return float(asymptotic_radius([units], [spread], level=self.level, tightest_at=self.tightest_at)[0])
+
+
+@dataclass(frozen=True)
+class Hausman:
+    """Test of an estimator's assumption by an estimator that assumes less.
+
+    Attributes:
+        upper: Name of the estimator that is tested.
+        lower: Name of the estimator that tests it.
+        difference: Upper estimate minus lower estimate.
+        standard_error: Standard error of the difference.
+        reach: Largest absolute difference, at any time, that is consistent with the assumption.
+
+    >>> test = Hausman("position-based", "direct", difference=0.025, standard_error=0.01, reach=0.03)
+    >>> test.contradicted, test.refuted, round(test.hidden, 3)
+    (True, False, 0.055)
+    """
+
+    upper: str
+    lower: str
+    difference: float
+    standard_error: float
+    reach: float
+
+    @property
+    def contradicted(self) -> bool:
+        """True if the two rungs differ by more than two standard errors at this look."""
+        return abs(self.difference) > CONTRADICTED * self.standard_error
+
+    @property
+    def refuted(self) -> bool:
+        """True if the upper estimator's assumption is refuted, however often one looked."""
+        return abs(self.difference) > self.reach
+
+    @property
+    def hidden(self) -> float:
+        """A bias of this size could be there without being seen."""
+        return abs(self.difference) + self.reach
+
+    @property
+    def text(self) -> str:
+        """The result of the test in a sentence; differences are of B against A."""
+        apart = f"{0.0 - self.difference:+.4f} (standard error {self.standard_error:.4f})"
+        told = f"The {self.upper} estimate differs from the {self.lower} estimate by {apart}"
+        if self.refuted:
+            return f"{told}, more than chance explains: it is not true that {ASSUMES[self.upper]}."
+        if self.contradicted:
+            return f"{told}, more than {CONTRADICTED:g} standard errors: it is not used for now."
+        return f"{told}, no more than chance explains; a bias below {self.hidden:.4f} could hide."
+
+
+@dataclass(frozen=True, eq=False)
+class Ladder:
+    """All estimates of a log, those with fewest assumptions first, and the tests between them.
+
+    Attributes:
+        rungs: The estimates.
+        tests: Tests of each by those before it.
+        disagreement: Exposure disagreement of A and B, the mean over searches.
+        ctr: Clicks per search on what was shown.
+    """
+
+    rungs: tuple[Rung, ...]
+    tests: tuple[Hausman, ...]
+    disagreement: float = 0.0
+    ctr: float = 0.0
+
+    def rung(self, name: str) -> Rung:
+        """The estimate of this name."""
+        return next(rung for rung in self.rungs if rung.name == name)
+
+    def tested(self, rung: Rung) -> bool:
+        """True if an estimate with fewer assumptions could have contradicted it; the first one needs no test."""
+        return rung.name == AB_RUNG or bool(self._witnesses(rung))
+
+    def blind(self, rung: Rung, difference: float | None = None) -> float:
+        """Factor by which searches are too few for a winner by this estimate; at most 1 where they are enough.
+
+        A winner by an estimate that assumes something needs a test in which a bias as large as its whole estimate would show,
+        or as large as another ``difference``. That is for biases of document and rank, such as trust bias; what other results
+        on a page do is the allowance's business, as most tests share that assumption.
+        """
+        if rung.name == AB_RUNG or rung.estimate is None:
+            return 0.0
+        surest = min((test.standard_error for test in self.tests if test.upper == rung.name), default=float("inf"))
+        size = abs(rung.estimate.delta if difference is None else difference)
+        ratio = VISIBLE * surest / max(size, 1e-150)
+        return float(ratio * ratio)
+
+    @property
+    def shown(self) -> Rung | None:
+        """The estimate to look at: the last that is tested and not contradicted, or at least not contradicted."""
+        found = [rung for rung in reversed(self.rungs) if rung.estimate is not None and not self.contradictions(rung)]
+        tested = (rung for rung in found if rung.speaks and self.tested(rung))
+        return next(tested, None) or next((rung for rung in found if rung.speaks), found[0] if found else None)
+
+    def contradictions(self, rung: Rung) -> tuple[Hausman, ...]:
+        """Tests that contradict an estimate at this look."""
+        return tuple(test for test in self.tests if test.upper == rung.name and test.contradicted)
+
+    def hidden(self, rung: Rung) -> float:
+        """Largest bias that the surest test of an estimate could have missed; infinite where nothing tests it."""
+        if rung.name == AB_RUNG:
+            return 0.0
+        return min((test.hidden for test in self._witnesses(rung)), default=float("inf"))
+
+    def _witnesses(self, rung: Rung) -> list[Hausman]:
+        """Tests by estimates that do not share its assumption: the affine one has most of the position-based one's."""
+        return [test for test in self.tests if test.upper == rung.name and test.lower != AFFINE]
+
+    @property
+    def settled(self) -> bool | None:
+        """True if A/B traffic may be halved: a bias that could hide in the last estimate is small against its interval, and
+        one as large as the estimate would show. False if its assumption is refuted, None if more must be known.
+        """
+        top = self.rungs[-1]
+        tests = [test for test in self.tests if test.upper == top.name]
+        if any(test.refuted for test in tests):
+            return False
+        small = self.hidden(top) <= SMALL * (top.interval.high - top.interval.low) / 2
+        return True if small and self.blind(top) <= 1 and not self.contradictions(top) else None
+
+
+def ladder(
+    log: Log,
+    *,
+    theta: FloatArray | BiasFit | None,
+    fitted: int | None = None,
+    estimator: str = "rank-aware",
+    level: float = 0.95,
+    anytime: bool = True,
+    tightest_at: float | None = None,
+    smallest: float | None = None,
+    waits_for: str = "position bias",
+    only: str | None = None,
+    **options: Any,
+) -> Ladder:
+    """Make every estimate that a log supports, and test them against each other.
+
+    Args:
+        theta: Position bias known, or fitted to the log (``fit_position_bias``); None if it is neither (yet): then the
+            position-based estimate waits for ``waits_for``.
+        fitted: Number of first impressions that theta, guesses and the lines of the affine estimate are from; all by default.
+        estimator: Estimator of the position-based estimate.
+        anytime: Intervals that hold however often one looks; False for one look after a number of units fixed beforehand.
+        tightest_at: The number of units at which confidence sequences are tightest; by default where they find ``smallest``
+            soonest, and 10,000 without one.
+        smallest: The smallest difference that matters.
+        only: An A/B test without a click model has one estimate, by this estimator, with all of the level.
+        options: Options of ``estimate``: cross-fitting.
+
+    >>> from ranktrial.log import Log
+    >>> from ranktrial.methods import LogOpt
+    >>> from ranktrial.rankings import Pair
+    >>> from ranktrial.users import position_based
+    >>> pair = Pair.from_lists([["x", "y", "z"]] * 9, [["z", "x", "y"]] * 9, k=3).knowing(theta=[1, 0.5, 0.3])
+    >>> user = position_based([0.6, 0.3, 0.2] * 9, [1, 0.5, 0.3])
+    >>> found = ladder(Log.simulated(pair, LogOpt(holdback=0.5).policy(pair), user, 4000, seed=2), theta=pair.theta)
+    >>> [(rung.name, str(rung.interval)) for rung in found.rungs], found.shown.name
+    (..., 'position-based')
+    """
+    found: dict[str, Estimate] = {}
+    missing = dict.fromkeys(ASSUMES if only is None else (AB_RUNG,), "")
+    options["independent"] = "cohorts"
+    arms = _arms(log)
+    clicks = float(log.clicks_by_cohort.sum())
+    known = scaled(theta.bias.theta) if isinstance(theta, BiasFit) else theta
+    if min(arms) >= (LEAST_ARM if only is None else 1):
+        found[AB_RUNG] = estimate(log, estimator=only or "adjusted", **options)
+    else:
+        missing[AB_RUNG] = f"{LEAST_ARM} A/B searches of A and of B ({arms[0]} and {arms[1]} so far)"
+    if only is None and len(log):
+        try:
+            found[DIRECT] = estimate(log, estimator=DIRECT, theta=known, fitted=fitted, **options)
+        except RequirementError as refusal:
+            missing[DIRECT] = f"A/B traffic: {refusal}"
+        if theta is None:
+            missing[POSITION_BASED] = waits_for
+        else:
+            found[POSITION_BASED] = estimate(
+                log, theta=theta, estimator=estimator, uncovered="leave out", fitted=fitted, **options
+            )
+        if not isinstance(theta, BiasFit):
+            missing[AFFINE] = "position bias from the trial's own clicks"
+        else:
+            first = len(log) if fitted is None else fitted
+            what = "lines", theta.bias.theta.tobytes(), len(theta.without)
+            lines = log.fitted(first, what, lambda part: _lines(part, theta))
+            if isinstance(lines, str):
+                missing[AFFINE] = f"more clicks on documents of different relevance at the same ranks ({lines})"
+            else:
+                found[AFFINE] = affine_estimate(log, theta, lines, fitted=fitted, **options)
+    if AFFINE in found and DIRECT in found and found[AFFINE].standard_error > found[DIRECT].standard_error:
+        missing[AFFINE] = "more clicks: the direct estimate assumes less and is surer"
+        del found[AFFINE]
+    on_ab = float(clicks_on_ab(log).sum())
+    rungs = [
+        made_rung(
+            name, found.get(name), waits, clicks=on_ab if name == AB_RUNG else clicks, level=level,
+            share=1.0 if only else SHARES[name], anytime=anytime, tightest_at=tightest_at, smallest=smallest,
+        )
+        for name, waits in missing.items()
+    ]  # fmt: skip
+    fit = theta if isinstance(theta, BiasFit) else None
+    tests = [
+        _hausman(log, upper, lower, fit, tightest_at or TIGHTEST_AT)
+        for at, upper in enumerate(rungs)
+        for lower in rungs[:at]
+        if upper.speaks and lower.speaks
+    ]
+    return Ladder(
+        tuple(rungs),
+        tuple(test for test in tests if test.standard_error > 0),
+        disagreement(log, rank_decay(log.k) if known is None else known) if len(log) else 0.0,
+        clicks / max(len(log), 1),
+    )
+
+
+def clicks_on_ab(log: Log) -> FloatArray:
+    """Clicks on A/B traffic, by cohort."""
+    return log.by_cohort(np.where(log.arm != 0, log.clicks_each, 0.0))
+
+
+def disagreement(log: Log, theta: FloatArray) -> float:
+    """Exposure disagreement of A and B, the mean over searches: 0 for the same lists, 1 for nothing in common.
+
+    >>> from ranktrial.log import Log
+    >>> search = {"query": "q", "a": ["x", "y"], "b": ["y", "z"], "shown": ["x", "y"], "clicked": []}
+    >>> round(disagreement(Log.from_records([search], k=2), np.array([1, 0.5])), 4)
+    0.6667
+    """
+
+    by_a, by_b = log.list_exposures(theta)
+    away, both = (sum_by_group(of, log.slot_offsets) for of in (np.abs(by_a - by_b), by_a + by_b))
+    share = np.divide(away, both, out=np.zeros(log.n_designs), where=both > 0)
+    return float(np.bincount(log.design, minlength=log.n_designs) @ share) / len(log)
+
+
+def made_rung(
+    name: str,
+    found: Estimate | None,
+    missing: str,
+    *,
+    clicks: float,
+    level: float,
+    share: float,
+    anytime: bool = True,
+    tightest_at: float | None = None,
+    smallest: float | None = None,
+) -> Rung:
+    """An estimate with its interval, at its share of the error probability.
+
+    Args:
+        missing: What it waits for, if it is None.
+        clicks: Number of clicks it rests on: before 20 of them, and 100 units, there is no interval.
+        tightest_at: See ``ladder``; by default where a sequence finds ``smallest`` soonest, by the spread of values so far. It
+            is then a mixture over differences of the order of ``smallest``, fixed before the trial, with the variance estimated
+            as it is anyway.
+    """
+    rung = Rung(name, found, NO_INTERVAL, missing, 1 - (1 - level) * share)
+    if found is None:
+        return rung
+    if anytime:
+        variance = found.standard_error**2 * found.units
+        if tightest_at is None:
+            known = smallest is not None and variance > 0
+            tightest_at = tightest_for(variance, smallest, level=level) if known else TIGHTEST_AT  # type: ignore[arg-type]
+        rung = replace(rung, tightest_at=tightest_at)
+    if clicks >= LEAST_CLICKS:
+        rung = replace(rung, interval=_interval(rung))
+    return (
+        rung
+        if rung.speaks
+        else replace(rung, missing=f"{LEAST_UNITS} visitors and {LEAST_CLICKS} clicks, on lists that differ")
+    )
+
+
+def _interval(rung: Rung) -> Interval:
+    assert rung.estimate is not None
+    if not np.isnan(rung.tightest_at):
+        return rung.estimate.anytime_interval(rung.level, tightest_at=rung.tightest_at)
+    try:
+        return rung.estimate.confidence_interval(rung.level) if rung.estimate.units >= LEAST_UNITS else NO_INTERVAL
+    except ValueError:
+        return NO_INTERVAL
+
+
+def _arms(log: Log) -> list[int]:
+    """Numbers of A/B impressions of A and of B that could have shown either."""
+    could = (log.plain_shares.min(1) > 0)[log.design]
+    return [int((could & (log.arm == of)).sum()) for of in (1, -1)]
+
+
+def _lines(log: Log, theta: BiasFit) -> AffineBias | str:
+    """Slopes and intercepts of the affine estimator, or the reason why there are none."""
+    try:
+        return fit_affine(log, theta, most_error=MOST_ERROR)
+    except NotIdentifiable as refusal:
+        return str(refusal)
+
+
+def _hausman(log: Log, upper: Rung, lower: Rung, fit: BiasFit | None, tightest_at: float) -> Hausman:
+    """The spread of the difference over units, with theta as it is, times what refitting theta adds to it."""
+    assert upper.estimate is not None
+    assert lower.estimate is not None
+    away, n, units = _influence(log, upper) - _influence(log, lower), len(log.cohorts), log.cohorts.count
+    error = float(np.sqrt(n / (n - 1) * (away @ away)))
+    level, wider = 1 - REFUTED, 1.0
+    if fit is not None and upper.estimate.replicates is not None:
+        refitted, fixed = (
+            jackknife_error(above - below)
+            for above, below in (
+                (_refitted(log, upper, fit), _refitted(log, lower, fit)),
+                (_without(log, upper, fit), _without(log, lower, fit)),
+            )
+        )
+        error *= max(refitted / fixed, 1.0) if fixed > 0 else 1.0
+        half = 0.5 + level / 2
+        wider = t_quantile(half, len(fit.without) - 1) / normal_quantile(half)
+    reach = asymptotic_radius([units], [wider * error * np.sqrt(units)], level=level, tightest_at=tightest_at)[0]
+    return Hausman(upper.name, lower.name, upper.estimate.delta - lower.estimate.delta, error, float(reach))
+
+
+def _influence(log: Log, rung: Rung) -> FloatArray:
+    """Influence of each cohort on an estimate."""
+    assert rung.estimate is not None
+    sums, moved = rung.estimate.sums, np.zeros(len(log.cohorts))
+    assert sums.units is not None
+    moved[sums.units] = (sums.totals - sums.mean * sums.impressions) / sums.impressions.sum()
+    return moved
+
+
+def _without(log: Log, rung: Rung, fit: BiasFit) -> FloatArray:
+    """Jackknife replicates of an estimate: without each group of units, with theta unchanged."""
+    assert rung.estimate is not None
+    found, groups = rung.estimate, len(fit.without)
+    sizes, sums = by_group(log, found.x, groups, found.picked)
+    return np.asarray((sums.sum() - sums) / np.maximum(sizes.sum() - sizes, 1))
+
+
+def _refitted(log: Log, rung: Rung, fit: BiasFit) -> FloatArray:
+    """Jackknife replicates of an estimate with its own parameters refitted, if it has any."""
+    assert rung.estimate is not None
+    return _without(log, rung, fit) if rung.estimate.replicates is None else rung.estimate.replicates

@@ -1,0 +1,1 @@
+"""Plans: the number of searches that a comparison needs, by method, before any click has come."""

@@ -1,0 +1,279 @@
+"""Sentences about a decision: everything that people read of it, on the page, in reports and on the command line.
+
+Numbers are of B against A. Names of the rankers, and what is known of a trial beside its decision, come in as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ranktrial.analysis.decision import Decision
+from ranktrial.analysis.ladder import ASSUMES, LEAST_CLICKS, LEAST_UNITS
+from ranktrial.interval import Interval
+from ranktrial.texts import counted
+
+FIRST_INTERVAL = f"{LEAST_UNITS} visitors and {LEAST_CLICKS} clicks, on lists that differ"
+MANY_WITHOUT_CLICKS = 100  # searches after which something is probably wrong with events
+TOO_MANY, TOO_LONG = 1e8, 1000.0  # searches and days to a decision for which nobody waits
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A decision in words; each part is whole sentences, or "" where there is nothing to say.
+
+    Attributes:
+        headline: The answer in one sentence.
+        details: The numbers behind it.
+        next: What to do next, and when that may change.
+        trust: What the answer rests on, and its weakest point.
+    """
+
+    headline: str
+    details: str
+    next: str
+    trust: str
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.headline, self.details)))
+
+
+def verdict(
+    decision: Decision,
+    labels: tuple[str, str] = ("A", "B"),
+    *,
+    days: float = float("nan"),
+    shows: str | None = None,
+    live: bool = False,
+    changed: str = "",
+    remedy: str = "",
+    weakest: str = "",
+) -> Verdict:
+    """Put a decision into words.
+
+    Args:
+        labels: A and B as people call them.
+        days: Days that the searches still to come will take, at the pace so far.
+        shows: The ranker that a stopped trial shows; None while it runs.
+        live: True for a trial, which can be stopped; False for a log.
+        changed: A sentence on a change of the difference over time.
+        remedy: What to do about the first check that fails.
+        weakest: The worst check and what it found, in sentences.
+    """
+    return Verdict(
+        headline(decision, labels, ended=shows is not None),
+        details(decision, changed),
+        next_step(decision, labels, days=days, shows=shows, live=live, remedy=remedy),
+        trust(decision, weakest),
+    )
+
+
+def headline(decision: Decision, labels: tuple[str, str] = ("A", "B"), *, ended: bool = False) -> str:
+    """The answer in one sentence; nothing is "yet" once the trial has ended."""
+    a, b = labels
+    yet = "" if ended else " yet"
+    searches, clicks = counted(decision.searches, "search", "searches"), counted(decision.clicks, "click")
+    match decision.state:
+        case "no searches":
+            return f"No searches{yet}."
+        case "no clicks":
+            return f"No clicks{yet} after {searches}."
+        case "too early":
+            return f"Too early to say after {searches} and {clicks}."
+        case "undecided":
+            return f"Neither is ahead{yet}."
+        case "alike":
+            return f"{a} and {b} differ by less than {decision.smallest:g} clicks per search."
+        case "not trusted":
+            return f"Do not rely on these numbers: {_failing(decision.failed)}."
+        case "withheld":
+            return f"{b} seems to get {_than(decision)} clicks than {a}, but no winner is named{yet}."
+    share = decision.lift.share
+    much = f"{percent(abs(share))} " if np.isfinite(share) and share != 0 else ""
+    return f"{b} gets {much}{_than(decision)} clicks than {a}."
+
+
+def details(decision: Decision, changed: str = "") -> str:
+    """The numbers behind the answer."""
+    if decision.state in ("no searches", "no clicks"):
+        return ""
+    if decision.state == "too early":
+        return f"Waiting for {'; '.join(decision.waits)}." if decision.waits and decision.searches >= 1000 else ""
+    often = "however often you look" if decision.anytime else "for one look at a number of searches fixed beforehand"
+    if not _known(decision.interval):
+        return " ".join(filter(None, ["There is no interval.", changed]))
+    spec = f"+.{decimals(decision.interval)}f"
+    ends = f"{decision.level:.0%} interval {decision.interval:{spec}}, {often}"
+    told = [f"B against A: {decision.difference:{spec}} clicks per search ({ends})."]
+    for reason in decision.reasons:
+        match reason:
+            case "untested":
+                told.append("Without A/B traffic nothing checks how visitors click.")
+            case "blind":
+                told.append("The A/B traffic so far could not have shown a bias as large as the difference.")
+            case "too soon":
+                told.append("The trial is to take longer before a winner counts.")
+            case "hostile":
+                share = f"{percent(decision.contamination)} that a winner must stand against"
+                told.append(f"{_hostile_visitors(decision)}, no more than the {share}.")
+    return " ".join(filter(None, [*told, changed]))
+
+
+def next_step(
+    decision: Decision,
+    labels: tuple[str, str] = ("A", "B"),
+    *,
+    days: float = float("nan"),
+    shows: str | None = None,
+    live: bool = False,
+    remedy: str = "",
+) -> str:
+    """Advice on what to do next, and when that may change."""
+    if shows is not None:
+        ended = f"The trial is stopped and shows {labels[shows == 'B']}."
+        other = decision.winner is not None and decision.winner != shows
+        return f"{ended} {labels[decision.winner == 'B']} gets more clicks." if other else ended
+    match decision.state:
+        case "no searches":
+            return "Send searches to the trial." if live else ""
+        case "no clicks":
+            ask = (
+                "Check that click events arrive with the id of their search." if live else "Check the column of clicks."
+            )
+            return ask if decision.searches >= MANY_WITHOUT_CLICKS else "Keep running." if live else ""
+        case "too early":
+            return remedy or f"{_go_on(live)}: the first interval comes after {FIRST_INTERVAL}."
+        case "alike":
+            choose = "Stop the trial and choose by other reasons" if live else "Choose by other reasons"
+            return f"{choose}: neither gains more than {decision.smallest:g} clicks per search."
+        case "not trusted":
+            return remedy
+        case "decided":
+            ship = f"Ship {labels[1]}" if decision.winner == "B" else f"Keep {labels[0]}"
+            return f"{ship}: stop the trial and show {decision.winner} from now on." if live else f"{ship}."
+    if "untested" in decision.reasons:
+        return "Add a share of A/B traffic: LogOpt's holdback, or AB()." if live else "Log some A/B traffic too."
+    if decision.reasons == ("too soon",):
+        return "Let it run for its time."
+    if "hostile" in decision.reasons:
+        return "See who clicks, and exclude robots: more searches hardly help."
+    return _until(decision, days, live)
+
+
+def trust(decision: Decision, weakest: str = "") -> str:
+    """Assumption that the answer rests on, and its weakest point, in a sentence or two."""
+    if decision.failed:
+        return f"Weakest check: {weakest}" if weakest else f"Weakest check: {_failing(decision.failed)}."
+    if decision.estimator is None or not _known(decision.interval):
+        return ""
+    if decision.off_by == 0:
+        rests = "This assumes nothing about how visitors click."
+    elif not np.isfinite(decision.off_by):
+        rests = f"This assumes that {ASSUMES[decision.estimator]}, and no A/B traffic tests that."
+    else:
+        rests = (
+            f"If visitors do not click as assumed, this could be off by up to {decision.off_by:.2g} clicks per search"
+        )
+        rests += "; the interval allows for " + f"{decision.allowance:.2g}." if decision.allowance > 0 else "."
+    told = [rests]
+    if decision.winner is not None and np.isfinite(decision.overturned_by):
+        told.append(f"{_hostile_visitors(decision)}.")
+    if weakest:
+        told.append(f"Weakest check: {weakest}")
+    return " ".join(told)
+
+
+def percent(share: float) -> str:
+    """A share in per cent, with as many digits as say something.
+
+    >>> percent(0.0412), percent(0.00312), percent(1.234), percent(0.35)
+    ('4.1%', '0.31%', '123%', '35%')
+    """
+    size = abs(100 * share)
+    return f"{100 * share:.{0 if size >= 9.95 else 1 if size >= 0.995 else 2}f}%"
+
+
+def lift_text(decision: Decision, labels: tuple[str, str] = ("A", "B"), searches_a_day: float = float("nan")) -> str:
+    """The difference in per cent, and in clicks a day where the pace is known; "" where that cannot be told."""
+    share, ends = decision.lift.share, decision.lift.interval
+    if not np.isfinite(share):
+        return ""
+    a, b = labels
+    spec = f"+.{decimals(Interval(100 * ends.low, 100 * ends.high), 1)}%"
+    text = f"{b} against {a}: {share:{spec}} clicks"
+    text += f" ({ends:{spec}})" if _known(ends) else ""
+    if np.isfinite(searches_a_day):
+        daily = Interval(*(end * searches_a_day for end in decision.interval))
+        text += f"; on {searches_a_day:,.0f} searches a day {decision.difference * searches_a_day:+,.0f} clicks ({daily:+,.0f})"
+    return f"{text}."
+
+
+def _than(decision: Decision) -> str:
+    return "more" if decision.difference > 0 else "fewer"
+
+
+def _hostile_visitors(decision: Decision) -> str:
+    """Number of hostile visitors, who search as often as others, that could have made the winner up."""
+    number = int(decision.overturned_by * decision.visitors) + 1
+    hostile = counted(number, "hostile visitor", "hostile visitors")
+    return f"{hostile} of {decision.visitors:,} ({percent(decision.overturned_by)}) could have made this up"
+
+
+def _until(decision: Decision, days: float, live: bool) -> str:
+    found = decision.forecast
+    shows_by_now = found.remaining < 1 and decision.interval.half_width <= found.target
+    if np.isnan(found.searches) and not np.isfinite(decision.off_by):
+        return f"{_go_on(live)}, with a share of A/B traffic: nothing else checks how visitors click."
+    if np.isnan(found.searches) or (found.remaining < 1 and not shows_by_now):
+        return f"{_go_on(live)}: it is too early to say how many searches it takes."
+    target = f"a difference of {found.target:.3g} clicks per search"
+    if not found.remaining < TOO_MANY or days >= TOO_LONG:
+        if decision.smallest is None:
+            return "The difference so far is too small to be told from none: say which difference matters (smallest=)."
+        rest = (
+            "for this trial to find: stop it, or let a larger difference matter" if live else "to be found in this log"
+        )
+        return f"{target[:1].upper()}{target[1:]} is too small {rest}."
+    if shows_by_now:
+        return f"{_go_on(live)}: {target} would show by now, a smaller one takes longer."
+    takes = f" ({duration(days)} at the pace so far)" if days > 0 and live else ""
+    return f"{_go_on(live)}: about {float(f'{found.remaining:.2g}'):,.0f} more searches{takes} would settle {target}."
+
+
+def _go_on(live: bool) -> str:
+    return "Keep running" if live else "Collect more"
+
+
+def duration(days: float) -> str:
+    """A length of time as people say it.
+
+    >>> duration(3.14), duration(0.5), duration(1 / 24), duration(0.05), duration(1e-5)
+    ('3.1 days', '12 hours', '1 hour', '1.2 hours', '1 second')
+    """
+    sizes = {"day": 1, "hour": 24, "minute": 1440, "second": 86_400}
+    unit = next((unit for unit, size in sizes.items() if days * size >= 1), "second")
+    number = days * sizes[unit]
+    text = f"{number:,.0f}" if number >= 9.95 or unit == "second" else f"{number:.1f}".removesuffix(".0")
+    return f"{text} {unit}{'' if text == '1' else 's'}"
+
+
+def decimals(interval: Interval, least: int = 4) -> int:
+    """Number of decimals of a difference: enough for two digits of the interval's half-width.
+
+    >>> decimals(Interval(-0.1, 0.2)), decimals(Interval(-0.00012, 0.00020))
+    (4, 5)
+    """
+    half = interval.half_width
+    return min(max(int(np.ceil(-np.log10(half))) + 1, least), 8) if 0 < half < np.inf else least
+
+
+def _known(interval: Interval) -> bool:
+    return bool(np.isfinite(interval.low) and np.isfinite(interval.high))
+
+
+def _failing(checks: Sequence[str]) -> str:
+    """The statements that do not hold, in quotes, as they say what should be."""
+    quoted = ", ".join(f'"{one}"' for one in checks)
+    return f"{quoted} {'fails' if len(checks) == 1 else 'fail'}"

@@ -1,0 +1,328 @@
+"""Diagnosis of a log: its contents, its problems, the estimates it allows, and the columns that would allow more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+
+from ranktrial.distributions import normal_cdf
+from ranktrial.formats.bias import ENOUGH_CLICKS, day_effect, position_bias, rows_of_results
+from ranktrial.formats.layout import open_duckdb
+from ranktrial.formats.readers import ITEMS, LINES, PAGES, TRIAL, LogSource, Use, read_source
+from ranktrial.formats.readers.ubi import AGAIN, FROM_IMPRESSIONS, NO_CLICK
+from ranktrial.position_bias import NotIdentifiable
+from ranktrial.trec.files import FormatError
+
+if TYPE_CHECKING:
+    from narwhals.typing import IntoFrame
+
+ALWAYS_CLICKED = 0.95  # share of pages with a click above which pages without one were probably not logged
+LARGE_UNIT = 0.05  # share of impressions of one unit that is no person's
+UNLIKELY = 1e-4  # chance of a split as uneven as this, below which it is not the one that was meant
+USABLE = 0.95  # share of searches, and of clicks, that a log of several kinds of rows should have used
+WELL_KNOWN = 0.1  # relative error of theta
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        status: pass, warn, fail, or note where it is only said.
+        name: What.
+        text: What was found, in a sentence or two.
+    """
+
+    status: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All findings on a log, and its click rates by rank."""
+
+    findings: tuple[Finding, ...]
+    rates: tuple[tuple[int, float, float], ...]
+    source: LogSource | None
+
+    @property
+    def sound(self) -> bool:
+        return all(finding.status != "fail" for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        ranks = [{"rank": rank, "shown": shown, "clicks": clicks} for rank, shown, clicks in self.rates]
+        told = {"sound": self.sound, "findings": [asdict(one) for one in self.findings], "ranks": ranks}
+        if self.uses:
+            told["rows"] = [asdict(one) for one in self.uses]
+        return told
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """Uses of the rows, where the format has rows of several kinds."""
+        return () if self.source is None else self.source.uses
+
+
+def examine(path: str | Path | IntoFrame, **options: Any) -> Examination:
+    """Look at a log; options are those of ``read_source``. A log with wrong rows is looked at without them."""
+    findings: list[Finding] = []
+    try:
+        source = read_source(path, **options)
+    except FormatError as problem:
+        findings.append(Finding("fail", "rows", str(problem)))
+        try:
+            source = read_source(path, **{**options, "skip": True, "connection": open_duckdb()})
+        except (FormatError, duckdb.Error):
+            return Examination(tuple(findings), (), None)
+        findings.append(
+            Finding("note", "without them", f"{source.skipped:,} wrong rows; all that follows is about the others")
+        )
+    except OSError as problem:
+        return Examination((Finding("fail", "file", str(problem)),), (), None)
+    else:
+        findings.append(Finding("pass", "rows", f"{source.rows:,} rows, read as {source.format}; none is wrong"))
+    if source.uses:
+        findings += _used(source)
+    numbers = _numbers(source)
+    if not numbers["results"]:
+        return Examination((*findings, Finding("fail", "contents", "no results")), (), source)
+    findings.append(_contents(source, numbers))
+    if source.kind in (TRIAL, PAGES):
+        findings += _pages(source)
+    findings.append(_bias(source))
+    if source.kind == PAGES:
+        findings += _learning(source)
+    if source.kind == TRIAL:
+        findings += _two_rankers(source)
+    else:
+        findings.append(_no_lists(source))
+    findings.append(_third(source))
+    rates = source.connection.execute(
+        f"SELECT rank, sum(shown), sum(clicked) FROM {rows_of_results(source)} GROUP BY rank ORDER BY rank"
+    ).fetchall()
+    return Examination(tuple(findings), tuple((int(r), float(n), float(c)) for r, n, c in rates), source)
+
+
+def _one(source: LogSource, query: str) -> tuple[Any, ...]:
+    return tuple(source.connection.execute(query).fetchall()[0])
+
+
+def _numbers(source: LogSource) -> Mapping[str, float]:
+    names = ("results", "shows", "clicks", "queries", "documents")
+    found = _one(
+        source,
+        "SELECT count(*), coalesce(sum(shown), 0), coalesce(sum(clicked), 0), count(DISTINCT query), "
+        f"count(DISTINCT (query, document)) FROM {rows_of_results(source)}",
+    )
+    return dict(zip(names, (float(value) for value in found)))
+
+
+def _contents(source: LogSource, numbers: Mapping[str, float]) -> Finding:
+    told = (
+        f"{numbers['shows']:,.0f} shows and {numbers['clicks']:,.0f} clicks on {numbers['documents']:,.0f} documents of "
+        f"{numbers['queries']:,.0f} queries, at ranks 1 to {source.k}"
+    )
+    if source.kind in (TRIAL, PAGES):
+        pages, units, days, first, last = _one(
+            source, "SELECT count(*), count(DISTINCT unit), count(DISTINCT day), min(day), max(day) FROM impressions"
+        )
+        when = f"on {first}" if days == 1 else f"on {days:,} days from {first} to {last}"
+        when = when if first.year > LINES else "without times"
+        told = f"{pages:,} searches of {units:,} visitors {when}: {told}"
+    return Finding(
+        "pass" if numbers["clicks"] else "fail",
+        "contents",
+        told if numbers["clicks"] else f"{told}: nothing was clicked",
+    )
+
+
+def _used(source: LogSource) -> list[Finding]:
+    """Findings on the searches and clicks of a log of several kinds of rows, and on the events that are no clicks."""
+    rows = source.uses
+    clicks = [one for one in rows if one.kind in source.actions]
+    other: dict[str, int] = {}
+    for one in rows:
+        if one.use == NO_CLICK:
+            other[one.kind] = other.get(one.kind, 0) + one.count
+    found = [_share("searches", source.searches, again=())]
+    if clicks:
+        found.append(_share("clicks", clicks, again=(AGAIN,)))
+    else:
+        found.append(
+            Finding("fail", "clicks", f"there is no event {' or '.join(source.actions)}: --action names others")
+        )
+    if other:
+        told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(other.items(), key=lambda one: -one[1]))
+        found.append(Finding("note", "other events", f"{told}: no clicks (--action NAME makes one a click)"))
+    if any(one.use == FROM_IMPRESSIONS for one in source.searches):
+        text = (
+            "where queries have no hit ids the list is made of impression events, which pages often send as results scroll "
+            "into view. If yours do, it is as deep as somebody scrolled, and position bias is that of people who came so far"
+        )
+        found.append(Finding("note", "lists", text))
+    return found
+
+
+def _share(name: str, uses: Sequence[Use], again: Sequence[str]) -> Finding:
+    """Finding on how many were used and why the others were not; those that only repeat another do not count against it."""
+    count = sum(one.count for one in uses)
+    used = sum(one.count for one in uses if one.used)
+    fine = sum(one.count for one in uses if one.used or one.use in again)
+    told = f"{used:,} of {count:,} {name} are used"
+    kinds = [f"{one.use} ({one.count:,})" for one in uses if one.used]
+    if len(kinds) > 1:
+        told += f": {', '.join(kinds)}"
+    if rest := [f"{one.use} ({one.count:,})" for one in uses if not one.used]:
+        told += f"; not used: {', '.join(rest)}"
+    status = "fail" if not used else "pass" if fine >= USABLE * count else "warn"
+    return Finding(status, name, told)
+
+
+def _pages(source: LogSource) -> list[Finding]:
+    """Findings on pages without clicks and on large units."""
+    pages, clicked, largest = _one(
+        source,
+        "SELECT count(*), avg(CASE WHEN list_sum(clicked) > 0 THEN 1.0 ELSE 0 END), "
+        "(SELECT max(n) FROM (SELECT count(*) AS n FROM impressions GROUP BY unit)) FROM impressions",
+    )
+    found = []
+    if clicked > ALWAYS_CLICKED:
+        found.append(
+            Finding(
+                "warn", "pages without a click",
+                f"{clicked:.1%} of the pages have a click: were those without one logged? Without them every click rate is too "
+                "high, and position bias too flat",
+            )
+        )  # fmt: skip
+    if pages >= 1000 and largest > LARGE_UNIT * pages:
+        found.append(
+            Finding("warn", "visitors", f"one visitor has {largest:,} of {pages:,} searches: a robot, or a missing id?")
+        )
+    return found
+
+
+def _bias(source: LogSource) -> Finding:
+    if source.k == 1:
+        return Finding("pass", "position bias", "one rank has none")
+    try:
+        bias = position_bias(source)
+    except NotIdentifiable as refusal:
+        return Finding(
+            "fail", "position bias",
+            f"it cannot be told from relevance: {refusal}. Show the same document at several ranks of the same query: swap "
+            "neighbours on a part of the traffic, or run a trial",
+        )  # fmt: skip
+    usable = bias.theta[1:] > 0
+    relative = np.divide(bias.standard_error[1:], bias.theta[1:], out=np.full(bias.k - 1, np.inf), where=usable)
+    worst = int(np.nanargmax(relative)) if not np.isnan(relative).all() else 0
+    theta = ", ".join(f"{value:.2f}" for value in bias.theta)
+    told = f"theta {theta}; least sure at rank {worst + 2}, +- {bias.standard_error[worst + 1]:.3f}; {bias.identifiability}"
+    return Finding("pass" if relative[worst] < WELL_KNOWN else "warn", "position bias", told)
+
+
+def _learning(source: LogSource) -> list[Finding]:
+    """Findings on whether the ranker moves documents because of their clicks; none for a log without times."""
+    first, last = _one(source, "SELECT min(day), max(day) FROM impressions")
+    if source.k == 1 or first == last or first.year <= LINES:
+        return []
+    effect = day_effect(source)
+    if effect is None:
+        return [
+            Finding(
+                "note", "changes over time",
+                f"fewer than 20 queries, or than {ENOUGH_CLICKS} clicks on documents that stood at several ranks on the same "
+                "day. So the log cannot tell whether the ranker learns from clicks; if it does, position bias is not right",
+            )
+        ]  # fmt: skip
+    worst = int(np.argmax(np.abs(effect.pooled - effect.within)))
+    told = (
+        f"theta at rank {worst + 1}: {effect.pooled[worst]:.2f} pooled, {effect.within[worst]:.2f} within days; "
+        f"mean difference {effect.difference:+.3f} +- {effect.standard_error:.3f}"
+    )
+    if not effect.significant:
+        return [Finding("pass", "changes over time", f"this ranker does not seem to learn from clicks: {told}")]
+    if effect.difference > 0:
+        text = f"this ranker seems to learn from clicks: {told}. Compare within periods: ranktrial bias --within day"
+    else:
+        text = (
+            f"this ranker seems to learn from clicks within a day, or to follow what changes: {told}. Compare within periods "
+            "in which it stayed the same: ranktrial bias --within COLUMN, where COLUMN is its version"
+        )
+    return [Finding("warn", "changes over time", text)]
+
+
+def _two_rankers(source: LogSource) -> list[Finding]:
+    """Findings on the two rankers: whether the lists differ, and whether the A/B traffic has the split that was meant."""
+    designs, same, plain = _one(
+        source,
+        "SELECT count(*), avg(CASE WHEN a = b THEN 1.0 ELSE 0 END), avg(CASE WHEN plain THEN 1.0 ELSE 0 END) FROM designs",
+    )
+    found = [
+        Finding(
+            "fail" if same == 1 else "pass", "two rankers",
+            f"both lists are logged for every search, {designs:,} designs; they are the same in {same:.1%} of them",
+        )
+    ]  # fmt: skip
+    if not plain:
+        return [
+            *found,
+            Finding("warn", "A/B traffic", "there is none: nothing tests what the estimate assumes of clicks"),
+        ]
+    arms, of_a, expected, variance = _one(
+        source,
+        """SELECT count(*), count(*) FILTER (arm = 'a'), sum(p), sum(p * (1 - p)) FROM (
+        SELECT arm, probabilities[-2] / (probabilities[-2] + probabilities[-1]) AS p
+        FROM impressions JOIN designs USING (version, design) WHERE arm IS NOT NULL)""",
+    )
+    if not arms:
+        return [
+            *found,
+            Finding("warn", "A/B traffic", "none was drawn: nothing tests what the estimate assumes of clicks"),
+        ]
+    z = (of_a - expected) / np.sqrt(variance) if variance > 0 else 0.0
+    chance = float(2 * normal_cdf(-abs(z)))
+    told = f"{arms:,} searches, {of_a / arms:.2%} of them A's, expected {expected / arms:.2%} (p = {chance:.2g})"
+    if chance < UNLIKELY:
+        told += ": this is not the split that was meant; find out what loses searches of one arm before you trust any number"
+    return [*found, Finding("fail" if chance < UNLIKELY else "pass", "A/B traffic", told)]
+
+
+def _no_lists(source: LogSource) -> Finding:
+    told = (
+        "the log does not say what two rankers would have shown. For each search log both lists (a, b), what was shown and "
+        "what was clicked: then an ordinary A/B test needs several times fewer searches"
+    )
+    return Finding("warn" if source.kind != ITEMS else "note", "two rankers", told)
+
+
+def _third(source: LogSource) -> Finding:
+    """Finding on whether the log can value rankers that did not take part."""
+    if source.kind == ITEMS:
+        low, high = _one(source, "SELECT min(propensity), max(propensity) FROM items")
+        return Finding(
+            "pass", "a third ranker",
+            f"every result has its propensity, {low:.3g} to {high:.3g}: any two rankers can be evaluated on the ranks that "
+            f"were drawn (ranktrial estimate LOG --a A.run --b B.run). A click can weigh up to {1 / low:,.0f}",
+        )  # fmt: skip
+    if source.kind == TRIAL:
+        rankings, covered = _one(
+            source,
+            """SELECT avg(len(list_filter(probabilities, lambda p: p > 0))), avg(len(list_distinct(list_filter(rankings,
+            lambda s: s > 0))) / len(documents)) FROM designs""",
+        )
+        return Finding(
+            "pass", "a third ranker",
+            f"the rankings that could be shown are known: {rankings:.3g} for a search on average, with {covered:.0%} of the "
+            "candidates. Rankers that show only these candidates can be evaluated (--a A.run --b B.run)",
+        )  # fmt: skip
+    return Finding(
+        "warn", "a third ranker",
+        "no: the log does not say with what probability anything was shown. Log the rankings that could have been shown with "
+        "their probabilities (rankings), or the probability of each result at its rank (propensity), and let them be random",
+    )  # fmt: skip

@@ -1,0 +1,302 @@
+"""Incremental export of a trial's log to a folder of Parquet: the rows that are new since the last run, each once.
+
+Rows are those that ``Trial.log`` counts: impressions that are sound and not void, with the clicks that came in time. A click
+(or a void) that arrives after its impression was exported changes that row: the file that holds it is written anew. Rows
+pass through a DuckDB file on disk, so memory does not grow with the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ranktrial.config import TrialConfig
+from ranktrial.formats.layout import DESIGNS, IMPRESSIONS, LogFolder, confine, literal, open_duckdb, quoted
+from ranktrial.log.designs import Design, sound_designs
+from ranktrial.store.base import ConfigVersion, Store
+from ranktrial.trial.history import excluded_units
+
+BLOCK = 20_000  # rows of the store at a time
+MEMORY = "1GB"
+NOTHING = 255
+WAITING = "waiting"  # folder of clicks and voids whose impression is not there (yet)
+Progress = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Numbers of rows and files that an export added to a folder.
+
+    Attributes:
+        impressions: New rows.
+        rewritten: Files written anew, for clicks and voids of impressions that had been exported.
+        designs: New designs.
+        damaged: New impressions that were left out, because what they showed cannot be read.
+        waiting: Clicks and voids whose impression is not in the store (yet).
+        erased: Impressions of units that were erased from the store since the folder was begun. Those that had been exported
+            are still in it.
+    """
+
+    impressions: int = 0
+    rewritten: int = 0
+    designs: int = 0
+    damaged: int = 0
+    waiting: int = 0
+    erased: int = 0
+
+    def __add__(self, other: Exported) -> Exported:
+        return Exported(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
+
+def export(
+    store: Store, trial: str, folder: str | Path, *, memory: str = MEMORY, progress: Progress | None = None
+) -> Exported:
+    """Add to a folder what a trial has logged since the last run, all versions.
+
+    A run that is killed leaves the folder as it was, or completes at the next run. The trial may be running; what is stored
+    after this began may be left for the next run.
+    """
+    place = LogFolder(folder)
+    done = Exported()
+    with place.writing():
+        state = place.state
+        known = state.setdefault("trial", trial)
+        if known != trial:
+            raise ValueError(f"{folder} holds the log of trial {known!r}, not of {trial!r}: give each trial a folder")
+        for version in store.versions(trial):
+            with _Stage(place, version, state, memory) as stage:
+                stage.read(store, progress)
+                done += stage.write()
+        gone = sum(row.impressions for row in store.erasures(trial) if row.earlier_than is None)
+        done += Exported(erased=gone - state.setdefault("erased", 0 if state["runs"] else gone))
+        state["excluded"] = sorted(excluded_units(store, trial))
+        state["runs"] += 1
+        place.commit(state)
+    return done
+
+
+class _Stage:
+    """New rows of one version, in a DuckDB file beside the files to be committed."""
+
+    def __init__(self, folder: LogFolder, version: ConfigVersion, state: dict[str, Any], memory: str) -> None:
+        config = TrialConfig.stored(version.config)
+        self.folder, self.version, self.k, self.run = folder, version, config.k, state["runs"] + 1
+        self.plain = any(config.comparison.plain_shares)
+        about = {"k": config.k, "method": config.method, "impression": 0, "click": 0, "void": 0}
+        self.position = state["versions"].setdefault(str(version.number), about)
+        self.file = folder.aside / f"stage-{version.number}.duckdb"
+        self.db = open_duckdb(self.file)
+        self.db.execute(f"SET memory_limit = {quoted(memory)}; SET preserve_insertion_order = false")
+        self.db.execute("SET temp_directory = " + quoted(folder.aside / "spill"))
+        confine(self.db, folder.path)
+        self.db.execute("CREATE TABLE clicks (impression VARCHAR, document VARCHAR)")
+        self.db.execute("CREATE TABLE voids (impression VARCHAR)")
+        self.db.execute(
+            "CREATE TABLE fresh (id BIGINT, impression VARCHAR, design_id BIGINT, place INTEGER, unit BIGINT, time BIGINT)"
+        )
+        columns = ", ".join(f"{name} {kind}" for name, (kind, _) in DESIGNS.items())
+        self.db.execute(f"CREATE TABLE designs (id BIGINT, {columns})")
+
+    def __enter__(self) -> _Stage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.db.close()
+        self.file.unlink(missing_ok=True)
+
+    # --- out of the store ---------------------------------------------------------------------------------------------
+
+    def read(self, store: Store, progress: Progress | None) -> None:
+        """Clicks first: an impression that is stored before its clicks is then never missed."""
+        position, version = self.position, self.version.id
+        if (waiting := self._waiting).exists():
+            table = f"read_parquet({quoted(literal(waiting))})"
+            self.db.execute(f"INSERT INTO clicks SELECT impression, document FROM {table} WHERE document IS NOT NULL")
+            self.db.execute(f"INSERT INTO voids SELECT impression FROM {table} WHERE document IS NULL")
+        for clicks in _blocks(store.clicks(version, position["click"])):
+            position["click"] = clicks[-1].id
+            in_time = [row for row in clicks if not row.late]
+            self._add(
+                "clicks", impression=[row.key.hex() for row in in_time], document=[row.document for row in in_time]
+            )
+        for voids in _blocks(store.voids(version, position["void"])):
+            position["void"] = voids[-1].id
+            self._add("voids", impression=[row.key.hex() for row in voids])
+        for rows in _blocks(store.impressions(version, position["impression"])):
+            position["impression"] = rows[-1].id
+            columns: dict[str, list[Any]] = {
+                name: [getattr(row, name) for row in rows] for name in ("id", "place", "unit", "time")
+            }
+            self._add(
+                "fresh", impression=[row.key.hex() for row in rows], design_id=[row.design for row in rows], **columns
+            )
+            known = {
+                id
+                for (id,) in self._rows(
+                    "SELECT id FROM designs WHERE id IN (SELECT unnest(?))", [sorted({row.design for row in rows})]
+                )
+            }
+            self._add_designs(store, sorted({row.design for row in rows} - known))
+            if progress is not None:
+                progress(len(rows))
+
+    def _add_designs(self, store: Store, ids: list[int]) -> None:
+        sound = sound_designs(store.designs(ids))  # impressions of others are counted as damaged
+        texts = [(id, *map(str, design_columns(design, self.k))) for id, design in sound.items()]
+        if texts:
+            names = (
+                "id",
+                "design",
+                "query",
+                "a",
+                "b",
+                "documents",
+                "rank_a",
+                "rank_b",
+                "rankings",
+                "probabilities",
+            )
+            self._add("designs", **{name: list(column) for name, column in zip(names, zip(*texts))})
+
+    def _add(self, table: str, **columns: list[Any]) -> None:
+        """Rows given by column; lists are given as JSON."""
+        self.db.register("block", {name: _array(values) for name, values in columns.items()})
+        values = ", ".join((_CASTS.get(name, "{}") if table == "designs" else "{}").format(name) for name in columns)
+        self.db.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM block")
+        self.db.unregister("block")
+
+    # --- into the folder ----------------------------------------------------------------------------------------------
+
+    def write(self) -> Exported:
+        """Files of the next commit."""
+        number, k = self.version.number, self.k
+        self.db.execute(f"UPDATE designs SET version = {number}, plain = {str(self.plain).lower()}")
+        self.db.execute(
+            "CREATE TABLE clicked AS SELECT impression, list(DISTINCT document) AS documents FROM clicks GROUP BY ALL"
+        )
+        arm = "NULL"
+        if self.plain:
+            at = "len(d.probabilities) - f.place"
+            arm = f"CASE {at} WHEN 2 THEN 'a' WHEN 1 THEN 'b' END"
+        self.db.execute(f"""
+            CREATE VIEW added AS
+            SELECT {number} AS version, CAST(make_timestamp(f.time) AS DATE) AS day, f.time, f.impression, f.unit, d.query,
+                d.design, f.place, {arm} AS arm,
+                list_transform(list_filter(d.rankings[f.place * {k} + 1 : f.place * {k} + {k}], lambda s: s > 0),
+                    lambda s: d.documents[s]) AS shown,
+                list_transform(shown, lambda id: CAST(coalesce(list_contains(c.documents, id), false) AS INTEGER)) AS clicked
+            FROM fresh f JOIN designs d ON d.id = f.design_id LEFT JOIN clicked c ON c.impression = f.impression
+            WHERE f.place >= 0 AND f.place < len(d.probabilities) AND d.probabilities[f.place + 1] > 0
+                AND f.impression NOT IN (SELECT impression FROM voids)""")
+        aside = self.folder.aside
+        name = f"{self.run:06}-{number}"
+        added = self._one("SELECT count(*) FROM added")
+        if added:
+            self.db.execute(
+                f"COPY (SELECT {', '.join(IMPRESSIONS)} FROM added) TO {quoted(aside / 'impressions')} (FORMAT parquet, "
+                f"COMPRESSION zstd, PARTITION_BY (day), FILENAME_PATTERN '{name}-{{i}}', OVERWRITE_OR_IGNORE)"
+            )
+        rewritten = self._rewrite()
+        known = f"SELECT design FROM {self.folder.scan('designs')} WHERE version = {number}"
+        new = f"""SELECT DISTINCT ON (design) {", ".join(DESIGNS)} FROM designs
+            WHERE design IN (SELECT design FROM added) AND design NOT IN ({known})"""
+        designs = self._one(f"SELECT count(*) FROM ({new})")
+        if designs:
+            (aside / "designs").mkdir(exist_ok=True)
+            self.db.execute(
+                f"COPY ({new}) TO {quoted(aside / 'designs' / (name + '.parquet'))} (FORMAT parquet, COMPRESSION zstd)"
+            )
+        damaged = self._one(
+            "SELECT count(*) FROM fresh WHERE impression NOT IN (SELECT impression FROM added) "
+            "AND impression NOT IN (SELECT impression FROM voids)"
+        )
+        return Exported(added, rewritten, designs, damaged, self._keep_waiting())
+
+    def _rewrite(self) -> int:
+        """Files with impressions that clicks or voids came for later."""
+        old = self.folder.scan("impressions", everyone=True)
+        touched = "SELECT impression FROM clicked UNION SELECT impression FROM voids"
+        if not self._one(f"SELECT count(*) FROM ({touched})"):
+            return 0
+        self.db.execute(
+            f"CREATE TABLE late AS SELECT impression, filename FROM {old} WHERE version = {self.version.number} "
+            f"AND impression IN ({touched})"
+        )
+        files = [file for (file,) in self._rows("SELECT DISTINCT filename FROM late ORDER BY 1")]
+        stay = ", ".join(f"o.{name}" for name in IMPRESSIONS if name not in ("day", "clicked"))
+        for file in files:
+            target = self.folder.aside / Path(file).relative_to(self.folder.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.db.execute(
+                f"COPY (SELECT {stay}, list_transform(o.shown, lambda id, n: greatest(o.clicked[n], "
+                "CAST(coalesce(list_contains(c.documents, id), false) AS INTEGER))) AS clicked "
+                f"FROM read_parquet({quoted(literal(file))}, hive_partitioning = false) o "
+                "LEFT JOIN clicked c USING (impression) "
+                "WHERE o.impression NOT IN (SELECT impression FROM voids)) "
+                f"TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd)"
+            )
+        return len(files)
+
+    @property
+    def _waiting(self) -> Path:
+        return self.folder.path / WAITING / f"{self.version.number}.parquet"
+
+    def _keep_waiting(self) -> int:
+        """Clicks and voids of impressions that are in no file, for the next run."""
+        known = "SELECT impression FROM fresh"
+        if self._rows("SELECT 1 FROM information_schema.tables WHERE table_name = 'late'"):
+            known += " UNION ALL SELECT impression FROM late"
+        rows = f"""SELECT DISTINCT * FROM (SELECT impression, document FROM clicks UNION ALL SELECT impression, NULL FROM voids)
+            WHERE impression NOT IN ({known})"""
+        count = self._one(f"SELECT count(*) FROM ({rows})")
+        if count or self._waiting.exists():
+            (self.folder.aside / WAITING).mkdir(exist_ok=True)
+            target = self.folder.aside / WAITING / self._waiting.name
+            self.db.execute(f"COPY ({rows}) TO {quoted(target)} (FORMAT parquet)")
+        return count
+
+    def _rows(self, statement: str, values: list[Any] | None = None) -> list[Any]:
+        return self.db.execute(statement, values or []).fetchall()
+
+    def _one(self, statement: str) -> int:
+        return int(self._rows(statement)[0][0])
+
+
+_LISTS = dict.fromkeys(("a", "b", "documents"), "CAST(CAST({} AS JSON) AS VARCHAR[])")
+_CASTS = {
+    "id": "CAST({} AS BIGINT)",
+    **_LISTS,
+    **dict.fromkeys(("rank_a", "rank_b", "rankings"), "CAST({} AS INTEGER[])"),
+    "probabilities": "CAST({} AS DOUBLE[])",
+}
+
+
+def design_columns(design: Design, k: int) -> Iterator[Any]:
+    """Design, query, a, b, documents, rank_a, rank_b, rankings, probabilities; lists as JSON."""
+    documents = design.documents
+    yield from (design.digest.hex(), design.query)
+    for slots in (design.a, design.b):
+        yield json.dumps([documents[slot] for slot in slots[:k].tolist()])
+    yield json.dumps(documents)
+    for slots in (design.a, design.b):
+        rank = dict(zip(slots[:k].tolist(), range(1, k + 1)))
+        yield [rank.get(slot, 0) for slot in range(len(documents))]
+    table = design.rankings.astype(np.int64)
+    yield np.where(table == NOTHING, 0, table + 1).ravel().tolist()
+    yield design.weights.tolist()
+
+
+def _array(values: list[Any]) -> Any:
+    return np.array(values, object if values and isinstance(values[0], str) else np.int64)
+
+
+def _blocks(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    stream = iter(rows)
+    while some := list(islice(stream, BLOCK)):
+        yield some

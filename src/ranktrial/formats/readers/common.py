@@ -1,0 +1,213 @@
+"""Mapping of a file's columns to those of a log, and checks that all formats share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from ranktrial.formats.layout import IMPRESSIONS, quoted
+from ranktrial.formats.tables import RawTable
+from ranktrial.rankings.lists import MOST_RANKS
+from ranktrial.trec.files import FormatError
+
+TRIAL, PAGES, COUNTS, ITEMS = "trial", "pages", "counts", "items"
+OTHER_NAMES = {
+    "query": ("query", "user_query", "qid", "query_id", "search"),
+    "document": (
+        "document",
+        "doc",
+        "docid",
+        "doc_id",
+        "document_id",
+        "item",
+        "item_id",
+        "sku",
+        "product_id",
+        "object_id",
+    ),
+    "position": ("position", "rank", "pos"),
+    "clicked": ("clicked", "click", "is_click"),
+    "impression": ("impression", "impression_id", "search_id", "serp_id", "session", "session_id"),
+    "unit": ("unit", "user", "user_id", "client_id", "visitor"),
+    "time": ("time", "timestamp"),
+    "propensity": ("propensity", "propensity_score", "pscore"),
+    "shows": ("shows", "shown", "views", "impressions"),
+    "clicks": ("clicks",),
+    "hits": ("query_response_hit_ids", "query_response_object_ids", "query_response_objects_ids"),
+}
+NEEDED = {
+    "impressions": ("query", "a", "b", "shown", "clicked"),
+    "items": ("document", "position", "clicked", "propensity"),
+    "ubi": ("query_id",),
+    "counts": ("query", "document", "position", "shows", "clicks"),
+    "flat": ("query", "document", "position", "clicked"),
+}
+WIDE = re.compile(r"(shows|clicks)_(?:pos|position|rank)_?(\d+)")  # counts with columns for each position
+MICROSECONDS = "CAST(time * 1000000 AS BIGINT)"
+DATE = "CAST(make_timestamp(CAST({} * 1000000 AS BIGINT)) AS DATE)"  # SQL, of seconds
+DAY = DATE.format("time")
+IMPRESSION = "printf('%015d', line)"
+LINES = 1970  # the year of times that are numbers of lines
+ALWAYS = "''"  # SQL of the period of all rows, where they are not divided
+PERIODS = {"day": "CAST({} AS VARCHAR)", "week": "strftime({}, '%G-W%V')"}  # SQL of the UTC day and ISO week of a date
+
+
+@dataclass(frozen=True)
+class Use:
+    """Number of rows of one kind that were put to one use.
+
+    Attributes:
+        count: Of rows, or of searches.
+        kind: "query", the action of an event, or "search".
+        use: What they were used for, or why they were not.
+        used: True if they were used.
+    """
+
+    count: int
+    kind: str
+    use: str
+    used: bool
+
+
+class Columns:
+    """Columns of a file by what they are to us, and what a row's period is (``within``): its day, its week, or a column."""
+
+    def __init__(self, table: RawTable, given: Mapping[str, str], within: str | None = None) -> None:
+        self.table, self.within = table, within
+        self.of = {}
+        for theirs in given.values():
+            if theirs not in table.types:
+                raise FormatError(
+                    table.path, None, f"there is no column {theirs!r}; columns: {', '.join(names_of(table))}"
+                )
+        for ours in {*OTHER_NAMES, *(name for names in NEEDED.values() for name in names), "arm", "split", "rankings"}:
+            names = (given[ours],) if ours in given else OTHER_NAMES.get(ours, (ours,))
+            found = [column for column in table.types if column.lower() in names or column in names]
+            if found:
+                self.of[ours] = min(
+                    found, key=lambda column: names.index(column if column in names else column.lower())
+                )
+        if within in PERIODS and "time" not in self.of:
+            raise FormatError(table.path, None, f"{no_times(within)}: a column time, or --column time=theirs")
+        if within is not None and within not in PERIODS and within not in names_of(table):
+            raise FormatError(table.path, None, no_column(within, names_of(table)))
+
+    @property
+    def kept(self) -> dict[str, tuple[str, str]]:
+        """The column of periods, where one was asked for: name, type and meaning as in ``layout``."""
+        return {} if self.within is None else {"period": ("VARCHAR", "within which documents are compared")}
+
+    @property
+    def period(self) -> str:
+        """SQL of a row's period; null where none was asked for."""
+        if self.within is None:
+            return "CAST(NULL AS VARCHAR)"
+        if self.within not in PERIODS:
+            return self.table.text(self.within)
+        return PERIODS[self.within].format(DATE.format(f"({self.table.seconds(self['time'])})"))
+
+    def has(self, *names: str) -> bool:
+        return all(name in self.of for name in names)
+
+    def __getitem__(self, name: str) -> str:
+        return self.of[name]
+
+
+def names_of(table: RawTable) -> list[str]:
+    return [column for column in table.types if column != "line"]
+
+
+def no_times(within: str) -> str:
+    """Refusal of days and weeks of a log without times."""
+    return f"there are no times, which --within {within} needs"
+
+
+def no_column(within: str, names: Sequence[str]) -> str:
+    """Refusal of periods by a column that there is not."""
+    return f"there is no column {within!r} to compare within; columns: {', '.join(names)}; or --within {' or '.join(PERIODS)}"
+
+
+def common(columns: Columns) -> str:
+    """Unit, time and period as every format has them."""
+    table = columns.table
+    unit = table.text(columns["unit"]) if columns.has("unit") else "CAST(NULL AS VARCHAR)"
+    time = table.seconds(columns["time"]) if columns.has("time") else "CAST(line AS DOUBLE)"
+    return f"{unit} AS unit, {time} AS time, {columns.period} AS period"
+
+
+def period_problems(columns: Columns) -> list[tuple[str, str]]:
+    """Rows without a period, where one was asked for."""
+    if columns.within is None:
+        return []
+    return [("period IS NULL", quoted(f"{columns.within} is missing, within which documents are compared"))]
+
+
+def common_problems(columns: Columns) -> list[tuple[str, str]]:
+    """Rows with a unit that is no number, and rows without a time or a period, where the file has such a column."""
+    problems = []
+    if columns.has("time"):
+        text = quoted(f"{columns['time']} must be seconds since 1970, or a date and time")
+        problems.append(("time IS NULL", text))
+    if columns.has("unit"):
+        text = quoted(f"{columns['unit']} is NaN, must be text or a whole number")
+        problems.append(("lower(unit) = 'nan'", text))
+    return problems + period_problems(columns)
+
+
+def result_problems(columns: Columns) -> list[tuple[str, str]]:
+    """SQL conditions of an invalid position or click of a result, each with its message."""
+    position, clicked = columns["position"], columns["clicked"]
+    return [
+        ("query IS NULL", "'query is missing'"),
+        ("document IS NULL", "'document is missing'"),
+        ("rank IS NULL", quoted(f"{position} must be a whole number from 1")),
+        ("rank < 1", f"{quoted(position + ' is ')} || rank || ', must count from 1'"),
+        ("clicked IS NULL", quoted(f"{clicked} must be 1 or 0")),
+        *common_problems(columns),
+    ]
+
+
+def depth(db: duckdb.DuckDBPyConnection, table: RawTable, expression: str, k: int | None) -> int:
+    """k, or as many ranks as there are."""
+    (found,) = db.execute(f"SELECT max({expression}) FROM draft").fetchall()[0]
+    deepest = min(int(found or 1), MOST_RANKS)
+    return max(deepest, 1) if k is None else k
+
+
+def number_units(db: duckdb.DuckDBPyConnection) -> None:
+    """Units by number, in the order in which they first came; each row its own where they have no name."""
+    db.execute("""CREATE TABLE units AS
+        WITH named AS (SELECT line, time, coalesce('u' || unit, 'l' || line) AS name FROM draft),
+        first AS (SELECT name, min((time, line)) AS began FROM named GROUP BY name),
+        numbered AS (SELECT name, row_number() OVER (ORDER BY began) - 1 AS number FROM first)
+        SELECT line, number FROM named JOIN numbered USING (name)""")
+
+
+def ordered(db: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, tuple[str, str]]) -> None:
+    """The table with its columns, in their order and of their types."""
+    told = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, (kind, _) in columns.items())
+    db.execute(
+        f"CREATE TABLE ordered AS SELECT {told} FROM {table}; DROP TABLE {table}; ALTER TABLE ordered RENAME TO {table}"
+    )
+
+
+def make_pages(columns: Columns) -> None:
+    """Impressions of pages, from a draft with line, query, unit, time, period, shown and clicked."""
+    db = columns.table.connection
+    number_units(db)
+    db.execute(f"""CREATE TABLE impressions AS SELECT 1 AS version, {DAY} AS day, {MICROSECONDS} AS time,
+        {IMPRESSION} AS impression, u.number AS unit, query, '' AS design, 0 AS place, NULL AS arm,
+        shown, clicked, period FROM draft JOIN units u USING (line)""")
+    ordered(db, "impressions", IMPRESSIONS | columns.kept)
+
+
+def add_up(columns: Columns, shown: str = "shown") -> None:
+    """Counts from a draft with query, document, rank, clicked and period."""
+    period = "".join(f", {name}" for name in columns.kept)
+    columns.table.connection.execute(
+        f"CREATE TABLE counts AS SELECT query, document, CAST(rank AS INTEGER) AS rank, sum({shown}) AS shown, "
+        f"sum(CAST(clicked AS DOUBLE)) AS clicked{period} FROM draft GROUP BY query, document, draft.rank{period}"
+    )

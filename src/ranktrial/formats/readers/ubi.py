@@ -1,0 +1,305 @@
+"""OpenSearch's User Behavior Insights: queries and events, in one file or in two.
+
+The list of a search is the hit ids of its query; where it has none, the results that its impression events name with their
+positions, if no position is missing. Such a list is as deep as somebody scrolled. Searches whose list is not certain are left
+out with their clicks, and every row is counted under its use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ranktrial.formats.layout import quoted
+from ranktrial.formats.readers.common import (
+    DATE,
+    OTHER_NAMES,
+    PAGES,
+    PERIODS,
+    Columns,
+    Use,
+    depth,
+    make_pages,
+    names_of,
+    no_column,
+    period_problems,
+)
+from ranktrial.formats.tables import RawTable, identifier
+from ranktrial.trec.files import FormatError
+
+CLOCKS = 60  # seconds by which the clock that clicks have their time from may be behind that of queries
+CLICKS = ("click", "click_through")  # of ``action_name``
+SHOWN = "impression"  # the action of an event that says which result was at which position
+# By the browser if there is an id of it, else by the session.
+UNITS = tuple(dict.fromkeys(("client_id", "session_id", *OTHER_NAMES["unit"])))
+LOST = 0.5  # share of clicks on results that were not shown, above which their ids are of another kind than those of the lists
+FROM_HITS, FROM_IMPRESSIONS = "list from hit ids", "list from impressions"
+AGAIN, NO_CLICK = "again on the same result", "not a click"
+USED = ("list shown", "text of a query whose impressions are the list", "click")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Queries and events of a log, and which columns name units.
+
+    Attributes:
+        columns: Of the queries.
+        events: Also where both came from one file.
+        units: Names of columns; the first that a row has a value of is its unit.
+    """
+
+    columns: Columns
+    events: RawTable
+    units: tuple[str, ...]
+
+    @property
+    def queries(self) -> RawTable:
+        return self.columns.table
+
+
+def is_ubi(table: RawTable) -> bool:
+    """True if a file has events, alone or among queries."""
+    return {"action_name", "query_id"} <= set(table.types)
+
+
+def ubi_tables(raw: RawTable, events: RawTable | None, given: Mapping[str, str], within: str | None) -> Tables:
+    """Find the columns of UBI and, where there is only one file, divide its rows into queries and events."""
+    db, parts = raw.connection, (raw,) if events is None else (raw, events)
+    units = (given["unit"],) if "unit" in given else UNITS
+    if "unit" in given and not any(given["unit"] in part.types for part in parts):
+        raise FormatError(raw.path, None, no_column(given["unit"], names_of(raw)))
+    named = {"query": "user_query", "time": "timestamp"}
+    own = {ours: theirs for ours, theirs in named.items() if theirs in raw.types}
+    columns = Columns(raw, {**own, **{ours: theirs for ours, theirs in given.items() if ours != "unit"}}, within)
+    last = parts[-1]
+    missing = [name for name in ("action_name", "query_id") if name not in last.types]
+    if missing or _nested(last, "object", "object_id") is None:
+        raise FormatError(
+            last.path,
+            None,
+            f"events need action_name, query_id and event_attributes.object.object_id; columns: {', '.join(names_of(last))}",
+        )
+    if events is None:
+        action = raw.text("action_name")
+        db.execute(f"CREATE TABLE raw_events AS SELECT * FROM {raw.name} WHERE {action} IS NOT NULL")
+        db.execute(f"DELETE FROM {raw.name} WHERE {action} IS NOT NULL")
+        events = replace(raw, name="raw_events", skipped=0)
+    return Tables(columns, events, units)
+
+
+def read_ubi(
+    tables: Tables, k: int | None, actions: Sequence[str], skip: bool
+) -> tuple[str, int, int, tuple[Use, ...], tuple[Use, ...]]:
+    """Read queries and events into the table of impressions.
+
+    Returns:
+        Kind, ranks and wrong rows, as all readers do; the uses of rows, and of searches.
+    """
+    db = tables.queries.connection
+    skipped = _queries(tables, skip) + _events(tables, actions, skip)
+    _searches(tables)
+    deepest = depth(db, tables.queries, "len(shown)", k)
+    skipped += _clicks(tables, actions, deepest, skip)
+    rows, searches = _uses(tables, actions)
+    db.execute(f"""UPDATE draft SET shown = shown[1:{deepest}] WHERE len(shown) > {deepest};
+        CREATE TABLE hit AS SELECT page, list(DISTINCT document) AS documents FROM clicks GROUP BY page;
+        ALTER TABLE draft ADD COLUMN clicked INTEGER[];
+        UPDATE draft SET clicked = list_transform(shown, lambda id: 0);
+        UPDATE draft SET clicked = list_transform(shown, lambda id: CAST(list_contains(documents, id) AS INTEGER))
+        FROM hit WHERE hit.page = draft.page""")
+    for table in ("asked", "happened", "seen", "searches", "clicks", "hit"):
+        db.execute(f"DROP TABLE {table}")
+    make_pages(tables.columns)
+    return PAGES, deepest, skipped, rows, searches
+
+
+def _queries(tables: Tables, skip: bool) -> int:
+    """The table ``asked``: a row for each query."""
+    columns, table = tables.columns, tables.queries
+    shown = table.ids(columns["hits"]) if columns.has("hits") else "CAST(NULL AS VARCHAR[])"
+    text = f"trim({table.text(columns['query'])})" if columns.has("query") else "CAST(NULL AS VARCHAR)"
+    time = table.seconds(columns["time"]) if columns.has("time") else "CAST(line AS DOUBLE)"
+    table.connection.execute(f"""CREATE TABLE asked AS SELECT line, {table.text(columns["query_id"])} AS page, {text} AS query,
+        CASE WHEN len(shown) > 0 THEN shown END AS shown, unit, time, period FROM (SELECT *, {shown} AS shown,
+        {_unit(table, tables.units)} AS unit, {time} AS time, {columns.period} AS period FROM {table.name})""")
+    hits, moment = (quoted(columns.of.get(name, name)) for name in ("hits", "time"))
+    return table.refuse(
+        [
+            ("page IS NULL", "'query_id is missing'"),
+            ("shown IS NOT NULL AND query IS NULL", "'user_query is missing'"),
+            ("len(shown) <> len(list_distinct(shown))", f"{hits} || ' has an id twice'"),
+            ("time IS NULL", f"{moment} || ' must be seconds since 1970, or a date and time'"),
+            ("lower(unit) = 'nan'", "'the id of its client or session is NaN, must be text or a whole number'"),
+            *period_problems(columns),
+        ],
+        within="asked",
+        skip=skip,
+    )
+
+
+def _events(tables: Tables, actions: Sequence[str], skip: bool) -> int:
+    """The table ``happened``: a row for each event, the positions of its results counted from 1."""
+    events, columns = tables.events, tables.columns
+    db, nothing = events.connection, "CAST(NULL AS VARCHAR)"
+    position = _nested(events, "position", "ordinal") or nothing
+    text = {name: events.text(name) if name in events.types else nothing for name in ("application", "user_query")}
+    time = columns.of.get("time", "timestamp")
+    moment = events.seconds(time) if time in events.types else "CAST(NULL AS DOUBLE)"
+    period = nothing
+    if columns.within in PERIODS:
+        period = PERIODS[columns.within].format(DATE.format("moment"))
+    elif columns.within is not None and columns.within in events.types:
+        period = events.text(columns.within)
+    db.execute(f"""CREATE TABLE happened AS SELECT *, {period} AS period FROM (SELECT *,
+        {events.text("action_name")} AS action, {events.text("query_id")} AS page,
+        {_nested(events, "object", "object_id")} AS document, TRY_CAST({position} AS INTEGER) AS position,
+        coalesce({text["application"]}, '') AS counting, trim({text["user_query"]}) AS text,
+        {_unit(events, tables.units)} AS unit, {moment} AS moment FROM {events.name})""")
+    skipped = 0
+    if time in events.types:
+        skipped = events.refuse(
+            [
+                (
+                    f"moment IS NULL AND action = {quoted(SHOWN)}",
+                    quoted(f"{time} must be seconds since 1970, or a date and time"),
+                )
+            ],
+            within="happened",
+            skip=skip,
+        )
+    # An application that ever names a position 0 counts from 0.
+    db.execute(f"""UPDATE happened SET position = position + 1 WHERE counting IN (
+        SELECT counting FROM happened WHERE action = {quoted(SHOWN)} AND position = 0)""")
+    return skipped
+
+
+def _searches(tables: Tables) -> None:
+    """The tables ``searches``, with the list of each search or why it has none, and ``draft``, of those that have."""
+    db, timed = tables.queries.connection, tables.columns.has("time")
+    one_file = tables.queries.path == tables.events.path
+    offset = "0" if one_file else "(SELECT coalesce(max(line), 0) FROM asked)"
+    db.execute(f"""CREATE TABLE seen AS SELECT DISTINCT page, position, document FROM happened
+        WHERE action = {quoted(SHOWN)} AND page IS NOT NULL AND document IS NOT NULL AND position IS NOT NULL""")
+    db.execute(f"""CREATE TABLE searches AS
+        WITH hits AS (SELECT page, any_value(shown) AS shown, count(DISTINCT shown) AS lists, min(line) AS line FROM asked
+            WHERE shown IS NOT NULL GROUP BY page),
+        found AS (SELECT page, list(document ORDER BY position) AS shown, CASE
+            WHEN count(*) > count(DISTINCT position) THEN 'its impressions have two results at one position'
+            WHEN count(*) > count(DISTINCT document) THEN 'its impressions have one result at two positions'
+            WHEN min(position) <> 1 OR max(position) <> count(*) THEN 'a position is missing in its impressions'
+            END AS problem FROM seen GROUP BY page),
+        strange AS (SELECT DISTINCT page FROM seen JOIN hits USING (page) WHERE NOT list_contains(shown, document)),
+        told AS (SELECT page, query FROM asked WHERE shown IS NOT NULL OR page NOT IN (SELECT page FROM hits)
+            UNION ALL SELECT page, text FROM happened WHERE action = {quoted(SHOWN)}),
+        texts AS (SELECT page, count(DISTINCT lower(query)) AS n, min(query) AS query FROM told GROUP BY page),
+        pages AS (SELECT page FROM asked UNION SELECT page FROM seen),
+        rows AS (SELECT page, min(line) AS line FROM asked GROUP BY page),
+        events AS (SELECT page, min(line) + {offset} AS line, min(moment) AS time, arg_min(unit, line) AS unit,
+            arg_min(period, line) AS period FROM happened GROUP BY page)
+        SELECT page, coalesce(hits.line, rows.line, events.line) AS line, hits.line IS NOT NULL AS by_hits,
+            coalesce(hits.shown, found.shown) AS shown, texts.query, events.time, events.unit, events.period, CASE
+            WHEN lists > 1 THEN 'several lists of hit ids for one query_id'
+            WHEN n > 1 THEN 'several queries for one query_id'
+            WHEN strange.page IS NOT NULL THEN 'its impressions show results that are not among its hit ids'
+            WHEN hits.line IS NOT NULL THEN NULL
+            WHEN found.page IS NULL THEN 'neither hit ids nor impressions with positions'
+            WHEN problem IS NOT NULL THEN problem
+            WHEN texts.query IS NULL THEN 'no user_query' END AS problem
+        FROM pages LEFT JOIN hits USING (page) LEFT JOIN found USING (page) LEFT JOIN strange USING (page)
+        LEFT JOIN texts USING (page) LEFT JOIN rows USING (page) LEFT JOIN events USING (page)""")
+    time = "s.time" if timed else "CAST(NULL AS DOUBLE)"
+    db.execute(f"""CREATE TABLE draft AS SELECT s.line, s.page, coalesce(a.query, s.query) AS query, s.shown,
+        coalesce(a.unit, s.unit) AS unit, coalesce(a.time, {time}, CAST(s.line AS DOUBLE)) AS time,
+        coalesce(a.period, s.period) AS period
+        FROM searches s LEFT JOIN asked a ON a.page = s.page AND a.line = s.line WHERE s.problem IS NULL""")
+
+
+def _clicks(tables: Tables, actions: Sequence[str], k: int, skip: bool) -> int:
+    """The table ``clicks``: each with the search it belongs to and its use."""
+    events, db = tables.events, tables.events.connection
+    timed = tables.columns.has("time")
+    db.execute(f"""CREATE TABLE clicks AS SELECT *, CASE
+        WHEN page IS NULL OR document IS NULL THEN 'without query_id or object_id'
+        WHEN problem IS NOT NULL THEN 'search left out: ' || problem
+        WHEN shown IS NULL THEN 'its search is not in the log'
+        WHEN place IS NULL THEN 'on a result that is not in the list'
+        WHEN place > {k} THEN 'on a result below rank {k}'
+        WHEN again > 1 THEN {quoted(AGAIN)}
+        ELSE 'click' END AS use
+        FROM (SELECT e.line, e.page, e.document, e.moment, d.time, d.shown, s.problem,
+            list_position(d.shown, e.document) AS place,
+            row_number() OVER (PARTITION BY e.page, e.document ORDER BY e.moment, e.line) AS again
+            FROM happened e LEFT JOIN draft d USING (page) LEFT JOIN searches s USING (page)
+            WHERE e.action IN ({", ".join(map(quoted, actions))}))""")
+    problems = []
+    if timed:
+        problems.append(
+            (
+                f"moment < time - {CLOCKS}",
+                "'a click ' || CAST(round(time - moment) AS BIGINT) || ' s before query_id ' || page || ' was asked'",
+            )
+        )
+    lost, all_of = db.execute(
+        "SELECT count(*) FILTER (place IS NULL), count(*) FROM "
+        "(SELECT list_position(shown, document) AS place FROM clicks WHERE shown IS NOT NULL AND document IS NOT NULL)"
+    ).fetchall()[0]
+    if lost > LOST * all_of:
+        problems.append(
+            (
+                "use = 'on a result that is not in the list'",
+                "'clicked ' || document || ' is not among the ' || len(shown) || ' results of query_id ' || page || "
+                + quoted(
+                    f": {lost:,} of {all_of:,} clicks are on no result of their search. Are both ids of one kind?"
+                ),
+            )
+        )
+    return events.refuse(problems, within="clicks", skip=skip) if problems else 0
+
+
+def _uses(tables: Tables, actions: Sequence[str]) -> tuple[tuple[Use, ...], tuple[Use, ...]]:
+    """Uses of all rows, and of all searches, the most frequent first."""
+    db, used = tables.queries.connection, ", ".join(map(quoted, USED))
+    rows = db.execute(f"""WITH uses AS (
+        SELECT 'query' AS kind, CASE
+            WHEN problem IS NOT NULL THEN 'search left out: ' || problem
+            WHEN a.line <> s.line THEN 'again for the same search'
+            WHEN by_hits THEN 'list shown' ELSE {quoted(USED[1])} END AS use
+        FROM asked a LEFT JOIN searches s USING (page)
+        UNION ALL SELECT action, CASE
+            WHEN e.page IS NULL OR document IS NULL OR position IS NULL THEN 'without query_id, object_id or position'
+            WHEN problem IS NOT NULL THEN 'search left out: ' || problem
+            WHEN by_hits AND coalesce(shown[position] <> document, true)
+                THEN 'not needed: its query has hit ids, in which it has another position'
+            WHEN by_hits THEN 'not needed: its query has hit ids' ELSE 'list shown' END
+        FROM happened e LEFT JOIN searches s USING (page) WHERE action = {quoted(SHOWN)}
+        UNION ALL SELECT action, c.use FROM clicks c JOIN happened USING (line)
+        UNION ALL SELECT coalesce(action, 'without action_name'), {quoted(NO_CLICK)} FROM happened
+        WHERE action IS NULL OR action NOT IN ({", ".join(map(quoted, (SHOWN, *actions)))}))
+        SELECT count(*), kind, use, use IN ({used}) AS used FROM uses GROUP BY kind, use
+        ORDER BY kind <> 'query', sum(count(*)) OVER (PARTITION BY kind) DESC, kind, used DESC, count(*) DESC,
+        use""").fetchall()
+    searches = db.execute(f"""WITH uses AS (SELECT problem IS NULL AS used,
+        coalesce(problem, CASE WHEN by_hits THEN {quoted(FROM_HITS)} ELSE {quoted(FROM_IMPRESSIONS)} END) AS use FROM searches)
+        SELECT count(*), 'search', use, used FROM uses GROUP BY use, used ORDER BY used DESC, count(*) DESC, use""").fetchall()
+    return tuple(Use(*row) for row in rows), tuple(Use(*row) for row in searches)
+
+
+def _unit(table: RawTable, names: Sequence[str]) -> str:
+    """SQL for the first of these ids that a row has a value of; also within the attributes of an event."""
+    found = [table.text(name) for name in names if name in table.types]
+    found += [sql for name in names if (sql := _nested(table, name)) is not None]
+    return f"coalesce({', '.join(found)}, NULL)" if found else "CAST(NULL AS VARCHAR)"
+
+
+def _nested(table: RawTable, *path: str) -> str | None:
+    """SQL for a field of ``event_attributes``, whether they came as JSON, as a struct, or with dots in the name of a column."""
+    path = ("event_attributes", *path)
+    dotted = ".".join(path)
+    if dotted in table.types:
+        return table.text(dotted)
+    kind = table.types.get(path[0])
+    if kind is None:
+        return None
+    name = identifier(path[0])
+    whole = f"to_json({name})" if kind.startswith("STRUCT") else f"CAST({name} AS JSON)"
+    return f"nullif({whole} ->> {quoted('$.' + '.'.join(path[1:]))}, '')"

@@ -1,0 +1,369 @@
+"""Files as tables of DuckDB, row by row as they stand: CSV, JSON lines and Parquet, with complaints that name rows."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from ranktrial.formats.layout import literal, quoted
+from ranktrial.trec.files import FormatError, blocks, existing_file, lines
+
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+UPDATE = "update"
+BULK_ACTIONS = ("index", "create", "delete", UPDATE)  # of OpenSearch, a line each before the line of a document
+TEXT_TABLES = (".csv", ".tsv", ".txt")
+LONGEST_LINE = 16 << 20
+DELIMITERS = "\t,;"
+NO_TEXT = ("INVALID ENCODING", "INVALID UNICODE")  # as versions of DuckDB call it
+TIMES = {
+    1e17: 1e9,
+    1e14: 1e6,
+    1e11: 1e3,
+}  # seconds from 1e11 on would be beyond the year 5000: they are milliseconds, ...
+FIRST_TIME, LAST_TIME = 0.0, 1e11  # seconds that can be the time of a search: 1970 to 5138
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """A file as a table ``name`` of a connection, with its rows numbered in ``line`` as people count the lines of the file.
+
+    Attributes:
+        path: The file, or the folder of Parquet files.
+        name: Of the table.
+        types: Of its columns, as DuckDB has them.
+        row: What ``line`` counts: "line" or "row".
+        files: Of a folder, in order, each with the rows before it: ``line`` counts through all of them.
+        skipped: Lines that were left out because they are no rows at all.
+        line_of: The line that a row starts on, where the rows of a file may have none or several.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    path: Path
+    name: str
+    types: Mapping[str, str]
+    row: str
+    files: tuple[tuple[int, Path], ...] = ()
+    skipped: int = 0
+    line_of: Callable[[int], int] | None = None
+
+    def text(self, column: str) -> str:
+        """SQL for a column as text, null where it is empty."""
+        name, kind = identifier(column), self.types[column]
+        if kind == "JSON":
+            return f"nullif({name} ->> '$', '')"
+        if kind in ("FLOAT", "DOUBLE"):  # such as ids that a data frame holds as numbers because one is missing
+            whole = f"{name} = floor({name}) AND abs({name}) < 1e15"
+            return f"CASE WHEN {whole} THEN CAST(CAST({name} AS BIGINT) AS VARCHAR) ELSE CAST({name} AS VARCHAR) END"
+        return f"nullif(trim({name}), '')" if kind == "VARCHAR" else f"CAST({name} AS VARCHAR)"
+
+    def number(self, column: str) -> str:
+        return f"TRY_CAST({self.text(column)} AS DOUBLE)"
+
+    def whole(self, column: str) -> str:
+        """Null where it is no whole number."""
+        number = self.number(column)
+        return f"CASE WHEN {number} = floor({number}) AND abs({number}) < 1e15 THEN CAST({number} AS BIGINT) END"
+
+    def flag(self, column: str) -> str:
+        """1 or 0; null where it is neither."""
+        text = f"lower({self.text(column)})"
+        return (
+            f"CASE WHEN {text} IN ('1', 'true', 't', '1.0') THEN 1 WHEN {text} IN ('0', 'false', 'f', '0.0') THEN 0 END"
+        )
+
+    def ids(self, column: str) -> str:
+        """A list of ids: an array, JSON as text, or ids with | between them."""
+        if self.types[column].endswith("[]"):
+            return f"CAST({identifier(column)} AS VARCHAR[])"
+        text = self.text(column)
+        json = f"TRY_CAST(TRY_CAST({text} AS JSON) AS VARCHAR[])"
+        if self.types[column] == "JSON":
+            return f"CASE WHEN json_type({identifier(column)}) = 'ARRAY' THEN {json} END"
+        return f"CASE WHEN {text} LIKE '[%' THEN {json} ELSE string_split({text}, '|') END"
+
+    def seconds(self, column: str) -> str:
+        """Seconds since 1970 UTC, from a number (of seconds, milli-, micro- or nanoseconds) or a date and time; else null.
+
+        A date and time without a zone is UTC's.
+        """
+        number = self.number(column)
+        units = " ".join(f"WHEN {number} >= {least:.0f} THEN {number} / {parts:.0f}" for least, parts in TIMES.items())
+        told = (
+            f"CASE {units} WHEN {number} IS NOT NULL THEN {number} "
+            f"ELSE epoch(TRY_CAST({self.text(column)} AS TIMESTAMPTZ)) END"
+        )
+        return f"CASE WHEN ({told}) BETWEEN {FIRST_TIME:.0f} AND {LAST_TIME:.0f} THEN {told} END"
+
+    def refuse(self, problems: Sequence[tuple[str, str]], *, within: str | None = None, skip: bool = False) -> int:
+        """Raise FormatError for the first row that has a problem, given as pairs of SQL: a condition and what to say.
+
+        ``within`` is the table that conditions speak of, which must have ``line``; by default this one. With ``skip`` such rows
+        are deleted instead, and counted.
+        """
+        table = within or self.name
+        told = " ".join(f"WHEN {condition} THEN {text}" for condition, text in problems)
+        bad = f"(SELECT line, CASE {told} END AS problem FROM {table})"
+        found = self.connection.execute(
+            f"SELECT count(DISTINCT line), min(line), arg_min(problem, line) FROM {bad} WHERE problem IS NOT NULL"
+        ).fetchall()[0]
+        count, line, problem = found
+        if not count:
+            return 0
+        if skip:
+            self.connection.execute(
+                f"DELETE FROM {table} WHERE line IN (SELECT line FROM {bad} WHERE problem IS NOT NULL)"
+            )
+            return int(count)
+        more = f" (and {count - 1:,} more {self.row}s are wrong)" if count > 1 else ""
+        before, file = max((one for one in self.files if one[0] < line), default=(0, self.path))
+        at = line - before if self.line_of is None else self.line_of(line)
+        raise FormatError(file, at, f"{problem}{more}")
+
+
+def identifier(name: str) -> str:
+    """A name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def read_table(
+    connection: duckdb.DuckDBPyConnection, path: str | Path, name: str = "raw", *, skip: bool = False
+) -> RawTable:
+    """A file as it stands, in a table of a connection.
+
+    Columns of CSV are text; those of JSON lines are JSON; those of Parquet what they are. A line that is no CSV or no JSON is
+    refused, or left out with ``skip``.
+    """
+    place = Path(path)
+    suffixes = [suffix for suffix in place.suffixes if suffix != ".gz"]
+    suffix = suffixes[-1].lower() if suffixes else ""
+    if place.is_dir() or suffix == ".parquet":
+        return _parquet(connection, place, name)
+    file = existing_file(place)
+    if suffix in JSON_LINES:
+        return _json_lines(connection, file, name, skip)
+    if suffix in TEXT_TABLES:
+        return _text_table(connection, file, name, skip)
+    raise FormatError(file, None, f"a log must be {', '.join((*TEXT_TABLES, *JSON_LINES))} (or with .gz) or .parquet")
+
+
+def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> RawTable:
+    if not path.is_dir():
+        existing_file(path)
+    found = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
+    if not found:
+        raise FormatError(path, None, "there is no .parquet file in it")
+    files, before = [], 0
+    for file in found:
+        files.append((before, file))
+        before += _parquet_rows(connection, file)
+    paths = ", ".join(quoted(literal(file)) for file in found)
+    starts = {"ranktrial_file": [str(file) for _, file in files], "ranktrial_before": [first for first, _ in files]}
+    connection.register("starts", {name: np.array(column) for name, column in starts.items()})
+    try:
+        connection.execute(
+            f"CREATE TABLE {name} AS SELECT ranktrial_before + file_row_number + 1 AS line, "
+            "* EXCLUDE (file_row_number, ranktrial_file, ranktrial_before) "
+            f"FROM read_parquet([{paths}], file_row_number = true, filename = 'ranktrial_file', union_by_name = true) "
+            "JOIN starts USING (ranktrial_file)"
+        )
+    except duckdb.Error as problem:
+        raise FormatError(path, None, f"no Parquet that can be read: {_first_line(problem)}") from None
+    finally:
+        connection.unregister("starts")
+    return RawTable(connection, path, name, types_of(connection, name), "row", tuple(files))
+
+
+def _parquet_rows(connection: duckdb.DuckDBPyConnection, file: Path) -> int:
+    try:
+        told = connection.execute(f"SELECT num_rows FROM parquet_file_metadata({quoted(literal(file))})").fetchall()
+    except duckdb.Error as problem:
+        raise FormatError(file, None, f"no Parquet that can be read: {_first_line(problem)}") from None
+    return int(told[0][0])
+
+
+def _json_lines(connection: duckdb.DuckDBPyConnection, path: Path, name: str, skip: bool) -> RawTable:
+    wanted = "must be a JSON object on a line of its own"
+    words = "delim = '', quote = '', escape = '', header = false"
+    broken = _read_lines(connection, path, f"{name}_text", ["text"], words, wanted, first=1, skip=skip)
+    draft = RawTable(connection, path, f"{name}_text", {}, "line")
+    connection.execute(f"DELETE FROM {name}_text WHERE text IS NULL OR trim(text) = ''")
+    skipped = broken + draft.refuse(
+        [
+            ("NOT json_valid(text)", f"'no JSON: ' || left(text, 60) || '; {wanted}'"),
+            ("json_type(text) <> 'OBJECT'", f"'{wanted}, not ' || lower(json_type(text))"),
+        ],
+        skip=skip,
+    )
+    skipped += _unwrap(draft, skip)
+    keys = connection.execute(
+        f"SELECT DISTINCT unnest(json_keys(text)) AS key FROM {name}_text ORDER BY key"
+    ).fetchall()
+    columns = "".join(f", text -> {quoted(_json_path(key))} AS {identifier(key)}" for (key,) in keys if key != "line")
+    connection.execute(f"CREATE TABLE {name} AS SELECT line{columns} FROM {name}_text")
+    connection.execute(f"DROP TABLE {name}_text")
+    return RawTable(connection, path, name, types_of(connection, name), "line", skipped=skipped)
+
+
+def _unwrap(table: RawTable, skip: bool) -> int:
+    """Documents in place of the lines of an OpenSearch bulk file (an action, then its document) or export (``_source``).
+
+    The first line says which of them the file is, if any. Wrong lines are refused, or with ``skip`` left out and counted.
+    """
+    db, name = table.connection, table.name
+    action = " OR ".join(
+        f"(json_keys(text) = ['{key}'] AND json_type(text -> '$.{key}') = 'OBJECT')" for key in BULK_ACTIONS
+    )
+    first = db.execute(f"SELECT {action}, json_type(text -> '$._source') FROM {name} ORDER BY line LIMIT 1").fetchall()
+    if not first:
+        return 0
+    bulk, source = first[0]
+    if bulk:
+        db.execute(f"""CREATE OR REPLACE TABLE {name} AS SELECT *, lag(action) OVER (ORDER BY line) AS before,
+            lead(coalesce(action, '')) OVER (ORDER BY line) AS next FROM (
+            SELECT line, text, CASE WHEN {action} THEN json_keys(text)[1] END AS action FROM {name})""")
+        skipped = table.refuse(
+            [
+                (f"coalesce(action, before) = '{UPDATE}'", quoted("an update: a bulk file must have whole documents")),
+                ("action <> 'delete' AND coalesce(next, action) <> ''", "'no document follows this action'"),
+                (
+                    "action IS NULL AND coalesce(before, 'delete') = 'delete'",
+                    "'a document without an action before it'",
+                ),
+            ],
+            skip=skip,
+        )
+        db.execute(f"DELETE FROM {name} WHERE action IS NOT NULL")
+        return skipped
+    if source != "OBJECT":
+        return 0
+    skipped = table.refuse(
+        [("coalesce(json_type(text -> '$._source') <> 'OBJECT', true)", "'there is no _source, as in the first line'")],
+        skip=skip,
+    )
+    db.execute(f"UPDATE {name} SET text = text -> '$._source'")
+    return skipped
+
+
+def _json_path(key: str) -> str:
+    escaped = key.replace('"', '\\"')
+    return f'$."{escaped}"'
+
+
+def _text_table(connection: duckdb.DuckDBPyConnection, path: Path, name: str, skip: bool) -> RawTable:
+    first = next((text for _, text in lines(path)), "")
+    delimiter = max(DELIMITERS, key=first.count)
+    named = next(csv.reader([first], delimiter=delimiter), [])
+    header = [column.strip() or f"column{at}" for at, column in enumerate(named)]
+    if len(header) < 2:
+        raise FormatError(
+            path, 1, "must be the names of at least two columns, with commas, semicolons or tabs between them"
+        )
+    twice = [column for at, column in enumerate(header) if column in header[:at]]
+    if twice:
+        raise FormatError(path, 1, f"column {twice[0]!r} is there twice")
+    wanted = f"must be {len(header)} columns: {delimiter.join(header)}"
+    words = f"delim = {quoted(delimiter)}, quote = '\"', escape = '\"', header = true"
+    skipped = _read_lines(connection, path, name, header, words, wanted, first=2, skip=skip)
+    starts = partial(_line_of_row, path, delimiter)
+    return RawTable(connection, path, name, types_of(connection, name), "line", skipped=skipped, line_of=starts)
+
+
+def _read_lines(
+    connection: duckdb.DuckDBPyConnection,
+    path: Path,
+    name: str,
+    columns: Sequence[str],
+    words: str,
+    wanted: str,
+    *,
+    first: int,
+    skip: bool,
+) -> int:
+    """A text file as a table of text columns. A line that is no row of it is refused, or with ``skip`` left out and counted.
+
+    ``words`` say to DuckDB how the file is written, ``wanted`` to people what a line must be; rows count from ``first``.
+    """
+    told = ", ".join(f"{quoted(column)}: 'VARCHAR'" for column in columns)
+    try:
+        connection.execute(
+            f"CREATE TABLE {name} AS SELECT row_number() OVER () + {first - 1} AS line, * "
+            f"FROM read_csv({quoted(literal(path))}, {words}, auto_detect = false, columns = {{{told}}}, "
+            f"max_line_size = {LONGEST_LINE}, store_rejects = true, rejects_limit = 0)"
+        )
+    except duckdb.Error as problem:
+        for _ in lines(path):  # a file that is cut off, or no gzip at all, is refused here with the line reached
+            pass
+        if (odd := _odd_end(path)) is not None:
+            raise FormatError(
+                path, odd, "the line ends in another way than those before: must be LF, or CR LF, in all"
+            ) from None
+        raise FormatError(path, None, f"cannot be read: {_first_line(problem)}") from None
+    at, kind, found, count = connection.execute(
+        "SELECT min(line_byte_position), arg_min(error_type, line_byte_position), "
+        "arg_min(error_message, line_byte_position), count(DISTINCT line) FROM reject_errors"
+    ).fetchall()[0]
+    for table in ("reject_errors", "reject_scans"):
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
+    if count and not skip:
+        more = f" (and {count - 1:,} more lines are wrong)" if count > 1 else ""
+        what = "not UTF-8 text" if kind in NO_TEXT else _first_line(found).rstrip(".")
+        raise FormatError(path, _line_at(path, at), f"{what}; {wanted}{more}")
+    return int(count)
+
+
+def _line_at(path: Path, position: int) -> int:
+    """The line of a byte of the text, or of what comes next after empty lines, which DuckDB's own number may leave out."""
+    line, passed = 1, 0
+    for block in blocks(path):
+        rest = block[max(position - passed, 0) :]
+        line += block.count(b"\n", 0, len(block) - len(rest))
+        passed += len(block)
+        text = rest.lstrip(b"\r\n")
+        line += rest.count(b"\n", 0, len(rest) - len(text))
+        if text:
+            break
+    return line
+
+
+def _line_of_row(path: Path, delimiter: str, row: int) -> int:
+    """The line on which a row of CSV starts, the header being row 1: lines may be empty, and a quoted text have several."""
+    reader, before, found = csv.reader((text + "\n" for _, text in lines(path)), delimiter=delimiter), 0, 0
+    try:
+        for fields in reader:
+            found += bool(fields)
+            if found == row:
+                break
+            before = reader.line_num
+    except csv.Error:  # a field too long for Python
+        return row
+    return before + 1
+
+
+def _odd_end(path: Path) -> int | None:
+    """The first line that ends in another way than the one before, with CR LF or with LF; DuckDB does not say where."""
+    number, rest, before = 0, b"", None
+    for block in blocks(path):
+        *whole, rest = (rest + block).split(b"\n")
+        for line in whole:
+            number += 1
+            if before not in (None, line.endswith(b"\r")):
+                return number
+            before = line.endswith(b"\r")
+    return None
+
+
+def types_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, str]:
+    """Types of the columns of a table, as DuckDB has them."""
+    rows: list[Any] = connection.execute(f"DESCRIBE {name}").fetchall()
+    return {row[0]: row[1] for row in rows}
+
+
+def _first_line(problem: object) -> str:
+    return str(problem).strip().splitlines()[0]

@@ -1,0 +1,206 @@
+"""Compiled loops of confidence sequences, and of the units that they are over.
+
+Units come with y, what they sum to, and w, their number of impressions, both over the most that a unit can have, so that
+0 <= y <= w <= 1; the mean in question is the ratio E[y] / E[w]. Single impressions have w = 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+from ranktrial.arrays import ODD
+
+MOST_AT_STAKE = 0.5  # of the wealth, on any one observation
+NEVER = -1
+
+
+@nb.njit(cache=True)
+def predictable_bets(y: Any, w: Any, alpha: Any, tightest_at: Any) -> Any:
+    """Bet on each observation, from the observations before it (predictable plug-in; Waudby-Smith and Ramdas 2024).
+
+    Their bets fall as 1 / sqrt(t log t) all along; these fall as t^(-1/4) up to ``tightest_at`` observations and as 1 / sqrt(t)
+    from there on, which gives two thirds of the width there.
+    """
+    n = y.shape[0]
+    bets = np.empty(n)
+    total, weight, spread = 0.5, 1.0, 0.25
+    variance = 0.25
+    for i in range(n):
+        bets[i] = math.sqrt(math.log(2.0 / alpha) / (variance * math.sqrt((i + 1.0) * max(i + 1.0, tightest_at))))
+        total += y[i]
+        weight += w[i]
+        spread += (y[i] - total / weight * w[i]) ** 2
+        variance = spread / (i + 2)
+    return bets
+
+
+@nb.njit(cache=True)
+def refuted_at(y: Any, w: Any, bets: Any, mean: Any, above: Any, needed: Any) -> Any:
+    """The observation at which a player betting that the mean is above (or below) the given one has multiplied its wealth
+    by exp(needed); NEVER if it does not.
+
+    The smaller the mean, the richer is who bets above it at any time, and the other way round below, so the means not
+    refuted form an interval.
+    """
+    log_wealth = 0.0
+    limit = MOST_AT_STAKE / (mean if above else 1.0 - mean) if 0.0 < mean < 1.0 else MOST_AT_STAKE
+    for i in range(y.shape[0]):
+        gain = y[i] - mean * w[i] if above else mean * w[i] - y[i]
+        log_wealth += math.log1p(min(bets[i], limit) * gain)
+        if log_wealth > needed:
+            return i
+    return NEVER
+
+
+@nb.njit(cache=True)
+def betting_interval(y: Any, w: Any, bets: Any, alpha: Any, tolerance: Any) -> Any:
+    """Ends of the set of means in (0, 1) that neither player's wealth ever refuted, by bisection; widened by tolerance."""
+    needed = math.log(2.0 / alpha)
+    ends = np.empty(2)
+    for side in range(2):
+        above = side == 0
+        low, high = 0.0, 1.0
+        while high - low > tolerance:
+            middle = 0.5 * (low + high)
+            refuted = refuted_at(y, w, bets, middle, above, needed) != NEVER
+            if refuted == above:
+                low = middle
+            else:
+                high = middle
+        ends[side] = low if above else high
+    return ends
+
+
+@nb.njit(cache=True)
+def _bits_of(table: Any) -> Any:
+    """Binary logarithm of the size of a hash table."""
+    bits = 0
+    while 2**bits < table.shape[0]:
+        bits += 1
+    return bits
+
+
+@nb.njit(cache=True)
+def number_on(keys: Any, at: Any, table: Any, known: Any, first: Any, count: Any) -> Any:
+    """The number of each key, given those of the first ``count`` that are ``known``; keys that are new get the next ones, and
+    are noted in all three arrays. ``table`` has numbers by hash, at least twice as many places as numbers in it.
+    """
+    bits = _bits_of(table)
+    number = np.empty(keys.shape[0], np.int64)
+    for i in range(keys.shape[0]):
+        place = np.int64((np.uint64(keys[i]) * ODD) >> np.uint64(64 - bits))
+        while table[place] >= 0 and known[table[place]] != keys[i]:
+            place = (place + 1) & (table.shape[0] - 1)
+        if table[place] < 0:
+            table[place] = count
+            known[count] = keys[i]
+            first[count] = at[i]
+            count += 1
+        number[i] = table[place]
+    return number, count
+
+
+@nb.njit(cache=True)
+def find_numbers(keys: Any, table: Any, known: Any) -> Any:
+    """The number of each key by the table of ``number_on``, -1 for keys that are not there."""
+    bits = _bits_of(table)
+    number = np.empty(keys.shape[0], np.int64)
+    for i in range(keys.shape[0]):
+        place = np.int64((np.uint64(keys[i]) * ODD) >> np.uint64(64 - bits))
+        while table[place] >= 0 and known[table[place]] != keys[i]:
+            place = (place + 1) & (table.shape[0] - 1)
+        number[i] = table[place]
+    return number
+
+
+@nb.njit(cache=True)
+def hash_texts(raw: Any, lengths: Any, seeds: Any) -> Any:
+    """Hash of 64 bits of each text, given their bytes one after the other and a seed for each (FNV-1a, mixed at the end)."""
+    found = np.empty(lengths.shape[0], np.int64)
+    at = 0
+    for i in range(lengths.shape[0]):
+        h = np.uint64(seeds[i]) ^ np.uint64(0xCBF29CE484222325)
+        for _ in range(lengths[i]):
+            h = (h ^ np.uint64(raw[at])) * np.uint64(0x100000001B3)
+            at += 1
+        h = (h ^ (h >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+        h = (h ^ (h >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+        found[i] = np.int64(h ^ (h >> np.uint64(33)))
+    return found
+
+
+@nb.njit(cache=True)
+def first_places(keys: Any) -> Any:
+    """Positions of the first occurrence of each distinct key, in order, and for each key its index among them."""
+    n = keys.shape[0]
+    bits = 4
+    while 2**bits < 2 * n:
+        bits += 1
+    first = np.empty(n, np.int64)
+    place, met = number_on(keys, np.arange(n), np.full(2**bits, -1, np.int32), np.empty(n, np.int64), first, 0)
+    return first[:met].copy(), place
+
+
+@nb.njit(cache=True)
+def sums_so_far(totals: Any, impressions: Any, points: Any) -> Any:
+    """Sums over the first so many units, at increasing numbers of them: a row each for impressions n, values v (less the mean
+    of the first unit), v^2, v n, n^2 and how many units have another mean than the first.
+    """
+    found, sums = np.empty((6, points.shape[0])), np.zeros(6)
+    first_total, first_n = totals[0], impressions[0]
+    middle = first_total / first_n
+    at = 0
+    for p in range(points.shape[0]):
+        while at < points[p]:
+            n = impressions[at]
+            value = totals[at] - middle * n
+            sums[0] += n
+            sums[1] += value
+            sums[2] += value * value
+            sums[3] += value * n
+            sums[4] += n * n
+            if totals[at] * first_n != first_total * n:
+                sums[5] += 1
+            at += 1
+        found[:, p] = sums
+    return found
+
+
+@nb.njit(cache=True)
+def sums_between(totals: Any, impressions: Any, points: Any, phase: Any, phases: Any) -> Any:
+    """Units, impressions and values (less the mean of the first unit) between one point and the next, by phase; ``phase`` is
+    empty where there is but one.
+    """
+    found = np.zeros((3, points.shape[0], phases))
+    middle = totals[0] / impressions[0]
+    cell = 0
+    for i in range(totals.shape[0]):
+        if i >= points[cell]:
+            cell += 1
+        one = phase[i] if phases > 1 else 0
+        found[0, cell, one] += 1
+        found[1, cell, one] += impressions[i]
+        found[2, cell, one] += totals[i] - middle * impressions[i]
+    return found
+
+
+@nb.njit(cache=True)
+def errors_between(totals: Any, impressions: Any, points: Any, phase: Any, phases: Any, means: Any) -> Any:
+    """Squared and fourth powers of what units are away from the mean up to the point before them, as ``sums_between``."""
+    found = np.zeros((2, points.shape[0], phases))
+    middle = totals[0] / impressions[0]
+    cell = 0
+    for i in range(totals.shape[0]):
+        if i >= points[cell]:
+            cell += 1
+        one = phase[i] if phases > 1 else 0
+        n = impressions[i]
+        error = totals[i] - middle * n - means[max(cell - 1, 0)] * n
+        square = error * error
+        found[0, cell, one] += square
+        found[1, cell, one] += square * square
+    return found

@@ -1,0 +1,586 @@
+"""Log of rankings shown, their designs and clicks: the one input of every estimate, wherever it comes from.
+
+A *design* is a query, two ranked lists, and the distribution that an impression was drawn from: rankings with their
+probabilities. Its candidates are *slots*, numbered through over all designs; its rankings are *rows* of one table of slots. A
+simulated run, a live trial and a file differ in who fills these arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ranktrial import notebook
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, weighted_counts
+from ranktrial.log import sources as log_sources
+from ranktrial.log._kernels import first_places
+from ranktrial.log.growing import Chosen
+from ranktrial.log.units import Cohorts, Units, UnitSums, first_seen
+from ranktrial.position_bias import Counts
+from ranktrial.position_bias._kernels import add_rows
+from ranktrial.rankings import Mixture, Pair, PlackettLuce, draw_impressions
+from ranktrial.rankings._kernels import exposures, placed, placements
+from ranktrial.seeds import Seed
+from ranktrial.users import Users
+
+Policy = Mixture | PlackettLuce
+T = TypeVar("T")
+PLAIN = 2  # where designs hold A/B traffic, their last two rankings are A's own and B's own
+MOST_FITS = 4  # that are kept
+GROUPS = 20  # of units, for jackknives
+SEGMENT = 65_536  # impressions that are worked on at a time: what is made of them on the way is then small
+
+
+class Members(NamedTuple):
+    """Places of a document in two lists: a row for each (document, rank in A, rank in B) that occurs, by document.
+
+    Attributes:
+        of_slot: Which of them each slot is.
+        document: Of each.
+        place: Number of its pair of ranks, of which there are few.
+        rank_a: In A's list, of each such pair; rank_b in B's.
+    """
+
+    of_slot: IntArray
+    document: IntArray
+    place: IntArray
+    rank_a: IntArray
+    rank_b: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """Impressions in order of time, and the designs that showed them: arrays, whoever made them.
+
+    Analyses go through it segment by segment (``segments``). Nothing that they find is kept with it, but for fits that are
+    asked for more than once (``fitted``).
+
+    Made by ``Log.of`` from arrays, ``Log.simulated`` from users, ``Log.from_records`` from what a site has logged
+    (``ranktrial.read_log`` from its files), ``Trial.log`` from the store of a live trial.
+
+    Attributes:
+        k: Ranks that count.
+        queries: Name of each query.
+        documents: Id of each (query, document), by query.
+        document_query: Query of each.
+        query: Query of each design.
+        beliefs: Number of the beliefs that it was made from, increasing over time; 0 where nothing is learnt or known of it.
+        slot_offsets: Candidates of design j are slots ``slot_offsets[j]:slot_offsets[j + 1]``.
+        document: Number of each slot's (query, document), the same in all designs.
+        rank_a: Rank from 0 of each slot in A's list, k or more if A does not show it; rank_b in B's.
+        row_offsets: Rankings of design j are rows ``row_offsets[j]:row_offsets[j + 1]``.
+        rankings: Slot at each rank of each row, -1 where nothing stands.
+        weights: Probability of each row within its design; nan where they cannot be listed (see ``given_placement``).
+        design: Of each impression.
+        row: That was shown.
+        unit: Number of its unit: whoever the draw belongs to.
+        time: In microseconds.
+        clicks: Which ranks of it were clicked, ``(impressions, k)``.
+        plain: Whether the last two rows of every design are A's own list and B's own: plain A/B traffic.
+        theta: Position bias, where it is known.
+        given_placement: P(slot at rank), where a policy has too many rankings to list them.
+        left_out: What was logged but is not in these arrays, and how often.
+        marked: Units of impressions that have a mark (``store.marks``), by its number; once for every such impression.
+
+    >>> search = {"query": "shoes", "a": ["x", "y"], "b": ["y", "z"]}
+    >>> log = Log.from_records([{**search, "shown": ["x", "y"], "clicked": ["y"]}, {**search, "shown": ["y", "z"]}], k=2)
+    >>> log
+    Log(impressions=2, clicks=1, queries=1, designs=1, k=2)
+    >>> log.documents, log.placement.tolist()  # y stood at rank 1 or at rank 2
+    (['x', 'y', 'z'], [[0.5, 0.0], [0.5, 0.5], [0.0, 0.5]])
+    """
+
+    k: int
+    queries: Sequence[Hashable]
+    documents: Sequence[Hashable]
+    document_query: IntArray
+    query: IntArray
+    beliefs: IntArray
+    slot_offsets: IntArray
+    document: IntArray
+    rank_a: IntArray
+    rank_b: IntArray
+    row_offsets: IntArray
+    rankings: IntArray
+    weights: FloatArray
+    design: IntArray
+    row: IntArray
+    unit: IntArray
+    time: IntArray
+    clicks: BoolArray
+    plain: bool = False
+    theta: FloatArray | None = None
+    given_placement: FloatArray | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    marked: Mapping[int, IntArray] = field(default_factory=dict)
+
+    # --- where logs come from -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(
+        cls,
+        pair: Pair,
+        policies: Policy | Sequence[Policy],
+        rankings: ArrayLike,
+        clicks: ArrayLike,
+        *,
+        versions: ArrayLike | None = None,
+        units: ArrayLike | None = None,
+        times: ArrayLike | None = None,
+    ) -> Log:
+        """Build a log from arrays: impressions of a pair's queries, shown by one policy or several in turn.
+
+        Args:
+            pair: The two rankers; if it knows the position bias, so does the log.
+            policies: Logging policy, a ``Mixture`` or ``PlackettLuce``, or a sequence with one for each version.
+            rankings: Documents shown (the pair's numbers), ``(impressions, k)``, -1 past the end of a short page.
+            clicks: Flags of the clicked ones, of the same shape.
+            versions: Index of the policy that showed each impression, counted from 0.
+            units: Unit of each impression (users, sessions; any names); by default each is its own.
+            times: Time of each impression in microseconds; by default their order.
+
+        >>> pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1.0, 0.5])
+        >>> even = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents)
+        >>> Log.of(pair, even, [[0, 1], [1, 0]], [[True, False], [False, False]])
+        Log(impressions=2, clicks=1, queries=1, designs=1, k=2)
+        """
+        table, flags = log_sources.checked_impressions(rankings, clicks)
+        known = log_sources.checked_policies(policies, pair)
+        n = len(table)
+        if n == 0:
+            raise ValueError("the log is empty")
+        if table.shape[1] != pair.k:
+            raise ValueError(f"the log shows {table.shape[1]} ranks, the pair k = {pair.k}")
+        which = np.zeros(n, np.int64) if versions is None else np.asarray(versions, np.int64)
+        if which.shape != (n,):
+            raise ValueError(f"{len(which)} versions for {n} impressions, must be one each")
+        if which.min() < 0 or which.max() >= len(known):
+            raise ValueError(f"the log has versions {which.min()} to {which.max()}, but {len(known)} policies")
+        queries = log_sources.queries_of(table, pair)
+        return cls(**log_sources.of_pair(pair, known, which, queries, table, flags, units, times))
+
+    @classmethod
+    def simulated(
+        cls,
+        pair: Pair,
+        policies: Policy | Sequence[Policy],
+        user: Users,
+        impressions: int | Sequence[int],
+        *,
+        seed: Seed,
+        units: ArrayLike | None = None,
+    ) -> Log:
+        """Users who come to a pair's queries, uniformly, and click on what the policies show, so many impressions each.
+
+        Args:
+            pair: The two rankers; if it knows the position bias, so does the log.
+            policies: What decides about impressions, one policy or several, one after the other.
+            user: Who clicks.
+            impressions: How many of each policy.
+            seed: An integer or a SeedSequence; the same seed gives the same log.
+            units: Whose impression each is; by default each is its own.
+
+        >>> from ranktrial.users import position_based
+        >>> pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1.0, 0.5])
+        >>> even = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents)
+        >>> len(Log.simulated(pair, even, position_based([0.5, 0.1], [1.0, 0.5]), 1000, seed=1))
+        1000
+        """
+        known = log_sources.checked_policies(policies, pair)
+        sizes = [impressions] if isinstance(impressions, int) else list(impressions)
+        if len(sizes) != len(known):
+            raise ValueError(f"{len(sizes)} numbers of impressions for {len(known)} policies, must be one each")
+        drawn = draw_impressions(known, user, sizes, seed=seed)
+        versions = np.repeat(np.arange(len(known)), sizes)
+        arrays = log_sources.of_pair(
+            pair, known, versions, drawn.queries, drawn.rankings, drawn.clicks, units, None, drawn.rows
+        )
+        return cls(**arrays)
+
+    @classmethod
+    def from_records(cls, records: Iterable[Mapping[str, Any]], k: int) -> Log:
+        """Build a log from records of a site, a mapping for each impression:
+
+        * ``query``, and ``a`` and ``b``: the ids that both rankers returned for it, from the top;
+        * ``shown``: the ids on the page; ``clicked``: those of them that were clicked;
+        * ``rankings``: the rankings that could have been shown, as pairs (ids, probability). Without it the log is that of an
+          A/B test: A's list or B's, the former with probability ``split`` (0.5); ``arm`` ("a" or "b") says which, if equal;
+        * ``unit`` and ``time`` (seconds), if known.
+
+        >>> search = {"query": "shoes", "a": ["x", "y"], "b": ["y", "z"]}
+        >>> log = Log.from_records([{**search, "shown": ["x", "y"], "clicked": ["y"]}, {**search, "shown": ["y", "z"]}], k=2)
+        >>> log, log.arm.tolist()
+        (Log(impressions=2, clicks=1, queries=1, designs=1, k=2), [1, -1])
+        """
+        return cls(**log_sources.of_records(records, k))
+
+    def take(self, impressions: BoolArray | IntArray | slice) -> Log:
+        """Return the log of the given impressions only."""
+        columns = {name: getattr(self, name)[impressions] for name in ("design", "row", "unit", "time", "clicks")}
+        marked = {kind: units[np.isin(units, columns["unit"])] for kind, units in self.marked.items()}
+        return replace(self, marked=marked, **columns)
+
+    def first(self, impressions: int) -> Log:
+        """The first impressions."""
+        return self if impressions == len(self) else self.take(slice(0, impressions))
+
+    def last(self, impressions: int) -> Log:
+        """The last impressions."""
+        return self if impressions == len(self) else self.take(slice(len(self) - impressions, None))
+
+    def segments(self) -> Iterator[tuple[slice, Log]]:
+        """The log in pieces: the range of each among the impressions, and a log of it with the designs that it needs."""
+        if len(self) <= SEGMENT:
+            yield slice(0, len(self)), self
+            return
+        for start in range(0, len(self), SEGMENT):
+            rows = slice(start, min(start + SEGMENT, len(self)))
+            yield rows, self._segment(rows)
+
+    def _segment(self, rows: slice) -> Log:
+        columns = {name: getattr(self, name)[rows] for name in ("design", "row", "unit", "time", "clicks")}
+        if self.n_designs <= SEGMENT // 4:
+            return replace(self, marked={}, **columns)
+        return replace(self, marked={}, **columns).compact()
+
+    def compact(self) -> Log:
+        """Return the log with the designs in use only, in the order of their first use; documents and queries stay."""
+        order, design = first_seen(self.design)
+        slot_sizes, row_sizes = np.diff(self.slot_offsets)[order], np.diff(self.row_offsets)[order]
+        slot_offsets, row_offsets = offsets_of(slot_sizes), offsets_of(row_sizes)
+        slots: IntArray | slice
+        rows: IntArray | slice
+        if len(order) and (np.diff(order) == 1).all():  # neighbours: no need to gather
+            first, last = int(order[0]), int(order[-1]) + 1
+            slots = slice(int(self.slot_offsets[first]), int(self.slot_offsets[last]))
+            rows = slice(int(self.row_offsets[first]), int(self.row_offsets[last]))
+        else:
+            slots, rows = ragged(self.slot_offsets[order], slot_sizes), ragged(self.row_offsets[order], row_sizes)
+        moved = np.repeat(slot_offsets[:-1] - self.slot_offsets[order], row_sizes).astype(self.rankings.dtype)
+        table = self.rankings[rows]
+        rankings = table + moved[:, None]
+        rankings[table < 0] = -1
+        placement = self.given_placement
+        return replace(
+            self,
+            query=self.query[order],
+            beliefs=self.beliefs[order],
+            slot_offsets=slot_offsets,
+            document=self.document[slots],
+            rank_a=self.rank_a[slots],
+            rank_b=self.rank_b[slots],
+            row_offsets=row_offsets,
+            rankings=rankings,
+            weights=self.weights[rows],
+            design=design,
+            row=self.row - self.row_offsets[self.design] + row_offsets[design],
+            given_placement=None if placement is None else placement[slots],
+        )
+
+    def numbered_by_use(self) -> Log:
+        """Return the log with designs, queries and documents numbered as they were first used, and no others.
+
+        Sums then add up in the same order, and to the same digits, in whatever order a log was read.
+        """
+        log = self
+        if not _by_first_use(log.design, log.n_designs):
+            log = log.compact()
+        if not _by_first_use(log.document, len(log.documents)) or not _by_first_use(log.query, len(log.queries)):
+            queries, query = first_seen(log.query)
+            documents, document = first_seen(log.document)
+            number = np.empty(len(log.queries), np.int64)
+            number[queries] = np.arange(len(queries))
+            log = replace(
+                log,
+                queries=Chosen(log.queries, queries),
+                documents=Chosen(log.documents, documents),
+                document_query=number[log.document_query[documents]],
+                query=query,
+                document=document,
+            )
+        return log
+
+    def fitted(self, first: int, what: Hashable, fit: Callable[[Log], T]) -> T:
+        """Fit to the first impressions, once for each ``what``, which names the fit and its other inputs."""
+        if (first, what) not in self._fits:
+            while len(self._fits) >= MOST_FITS:
+                del self._fits[next(iter(self._fits))]
+            self._fits[first, what] = fit(self.first(first))
+        found: T = self._fits[first, what]
+        return found
+
+    @cached_property
+    def _fits(self) -> dict[Hashable, Any]:
+        return {}
+
+    # --- what it says -------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.design)
+
+    def __repr__(self) -> str:
+        counts = f"impressions={len(self):,}, clicks={int(self.clicks.sum()):,}, queries={len(self.queries):,}"
+        return f"Log({counts}, designs={self.n_designs:,}, k={self.k})"
+
+    def _repr_html_(self) -> str:
+        """Render the size and the first searches for notebooks."""
+        return notebook.of_log(self)
+
+    @property
+    def n_designs(self) -> int:
+        return len(self.query)
+
+    @property
+    def n_slots(self) -> int:
+        return len(self.document)
+
+    @cached_property
+    def clicked(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Impression, rank from 0 and slot of every click."""
+        impression, rank = np.nonzero(self.clicks)
+        return impression, rank, self.rankings[self.row[impression], rank]
+
+    @cached_property
+    def displays(self) -> tuple[IntArray, IntArray]:
+        """The rows that were shown at least once, and which of them each impression showed."""
+        return np.unique(self.row, return_inverse=True)
+
+    @cached_property
+    def design_of_slot(self) -> IntArray:
+        return np.repeat(np.arange(self.n_designs), np.diff(self.slot_offsets))
+
+    @cached_property
+    def asked(self) -> IntArray:
+        """The query of each impression, by its number."""
+        return self.query[self.design]
+
+    @property
+    def rank_width(self) -> int:
+        """More than any rank of a candidate."""
+        return int(max(self.rank_a.max(initial=0), self.rank_b.max(initial=0))) + 1
+
+    @property
+    def listed(self) -> int:
+        """Number of candidates of all designs that showed an impression."""
+        return int(np.diff(self.slot_offsets)[np.unique(self.design)].sum())
+
+    # --- units ------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def units(self) -> Units:
+        return Units.of(self.unit)
+
+    @cached_property
+    def cohorts(self) -> Cohorts:
+        return Cohorts.of(self.units.first)
+
+    @cached_property
+    def came(self) -> IntArray:
+        """Arrival time of each cohort's first unit, in microseconds."""
+        return np.asarray(self.time[self.cohorts.first])
+
+    def by_cohort(self, values: FloatArray, at: IntArray | None = None) -> FloatArray:
+        """The sum over each cohort of one number per impression, or per impression ``at`` some places."""
+        place = self.units.place if at is None else self.units.place[at]
+        return weighted_counts(place >> self.cohorts.bits, values, len(self.cohorts))
+
+    def sums(self, values: FloatArray) -> UnitSums:
+        """Sums over cohorts of one number per impression."""
+        return self.sums_from(self.cohort_sizes, self.by_cohort(values))
+
+    def sums_from(self, impressions: FloatArray, totals: FloatArray) -> UnitSums:
+        """Sums over cohorts, without those that have no impressions."""
+        there, n = np.flatnonzero(impressions), len(impressions)
+        units = min(round(float(impressions.sum())), round(len(there) / max(n, 1) * self.cohorts.count))
+        return UnitSums(there, impressions[there], totals[there], units)
+
+    @cached_property
+    def cohort_sizes(self) -> FloatArray:
+        """Number of impressions of each cohort."""
+        return self.by_cohort(np.ones(len(self)))
+
+    @cached_property
+    def clicks_each(self) -> NDArray[np.int32]:
+        """Number of clicks on each impression."""
+        return np.asarray(self.clicks.sum(1, dtype=np.int32))
+
+    @cached_property
+    def clicks_by_cohort(self) -> FloatArray:
+        """Number of clicks on the impressions of each cohort."""
+        return self.by_cohort(self.clicks_each.astype(np.float64))
+
+    @cached_property
+    def drawn(self) -> BoolArray:
+        """Flags of independent draws: the first impression of each unit and query, as later ones reuse its random number."""
+        drawn = self.units.impressions[self.units.place] == 1
+        back = np.flatnonzero(~drawn)
+        once, _ = first_places(self.units.place[back] * max(len(self.queries), 1) + self.asked[back])
+        drawn[back[once]] = True
+        return np.asarray(drawn)
+
+    def group(self, groups: int = GROUPS) -> IntArray:
+        """The group of units that each impression belongs to, for jackknives."""
+        return np.asarray(self.unit.astype(np.int64).view(np.uint64) % np.uint64(groups), np.int64)
+
+    # --- designs ----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def placement(self) -> FloatArray:
+        """P(slot at rank) under its design, exactly: ``(slots, k)``."""
+        return self.placement_of(np.arange(self.n_slots))
+
+    def placement_of(self, slots: IntArray) -> FloatArray:
+        """``placement`` of some slots only: of all of them it is the largest table of a log with many designs."""
+        if self.given_placement is not None:
+            return self.given_placement[slots]
+        number, found = np.full(self.n_slots, -1), np.zeros((len(slots), self.k))
+        number[slots] = np.arange(len(slots))
+        placements(self.rankings, self.weights, number, found)
+        return found
+
+    def placement_at(self, rank: IntArray) -> FloatArray:
+        """P(slot at its rank of these) under its design; 0 for ranks past the last."""
+        if self.given_placement is not None:
+            at_rank = self.given_placement[np.arange(self.n_slots), np.minimum(rank, self.k - 1)]
+            return np.where(rank < self.k, at_rank, 0.0)
+        found = np.zeros(self.n_slots)
+        placed(self.rankings, self.weights, rank, found)
+        return found
+
+    def exposure(self, theta: FloatArray) -> FloatArray:
+        """rho of each slot: the probability that it is examined under its design."""
+        if self.given_placement is not None:
+            return np.asarray(self.given_placement @ theta)
+        rho = np.zeros(self.n_slots)
+        exposures(self.rankings, self.weights, theta, rho)
+        return rho
+
+    def list_exposures(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """P(examined) of each slot in A's list and in B's."""
+        padded = np.append(theta, 0.0)
+        return padded[np.minimum(self.rank_a, self.k)], padded[np.minimum(self.rank_b, self.k)]
+
+    @cached_property
+    def arm(self) -> NDArray[np.int8]:
+        """Arm of each impression of the A/B traffic: 1 for A's own list, -1 for B's own, 0 for the other impressions."""
+        if not self.plain:
+            return np.zeros(len(self), np.int8)
+        from_end = self.row_offsets[self.design + 1] - self.row
+        return np.where(from_end > PLAIN, 0, np.where(from_end == PLAIN, 1, -1)).astype(np.int8)
+
+    @cached_property
+    def plain_shares(self) -> FloatArray:
+        """Probabilities of A's own list and of B's own, for each design: ``(designs, 2)``."""
+        if not self.plain:
+            return np.zeros((self.n_designs, 2))
+        last = self.row_offsets[1:] - 1
+        return np.stack([self.weights[last - 1], self.weights[last]], axis=1)
+
+    @property
+    def shares(self) -> FloatArray:
+        """``plain_shares`` of each impression's design."""
+        return self.plain_shares[self.design]
+
+    @property
+    def apart(self) -> BoolArray:
+        """Flags of the impressions whose two lists differ."""
+        return self.differ[self.design]
+
+    @cached_property
+    def shows(self) -> FloatArray:
+        """Results shown at each rank, over all impressions."""
+        rows, display = self.displays
+        return np.asarray(np.bincount(display, minlength=len(rows)) @ (self.rankings[rows] >= 0), np.float64)
+
+    def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> list[Counts]:
+        """Counts of each group of units."""
+        return self._counts(self.group(groups), groups, clicked_only)
+
+    @cached_property
+    def differ(self) -> BoolArray:
+        """Flags of the designs whose two lists differ."""
+        apart = np.minimum(self.rank_a, self.k) != np.minimum(self.rank_b, self.k)
+        return np.asarray(np.bincount(self.design_of_slot[apart], minlength=self.n_designs) > 0)
+
+    @cached_property
+    def members(self) -> Members:
+        """Distinct documents by their ranks in both lists, the rows of the relevance model."""
+        width = self.rank_width
+        keys, of_slot = np.unique((self.document * width + self.rank_a) * width + self.rank_b, return_inverse=True)
+        document, pair = np.divmod(keys, width * width)
+        pairs = np.unique(pair)
+        return Members(of_slot, document, np.asarray(np.searchsorted(pairs, pair)), *np.divmod(pairs, width))
+
+    def counts(self, impressions: BoolArray | None = None) -> Counts:
+        """Shows and clicks per slot and rank, with the shows that the design expected; of some impressions or all.
+
+        Position bias is fitted to these. A document is compared with itself within one design only: the same query, the same
+        lists, the same beliefs. Across lists, a document stands high for those who like it. Across versions of a design,
+        documents that were lucky early stand high later, and regression to the mean would look like examination (see
+        docs/research/learning.md).
+        """
+        inside = np.ones(len(self), bool) if impressions is None else impressions
+        return self._counts(np.where(inside, 0, -1), 1, clicked_only=False)[0]
+
+    def _counts(self, group: IntArray, groups: int, clicked_only: bool) -> list[Counts]:
+        """Counts of the impressions of each group, which are numbered from 0; of those below 0 there are none.
+
+        ``clicked_only`` leaves out slots that were never clicked, which do not matter to estimators that eliminate relevance.
+        """
+        slot, query = np.arange(self.n_slots), self.document_query[self.document]
+        if clicked_only:
+            ever = np.zeros(self.n_slots, bool)
+            ever[self.clicked[2]] = True
+            slot[~ever] = -1
+        return counts_of_groups(*self.tables(slot, self.n_slots, group, groups), query, groups)
+
+    def tables(self, candidate: IntArray, n: int, group: IntArray, groups: int) -> tuple[IntArray, FloatArray]:
+        """Tables of shows, clicks and expected shows by rank, and what each row is of: group * n + candidate.
+
+        ``candidate`` is a number of n for each slot, negative where it is not counted; ``group`` one of groups for each
+        impression, or negative.
+        """
+        k, wanted, inside = self.k, candidate >= 0, group >= 0
+        impression, rank, slot = self.clicked
+        pairs, times = np.unique(self.design[inside] * groups + group[inside], return_counts=True)
+        design, of_group = np.divmod(pairs, groups)  # what each group had of each design
+        sizes = np.diff(self.slot_offsets)[design]
+        slots, which = ragged(self.slot_offsets[design], sizes), np.repeat(np.arange(len(pairs)), sizes)
+        use = wanted[slots]
+        slots, which = slots[use], which[use]
+        keys, row = np.unique(of_group[which] * n + candidate[slots], return_inverse=True)  # of a row of the tables
+        every, place = np.unique(slots, return_inverse=True)
+        tables = np.zeros((3, len(keys), k))
+        add_rows(self.placement_of(every), place, times[which], row, tables[2])
+        displays, shown = np.unique(self.row[inside] * groups + group[inside], return_counts=True)
+        rankings, of_group = self.rankings[displays // groups], displays % groups
+        standing = (rankings >= 0) & wanted[rankings]
+        number, at = np.nonzero(standing)
+        row = np.searchsorted(keys, of_group[number] * n + candidate[rankings[standing]])
+        tables[0] = weighted_counts(row * k + at, shown[number].astype(np.float64), tables[0].size).reshape(-1, k)
+        hit = inside[impression] & wanted[slot]
+        row = np.searchsorted(keys, group[impression[hit]] * n + candidate[slot[hit]])
+        tables[1] = np.bincount(row * k + rank[hit], minlength=tables[1].size).reshape(-1, k)
+        return keys, tables
+
+
+def _by_first_use(numbers: IntArray, n: int) -> bool:
+    """True if the numbers from 0 to n - 1 all occur, each for the first time after those below it."""
+    highest = np.maximum.accumulate(np.append(-1, numbers))
+    return bool(highest[-1] == n - 1 and (np.diff(highest) <= 1).all())
+
+
+def counts_of_groups(keys: IntArray, tables: FloatArray, query: IntArray, groups: int) -> list[Counts]:
+    """Counts from ``Log.tables``, given the query of each candidate."""
+    n = len(query)
+    ends = np.searchsorted(keys, np.arange(groups + 1) * n).tolist()
+    return [
+        Counts(n, keys[a:b] - g * n, tables[0, a:b], tables[1, a:b], query[keys[a:b] - g * n], tables[2, a:b])
+        for g, (a, b) in enumerate(pairwise(ends))
+    ]

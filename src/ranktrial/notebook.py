@@ -1,0 +1,183 @@
+"""HTML snippets of results for notebooks: a heading, an interval as a small chart, and what can be folded away.
+
+They hold no script and nothing from elsewhere; text of strangers is escaped. Colours are those of the notebook.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ranktrial.texts import counted, shown
+
+WIDTH, HEIGHT, MARGIN = 420, 58, 14
+MOST_ROWS = 5  # of a log or a pair
+MARKS = {"pass": "✓", "warn": "!", "fail": "✗", "unknown": "?"}
+CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
+
+
+def of_report(report: Any) -> str:
+    """A trial's report: the verdict, the interval, what to do, and the checks folded."""
+    name_a, name_b = report.config.labels
+    checks = [(MARKS[one.status], one.title or one.name, one.text) for one in report.guardrails]
+    bad = sum(one.status in ("warn", "fail") for one in report.guardrails)
+    summary = f"{counted(len(checks), 'check')}, {bad or 'none'} to look at"
+    used = [
+        (one.name, f"{one.difference:+.4f}", str(one.interval), "used" if one.used else "") for one in report.estimates
+    ]
+    return card(
+        report.text.headline,
+        interval_chart(
+            report.difference, report.interval.low, report.interval.high, f"clicks per search, {name_b} - {name_a}"
+        ),
+        *(line(text) for text in report.lines),
+        folded("Estimates", table(("", "B - A", "its own interval", ""), used)) if used else "",
+        folded(summary, table(("", "check", "what was found"), checks)),
+    )
+
+
+def of_estimate(found: Any) -> str:
+    """An estimate of A - B: who gets more clicks, the interval, and what it rests on, folded."""
+    interval = found.confidence_interval()
+    if interval.low > 0 or interval.high < 0:
+        heading = f"{'A' if found.delta > 0 else 'B'} gets {abs(found.delta):.4f} more clicks per search."
+    else:
+        heading = "Too early to say: the interval holds 0."
+    told = [
+        ("searches", f"{found.impressions:,}"), ("visitors", f"{found.units:,}"),
+        ("standard error", f"{found.standard_error:.5f}"), ("effective clicks", f"{found.effective_clicks:,.0f}"),
+        ("largest weight of a click", f"{found.largest_weight:.2f}"),
+    ]  # fmt: skip
+    text = f"A - B is {found.delta:+.5f}, 95 % interval {interval}, for a number of searches fixed beforehand."
+    chart = interval_chart(found.delta, interval.low, interval.high, "clicks per search, A - B")
+    return card(heading, chart, line(text), folded("What it rests on", table((), told)))
+
+
+def of_plan(plan: Any) -> str:
+    """A plan: advice, and a row for each method."""
+    rows = [(row.method, searches(row.impressions), searches(row.anytime), f"{row.wrong:.0%}") for row in plan.rows]
+    first, *rest = plan.verdict or ("A plan",)
+    heads = "method", "searches", "looked at all the time", "points the wrong way"
+    return card(
+        first, *(line(text) for text in rest), folded(counted(len(rows), "method"), table(heads, rows), opened=True)
+    )
+
+
+def of_position_bias(bias: Any) -> str:
+    """Position bias: a bar for each rank with its interval."""
+    rows = [
+        (f"{rank}", bar(theta), f"{theta:.3f}", f"{interval.low:.3f} to {interval.high:.3f}")
+        for rank, (theta, interval) in enumerate(zip(bias.theta, bias.confidence_interval()), 1)
+    ]
+    told = folded("What the log can tell", line(str(bias.identifiability)), line(bias.note))
+    bars = table(("rank", "", "theta", "95 %"), rows, raw=1)
+    return card("How often people look at each rank, against the first", bars, told)
+
+
+def of_pair(pair: Any) -> str:
+    """A pair of rankers: its size, and the lists of its first queries."""
+    rows = [
+        (
+            str(pair.queries[query]),
+            *(ids(pair.ids[d] for d in top[query] if d >= 0) for top in (pair.top_a, pair.top_b)),
+        )
+        for query in range(min(pair.n_queries, MOST_ROWS))
+    ]
+    heading = f"Two rankers: {counted(pair.n_queries, 'query', 'queries')}, {counted(pair.n_documents, 'document')}, "
+    heading += f"k = {pair.k}"
+    return card(heading, folded("First queries", table(("query", "A", "B"), rows), opened=True))
+
+
+def of_log(log: Any) -> str:
+    """A log: its size, and its first searches."""
+    rows = []
+    for at in range(min(len(log), MOST_ROWS)):
+        page = [slot for slot in log.rankings[log.row[at]] if slot >= 0]
+        names = [log.documents[log.document[slot]] for slot in page]
+        clicked = [name for name, flag in zip(names, log.clicks[at]) if flag]
+        rows.append((str(log.queries[log.query[log.design[at]]]), ids(names), ids(clicked)))
+    heading = f"{counted(len(log), 'search', 'searches')}, {counted(int(log.clicks.sum()), 'click')}, "
+    heading += f"{counted(len(log.queries), 'query', 'queries')}, k = {log.k}"
+    return card(heading, folded("First searches", table(("query", "shown", "clicked"), rows), opened=True))
+
+
+# --- pieces -----------------------------------------------------------------------------------------------------------
+
+
+def card(heading: str, *parts: str) -> str:
+    """A heading above its parts."""
+    return f'<div class="ranktrial"><p><strong>{escaped(heading, 300)}</strong></p>{"".join(parts)}</div>'
+
+
+def line(text: str) -> str:
+    """A paragraph; nothing where there is no text."""
+    return f"<p>{escaped(text, 600)}</p>" if text else ""
+
+
+def folded(summary: str, *parts: str, opened: bool = False) -> str:
+    """Parts that are seen when somebody opens them."""
+    start = '<details open="open">' if opened else "<details>"
+    return f"{start}<summary>{escaped(summary)}</summary>{''.join(parts)}</details>"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, raw: int | None = None) -> str:
+    """A table of texts; the cells of column ``raw`` are HTML already."""
+    top = f"<tr>{''.join(f'<th {CELL}>{escaped(head)}</th>' for head in heads)}</tr>" if heads else ""
+    cells = (
+        "".join(f"<td {CELL}>{cell if at == raw else escaped(cell, 400)}</td>" for at, cell in enumerate(row))
+        for row in rows
+    )
+    return f"<table>{top}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def bar(share: float) -> str:
+    """A bar as long as a share from 0 to 1."""
+    width = 160 * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="160" height="12" role="img">'
+        f'<rect width="{width:.1f}" height="12" fill="#4c78a8"/></svg>'
+    )
+
+
+def interval_chart(value: float, low: float, high: float, label: str) -> str:
+    """An interval with its value, and 0 as a dashed line; nothing where an end is not known."""
+    if not all(map(math.isfinite, (value, low, high))):
+        return ""
+    left, right = min(low, 0.0), max(high, 0.0)
+    scale = (WIDTH - 2 * MARGIN) / ((right - left) or 1.0)
+
+    def at(number: float) -> float:
+        return round(MARGIN + (number - left) * scale, 1)
+
+    colour = "#4c78a8" if low > 0 or high < 0 else "#888888"
+    middle = min(max(at((low + high) / 2), 70), WIDTH - 70)
+    ends = f'<text x="{middle}" y="42" font-size="11" text-anchor="middle" fill="currentColor">{low:+.4f} to {high:+.4f}</text>'
+    zero = f'<text x="{at(0) + 4}" y="12" font-size="11" fill="currentColor">0</text>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="'
+        f'{escaped(f"{label}: {value:+.4f}, from {low:+.4f} to {high:+.4f}")}">'
+        f'<line x1="{at(0)}" x2="{at(0)}" y1="6" y2="30" stroke="currentColor" stroke-dasharray="3 3"/>'
+        f'<line x1="{at(low)}" x2="{at(high)}" y1="18" y2="18" stroke="{colour}" stroke-width="6"/>'
+        f'<circle cx="{at(value)}" cy="18" r="6" fill="{colour}"/>{ends}{zero}'
+        f'<text x="{WIDTH // 2}" y="55" font-size="11" text-anchor="middle" fill="currentColor">{escaped(label)}</text></svg>'
+    )
+
+
+def ids(documents: Iterable[Any]) -> str:
+    """Ids in a row."""
+    return ", ".join(shown(str(document), 24) for document in documents)
+
+
+def searches(number: float) -> str:
+    """A number of searches in three digits; none suffices where it is infinite."""
+    if not math.isfinite(number):
+        return "no number suffices"
+    digits = max(0, math.floor(math.log10(number)) - 2) if number > 0 else 0
+    return f"{round(number, -digits):,.0f}"
+
+
+def escaped(text: str, longest: int = 80) -> str:
+    """Text as it may stand in HTML."""
+    return html.escape(shown(text, longest))

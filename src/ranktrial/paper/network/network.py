@@ -1,0 +1,208 @@
+"""The paper's neural network, 2 x 32 sigmoid units: a policy score or a relevance from a document's features.
+
+One class serves both uses. As a policy it gives a linear output, the Plackett-Luce score of each document
+(``scores``), and takes the gradient of any objective by these scores (``backward``). In regression-EM a sigmoid
+follows (``probabilities``) and it is fitted by cross-entropy; ``NetworkRegression`` is that recipe.
+
+Numbers are float32: at this size that halves the time, and scores only steer what is shown. Exposure is computed in
+float64 from whatever scores come out, so the estimate has no rounding error from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from ranktrial import checks, extras
+from ranktrial.arrays import FloatArray, IntArray, Numbers
+from ranktrial.paper.network._network_kernels import after_exp, before_exp, fit
+from ranktrial.seeds import Seed, generator
+
+HIDDEN = 32
+MOST_MULTIPLICATIONS = 2**18  # OpenBLAS uses one thread up to here
+ROWS_AT_A_TIME = 2048  # whose activations stay in the cache
+
+
+class Rows(Protocol):
+    """A table of inputs that gives some of its rows: an array, or something that puts them together when asked."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, rows: slice | IntArray, /) -> Numbers: ...
+
+
+class Activations(NamedTuple):
+    """Activations that a forward pass leaves for the backward pass; one row per document."""
+
+    inputs: Numbers
+    hidden1: Numbers
+    hidden2: Numbers
+    scores: Numbers
+
+
+def check_blas() -> None:
+    """Raise an error where the compiled training loops cannot multiply matrices: they do it with SciPy's BLAS."""
+    if refusal := extras.missing("study", "the compiled training of a network", needed=("scipy",)):
+        raise refusal
+
+
+def _product(a: Numbers, b: Numbers) -> Numbers:
+    """a @ b in pieces that BLAS does not split over threads: at this size waiting for another core costs more than it saves,
+    up to a hundredfold on a busy machine.
+    """
+    rows = max(1, MOST_MULTIPLICATIONS // (b.shape[0] * b.shape[1]))
+    if len(a) <= rows:
+        return a @ b
+    result = np.empty((len(a), b.shape[1]), a.dtype)
+    for start in range(0, len(a), rows):
+        np.matmul(a[start : start + rows], b, out=result[start : start + rows])
+    return result
+
+
+def _sigmoid(x: Numbers, bias: Numbers) -> Numbers:
+    """The sigmoid of a table plus a row of biases, in place; NumPy's exp is a vector instruction, a compiled loop's is not."""
+    before_exp(x, bias)
+    np.exp(x, out=x)
+    after_exp(x)
+    return x
+
+
+def _probabilities(scores: Numbers) -> Numbers:
+    return _sigmoid(scores[:, None].copy(), np.zeros(1, scores.dtype))[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Two hidden layers of sigmoid units and a linear output; ``parameters`` is one flat array, changed by training."""
+
+    n_inputs: int
+    parameters: Numbers
+
+    @classmethod
+    def initialise(cls, n_inputs: int, seed: Seed, dtype: DTypeLike = np.float32) -> Network:
+        """Weights uniform within +-sqrt(6 / (inputs + outputs)) of each layer (Glorot), biases 0."""
+        checks.at_least("n_inputs", n_inputs, 1)
+        random = generator(seed)
+        layers = []
+        for rows, columns in ((n_inputs, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 1)):
+            limit = np.sqrt(6 / (rows + columns))
+            layers += [random.uniform(-limit, limit, rows * columns), np.zeros(columns)]
+        return cls(n_inputs, np.concatenate(layers).astype(dtype))
+
+    def _layers(self, flat: Numbers) -> list[Numbers]:
+        """Weights and biases of the three layers as views of a flat array."""
+        views = []
+        start = 0
+        for rows, columns in ((self.n_inputs, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 1)):
+            bias = start + rows * columns
+            views += [flat[start:bias].reshape(rows, columns), flat[bias : bias + columns]]
+            start = bias + columns
+        return views
+
+    def forward(self, inputs: ArrayLike) -> Activations:
+        w1, b1, w2, b2, w3, b3 = self._layers(self.parameters)
+        rows = np.asarray(inputs, self.parameters.dtype)
+        if rows.ndim != 2 or rows.shape[1] != self.n_inputs:
+            raise ValueError(f"inputs have shape {rows.shape}, must have {self.n_inputs} columns")
+        hidden1 = _sigmoid(_product(rows, w1), b1)
+        hidden2 = _sigmoid(_product(hidden1, w2), b2)
+        return Activations(rows, hidden1, hidden2, (hidden2 @ w3 + b3)[:, 0])
+
+    def scores(self, inputs: Rows, rows: IntArray | None = None) -> Numbers:
+        """One score per row of inputs, or of those that are wanted."""
+        scores = np.empty(inputs.shape[0] if rows is None else len(rows), self.parameters.dtype)
+        for start in range(0, len(scores), ROWS_AT_A_TIME):
+            some = slice(start, start + ROWS_AT_A_TIME)
+            scores[some] = self.forward(inputs[some if rows is None else rows[some]]).scores
+        return scores
+
+    def probabilities(self, inputs: Rows) -> Numbers:
+        """The sigmoid of the scores."""
+        return _probabilities(self.scores(inputs))
+
+    def backward(self, activations: Activations, score_gradient: ArrayLike) -> Numbers:
+        """Gradient of an objective by the parameters, given its gradient by the scores; flat, as ``parameters`` is."""
+        _, _, w2, _, w3, _ = self._layers(self.parameters)
+        rows, hidden1, hidden2, _ = activations
+        gradient = np.empty_like(self.parameters)
+        g1, gb1, g2, gb2, g3, gb3 = self._layers(gradient)
+        by_score = np.asarray(score_gradient, self.parameters.dtype)[:, None]
+        by_hidden2 = (by_score * w3.T) * hidden2 * (1 - hidden2)
+        by_hidden1 = _product(by_hidden2, w2.T) * hidden1 * (1 - hidden1)
+        for weights, bias, below, above in (
+            (g3, gb3, hidden2, by_score),
+            (g2, gb2, hidden1, by_hidden2),
+            (g1, gb1, rows, by_hidden1),
+        ):
+            weights[:] = _product(below.T, above)
+            np.sum(above, axis=0, out=bias)
+        return gradient
+
+
+@dataclass(eq=False)
+class Adam:
+    """Adam (Kingma and Ba 2015) with Keras' defaults. It keeps its moments, so training can go on where it stopped."""
+
+    rate: float = 1e-3
+    decay1: float = 0.9
+    decay2: float = 0.999
+    epsilon: float = 1e-7
+    steps: int = 0
+    mean: Numbers = field(default_factory=lambda: np.zeros(0, np.float32), repr=False)
+    square: Numbers = field(default_factory=lambda: np.zeros(0, np.float32), repr=False)
+
+    @property
+    def settings(self) -> tuple[float, float, float, float]:
+        return self.rate, self.decay1, self.decay2, self.epsilon
+
+    def begin(self, parameters: Numbers) -> None:
+        """Start the moments at 0, before the first step."""
+        if self.steps == 0:
+            self.mean, self.square = np.zeros_like(parameters), np.zeros_like(parameters)
+
+    def step(self, parameters: Numbers, gradient: Numbers) -> None:
+        """Change the parameters in place, downhill."""
+        self.begin(parameters)
+        self.steps += 1
+        self.mean += (1 - self.decay1) * (gradient - self.mean)
+        self.square += (1 - self.decay2) * (gradient * gradient - self.square)
+        rate = self.rate * np.sqrt(1 - self.decay2**self.steps) / (1 - self.decay1**self.steps)
+        # A NumPy float64 scalar would turn the whole update into float64.
+        parameters -= float(rate) * self.mean / (np.sqrt(self.square) + self.epsilon)
+
+
+@dataclass(eq=False)
+class NetworkRegression:
+    """The network as the regression of regression-EM; each round as the authors do, on documents drawn by display frequency.
+
+    Attributes:
+        network: trained in place, kept between rounds together with the state of the optimiser.
+        steps: Adam steps per round.
+        batch: documents per step.
+    """
+
+    network: Network
+    optimiser: Adam = field(default_factory=Adam)
+    steps: int = 75
+    batch: int = 512
+
+    def predict(self, features: Numbers) -> FloatArray:
+        """Relevance of each row, between 0 and 1."""
+        return self.network.probabilities(features).astype(np.float64)
+
+    def fit(self, features: Numbers, targets: FloatArray, weights: FloatArray, rng: np.random.Generator) -> None:
+        """One round towards ``targets``; rows are drawn in proportion to ``weights``."""
+        check_blas()
+        cumulated = np.cumsum(weights)
+        rows = np.searchsorted(cumulated, rng.random((self.steps, self.batch)) * cumulated[-1], side="right")
+        network, adam = self.network, self.optimiser
+        adam.begin(network.parameters)
+        fit(
+            network.parameters, adam.mean, adam.square, adam.steps, adam.settings, HIDDEN, features,
+            targets.astype(network.parameters.dtype), rows,
+        )  # fmt: skip
+        adam.steps += len(rows)

@@ -1,0 +1,27 @@
+"""The paper's experiments: plan, run, results; resumable, on one machine or a Dask cluster."""
+
+from ranktrial import extras
+
+if refusal := extras.missing("study", "ranktrial.paper.study"):
+    raise refusal
+
+from ranktrial.paper.study.cost import StudyCost, study_cost
+from ranktrial.paper.study.plan import DataPlan, PlanError, StudyPlan, Task, UserPlan, read_plan
+from ranktrial.paper.study.run import StudyProgress, StudyRun, run_study
+from ranktrial.paper.study.summary import StudySummary, summarise
+
+__all__ = [
+    "DataPlan",
+    "PlanError",
+    "StudyCost",
+    "StudyPlan",
+    "StudyProgress",
+    "StudyRun",
+    "StudySummary",
+    "Task",
+    "UserPlan",
+    "read_plan",
+    "run_study",
+    "study_cost",
+    "summarise",
+]

@@ -1,0 +1,95 @@
+"""Labels and styles of methods in figures and tables, by the role that each plays in the study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from ranktrial.methods import parse_method
+from ranktrial.report.theme import BLUE, DASHES, GREEN, INK, OLIVE, ORANGE, PURPLE, SKY, STYLES, VERMILLION, Style
+
+SOLID, DASHED, DOTTED, MIXED = DASHES
+
+# The part a method plays in the paper's comparisons: its label and how it is drawn. Kin share a colour.
+ROLES: dict[str, tuple[str, Style]] = {
+    "ab": ("A/B, the paper's x", Style(INK, SOLID, "circle")),
+    "ab-means": ("A/B, difference in means", Style(INK, DASHED, "square")),
+    "ab-doubly-robust-known": ("A/B, doubly robust, bias known", Style(INK, DOTTED, "triangle-down")),
+    "ab-doubly-robust-estimated": ("A/B, doubly robust, bias estimated", Style(SKY, DOTTED, "triangle-down")),
+    "ab-rank-aware-known": ("A/B, rank-aware, bias known", Style(INK, DOTTED, "diamond")),
+    "ab-rank-aware-estimated": ("A/B, rank-aware, bias estimated", Style(SKY, MIXED, "diamond")),
+    "team-draft": ("Team-draft", Style(VERMILLION, SOLID, "triangle-up")),
+    "probabilistic": ("Probabilistic", Style(ORANGE, DASHED, "triangle-down")),
+    "optimized": ("Optimized", Style(PURPLE, MIXED, "diamond")),
+    "balanced": ("Balanced", Style(OLIVE, DOTTED, "cross")),
+    "published-known": ("LogOpt as published, bias known", Style(SKY, SOLID, "circle")),
+    "published-estimated": ("LogOpt as published, bias estimated", Style(SKY, DASHED, "square")),
+    "network-known": ("LogOpt network, bias known", Style(BLUE, SOLID, "diamond")),
+    "network-estimated": ("LogOpt network, bias estimated", Style(BLUE, DASHED, "cross")),
+    "oracle": ("Oracle", Style(PURPLE, DOTTED, "triangle-left")),
+    "uniform": ("Uniform logging", Style(VERMILLION, DOTTED, "triangle-right")),
+    "ab-logging": ("A/B logging", Style(INK, MIXED, "triangle-up")),
+    "lambda": ("Plackett-Luce on |lambda|", Style(ORANGE, SOLID, "cross")),
+    "closed-form": ("Closed form", Style(GREEN, SOLID, "diamond")),
+    "adaptive-known": ("LogOpt closed form, bias known", Style(GREEN, MIXED, "square")),
+    "adaptive-estimated": ("LogOpt closed form, bias estimated", Style(OLIVE, MIXED, "triangle-right")),
+    "doubly-robust-known": ("Closed form, doubly robust, bias known", Style(GREEN, DASHED, "circle")),
+    "doubly-robust-estimated": ("Closed form, doubly robust, bias estimated", Style(OLIVE, DASHED, "cross")),
+    "rank-aware-known": ("Closed form, rank-aware, bias known", Style(GREEN, DOTTED, "triangle-up")),
+    "rank-aware-estimated": ("Closed form, rank-aware, bias estimated", Style(OLIVE, SOLID, "triangle-left")),
+    "budget-known": ("LogOpt with a budget of clicks, bias known", Style(PURPLE, SOLID, "square")),
+    "budget-estimated": ("LogOpt with a budget of clicks, bias estimated", Style(PURPLE, DASHED, "circle")),
+}
+INTERLEAVING = ("team-draft", "probabilistic", "optimized", "balanced")
+
+
+def role(text: str) -> str | None:
+    """The part a method plays in the study; None for one that plays none, or is not a method.
+
+    >>> role("LogOptNetwork(steps=50)"), role("New()")
+    ('network-known', None)
+    """
+    try:
+        part = parse_method(text).role
+    except ValueError:
+        return None
+    return part if part in ROLES else None
+
+
+def labels(texts: Sequence[str]) -> dict[str, str]:
+    """A label for each method, no two alike: by its role, with options that the role leaves open; else as it is written.
+
+    >>> labels(["AB()", 'AB(split=0.2, estimate="paper")', "New()"])
+    {'AB()': 'A/B, difference in means', 'AB(split=0.2, estimate="paper")': "A/B, the paper's x, split=0.2", 'New()': 'New()'}
+    """
+    found = {text: _label(text) for text in texts}
+    taken = list(found.values())
+    return {text: label if taken.count(label) == 1 else text for text, label in found.items()}
+
+
+def _label(text: str) -> str:
+    part = role(text)
+    if part is None:
+        return text
+    method = parse_method(text)
+    told = method.options_of_role
+    more = [
+        f"{f.name}={getattr(method, f.name)}"
+        for f in fields(method)
+        if f.name not in told and getattr(method, f.name) != f.default
+    ]
+    return ", ".join([ROLES[part][0], *more])
+
+
+def styles(texts: Sequence[str]) -> dict[str, Style]:
+    """A style for each method, no two alike as long as there are enough: its role's, if it is the first in that role."""
+    chosen: dict[str, Style] = {}
+    for text in texts:
+        part = role(text)
+        if part is not None and ROLES[part][1] not in chosen.values():
+            chosen[text] = ROLES[part][1]
+    free = [
+        style for style in STYLES if (style.colour, style.dash) not in {(s.colour, s.dash) for s in chosen.values()}
+    ]
+    rest = [text for text in texts if text not in chosen]
+    return chosen | {text: free[i % len(free)] for i, text in enumerate(rest)}

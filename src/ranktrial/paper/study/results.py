@@ -1,0 +1,204 @@
+"""Results of a study, read from its folder: each method's error curves on every pair, and its limits without noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.paper.study.folder import StudyFolder
+from ranktrial.paper.study.labels import role
+from ranktrial.paper.study.plan import StudyPlan, Task
+from ranktrial.paper.study.summary import METRICS, nearest_checkpoints
+
+T = TypeVar("T")
+POINTS = 80  # of a curve; more cannot be told apart on paper
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """One method on the pairs of one data set.
+
+    Attributes:
+        method: As it is written.
+        pairs: Numbers of the pairs, increasing.
+        impressions: The checkpoints.
+        errors: Each metric as a (pairs, checkpoints) array; NaN where it is not known.
+        estimate: At the last checkpoint, by pair.
+        delta: True difference, by pair.
+        ctr: Clicks per impression on what was shown, at the last checkpoint, by pair.
+        ctr_a: Of ranker A, by pair.
+        ctr_b: Of ranker B.
+    """
+
+    method: str
+    pairs: IntArray
+    impressions: IntArray
+    errors: Mapping[str, FloatArray]
+    estimate: FloatArray
+    delta: FloatArray
+    ctr: FloatArray
+    ctr_a: FloatArray
+    ctr_b: FloatArray
+
+    def on(self, pairs: IntArray) -> Runs:
+        """Return the runs on some of the pairs."""
+        keep = np.isin(self.pairs, pairs)
+        by_pair = {name: getattr(self, name)[keep] for name in ("pairs", "estimate", "delta", "ctr", "ctr_a", "ctr_b")}
+        return Runs(
+            self.method, impressions=self.impressions, errors={m: e[keep] for m, e in self.errors.items()}, **by_pair
+        )
+
+    def nearest(self, impressions: float) -> int:
+        """The checkpoint nearest to a number of impressions."""
+        return int(np.argmin(np.abs(np.log(self.impressions / impressions))))
+
+
+@dataclass(frozen=True, eq=False)
+class MethodLimits:
+    """Limits of one method's estimate with ever more impressions, on the pairs of one data set (from ``limits.parquet``).
+
+    Attributes:
+        method: As it is written.
+        pairs: Numbers of the pairs.
+        delta: True difference, by pair.
+        limit: Expectation of the estimate, by pair.
+        standard_error: Of ``limit``; 0 where it is exact.
+        wrong_sign: Whether ``limit`` prefers the wrong ranker.
+    """
+
+    method: str
+    pairs: IntArray
+    delta: FloatArray
+    limit: FloatArray
+    standard_error: FloatArray
+    wrong_sign: BoolArray
+
+    @property
+    def biased(self) -> bool:
+        """True if the method has a systematic error; the limit of the others is Delta itself."""
+        return bool((np.abs(self.limit - self.delta) > 1e-9 + 5 * self.standard_error).any())
+
+    @property
+    def wrong(self) -> FloatArray:
+        """1 for a wrong sign, 0 for a right one, 1/2 where 3 standard errors leave it open, whatever sign it has."""
+        unclear = (self.limit != 0) & (np.abs(self.limit) < 3 * self.standard_error)
+        return np.where(unclear, 0.5, self.wrong_sign)
+
+    @property
+    def scale(self) -> float:
+        """The factor by which x comes nearest to Delta (least squares through the origin)."""
+        square = float(self.limit @ self.limit)
+        return float(self.limit @ self.delta) / square if square else 0.0
+
+    @property
+    def rescaled_error(self) -> FloatArray:
+        """The absolute error that the best factor leaves, by pair."""
+        return np.abs(self.delta - self.scale * self.limit)
+
+
+@dataclass(frozen=True, eq=False)
+class DataResults:
+    """All methods on one data set.
+
+    Attributes:
+        data: Its name.
+        runs: By method, in the order of the plan.
+        limits: By method; empty where they have not been computed.
+    """
+
+    data: str
+    runs: Mapping[str, Runs]
+    limits: Mapping[str, MethodLimits]
+
+    def playing(self, *roles: str) -> Runs | None:
+        """The first method that plays the first of these roles that is played at all."""
+        return _first_playing(self.runs, roles)
+
+    def begun(self, fewest: int) -> DataResults:
+        """Return the results without methods that have fewer pairs than that, unless all have; they cannot be compared yet."""
+        if all(len(one.pairs) < fewest for one in self.runs.values()):
+            return self
+        return replace(self, runs={method: one for method, one in self.runs.items() if len(one.pairs) >= fewest})
+
+    def limits_of(self, *roles: str) -> MethodLimits | None:
+        """The limits of the first method that plays the first of these roles that has any."""
+        return _first_playing(self.limits, roles)
+
+
+def _first_playing(by_method: Mapping[str, T], roles: Sequence[str]) -> T | None:
+    return next((one for wanted in roles for method, one in by_method.items() if role(method) == wanted), None)
+
+
+def read_results(path: Path) -> tuple[StudyPlan, list[DataResults]]:
+    """The results of a study, finished or not; sets without any are left out."""
+    study = StudyFolder(path)
+    try:
+        plan = study.read_plan()
+        found = [one for data in plan.data if (one := _data_results(study, plan, data.name)).runs]
+        if not found:
+            raise ValueError(f"{path}: no results yet; see how far it is with: ranktrial study show {path}")
+        return plan, found
+    finally:
+        study.close()
+
+
+def thinned(points: IntArray) -> IntArray:
+    """Checkpoints to draw: even on a log axis, with those nearest to powers of ten and the last.
+
+    >>> thinned(np.array([100, 450, 990, 2000])).tolist()
+    [100, 450, 990, 2000]
+    """
+    places = np.unique(np.round(np.linspace(0, len(points) - 1, min(POINTS, len(points)))).astype(int))
+    return np.union1d(points[places], nearest_checkpoints(points))
+
+
+def _data_results(study: StudyFolder, plan: StudyPlan, data: str) -> DataResults:
+    points = thinned(plan.points)
+    lists = ", ".join(f"list({name} order by impressions) as {name}" for name in (*METRICS, "impressions"))
+    runs = {}
+    for method in plan.methods:
+        tasks = [task for pair in range(plan.pairs) if study.done(task := Task(data, pair, method))]
+        if not tasks:
+            continue
+        with study.curves(plan, tasks, points) as files:
+            rows = study.query(
+                f"""select pair, any_value(delta) as delta, any_value(ctr_a) as ctr_a, any_value(ctr_b) as ctr_b,
+                           max_by(ctr, impressions) as ctr, max_by(estimate, impressions) as estimate, {lists}
+                    from read_parquet($files)
+                    where data = $data and method = $method and list_contains($points, impressions)
+                    group by pair order by pair""",
+                files,
+                data=data,
+                method=method,
+                points=points.tolist(),
+            )
+        if rows:
+            columns = {name: np.array([row[name] for row in rows], float) for name in rows[0] if name != "impressions"}
+            errors = {metric: columns.pop(metric) for metric in METRICS}
+            pairs = columns.pop("pair").astype(np.int64)
+            runs[method] = Runs(method, pairs, np.array(rows[0]["impressions"]), errors, **columns)
+    return DataResults(data, runs, _limits(study, plan, data))
+
+
+def _limits(study: StudyFolder, plan: StudyPlan, data: str) -> dict[str, MethodLimits]:
+    by_method: dict[str, list[dict[str, Any]]] = {}
+    for row in study.limit_rows(plan, data):
+        by_method.setdefault(row["method"], []).append(row)
+    columns = ("pair", "delta", "limit", "standard_error", "wrong_sign")
+    return {
+        method: MethodLimits(method, *(np.array([row[name] for row in by_method[method]]) for name in columns))
+        for method in (*plan.methods, *(one for one in by_method if one not in plan.methods))
+        if method in by_method
+    }
+
+
+def common(*runs: Runs) -> tuple[Runs, ...]:
+    """Return the runs on the pairs that all of them have."""
+    pairs = reduce(np.intersect1d, (one.pairs for one in runs))
+    return tuple(one.on(pairs) for one in runs)

@@ -1,0 +1,145 @@
+"""Summaries of a study: each method's mean errors over pairs at round numbers of impressions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ranktrial.arrays import IntArray
+from ranktrial.paper.study.folder import FailedTask, StudyFolder
+
+METRICS = ("binary_error", "absolute_error", "mean_squared_error")
+MILESTONES = (100, 1_000, 10_000, 100_000, 1_000_000, 3_000_000)
+
+
+@dataclass(frozen=True)
+class MethodSummary:
+    """The summary of one method on one data set.
+
+    Attributes:
+        method: As it is written.
+        pairs: Pairs it has results for.
+        errors: The mean over pairs of each metric, at each checkpoint of the summary; None where it is not known.
+        ctr: Clicks per impression that users gave while it ran, over the whole run.
+        seconds: Median seconds a task.
+    """
+
+    method: str
+    pairs: int
+    errors: Mapping[str, tuple[float | None, ...]]
+    ctr: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DataSummary:
+    """The summary of all methods on one data set.
+
+    Attributes:
+        data: Its name.
+        ctr: Mean clicks per impression of its rankers.
+        median_delta: Median over pairs of the absolute difference between the two rankers.
+        methods: In the order of the plan.
+    """
+
+    data: str
+    ctr: float
+    median_delta: float
+    methods: tuple[MethodSummary, ...]
+
+
+@dataclass(frozen=True)
+class StudySummary:
+    """The summary of a study.
+
+    Attributes:
+        impressions: The checkpoints nearest to round numbers.
+        done: Tasks with results, of ``total``; limits included.
+        total: Tasks of the plan.
+        data: Data sets that have results.
+        failures: Tasks that failed the last time they ran.
+    """
+
+    impressions: tuple[int, ...]
+    done: int
+    total: int
+    data: tuple[DataSummary, ...]
+    failures: tuple[FailedTask, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        values = asdict(self)
+        values["failures"] = [{**failed.task._asdict(), "error": failed.error} for failed in self.failures]
+        return values
+
+
+def nearest_checkpoints(points: IntArray) -> list[int]:
+    """The checkpoints nearest to the milestones they reach, and the last.
+
+    >>> nearest_checkpoints(np.array([100, 450, 990, 2000]))
+    [100, 990, 2000]
+    """
+    reached = [m for m in MILESTONES if m <= points[-1]]
+    nearest = {int(points[np.argmin(np.abs(np.log(points / m)))]) for m in reached}
+    return sorted({*nearest, int(points[-1])})
+
+
+def summarise(path: Path) -> StudySummary:
+    """The summary of a study, finished or not."""
+    study = StudyFolder(path)
+    try:
+        return _summarise(study)
+    finally:
+        study.close()
+
+
+def _summarise(study: StudyFolder) -> StudySummary:
+    plan = study.read_plan()
+    shown = nearest_checkpoints(plan.points)
+    tasks = list(plan.all_tasks())
+    done = [task for task in tasks if study.done(task)]
+    failures = tuple(study.failures(plan))
+    runs = [task for task in done if task.kind == "run"]
+    if not runs:
+        return StudySummary(tuple(shown), len(done), len(tasks), (), failures)
+    with study.curves(plan, runs, np.array(shown)) as files:
+        means = study.query(
+            f"""select data, method, impressions, count(*) as pairs, avg(ctr) as ctr,
+                       {", ".join(f"avg({metric}) as {metric}" for metric in METRICS)}
+                from read_parquet($files) where list_contains($shown, impressions) group by all""",
+            files,
+            shown=shown,
+        )
+        rankers = study.query(
+            """select data, avg((ctr_a + ctr_b) / 2) as ctr, median(abs(delta)) as median_delta
+               from (select distinct data, pair, ctr_a, ctr_b, delta from read_parquet($files)) group by data""",
+            files,
+        )
+    seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in study.times(plan):
+        if row["kind"] == "run":
+            seconds[row["data"], row["method"]].append(row["seconds"])
+    by_point = {(row["data"], row["method"], row["impressions"]): row for row in means}
+    by_data = {row["data"]: row for row in rankers}
+
+    def method_summary(data: str, method: str) -> MethodSummary:
+        rows = [by_point[data, method, point] for point in shown]
+        errors = {metric: tuple(row[metric] for row in rows) for metric in METRICS}
+        return MethodSummary(method, rows[-1]["pairs"], errors, rows[-1]["ctr"], median(seconds[data, method]))
+
+    sets = tuple(
+        DataSummary(
+            data.name,
+            by_data[data.name]["ctr"],
+            by_data[data.name]["median_delta"],
+            tuple(method_summary(data.name, m) for m in plan.methods if (data.name, m) in seconds),
+        )
+        for data in plan.data
+        if data.name in by_data
+    )
+    return StudySummary(tuple(shown), len(done), len(tasks), sets, failures)

@@ -1,0 +1,1 @@
+"""Reports of a trial: their schema, the charts and pages that show them, and files to keep or send."""

@@ -1,0 +1,65 @@
+"""Course of a trial with a duration: from when on a winner counts, when the time is up, and what is said of both.
+
+People search otherwise on a Sunday than on a Tuesday, and a ranker that does well on one day may not on another. So the time
+before a winner counts is rounded up to whole weeks since the first search, unless that is not wanted.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ranktrial.analysis.verdict import percent
+from ranktrial.config import TrialConfig
+from ranktrial.times import told_span, told_time
+
+WEEK = 604_800.0
+
+
+def is_over(config: TrialConfig, began: float, now: float) -> bool:
+    """True if the longest time that the trial may take is over."""
+    return config.at_most is not None and now - began >= config.at_most
+
+
+def counts_from(config: TrialConfig, began: float) -> float:
+    """The time from which on a winner counts; nan before the first search, minus infinity where nothing was said of that.
+
+    >>> weekly, most = TrialConfig(at_least="10d", at_most="28d"), TrialConfig(at_most="3d")
+    >>> [counts_from(config, 0.0) / 86_400 for config in (weekly, most, TrialConfig(at_least="10d", whole_weeks=False))]
+    [14.0, 3.0, 10.0]
+    """
+    if not config.has_duration:
+        return float("-inf")
+    least = config.at_least or 0.0
+    if config.whole_weeks:
+        least = max(math.ceil(least / WEEK), 1) * WEEK
+    return began + (least if config.at_most is None else min(least, config.at_most))
+
+
+def course(config: TrialConfig, began: float, now: float) -> str:
+    """Tell how many take part, until when a trial runs, and why; "" where nothing was said about that.
+
+    >>> for line in course(TrialConfig(at_least="7d", at_most="28d"), 0.0, 86_400.0).split(". "):
+    ...     print(line)
+    A winner counts from 1970-01-08 00:00 UTC on, after whole weeks, because searches differ by day
+    The time is up on 1970-01-29 00:00 UTC.
+    >>> course(TrialConfig(share=0.1, ramp=[(0.1, "2d"), (0.5, None)]), 0.0, 86_400.0)
+    '10% of the visitors take part, and 50% after 2 days of that.'
+    """
+    told = []
+    if config.share < 1:
+        stage = config.next_stage
+        more = "" if stage is None else f", and {percent(stage[1])} after {told_span(stage[0])} of that"
+        told.append(f"{percent(config.share)} of the visitors take part{more}.")
+    if config.has_duration and not math.isfinite(began):
+        told.append("The time of the trial begins with its first search.")
+    elif config.has_duration:
+        counts = counts_from(config, began)
+        if counts > now:
+            why = (
+                "whole weeks, because searches differ by day" if config.whole_weeks else told_span(config.at_least or 0)
+            )
+            told.append(f"A winner counts from {told_time(counts)} on, after {why}.")
+        if config.at_most is not None:
+            verb = "was" if is_over(config, began, now) else "is"
+            told.append(f"The time {verb} up on {told_time(began + config.at_most)}.")
+    return " ".join(told)

@@ -1,0 +1,380 @@
+"""Reports of a trial: its decision, the estimates behind it, and the guardrails."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ranktrial.analysis import Ladder, Rung
+from ranktrial.analysis.analyse import Analysis, BandPoint
+from ranktrial.analysis.calibration import discrepancy
+from ranktrial.analysis.decision import Decision, Ranker, decide, turned, widening
+from ranktrial.analysis.guardrails import (
+    ASSUMPTIONS,
+    BIAS,
+    BIAS_OVER_TIME,
+    COMPANY,
+    INDEPENDENCE,
+    guardrails,
+    measured_above,
+)
+from ranktrial.analysis.guardrails.over_time import told as told_of
+from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
+from ranktrial.analysis.hostile import most_worth
+from ranktrial.analysis.ladder import AFFINE, DIRECT, POSITION_BASED
+from ranktrial.analysis.verdict import Verdict, duration, lift_text, percent, verdict
+from ranktrial.arrays import weighted_counts
+from ranktrial.interval import Interval
+from ranktrial.log import LeftOut
+from ranktrial.report.course import counts_from, course, is_over
+from ranktrial.report.harm import guards
+from ranktrial.report.schema import Contributor, EstimateRow, Everyone, HistoryEntry, Pace, Part, Report, Visitors
+from ranktrial.store.base import ConfigVersion
+from ranktrial.store.tallies import AS_IT_SHOULD_BE
+from ranktrial.texts import counted, shown
+from ranktrial.times import told_time
+
+CONTRIBUTORS = 10
+MODEL = (ASSUMPTIONS, BIAS, BIAS_OVER_TIME, COMPANY)  # guardrails of the click model
+QUERY_UNITS = 10  # by which a query must have been asked to be named: what few have asked may tell who they are
+LONG_PAUSE, LEAST_PAUSE = 3.0, 60.0  # times the longest pause so far, and seconds: searches have stopped
+CLICKS_LATE = 300.0  # seconds that a search is given to be clicked, before its missing click says anything
+NO_CLICKS = 1e-5  # probability of so many searches without a click: clicks have stopped
+
+
+class Settled(NamedTuple):
+    """A decision with the checks behind it.
+
+    Attributes:
+        decision: The decision.
+        checks: All guardrails.
+        analysis: The analysis, with the estimate in use.
+        widen: By how much intervals that rest on the click model are widened, downwards and upwards.
+    """
+
+    decision: Decision
+    checks: tuple[Guardrail, ...]
+    analysis: Analysis
+    widen: Interval
+
+
+def make_report(
+    name: str,
+    analyses: Mapping[ConfigVersion, Analysis],
+    tallies: Counter[str],
+    shows: Ranker | None,
+    nanoseconds: Sequence[int] = (),
+    whole: tuple[LeftOut, Analysis] | None = None,
+    history: Sequence[HistoryEntry] = (),
+    query_units: int = QUERY_UNITS,
+    now: float = float("nan"),
+) -> Report:
+    """Make the report on the last of the versions; the others are there for comparison, never pooled.
+
+    Args:
+        tallies: Counters of the last version.
+        shows: The ranker that a stopped trial shows; None while it runs.
+        nanoseconds: Times that recent calls of ``rank`` took.
+        whole: What rules and exclusions left out, and the analysis with it.
+        query_units: Number of units that must have asked a query before it is named.
+        now: The time, in seconds since 1970.
+    """
+    version, analysis = list(analyses.items())[-1]
+    for what, count in analysis.log.left_out.items():
+        tallies[what] += count
+    sorted_tallies = dict(sorted((what, count) for what, count in tallies.items() if count))
+    seen = pace(analysis, now, running=shows is None)
+    found = settled(analysis, sorted_tallies, nanoseconds)
+    if shows is None:
+        found = in_time(found, seen.began, now)
+    decision, analysis = found.decision, found.analysis
+    for what in AS_IT_SHOULD_BE:
+        sorted_tallies.pop(what, None)
+    goes_on = seen.days > 0 and shows is None and not seen.warning
+    days = decision.forecast.remaining / len(analysis.log) * seen.days if goes_on else float("nan")
+    return Report(
+        trial=name,
+        version=version.number,
+        decision=decision,
+        text=words(found, days=days, shows=shows),
+        lift=lift_text(decision, analysis.config.labels, seen.searches_a_day),
+        pace=seen,
+        days_left=days,
+        estimates=tuple(_row(analysis.ladder, rung, decision) for rung in analysis.ladder.rungs),
+        impressions=len(analysis.log),
+        units=analysis.log.cohorts.count,
+        clicks=analysis.clicks,
+        ctr=analysis.clicks / max(len(analysis.log), 1),
+        theta=analysis.theta,
+        band=_band(analysis, found),
+        contributors=contributors(analysis, query_units),
+        guardrails=found.checks,
+        tallies=sorted_tallies,
+        course=course(analysis.config, seen.began, now) if shows is None else "",
+        over=is_over(analysis.config, seen.began, now),
+        guards=guards(analysis, decision, found.widen, sorted_tallies),
+        parts=tuple(_part(one, found if one is version else settled(result, {})) for one, result in analyses.items()),
+        shows=shows,
+        visitors=visitors(analysis, decision),
+        discrepancy=discrepancy(analysis.ladder),
+        everyone=None if whole is None else _everyone(*whole),
+        history=tuple(history),
+    )
+
+
+def _band(analysis: Analysis, found: Settled) -> tuple[BandPoint, ...]:
+    """The interval over time; the last is the decision's, also where that is only of the time since a change."""
+    points, decision = analysis.points(found.decision.used, found.widen), found.decision
+    if not points:
+        return ()
+    now = {"difference": decision.difference, "low": decision.interval.low, "high": decision.interval.high}
+    return (*points[:-1], points[-1].model_copy(update=now))
+
+
+def settled(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequence[int] = ()) -> Settled:
+    """Run all guardrails, and decide by the estimates that they allow.
+
+    Where clicks depend on what stands above, no estimate by document and rank is right: only A/B traffic is used. Where
+    position bias changed, or is not what was given, estimates without one are used. Where clicks merely go with clicks above
+    them, visitors may differ, which harms nothing, or leave, which does: intervals are then widened by the effect that the log
+    cannot rule out.
+    """
+    above = measured_above(analysis)
+    checks = guardrails(analysis, tallies, nanoseconds, above)
+    status = {check.name: check.status for check in checks}
+    barred = barred_by([name for name, found in status.items() if found == "fail"])
+    effect = above.effect if above is not None and status.get(INDEPENDENCE) == "warn" else None
+    failed = [check.title for check in checks if check.status == "fail" and check.name not in MODEL]
+    config, log = analysis.config, analysis.log
+    decided = partial(
+        decide,
+        analysis.ladder,
+        searches=len(log),
+        visitors=log.cohorts.count,
+        clicks=analysis.clicks,
+        level=config.level,
+        smallest=config.smallest,
+        allowance=config.allowance,
+        contamination=config.contamination,
+        above=effect,
+        barred=barred,
+        failed=failed,
+        both=analysis.clicks_of_both,
+        worth=partial(most_worth, log),
+    )
+    decision = decided()
+    if decision.estimator is not None and decision.estimator != (analysis.rung and analysis.rung.name):
+        analysis = replace(analysis, rung=analysis.ladder.rung(decision.estimator))
+    if decision.estimator is not None and analysis.changed:
+        decision = decided(since=turned(analysis.drift.since))
+    return Settled(decision, checks, analysis, widening(decision.allowance, effect))
+
+
+def in_time(found: Settled, began: float, now: float) -> Settled:
+    """Withhold a winner before its time."""
+    if found.decision.winner is None or not now < counts_from(found.analysis.config, began):
+        return found
+    return found._replace(decision=replace(found.decision, state="withheld", winner=None, reasons=("too soon",)))
+
+
+def barred_by(failed: Container[str]) -> tuple[str, ...]:
+    """Estimates that must not be used, given the checks that fail."""
+    if COMPANY in failed:
+        return DIRECT, AFFINE, POSITION_BASED
+    return (AFFINE, POSITION_BASED) if BIAS in failed or BIAS_OVER_TIME in failed else ()
+
+
+def words(found: Settled, *, days: float = float("nan"), shows: str | None = None) -> Verdict:
+    """Put the decision of a trial into words."""
+    decision, checks, analysis, _ = found
+    drift = analysis.drift
+    changed = ""
+    if analysis.changed:
+        whole = f"Over all of the trial it is {0.0 - analysis.estimate.delta:+.4f}."
+        changed = f"These numbers are since a change. {told_of(drift)} {whole}"
+    elif drift.status == "warn":
+        changed = told_of(drift)
+    failing = next((check for check in checks if check.title in decision.failed), None)
+    worst = failing or min((check for check in checks if check.status == "warn"), key=_weight, default=None)
+    return verdict(
+        decision,
+        analysis.config.labels,
+        days=days,
+        shows=shows,
+        live=True,
+        changed=changed,
+        remedy="" if failing is None else failing.remedy,
+        weakest="" if worst is None else f'"{worst.title}". {worst.text}',
+    )
+
+
+def _weight(check: Guardrail) -> tuple[int, int]:
+    """Order in which checks that warn are named: those that the numbers rest on first."""
+    return ("data", "assumptions", "visitors").index(check.group), WORST_FIRST.index(check.status)
+
+
+def readings_agree(analysis: Analysis) -> bool | None:
+    """Tell whether A/B traffic may be halved (``Ladder.settled``); False also where a check of the click model fails."""
+    if len(analysis.ladder.rungs) == 1 or not any(test.upper == POSITION_BASED for test in analysis.ladder.tests):
+        return None
+    checks = settled(analysis, {}).checks
+    if any(check.status == "fail" and check.name in (COMPANY, BIAS, BIAS_OVER_TIME) for check in checks):
+        return False
+    return analysis.ladder.settled
+
+
+def visitors(analysis: Analysis, decision: Decision) -> Visitors | None:
+    """Clicks that the trial cost its visitors, or gave them; None where pages are only A's and B's own lists."""
+    gain = analysis.gain
+    if gain is None or not gain.ab > 0:
+        return None
+    found = gain.interval(analysis.config.level)
+    if not np.isfinite(found.low):
+        return None
+    how = "" if gain.by_model else ", by clicks on A/B traffic alone"
+    text = f"Visitors clicked {_more(gain.share)} than in an A/B test ({found.low:+.1%} to {found.high:+.1%}{how})"
+    better = float("nan")
+    if decision.winner is not None:
+        better = (gain.ab + gain.estimate.delta) / (gain.ab + abs(decision.difference) / 2) - 1
+        text += f", and {_more(better)} than if all had seen {analysis.config.labels[decision.winner == 'B']}"
+    return Visitors(gain=gain.share, interval=found, better=better, text=f"{text}.")
+
+
+def _more(share: float) -> str:
+    return f"{percent(abs(share))} {'less' if share < 0 else 'more'}"
+
+
+def _everyone(left_out: LeftOut, analysis: Analysis) -> Everyone:
+    found = settled(analysis, {})
+    said = str(words(found))
+    why = ", ".join(f"{count:,} by {reason}" for reason, count in left_out.units.items())
+    units = counted(sum(left_out.units.values()), "visitor")
+    text = f"Left out: {units} ({why}) with {counted(left_out.impressions, 'search', 'searches')}."
+    return Everyone(
+        units=left_out.units,
+        without=left_out.impressions,
+        decision=found.decision,
+        text=f"{text} With them: {said}",
+    )
+
+
+def _row(ladder: Ladder, rung: Rung, decision: Decision) -> EstimateRow:
+    tests = [test.text for test in ladder.tests if test.upper == rung.name]
+    waits = f"Waiting for {rung.missing}." if rung.missing else ""
+    return EstimateRow(
+        name=rung.name,
+        assumes=rung.assumes,
+        difference=float("nan") if rung.estimate is None else 0.0 - rung.estimate.delta,
+        interval=turned(rung.interval),
+        used=rung.name in decision.used,
+        contradicted=bool(ladder.contradictions(rung)),
+        text=" ".join([waits, *tests]).strip(),
+    )
+
+
+def _part(version: ConfigVersion, found: Settled) -> Part:
+    analysis = found.analysis
+    return Part(
+        version=version.number,
+        config=analysis.config,
+        impressions=len(analysis.log),
+        clicks=analysis.clicks,
+        difference=found.decision.difference,
+        interval=found.decision.interval,
+        verdict=str(words(found)),
+    )
+
+
+def pace(analysis: Analysis, now: float = float("nan"), *, running: bool = True) -> Pace:
+    """Tell when searches and clicks came, and whether they have stopped."""
+    log, nan = analysis.log, float("nan")
+    if not len(log):
+        return Pace(began=nan, latest=nan, latest_click=nan, days=nan, searches_a_day=nan, longest_pause=nan, text="")
+    began, latest = (int(time) / 1e6 for time in log.time[[0, -1]])
+    days = (latest - began) / 86_400
+    a_day = len(log) / days if days >= 1 else nan
+    much = f"{counted(len(log), 'search', 'searches')} of {counted(log.cohorts.count, 'visitor')}"
+    text = f"Began {told_time(began)}: {much} in {duration(days)}"
+    text += f", {a_day:,.0f} a day." if days >= 1 else "."
+    longest = _longest_pause(analysis)
+    clicked, late, quiet = _since_click(analysis, now)
+    warning = ""
+    if running and now - latest > max(LONG_PAUSE * longest, LEAST_PAUSE):
+        before = f"the longest pause before was {duration(longest / 86_400)}"
+        warning = f"No search for {duration((now - latest) / 86_400)}; {before}. Does the site still call the trial?"
+    elif running and quiet * np.log1p(-min(late, 1 - 1e-9)) < np.log(NO_CLICKS):
+        warning = f"No click on the last {quiet:,} searches, where about {quiet * late:,.0f} were to be expected. "
+        warning += "Do click events still arrive?"
+    return Pace(
+        began=began, latest=latest, latest_click=clicked, days=days, searches_a_day=a_day, longest_pause=longest, text=text,
+        warning=warning,
+    )  # fmt: skip
+
+
+def _longest_pause(analysis: Analysis) -> float:
+    """Longest time between two searches, in seconds."""
+    return float(np.diff(analysis.log.time).max(initial=0)) / 1e6
+
+
+def _since_click(analysis: Analysis, now: float) -> tuple[float, float, int]:
+    """Time of the last search that was clicked, share of searches that are clicked, and searches since that one which have had
+    time for a click.
+    """
+    log = analysis.log
+    clicked = np.flatnonzero(log.clicks_each)
+    if not len(clicked):
+        return float("nan"), 0.0, 0
+    last = int(clicked[-1])
+    due = (now - CLICKS_LATE) * 1e6
+    quiet = int((log.time[last + 1 :] < due).sum()) if np.isfinite(now) else 0
+    return float(log.time[last]) / 1e6, len(clicked) / len(log), quiet
+
+
+def contributors(analysis: Analysis, query_units: int = QUERY_UNITS) -> tuple[Contributor, ...]:
+    """Queries by how far they moved B against A; those that fewer units have asked are one row, without their names."""
+    if analysis.rung is None:
+        return ()
+    log, found = analysis.log, analysis.estimate
+    names, query = log.queries, log.asked[found.picked]
+    size = len(names)
+    impressions, units, clicks, moved = (
+        weighted_counts(query, of, size)
+        for of in (
+            np.ones(len(query)),
+            log.drawn[found.picked].astype(float),
+            log.clicks_each[found.picked].astype(float),
+            found.x,
+        )
+    )
+    rare, met = units < query_units, impressions > 0
+    # One more for all that are rare; sorted, because queries have numbers in the order in which they were read.
+    impressions, clicks, moved = (
+        np.append(np.where(rare, 0.0, of), np.sort(of[rare]).sum()) for of in (impressions, clicks, moved)
+    )
+    moved /= -analysis.estimate.impressions
+    unnamed = int((rare & met).sum())
+    others = f"{unnamed:,} queries, each of fewer than {query_units:,} visitors"
+
+    def name(q: int) -> str:
+        return others if q == size else str(names[q])
+
+    first = np.flatnonzero(impressions > 0)
+    if len(first) > CONTRIBUTORS:
+        first = first[np.abs(moved[first]) >= np.partition(np.abs(moved[first]), -CONTRIBUTORS)[-CONTRIBUTORS]]
+    order = sorted(first.tolist(), key=lambda q: (-abs(moved[q]), q == size, name(q)))[:CONTRIBUTORS]
+    return tuple(
+        Contributor(
+            query=name(q),
+            label=shown(name(q)),
+            impressions=int(impressions[q]),
+            clicks=int(clicks[q]),
+            contribution=moved[q],
+            rare=unnamed if q == size else 0,
+        )
+        for q in order
+    )

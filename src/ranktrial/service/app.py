@@ -1,0 +1,174 @@
+"""HTTP service: one application for a store, with its middleware.
+
+``rank`` and small batches of events are worked out on the event loop, in microseconds, and then wait for the disk without
+holding it up; large batches and everything rare go to threads, reports and refits to another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from functools import partial
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+import ranktrial
+from ranktrial.report.making import QUERY_UNITS
+from ranktrial.service import events as event_batches
+from ranktrial.service import problems
+from ranktrial.service.api_keys import KeyFile, Keys
+from ranktrial.service.client_address import checked_networks
+from ranktrial.service.client_script import mount_client
+from ranktrial.service.compiling import compile_beside
+from ranktrial.service.endpoints import add_routes
+from ranktrial.service.limits import BURST, Limits
+from ranktrial.service.metrics import Metrics
+from ranktrial.service.middleware.access_log import AccessLogMiddleware
+from ranktrial.service.middleware.body_timeout import BodyTimeoutMiddleware
+from ranktrial.service.middleware.cors import CORSMiddleware, checked_origin
+from ranktrial.service.middleware.dispatch import DispatchMiddleware
+from ranktrial.service.middleware.load_shedding import LoadSheddingMiddleware
+from ranktrial.service.middleware.rate_limit import RateLimiter, RateLimitMiddleware
+from ranktrial.service.middleware.request_metrics import RequestMetricsMiddleware
+from ranktrial.service.middleware.routing import RoutingMiddleware
+from ranktrial.service.middleware.same_origin import SameOriginMiddleware
+from ranktrial.service.middleware.server_errors import ServerErrorMiddleware
+from ranktrial.service.middleware.trusted_host import TrustedHostMiddleware
+from ranktrial.service.openapi import documented_schema
+from ranktrial.service.page import mount_page
+from ranktrial.service.problems import Refusal
+from ranktrial.service.readiness import Readiness
+from ranktrial.service.report_process import ReportFailed, ReportProcess
+from ranktrial.service.trials import Trials
+from ranktrial.store import open_store, when_available
+from ranktrial.store.base import Store, StoreError, StoreUnavailable
+from ranktrial.trial import warming
+from ranktrial.trial.webhooks import Webhook
+
+STARTING = 30.0  # seconds that a store may take to become available
+CHECK_EVERY = 60.0  # seconds between looks for damage
+log = logging.getLogger("ranktrial.service")
+
+
+def create_app(
+    store_path: str | Path,
+    *,
+    keys: Keys | str | Path | None = None,
+    limits: Limits | None = None,
+    click_actions: Collection[str] = event_batches.CLICK_ACTIONS,
+    origins: Collection[str] = (),
+    proxies: Collection[str] = (),
+    hosts: Collection[str] | None = None,
+    log_all: bool = False,
+    query_units: int = QUERY_UNITS,
+    webhooks: Sequence[Webhook] = (),
+) -> FastAPI:
+    """The service for one store, which is opened when the application starts and closed when it ends.
+
+    Args:
+        store_path: The SQLite file, or ``postgresql://...``; made if it does not exist.
+        keys: Who may do what, or the file that says so; without keys everyone may do everything, so bind to the loopback only.
+        limits: Bounds of all there is.
+        click_actions: ``action_name`` of UBI events that are clicks.
+        origins: Sites whose pages may send events to ``/v1/beacon``, such as ``https://shop.example``; none by default.
+        proxies: Addresses or networks of proxies whose ``X-Forwarded-For`` tells the address that is limited there.
+        hosts: Names that requests may call this machine by; any by default.
+        log_all: Log every request, not only faults and what changes a trial.
+        query_units: How many units must have asked a query before a report names it.
+        webhooks: Receivers of messages about all trials.
+    """
+    bounds, sites, trusted = limits or Limits(), [checked_origin(one) for one in origins], checked_networks(proxies)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        opened = partial(open_store, store_path, queue_size=bounds.rows)
+        store = await asyncio.to_thread(when_available, store_path, STARTING, opened, log_waiting)
+        app.state.store, app.state.trials = store, Trials(store, ReportProcess(store_path), query_units, webhooks)
+        app.state.readiness = Readiness(store)
+        tasks = [_refresh_forever(app.state.trials), _check_forever(store)]
+        if not await asyncio.to_thread(warming.load):
+            tasks.append(compile_beside())
+        watchers = [asyncio.create_task(task) for task in tasks]
+        try:
+            yield
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.to_thread(app.state.trials.close)
+            await asyncio.to_thread(store.close)  # writes what is queued
+
+    metrics = Metrics(lambda: app.state.store.waiting, lambda: app.state.trials.watched())
+    middleware = [  # the outermost first
+        Middleware(RequestMetricsMiddleware, metrics=metrics),
+        Middleware(AccessLogMiddleware, log_all=log_all),
+        Middleware(RoutingMiddleware, routes=lambda: app.routes),
+        Middleware(CORSMiddleware, origins=sites),
+        Middleware(ServerErrorMiddleware),
+        Middleware(
+            RateLimitMiddleware, limiter=RateLimiter(bounds.beacon_rate, ceil(BURST * bounds.beacon_rate)),
+            at_once=bounds.beacon_address_in_flight, proxies=trusted,
+        ),
+        Middleware(
+            LoadSheddingMiddleware, in_flight=bounds.in_flight, kept_for_rank=bounds.kept_for_rank,
+            beacons=bounds.beacon_in_flight, probes=bounds.probes_in_flight,
+        ),
+        Middleware(BodyTimeoutMiddleware, seconds=bounds.body_timeout),
+    ]  # fmt: skip
+    if hosts is not None:
+        middleware += [Middleware(TrustedHostMiddleware, hosts=hosts), Middleware(SameOriginMiddleware)]
+    handlers: dict[Any, Any] = {
+        Refusal: problems.on_refusal,
+        RequestValidationError: problems.on_invalid,
+        HTTPException: problems.on_http_error,
+        ReportFailed: problems.on_report_failed,
+        **dict.fromkeys((StoreError, TimeoutError), problems.on_store_error),
+    }
+    middleware.append(Middleware(DispatchMiddleware, handlers=handlers))
+    app: FastAPI = FastAPI(
+        title="ranktrial",
+        version=ranktrial.__version__,
+        summary="Which of two rankers gets more clicks, on live traffic.",
+        lifespan=lifespan,
+        middleware=middleware,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers=handlers,
+    )
+    app.state.keys = KeyFile(keys) if isinstance(keys, str | Path) else keys
+    app.state.metrics, app.state.limits, app.state.click_actions = metrics, bounds, click_actions
+    add_routes(app)
+    mount_page(app)
+    mount_client(app)
+    app.openapi = lambda: documented_schema(app)  # type: ignore[method-assign]
+    return app
+
+
+def log_waiting(problem: StoreUnavailable) -> None:
+    """Log that the store is waited for, and why."""
+    log.warning("waiting for the store", extra={"problem": str(problem)})
+
+
+async def _refresh_forever(trials: Trials) -> None:
+    while True:
+        await asyncio.sleep(1.0)
+        with contextlib.suppress(Exception):  # a store that is down for a moment; requests tell
+            await asyncio.to_thread(trials.refresh)
+
+
+async def _check_forever(store: Store) -> None:
+    """Look for damage, from the start on; never for more than a small share of the time."""
+    while True:
+        start = time.perf_counter()
+        with contextlib.suppress(Exception):  # noted by the store, which then takes no rows
+            await asyncio.to_thread(store.check)
+        await asyncio.sleep(max(CHECK_EVERY, 50 * (time.perf_counter() - start)))

@@ -1,0 +1,86 @@
+"""Limits of the service: everything that a request may ask for has a bound, so memory has one."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from ranktrial import checks
+from ranktrial.service.problems import Refusal
+
+BURST = 5  # seconds' worth of an address's rate that may come at once
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of the service; ids, texts and lists are bounded by their models.
+
+    Attributes:
+        body: Bytes of a request's body.
+        batch: Events in one request.
+        body_timeout: Seconds in which a body must arrive; beyond it the answer is 408.
+        in_flight: Requests that are worked on at once; beyond it the answer is 429.
+        kept_for_rank: Of these, how many are kept for ``rank``: others cannot take its place.
+        rows: Rows that may wait to be written; beyond it events get 429, and ``rank`` shows A's list.
+        timeout: Seconds that ``rank`` waits for the disk before it shows A's list.
+        write_timeout: Seconds that events wait for the disk before the answer is 503.
+        beacon_body: Bytes of a body that a page sends: browsers send no more while a page is left.
+        beacon_batch: Events in it.
+        probes_in_flight: Questions how the service is that are worked on at once, beside all other requests.
+        beacon_in_flight: Requests of pages that are worked on at once, from all addresses,
+        beacon_address_in_flight: and from one.
+        beacon_rate: Requests a second that one address may send, many visitors' if they share it; five seconds' worth at once.
+    """
+
+    body: int = 2**20
+    batch: int = 1_000
+    body_timeout: float = 5.0
+    in_flight: int = 256
+    kept_for_rank: int = 64
+    rows: int = 10_000
+    timeout: float = 0.25
+    write_timeout: float = 10.0
+    beacon_body: int = 2**16
+    beacon_batch: int = 50
+    probes_in_flight: int = 16
+    beacon_in_flight: int = 64
+    beacon_address_in_flight: int = 16
+    beacon_rate: float = 20.0
+
+    def __post_init__(self) -> None:
+        for name in (
+            "body", "batch", "in_flight", "kept_for_rank", "rows", "probes_in_flight",
+            "beacon_body", "beacon_batch", "beacon_in_flight", "beacon_address_in_flight",
+        ):  # fmt: skip
+            checks.whole(name, getattr(self, name), 0, sys.maxsize)
+        checks.between("beacon_rate", self.beacon_rate, 0.1, 1e6)
+        for name in ("body_timeout", "timeout", "write_timeout"):
+            checks.between(name, getattr(self, name), 0, threading.TIMEOUT_MAX)
+
+
+async def read_body(request: Request, limit: int, *, or_text: bool = False) -> bytes:
+    """Read the body, no further than allowed. Only JSON, so that no other site's form can post here; or also text."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json") and not (or_text and kind == "text/plain"):
+        allowed = "application/json or text/plain" if or_text else "application/json"
+        raise Refusal(415, f"the body is {kind or 'of no type'}, must be {allowed}")
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdecimal() or int(declared) > limit:
+        raise too_large(limit)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def too_large(limit: int) -> Refusal:
+    """413. The connection stays open, and what is still to come of the body is thrown away: many clients read no answer before
+    they have sent everything, and would see nothing but a reset.
+    """
+    return Refusal(413, f"the body is larger than {limit:,} bytes")

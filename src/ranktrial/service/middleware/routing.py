@@ -1,0 +1,136 @@
+"""Routing: the purpose of a request, found once and put into its scope, so that no guard looks at the path itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ranktrial.service.problems import Refusal, response
+
+BEACON = "/v1/beacon"  # where pages send events to, without a key
+RANK = "/v1/trials/{name}/rank"
+PROBES = ("/healthz", "/readyz", "/metrics")
+LONGEST_PATH = 1_000  # characters
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+AMBIGUOUS = "ambiguous"
+
+
+class Purpose(Enum):
+    """Kind of request that guards tell apart: visitors wait for ``RANK``, anybody may send ``BEACON`` and ``PROBE``."""
+
+    RANK = "rank"
+    BEACON = "beacon"
+    PROBE = "probe"
+    OTHER = "other"
+
+
+PURPOSES = {RANK: Purpose.RANK, BEACON: Purpose.BEACON, **dict.fromkeys(PROBES, Purpose.PROBE)}
+
+
+class Asked(NamedTuple):
+    """Route of a request.
+
+    Attributes:
+        purpose: That of the path, whatever the method.
+        route: The route of path and method; None if there is none.
+        parameters: Parts of the path, by name.
+        methods: Those that the path has routes for; none if there is nothing at that path.
+    """
+
+    purpose: Purpose
+    route: Route | None = None
+    parameters: dict[str, str] = {}  # noqa: RUF012 (never changed)
+    methods: frozenset[str] = frozenset()
+
+
+NOTHING = Asked(Purpose.OTHER)
+
+
+class Routes:
+    """All routes of an application, by path and method."""
+
+    def __init__(self, routes: Iterable[object]) -> None:
+        by_path: dict[str, list[Route]] = {}
+        for route in routes:
+            if isinstance(route, Route):
+                by_path.setdefault(route.path, []).append(route)
+        self._fixed = {path: _Path(some) for path, some in by_path.items() if not some[0].param_convertors}
+        self._patterns = [
+            (some[0].path_regex.fullmatch, _Path(some)) for path, some in by_path.items() if path not in self._fixed
+        ]
+
+    def asked(self, method: str, path: str) -> Asked:
+        """Find what a request is for."""
+        if (found := self._fixed.get(path)) is not None:
+            return found.asked(method, {})
+        for matching, found in self._patterns:
+            if (match := matching(path)) is not None:
+                return found.asked(method, match.groupdict())
+        return NOTHING
+
+
+class _Path:
+    """Routes of one path, by method."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._routes: dict[str, Route] = {}
+        for route in routes:
+            self._purpose = PURPOSES.get(route.path, Purpose.OTHER)
+            for method in route.methods or ():
+                self._routes.setdefault(method, route)
+        self._methods = frozenset(self._routes)
+
+    def asked(self, method: str, parameters: dict[str, str]) -> Asked:
+        return Asked(self._purpose, self._routes.get(method), parameters, self._methods)
+
+
+class RoutingMiddleware:
+    """Notes the route of every request, and refuses requests that can be read in two ways.
+
+    These are paths with control characters (400), paths longer than any route's (414), and bodies with two lengths (400): a
+    proxy in front may read them in the other way.
+
+    Args:
+        routes: Called once, when all routes are there.
+    """
+
+    def __init__(self, app: ASGIApp, routes: Callable[[], Iterable[object]]) -> None:
+        self._app, self._routes = app, Routes(routes())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        path = scope["path"]
+        if (root := scope.get("root_path")) and path.startswith(f"{root}/"):
+            path = path[len(root) :]
+        refusal = _refusal(scope, path)
+        if refusal is not None:
+            scope["asked"] = NOTHING
+            return await response(refusal)(scope, receive, send)
+        scope["asked"] = asked = self._routes.asked(scope["method"], path)
+        if asked.route is not None:
+            scope["route"] = asked.route
+        return await self._app(scope, receive, send)
+
+
+def _refusal(scope: Scope, path: str) -> Refusal | None:
+    if len(path) > LONGEST_PATH:
+        return Refusal(414, f"the path has {len(path):,} characters, at most {LONGEST_PATH:,} are possible")
+    if CONTROL.search(path):
+        return Refusal(400, "the path has control characters", kind=AMBIGUOUS)
+    names = {name for name, _ in scope["headers"]}
+    if b"transfer-encoding" in names and b"content-length" in names:
+        detail = "the request has a Content-Length and a Transfer-Encoding: one of them at most"
+        return Refusal(400, detail, headers={"Connection": "close"}, kind=AMBIGUOUS)
+    return None
+
+
+def purpose_of(scope: Scope) -> Purpose:
+    """The purpose of a request that has been routed."""
+    asked: Asked = scope["asked"]
+    return asked.purpose

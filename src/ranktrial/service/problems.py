@@ -1,0 +1,146 @@
+"""Problem documents (RFC 9457): the answer to every error there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ranktrial.store.base import Overloaded
+from ranktrial.texts import shown
+
+LONGEST_PLACE = 120  # characters of method and path that an answer repeats
+MEDIA_TYPE = "application/problem+json"
+KINDS = {
+    400: "not-json",
+    401: "no-key",
+    403: "not-allowed",
+    404: "not-found",
+    405: "wrong-method",
+    408: "too-slow",
+    409: "conflict",
+    413: "too-large",
+    414: "too-long",
+    415: "not-json",
+    422: "invalid",
+    429: "overloaded",
+    500: "fault",
+    503: "not-stored",
+}
+
+
+class Flaw(BaseModel):
+    """One thing that is wrong with a request."""
+
+    where: str = Field(examples=["a.3"])
+    problem: str = Field(examples=["String should have at most 1000 characters"])
+
+
+class Problem(BaseModel):
+    """A problem document.
+
+    Attributes:
+        type: Names the kind of problem, for programs.
+        title: The same for people.
+        status: Of the answer.
+        detail: What happened this time.
+        errors: What is wrong with the request, if that is the matter.
+    """
+
+    type: str = Field(examples=["urn:ranktrial:problem:not-found"])
+    title: str = Field(examples=["Not Found"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=["there is no trial 'shoes'"])
+    errors: list[Flaw] = []
+
+
+class Refusal(Exception):  # noqa: N818 (reads as what it says)
+    """Ends a request with a problem document, of the usual kind for its status unless another is named."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        errors: Iterable[Flaw] = (),
+        kind: str | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.headers, self.errors = status, detail, headers, list(errors)
+        self.kind = kind or KINDS.get(status, "other")
+
+
+def overloaded(detail: str) -> Refusal:
+    """429: try again in a second."""
+    return Refusal(429, detail, headers={"Retry-After": "1"})
+
+
+def not_stored(detail: str) -> Refusal:
+    """503: try again in a second."""
+    return Refusal(503, detail, headers={"Retry-After": "1"})
+
+
+def invalid(problem: ValidationError | RequestValidationError) -> Refusal:
+    """400 or 422: what pydantic has to say, in our words."""
+    errors: list[Any] = list(problem.errors())
+    flaws = [Flaw(where=".".join(map(str, one["loc"])), problem=one["msg"]) for one in errors[:20]]
+    if errors and errors[0]["type"] == "json_invalid":
+        return Refusal(400, f"the body is not JSON: {errors[0]['msg']}")
+    detail = "; ".join(f"{flaw.where}: {flaw.problem}" for flaw in flaws[:3])
+    return Refusal(422, f"the request is not valid: {detail}", errors=flaws)
+
+
+def response(refusal: Refusal) -> Response:
+    """The problem document of a refusal."""
+    status = refusal.status
+    content = {
+        "type": f"urn:ranktrial:problem:{refusal.kind}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": refusal.detail,
+        "errors": [flaw.model_dump() for flaw in refusal.errors],
+    }
+    return Response(to_json(content), status, dict(refusal.headers or {}), MEDIA_TYPE)
+
+
+async def on_refusal(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Refusal)
+    return response(problem)
+
+
+async def on_store_error(_: Request, problem: Exception) -> Response:
+    if isinstance(problem, Overloaded):
+        return response(overloaded(str(problem)))
+    return response(not_stored(f"not stored: {str(problem) or 'the store did not answer in time'}"))
+
+
+async def on_report_failed(_: Request, problem: Exception) -> Response:
+    return response(Refusal(500, f"there is no report: {problem}"))
+
+
+async def on_invalid(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, RequestValidationError)
+    return response(invalid(problem))
+
+
+async def on_http_error(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    place = shown(f"{request.method} {request.scope['path']}", LONGEST_PLACE)
+    detail = {404: f"there is nothing at {place}", 405: f"{place} is not possible"}.get(
+        problem.status_code, str(problem.detail)
+    )
+    return response(Refusal(problem.status_code, detail, headers=problem.headers))
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Responses for OpenAPI: problem documents with these statuses."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}

@@ -1,0 +1,85 @@
+"""Schemas of HTTP requests to a trial, and of their immediate responses."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ranktrial.schema import LONGEST_LIST, LONGEST_TEXT, Frozen, Id, Moment
+
+
+class RankRequest(Frozen):
+    """Two lists of ids for one query."""
+
+    query: str = Field(max_length=LONGEST_TEXT)
+    a: list[Id] = Field(max_length=LONGEST_LIST)
+    b: list[Id] = Field(max_length=LONGEST_LIST)
+    unit: Id | None = None
+    offset: int = Field(0, ge=0, le=LONGEST_LIST * 2)
+    size: int | None = Field(None, ge=0, le=LONGEST_LIST * 2)
+
+
+class RankResponse(Frozen):
+    """Ranking to show, and the id to send back with clicks."""
+
+    id: str
+    ranking: list[str]
+    fallback: str | None = None
+
+
+class ClickEvent(Frozen):
+    """A click on a document of an impression; ``time`` is now by default, ``event_id`` as you like it.
+
+    ``position`` is where the visitor saw it, from 1: compared with what was drawn, and used for nothing else.
+    """
+
+    id: str = Field(max_length=LONGEST_TEXT)
+    document: Id
+    position: int | None = Field(None, ge=1, strict=True)
+    time: Moment | None = None
+    event_id: str | None = Field(None, max_length=LONGEST_TEXT)
+
+
+class SeenEvent(Frozen):
+    """Documents that the page of an impression really displayed, from the top; compared with the drawn ranking."""
+
+    id: str = Field(max_length=LONGEST_TEXT)
+    seen: list[Id] = Field(max_length=LONGEST_LIST)
+    event_id: str | None = Field(None, max_length=LONGEST_TEXT)
+
+
+class Stop(Frozen):
+    """Reason for stopping a trial, and the ranker whose list is shown from then on; A by default."""
+
+    reason: str = Field("", max_length=LONGEST_TEXT)
+    show: Literal["A", "B"] | None = None
+
+
+class NewShare(Frozen):
+    """Share of units that are to take part, and why."""
+
+    share: float = Field(ge=0, le=1)
+    reason: str = Field("", max_length=LONGEST_TEXT)
+
+
+class Exclusion(Frozen):
+    """A unit to exclude or to include again, by the name it has in ``rank`` or in a report (``#`` and 16 digits), and why."""
+
+    unit: Id
+    reason: str = Field(min_length=1, max_length=LONGEST_TEXT)
+
+
+class Erasure(Frozen):
+    """Request to erase a unit, by its name in ``rank`` or in a report, or all impressions before a time (UTC)."""
+
+    unit: Id | None = None
+    before: Moment | None = None
+    reason: str = Field(min_length=1, max_length=LONGEST_TEXT)
+
+
+class ErasedRows(Frozen):
+    """Numbers of erased rows."""
+
+    impressions: int
+    clicks: int

@@ -1,0 +1,138 @@
+"""Rankers from outside: TREC run files."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ranktrial.arrays import FloatArray, IntArray, offsets_of
+from ranktrial.trec.files import FormatError, Progress, existing_file, lines
+
+_RUN_EXAMPLE = "'301 Q0 FR940202-2-00150 1 2.73 my-run'"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """The lists of one ranker, best document first.
+
+    Attributes:
+        query_ids: in the order in which the file first names them.
+        offsets: the list of query q is ``document_ids[offsets[q]:offsets[q + 1]]``; int64.
+        document_ids: all lists one after another.
+        scores: of the documents, decreasing within a query; float64.
+        tag: the name of the run in the last column of the first line.
+    """
+
+    query_ids: tuple[str, ...]
+    offsets: IntArray
+    document_ids: tuple[str, ...]
+    scores: FloatArray
+    tag: str
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.query_ids)
+
+    @property
+    def n_documents(self) -> int:
+        return len(self.document_ids)
+
+    def ranking(self, query: int) -> tuple[str, ...]:
+        """Document ids of the query at this position (from 0), best first."""
+        return self.document_ids[self.offsets[query] : self.offsets[query + 1]]
+
+    def only(self, queries: Collection[str]) -> Run:
+        """The run of those of its queries that are among these."""
+        kept = [q for q, query in enumerate(self.query_ids) if query in queries]
+        lists = [self.ranking(q) for q in kept]
+        rows = [np.arange(self.offsets[q], self.offsets[q + 1]) for q in kept]
+        return Run(
+            query_ids=tuple(self.query_ids[q] for q in kept),
+            offsets=offsets_of([len(ranked) for ranked in lists]),
+            document_ids=tuple(document for ranked in lists for document in ranked),
+            scores=self.scores[np.concatenate(rows)] if rows else self.scores[:0],
+            tag=self.tag,
+        )
+
+    def __repr__(self) -> str:
+        return f"Run {self.tag}: {self.n_queries:,} queries, {self.n_documents:,} documents"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    document: str
+    score: float
+    rank: int
+    line: int
+
+
+def read_run(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Run:
+    """Read a TREC run, plain or gzipped: ``query Q0 document rank score tag`` a line, in any order.
+
+    Where all columns are apart by tabs, queries and documents may have spaces.
+    As trec_eval does, documents are ranked by decreasing score and not by the rank column, which only breaks ties (the
+    lower rank first). A document that appears twice for a query is an error. ``progress`` counts bytes of the file.
+
+    >>> _ = Path("bm25.run").write_text("q1 Q0 doc-3 1 7.5 bm25\\nq1 Q0 doc-8 2 6.1 bm25\\n")
+    >>> run = read_run("bm25.run")
+    >>> run, run.ranking(0)
+    (Run bm25: 1 queries, 2 documents, ('doc-3', 'doc-8'))
+    """
+    file = existing_file(path)
+    queries: dict[str, dict[str, _Entry]] = {}
+    tag = ""
+    for number, line in lines(file, progress=progress):
+        if not line.strip():
+            continue
+        query, entry, line_tag = _parse_run_line(file, number, line)
+        tag = tag or line_tag
+        entries = queries.setdefault(query, {})
+        if entry.document in entries:
+            first = entries[entry.document].line
+            raise FormatError(
+                file, number, f"document {entry.document!r} of query {query!r} is already on line {first}"
+            )
+        entries[entry.document] = entry
+    if not queries:
+        raise FormatError(file, 1, f"no result in the file; expected lines like {_RUN_EXAMPLE}")
+    ranked = [e for found in queries.values() for e in sorted(found.values(), key=lambda e: (-e.score, e.rank, e.line))]
+    return Run(
+        query_ids=tuple(queries),
+        offsets=offsets_of([len(found) for found in queries.values()]),
+        document_ids=tuple(e.document for e in ranked),
+        scores=np.array([e.score for e in ranked], np.float64),
+        tag=tag,
+    )
+
+
+def _parse_run_line(file: Path, number: int, line: str) -> tuple[str, _Entry, str]:
+    fields = [field.strip() for field in line.split("\t")] if line.count("\t") == 5 else line.split()
+    if len(fields) != 6:
+        raise FormatError(
+            file,
+            number,
+            f"{len(fields)} columns, must be 6: query Q0 document rank score tag, {_RUN_EXAMPLE}, with tabs between them "
+            "where a query or a document has spaces",
+        )
+    query, _, document, rank_text, score_text, tag = fields
+    try:
+        rank = int(rank_text)
+    except ValueError:
+        raise FormatError(file, number, f"rank {rank_text[:40]!r} is not an integer") from None
+    return query, _Entry(document, parsed_score(file, number, score_text), rank, number), tag
+
+
+def parsed_score(file: Path, number: int, text: str) -> float:
+    """The finite number that a line's text says."""
+    try:
+        score = float(text)
+    except ValueError:
+        raise FormatError(file, number, f"score {text[:40]!r} is not a number") from None
+    if not math.isfinite(score):
+        raise FormatError(file, number, f"score {text[:40]!r} is not a finite number")
+    return score

@@ -1,0 +1,207 @@
+"""Judging of events on arrival: whether a click counts, and whether a page shows the drawn ranking."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from ranktrial import checks, tokens
+from ranktrial.config import TrialConfig
+from ranktrial.log.designs import CorruptDesign, Design
+from ranktrial.schema import LONGEST_TEXT
+from ranktrial.store.base import Click, Impression, Marked, Stored
+from ranktrial.store.marks import Mark, mark
+from ranktrial.store.tallies import ERASED, OUTSIDE_SHARE_CLICKS
+from ranktrial.times import Time, seconds
+from ranktrial.trial.drawing import Draws, Voided
+
+CLOCKS = 60.0  # seconds by which the clock of whoever tells of a click may be behind ours
+MOST_OTHERS = 10  # clicks of an impression beyond k that are kept though they are on nothing that stood on its page
+
+
+class ClickOutcome(StrEnum):
+    """Outcome of a click."""
+
+    COUNTED = "counted"
+    WAITING = "waiting"  # for its impression, which is not in the log (yet)
+    LATER_PAGE = "later page"
+    LATER_VIEW = "later view"
+    LATE = "late"
+    EARLY = "early"  # before its impression
+    FALLBACK = "fallback"
+    OUTSIDE = "outside the share"  # of a unit that takes no part
+    VOID = "void"
+    NOT_SHOWN = "not shown"
+    NOT_OURS = "not ours"
+
+    @property
+    def refused(self) -> bool:
+        """True if the click is on nothing that this trial showed."""
+        return self in (ClickOutcome.NOT_SHOWN, ClickOutcome.NOT_OURS)
+
+
+class SeenOutcome(StrEnum):
+    """Outcome of the event of a page that was seen; none changes the estimate."""
+
+    AS_DRAWN = "as drawn"
+    NOT_AS_DRAWN = "not as drawn"
+    NOT_COMPARED = "not compared"  # its impression is not in the log (yet)
+    FALLBACK = "fallback"
+    OUTSIDE = "outside the share"  # of a unit that takes no part
+    VOID = "void"
+    NOT_OURS = "not ours"
+
+
+class Clicked(NamedTuple):
+    """Outcome of a click.
+
+    Attributes:
+        outcome: What became of it.
+        stored: Done when it is on the disk.
+        rank: Of its document, 1 for the first result, if it stood in the top k.
+    """
+
+    outcome: ClickOutcome
+    stored: Stored
+    rank: int | None = None
+
+
+class Judged(NamedTuple):
+    """Outcome of a click, the row to store if any, and the rank of its document, 1 for the first result."""
+
+    outcome: ClickOutcome
+    row: Click | None = None
+    rank: int | None = None
+
+
+class ClickJudge:
+    """Judge of the events of a trial.
+
+    Args:
+        draws: Know what was shown.
+        configs: Of all versions of the trial, by id: clicks on what an earlier one showed still count for it.
+        clock: Seconds since 1970.
+        erased: Times (microseconds) before which something has been erased, sorted.
+    """
+
+    def __init__(
+        self,
+        draws: Draws,
+        configs: Mapping[int, TrialConfig],
+        clock: Callable[[], float],
+        erased: Callable[[], Sequence[int]] = tuple,
+    ) -> None:
+        self._draws, self._configs, self._clock, self._erased = draws, configs, clock, erased
+
+    def judge(
+        self, id: str, document: str, time: Time | None, position: int | None = None, *, public: bool = False
+    ) -> Judged:
+        """Judge a click on a document of an impression; clicks that are not stored are counted.
+
+        A position that is given is compared with the drawn rank, and the result becomes a mark of the impression. ``public``
+        clicks are those that came without a key.
+        """
+        if position is not None:
+            checks.whole("position", position, 1, sys.maxsize)
+        token = tokens.read_token(id, self._draws.secret)
+        if token is None or token.version not in self._configs:
+            self._draws.tally("clicks with an id that is not ours")
+            return Judged(ClickOutcome.NOT_OURS)
+        if token.key == tokens.FALLBACK:
+            self._draws.tally("clicks on fallbacks")
+            return Judged(ClickOutcome.FALLBACK)
+        if token.key == tokens.OUTSIDE:
+            self._draws.tally(OUTSIDE_SHARE_CLICKS, soon=False)
+            return Judged(ClickOutcome.OUTSIDE)
+        if token.second == tokens.LATER_VIEW:
+            self._draws.tally("clicks on later views")
+            return Judged(ClickOutcome.LATER_VIEW)
+        name = document if type(document) is str else str(document)
+        if len(name) > LONGEST_TEXT:
+            self._draws.tally("clicks on what was not shown")
+            return Judged(ClickOutcome.NOT_SHOWN)
+        when = self._clock() if time is None else seconds("time", time)
+        if time is not None and when < token.second - CLOCKS:
+            self._draws.tally("clicks before their impression")
+            return Judged(ClickOutcome.EARLY)
+        config = self._configs[token.version]
+        late = when >= token.second + 1 + config.click_window
+        if self._is_erased(token):
+            self._draws.tally(ERASED, token.version)
+            return Judged(ClickOutcome.VOID)
+        outcome, rank = self._outcome(token.key, name, late)
+        marks: tuple[int, ...] = ()
+        if rank is None:
+            marks = (mark(Mark.OTHER, public),) if public else ()
+        elif position is not None and self._draws.first_time(token.key + name.encode()):
+            marks = (mark(Mark.AT_RANK if position == rank else Mark.ELSEWHERE, public),)
+        # What stood on the page is always kept. Of the rest, which anybody can make up, no more than tells what is wrong.
+        limit = None if rank is not None else config.k + MOST_OTHERS
+        click = Click(token.key, token.version, name, late, limit, token.second, marks, public)
+        return Judged(outcome, click, rank)
+
+    def seen(self, id: str, documents: Sequence[str], *, public: bool = False) -> SeenOutcome:
+        """Compare the documents that a page displayed, from the top, with the drawn ranking; mark the impression."""
+        token = tokens.read_token(id, self._draws.secret)
+        if token is None or token.version not in self._configs:
+            return SeenOutcome.NOT_OURS
+        if token.key == tokens.FALLBACK:
+            return SeenOutcome.FALLBACK
+        if token.key == tokens.OUTSIDE:
+            return SeenOutcome.OUTSIDE
+        if self._is_erased(token):
+            return SeenOutcome.VOID
+        try:
+            drawn = self._drawn(token.key)
+        except Voided:
+            return SeenOutcome.VOID
+        if drawn is None:
+            return SeenOutcome.NOT_COMPARED
+        top, page = drawn.design.top(drawn.place), [str(document) for document in documents]
+        same = page[: self._configs[token.version].k] == top[: len(page)] and bool(page) == bool(top)
+        if self._draws.first_time(token.key + b"\xff"):  # no document's name begins so
+            kind = mark(Mark.SEEN if same else Mark.SEEN_OTHERWISE, public)
+            self._draws.mark(Marked(token.key, token.version, kind))
+        return SeenOutcome.AS_DRAWN if same else SeenOutcome.NOT_AS_DRAWN
+
+    def _is_erased(self, token: tokens.Token) -> bool:
+        """True if an id is that of an erased impression, also if the same visitor has made the same search since."""
+        cuts = self._erased()
+        next_cut = bisect_right(cuts, token.second * 1_000_000)
+        if next_cut == len(cuts) or token.second == tokens.LATER_VIEW:
+            return False
+        try:
+            found = self._draws.recorded(token.key)
+        except Exception:  # left out anyway, or it cannot be told now
+            return False
+        return found is None or (found[0].time >= cuts[next_cut] and found[0].time // 1_000_000 != token.second)
+
+    def _drawn(self, key: bytes) -> Impression[Design] | None:
+        """The impression of a key, None if it is not in the log (yet). Raises Voided where it is left out."""
+        try:
+            found = self._draws.recorded(key)
+        except CorruptDesign as damaged:
+            raise Voided from damaged
+        except Voided:
+            raise
+        except Exception:
+            return None
+        return None if found is None else found[0]
+
+    def _outcome(self, key: bytes, document: str, late: bool) -> tuple[ClickOutcome, int | None]:
+        """Outcome and rank of a click, as far as known now; reports decide from the whole log which clicks count."""
+        try:
+            drawn = self._drawn(key)
+        except Voided:
+            return ClickOutcome.VOID, None
+        if drawn is None:
+            return ClickOutcome.WAITING, None
+        rank = drawn.design.rank_of(drawn.place, document)
+        if rank is None:
+            return ClickOutcome.NOT_SHOWN, None
+        if rank < 0:
+            return ClickOutcome.LATER_PAGE, None
+        return (ClickOutcome.LATE if late else ClickOutcome.COUNTED), rank + 1

@@ -1,0 +1,758 @@
+"""Trial on live traffic: draws rankings, takes clicks, refits position bias, and reports.
+
+Rankings are drawn in ``drawing``, clicks are judged in ``clicks``; here they meet the store, the log and the report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, Self
+
+from ranktrial import checks, tokens
+from ranktrial.analysis import evidence
+from ranktrial.analysis.analyse import MOST_LEARNT, Analysis, analyse, with_few_designs
+from ranktrial.config import TrialConfig
+from ranktrial.log import LeftOut, Log, apply_rules
+from ranktrial.log.known import Known
+from ranktrial.log.reader import LogReader
+from ranktrial.methods import Method
+from ranktrial.report.making import QUERY_UNITS, make_report, readings_agree
+from ranktrial.report.schema import HistoryEntry, Report
+from ranktrial.store import open_store
+from ranktrial.store.base import (
+    ALL_TRIALS,
+    Bias,
+    Click,
+    Clicks,
+    ConfigVersion,
+    Entry,
+    Erased,
+    ErasureRow,
+    ImpressionCount,
+    Store,
+    StoreError,
+)
+from ranktrial.times import LATEST, Time, seconds
+from ranktrial.trial.clicks import Clicked, ClickJudge, SeenOutcome
+from ranktrial.trial.designing import warm_up
+from ranktrial.trial.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
+from ranktrial.trial.history import SCHEDULE, entry_of, excluded_units, history_of, this_user
+from ranktrial.trial.supervisor import Supervisor
+from ranktrial.trial.versions import change_share, configure, pick_version
+from ranktrial.trial.webhooks import Webhook
+
+log = logging.getLogger("ranktrial.trial")
+
+OPTIONS = (
+    "background",
+    "compile",
+    "timeout",
+    "clock",
+    "cache_size",
+    "own_store",
+    "webhooks",
+)  # that ``create`` hands on to the trial
+
+
+class Learner(Protocol):
+    """Interface of a process that makes reports, and refits position bias, which is in the store when ``learn`` returns."""
+
+    def learn(self, trial: str, version: int, at: int | None, who: str) -> None: ...
+    def report(
+        self, trial: str, query_units: int, latencies: Sequence[int], version: int | None = None
+    ) -> Future[Report]: ...
+
+
+class _Analysed(NamedTuple):
+    """The analysis of a version, what it was made from, and what rules and exclusions left out with the analysis of all."""
+
+    log: Log
+    bias: Bias | None
+    excluded: frozenset[int]
+    analysis: Analysis
+    whole: tuple[LeftOut, Analysis] | None
+
+
+class Trial:
+    """A comparison of two rankers on live traffic, made by ``create`` or ``open``.
+
+    Args:
+        store: Where it is kept.
+        name: Which of the store's trials.
+        version: Number of the configuration's version, the current one by default.
+        background: Look every second for what other processes did, refit position bias when it is due, and do what else is due
+            (``supervise``).
+        compile: What ``rank`` needs, if it is not yet; without, A's list is shown until somebody has called ``warm_up``.
+        timeout: Seconds that ``rank(wait=True)`` waits for the disk before it shows A's list.
+        clock: Seconds since 1970.
+        cache_size: Designs, and impressions, kept in memory.
+        own_store: Close the store with the trial, as where ``create`` or ``open`` made it from a path.
+        learner: What refits position bias and makes reports for messages instead of this process.
+        webhooks: Receivers of messages about the trial, from the process among all that looks after it.
+
+    >>> trial = Trial.create("shoes.db", "shoes-v2", method="LogOpt(floor=0.9)", k=3)
+    >>> shown = trial.rank("red shoes", a=["sku-1", "sku-2", "sku-3"], b=["sku-3", "sku-1", "sku-4"], unit="session-17")
+    >>> again = trial.rank("red shoes", a=["sku-1", "sku-2", "sku-3"], b=["sku-3", "sku-1", "sku-4"], unit="session-17")
+    >>> shown.ranking == again.ranking, shown.fallback  # a retry is the same impression
+    (True, None)
+    >>> trial.click(shown.id, shown.ranking[0]).outcome, trial.click(shown.id, "sku-9").outcome
+    (<ClickOutcome.COUNTED: 'counted'>, <ClickOutcome.NOT_SHOWN: 'not shown'>)
+    >>> trial.close()
+    >>> with Trial.open("shoes.db") as trial:
+    ...     print(trial, trial.log(), trial.report().verdict, sep="\\n")
+    Trial('shoes-v2', version 1, LogOpt(floor=0.9), k=3)
+    Log(impressions=1, clicks=1, queries=1, designs=1, k=3)
+    Too early to say after 1 search and 1 click.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str | None = None,
+        *,
+        version: int | None = None,
+        background: bool = True,
+        compile: bool = True,
+        timeout: float = 0.25,
+        clock: Callable[[], float] = time.time,
+        cache_size: int = 10_000,
+        own_store: bool = False,
+        learner: Learner | None = None,
+        webhooks: Sequence[Webhook] = (),
+    ) -> None:
+        _check_options(timeout=timeout, clock=clock, cache_size=cache_size)
+        self.store = store
+        row = store.trial(name)
+        self.name = row.name
+        self._configs = {one.id: TrialConfig.stored(one.config) for one in store.versions(self.name)}
+        self._version = pick_version(store.versions(self.name), version, self.name)
+        self.config = self._configs[self._version.id]
+        self._timeout, self._own_store, self._clock, self._learner = timeout, own_store, clock, learner
+        latest = self._latest_bias()
+        self._draws = Draws(
+            store,
+            self._version.id,
+            self.config,
+            secret=row.secret,
+            bias=latest,
+            known=Known.from_bytes(store.effects(latest.id)),
+            shows=row.shows,
+            clock=clock,
+            cache_size=cache_size,
+        )
+        self._judge = ClickJudge(self._draws, self._configs, clock, lambda: self._cuts)
+        self._readers: dict[int, LogReader] = {}
+        self._reading = threading.Lock()
+        self._analysing = threading.RLock()  # logs that follow each other share what they know of units
+        self._analyses: dict[int, _Analysed] = {}
+        self._erasures = store.erasures(self.name)  # that what is in memory knows of
+        self._cuts = _cuts(self._erasures)
+        self._seen = ImpressionCount(0, 0)  # impressions of this version up to some row
+        if compile:
+            warm_up()
+        self._closing = threading.Event()
+        self._supervisor = Supervisor(store, self.name, webhooks, clock, self._looked_at, self._closing)
+        self._threads = [
+            threading.Thread(target=self._watch, name="ranktrial-watcher", daemon=True),
+            threading.Thread(target=self._supervise, name="ranktrial-supervisor", daemon=True),
+        ]
+        if background:
+            for thread in self._threads:
+                thread.start()
+
+    @classmethod
+    def create(
+        cls,
+        store: str | Path | Store,
+        name: str = "trial",
+        *,
+        method: str | Method = "LogOpt()",
+        k: int = 10,
+        new_version: bool = False,
+        who: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Make a trial, or open the one that exists and bring it to this configuration.
+
+        ``method``, ``k``, ``theta``, ``eta`` and ``seed`` decide what is shown and never change in a version: where they differ
+        from those of the current one, ``VersionConflict`` is raised unless ``new_version`` asks for a new one, which begins
+        with nothing. The values of an earlier version are that version again. All other options change in place, and stay as
+        they are where they are not given. Nothing is written before everything has been checked.
+
+        Args:
+            store: A SQLite file, made if it does not exist, or a store.
+            name: The trial's name, one of several in the store.
+            method: As an object, or as it is written.
+            k: Results that count: the first page.
+            new_version: Make a new version of the trial, where none of its versions shows what this configuration shows.
+            who: Author recorded in the history; by default the user of this process.
+            options: Those of ``TrialConfig``, and ``background``, ``compile``, ``timeout``, ``clock``, ``cache_size``,
+                ``own_store`` and ``webhooks`` of ``Trial``.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"name is {name!r}, must be text")
+        own = {option: options.pop(option) for option in list(options) if option not in TrialConfig.model_fields}
+        for option in own:
+            if option not in OPTIONS:
+                known = ", ".join(sorted({*TrialConfig.model_fields, *OPTIONS}))
+                raise TypeError(f"{option} is not an option of Trial.create, which has {known}")
+        _check_options(**own)
+        config = TrialConfig.model_validate({"method": method, "k": k, **options})
+        text = config.to_store()
+        if TrialConfig.model_validate_json(text) != config:
+            raise ValueError(f"this configuration cannot be stored: {text}")
+        clock, author = own.get("clock", time.time), this_user() if who is None else who
+
+        def entry(what: str, detail: str) -> Entry:
+            return Entry(_moment(clock), what, who=author, detail=detail)
+
+        place = open_store(store) if isinstance(store, str | Path) else store
+        try:
+            secret = os.urandom(32) if config.seed is None else blake2b(str(config.seed).encode()).digest()[:32]
+            place.add_trial(name, secret)
+            version = configure(place, name, config, entry, new_version=new_version)
+            return cls(place, name, **{"version": version.number, "own_store": place is not store, **own})
+        except BaseException:
+            if place is not store:
+                place.close()
+            raise
+
+    @classmethod
+    def open(cls, store: str | Path | Store, name: str | None = None, **options: Any) -> Self:
+        """Open a trial that exists, in its current version unless ``version=`` names another."""
+        if not isinstance(store, str | Path):
+            return cls(store, name, **options)
+        place = open_store(store, must_exist=True)
+        try:
+            return cls(place, name, **{"own_store": True, **options})
+        except BaseException:
+            place.close()
+            raise
+
+    @property
+    def version(self) -> int:
+        """Number of the version of its configuration."""
+        return self._version.number
+
+    @property
+    def version_id(self) -> int:
+        """Id of that version, unique in the store."""
+        return self._version.id
+
+    @property
+    def stopped(self) -> bool:
+        """True if the trial has ended, as far as this process knows."""
+        return self.shows is not None
+
+    @property
+    def shows(self) -> Literal["A", "B"] | None:
+        """Ranker whose list everybody gets since the trial was stopped; None while it runs, as far as this process knows."""
+        return self._draws.shows
+
+    @property
+    def last_search(self) -> float:
+        """Time of the last search that is stored, as far as this process knows; 0 if there is none."""
+        return self._seen.latest / 1e6
+
+    # --- showing ------------------------------------------------------------------------------------------------------
+
+    def rank(
+        self,
+        query: str,
+        a: Ids,
+        b: Ids,
+        unit: str | None = None,
+        *,
+        offset: int = 0,
+        size: int | None = None,
+        wait: bool = False,
+        look: bool = True,
+    ) -> Shown:
+        """Draw the ranking to show for a query, given both rankers' lists of ids; never raises.
+
+        The same unit, query and lists give the same ranking, so a retry repeats it and a later page continues it. Asked for
+        again later than ``view_window`` it is another view, with an id of its own: clicks on that do not count.
+
+        Args:
+            query: The search text.
+            a: Ids of A's results, from the top: text or whole numbers.
+            b: Ids of B's results.
+            unit: Id of the visitor (or whatever the draw belongs to); without one every call is a draw of its own.
+            offset: First result of the page.
+            size: Results on it, all by default.
+            wait: Wait until the impression is on the disk; A's list is shown if that takes too long or fails.
+            look: Look whether the store has this impression already. Without looking it is quicker, if one waits before showing
+                anything; callers that wait for ``stored`` themselves must call once more, and look, if it is ``again``.
+        """
+        if wait:
+            return wait_in_thread(self._draws.steps(query, a, b, unit, offset, size, look), self._timeout)
+        return self._draws.rank(query, a, b, unit, offset, size, look)
+
+    def rank_steps(
+        self,
+        query: str,
+        a: Ids,
+        b: Ids,
+        unit: str | None = None,
+        *,
+        offset: int = 0,
+        size: int | None = None,
+        look: bool = True,
+    ) -> Steps:
+        """``rank(wait=True)`` for callers that wait in their own way, such as an event loop: a generator that returns it.
+
+        It yields what must be on the disk first: wait for that, and throw in what went wrong.
+        """
+        return self._draws.steps(query, a, b, unit, offset, size, look)
+
+    def fall_back(
+        self,
+        shown: Shown,
+        a: Ids,
+        *,
+        offset: int = 0,
+        size: int | None = None,
+        reason: str = "not stored in time",
+    ) -> Shown:
+        """Show A's list instead of the drawn ranking, which leaves the log; for callers that wait for ``stored`` themselves."""
+        return self._draws.fall_back(shown, a, offset, size, reason)
+
+    def take_back(self, shown: Shown, reason: str) -> None:
+        """Remove a drawn ranking that is not shown from the log."""
+        self._draws.take_back(shown, reason)
+
+    def remembers(self, id: str) -> bool:
+        """True if a click on the impression of this id can be judged without a read from the store."""
+        return self._draws.remembers(id)
+
+    @property
+    def latencies(self) -> tuple[int, ...]:
+        """Durations of the last calls of ``rank``, in nanoseconds."""
+        return tuple(self._draws.nanoseconds)
+
+    # --- clicks -------------------------------------------------------------------------------------------------------
+
+    def click(
+        self,
+        id: str,
+        document: str,
+        *,
+        time: Time | None = None,
+        position: int | None = None,
+        wait: bool = True,
+        public: bool = False,
+    ) -> Clicked:
+        """Take a click on a document of an impression: as often, as late and in any order as they come.
+
+        Returns when it is on the disk (unless ``wait=False``: then ``stored`` tells), and raises if it could not be stored.
+
+        Args:
+            id: Of the impression, from ``Shown.id``.
+            document: Id of the document.
+            time: Seconds since 1970, or a date and time (UTC unless it says otherwise); now by default.
+            position: Where the visitor saw it, from 1: compared with the drawn rank, and used for nothing else.
+            wait: Until it is on the disk.
+            public: Whether anybody can send it, as a browser without a key: then it makes no check fail.
+        """
+        outcome, row, rank = self._judge.judge(id, document, time, position, public=public)
+        clicked = Clicked(outcome, DONE if row is None else self.store.put(row), rank)
+        if wait:
+            clicked.stored.result()
+        return clicked
+
+    def clicks(
+        self, many: Iterable[tuple[str, str, Time | None, int | None]], *, public: bool = False
+    ) -> list[Clicked]:
+        """Take many clicks (id, document, time, position) at once, without waiting: those of a version are stored together."""
+        judged = [self._judge.judge(*click, public=public) for click in many]
+        rows: dict[int, list[Click]] = {}
+        for _, row, _ in judged:
+            if row is not None:
+                rows.setdefault(row.version, []).append(row)
+        stored = {version: self.store.put(Clicks(version, tuple(some))) for version, some in rows.items()}
+        return [Clicked(outcome, DONE if row is None else stored[row.version], rank) for outcome, row, rank in judged]
+
+    def seen(self, id: str, documents: Sequence[str], *, public: bool = False) -> SeenOutcome:
+        """Compare the documents that a page really displayed with the ranking drawn for it.
+
+        The report tells how many pages were not as drawn. Ranks from k on, which count for nothing, are not compared.
+
+        Args:
+            id: Of the impression, from ``Shown.id``.
+            documents: Ids of the results of the first page as they were displayed, from the top; no more than were looked at.
+            public: Whether anybody can send it, as a browser without a key: then it makes no check fail.
+        """
+        return self._judge.seen(id, documents, public=public)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def log(self, version: int | None = None) -> Log:
+        """Log of a version, this one by default, with all rows stored so far in the order of time."""
+        return self._read(version)
+
+    def _read(self, version: int | None) -> Log:
+        one = self._version if version is None else pick_version(self.store.versions(self.name), version, self.name)
+        with self._reading:
+            self._forget_erased()
+            if one.id not in self._readers:
+                config = self._configs[one.id]
+                plain = any(config.comparison.plain_shares)
+                self._readers[one.id] = LogReader(self.store, one.id, config.k, plain=plain)
+            try:
+                return self._readers[one.id].read()
+            except BaseException:
+                del self._readers[one.id]
+                raise
+
+    def report(
+        self,
+        *,
+        version: int | None = None,
+        query_units: int = QUERY_UNITS,
+        latencies: Sequence[int] | None = None,
+    ) -> Report:
+        """Report on the trial so far, from everything that is stored.
+
+        Args:
+            version: Number of the version that it is about, this one by default.
+            query_units: Number of units that must have asked a query before the report names it.
+            latencies: Durations of recent calls of ``rank``, in nanoseconds; those of this object by default.
+        """
+        checks.whole("query_units", query_units, 0, sys.maxsize)
+        if version not in (None, self.version):
+            with Trial(self.store, self.name, version=version, background=False, clock=self._clock) as other:
+                return other.report(query_units=query_units, latencies=() if latencies is None else latencies)
+        self.store.flush(60.0)
+        versions = sorted(self.store.versions(self.name), key=lambda one: (one.id == self.version_id, one.number))
+        with self._analysing:
+            analysed = {one: self._analysed(one) for one in versions}
+            return make_report(
+                self.name,
+                {one: each.analysis for one, each in analysed.items()},
+                self.store.tallies(self._version.id) + self.store.tallies(ALL_TRIALS),
+                self.store.trial(self.name).shows,
+                self.latencies if latencies is None else latencies,
+                analysed[versions[-1]].whole,
+                self.history(),
+                query_units,
+                self._clock(),
+            )
+
+    def _analysed(self, version: ConfigVersion) -> _Analysed:
+        """The analysis of a version; the last one again if nothing has changed since."""
+        log, config = self._read(version.number), TrialConfig.stored(version.config)
+        biases = self.store.biases(version.id)
+        bias, excluded = biases[-1] if biases else None, excluded_units(self.store, self.name)
+        known = self._analyses.pop(version.id, None)
+        stale = known is None or known.log is not log or (known.bias, known.excluded) != (bias, excluded)
+        if known is None or stale or known.analysis.config.changes(config).keys() - {"names"}:
+            known = None  # what was found is let go of before it is found anew
+            beliefs = config.first_beliefs if bias is None else bias.beliefs
+            kept, left_out = apply_rules(log, config.rules, excluded)
+            analysis = analyse(kept, config, beliefs)
+            # Of earlier versions only the result is told, without what was left out.
+            whole = None
+            if left_out and version.id == self._version.id:
+                whole = left_out, analyse(log, config, beliefs)
+            known = _Analysed(log, bias, excluded, analysis, whole)
+        elif known.analysis.config != config:  # other names
+            renamed = replace(known.analysis, config=config)
+            whole = known.whole and (known.whole[0], replace(known.whole[1], config=config))
+            known = known._replace(analysis=renamed, whole=whole)
+        self._analyses[version.id] = known
+        return known
+
+    # --- units that are left out ------------------------------------------------------------------------------------------
+
+    def exclude(self, unit: str, reason: str, *, who: str | None = None) -> HistoryEntry:
+        """Leave a unit out of everything that is analysed from now on, in all versions; ``include`` takes that back.
+
+        Its impressions stay in the store, and reports tell the result with them too. Nothing that decides about it may look at
+        which ranker gains.
+
+        Args:
+            unit: By the name it has in ``rank``, or as a report names it: ``#`` and 16 digits.
+            reason: Kept in the history, which every report shows.
+            who: Whom the history names for it; by default the user of this process.
+        """
+        return self._add_history("excluded", unit, reason, who)
+
+    def include(self, unit: str, reason: str, *, who: str | None = None) -> HistoryEntry:
+        """Take a unit back in that was excluded."""
+        return self._add_history("included", unit, reason, who)
+
+    def history(self) -> list[HistoryEntry]:
+        """History of the trial in the order of time, with author, time and reason of every change.
+
+        Changes are versions, names, refits, exclusions, erasures and the end.
+        """
+        return history_of(self.store, self.name)
+
+    def _add_history(self, what: str, unit: str, reason: str, who: str | None) -> HistoryEntry:
+        _check_texts(unit=unit, reason=reason)
+        number = tokens.named_unit(self._draws.secret, unit)
+        self.store.add_history(self.name, *self._entry(what, who, unit=number, reason=reason))
+        return entry_of(self.store.history(self.name)[-1])
+
+    def _entry(self, what: str, who: str | None, **more: Any) -> Entry:
+        return Entry(_moment(self._clock), what, who=this_user() if who is None else who, **more)
+
+    # --- what is erased -----------------------------------------------------------------------------------------------------
+
+    def erase(
+        self, reason: str, *, unit: str | None = None, before: Time | None = None, who: str | None = None
+    ) -> Erased:
+        """Delete a unit's impressions, or all from before a time, with their clicks, in all versions; this cannot be undone.
+
+        Reports are then of what is left, as if the rest had never been; the history tells how much was erased, not whose.
+        Nothing that decides about it may look at which ranker gains.
+
+        Args:
+            reason: Kept in the history, which every report shows.
+            unit: By the name it has in ``rank``, or as a report names it: ``#`` and 16 digits.
+            before: Seconds since 1970, or a date and time (UTC unless it says otherwise); must have passed.
+            who: Whom the history names for it; by default the user of this process.
+        """
+        now, number = self._clock(), None
+        _check_texts(reason=reason)
+        if (unit is None) == (before is None):
+            raise ValueError("give either a unit or a time before which to erase everything")
+        if unit is not None:
+            _check_texts(unit=unit)
+            number = tokens.named_unit(self._draws.secret, unit)
+        cut = None if before is None else int(checks.between("before", seconds("before", before), 0, now) * 1e6)
+        self.store.flush(60.0)
+        named = this_user() if who is None else who
+        erased = self.store.erase(self.name, int(now * 1e6), reason, unit=number, before=cut, who=named)
+        with self._reading:
+            self._forget_erased()
+        return erased
+
+    def _forget_erased(self) -> None:
+        """Keep nothing in memory that was erased from the store, by whichever process."""
+        erasures = self.store.erasures(self.name)
+        if erasures != self._erasures:
+            self._erasures, self._seen = erasures, ImpressionCount(0, 0)
+            self._cuts = _cuts(erasures)
+            self._readers.clear()
+            self._analyses.clear()
+            self._draws.forget()
+
+    # --- learning -----------------------------------------------------------------------------------------------------------
+
+    def update(self, *, who: str | None = None) -> Bias:
+        """Refit position bias to all clicks so far and refresh the design with it; the old one stays if they cannot tell."""
+        self.store.flush(60.0)
+        return self._update(None, who)
+
+    def _update(self, at: int | None, who: str | None = SCHEDULE) -> Bias:
+        if self._learner is None or not self.config.comparison.adapts:
+            return self.learn(at, who)
+        self._learner.learn(self.name, self.version, at, this_user() if who is None else who)
+        return self._take_over()
+
+    def learn(self, at: int | None, who: str | None = SCHEDULE) -> Bias:
+        """``update`` in this process, of what is stored, as due after ``at`` impressions (now if None)."""
+        before, method = self._take_over(), self.config.comparison
+        beliefs, known = before.beliefs, Known()
+        if method.adapts:
+            with self._analysing:
+                analysed = self._analysed(self._version)
+                seen, agree = analysed.analysis.log, readings_agree(analysed.analysis)
+                log = seen.last(with_few_designs(seen.design[::-1], MOST_LEARNT)).compact()
+                told = evidence(log, agree=agree, gain=analysed.analysis.gain, impressions=len(seen))
+                beliefs = method.learn(told, beliefs)
+                effects = beliefs.effects
+                if effects is not None:
+                    known = Known.of(log.queries, log.documents, log.document_query, effects)
+                impressions = len(analysed.log)
+        else:
+            impressions = self.store.count(self._version.id, 0).impressions
+        at = impressions if at is None else at
+        entry = self._entry(
+            "updated", who, detail=f"position bias of version {self.version} from {impressions:,} searches"
+        )
+        self.store.add_bias(self._version.id, at, beliefs, before.id, known.to_bytes(), (self.name, entry))
+        return self._take_over()
+
+    def _take_over(self) -> Bias:
+        """Draw with the latest beliefs, whichever process has learnt them."""
+        latest = self._latest_bias()
+        if latest.id != self._draws.bias.id:
+            self._draws.believe(latest, Known.from_bytes(self.store.effects(latest.id)))
+        return latest
+
+    def _latest_bias(self) -> Bias:
+        known = self.store.biases(self._version.id)
+        if not known:
+            self.store.add_bias(self._version.id, 0, self.config.first_beliefs, 0)
+            known = self.store.biases(self._version.id)
+        return known[-1]
+
+    @property
+    def share(self) -> float:
+        """Share of units that take part, as far as this process knows."""
+        return self.config.share
+
+    def set_share(self, share: float, reason: str = "", *, who: str | None = None) -> None:
+        """Change the share of units that take part, for all processes; everybody else sees A's list, which is not stored.
+
+        A larger share keeps all who took part. A ramp goes on from a share that is one of its stages, and waits at any other.
+
+        Args:
+            share: From 0 to 1.
+            reason: Kept in the history, which every report shows.
+            who: Author recorded in the history; by default the user of this process.
+        """
+        checks.between("share", share, 0, 1)
+
+        def entry(what: str, detail: str) -> Entry:
+            return self._entry(what, who, detail=detail, reason=reason)
+
+        change_share(self.store, self.name, share, entry)
+        self._read_configs()
+
+    def stop(self, reason: str = "", *, show: Literal["A", "B"] | None = None, who: str | None = None) -> None:
+        """End the trial for all processes: ``rank`` returns one ranker's list from now on.
+
+        Clicks on what was shown still count.
+        Stopped once more with another ``show``, it shows that list from then on.
+
+        Args:
+            reason: Kept in the history, which every report shows.
+            show: The ranker whose list is shown to everybody from now on: "A" by default.
+            who: Author recorded in the history; by default the user of this process.
+        """
+        if show not in ("A", "B", None):
+            raise ValueError(f'show is {show!r}, must be "A" or "B"')
+        detail = f"({show or 'A'} is shown from now on)"
+        self.store.stop(self.name, show, self._entry("stopped", who, reason=reason, detail=detail))
+        self._draws.shows = self.store.trial(self.name).shows
+
+    # --- in the background ----------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._closing.wait(1.0):
+            try:
+                self.refresh()
+            except Exception:
+                if self._closing.is_set():  # a refit ends with the service, and is due again when it starts
+                    return
+                log.exception("the trial could not be looked after")
+                self._draws.tally("background failures")
+
+    def _supervise(self) -> None:
+        while not self._closing.wait(1.0):
+            try:
+                self.supervise()
+            except Exception as problem:
+                if self._closing.is_set():
+                    break
+                if not isinstance(problem, StoreError):  # of which others tell
+                    log.exception("the trial could not be supervised")
+
+    def refresh(self) -> None:
+        """Take over what other processes did, and refit position bias if that is due."""
+        if self.name not in self.store.trial_names():  # erased
+            self._draws.shows = self._draws.shows or "A"
+            return
+        self._draws.shows = self.store.trial(self.name).shows
+        self._read_configs()
+        with self._reading:
+            self._forget_erased()
+        self._take_over()
+        self._count()
+        due = self._due()
+        if due is not None and not self.stopped:
+            self._update(due)
+
+    def _count(self) -> None:
+        """Count the searches that have come since the last time."""
+        before = self._seen
+        new = self.store.count(self._version.id, before.last)
+        whole = before.impressions + new.impressions
+        self._seen = ImpressionCount(whole, new.last, before.began or new.began, max(before.latest, new.latest))
+
+    def supervise(self) -> None:
+        """Do what is due by now, unless another process looks after the trial: grow the share by its ramp, send messages."""
+        self._supervisor.step()
+
+    def _looked_at(self, version: ConfigVersion) -> Report | None:
+        """The report on the version that runs, if that is this one, from the process that makes reports if there is one."""
+        if version.id != self.version_id:
+            return None
+        if self._learner is None:
+            return self.report()
+        return self._learner.report(self.name, QUERY_UNITS, self.latencies, self.version).result()
+
+    def _read_configs(self) -> None:
+        """Take over options that were changed in place, and versions that other processes made."""
+        self._configs.update({one.id: TrialConfig.stored(one.config) for one in self.store.versions(self.name)})
+        self.config = self._draws.config = self._configs[self._version.id]
+
+    def _due(self) -> int | None:
+        """The last point of the schedule that has been passed since position bias was fitted, if there is one."""
+        known, seen = self._draws.bias.impressions, self._seen.impressions
+        due = [point for point in self.config.comparison.learns_at if known < point <= seen]
+        return due[-1] if due else None
+
+    def stop_watching(self) -> None:
+        """Tell the thread in the background to end, without waiting for it."""
+        self._closing.set()
+
+    def close(self) -> None:
+        """Write what is queued and let go of the store, which is closed unless it was given to the trial."""
+        self.stop_watching()
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join()
+        with contextlib.suppress(StoreError):  # another process takes over a little later
+            self._supervisor.close()
+        if self._own_store:
+            self.store.close()
+        else:
+            self.store.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Trial({self.name!r}, version {self.version}, {self.config.method}, k={self.config.k})"
+
+
+def _moment(clock: Callable[[], float]) -> int:
+    """Microseconds since 1970 for the history; by the system where a clock makes no sense."""
+    now = clock()
+    return int((now if 0 <= now < LATEST else time.time()) * 1e6)
+
+
+def _check_options(*, timeout: float = 0, clock: object = time.time, cache_size: int = 0, **_: object) -> None:
+    """Refuse what would otherwise make every call fall back, or wait for ever."""
+    checks.between("timeout", timeout, 0, threading.TIMEOUT_MAX)
+    checks.whole("cache_size", cache_size, 0, sys.maxsize)
+    if not callable(clock):
+        raise TypeError(f"clock is {clock!r}, must be a function that returns seconds since 1970")
+
+
+def _check_texts(**texts: object) -> None:
+    for name, text in texts.items():
+        if type(text) is not str or not text:
+            raise ValueError(f"{name} is {text!r}, must be text, and not empty")
+
+
+def _cuts(erasures: Iterable[ErasureRow]) -> list[int]:
+    """Times before which impressions were erased, sorted: a unit's all that there were then, or what was older."""
+    return sorted(row.time if row.earlier_than is None else row.earlier_than for row in erasures)

@@ -1,0 +1,111 @@
+"""What a method learns from a log, and what its impressions cost visitors: against truths that are known exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ranktrial.analysis import click_gain, estimate, evidence, fit_position_bias
+from ranktrial.analysis.evidence import searches
+from ranktrial.log import Log
+from ranktrial.methods import AB, LogOpt
+from ranktrial.methods.click_model import expected_beliefs
+from ranktrial.rankings import Mixture, Pair, draw_impressions
+from ranktrial.users import User, position_based, rank_decay
+
+THETA = rank_decay(4, 0.7)
+
+
+def world(queries: int = 30) -> tuple[Pair, User]:
+    random = np.random.default_rng(3)
+    relevance = random.uniform(0.05, 0.8, (queries, 7))
+    lists = [np.argsort(-(relevance + random.normal(0, 0.3, relevance.shape)))[:, :5] for _ in range(2)]
+    pair = Pair.from_lists(lists[0].tolist(), lists[1].tolist(), k=4).knowing(theta=THETA)
+    query = np.repeat(np.arange(queries), np.diff(pair.offsets))
+    return pair, position_based(relevance[query, np.array(pair.ids)], THETA)
+
+
+def gained(pair: Pair, user: User, shown: Mixture) -> float:
+    return float(shown.ctr(user) - np.mean(pair.ctr(user)))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [LogOpt(holdback=0.3), LogOpt(relevance="constant", keep=0, floor=0.5, holdback=0.2), AB(split=0.3)],
+    ids=str,
+)
+def test_the_gain_is_the_clicks_on_what_is_shown_less_those_of_an_ab_test(method: LogOpt | AB) -> None:
+    pair, user = world()
+    shown = method.policy(pair)
+    log = Log.simulated(pair, shown, user, 20_000, seed=1)
+    truth = gained(pair, user, shown)
+    for theta in (THETA, fit_position_bias(log)) if isinstance(method, LogOpt) else (THETA,):
+        found = click_gain(log, theta)
+        assert found is not None
+        assert found.by_model
+        assert abs(found.estimate.delta - truth) < 4.5 * found.estimate.standard_error
+        assert found.ab == pytest.approx(np.mean(pair.ctr(user)), abs=0.05)
+        assert found.interval().low < truth / np.mean(pair.ctr(user)) < found.interval().high
+
+
+def test_without_position_bias_clicks_on_plain_traffic_tell() -> None:
+    pair, user = world()
+    shown = LogOpt(holdback=0.4).policy(pair)
+    log = Log.simulated(pair, shown, user, 20_000, seed=2)
+    found = click_gain(log, None)
+    assert found is not None
+    assert not found.by_model
+    assert abs(found.estimate.delta - gained(pair, user, shown)) < 4.5 * found.estimate.standard_error
+    by_model = click_gain(log, THETA)
+    assert by_model is not None
+    assert by_model.error < found.error / 2
+    free = LogOpt(relevance="constant", loss=None, keep=0, holdback=0).policy(pair)
+    assert click_gain(Log.simulated(pair, free, user, 2000, seed=1), None) is None
+
+
+def test_an_ab_test_costs_nothing_exactly() -> None:
+    pair, user = world()
+    log = Log.simulated(pair, AB().policy(pair), user, 1000, seed=1)
+    assert estimate(log, theta=THETA, of="gain").x == pytest.approx(np.zeros(1000), abs=1e-12)
+
+
+def test_searches_of_a_log_tell_what_those_of_its_pair_do() -> None:
+    """Tables, guesses and clicks to be expected: from a log of many impressions, near what they are on average."""
+    pair, user = world()
+    log = Log.simulated(pair, AB().policy(pair), user, 200_000, seed=4)
+    found = searches(log)
+    assert found.tables.shape == (2, 500, pair.k)
+    method = LogOpt(bias="known", holdback=0.1)
+    beliefs = method.learn(evidence(log), expected_beliefs(pair, user))
+    truth, sizes, clicks = user.zeta[log.members.document[found.row]], [], []
+    for tables, guess, judged in found.cross_fitted(beliefs.theta, effects=True):
+        assert np.abs(guess - truth).mean() < 0.03
+        assert judged.mean() == pytest.approx(truth.mean(), rel=0.05)
+        sizes.append(tables.shape[1])
+        clicks.append(float(np.mean(np.append(judged, 0)[tables] @ THETA)))
+    assert sum(sizes) == 500  # every search is in one fold, which judges it
+    assert np.average(clicks, weights=sizes) == pytest.approx(np.mean(pair.ctr(user)), rel=0.03)
+    assert beliefs.price >= 0.1
+
+
+def test_searches_are_the_latest_as_they_came() -> None:
+    """By Zipf's law the queries that come first in a log are the frequent ones: their share stays what it is in the traffic."""
+    n, rng = 400, np.random.default_rng(2)
+    pair = Pair.from_lists([[f"{q}a", f"{q}b"] for q in range(n)], [[f"{q}b", f"{q}a"] for q in range(n)], k=2)
+    chances = 1 / np.arange(1, n + 1)
+    asked = rng.choice(n, 8_000, p=chances / chances.sum())
+    user = position_based(np.full(pair.n_documents, 0.3), [1.0, 0.5])
+    policy = AB().policy(pair)
+    drawn = draw_impressions([policy], user, [8_000], seed=3, asked=[asked])
+    log = Log.of(pair, policy, drawn.rankings, drawn.clicks)
+    found = searches(log)
+    query = log.document_query[log.members.document[found.row[found.tables[0, :, 0]]]]
+    assert np.mean(query < 20) == pytest.approx(np.mean(asked[-2_500:] < 20), abs=4.5 * 0.5 / np.sqrt(500))
+    assert len(query) == 500
+
+
+def test_of_gain_needs_a_click_model() -> None:
+    pair, user = world()
+    log = Log.simulated(pair, AB().policy(pair), user, 100, seed=1)
+    with pytest.raises(ValueError, match="of is 'gain'"):
+        estimate(log, estimator="direct", of="gain")

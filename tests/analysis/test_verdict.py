@@ -1,0 +1,237 @@
+"""Sentences of every state of a decision: those of ``verdicts.txt``, and none contradicts another.
+
+``RANKTRIAL_VERDICTS=1 pytest tests/analysis/test_verdict.py`` writes the file anew: read it through.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from hand_made import agrees, decided, rung, waiting
+from ranktrial.analysis.decision import Decision
+from ranktrial.analysis.ladder import AB_RUNG, DIRECT, POSITION_BASED
+from ranktrial.analysis.verdict import Verdict, lift_text, verdict
+from ranktrial.interval import Interval
+from ranktrial.log.units import UnitSums
+
+GOLDEN = Path(__file__).with_name("verdicts.txt")
+LABELS = ("A (current)", "B (with popularity)")
+BOTH = UnitSums.of([1.0, 0.0, 0.0] * 20_000)
+CHANGED = "These numbers are since a change. It changed on 2026-01-03. Over all of the trial it is -0.0100."
+NO_AB = waiting(AB_RUNG, "50 A/B searches of A and of B (0 and 0 so far)")
+
+
+class Case(NamedTuple):
+    """A decision, and what else is known when it is put into words."""
+
+    name: str
+    decision: Decision
+    known: dict[str, Any]
+
+
+def of(*ends: float, ab: tuple[float, float] = (-0.2, 0.2), error: float = 0.001, **options: Any) -> Decision:
+    """A decision by the click model whose interval of B against A has these ends, and this one of A/B traffic."""
+    pair = rung(AB_RUNG, *ab), rung(POSITION_BASED, -ends[1], -ends[0])
+    tests = (agrees(POSITION_BASED, error=error),)
+    return decided(
+        *pair, tests=tests, **{"both": BOTH, "searches": 12_000, "visitors": 9_000, "clicks": 4_000, **options}
+    )
+
+
+def by_ab(*ends: float, **options: Any) -> Decision:
+    """A decision by A/B traffic alone."""
+    counts = {"both": BOTH, "searches": 12_000, "visitors": 9_000, "clicks": 4_000}
+    return decided(rung(AB_RUNG, -ends[1], -ends[0]), **{**counts, **options})
+
+
+def untested(*ends: float, **options: Any) -> Decision:
+    """A decision without A/B traffic."""
+    return decided(NO_AB, rung(POSITION_BASED, -ends[1], -ends[0]), tests=(), **{"both": BOTH, **options})
+
+
+def hostile(*ends: float, **options: Any) -> Decision:
+    return of(*ends, worth=lambda *_: 1.0, contamination=0.05, **options)
+
+
+def cases() -> Iterator[Case]:
+    """Every state and reason, for A and for B."""
+    nothing = NO_AB, waiting(POSITION_BASED, "position bias (no clicks yet)")
+    none: dict[str, Any] = {"visitors": 0, "clicks": 0, "tests": ()}
+    yield Case("no searches", decided(*nothing, searches=0, **none), {})
+    yield Case("no clicks, few searches", decided(*nothing, searches=1, **none), {})
+    yield Case("no clicks, many searches", decided(*nothing, searches=5_000, **none), {})
+    yield Case("too early", decided(*nothing, searches=40, visitors=9, clicks=1, tests=()), {})
+    yield Case("too early after many searches", decided(*nothing, searches=2_000, visitors=9, clicks=9, tests=()), {})
+    yield Case("undecided", of(-0.01, 0.05), {"days": 2.5})
+    yield Case("undecided, exactly no difference", of(-0.02, 0.02), {})
+    yield Case("undecided, a smallest difference", of(-0.03, 0.04, smallest=0.03), {"days": 0.3})
+    yield Case("undecided, too small a difference", of(-0.02, 0.03, smallest=0.01, allowance=0.04), {})
+    yield Case("undecided, without A/B traffic", untested(-0.01, 0.05), {})
+    yield Case("undecided by A/B traffic", by_ab(-0.01, 0.05), {})
+    yield Case("undecided since a change", of(0.01, 0.05, since=Interval(-0.03, 0.02)), {"changed": CHANGED})
+    yield Case("alike", of(-0.01, 0.03, smallest=0.05), {})
+    yield Case("decided for A", of(-0.05, -0.01, allowance=0.005, worth=lambda *_: 1.0), {})
+    yield Case("decided for B", of(0.01, 0.05, allowance=0.005, worth=lambda *_: 1.0), {})
+    yield Case("decided for A by A/B traffic", by_ab(-0.05, -0.01, worth=lambda *_: 1.0), {})
+    yield Case("decided for B by A/B traffic", by_ab(0.01, 0.05), {})
+    yield Case("decided, the lift not known", of(0.01, 0.05, both=None), {})
+    yield Case("decided, with a check that warns", of(0.01, 0.05), {"weakest": '"Clicks arrive". 3% came late.'})
+    yield Case("decided since a change", of(-0.05, -0.01, since=Interval(-0.06, -0.02)), {"changed": CHANGED})
+    for ahead, ends in (("A", (-0.05, -0.01)), ("B", (0.01, 0.05))):
+        yield Case(f"withheld from {ahead}: untested", untested(*ends), {})
+        yield Case(f"withheld from {ahead}: blind", of(*ends, error=0.04), {"days": 30.0})
+        yield Case(f"withheld from {ahead}: hostile", hostile(*ends), {})
+        yield Case(f"withheld from {ahead}: blind and hostile", hostile(*ends, error=0.04), {})
+        both = untested(*ends, worth=lambda *_: 1.0, contamination=0.1)
+        yield Case(f"withheld from {ahead}: untested and hostile", both, {})
+    early = replace(of(0.01, 0.05), state="withheld", winner=None, reasons=("too soon",))
+    yield Case("withheld from B: too soon", early, {})
+    failed: dict[str, Any] = {"failed": ["Clicks arrive"], "allowance": 0.005}
+    remedy = {"remedy": "Send click events with the id of their search."}
+    yield Case("not trusted", of(0.01, 0.05, **failed), remedy)
+    yield Case("not trusted, undecided", of(-0.01, 0.05, **failed), remedy)
+    yield Case("not trusted, two checks", of(0.01, 0.05, failed=["Clicks arrive", "Draws are fair"]), remedy)
+
+
+CASES = list(cases())
+
+
+class Told(NamedTuple):
+    """A verdict, how it came to be, and the decision behind it."""
+
+    name: str
+    decision: Decision
+    live: bool
+    shows: str | None
+    text: Verdict
+
+    @property
+    def parts(self) -> list[str]:
+        lift = lift_text(self.decision, LABELS, 1_000.0)
+        return [self.text.headline, self.text.details, self.text.next, self.text.trust, lift]
+
+    @property
+    def whole(self) -> str:
+        return " ".join(filter(None, self.parts))
+
+
+def every() -> Iterator[Told]:
+    """Every case for a log, a trial that runs and one that is stopped, looked at once or often."""
+    for name, decision, known in CASES:
+        for anytime in (True, False):
+            one = replace(decision, anytime=anytime)
+            for live, shows in ((False, None), (True, None), (True, "A"), (True, "B")):
+                yield Told(name, one, live, shows, verdict(one, LABELS, live=live, shows=shows, **known))
+
+
+def rendered() -> str:
+    lines = []
+    for name, decision, known in CASES:
+        told = verdict(decision, LABELS, live=True, **known)
+        once = verdict(replace(decision, anytime=False), LABELS, live=True, **known)
+        lines += [f"== {name}", told.headline, told.details]
+        lines += [once.details] if once.details != told.details else []
+        lines += [told.trust, lift_text(decision, LABELS, 1_000.0)]
+        for where, options in (
+            ("running", {"live": True}),
+            ("stopped, shows A", {"live": True, "shows": "A"}),
+            ("stopped, shows B", {"live": True, "shows": "B"}),
+            ("log", {"live": False}),
+        ):
+            lines.append(f"[{where}] {verdict(decision, LABELS, **{**known, **options}).next}".strip())
+        lines.append("")
+    return "\n".join([line for line, before in zip(lines, ["", *lines]) if line or before])
+
+
+def test_every_state_reads_as_it_was_read_through() -> None:
+    if os.environ.get("RANKTRIAL_VERDICTS"):
+        GOLDEN.write_text(rendered())
+    assert rendered() == GOLDEN.read_text()
+
+
+def test_every_state_and_reason_is_there() -> None:
+    assert {case.decision.state for case in CASES} == set(Decision.__annotations__ and _names("State"))
+    assert {reason for case in CASES for reason in case.decision.reasons} == set(_names("Reason"))
+    for name, decision, _ in CASES:
+        told = re.split("[ ,:]", name.removeprefix("exactly "))[0]
+        assert decision.state.startswith(told)
+
+
+def _names(alias: str) -> tuple[str, ...]:
+    from typing import get_args
+
+    from ranktrial.analysis import decision
+
+    return get_args(getattr(decision, alias))
+
+
+@pytest.mark.parametrize("told", list(every()), ids=lambda t: f"{t.name}, {t.live}, {t.shows}, {t.decision.anytime}")
+def test_no_sentence_contradicts_another(told: Told) -> None:
+    decision, text, whole = told.decision, told.text, told.whole
+    sign = np.sign(decision.difference)
+    if "more clicks than" in text.headline:
+        assert sign > 0
+    if "fewer clicks than" in text.headline:
+        assert sign < 0
+    if text.details.startswith("B against A: "):
+        assert text.details.startswith(f"B against A: {decision.difference:+.4f} ")
+        assert str(decision.interval) in text.details
+    share = re.search(r"against A \(current\): ([+-])", told.parts[-1])
+    assert share is None or share[1] == ("+" if decision.difference >= 0 else "-")
+    if decision.winner is None:
+        for word in ("ship", "keep a", "gets", "winner is named for", "decided"):
+            assert word not in whole.lower()
+    else:
+        assert text.headline.startswith(f"{LABELS[1]} gets ")
+        for word in ("keep running", "collect more", "neither", "too early", "no winner", "seems"):
+            assert word not in whole.lower()
+    if decision.state in ("undecided", "withheld") and told.shows is None:
+        assert not re.search(r"\b0 more searches", text.next)
+        assert text.next
+    if told.live and told.shows is None and decision.winner is not None:
+        assert text.next.endswith(f"show {decision.winner} from now on.")
+    if told.shows is not None:
+        other = decision.winner not in (None, told.shows)
+        assert text.next.startswith(f"The trial is stopped and shows {LABELS[told.shows == 'B']}.")
+        assert ("gets more clicks" in text.next) == other
+        assert "stop the trial" not in text.next
+    assert ("assumes nothing" in text.trust) == (decision.used == (AB_RUNG,) and not decision.failed)
+    assert ("no A/B traffic tests that" in text.trust) == (
+        decision.ab == (-np.inf, np.inf) and decision.estimator is not None and not decision.failed
+    )
+    has_interval = bool(np.isfinite(decision.interval.low))
+    assert ("fixed beforehand" in whole) == (has_interval and not decision.anytime)
+    assert ("however often you look" in whole) == (has_interval and decision.anytime)
+
+
+@pytest.mark.parametrize("told", list(every()), ids=lambda t: f"{t.name}, {t.live}, {t.shows}, {t.decision.anytime}")
+def test_sentences_are_plain(told: Told) -> None:
+    for part in told.parts:
+        assert not part or re.search(r"[.?]$", part)
+        assert part == " ".join(part.split())
+        assert ".." not in part
+    for word in ("nan", "inf", "impression", "unit", "reading", "rung", "plain traffic", "per cent", "None"):
+        assert not re.search(rf"\b{word}s?\b", told.whole)
+    assert not re.search(r"\d\s+%", told.whole)
+    if not told.live:
+        assert not re.search(r"\b(keep running|stop|the trial is)\b", told.text.next.lower())
+
+
+def test_the_decision_on_one_click_and_one_search_counts_them_as_one() -> None:
+    found = decided(NO_AB, searches=1, visitors=1, clicks=1, tests=())
+    assert verdict(found).headline == "Too early to say after 1 search and 1 click."
+
+
+def test_direct_and_other_assumptions_are_said_in_words() -> None:
+    found = decided(NO_AB, rung(DIRECT, 0.01, 0.05), tests=())
+    assert verdict(found).trust == (
+        "This assumes that a click depends on the document and its rank alone, and no A/B traffic tests that."
+    )

@@ -1,0 +1,236 @@
+"""Reports in every state of a decision, made by ``decide`` from small ladders of known values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ranktrial.analysis.analyse import BandPoint, Theta
+from ranktrial.analysis.decision import Decision, Ranker, decide
+from ranktrial.analysis.estimators.results import Estimate
+from ranktrial.analysis.guardrails.status import Guardrail
+from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED, SHARES, Hausman, Ladder, Rung, made_rung
+from ranktrial.analysis.verdict import lift_text, verdict
+from ranktrial.config import TrialConfig
+from ranktrial.interval import Interval
+from ranktrial.log.units import UnitSums
+from ranktrial.report.making import _row
+from ranktrial.report.schema import Contributor, HistoryEntry, Pace, Part, Report
+
+DAY, NOW = 86_400.0, 1_795_000_000.0
+STOPPED = "No search for 5 hours; the longest pause before was 20 minutes. Does the site still call the trial?"
+ONCE = Guardrail(
+    name="duplicate clicks",
+    status="fail",
+    value=0.4,
+    text="40.0% of clicks came more than once.",
+    group="data",
+    title="Every click is sent once",
+    cause="A cached page shares its id among visitors, or the page sends each click twice.",
+    remedy="Do not cache what rank returned; look for two listeners on the same link.",
+)
+WAITS = Guardrail(
+    name="effective clicks",
+    status="warn",
+    value=31.0,
+    text="31 effective clicks.",
+    group="data",
+    title="Enough clicks carry the answer",
+    cause="The trial is young, or a few clicks have most of the weight.",
+    remedy="Wait for more clicks.",
+)
+DRAWN = Guardrail(
+    name="sample ratio",
+    status="pass",
+    value=0.41,
+    text="A, B and mixed pages come as often as designed (p = 0.41).",
+    group="data",
+    title="A, B and mixed pages are drawn as often as designed",
+)
+
+
+def rung(name: str, b_minus_a: float, spread: float, searches: int) -> Rung:
+    """An estimate from values of this mean and spread, one a visitor, with the interval that the ladder gives it."""
+    values = -b_minus_a + spread * np.where(np.arange(searches) % 2, 1.0, -1.0)
+    found = Estimate.of(values, np.ones(searches), largest_weight=1.0)
+    return made_rung(name, found, "", clicks=searches, level=0.95, share=SHARES[name])
+
+
+def ladder(b_minus_a: float, searches: int, *, error: float = 0.01) -> Ladder:
+    """A/B traffic, and the click model's estimate with a tenth of its spread; the test between them has this error."""
+    size = max(searches // 2, 100)
+    rungs = rung(AB_RUNG, b_minus_a, 1.5, size), rung(POSITION_BASED, b_minus_a, 0.6, searches)
+    test = Hausman(POSITION_BASED, AB_RUNG, error / 2, error, 4 * error)
+    return Ladder(rungs, (test,), disagreement=0.3, ctr=1.1)
+
+
+@dataclass(frozen=True)
+class State:
+    """A report's state.
+
+    Attributes:
+        name: Of the state.
+        decision: The decision.
+        ladder: What it was made from.
+        shows: The ranker that is shown since the trial was stopped.
+        warning: Of searches that have stopped.
+        checks: All guardrails.
+    """
+
+    name: str
+    decision: Decision
+    ladder: Ladder
+    shows: Ranker | None = None
+    warning: str = ""
+    checks: tuple[Guardrail, ...] = field(default=(DRAWN,))
+
+    @property
+    def report(self) -> Report:
+        """The report in this state."""
+        decision = self.decision
+        options = {"k": 3, "names": ("current", "with popularity"), "smallest": decision.smallest}
+        config = TrialConfig.model_validate(options)
+        days = 4.2 if decision.searches else float("nan")
+        goes_on = self.shows is None and not self.warning and decision.searches > 0
+        left = decision.forecast.remaining / max(decision.searches, 1) * days if goes_on else float("nan")
+        worst = next((check for check in self.checks if check.status in ("fail", "warn")), None)
+        text = verdict(
+            decision, config.labels, days=left, shows=self.shows, live=True,
+            remedy=worst.remedy if worst is not None and worst.status == "fail" else "",
+            weakest="" if worst is None else f'"{worst.title}". {worst.text}',
+        )  # fmt: skip
+        a_day = decision.searches / days
+        return Report(
+            trial="shoes",
+            version=2,
+            decision=decision,
+            text=text,
+            lift=lift_text(decision, config.labels, a_day),
+            pace=pace(decision, days, self.warning),
+            days_left=left,
+            estimates=tuple(_row(self.ladder, one, decision) for one in self.ladder.rungs),
+            impressions=decision.searches,
+            units=decision.visitors,
+            clicks=decision.clicks,
+            ctr=decision.clicks / max(decision.searches, 1),
+            theta=Theta(theta=(1.0, 0.6, 0.4), standard_error=(0.0, 0.05, 0.04), fitted=True, note="", inflation=1.02),
+            band=band(decision, days),
+            contributors=contributors(decision),
+            guardrails=self.checks if decision.searches else (),
+            tallies={},
+            parts=tuple(part(number, config, decision if number == 2 else EMPTY.decision) for number in (1, 2)),
+            shows=self.shows,
+            history=HISTORY if self.shows is None else (*HISTORY, stopped(self.shows)),
+        )
+
+
+def pace(decision: Decision, days: float, warning: str) -> Pace:
+    """Searches until 20 minutes ago, or until five hours ago where they have stopped."""
+    last = NOW - (5 * 3600 if warning else 1200)
+    latest = last if decision.searches else float("nan")
+    return Pace(
+        began=latest - days * DAY, latest=latest, latest_click=latest - 600 if decision.clicks else float("nan"), days=days,
+        searches_a_day=decision.searches / days, longest_pause=1200.0, text="", warning=warning,
+    )  # fmt: skip
+
+
+def band(decision: Decision, days: float) -> tuple[BandPoint, ...]:
+    """Ever narrower intervals; the last is the decision's."""
+    if not np.isfinite(decision.interval.half_width):
+        return ()
+    middle, last = decision.difference, NOW - 1200
+    return tuple(
+        BandPoint(
+            units=decision.visitors // shrunk, time=last - days * DAY * (1 - 1 / shrunk), difference=middle,
+            low=middle - (middle - decision.interval.low) * np.sqrt(shrunk),
+            high=middle + (decision.interval.high - middle) * np.sqrt(shrunk),
+        )
+        for shrunk in (8, 4, 2, 1)
+    )  # fmt: skip
+
+
+def contributors(decision: Decision) -> tuple[Contributor, ...]:
+    if not np.isfinite(decision.difference):
+        return ()
+    return tuple(
+        Contributor(
+            query=query, label=query, impressions=decision.searches // 3, clicks=decision.clicks // 3,
+            contribution=share * decision.difference,
+        )
+        for query, share in (("red shoes", 0.8), ("boots", 0.4), ("sandals", -0.2))
+    )  # fmt: skip
+
+
+def part(number: int, config: TrialConfig, decision: Decision) -> Part:
+    return Part(
+        version=number, config=config, impressions=decision.searches, clicks=decision.clicks, difference=decision.difference,
+        interval=decision.interval, verdict=str(verdict(decision, config.labels, live=True)),
+    )  # fmt: skip
+
+
+HISTORY = (
+    HistoryEntry(time=NOW - 5 * DAY, what="version", detail="1: LogOpt(), k=3", who="user ann"),
+    HistoryEntry(time=NOW - 4.5 * DAY, what="version", detail="2 (k: 3 -> 10; seed: none -> 5)", who="user ann"),
+    HistoryEntry(
+        time=NOW - 4 * DAY, what="changed", who="key 5f0c2a91 (bob)",
+        detail="smallest: 0.05 -> 0.1; names: A and B -> current and with popularity",
+    ),
+    HistoryEntry(time=NOW - 3 * DAY, what="version", detail="1 again (k: 10 -> 3)", who="user ann"),
+)  # fmt: skip
+
+
+def stopped(shows: Ranker) -> HistoryEntry:
+    return HistoryEntry(
+        time=NOW - 600, what="stopped", detail=f"({shows} is shown from now on)", reason="enough", who="user ann"
+    )
+
+
+def made(name: str, of: Ladder, searches: int, *, checks: tuple[Guardrail, ...] = (DRAWN,), **options: Any) -> State:
+    """A state of searches with 1.1 clicks each."""
+    known = {"clicks": searches * 11 // 10, "both": UnitSums.of(np.tile([2.2, 0.0], 500)), **options}
+    failed = [check.title for check in checks if check.status == "fail"]
+    return State(name, decide(of, searches=searches, visitors=searches, failed=failed, **known), of, checks=checks)
+
+
+def waiting(searches: int) -> Ladder:
+    """Estimates that wait."""
+    none = Interval(-np.inf, np.inf)
+    missing = ("50 A/B searches of A and of B (3 and 5 so far)", "position bias")
+    return Ladder(tuple(Rung(name, None, none, why) for name, why in zip((AB_RUNG, POSITION_BASED), missing)), ())
+
+
+EMPTY = made("no searches", Ladder((), ()), 0)
+
+
+def states() -> Iterator[State]:
+    """Every state while the trial runs and searches come."""
+    yield EMPTY
+    yield made("no clicks", waiting(20), 20, clicks=0)
+    yield made("no clicks though many searches", waiting(400), 400, clicks=0)
+    yield made("too early", waiting(60), 60, checks=(WAITS, DRAWN))
+    yield made("too early, and a check fails", waiting(60), 60, checks=(ONCE, DRAWN))
+    yield made("undecided", ladder(0.01, 4_000), 4_000, checks=(WAITS, DRAWN))
+    yield made("undecided, a smallest difference", ladder(-0.01, 4_000), 4_000, smallest=0.04)
+    yield made("undecided for ever", ladder(0.001, 4_000), 4_000, smallest=0.002)
+    yield made("undecided, and the size to find is not said", ladder(0.0001, 4_000), 4_000)
+    yield made("undecided since a change", ladder(0.2, 4_000), 4_000, since=Interval(-0.1, 0.2))
+    yield made("no interval since a change", ladder(0.2, 4_000), 4_000, since=Interval(-np.inf, np.inf))
+    yield made("alike", ladder(0.002, 400_000), 400_000, smallest=0.1)
+    yield made("decided for A", ladder(-0.13, 4_000), 4_000, worth=lambda *_: 5.0)
+    yield made("decided for B", ladder(0.13, 4_000), 4_000, smallest=0.05, checks=(WAITS, DRAWN))
+    little = rung(AB_RUNG, 0.0013, 0.1, 100_000), rung(POSITION_BASED, 0.00131, 0.05, 200_000)
+    test = Hausman(POSITION_BASED, AB_RUNG, 0.0, 0.0004, 0.002)
+    yield made("decided by little", Ladder(little, (test,), 0.3, 0.01), 200_000, clicks=2_000)
+    yield made("withheld: untested", Ladder((rung(POSITION_BASED, 0.13, 0.6, 4_000),), (), 0.3, 1.1), 4_000)
+    yield made("withheld: blind", ladder(-0.13, 4_000, error=0.2), 4_000)
+    hostile: dict[str, Any] = {"contamination": 0.05, "worth": lambda *_: 5.0}
+    yield made("withheld: hostile", ladder(0.13, 4_000), 4_000, **hostile)
+    yield made("withheld: blind and hostile", ladder(0.13, 4_000, error=0.2), 4_000, **hostile)
+    early = made("withheld: too soon", ladder(0.13, 4_000), 4_000)
+    soon: dict[str, Any] = {"state": "withheld", "winner": None, "reasons": ("too soon",)}
+    yield replace(early, decision=replace(early.decision, **soon))
+    yield made("not trusted", ladder(0.13, 4_000), 4_000, checks=(ONCE, WAITS, DRAWN))
+    yield made("not trusted, and 0 inside", ladder(0.01, 4_000), 4_000, checks=(ONCE, DRAWN))

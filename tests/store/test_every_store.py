@@ -1,0 +1,585 @@
+"""What must hold for every store: acknowledged means on the disk, every row once, in order, with a bounded queue."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ranktrial import tokens
+from ranktrial.log.designs import Design
+from ranktrial.methods import Beliefs
+from ranktrial.store.base import (
+    REFUSED,
+    Click,
+    ClickRow,
+    Clicks,
+    Entry,
+    Impression,
+    ImpressionCount,
+    ImpressionRow,
+    Nothing,
+    Overloaded,
+    Row,
+    Store,
+    Stored,
+    StoreError,
+    StoreUnavailable,
+    TrialRow,
+    Void,
+    VoidRow,
+)
+from ranktrial.trial import Trial
+from ranktrial.trial.versions import current_version
+from store.kinds import DESIGN, KINDS, Kind, impression, key
+
+
+@pytest.fixture(params=sorted(KINDS))
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
+    return KINDS[request.param](tmp_path)
+
+
+@pytest.fixture
+def store(kind: Kind) -> Iterator[Store]:
+    with contextlib.closing(kind.open()) as made:
+        yield made
+
+
+def start_writing(stored: Stored) -> None:
+    """Wait until a row is being written: it is then no longer in the queue."""
+    while not stored.running():
+        threading.Event().wait(0.001)
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_acknowledged_is_there_for_others(kind: Kind, store: Store) -> None:
+    store.put(impression(1)).result()
+    with contextlib.closing(kind.open()) as other:
+        for one in (store, other):
+            found = one.impression(key(1))
+            assert found is not None
+            assert found.design.digest == DESIGN.digest
+            assert (found.key, found.version, found.place, found.unit, found.time) == (key(1), 1, 0, 1, 1)
+            assert one.impression(key(2)) is None
+
+
+def test_rows_are_read_as_they_were_put_in(store: Store) -> None:
+    store.put(impression(1, place=1))
+    store.put(Click(key(1), 1, "x", False))
+    store.put(Clicks(1, (Click(key(1), 1, "y", True), Click(key(2), 1, "x", False))))
+    store.put(Click(key(1), 2, "z", False))
+    store.put(Void(key(2), 1, "why", 2))
+    store.flush()
+    (shown,), clicks, voids = list(store.impressions(1, 0)), list(store.clicks(1, 0)), list(store.voids(1, 0))
+    assert shown == ImpressionRow(shown.id, key(1), shown.design, 1, 1, 1)
+    assert sorted(row[1:] for row in clicks) == [(key(1), "x", 0), (key(1), "y", 1), (key(2), "x", 0)]
+    assert [row[1:] for row in voids] == [(key(2), "why")]
+    (design,) = store.designs([shown.design, shown.design + 1])
+    assert (design.id, design.digest, design.query, design.bias) == (shown.design, DESIGN.digest, "q", 1)
+    assert Design.from_row(design).documents == DESIGN.documents
+    assert {type(row) for row in (shown, *clicks, *voids)} == {ImpressionRow, ClickRow, VoidRow}
+
+
+def test_rows_are_read_in_order_from_where_one_was(store: Store) -> None:
+    for number in range(20):
+        store.put(impression(number))
+        store.put(Click(key(number), 1, "x", False))
+        store.put(Void(key(100 + number), 1, "why", 0))
+    store.flush()
+    for rows in (store.impressions, store.clicks, store.voids):
+        ids = [row.id for row in rows(1, 0)]
+        assert ids == sorted(set(ids))
+        assert [row.id for row in rows(1, ids[11])] == ids[12:]
+        assert list(rows(1, ids[-1])) == list(rows(2, 0)) == []
+    ids = [row.id for row in store.impressions(1, 0)]
+    assert store.count(1, 0) == ImpressionCount(20, ids[-1], 0, 19)
+    assert store.count(1, ids[4]) == ImpressionCount(15, ids[-1], 5, 19)
+    assert store.count(1, ids[-1]) == ImpressionCount(0, ids[-1])
+
+
+def test_rows_are_stored_once(store: Store) -> None:
+    for _ in range(3):
+        store.put(impression(1))
+        store.put(Click(key(1), 1, "x", False))
+        store.put(Void(key(2), 1, "why", 2))
+    store.flush()
+    assert [len(list(rows(1, 0))) for rows in (store.impressions, store.clicks, store.voids)] == [1, 1, 1]
+    assert store.tallies(1) == {"duplicate clicks": 2}
+    assert store.void(key(2)) == "why"
+    assert len(list(store.designs(range(1, 10)))) == 1
+
+
+def test_a_design_is_stored_as_it_was_drawn(kind: Kind, store: Store) -> None:
+    """In about 300 bytes beyond query and ids, for lists of ten: any instance shows the same without the code that made it."""
+    a, b = [f"id {i}" for i in range(10)], [f"id {i}" for i in (1, 0, 12, 3, 11, 5, 2, 10, 8, 9)]
+    with contextlib.closing(kind.open()) as other:
+        trial = Trial.create(store, "t", method="LogOpt()", background=False, own_store=False)
+        for unit in map(str, range(20)):
+            shown = trial.rank("q", a, b, unit=unit, wait=True)
+            for one in (store, other):
+                found = one.impression(read_key(trial, shown.id))
+                assert found is not None
+                assert Design.from_row(found.design).top(found.place) == shown.ranking[:10]
+        (row,) = store.designs(range(1, 1000))
+        assert sum(map(len, (row.digest, row.a, row.b, row.rankings, row.weights, row.rest))) < 350
+
+
+def read_key(trial: Trial, id: str) -> bytes:
+    token = tokens.read_token(id, trial._draws.secret)
+    assert token is not None
+    return token.key
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_an_impression_may_have_of_limited_clicks_is_bounded(store: Store, together: bool) -> None:
+    """Whatever the order; clicks without a limit are always kept."""
+    junk = [Click(key(1), 1, f"junk {number}", False, limit=3) for number in range(100)]
+    others = (Click(key(1), 1, "x", False), Click(key(1), 1, "y", False), Click(key(2), 1, "junk", False, limit=3))
+    for _ in range(2):
+        some = [junk[0], *others[:1], *junk, *others[1:]]
+        for row in [Clicks(1, tuple(some))] if together else some:
+            store.put(row)
+        store.flush()
+    kept = [(row.key, row.document) for row in store.clicks(1, 0)]
+    on_one = [document for of, document in kept if of == key(1)]
+    assert len(on_one) <= 3 + 2
+    assert {"x", "y"} < set(on_one)
+    assert (key(2), "junk") in kept
+    assert store.tallies(1)[REFUSED] + store.tallies(1)["duplicate clicks"] == 2 * 104 - len(kept)
+    assert store.tallies(1)[REFUSED] >= 2 * 97
+
+
+def test_one_key_shown_in_two_ways_is_void(store: Store) -> None:
+    store.put(impression(1, place=0))
+    store.put(impression(1, place=0))
+    store.put(impression(2, place=0))
+    store.put(impression(2, place=1))
+    store.flush()
+    assert store.void(key(1)) is None
+    assert store.void(key(2)) == "shown in two ways"
+
+
+def test_only_one_s_own_impression_is_voided(store: Store) -> None:
+    store.put(impression(1))  # at time 1
+    store.put(Void(key(1), 1, "another of that key", 7))
+    store.put(impression(2))
+    store.put(Void(key(2), 1, "its own", 2))
+    store.flush()
+    assert [store.void(key(number)) for number in (1, 2)] == [None, "its own"]
+
+
+def test_many_rows_in_one_commit(kind: Kind, store: Store) -> None:
+    """More than fit in a statement; some twice, one in two ways; the designs of a commit that failed are not relied on."""
+    with kind.stalled():
+        rows: list[Row] = [impression(number) for number in (*range(130), *range(20))]
+        rows += [Click(key(number), 1, "x", False) for number in (*range(130), *range(30))]
+        futures = [store.put(row) for row in (*rows, impression(77, place=1))]
+        bad = store.put(Click(key(0), 1, "\ud800", False))
+    for future in futures:
+        future.result(60)
+    assert isinstance(bad.exception(60), UnicodeEncodeError)
+    shown = list(store.impressions(1, 0))
+    assert sorted(row.key for row in shown) == [key(number) for number in range(130)]
+    assert len({row.design for row in shown}) == 1
+    assert store.impression(key(129)) is not None  # with its design
+    assert len(list(store.clicks(1, 0))) == 130
+    assert [row.key for row in store.voids(1, 0)] == [key(77)]
+    assert store.tallies(1)["duplicate clicks"] == 30
+
+
+def test_a_full_queue_refuses_and_recovers(kind: Kind) -> None:
+    with contextlib.closing(kind.open(queue_size=5)) as store:
+        with kind.stalled():
+            taken = [store.put(impression(0))]
+            start_writing(taken[0])  # it is this one that waits for the others, outside the queue
+            taken += [store.put(impression(number)) for number in range(1, 6)]
+            assert store.waiting == 5
+            with pytest.raises(Overloaded, match="5 rows wait"):
+                store.put(impression(6))
+            void = store.put(Void(key(0), 1, "always possible", 0))
+        for future in (*taken, void):
+            future.result(60)
+        assert len(list(store.impressions(1, 0))) == len(taken)
+        store.put(impression(99)).result(60)
+        assert store.waiting == 0
+
+
+def test_what_is_taken_back_in_time_is_not_written(kind: Kind, store: Store) -> None:
+    with kind.stalled():
+        first = store.put(impression(0))
+        start_writing(first)
+        second = store.put(impression(1))
+        assert second.cancel()
+        assert not first.cancel()
+    first.result(60)
+    with pytest.raises(CancelledError):
+        second.result(60)
+    store.flush()
+    assert [row.key for row in store.impressions(1, 0)] == [key(0)]
+
+
+def test_a_bad_row_does_not_take_others_with_it(kind: Kind, store: Store) -> None:
+    with kind.stalled():
+        rows: list[Row] = [impression(0), Click(key(0), 1, "\ud800", False), impression(1)]
+        futures = [store.put(row) for row in rows]
+    futures[0].result(60)
+    futures[2].result(60)
+    assert isinstance(futures[1].exception(60), UnicodeEncodeError)
+    assert store.tallies(1) == {"failed writes": 1}
+
+
+def test_tallies_survive_a_store_that_is_down(kind: Kind) -> None:
+    with contextlib.closing(kind.open(write_timeout=0.01)) as store:
+        with kind.stalled():
+            store.tally(1, "trouble", 2)
+            with pytest.raises(StoreUnavailable):
+                store.put(impression(1)).result(60)
+            assert store.tallies(1) == {"trouble": 2, "failed writes": 1}
+        store.put(Nothing()).result(60)
+    with contextlib.closing(kind.open()) as again:
+        assert again.tallies(1) == {"trouble": 2, "failed writes": 1}
+
+
+def test_tallies_that_may_wait_come_with_the_next_row(kind: Kind) -> None:
+    with contextlib.closing(kind.open()) as store, contextlib.closing(kind.open()) as other:
+        store.tally(1, "later", soon=False)
+        assert (store.tallies(1), other.tallies(1)) == ({"later": 1}, {})
+        store.put(impression(1)).result(60)
+        assert other.tallies(1) == {"later": 1}
+
+
+WRITE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[4])
+from store.kinds import KINDS, impression
+store = KINDS[sys.argv[1]](Path(sys.argv[2])).open(write_timeout=120)
+first = int(sys.argv[3])
+futures = [store.put(impression(number)) for number in range(first, first + 300)]
+for future in futures:
+    future.result()
+store.close()
+"""
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_several_processes_write_to_one_store(name: str, tmp_path: Path) -> None:
+    kind = KINDS[name](tmp_path)  # starts its server, if it has one, before there are other processes
+    arguments = [sys.executable, "-c", WRITE, name, str(tmp_path)]
+    tests = str(Path(__file__).parents[1])
+    writers = [subprocess.Popen([*arguments, first, tests]) for first in ("0", "150")]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    with contextlib.closing(kind.open()) as store:
+        assert sorted(row.key for row in store.impressions(1, 0)) == [key(number) for number in range(450)]
+        assert store.count(1, 0).impressions == 450
+        assert list(store.voids(1, 0)) == []
+
+
+def test_closed_is_closed(kind: Kind) -> None:
+    store = kind.open()
+    last = store.put(impression(1))
+    store.close()
+    store.close()
+    assert last.exception(0) is None
+    with pytest.raises(StoreError, match="closed"):
+        store.put(impression(2))
+    with pytest.raises(StoreError, match="closed"):
+        store.impression(key(1))
+
+
+def test_a_callback_that_fails_reaches_nobody(kind: Kind, store: Store) -> None:
+    def fail(_: Stored) -> None:
+        raise SystemExit
+
+    with kind.stalled():
+        futures = [store.put(Click(key(number), 1, "x", False)) for number in range(3)]
+        futures[1].add_done_callback(fail)
+        assert store.put(Nothing()).cancel()
+    for future in futures:
+        future.result(60)
+    futures[0].add_done_callback(fail)
+    store.flush(60)
+    assert store.tallies(1) == {}
+
+
+def test_what_callbacks_return_is_called_once_for_all_rows_of_a_commit(kind: Kind, store: Store) -> None:
+    seen: list[object] = []
+
+    def last() -> None:
+        seen.append("last")
+
+    def note(stored: Stored) -> object:
+        seen.append(stored)
+        return last
+
+    store.put(Nothing()).result(60)
+    with kind.stalled():
+        futures = [store.put(Click(key(number), 1, "x", False)) for number in range(4)]
+        for future in futures:
+            future.add_done_callback(note)
+        assert futures[3].cancel()  # alone
+    store.flush(60)
+    assert seen[:2] == [futures[3], "last"]
+    alone = seen.index("last", 2)  # the first of them may have been on its way before the others came
+    assert seen[alone:].count("last") <= 2
+    assert [one for one in seen if one != "last"] == [futures[3], *futures[:3]]
+    futures[0].add_done_callback(note)
+    assert seen[-2:] == [futures[0], "last"]
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_rows_are_refused_or_stored_while_the_store_is_closed(name: str, tmp_path: Path) -> None:
+    for attempt in range(20):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        store = KINDS[name](folder).open()
+        accepted: list[Stored] = []
+
+        def put_forever(store: Store = store, accepted: list[Stored] = accepted) -> None:
+            with contextlib.suppress(StoreError, Overloaded):
+                while True:
+                    accepted.append(store.put(Nothing()))
+
+        thread = threading.Thread(target=put_forever)
+        thread.start()
+        store.close()
+        thread.join()
+        for stored in accepted:
+            stored.result(0)
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------------
+
+
+def test_trials_are_found_by_name_or_because_there_is_one(store: Store) -> None:
+    with pytest.raises(StoreError, match="holds 0 trials"):
+        store.trial(None)
+    store.add_trial("shoes", b"secret")
+    store.add_trial("shoes", b"another")
+    assert store.trial(None) == store.trial("shoes") == TrialRow("shoes", b"secret", None)
+    store.add_trial("hats", b"hidden")
+    store.stop("shoes")
+    assert store.trial_names() == ["hats", "shoes"]
+    assert [(store.trial(name).stopped, store.trial(name).shows) for name in ("hats", "shoes")] == [
+        (False, None), (True, "A"),
+    ]  # fmt: skip
+    with pytest.raises(StoreError, match=r"holds 2 trials \(hats, shoes\): say which"):
+        store.trial(None)
+    with pytest.raises(StoreError, match="holds no trial 'socks'; it holds hats, shoes"):
+        store.trial("socks")
+
+
+def test_history_is_kept_in_order(store: Store) -> None:
+    entries = [
+        Entry(5, "excluded", -(2**63), "a robot"),
+        Entry(5, "included", 7, "no robot"),
+        Entry(3, "excluded", 7, "a robot \u2013 \U0001f916"),
+        Entry(9, "renamed", None, "", "key 77 (me)", "to A (old) and B (new)"),
+    ]
+    for entry in entries:
+        store.add_history("shoes", *entry)
+    store.add_history("hats", 1, "excluded", 1, "why")
+    found = store.history("shoes")
+    assert [row[1:] for row in found] == entries
+    assert [row.id for row in found] == sorted({row.id for row in found})
+    assert store.history("socks") == []
+
+
+def test_what_is_done_once_is_one_entry(store: Store) -> None:
+    """Two instances that make the same version or stop the same trial leave one entry, that of the one which did it."""
+    store.add_trial("shoes", b"s" * 32)
+    for who in ("ann", "bob"):
+        store.add_version("shoes", 1, "config", Entry(1, "version", who=who, detail="1"))
+    version = store.versions("shoes")[0].id
+    for who in ("bob", "ann"):
+        store.add_bias(version, 0, Beliefs(np.array([1.0])), 0, b"", ("shoes", Entry(2, "updated", who=who)))
+    (first,) = store.versions("shoes")
+    store.reconfigure(first, "shoes", "other config", Entry(3, "changed", who="ann"))
+    store.reconfigure(first, "shoes", "from what is there no more", Entry(3, "changed", who="bob"))
+    for who in ("ann", "bob"):
+        store.stop("shoes", entry=Entry(4, "stopped", who=who, reason="enough"))
+    assert [(row.what, row.who) for row in store.history("shoes")] == [
+        ("version", "ann"), ("updated", "bob"), ("changed", "ann"), ("stopped", "ann"),
+    ]  # fmt: skip
+    assert [one.config for one in store.versions("shoes")] == ["other config"]
+    store.stop("hats", entry=Entry(4, "stopped"))
+    assert store.history("hats") == []
+
+
+def test_a_stopped_trial_shows_what_was_chosen(store: Store) -> None:
+    """Without a choice it is A, and a choice that was made stays; another choice is another entry."""
+    store.add_trial("shoes", b"s" * 32)
+    for time, shows in enumerate((None, "A", "B", None, "B", "A")):
+        store.stop("shoes", shows, Entry(time, "stopped"))  # type: ignore[arg-type]
+    assert [row.time for row in store.history("shoes")] == [0, 2, 5]
+    assert store.trial("shoes").shows == "A"
+
+
+def test_the_current_version_may_be_an_earlier_one(store: Store) -> None:
+    for number in (1, 2, 3):
+        store.add_version("shoes", number, f"config {number}")
+        assert current_version(store.versions("shoes")).number == number
+    store.add_version("hats", 1, "config")
+    for time, number in enumerate((2, 2, 1, 9)):
+        store.make_current("shoes", number, Entry(time, "version"))
+    assert [row.time for row in store.history("shoes")] == [0, 2]  # not when it is current, nor if there is none such
+    assert current_version(store.versions("shoes")).number == 1
+    store.add_version("shoes", 4, "config 4")
+    assert current_version(store.versions("shoes")).number == 4
+    assert current_version(store.versions("hats")).number == 1
+
+
+def test_versions_have_a_number_in_their_trial_and_an_id_in_the_store(store: Store) -> None:
+    for trial, number in (("shoes", 1), ("hats", 1), ("shoes", 2), ("shoes", 2)):
+        store.add_version(trial, number, f"{trial} {number}")
+    versions = [*store.versions("shoes"), *store.versions("hats")]
+    assert [(one.number, one.config) for one in versions] == [(1, "shoes 1"), (2, "shoes 2"), (1, "hats 1")]
+    assert len({one.id for one in versions}) == 3
+    assert [store.trial_of_version(one.id) for one in versions] == ["shoes", "shoes", "hats"]
+    assert store.trial_of_version(max(one.id for one in versions) + 1) is None
+    assert store.versions("socks") == []
+
+
+def test_of_two_refits_that_follow_the_same_one_the_first_is_kept(kind: Kind, store: Store) -> None:
+    with contextlib.closing(kind.open()) as other:
+        store.add_bias(1, 0, Beliefs(np.array([1.0]), note="first"), 0)
+        other.add_bias(1, 0, Beliefs(np.array([0.9]), note="first, too"), 0)
+        (first,) = other.biases(1)
+        other.add_bias(1, 5, Beliefs(np.array([0.8]), note="second"), first.id)
+        store.add_bias(1, 5, Beliefs(np.array([0.7]), note="second, too"), first.id)
+        store.add_bias(1, 9, Beliefs(np.array([0.6]), note="an old one, late"), first.id)
+        assert [one.note for one in store.biases(1)] == ["first", "second"]
+        store.add_bias(1, 9, Beliefs(np.array([0.5]), note="third"), store.biases(1)[-1].id)
+        assert [one.note for one in other.biases(1)] == ["first", "second", "third"]
+
+
+def test_position_bias_is_kept_to_the_last_bit(store: Store) -> None:
+    theta = (1.0, 1 / 3, 0.1 + 0.2, 5e-324)
+    for impressions, fitted in ((0, False), (0, True), (7, True)):
+        follows = max((one.id for one in store.biases(1)), default=0)
+        store.add_bias(
+            1, impressions, Beliefs(np.array(theta), 0.1 + 0.2, fitted, f"after {impressions}", 1 / 3), follows
+        )
+    store.add_bias(2, 0, Beliefs(np.array(theta[:1]), note="of another version"), 0)
+    known = store.biases(1)
+    assert [(one.impressions, one.theta, one.fitted, one.note) for one in known] == [
+        (0, theta, False, "after 0"),
+        (7, theta, True, "after 7"),
+    ]
+    assert known[0].id < known[1].id
+    assert (known[1].beliefs.relevance, known[1].beliefs.plain) == (0.1 + 0.2, 1 / 3)
+    assert known[1].beliefs.theta.tolist() == list(theta)
+
+
+# --- erasure ----------------------------------------------------------------------------------------------------------------
+
+
+def other_design(query: str) -> Design:
+    return Design(query, 1, DESIGN.documents, DESIGN.a, DESIGN.b, DESIGN.rankings, DESIGN.weights, ())
+
+
+def fill(store: Store) -> tuple[int, int]:
+    """Two versions of two trials; units 0 to 4, a click and a void each, a query of their own and one that all share."""
+    for trial in ("shoes", "hats"):
+        store.add_trial(trial, b"secret")
+        store.add_version(trial, 1, "config")
+    shoes, hats = (store.versions(trial)[0].id for trial in ("shoes", "hats"))
+    for number in range(20):
+        version, unit = (shoes, hats)[number // 10], number % 5
+        design = DESIGN if number % 2 else other_design(f"query of {unit} in {version}")
+        store.put(Impression(key(number), version, design, 0, unit, number * 10))
+        store.put(Click(key(number), version, "x", False))
+        store.put(Void(key(number), version, "why", number * 10))
+    store.put(Click(key(99), shoes, "waits", False))
+    store.tally(shoes, "something")
+    store.flush()
+    return shoes, hats
+
+
+def stored(store: Store, version: int) -> list[tuple[bytes, bool, bool]]:
+    """Keys of the impressions, and whether each has its click and its void."""
+    clicks, voids = ({row.key for row in rows(version, 0)} for rows in (store.clicks, store.voids))
+    return [(row.key, row.key in clicks, row.key in voids) for row in store.impressions(version, 0)]
+
+
+def queries(store: Store) -> set[str]:
+    return {row.query for row in store.designs(range(1, 100))}
+
+
+def test_a_unit_is_erased_from_one_trial(kind: Kind, store: Store) -> None:
+    shoes, hats = fill(store)
+    store.add_history("shoes", 1, "excluded", 3, "a robot")
+    store.add_history("shoes", 1, "excluded", 4, "another")
+    assert store.erase("shoes", 7, "asked for it", unit=3, who="ann") == (2, 2)
+    left = [number for number in range(10) if number % 5 != 3]
+    assert stored(store, shoes) == [(key(number), True, True) for number in left]
+    assert len(stored(store, hats)) == 10
+    assert store.impression(key(3)) is None
+    assert f"query of 3 in {shoes}" not in queries(store)
+    assert {"q", f"query of 2 in {shoes}", f"query of 3 in {hats}"} <= queries(store)
+    assert [row[1:] for row in store.erasures("shoes")] == [(7, None, 2, 2, 1, "asked for it", "ann")]
+    assert [row.unit for row in store.history("shoes")] == [4]
+    assert store.erase("shoes", 8, "again", unit=3) == (0, 0)
+    assert store.erase("shoes", 8, "nobody", unit=77) == (0, 0)
+    assert (len(store.erasures("shoes")), store.erasures("hats")) == (1, [])
+    assert store.tallies(shoes) == {"something": 1}
+    with contextlib.closing(kind.open()) as other:
+        assert len(stored(other, shoes)) == 8
+
+
+def test_what_is_old_is_erased_and_is_one_entry(store: Store) -> None:
+    shoes, hats = fill(store)
+    assert store.erase("shoes", 7, "30 days", before=40) == (4, 4)
+    assert store.erase("shoes", 8, "30 days", before=40) == (0, 0)
+    assert store.erase("shoes", 9, "40 days", before=60, who="bob") == (2, 2)
+    assert [row[0] for row in stored(store, shoes)] == [key(number) for number in range(6, 10)]
+    assert len(stored(store, hats)) == 10
+    assert [row[1:] for row in store.erasures("shoes")] == [(9, 60, 6, 6, 3, "40 days", "bob")]
+    assert {row.key for row in store.clicks(shoes, 0)} == {key(number) for number in (*range(6, 10), 99)}
+
+
+def test_more_is_erased_than_fits_in_a_statement_while_others_write(kind: Kind, store: Store) -> None:
+    """By another process: designs that this one relies on may be gone, and are stored anew."""
+    store.add_version("shoes", 1, "config")
+    (version,) = (one.id for one in store.versions("shoes"))
+    for number in range(1200):
+        store.put(Impression(key(number), version, other_design(f"q{number % 700}"), 0, number % 2, number))
+    store.flush(60)
+    with contextlib.closing(kind.open()) as other:
+        assert other.erase("shoes", 1, "why", before=1100) == (1100, 0)
+        assert other.erasures("shoes")[0].designs == 600
+    for number in range(2000, 2700):
+        store.put(Impression(key(number), version, other_design(f"q{number % 700}"), 0, 1, number))
+    store.flush(60)
+    assert len(stored(store, version)) == 100 + 700
+    for number in (1150, 2000, 2300, 2699):
+        found = store.impression(key(number))
+        assert found is not None
+        assert found.design.query == f"q{number % 700}"
+
+
+def test_a_trial_is_erased_with_all_that_is_stored_of_it(store: Store) -> None:
+    shoes, hats = fill(store)
+    store.add_bias(shoes, 0, Beliefs(np.array([1.0])), 0)
+    store.add_history("shoes", 1, "excluded", 3, "a robot")
+    store.erase("shoes", 7, "asked for it", unit=3, who="ann")
+    assert store.erase_trial("shoes") == (8, 9)
+    assert store.trial_names() == ["hats"]
+    assert (store.versions("shoes"), store.history("shoes"), store.erasures("shoes")) == ([], [], [])
+    assert (stored(store, shoes), list(store.clicks(shoes, 0)), list(store.voids(shoes, 0))) == ([], [], [])
+    assert (store.biases(shoes), store.tallies(shoes), store.trial_of_version(shoes)) == ([], {}, None)
+    assert queries(store) == {"q", *(f"query of {unit} in {hats}" for unit in range(5))}
+    assert len(stored(store, hats)) == 10
+    store.add_trial("shoes", b"another")
+    store.add_version("shoes", 1, "config")
+    assert store.versions("shoes")[0].id not in (shoes, hats)  # an id that was handed out stays one of nobody
+    assert store.trial_of_version(store.versions("shoes")[0].id) == "shoes"

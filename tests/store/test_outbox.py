@@ -1,0 +1,75 @@
+"""Messages that wait to be sent, and leases, alike in all kinds of stores."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ranktrial.store.base import Message, Store
+from store.kinds import KINDS, Kind
+
+
+@pytest.fixture(params=sorted(KINDS))
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
+    return KINDS[request.param](tmp_path)
+
+
+@pytest.fixture
+def store(kind: Kind) -> Iterator[Store]:
+    with contextlib.closing(kind.open()) as opened:
+        yield opened
+
+
+def message(
+    number: int, *, subject: str = "decision", hook: str = "h", due: int | None = 10, trial: str = "t"
+) -> Message:
+    return Message(trial, subject, number, "B", hook, 5, f"id {number}", '{"text": "na\u00efve \\u0000"}', due)
+
+
+def test_messages_are_kept_once_in_their_order_and_all_or_none(kind: Kind, store: Store) -> None:
+    first = [message(1), message(1, hook="other"), message(1, subject="history 3", due=None)]
+    store.add_messages(first)
+    store.add_messages([])
+    with contextlib.closing(kind.open()) as other:
+        other.add_messages([message(1)._replace(body="too late", state="A"), message(2, due=20), message(1, trial="u")])
+        assert [row.message for row in other.messages("t")] == [*first, message(2, due=20)]
+        rows = other.messages("t")
+    assert [row.row for row in rows] == sorted({row.row for row in rows})
+    with pytest.raises(Exception, match=r"(?i)null"):
+        store.add_messages([message(3), message(4)._replace(body=None)])  # type: ignore[arg-type]
+    assert len(store.messages("t")) == 4
+
+
+def test_due_messages_are_found_until_they_are_sent(store: Store) -> None:
+    store.add_messages([message(1, due=10), message(2, due=20), message(3, due=None)])
+    assert store.messages("t", due=9) == []
+    one, two = store.messages("t", due=20)
+    store.retry_message(one.row, 30, 1)
+    store.retry_message(two.row, None, 0)
+    assert store.messages("t", due=29) == []
+    (again,) = store.messages("t", due=30)
+    assert again.message == message(1, due=30)._replace(attempts=1)
+    assert len(store.messages("t")) == 3  # what was sent is not forgotten
+
+
+def test_a_trial_that_is_erased_takes_its_messages_along(store: Store) -> None:
+    store.add_trial("t", b"s" * 32)
+    store.add_messages([message(1), message(1, trial="u")])
+    store.erase_trial("t")
+    assert (store.messages("t"), len(store.messages("u"))) == ([], 1)
+
+
+def test_a_lease_has_one_holder_until_it_ends(kind: Kind, store: Store) -> None:
+    with contextlib.closing(kind.open()) as other:
+        assert store.lead("t", "me", 0, 10)
+        assert not other.lead("t", "you", 9, 19)
+        assert other.lead("another", "you", 9, 19)
+        assert store.lead("t", "me", 9, 19)  # kept
+        assert not other.lead("t", "you", 10, 20)
+        assert other.lead("t", "you", 19, 29)
+        assert not store.lead("t", "me", 20, 30)
+        assert other.lead("t", "you", 20, 0)  # given back
+        assert store.lead("t", "me", 21, 31)

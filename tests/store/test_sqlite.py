@@ -1,0 +1,169 @@
+"""What is particular to the store in a SQLite file: durability, schema versions, other people's files, connections."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ranktrial.store import sqlite as module
+from ranktrial.store import sqlite_checkpoints
+from ranktrial.store.base import ShownRow, StoreError
+from ranktrial.store.migrations import migrate
+from ranktrial.store.sqlite import SQLiteStore
+from ranktrial.store.sqlite_backup import backup
+from ranktrial.store.writer import Item
+from store.kinds import impression, key
+
+
+def test_a_commit_is_on_the_disk(tmp_path: Path) -> None:
+    with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
+        store.put(impression(1)).result()
+        other = sqlite3.connect(tmp_path / "s.db")
+        assert other.execute("SELECT count(*) FROM impressions").fetchone() == (1,)
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        other.close()
+        assert store._connect(1).execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+
+def test_what_comes_while_another_process_holds_the_lock_goes_into_one_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses, looked, commits = list[float](), threading.Event(), list[int]()
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        looked.set()
+        time.sleep(0)
+
+    def write(self: SQLiteStore, connection: sqlite3.Connection, items: list[Item], *more: Any) -> None:
+        written(self, connection, items, *more)
+        commits.append(len(items))
+
+    written = SQLiteStore._write
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    monkeypatch.setattr(SQLiteStore, "_write", write)
+    with (
+        contextlib.closing(SQLiteStore(tmp_path / "s.db", write_timeout=600)) as store,
+        contextlib.closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as other,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        first = store.put(impression(1))
+        assert looked.wait(60)
+        store.tally(1, "seen", soon=False)
+        rest = [store.put(impression(number)) for number in range(2, 6)]
+        assert rest[0].cancel()
+        other.execute("ROLLBACK")
+        for stored in (first, *rest[1:]):
+            stored.result(60)
+        assert commits == [4]
+        assert other.execute("SELECT name, count FROM tallies").fetchall() == [("seen", 1)]
+        assert store.waiting == 0
+    assert pauses[0] == module.LOOK_AGAIN
+    assert max(pauses) <= module.LONGEST_LOOK
+
+
+def test_what_is_committed_is_brought_into_the_file_beside_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_checkpoints, "EVERY", 0.001)
+    with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
+        store.put(impression(1)).result()
+        while impressions_without_log(tmp_path / "s.db", tmp_path / "copy.db") != 1:
+            threading.Event().wait(0.01)
+
+
+def impressions_without_log(path: Path, copy: Path) -> int:
+    """How many the file has by itself."""
+    shutil.copy(path, copy)
+    with contextlib.closing(sqlite3.connect(copy)) as alone:
+        try:
+            return int(alone.execute("SELECT count(*) FROM impressions").fetchone()[0])
+        except sqlite3.DatabaseError:  # nothing has been brought into it yet, or not all
+            return 0
+
+
+def test_no_checkpoint_is_made_of_a_file_that_is_lost(tmp_path: Path) -> None:
+    with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
+        store.put(impression(1)).result()
+        (tmp_path / "s.db").rename(tmp_path / "moved.db")
+        (tmp_path / "s.db").write_bytes(b"another")
+        with pytest.raises(StoreError, match="another file now"):
+            store._bring_over()
+        assert (tmp_path / "s.db").read_bytes() == b"another"
+
+
+def test_the_schema_is_brought_up_to_date_in_steps(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with contextlib.closing(SQLiteStore(path)) as store:
+        store.put(impression(1)).result()
+    connection = sqlite3.connect(path, isolation_level=None)
+    steps = (*module.MIGRATIONS, "CREATE TABLE more (x); INSERT INTO more VALUES (1)")
+    begin = module.SQLiteSchema(connection).transaction
+    assert migrate("s.db", begin, steps) == (len(steps) - 1, len(steps))
+    assert migrate("s.db", begin, steps) == (len(steps), len(steps))
+    assert connection.execute("SELECT * FROM more").fetchall() == [(1,)]
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(steps),)
+    assert connection.execute("SELECT count(*) FROM impressions").fetchone() == (1,)
+    with pytest.raises(sqlite3.OperationalError):
+        migrate("s.db", begin, (*steps, "CREATE TABLE good (x); CREATE TABLE more (x)"))
+    assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'good'").fetchone() == (0,)
+    connection.close()
+    with pytest.raises(StoreError, match=f"schema {len(steps)}, this ranktrial knows up to {len(steps) - 1}"):
+        SQLiteStore(path)
+
+
+def test_a_store_of_before_the_first_release_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript("CREATE TABLE trials (x); CREATE TABLE impressions (x); CREATE TABLE clicks (x)")
+        old.execute("PRAGMA user_version = 1")
+        old.execute("PRAGMA journal_mode = WAL")
+    before = path.read_bytes()
+    advice = "of before its first release.*with the version that made it, and begin new trials in a new store"
+    with pytest.raises(StoreError, match=f"s.db was made by a ranktrial {advice}"):
+        SQLiteStore(path)
+    with pytest.raises(StoreError, match=advice):
+        backup(path, tmp_path / "copy.db")
+    assert path.read_bytes() == before
+
+
+def test_other_files_are_left_alone(tmp_path: Path) -> None:
+    text = tmp_path / "text.db"
+    text.write_text("not a database " * 100)
+    with pytest.raises(StoreError, match="cannot be opened"):
+        SQLiteStore(text)
+    other = sqlite3.connect(tmp_path / "other.db")
+    other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    with pytest.raises(StoreError, match="something else"):
+        SQLiteStore(tmp_path / "other.db")
+    with pytest.raises(StoreError, match="cannot be opened"):
+        SQLiteStore(tmp_path / "no" / "such" / "folder.db")
+
+
+def test_reading_from_many_threads_needs_few_connections(tmp_path: Path) -> None:
+    with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
+        store.put(impression(1)).result()
+        found: list[ShownRow | None] = []
+        for _ in range(30):
+            thread = threading.Thread(target=lambda: found.append(store.impression(key(1))))
+            thread.start()
+            thread.join()
+        assert [one is not None for one in found] == [True] * 30
+        assert len(store._idle) == 1
+
+
+@pytest.mark.parametrize("name", ["read_timeout", "write_timeout"])
+@pytest.mark.parametrize("value", ["x", None, -1, float("nan"), float("inf")])
+def test_timeouts_are_checked_before_a_file_is_made(tmp_path: Path, name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{name} is {value!r}, must be"):
+        SQLiteStore(tmp_path / "s.db", **{name: value})  # type: ignore[arg-type]
+    assert not (tmp_path / "s.db").exists()

@@ -1,0 +1,106 @@
+"""Results in notebooks: sound HTML that says what the result says, without scripts, and with strangers' text escaped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as Tree
+
+import numpy as np
+import pytest
+
+from ranktrial import AB, Log, LogOpt, Pair, Trial, estimate, fit_position_bias, notebook, plan
+from ranktrial.users import position_based
+
+PAIR = Pair.from_lists([["a", "b", "c"], ["p", "q"]], [["b", "c", "a"], ["q", "r"]], k=2).knowing(theta=[1.0, 0.6])
+VISITORS = position_based([0.5, 0.3, 0.2, 0.6, 0.4, 0.1], [1.0, 0.6])
+LOG = Log.simulated(PAIR, AB().policy(PAIR), VISITORS, 5_000, seed=1)
+STRANGE = "<script>alert('x')</script> & \u202ered"
+
+
+def tree(result: Any) -> Tree.Element:
+    """What a notebook gets of a result, which is well-formed and holds no script."""
+    found = Tree.fromstring(result._repr_html_())
+    assert {one.tag.rpartition("}")[2] for one in found.iter()} <= {
+        "div", "p", "strong", "details", "summary", "table", "tr", "th", "td", "svg", "line", "circle", "text", "rect",
+    }  # fmt: skip
+    assert not any(name.startswith("on") for one in found.iter() for name in one.attrib)
+    return found
+
+
+def text(element: Tree.Element | None) -> str:
+    assert element is not None
+    return " ".join("".join(element.itertext()).split())
+
+
+def summaries(found: Tree.Element) -> list[str]:
+    return [text(one) for one in found.iter("summary")]
+
+
+def test_an_estimate_says_who_gets_more_clicks() -> None:
+    result = estimate(LOG)
+    found = tree(result)
+    assert text(found.find("p")) == f"A gets {result.delta:.4f} more clicks per search."
+    assert str(result.confidence_interval()) in text(found)
+    assert summaries(found) == ["What it rests on"]
+    early = tree(estimate(LOG.first(40), theta=[1.0, 0.6]))
+    assert text(early.find("p")) == "Too early to say: the interval holds 0."
+
+
+def test_a_report_has_its_verdict_its_interval_and_folded_checks(tmp_path: Path) -> None:
+    with Trial.create(tmp_path / "t.db", k=2) as trial:
+        for visitor in range(30):
+            shown = trial.rank(STRANGE, a=["1", "2"], b=["2", "3"], unit=f"user-{visitor}")
+            trial.click(shown.id, shown.ranking[0])
+        report = trial.report()
+    found = tree(report)
+    assert text(found.find("p")) == report.text.headline
+    for line in report.lines:
+        assert " ".join(line.split())[:60] in text(found)
+    assert f"{len(report.guardrails)} checks" in summaries(found)[-1]
+    assert all(one.attrib == {} for one in found.iter("details"))  # folded
+    assert report.guardrails[0].text[:40] in text(found)
+
+
+def test_a_plan_has_a_row_for_each_method() -> None:
+    result = plan(PAIR, VISITORS, methods=[AB(), LogOpt()])
+    found = tree(result)
+    assert text(found.find("p")) == result.verdict[0]
+    rows = [[text(cell) for cell in row] for row in found.iter("tr")]
+    assert [row[0] for row in rows[1:]] == [row.method for row in result.rows]
+
+
+def test_position_bias_has_a_bar_for_each_rank() -> None:
+    bias = fit_position_bias(LOG).bias
+    assert fit_position_bias(LOG)._repr_html_() == bias._repr_html_()
+    found = tree(bias)
+    widths = [float(one.attrib["width"]) for one in found.iter("{http://www.w3.org/2000/svg}rect")]
+    np.testing.assert_allclose(widths, 160 * bias.theta, atol=0.06)
+
+
+def test_logs_and_pairs_show_their_first_rows() -> None:
+    found = tree(LOG)
+    assert text(found.find("p")) == f"5,000 searches, {int(LOG.clicks.sum()):,} clicks, 2 queries, k = 2"
+    assert len(list(found.iter("tr"))) == 1 + notebook.MOST_ROWS
+    pair = tree(PAIR)
+    assert [text(cell) for cell in list(pair.iter("tr"))[1]] == ["0", "a, b", "b, c"]
+
+
+def test_text_of_strangers_is_escaped() -> None:
+    search = {"query": STRANGE, "a": [STRANGE, "y"], "b": ["y"], "shown": ["y"], "clicked": ["y"]}
+    log = Log.from_records([search], k=2)
+    html = log._repr_html_()
+    assert "<script" not in html
+    assert "\u202e" not in html
+    assert "<script>alert('x')</script> & red" in text(tree(log))
+
+
+@pytest.mark.parametrize("value", [(np.nan, 0.0, 1.0), (0.0, -np.inf, np.inf)])
+def test_an_interval_that_is_not_known_has_no_chart(value: tuple[float, float, float]) -> None:
+    assert notebook.interval_chart(*value, "clicks") == ""
+
+
+def test_the_chart_holds_zero_and_both_ends() -> None:
+    found = Tree.fromstring(notebook.interval_chart(0.3, 0.2, 0.4, "clicks"))
+    zero, line = (one.attrib for one in found.iter("{http://www.w3.org/2000/svg}line"))
+    assert float(zero["x1"]) < float(line["x1"]) < float(line["x2"]) <= notebook.WIDTH - notebook.MARGIN

@@ -1,0 +1,184 @@
+"""Kills between any two steps of what a trial does by itself, and of whoever looks after it among several processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from live_server import wait_until
+from ranktrial.trial import Trial
+from receiver import SECRET, Receiver, receiving
+from store.kinds import KINDS, Kind, available
+
+pytestmark = pytest.mark.slow
+TESTS = str(Path(__file__).parents[1])
+STEPS = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[4])
+from ranktrial.store.postgres import PostgresStore
+from ranktrial.store.sqlite import SQLiteStore
+from ranktrial.trial import Trial, Webhook
+from store.kinds import KINDS
+
+place = KINDS[sys.argv[1]](Path(sys.argv[2]))
+DAY, A, B = 86_400.0, ["a", "b", "c"], ["c", "b", "a"]
+steps, fatal = 0, 0
+
+def step():
+    global steps
+    steps += 1
+    if steps == fatal:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def deadly(function):
+    def call(*arguments, **options):
+        step()
+        result = function(*arguments, **options)
+        step()
+        return result
+    return call
+
+for owner, name in ((SQLiteStore, "_execute"), (PostgresStore, "_execute"), (Webhook, "send")):
+    setattr(owner, name, deadly(getattr(owner, name)))
+
+def live(name, start):
+    '''A trial in two days: set up, searched, grown, stopped by a guard; all that is done already is not done again.'''
+    now = [start]
+    store = place.open()
+    trial = Trial.create(
+        store, name, k=3, seed=1, ramp=[(0.5, "1d"), (1.0, None)], background=False, timeout=60, guards={"fallbacks": 0.1},
+        clock=lambda: now[0], webhooks=[Webhook(sys.argv[3], sys.argv[5])],
+    )
+    for user in range(10):
+        trial.rank("q", A, B, unit=f"u{user}", wait=True)
+    for _ in range(4):
+        trial.supervise()
+        now[0] += DAY / 2
+    if not trial.stopped:
+        store.tally(trial.version_id, "fallback: nothing but faults", 500)
+        store.flush()
+    for _ in range(3):
+        trial.supervise()
+        now[0] += 60
+    store.close()
+
+def forked(name, start, at):
+    '''The same in a process of its own, which is killed at a step; returns its status, and the steps that it took.'''
+    global fatal, steps
+    here, there = os.pipe()
+    child = os.fork()
+    if child == 0:
+        fatal, steps = at, 0
+        try:
+            live(name, start)
+            os.write(there, str(steps).encode())
+            os._exit(0)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+    os.close(there)
+    told = os.read(here, 100)
+    os.close(here)
+    return os.waitpid(child, 0)[1], int(told or 0)
+
+live("warm", 1.7e9)
+status, number = forked("whole", 1.7e9, 0)
+assert status == 0, status
+for at in range(1, number + 1):
+    status, _ = forked(f"killed {at}", 1.7e9, at)
+    assert status == signal.SIGKILL, (at, status)
+    status, _ = forked(f"killed {at}", 1.7e9 + 3 * DAY, 0)
+    assert status == 0, (at, status)
+print(number)
+"""
+WATCH = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[4])
+from ranktrial.trial import Trial, Webhook, supervisor
+from store.kinds import KINDS
+supervisor.LEASE = 1.0
+trial = Trial.open(KINDS[sys.argv[1]](Path(sys.argv[2])).open(), "t", webhooks=[Webhook(sys.argv[3], sys.argv[5])])
+print(trial._supervisor._me, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("kind", available())
+def test_killed_at_every_step_nothing_is_lost_and_nothing_done_twice(tmp_path: Path, kind: str) -> None:
+    place: Kind = KINDS[kind](tmp_path)  # which tells other processes where its server is
+    with receiving() as receiver:
+        run = subprocess.run(
+            [sys.executable, "-c", STEPS, kind, str(tmp_path), receiver.url, TESTS, SECRET],
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+        )
+        steps = int(run.stdout)
+        assert steps >= 20
+        with contextlib.closing(place.open()) as store:
+            for name in ("whole", *(f"killed {step}" for step in range(1, steps + 1))):
+                history = [(row.what, row.detail) for row in store.history(name)]
+                assert [(what, detail) for what, detail in history if what != "version"] == [
+                    ("changed", "share: 0.5 -> 1"),
+                    ("stopped", "(A is shown from now on)"),
+                ]
+                assert [what for what, _ in history].count("version") == 1
+                told = {one["id"]: one["type"] for one in receiver.bodies if one["trial"] == name}
+                assert Counter(told.values()) >= Counter(["started", "share changed", "harm"]), name
+                assert max(Counter(told.values()).values()) == 1
+                assert [row for row in store.messages(name) if row.message.due is not None] == []
+    assert receiver.forged == 0
+
+
+@pytest.mark.parametrize("kind", available())
+def test_another_takes_over_when_the_one_that_leads_is_killed(tmp_path: Path, kind: str) -> None:
+    place: Kind = KINDS[kind](tmp_path)
+    alive: dict[str, subprocess.Popen[str]] = {}
+    with receiving() as receiver, contextlib.closing(place.open()) as store:
+        trial = Trial.create(store, "t", k=3, seed=1, background=False)
+
+        def begin() -> None:
+            arguments = [sys.executable, "-c", WATCH, kind, str(tmp_path), receiver.url, TESTS, SECRET]
+            process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+            assert process.stdout is not None
+            alive[process.stdout.readline().strip()] = process
+
+        def holder() -> str:
+            return str(store._select("SELECT holder FROM leases")[0][0])  # type: ignore[attr-defined]
+
+        try:
+            for _ in range(3):
+                begin()
+            for turn in range(3):
+                wait_until(lambda turn=turn: len(receiver.kinds()) == turn + 1)  # type: ignore[misc]
+                leader = holder()
+                os.kill(alive[leader].pid, signal.SIGKILL)
+                alive.pop(leader).wait()
+                trial.set_share(0.1 * (turn + 1))
+                wait_until(lambda leader=leader: holder() != leader)  # type: ignore[misc]
+                begin()
+            wait_until(lambda: len(receiver.kinds()) == 4)
+        finally:
+            for process in alive.values():
+                process.kill()
+                process.wait()
+        assert_shares(receiver)
+
+
+def assert_shares(receiver: Receiver) -> None:
+    """Each change was told, in its order."""
+    told = receiver.told()
+    assert [kind for kind, _ in told] == ["started", *["share changed"] * 3]
+    assert [text.partition("take part ")[2].partition(",")[0] for _, text in told[1:]] == [
+        "1 -> 0.1", "0.1 -> 0.2", "0.2 -> 0.3",
+    ]  # fmt: skip
