@@ -5,6 +5,7 @@ name in ``KINDS``.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -84,9 +85,17 @@ class InPostgres:
         patience = max(options.pop("write_timeout", 60), 0.5)  # to connect takes its time
         return PostgresStore(self.url, write_timeout=patience, read_timeout=60, **options)
 
+    def holding(self) -> Connection:
+        """A connection that holds its locks as long as a test needs them, however busy the machine is."""
+        made = Connection.to(Address.read(self.url))
+        made.deadline = math.inf
+        made.execute("SET idle_in_transaction_session_timeout = 0")  # a store's own has 10 s
+        made.commit()
+        return made
+
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
-        with Connection.to(Address.read(self.url)) as other:
+        with self.holding() as other:
             other.execute("LOCK TABLE designs, impression_keys, clicks, voids, tallies IN SHARE MODE")
             yield
             other.rollback()

@@ -55,6 +55,7 @@ def store(kind: Kind) -> Iterator[Store]:
 def start_writing(stored: Stored) -> None:
     """Wait until a row is being written: it is then no longer in the queue."""
     while not stored.running():
+        assert not stored.done(), "it was stored or refused before anybody saw it being written"
         threading.Event().wait(0.001)
 
 

@@ -49,7 +49,7 @@ def store(kind: InPostgres) -> Iterator[PostgresStore]:
 
 @pytest.fixture
 def other(kind: InPostgres, store: PostgresStore) -> Iterator[Connection]:
-    with contextlib.closing(Connection.to(Address.read(kind.url))) as made:
+    with contextlib.closing(kind.holding()) as made:
         yield made
 
 
@@ -310,6 +310,7 @@ def test_what_waits_when_its_process_is_killed_is_not_stored_afterwards(
     Trial.create(kind.url, "t", k=3, background=False).close()
     other.execute("LOCK TABLE impression_keys IN SHARE MODE")
     waiting = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    held = f"SELECT 1 FROM pg_locks WHERE pid = {other.info.backend_pid} AND mode = 'ShareLock' AND granted"
     command = [sys.executable, "-c", KILLED, kind.url]
     with (
         psycopg.connect(**Address.read(kind.url).parameters, autocommit=True) as looking,
@@ -319,10 +320,15 @@ def test_what_waits_when_its_process_is_killed_is_not_stored_afterwards(
             assert child.stdout is not None
             assert child.stdout.readline() == "the store did not answer in time\n"
             while not looking.execute(waiting).fetchall():
+                assert child.poll() is None, "the process ended before anything of it waited"
+                assert looking.execute(held).fetchall(), "the lock is gone: nothing will wait for it"
                 time.sleep(0.01)
         finally:
             child.kill()
+        child.wait()
+        limit = time.monotonic() + 60
         while looking.execute(waiting).fetchall():
+            assert time.monotonic() < limit, "what the dead process asked for still waits"
             time.sleep(0.01)
     other.rollback()
     store.put(impression(1)).result()  # comes after whatever else had waited

@@ -69,6 +69,7 @@ def test_a_retry_before_the_void_is_stored_is_void_too(trial: Trial, path: Path)
     other = lock(path)
     shown = trial.rank("q", A, B, unit="u")
     while not shown.stored.running():  # too late to be taken back
+        assert not shown.stored.done()
         threading.Event().wait(0.001)
     trial.fall_back(shown, A)
     again = trial.rank("q", A, B, unit="u")
@@ -86,6 +87,7 @@ def test_a_retry_that_takes_too_long_leaves_what_was_shown_alone(trial: Trial, p
     other = lock(path)
     again = trial.rank("q", A, B, unit="good", look=False)
     while not again.stored.running():
+        assert not again.stored.done()
         threading.Event().wait(0.001)
     assert trial.fall_back(again, A).ranking == A
     unlock(other)

@@ -402,6 +402,7 @@ def test_without_a_unit_every_call_is_one_impression_also_without_looking(tmp_pa
         other.execute("BEGIN IMMEDIATE")
         first = trial.store.put(Nothing())
         while not first.running():  # it waits for the lock, and all that come now go into the next commit
+            assert not first.done()
             threading.Event().wait(0.001)
         shown = [trial.rank("q", A, B, unit, look=False) for unit in ("u", *[None] * 20)]
         other.execute("ROLLBACK")
