@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from ranktrial import checks
 from ranktrial.log.rules import Rules
 from ranktrial.methods import Beliefs, Method, parse_method
+from ranktrial.metrics import Clicks, Metric, checked_metrics, measured, parse_metric
 from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.schema import Frozen, Span
 from ranktrial.texts import shown
@@ -23,6 +33,12 @@ from ranktrial.users import rank_decay
 LONGEST_NAME = 40  # characters of what people call a ranker
 NO_NAMES = "A", "B"
 Ramp = tuple[tuple[float, Span | None], ...] | None
+WrittenMetric = Annotated[
+    InstanceOf[Metric],
+    BeforeValidator(parse_metric),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "description": 'A metric as it is written, such as Orders(window="7d").'}),
+]
 Then = Literal["tell", "stop", "serve winner"]
 SHOWN = "method", "k", "theta", "eta", "seed"  # options that decide what is shown: other ones need a new version
 
@@ -92,6 +108,8 @@ class TrialConfig(Frozen):
         then: What to do when a winner counts, the two are found alike, or the time is over: "tell" those who run it, "stop" and
             show A, or "serve winner": stop and show the winner, A where there is none.
         guards: Bounds on the harm that the trial may do, beyond which it stops by itself; none by default.
+        metrics: What is measured beside clicks, as it is written: ``Orders(window="7d")``; clicks decide unless another one is
+            primary.
         seed: For a trial that must repeat exactly (tests, demonstrations): the secret is made from it.
         names: What people call A and B, in reports and on the page.
     """
@@ -117,6 +135,7 @@ class TrialConfig(Frozen):
     at_most: Span | None = None
     whole_weeks: bool = True
     then: Then = "tell"
+    metrics: tuple[WrittenMetric, ...] = ()
     seed: int | None = Field(None, ge=0)
     names: tuple[str, str] = NO_NAMES
 
@@ -131,6 +150,11 @@ class TrialConfig(Frozen):
         if a == b or a == "B" or b == "A":
             raise ValueError(f"names are {a!r} for A and {b!r} for B: nobody could tell which is which")
         return names
+
+    @field_validator("metrics")
+    @classmethod
+    def _measure(cls, metrics: tuple[Metric, ...]) -> tuple[Metric, ...]:
+        return checked_metrics(metrics)
 
     @field_validator("ramp")
     @classmethod
@@ -200,6 +224,26 @@ class TrialConfig(Frozen):
             return whole
         return whole.model_copy(update={"share": shares[0]})
 
+    def measuring_from(self, before: TrialConfig | None, moment: float) -> TrialConfig:
+        """Return the configuration with the time from which its metrics count, given that of a running trial.
+
+        Metrics that the trial already has count from when they did; those that are new, or that value impressions otherwise,
+        count from this moment on.
+        """
+        if before is None:
+            return self
+        found = []
+        for metric in self.metrics:
+            known = next((one for one in before.metrics if one.counts_as(metric)), None)
+            since = moment if known is None else known.since
+            found.append(metric if isinstance(metric, Clicks) else replace(metric, since=since))
+        return self.model_copy(update={"metrics": tuple(found)})
+
+    @property
+    def measured(self) -> tuple[Metric, ...]:
+        """All metrics, clicks among them, the primary one first."""
+        return measured(self.metrics)
+
     @property
     def next_stage(self) -> tuple[float, float] | None:
         """Seconds that the stage of the present share lasts, and the share after it.
@@ -249,7 +293,7 @@ def _stage(share: float, wait: float | None) -> str:
 def _text(value: object) -> str:
     """The value of an option, for people."""
     match value:
-        case None:
+        case None | ():
             return "none"
         case Rules() | Guards():
             default = asdict(type(value)())
@@ -259,6 +303,8 @@ def _text(value: object) -> str:
             return ", ".join(_stage(*stage) for stage in value)
         case (str(), str()):
             return " and ".join(value)
+        case (Metric(), *_):
+            return ", ".join(map(str, value))
         case tuple():
             return f"({', '.join(map(_text, value))})"
         case float():

@@ -20,6 +20,7 @@ from ranktrial import notebook
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, weighted_counts
 from ranktrial.log import sources as log_sources
 from ranktrial.log._kernels import first_places
+from ranktrial.log.events import Events
 from ranktrial.log.growing import Chosen
 from ranktrial.log.units import Cohorts, Units, UnitSums, first_seen
 from ranktrial.position_bias import Counts
@@ -87,6 +88,9 @@ class Log:
         given_placement: P(slot at rank), where a policy has too many rankings to list them.
         left_out: What was logged but is not in these arrays, and how often.
         marked: Units of impressions that have a mark (``store.marks``), by its number; once for every such impression.
+        events: What happened after impressions, such as orders.
+        actions: Names of their actions.
+        read_at: Until when events are known, in microseconds; None if nothing more can come.
 
     >>> search = {"query": "shoes", "a": ["x", "y"], "b": ["y", "z"]}
     >>> log = Log.from_records([{**search, "shown": ["x", "y"], "clicked": ["y"]}, {**search, "shown": ["y", "z"]}], k=2)
@@ -119,6 +123,9 @@ class Log:
     given_placement: FloatArray | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     marked: Mapping[int, IntArray] = field(default_factory=dict)
+    events: Events = Events.EMPTY
+    actions: tuple[str, ...] = ()
+    read_at: int | None = None
 
     # --- where logs come from -----------------------------------------------------------------------------------------
 
@@ -224,7 +231,7 @@ class Log:
         """Return the log of the given impressions only."""
         columns = {name: getattr(self, name)[impressions] for name in ("design", "row", "unit", "time", "clicks")}
         marked = {kind: units[np.isin(units, columns["unit"])] for kind, units in self.marked.items()}
-        return replace(self, marked=marked, **columns)
+        return replace(self, marked=marked, events=self.events.take(impressions, len(self)), **columns)
 
     def first(self, impressions: int) -> Log:
         """The first impressions."""
@@ -245,9 +252,8 @@ class Log:
 
     def _segment(self, rows: slice) -> Log:
         columns = {name: getattr(self, name)[rows] for name in ("design", "row", "unit", "time", "clicks")}
-        if self.n_designs <= SEGMENT // 4:
-            return replace(self, marked={}, **columns)
-        return replace(self, marked={}, **columns).compact()
+        part = replace(self, marked={}, events=self.events.take(rows, len(self)), **columns)
+        return part if self.n_designs <= SEGMENT // 4 else part.compact()
 
     def compact(self) -> Log:
         """Return the log with the designs in use only, in the order of their first use; documents and queries stay."""

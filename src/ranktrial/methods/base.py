@@ -7,8 +7,6 @@ the properties that do not hold. docs/how-to/add-a-method.md walks through one.
 
 from __future__ import annotations
 
-import ast
-import json
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import Any, ClassVar, Self
@@ -23,6 +21,7 @@ from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Moments, Pair, PlackettLuce
 from ranktrial.seeds import Seed, children
+from ranktrial.spelling import parsed_call, spelled_value
 from ranktrial.users import User
 
 MANY_IMPRESSIONS = 4_000_000
@@ -252,27 +251,17 @@ class Method:
     @property
     def spelled_out(self) -> str:
         """The method as text with every option written, whatever the defaults will be."""
-        options = ", ".join(f"{f.name}={_text(getattr(self, f.name))}" for f in fields(self))
+        options = ", ".join(f"{f.name}={spelled_value(getattr(self, f.name))}" for f in fields(self))
         return f"{type(self).__name__}({options})"
 
     def __repr__(self) -> str:
         shown = []
         for f in fields(self):
             value = getattr(self, f.name)
-            text = _text(bool(value) if isinstance(f.default, bool) and value in (0, 1) else value)
-            if f.metadata.get("spelled") or text != _text(f.default):
+            text = spelled_value(bool(value) if isinstance(f.default, bool) and value in (0, 1) else value)
+            if f.metadata.get("spelled") or text != spelled_value(f.default):
                 shown.append(f"{f.name}={text}")
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def _text(value: Any) -> str:
-    """One spelling of equal values: 1.0 as 1, lists as tuples, NumPy's numbers as Python's."""
-    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, list | tuple):
-        return f"({', '.join(map(_text, value))}{',' if len(value) == 1 else ''})"
-    return repr(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def known_methods() -> list[str]:
@@ -298,19 +287,10 @@ def parse_method(text: str) -> Method:
     (Probabilistic(tau=3), AB())
     """
     known = ", ".join(known_methods())
-    try:
-        call = ast.parse(text.strip(), mode="eval").body
-        if isinstance(call, ast.Name):
-            call = ast.Call(call, [], [])
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-            raise ValueError
-        name = call.func.id
-        keywords = [keyword.arg for keyword in call.keywords]
-        if None in keywords or len(set(keywords)) < len(keywords):
-            raise ValueError
-        options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError):
-        raise ValueError(f"{text!r} is not a method; write one like Probabilistic(tau=4). Known: {known}") from None
+    called = parsed_call(text)
+    if called is None:
+        raise ValueError(f"{text!r} is not a method; write one like Probabilistic(tau=4). Known: {known}")
+    name, options = called
     method = _method_named(name)
     if method is None:
         raise ValueError(f"no method {name!r}; known: {known}")

@@ -1,0 +1,409 @@
+"""Metrics of a trial, values of an impression, as value objects that print as written and parse back.
+
+| metric | value of an impression |
+|---|---|
+| ``Clicks()`` | its clicks |
+| ``Carts(window="1d")``, ``Orders(window="7d")`` | carts and orders of its results |
+| ``Revenue(window="7d", cap=500)`` | what was paid for them |
+| ``Dwell(seconds=30)`` | results that visitors stayed on for so long |
+| ``Events(actions=("signup",))`` | any other actions, by number or amount |
+| ``Abandonment()`` | 1 if nothing was clicked |
+| ``FirstClickRank()`` | rank of the first click |
+| ``TimeToFirstClick(limit="1min")`` | seconds until it |
+| ``Reformulation(window="5min")`` | 1 if the visitor searched again for something else |
+| ``SessionSuccess(window="30min")`` | 1 if the visitor clicked here or on a later search |
+
+The first six are *values of results*: a click leads to them, so that the click model can estimate them. The others are *page
+metrics*, which only A/B traffic can tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal
+
+from ranktrial import checks
+from ranktrial.spelling import parsed_call, spelled_value
+from ranktrial.texts import shown
+from ranktrial.times import UNITS, span
+
+LONGEST_NAME = 40
+ACTION = re.compile("[a-z0-9_-]{1,40}")
+CLICK = "click"  # the action of a click, which has no value of its own
+MILLIONTHS = 1_000_000  # amounts are whole numbers of millionths of the currency unit
+Role = Literal["primary", "secondary", "guard"]
+ROLES = "primary", "secondary", "guard"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Metric:
+    """Metric of a trial: the value of an impression.
+
+    Attributes:
+        better: Whether "more" or "less" of it is better.
+        role: The "primary" metric decides, a "guard" warns of harm, "secondary" ones are looked at beside.
+        tolerance: Share of A's value by which B may be worse, for a guard.
+        since: Seconds since 1970 before which impressions do not count: when the metric was added to a running trial.
+        name: What people call it; its own name by default.
+
+    >>> Orders(window=604_800, role="primary")
+    Orders(window="7d", role="primary")
+    >>> parse_metric("Revenue(window='168h', cap=500.0)")
+    Revenue(window="7d", cap=500)
+    """
+
+    registry: ClassVar[dict[str, type[Metric]]] = {}
+    thing: ClassVar[str] = ""  # its own name
+    of_results: ClassVar[bool] = False  # a value of results, that clicks lead to
+
+    better: str = "more"
+    role: str = "secondary"
+    tolerance: float | None = None
+    since: float | None = None
+    name: str = ""
+
+    def __init_subclass__(cls, *, abstract: bool = False) -> None:
+        if not abstract:
+            Metric.registry[cls.__name__] = cls
+
+    def __post_init__(self) -> None:
+        checks.one_of("better", self.better, ("more", "less"))
+        checks.one_of("role", self.role, ROLES)
+        if self.tolerance is not None:
+            if self.role != "guard":
+                raise ValueError(
+                    f"tolerance is {self.tolerance!r}, but the role is {self.role!r}: only a guard has one"
+                )
+            checks.between("tolerance", self.tolerance, 0, 1)
+        if self.since is not None:
+            checks.at_least("since", self.since, 0)
+        if not isinstance(self.name, str) or self.name != shown(self.name, LONGEST_NAME):
+            raise ValueError(
+                f"name is {self.name!r}, must have at most {LONGEST_NAME} characters, none of them a control character"
+            )
+
+    def _spanned(self, name: str) -> None:
+        """Write a span of time as it is always written."""
+        object.__setattr__(self, name, _span_text(span(name, getattr(self, name))))
+
+    @property
+    def title(self) -> str:
+        """Name of it in reports."""
+        return self.name or self.thing
+
+    @property
+    def settles_after(self) -> float:
+        """Seconds after an impression until its value does not change any more."""
+        return 0.0
+
+    @property
+    def sign(self) -> int:
+        """1 if more is better, -1 if less is."""
+        return 1 if self.better == "more" else -1
+
+    def counts_as(self, other: Metric) -> bool:
+        """True if it gives every impression the same value as another one: role, name and direction do not matter."""
+        bare: dict[str, Any] = {"better": "more", "role": "secondary", "tolerance": None, "since": None, "name": ""}
+        return replace(self, **bare) == replace(other, **bare)
+
+    def __repr__(self) -> str:
+        known = sorted(fields(self), key=lambda f: f.name in _COMMON)  # its own options first
+        options = [
+            f"{f.name}={spelled_value(getattr(self, f.name))}"
+            for f in known
+            if f.name == "window" or getattr(self, f.name) != f.default
+        ]
+        return f"{type(self).__name__}({', '.join(options)})"
+
+
+_COMMON = {f.name for f in fields(Metric)}
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Clicks(Metric):
+    """Clicks, which every trial has: the primary metric where no other is."""
+
+    thing: ClassVar[str] = "clicks"
+    of_results: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class EventMetric(Metric, abstract=True):
+    """Value of what visitors did with results after they saw them.
+
+    Attributes:
+        window: Time after an impression in which an event counts: seconds, or a text such as "7d".
+        cap: The most that one result of one impression adds; None for no limit.
+    """
+
+    of_results: ClassVar[bool] = True
+    window: float | str = "1d"
+    cap: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._spanned("window")
+        if self.cap is not None and not checks.number("cap", self.cap) > 0:
+            raise ValueError(f"cap is {self.cap!r}, must be above 0 (None for no limit)")
+
+    @property
+    def of_actions(self) -> tuple[str, ...]:
+        """Actions that count."""
+        raise NotImplementedError
+
+    @property
+    def sums_amounts(self) -> bool:
+        """True if amounts are added up, false if events are counted."""
+        return False
+
+    @property
+    def least_amount(self) -> float | None:
+        """Smallest amount of an event that is counted; None for any but a refund."""
+        return None
+
+    @property
+    def settles_after(self) -> float:
+        return span("window", self.window)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Carts(EventMetric):
+    """Results put into the cart: events with the action ``cart``."""
+
+    thing: ClassVar[str] = "carts"
+
+    @property
+    def of_actions(self) -> tuple[str, ...]:
+        return ("cart",)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Orders(EventMetric):
+    """Results that were ordered: events with the action ``order``. A refund takes money back, not the order."""
+
+    thing: ClassVar[str] = "orders"
+    window: float | str = "7d"
+
+    @property
+    def of_actions(self) -> tuple[str, ...]:
+        return ("order",)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Revenue(EventMetric):
+    """Amounts of orders, less refunds: events with the action ``order``."""
+
+    thing: ClassVar[str] = "revenue"
+    window: float | str = "7d"
+
+    @property
+    def of_actions(self) -> tuple[str, ...]:
+        return ("order",)
+
+    @property
+    def sums_amounts(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Dwell(EventMetric):
+    """Results that a visitor stayed on: events with the action ``dwell``, whose amount is in seconds.
+
+    Attributes:
+        seconds: The fewest seconds that count.
+    """
+
+    thing: ClassVar[str] = "long visits"
+    cap: float | None = 1
+    seconds: float = 30
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least("seconds", self.seconds, 0)
+
+    @property
+    def of_actions(self) -> tuple[str, ...]:
+        return ("dwell",)
+
+    @property
+    def least_amount(self) -> float | None:
+        return self.seconds
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Events(EventMetric):
+    """Events of any actions, counted or with their amounts.
+
+    Attributes:
+        actions: What counts.
+        amount: Whether amounts are added up.
+
+    >>> Events(actions=("signup", "trial")).title
+    'signup or trial'
+    """
+
+    actions: Sequence[str] = ()
+    amount: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = (self.actions,) if isinstance(self.actions, str) else tuple(self.actions)
+        for action in given:
+            checked_action(action)
+        if not given or len(set(given)) < len(given):
+            raise ValueError(f"actions are {given!r}, must be at least one, each once")
+        object.__setattr__(self, "actions", given)
+        checks.one_of("amount", self.amount, (False, True))
+
+    @property
+    def title(self) -> str:
+        return self.name or shown(" or ".join(self.actions), LONGEST_NAME)
+
+    @property
+    def of_actions(self) -> tuple[str, ...]:
+        return tuple(self.actions)
+
+    @property
+    def sums_amounts(self) -> bool:
+        return self.amount
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Abandonment(Metric):
+    """Searches without any click."""
+
+    thing: ClassVar[str] = "searches without a click"
+    better: str = "less"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class FirstClickRank(Metric):
+    """Rank of the first click from the top; one below the last rank where nothing was clicked."""
+
+    thing: ClassVar[str] = "rank of the first click"
+    better: str = "less"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class TimeToFirstClick(Metric):
+    """Seconds until the first click, ``limit`` where there was none by then. Needs times of clicks."""
+
+    thing: ClassVar[str] = "time to the first click"
+    better: str = "less"
+    limit: float | str = "1min"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._spanned("limit")
+
+    @property
+    def settles_after(self) -> float:
+        return span("limit", self.limit)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Reformulation(Metric):
+    """Searches after which the same visitor's next one, within the window, is for something else."""
+
+    thing: ClassVar[str] = "searches put differently"
+    better: str = "less"
+    window: float | str = "5min"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._spanned("window")
+
+    @property
+    def settles_after(self) -> float:
+        return span("window", self.window)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class SessionSuccess(Metric):
+    """Searches with a click on them, or on a later search of the same visitor within the window."""
+
+    thing: ClassVar[str] = "successful sessions"
+    window: float | str = "30min"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._spanned("window")
+
+    @property
+    def settles_after(self) -> float:
+        return span("window", self.window)
+
+
+def checked_action(action: Any) -> str:
+    """An action of events: 1 to 40 lower-case letters, digits, ``_`` or ``-``, not ``click``."""
+    if not isinstance(action, str) or not ACTION.fullmatch(action):
+        raise ValueError(f"action is {action!r}, must be 1 to 40 lower-case letters, digits, _ or -")
+    if action == CLICK:
+        raise ValueError('action is "click": clicks are not events with a value')
+    return action
+
+
+def parse_metric(text: str | Metric) -> Metric:
+    """The metric that a text names.
+
+    >>> parse_metric("Orders( window = '7d' )"), parse_metric("Clicks")
+    (Orders(window="7d"), Clicks())
+    """
+    if isinstance(text, Metric):
+        return text
+    known = ", ".join(sorted(Metric.registry))
+    called = parsed_call(text) if isinstance(text, str) else None
+    if called is None:
+        raise ValueError(f'{text!r} is not a metric; write one like Orders(window="7d"). Known: {known}')
+    name, options = called
+    if name not in Metric.registry:
+        raise ValueError(f"no metric {name!r}; known: {known}")
+    kind = Metric.registry[name]
+    for option in options:
+        if option not in {f.name for f in fields(kind)}:
+            raise ValueError(f"{name} has no option {option!r}; options: {', '.join(f.name for f in fields(kind))}")
+    try:
+        return kind(**options)
+    except TypeError as problem:
+        raise ValueError(f"{text!r} is not a metric: {problem}") from None
+
+
+def checked_metrics(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
+    """The metrics of one trial: each name once, at most one primary."""
+    titles = [metric.title for metric in metrics]
+    twice = next((title for title in titles if titles.count(title) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two metrics are called {twice!r}: give one another name")
+    primary = [metric for metric in metrics if metric.role == "primary"]
+    if len(primary) > 1:
+        raise ValueError(f"primary metrics are {' and '.join(map(str, primary))}: only one can decide")
+    return tuple(metrics)
+
+
+def measured(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
+    """All metrics of a report, clicks among them, exactly one of them primary: clicks if no other is.
+
+    >>> measured([Orders(window="7d")]), measured([Orders(role="primary")])
+    ((Clicks(role="primary"), Orders(window="7d")), (Orders(window="7d", role="primary"), Clicks()))
+    """
+    found = list(checked_metrics(metrics))
+    if not any(isinstance(metric, Clicks) for metric in found):
+        found.append(Clicks())
+    if all(metric.role != "primary" for metric in found):
+        clicks = next(at for at, metric in enumerate(found) if isinstance(metric, Clicks))
+        found[clicks] = replace(found[clicks], role="primary", tolerance=None)
+    return tuple(sorted(found, key=lambda metric: ROLES.index(metric.role) if metric.role == "primary" else 1))
+
+
+def _span_text(seconds: float) -> str:
+    """A span of time in the largest unit of which it is a whole number.
+
+    >>> _span_text(604_800.0), _span_text(90.0), _span_text(0.5)
+    ('7d', '90s', '0.5s')
+    """
+    for unit in ("d", "h", "min"):
+        if seconds and not seconds % UNITS[unit]:
+            return f"{seconds / UNITS[unit]:.0f}{unit}"
+    return f"{seconds:.10g}s"
