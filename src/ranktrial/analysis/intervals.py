@@ -139,6 +139,12 @@ def difference_values(clicks: ArrayLike, in_a: ArrayLike) -> FloatArray:
     return np.asarray(of_a - of_b + np.where(a, (y - of_a) / a.mean(), (of_b - y) / (~a).mean()))
 
 
+def mixture_scale(level: float, tightest_at: float) -> float:
+    """Variance, in variances of a value, of the normal mixture whose sequence is tightest after so many units."""
+    alpha = 1 - level
+    return float((-2 * np.log(alpha) + np.log(1 - 2 * np.log(alpha))) / tightest_at)
+
+
 def asymptotic_radius(
     units: ArrayLike, spread: ArrayLike, *, level: float = 0.95, tightest_at: float = 10_000
 ) -> FloatArray:
@@ -149,8 +155,7 @@ def asymptotic_radius(
     """
     checks.between("level", level, 0, 1, open_ends=True)
     checks.at_least("tightest_at", tightest_at, 1)
-    n, alpha = np.asarray(units, np.float64), 1 - level
-    rho2 = (-2 * np.log(alpha) + np.log(1 - 2 * np.log(alpha))) / tightest_at
+    n, alpha, rho2 = np.asarray(units, np.float64), 1 - level, mixture_scale(level, tightest_at)
     grown = n * rho2 + 1
     return np.asarray(np.asarray(spread) * np.sqrt(2 * grown / (n**2 * rho2) * np.log(np.sqrt(grown) / alpha)))
 
