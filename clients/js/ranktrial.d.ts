@@ -14,6 +14,8 @@ export interface Search {
   offset?: number;
   /** Results on the page; all by default. */
   size?: number;
+  /** Value of each attribute that the trial was declared to have, such as `{ device: "phone" }`. */
+  segment?: Record<string, string>;
 }
 
 /** What to show. */

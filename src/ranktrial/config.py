@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import (
@@ -26,6 +26,7 @@ from ranktrial.methods import Beliefs, Method, parse_method
 from ranktrial.metrics import Clicks, Metric, checked_metrics, measured, parse_metric
 from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.schema import Frozen, Span
+from ranktrial.segments import Segments, checked
 from ranktrial.texts import shown
 from ranktrial.times import told_span
 from ranktrial.users import rank_decay
@@ -40,7 +41,7 @@ WrittenMetric = Annotated[
     WithJsonSchema({"type": "string", "description": 'A metric as it is written, such as Orders(window="7d").'}),
 ]
 Then = Literal["tell", "stop", "serve winner"]
-SHOWN = "method", "k", "theta", "eta", "seed"  # options that decide what is shown: other ones need a new version
+SHOWN = "method", "k", "theta", "eta", "seed", "segments"  # that decide what is shown: other ones need a new version
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class Guards:
 class TrialConfig(Frozen):
     """Configuration of a trial: a method, and the options that belong to no method.
 
-    ``method``, ``k``, ``theta``, ``eta`` and ``seed`` decide what is shown: another value of one of these needs a new version.
-    All others change in place.
+    ``method``, ``k``, ``theta``, ``eta``, ``seed`` and ``segments`` decide what is shown: another value of one of these needs a
+    new version. All others change in place.
 
     Attributes:
         method: Decides what is shown and how it is valued, as it is written: ``LogOpt(floor=0.9)``, ``AB(split=0.5)``.
@@ -112,6 +113,8 @@ class TrialConfig(Frozen):
             primary.
         seed: For a trial that must repeat exactly (tests, demonstrations): the secret is made from it.
         names: What people call A and B, in reports and on the page.
+        segments: Attributes of searches, each with its values, such as ``{"device": ["phone", "desktop"]}``; or "head/tail" for
+            how often a query was asked so far. Every search then gives its values, and all answers are also by segment.
     """
 
     model_config = ConfigDict(allow_inf_nan=False)  # what is not finite could not be read back
@@ -138,6 +141,12 @@ class TrialConfig(Frozen):
     metrics: tuple[WrittenMetric, ...] = ()
     seed: int | None = Field(None, ge=0)
     names: tuple[str, str] = NO_NAMES
+    segments: dict[str, tuple[str, ...] | Literal["head/tail"]] = Field(default_factory=dict)
+
+    @field_validator("segments")
+    @classmethod
+    def _declare(cls, declared: dict[str, tuple[str, ...] | Literal["head/tail"]]) -> dict[str, Any]:
+        return checked(declared)
 
     @field_validator("names")
     @classmethod
@@ -270,6 +279,11 @@ class TrialConfig(Frozen):
         a, b = (letter if name == letter else f"{letter} ({name})" for letter, name in zip(NO_NAMES, self.names))
         return a, b
 
+    @cached_property
+    def segmented(self) -> Segments:
+        """The declared attributes of searches."""
+        return Segments.of(self.segments)
+
     @property
     def comparison(self) -> Method:
         """The method itself."""
@@ -299,6 +313,9 @@ def _text(value: object) -> str:
             default = asdict(type(value)())
             bounds = {name: most for name, most in asdict(value).items() if most != default[name]}
             return ", ".join(f"{name}={most}" for name, most in bounds.items()) or "none"
+        case dict():
+            parts = (one if isinstance(one, str) else "/".join(one) for one in value.values())
+            return ", ".join(f"{name} ({part})" for name, part in zip(value, parts)) or "none"
         case tuple() if value and isinstance(value[0], tuple):
             return ", ".join(_stage(*stage) for stage in value)
         case (str(), str()):

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,13 @@ def test_what_is_acknowledged_is_there_for_others(kind: Kind, store: Store) -> N
             assert found.design.digest == DESIGN.digest
             assert (found.key, found.version, found.place, found.unit, found.time) == (key(1), 1, 0, 1, 1)
             assert one.impression(key(2)) is None
+
+
+def test_an_impression_keeps_its_segment(store: Store) -> None:
+    store.put(replace(impression(1), segment=7))
+    store.put(impression(2))
+    store.flush()
+    assert [row.segment for row in store.impressions(1, 0)] == [7, 0]
 
 
 def test_rows_are_read_as_they_were_put_in(store: Store) -> None:

@@ -88,6 +88,7 @@ class Client:
         unit: Id | None = None,
         offset: int = 0,
         size: int | None = None,
+        segment: Mapping[str, str] | None = None,
     ) -> Shown:
         """Ask for the ranking to show for a query; A's list, with the reason in ``fallback``, if no answer comes in time.
 
@@ -99,6 +100,7 @@ class Client:
             unit: Id of the visitor: a session's id, or user and day. The same unit, query and lists get the same ranking.
             offset: Results on the pages before.
             size: Results on the page; all by default.
+            segment: Value of each attribute that the trial was declared to have, such as ``{"device": "phone"}``.
         """
         first: list[str] = []
         try:
@@ -113,6 +115,7 @@ class Client:
                 "unit": uuid.uuid4().hex if unit is None else text_id("unit", unit),
                 "offset": offset,
                 "size": size,
+                **({} if segment is None else {"segment": dict(segment)}),
             }
             path = f"/v1/trials/{quote(trial, safe='')}/rank"
             answer = self._endpoint.post(path, json.dumps(asked).encode(), self.timeout)

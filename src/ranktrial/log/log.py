@@ -28,6 +28,7 @@ from ranktrial.position_bias._kernels import add_rows
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, draw_impressions
 from ranktrial.rankings._kernels import exposures, placed, placements
 from ranktrial.seeds import Seed
+from ranktrial.segments import NO_SEGMENTS, Segments
 from ranktrial.users import Users
 
 Policy = Mixture | PlackettLuce
@@ -35,6 +36,7 @@ T = TypeVar("T")
 PLAIN = 2  # where designs hold A/B traffic, their last two rankings are A's own and B's own
 MOST_FITS = 4  # that are kept
 GROUPS = 20  # of units, for jackknives
+NO_CODES: IntArray = np.empty(0, np.int64)  # of a log whose searches have no attributes
 SEGMENT = 65_536  # impressions that are worked on at a time: what is made of them on the way is then small
 
 
@@ -91,6 +93,8 @@ class Log:
         events: What happened after impressions, such as orders.
         actions: Names of their actions.
         read_at: Until when events are known, in microseconds; None if nothing more can come.
+        attributes: Attributes of searches, with the values that each may have; none by default.
+        segment: Code of each impression's values (``ranktrial.segments``); empty where there are no attributes.
 
     >>> search = {"query": "shoes", "a": ["x", "y"], "b": ["y", "z"]}
     >>> log = Log.from_records([{**search, "shown": ["x", "y"], "clicked": ["y"]}, {**search, "shown": ["y", "z"]}], k=2)
@@ -126,6 +130,8 @@ class Log:
     events: Events = Events.EMPTY
     actions: tuple[str, ...] = ()
     read_at: int | None = None
+    attributes: Segments = NO_SEGMENTS
+    segment: IntArray = field(default_factory=lambda: NO_CODES)
 
     # --- where logs come from -----------------------------------------------------------------------------------------
 
@@ -229,9 +235,18 @@ class Log:
 
     def take(self, impressions: BoolArray | IntArray | slice) -> Log:
         """Return the log of the given impressions only."""
-        columns = {name: getattr(self, name)[impressions] for name in ("design", "row", "unit", "time", "clicks")}
+        columns = self._columns(impressions)
         marked = {kind: units[np.isin(units, columns["unit"])] for kind, units in self.marked.items()}
         return replace(self, marked=marked, events=self.events.take(impressions, len(self)), **columns)
+
+    def _columns(self, impressions: BoolArray | IntArray | slice) -> dict[str, Any]:
+        """Arrays with a row for each impression, of some."""
+        names = ("design", "row", "unit", "time", "clicks", *(("segment",) if self.attributes else ()))
+        return {name: getattr(self, name)[impressions] for name in names}
+
+    def levels(self, attribute: str) -> IntArray:
+        """Number of each impression's value of an attribute, in ``attributes.values``: 0 is "other"."""
+        return self.attributes.levels(attribute, self.segment)
 
     def first(self, impressions: int) -> Log:
         """The first impressions."""
@@ -251,7 +266,7 @@ class Log:
             yield rows, self._segment(rows)
 
     def _segment(self, rows: slice) -> Log:
-        columns = {name: getattr(self, name)[rows] for name in ("design", "row", "unit", "time", "clicks")}
+        columns = self._columns(rows)
         part = replace(self, marked={}, events=self.events.take(rows, len(self)), **columns)
         return part if self.n_designs <= SEGMENT // 4 else part.compact()
 

@@ -15,15 +15,18 @@ from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.log.growing import Growing, Numbering
-from ranktrial.log.log import Log
+from ranktrial.log.log import NO_CODES, Log
 from ranktrial.log.stored_designs import CELLS, LATER_PAGE, NOT_SHOWN, StoredDesigns
+from ranktrial.segments import NO_SEGMENTS, Segments
 from ranktrial.store.base import ClickRow, Store
 from ranktrial.store.marks import PUBLIC, Mark, mark
 from ranktrial.store.tallies import ELSEWHERE, NOT_STORED, NOT_STORED_PUBLIC, OFF_PAGE, SEEN_OTHERWISE
 from ranktrial.tokens import KEY_BYTES
 
 KEY = f"S{KEY_BYTES}"
-STORED = np.dtype([("id", "i8"), ("key", KEY), ("design", "i8"), ("place", "i8"), ("unit", "i8"), ("time", "i8")])
+STORED = np.dtype(
+    [("id", "i8"), ("key", KEY), ("design", "i8"), ("place", "i8"), ("unit", "i8"), ("time", "i8"), ("segment", "i4")]
+)
 CLICK = np.dtype([("at", "i4"), ("cell", "i8"), ("rank", "i1"), ("late", "?")])
 MARKED = np.dtype([("key", KEY), ("kind", "i1")])
 BLOCK, BLOCKS = 10_000, 50  # rows that are tuples at a time, and how often before they are sorted in
@@ -33,12 +36,14 @@ NO_RANK = -1
 class LogReader:
     """Reads what is new in the store and makes the log; the same object again if nothing is new.
 
-    ``plain`` says that every design of the version ends with A's own list and B's own: its method has A/B traffic.
+    ``plain`` says that every design of the version ends with A's own list and B's own: its method has A/B traffic. ``segments``
+    are the attributes that its searches were declared to have.
 
     If reading fails, start over with another reader.
     """
 
-    def __init__(self, store: Store, version: int, k: int, *, plain: bool) -> None:
+    def __init__(self, store: Store, version: int, k: int, *, plain: bool, segments: Segments = NO_SEGMENTS) -> None:
+        self._segments, self._segment = segments, Growing(np.int32)
         self._store, self._version, self._k, self._plain = store, version, k, plain
         self._designs = StoredDesigns(store, k)
         self._numbers, self._number_at = Numbering(), Growing(np.int64)  # of keys, and where each impression is
@@ -87,6 +92,8 @@ class LogReader:
                 (self._time, new["time"]),
             ):  # fmt: skip
                 column.append(values)
+            if self._segments:
+                self._segment.append(np.where(new["segment"] < self._segments.size, new["segment"], 0))
         missing = len(self._key) - len(self._clicked)
         self._clicked = np.concatenate([self._clicked, np.zeros((missing, self._k), bool)])
         return after
@@ -154,6 +161,8 @@ class LogReader:
             unit=self._unit.values[order],
             time=time[order],
             clicks=self._clicked[order],
+            attributes=self._segments,
+            segment=self._segment.values[order] if self._segments else NO_CODES,
             plain=self._plain,
             left_out={what: count for what, count in sorted(left_out.items()) if count},
             marked=marked,

@@ -44,6 +44,8 @@ class Beliefs:
         lists: Regression of relevance on a document's ranks in both lists: intercept and slopes.
         effects: Deviation of each document from that regression, in the numbering of the log; None if unknown.
         equation: Estimating equation that theta was fitted by; None if it was not fitted here.
+        attribute: Attribute of searches by whose values theta differs; "" if it is one for all.
+        thetas: Position bias by value of that attribute, that of "other" first.
     """
 
     theta: FloatArray
@@ -55,11 +57,22 @@ class Beliefs:
     lists: tuple[float, ...] = FIRST_LISTS
     effects: FloatArray | None = None
     equation: Conditional | None = None
+    attribute: str = ""
+    thetas: tuple[tuple[float, ...], ...] = ()
 
     @property
     def more(self) -> dict[str, Any]:
         """Beliefs beside theta, relevance, fitted and note, as values for JSON."""
-        return {"plain": self.plain, "price": self.price, "lists": self.lists}
+        by_segment = {"attribute": self.attribute, "thetas": self.thetas} if self.attribute else {}
+        return {"plain": self.plain, "price": self.price, "lists": self.lists, **by_segment}
+
+    def of_segment(self, value: int) -> Beliefs:
+        """Beliefs about searches with a value of ``attribute``, by its number."""
+        return self._of_segments[value]
+
+    @cached_property
+    def _of_segments(self) -> list[Beliefs]:
+        return [replace(self, theta=np.array(theta), attribute="", thetas=()) for theta in self.thetas]
 
     def guess(self, rank_a: IntArray, rank_b: IntArray) -> FloatArray:
         """Predicted relevance of the documents at these ranks (from 0; k or more is nowhere), with their own effects."""

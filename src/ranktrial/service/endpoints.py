@@ -193,8 +193,9 @@ async def get_trial(request: Request, name: Name) -> Response:
 async def put_trial(request: Request, name: NewName, new_version: NewVersion = False) -> Response:
     """Make a trial, or change its configuration.
 
-    Where ``method``, ``k``, ``theta``, ``eta`` or ``seed`` differ from those of the current version the answer is 409, unless a
-    new version is asked for, which has draws and a report of its own. The values of an earlier version are that version again.
+    Where ``method``, ``k``, ``theta``, ``eta``, ``seed`` or ``segments`` differ from those of the current version the answer is
+    409, unless a new version is asked for, which has draws and a report of its own. The values of an earlier version are that
+    version again.
     All other options change in place; those that are not named stay as they are.
     """
     raw = await read_body(request, request.app.state.limits.body)
@@ -226,7 +227,9 @@ async def rank(request: Request, name: Name) -> Response:
         raise problems.invalid(problem) from problem
     unit = None if asked.unit is None else str(asked.unit)
     # Nothing is shown before it is on the disk, so the store tells then whether it was there before.
-    steps = trial.rank_steps(asked.query, asked.a, asked.b, unit, offset=asked.offset, size=asked.size, look=False)
+    steps = trial.rank_steps(
+        asked.query, asked.a, asked.b, unit, offset=asked.offset, size=asked.size, look=False, segment=asked.segment
+    )
     shown = await wait_on_loop(steps, state.limits.timeout)
     state.metrics.ranked(name, shown.fallback)
     return _json({"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from ranktrial.schema import LONGEST_LIST, LONGEST_TEXT, Frozen, Id, Moment
+from ranktrial.segments import MOST_ATTRIBUTES
+
+Name = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
 
 class RankRequest(Frozen):
@@ -18,6 +21,7 @@ class RankRequest(Frozen):
     unit: Id | None = None
     offset: int = Field(0, ge=0, le=LONGEST_LIST * 2)
     size: int | None = Field(None, ge=0, le=LONGEST_LIST * 2)
+    segment: dict[Name, Name | None] | None = Field(None, max_length=2 * MOST_ATTRIBUTES)
 
 
 class RankResponse(Frozen):

@@ -84,7 +84,8 @@ D = TypeVar("D", bound=Storable)
 class Impression(Generic[D]):
     """An impression: which ranking (``place``) of which design was shown to which unit, when (microseconds).
 
-    ``looked`` says that the store had none of this key when it was drawn; otherwise ``Stored.again`` tells.
+    ``looked`` says that the store had none of this key when it was drawn; otherwise ``Stored.again`` tells. ``segment`` is the
+    code of what the search was declared to be (``ranktrial.segments``).
     """
 
     key: bytes
@@ -94,6 +95,7 @@ class Impression(Generic[D]):
     unit: int
     time: int
     looked: bool = True
+    segment: int = 0
 
 
 class Click(NamedTuple):
@@ -169,6 +171,7 @@ class ImpressionRow(NamedTuple):
     place: int
     unit: int
     time: int
+    segment: int = 0
 
 
 class ClickRow(NamedTuple):

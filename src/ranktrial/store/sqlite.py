@@ -98,9 +98,10 @@ MIGRATIONS = (
     );
     CREATE TABLE leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID
     """,
+    "ALTER TABLE impressions ADD COLUMN segment INTEGER NOT NULL DEFAULT 0",
 )
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?)"
+INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_CLICK = "INSERT OR IGNORE INTO clicks VALUES (NULL, ?, ?, ?, ?)"
 INSERT_LIMITED_CLICK = """INSERT OR IGNORE INTO clicks SELECT NULL, ?, ?, ?, ?
                           WHERE (SELECT count(*) FROM clicks WHERE key = ?) < ?"""
@@ -426,8 +427,8 @@ class SQLiteStore(SQLStore):
         marks: list[tuple[int, bytes, int]] = []
         for item in items:
             match item.row:
-                case Impression(key, version, design, place, unit, time):
-                    impressions.append((key, version, self._design_id(connection, design), place, unit, time))
+                case Impression(key, version, design, place, unit, time, _, segment):
+                    impressions.append((key, version, self._design_id(connection, design), place, unit, time, segment))
                 case Click() as click:
                     clicks.append(click)
                 case Clicks(_, several):

@@ -14,6 +14,7 @@ NOT_STORED_PUBLIC = "impressions that are not stored, with clicks without a key"
 OUTSIDE_SHARE = "searches outside the share"
 OUTSIDE_SHARE_CLICKS = "clicks outside the share"
 ERASED = "clicks on erased impressions"
+SEGMENT = "searches of another segment: "  # and why
 
 # For guardrails only: neither left out nor out of order, or (slow calls) up to chance, where the rest of a report is not.
 AS_IT_SHOULD_BE = (SLOW, LATER_PAGES, NOT_STORED_PUBLIC)

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -24,8 +24,9 @@ from ranktrial.config import TrialConfig
 from ranktrial.ids import BadId, text_id, text_ids
 from ranktrial.log.designs import CorruptDesign, Design
 from ranktrial.log.known import Known
+from ranktrial.segments import OTHER, Traffic
 from ranktrial.store.base import Bias, Impression, Marked, Store, Stored, StoreError, Void
-from ranktrial.store.tallies import LATER_PAGES, OUTSIDE_SHARE, SLOW
+from ranktrial.store.tallies import LATER_PAGES, OUTSIDE_SHARE, SEGMENT, SLOW
 from ranktrial.trial.designing import is_warm, make_design, page_of
 
 T = TypeVar("T")
@@ -98,7 +99,8 @@ class Draws:
         self._believed = bias, known
         self.nanoseconds: deque[int] = deque(maxlen=10_000)
         self._store, self._version, self.config = store, version, config
-        self._method = config.comparison
+        self._method, self._segments = config.comparison, config.segmented
+        self._traffic = Traffic() if self._segments.by_traffic else None
         self._clock, self._cache_size = clock, cache_size
         self._outside = self._token(0, tokens.OUTSIDE)
         self._latest = 0
@@ -110,11 +112,21 @@ class Draws:
         self._later_views: OrderedDict[bytes, int] = OrderedDict()  # when an impression was last shown once more
         self._told: OrderedDict[bytes, None] = OrderedDict()
 
-    def rank(self, query: str, a: Ids, b: Ids, unit: str | None, offset: int, size: int | None, look: bool) -> Shown:
+    def rank(
+        self,
+        query: str,
+        a: Ids,
+        b: Ids,
+        unit: str | None,
+        offset: int,
+        size: int | None,
+        look: bool,
+        segment: Mapping[str, str] | None = None,
+    ) -> Shown:
         """Draw a ranking without waiting for the disk; never raises. ``Trial.rank`` describes the parameters."""
         start = time.perf_counter_ns()
         try:
-            shown = self._rank(query, a, b, unit, offset, size, look)
+            shown = self._rank(query, a, b, unit, offset, size, look, segment)
         except Exception as fault:
             shown = self._fallback(a, offset, size, reason_of(fault), str(fault) if isinstance(fault, BadId) else "")
         took = time.perf_counter_ns() - start
@@ -123,12 +135,22 @@ class Draws:
             self.tally(SLOW)
         return shown
 
-    def steps(self, query: str, a: Ids, b: Ids, unit: str | None, offset: int, size: int | None, look: bool) -> Steps:
+    def steps(
+        self,
+        query: str,
+        a: Ids,
+        b: Ids,
+        unit: str | None,
+        offset: int,
+        size: int | None,
+        look: bool,
+        segment: Mapping[str, str] | None = None,
+    ) -> Steps:
         """The steps of a draw that waits for the disk: yields what to wait for, returns what to show.
 
         Whoever takes them waits until what is yielded is on the disk, however one waits there, and throws in what went wrong.
         """
-        shown = self.rank(query, a, b, unit, offset, size, look)
+        shown = self.rank(query, a, b, unit, offset, size, look, segment)
         if shown.fallback is not None:
             return shown
         try:
@@ -137,12 +159,22 @@ class Draws:
             return self.fall_back(shown, a, offset, size, reason_of(fault))
         if not shown.stored.again:
             return shown
-        again = yield from self.steps(query, a, b, unit, offset, size, look=True)
+        again = yield from self.steps(query, a, b, unit, offset, size, look=True, segment=segment)
         if again.fallback is not None:
             self.take_back(shown, again.fallback)
         return again
 
-    def _rank(self, query: str, a: Ids, b: Ids, unit: str | None, offset: int, size: int | None, look: bool) -> Shown:
+    def _rank(
+        self,
+        query: str,
+        a: Ids,
+        b: Ids,
+        unit: str | None,
+        offset: int,
+        size: int | None,
+        look: bool,
+        segment: Mapping[str, str] | None,
+    ) -> Shown:
         if self.shows is not None:
             chosen = a if self.shows == "A" else text_ids("B", b)
             return self._fallback(chosen, offset, size, f"the trial is stopped, {self.shows} is shown")
@@ -165,7 +197,7 @@ class Draws:
         key = tokens.impression_key(self.secret, self._version, who, query, lists)
         # Without a unit it cannot have been there before.
         recorded = self.recorded(key, look and bool(unit))
-        impression, stored = recorded or self._draw(key, query, ranked_a, ranked_b, who, look or not unit)
+        impression, stored = recorded or self._draw(key, query, ranked_a, ranked_b, who, look or not unit, segment)
         page = page_of(impression.design.top(impression.place), ranked_a, ranked_b, k, offset, size)
         if page and offset + len(page) > k:
             self.tally(LATER_PAGES, soon=False)
@@ -222,13 +254,36 @@ class Draws:
         return known is not None and not known[1].again
 
     def _draw(
-        self, key: bytes, query: str, a: list[str], b: list[str], unit: str, looked: bool
+        self,
+        key: bytes,
+        query: str,
+        a: list[str],
+        b: list[str],
+        unit: str,
+        looked: bool,
+        segment: Mapping[str, str] | None,
     ) -> tuple[Impression[Design], Stored]:
-        design = self._design(query, a, b)
+        code = self._code(query, segment)
+        design = self._design(query, a, b, code)
         place = design.row(tokens.draw(self.secret, self._version, unit, query))
         number = tokens.unit_number(self.secret, unit)
-        impression = Impression(key, self._version, design, place, number, self._now(), looked)
+        impression = Impression(key, self._version, design, place, number, self._now(), looked, code)
         return self._remember(impression, self._store.put(impression))
+
+    def _code(self, query: str, given: Mapping[str, str] | None) -> int:
+        """Code of a new search's segments; what is missing or unknown is "other", and counted."""
+        if not self._segments:
+            if given is not None:
+                self.tally(f"{SEGMENT}what is given is not declared", soon=False)
+            return 0
+        part = OTHER
+        if self._traffic is not None:
+            with self._lock:
+                part = self._traffic.part_of(query)
+        code, problems = self._segments.code(given, part)
+        for problem in problems:
+            self.tally(f"{SEGMENT}{problem}", soon=False)
+        return code
 
     @property
     def bias(self) -> Bias:
@@ -239,18 +294,19 @@ class Draws:
         """Make designs with this from now on."""
         self._believed = bias, known
 
-    def _design(self, query: str, a: list[str], b: list[str]) -> Design:
+    def _design(self, query: str, a: list[str], b: list[str], code: int = 0) -> Design:
         bias, known = self._believed
-        key = blake2b(repr((bias.id, query, a, b)).encode(), digest_size=16).digest()
+        beliefs, made_from = bias.beliefs, (bias.id, query, a, b)
+        if beliefs.attribute:
+            value = self._segments.level(beliefs.attribute, code)
+            beliefs, made_from = beliefs.of_segment(value), (*made_from, value)  # type: ignore[assignment]
+        key = blake2b(repr(made_from).encode(), digest_size=16).digest()
         with self._lock:
             design = self._designs.get(key)
         if design is None:
-            design = self._new_design(query, a, b, bias, known)
+            design = make_design(query, a, b, self._method, beliefs, bias=bias.id, known=known)
             self._keep(self._designs, key, design)
         return design
-
-    def _new_design(self, query: str, a: list[str], b: list[str], bias: Bias, known: Known) -> Design:
-        return make_design(query, a, b, self._method, bias.beliefs, bias=bias.id, known=known)
 
     def _remember(self, impression: Impression[Design], stored: Stored) -> tuple[Impression[Design], Stored]:
         self._keep(self._recent, impression.key, (impression, stored))

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from hashlib import blake2b
@@ -184,10 +184,10 @@ class Trial:
     ) -> Self:
         """Make a trial, or open the one that exists and bring it to this configuration.
 
-        ``method``, ``k``, ``theta``, ``eta`` and ``seed`` decide what is shown and never change in a version: where they differ
-        from those of the current one, ``VersionConflict`` is raised unless ``new_version`` asks for a new one, which begins
-        with nothing. The values of an earlier version are that version again. All other options change in place, and stay as
-        they are where they are not given. Nothing is written before everything has been checked.
+        ``method``, ``k``, ``theta``, ``eta``, ``seed`` and ``segments`` decide what is shown and never change in a version:
+        where they differ from those of the current one, ``VersionConflict`` is raised unless ``new_version`` asks for a new
+        one, which begins with nothing. The values of an earlier version are that version again. All other options change in
+        place, and stay as they are where they are not given. Nothing is written before everything has been checked.
 
         Args:
             store: A SQLite file, made if it does not exist, or a store.
@@ -277,6 +277,7 @@ class Trial:
         size: int | None = None,
         wait: bool = False,
         look: bool = True,
+        segment: Mapping[str, str] | None = None,
     ) -> Shown:
         """Draw the ranking to show for a query, given both rankers' lists of ids; never raises.
 
@@ -293,10 +294,12 @@ class Trial:
             wait: Wait until the impression is on the disk; A's list is shown if that takes too long or fails.
             look: Look whether the store has this impression already. Without looking it is quicker, if one waits before showing
                 anything; callers that wait for ``stored`` themselves must call once more, and look, if it is ``again``.
+            segment: Value of each declared attribute (``TrialConfig.segments``), such as ``{"device": "phone"}``. What is
+                missing or not declared is "other", and counted.
         """
         if wait:
-            return wait_in_thread(self._draws.steps(query, a, b, unit, offset, size, look), self._timeout)
-        return self._draws.rank(query, a, b, unit, offset, size, look)
+            return wait_in_thread(self._draws.steps(query, a, b, unit, offset, size, look, segment), self._timeout)
+        return self._draws.rank(query, a, b, unit, offset, size, look, segment)
 
     def rank_steps(
         self,
@@ -308,12 +311,13 @@ class Trial:
         offset: int = 0,
         size: int | None = None,
         look: bool = True,
+        segment: Mapping[str, str] | None = None,
     ) -> Steps:
         """``rank(wait=True)`` for callers that wait in their own way, such as an event loop: a generator that returns it.
 
         It yields what must be on the disk first: wait for that, and throw in what went wrong.
         """
-        return self._draws.steps(query, a, b, unit, offset, size, look)
+        return self._draws.steps(query, a, b, unit, offset, size, look, segment)
 
     def fall_back(
         self,
@@ -407,7 +411,7 @@ class Trial:
             if one.id not in self._readers:
                 config = self._configs[one.id]
                 plain = any(config.comparison.plain_shares)
-                self._readers[one.id] = LogReader(self.store, one.id, config.k, plain=plain)
+                self._readers[one.id] = LogReader(self.store, one.id, config.k, plain=plain, segments=config.segmented)
             try:
                 return self._readers[one.id].read()
             except BaseException:

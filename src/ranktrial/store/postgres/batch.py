@@ -23,7 +23,7 @@ INSERT_DESIGNS = f"""
     SELECT * FROM unnest({", ".join(f"%b::{DESIGN_TYPES.get(name, ('bytea',))[0]}[]" for name in DESIGN_VALUES)})
     ON CONFLICT DO NOTHING
 """
-PUT_ROWS = f"SELECT put_rows({', '.join(['%b'] * 23)})"
+PUT_ROWS = f"SELECT put_rows({', '.join(['%b'] * 24)})"
 INSERT_VOIDS = """
     INSERT INTO voids (id, version, key, reason) SELECT nextval('row_ids'), * FROM unnest(%b::int8[], %b::bytea[], %b::text[])
     ON CONFLICT DO NOTHING
@@ -73,7 +73,7 @@ class Batch:
         for row, _ in sorted(batch.drawn, key=lambda one: one[0].key):
             digest = row.design.digest
             batch.designs[digest] = row.design
-            columns = row.key, row.version, digest, row.place, row.unit, row.time, row.looked
+            columns = row.key, row.version, digest, row.place, row.unit, row.time, row.looked, row.segment
             batch.impressions.setdefault(row.key, columns)
         both = (*batch.clicks, *batch.limited)
         batch.marks.extend((click.key, kind, click.version) for click in both for kind in click.marks)
@@ -129,8 +129,8 @@ def write(
 def _put(
     connection: Connection, batch: Batch, clicks: Sequence[Click], counts: Tallies, sender: Sender, number: int
 ) -> frozenset[bytes] | None:
-    shown = zip(*batch.impressions.values()) if batch.impressions else ([],) * 7
-    keys, versions, digests, places, units, times, looked = shown
+    shown = zip(*batch.impressions.values()) if batch.impressions else ([],) * 8
+    keys, versions, digests, places, units, times, looked, segments = shown
     rows = sorted(
         (one.key, one.version, one.document, one.late, one.second, mark(Mark.AGAIN, one.public)) for one in clicks
     )
@@ -142,6 +142,7 @@ def _put(
         (
             sender.number, number, sender.locks, sender.slot,
             Byteas(keys), Int8s(versions), Byteas(digests), Int8s(places), Int8s(units), Int8s(times), Int8s(looked),
+            Int8s(segments),
             Int8s(click_versions), Byteas(click_keys), Texts(documents), Int8s(lates), Int8s(seconds), Int8s(agains),
             Int8s(mark_versions), Byteas(mark_keys), Int8s(kinds),
             Int8s(version for version, _ in names), Texts(name for _, name in names), Int8s(counts[one] for one in names),

@@ -92,6 +92,17 @@ PUT_ROWS = """
         RETURN fresh;
     END $$;
 """
+# The same with the segment of each impression.
+PUT_ROWS_OF_SEGMENTS = (
+    PUT_ROWS.replace("p_looked bigint[],", "p_looked bigint[], p_segments bigint[],")
+    .replace("p_units, p_times)", "p_units, p_times, p_segments)")
+    .replace("AS g(key, version, digest, place, unit, time)", "AS g(key, version, digest, place, unit, time, segment)")
+    .replace("(id, key, version, design, place, unit, time)", "(id, key, version, design, place, unit, time, segment)")
+    .replace(
+        "SELECT new.id, key, version, d.id, place, unit, time",
+        "SELECT new.id, key, version, d.id, place, unit, time, segment",
+    )
+)
 MIGRATIONS = (
     f"""
     CREATE SEQUENCE row_ids;
@@ -151,6 +162,11 @@ MIGRATIONS = (
         body text NOT NULL, due bigint, attempts bigint NOT NULL, UNIQUE (trial, subject, number, hook)
     );
     CREATE TABLE leases (name text PRIMARY KEY, holder text NOT NULL, until bigint NOT NULL);
+    """,
+    f"""
+    ALTER TABLE impressions ADD COLUMN segment integer NOT NULL DEFAULT 0;
+    DROP FUNCTION put_rows;
+    {PUT_ROWS_OF_SEGMENTS}
     """,
 )
 

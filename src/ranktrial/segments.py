@@ -1,0 +1,197 @@
+"""Segments of searches: attributes that are declared with a trial, each a closed list of values, given with every search.
+
+A search has one value of each attribute, "other" where it was given none that is known. All its values together are one small
+number, its *code*: the numbers of its values in a mixed radix, where 0 is "other" everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ranktrial.arrays import IntArray
+from ranktrial.texts import shown
+
+OTHER, HEAD, TAIL = "other", "head", "tail"
+HEAD_TAIL = "head/tail"  # instead of a list: by how often a query was asked so far
+MOST_ATTRIBUTES, MOST_VALUES, LONGEST = 5, 60, 40
+Declared = tuple[str, ...] | str
+
+
+class Code(NamedTuple):
+    """Number of a search's values, and why some of them are "other"."""
+
+    code: int
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Declared attributes and their values.
+
+    Attributes:
+        attributes: Name and values of each, without "other".
+        by_traffic: Names of those that are head or tail of the trial's own traffic, and are not given with a search.
+
+    >>> segments = Segments.of({"device": ["phone", "desktop"], "query": "head/tail"})
+    >>> segments.code({"device": "desktop"}, HEAD), segments.code({"device": "fridge"})
+    (Code(code=5, problems=()), Code(code=0, problems=('device is not a declared value',)))
+    >>> segments.decoded(5)
+    {'device': 'desktop', 'query': 'head'}
+    """
+
+    attributes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    by_traffic: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, declared: Mapping[str, Sequence[str] | str]) -> Segments:
+        """Build from attributes as they are declared, checked; the order of attributes is that of their names."""
+        known = checked(declared)
+        both = {name: (HEAD, TAIL) if isinstance(values, str) else values for name, values in known.items()}
+        return cls(tuple(both.items()), frozenset(name for name, values in known.items() if isinstance(values, str)))
+
+    def __bool__(self) -> bool:
+        return bool(self.attributes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.attributes)
+
+    def values(self, name: str) -> tuple[str, ...]:
+        """Values of an attribute, "other" first."""
+        found = dict(self.attributes).get(name)
+        if found is None:
+            raise ValueError(f"there is no attribute {name!r}; attributes are {', '.join(self.names) or 'none'}")
+        return OTHER, *found
+
+    @cached_property
+    def _numbers(self) -> tuple[tuple[str, int, dict[str, int]], ...]:
+        """Name, factor and number of each value, of every attribute."""
+        found, factor = [], 1
+        for name, values in self.attributes:
+            found.append((name, factor, {value: number for number, value in enumerate(values, 1)}))
+            factor *= len(values) + 1
+        return tuple(found)
+
+    def code(self, given: object = None, traffic: str = OTHER) -> Code:
+        """The code of a search, given its values and whether its query is of the head or the tail; never raises."""
+        code, problems = 0, []
+        values = given if isinstance(given, Mapping) else {}
+        for name, factor, numbers in self._numbers:
+            value = traffic if name in self.by_traffic else values.get(name)
+            number = numbers.get(value) if isinstance(value, str) else None
+            if number is not None:
+                code += factor * number
+            elif value is None:
+                problems.append(f"{name} is not given")
+            elif value != OTHER:
+                problems.append(f"{name} is not a declared value")
+        if given is not None and (not isinstance(given, Mapping) or set(values) - set(self.names)):
+            problems.append("what is given is not declared")
+        return Code(code, tuple(problems))
+
+    def levels(self, name: str, codes: IntArray) -> IntArray:
+        """Number of the value of an attribute, 0 for "other", by code."""
+        numbers = next(numbers for numbers in self._numbers if numbers[0] == name) if name in self.names else None
+        if numbers is None:
+            self.values(name)
+            raise AssertionError
+        return np.asarray(codes // numbers[1] % (len(numbers[2]) + 1))
+
+    def level(self, name: str, code: int) -> int:
+        """``levels`` of one code."""
+        factor, numbers = next((factor, numbers) for one, factor, numbers in self._numbers if one == name)
+        return code // factor % (len(numbers) + 1)
+
+    def decoded(self, code: int) -> dict[str, str]:
+        """Value of each attribute."""
+        return {name: (OTHER, *numbers)[code // factor % (len(numbers) + 1)] for name, factor, numbers in self._numbers}
+
+    def codes(self, given: Iterable[Mapping[str, Any] | None]) -> IntArray:
+        """Codes of many searches, whose values of all attributes are given."""
+        every = Segments(self.attributes)
+        return np.array([every.code(one).code for one in given], np.int64)
+
+    @property
+    def size(self) -> int:
+        """More than any code."""
+        return int(np.prod([len(values) + 1 for _, values in self.attributes], dtype=np.int64))
+
+
+NO_SEGMENTS = Segments()
+
+
+def checked(declared: Mapping[str, Sequence[str] | str]) -> dict[str, Declared]:
+    """Declared attributes in the order of their names; an error says what is wrong with one."""
+    found: dict[str, Declared] = {}
+    for name, values in sorted(declared.items()):
+        _check_text("an attribute's name", name)
+        if isinstance(values, str):
+            if values != HEAD_TAIL:
+                raise ValueError(f"segments: {name} is {values!r}, must be a list of values, or {HEAD_TAIL!r}")
+            found[name] = values
+            continue
+        for value in values:
+            _check_text(f"a value of {name}", value)
+        if OTHER in values:
+            raise ValueError(f"segments: {name} has the value {OTHER!r}, which every attribute has by itself")
+        if not values or len(set(values)) < len(values):
+            raise ValueError(f"segments: {name} has the values {list(values)}, must be at least one, each once")
+        found[name] = tuple(values)
+    many = sum(2 if isinstance(values, str) else len(values) for values in found.values())
+    if len(found) > MOST_ATTRIBUTES or many > MOST_VALUES:
+        raise ValueError(
+            f"segments: {len(found)} attributes with {many} values in all, must be at most {MOST_ATTRIBUTES} with "
+            f"{MOST_VALUES}: leave rare values out, they count as other"
+        )
+    return found
+
+
+def _check_text(what: str, text: object) -> None:
+    if not isinstance(text, str) or not text or text != shown(text, LONGEST):
+        limit = f"must have 1 to {LONGEST} characters, none of them a control character"
+        raise ValueError(f"segments: {what} is {text!r}, {limit} or a space at either end")
+
+
+class Traffic:
+    """Counts of queries so far, by which a search is of the head or the tail before it is shown.
+
+    The head are the most frequent queries that together made half of the searches; who they are is decided anew each time that
+    searches have grown by half, from 1,000 on. Queries are kept as hashes, and the rarest are forgotten when they are many.
+
+    >>> traffic = Traffic()
+    >>> [traffic.part_of("shoes") for _ in range(1_000)][-1], traffic.part_of("shoes"), traffic.part_of("socks")
+    ('other', 'head', 'tail')
+    """
+
+    FIRST, MOST = 1_000, 200_000
+
+    def __init__(self) -> None:
+        self._counts: dict[bytes, int] = {}
+        self._searches, self._next = 0, self.FIRST
+        self._head: frozenset[bytes] | None = None
+
+    def part_of(self, query: str) -> str:
+        """Part of the traffic so far that a query belongs to; counts the search."""
+        key = blake2b(query.encode(errors="surrogatepass"), digest_size=8).digest()
+        part = OTHER if self._head is None else HEAD if key in self._head else TAIL
+        self._counts[key] = self._counts.get(key, 0) + 1
+        self._searches += 1
+        if self._searches >= self._next or len(self._counts) > self.MOST:
+            self._decide()
+        return part
+
+    def _decide(self) -> None:
+        if self._searches >= self._next:
+            frequent = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
+            so_far = np.cumsum([count for _, count in frequent])
+            several = int(np.searchsorted(so_far, so_far[-1] / 2)) + 1
+            self._head = frozenset(key for key, _ in frequent[:several])
+            self._next = self._searches + self._searches // 2
+        if len(self._counts) > self.MOST:
+            self._counts = {key: count // 2 for key, count in self._counts.items() if count > 1}
