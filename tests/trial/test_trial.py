@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -431,7 +431,7 @@ def test_without_looking_the_store_tells_what_was_shown_before(tmp_path: Path) -
             second.store.flush()
             assert all(one.stored.again for one in drawn)
             assert [one.ranking for one in drawn] != [one.ranking for one in shown]
-            for options in ({}, {"look": False, "wait": True}):
+            for options in cast("list[dict[str, Any]]", [{}, {"look": False, "wait": True}]):
                 again = [second.rank("q", A, B, unit=f"u{i}", **options).ranking for i in range(30)]
                 assert again == [one.ranking for one in shown]
                 second._draws._recent.clear()

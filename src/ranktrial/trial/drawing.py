@@ -121,7 +121,7 @@ class Draws:
         offset: int,
         size: int | None,
         look: bool,
-        segment: Mapping[str, str] | None = None,
+        segment: Mapping[str, str | None] | None = None,
     ) -> Shown:
         """Draw a ranking without waiting for the disk; never raises. ``Trial.rank`` describes the parameters."""
         start = time.perf_counter_ns()
@@ -144,7 +144,7 @@ class Draws:
         offset: int,
         size: int | None,
         look: bool,
-        segment: Mapping[str, str] | None = None,
+        segment: Mapping[str, str | None] | None = None,
     ) -> Steps:
         """The steps of a draw that waits for the disk: yields what to wait for, returns what to show.
 
@@ -173,7 +173,7 @@ class Draws:
         offset: int,
         size: int | None,
         look: bool,
-        segment: Mapping[str, str] | None,
+        segment: Mapping[str, str | None] | None,
     ) -> Shown:
         if self.shows is not None:
             chosen = a if self.shows == "A" else text_ids("B", b)
@@ -261,7 +261,7 @@ class Draws:
         b: list[str],
         unit: str,
         looked: bool,
-        segment: Mapping[str, str] | None,
+        segment: Mapping[str, str | None] | None,
     ) -> tuple[Impression[Design], Stored]:
         code = self._code(query, segment)
         design = self._design(query, a, b, code)
@@ -270,7 +270,7 @@ class Draws:
         impression = Impression(key, self._version, design, place, number, self._now(), looked, code)
         return self._remember(impression, self._store.put(impression))
 
-    def _code(self, query: str, given: Mapping[str, str] | None) -> int:
+    def _code(self, query: str, given: Mapping[str, str | None] | None) -> int:
         """Code of a new search's segments; what is missing or unknown is "other", and counted."""
         if not self._segments:
             if given is not None:

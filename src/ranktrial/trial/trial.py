@@ -277,7 +277,7 @@ class Trial:
         size: int | None = None,
         wait: bool = False,
         look: bool = True,
-        segment: Mapping[str, str] | None = None,
+        segment: Mapping[str, str | None] | None = None,
     ) -> Shown:
         """Draw the ranking to show for a query, given both rankers' lists of ids; never raises.
 
@@ -311,7 +311,7 @@ class Trial:
         offset: int = 0,
         size: int | None = None,
         look: bool = True,
-        segment: Mapping[str, str] | None = None,
+        segment: Mapping[str, str | None] | None = None,
     ) -> Steps:
         """``rank(wait=True)`` for callers that wait in their own way, such as an event loop: a generator that returns it.
 

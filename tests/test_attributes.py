@@ -72,8 +72,9 @@ def test_a_configuration_reads_back_what_was_declared() -> None:
     again = TrialConfig.stored(config.to_store())
     assert again == config
     assert again.segmented == Segments.of(DECLARED)
-    assert not TrialConfig().segmented
-    text = TrialConfig().changes(config)["segments"]
+    nothing = TrialConfig.model_validate({})
+    assert not nothing.segmented
+    text = nothing.changes(config)["segments"]
     assert text == "none -> country (de/fr/us), device (phone/desktop), query (head/tail)"
     with pytest.raises(ValueError, match="head/tail"):
         TrialConfig.model_validate({"segments": {"query": "tail"}})
