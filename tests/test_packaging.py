@@ -54,6 +54,16 @@ def test_the_citation_names_the_paper_as_the_readme_does() -> None:
     assert citation["license"] == PROJECT["license"]
 
 
+def test_what_is_promised_first_has_its_condition_beside_it() -> None:
+    """Estimates by the click model are right where visitors follow it: who reads one sentence must not read more than that."""
+    front = [ROOT.joinpath(file).read_text() for file in ("README.md", "docs/index.md", "CITATION.cff")]
+    for text in (*front, PROJECT["description"], ranktrial.__doc__ or ""):
+        for sentence in re.split(r"(?<=[.:])\s", text):
+            if "systematic error" in sentence:
+                assert "Where visitors click by relevance and rank" in sentence
+            assert "no clicks" not in sentence or "on average" in sentence
+
+
 def test_a_release_is_tried_before_it_is_published_without_a_password() -> None:
     jobs = read(".github/workflows/release.yml")["jobs"]
     assert "make package" in [step.get("run") for step in jobs["build"]["steps"]]

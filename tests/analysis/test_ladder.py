@@ -264,3 +264,23 @@ def test_the_affine_estimate_is_no_witness_for_the_position_based_one() -> None:
     assert found.hidden(top) == np.inf
     assert not found.tested(top)
     assert found.settled is None
+
+
+def test_the_test_to_look_at_is_that_by_ab_traffic_or_one_that_fails() -> None:
+    """Agreement with an estimate that shares most of the assumption says little, however sure it is."""
+    top = rung_with(POSITION_BASED, 0.04, 0.03)
+    by_ab, by_direct = (
+        Hausman(POSITION_BASED, AB_RUNG, 0.01, 0.02, 0.06),
+        Hausman(POSITION_BASED, DIRECT, 0.0, 0.001, 0.003),
+    )
+    failed, refuted = (
+        Hausman(POSITION_BASED, DIRECT, 0.025, 0.01, 0.03),
+        Hausman(POSITION_BASED, AFFINE, 0.05, 0.01, 0.03),
+    )
+    for tests, expected in (
+        ((), None),
+        ((by_ab, by_direct), by_ab),
+        ((by_ab, failed), failed),
+        ((by_ab, failed, refuted), refuted),
+    ):
+        assert Ladder((top,), tests).plainest_test(top) is expected

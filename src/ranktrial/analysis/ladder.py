@@ -198,6 +198,11 @@ class Ladder:
         """Tests that contradict an estimate at this look."""
         return tuple(test for test in self.tests if test.upper == rung.name and test.contradicted)
 
+    def plainest_test(self, rung: Rung) -> Hausman | None:
+        """The test of an estimate to look at: one that it fails, or else the one by the estimate that assumes least."""
+        tests = [test for test in self.tests if test.upper == rung.name]
+        return min(tests, key=lambda test: (not test.refuted, not test.contradicted), default=None)
+
     def hidden(self, rung: Rung) -> float:
         """Largest bias that the surest test of an estimate could have missed; infinite where nothing tests it."""
         if rung.name == AB_RUNG:

@@ -26,19 +26,19 @@ def check_plan_file(file: Path) -> None:
 
 
 def draw_plan(result: Plan, file: Path) -> None:
-    """Detectable difference by impressions, a line per method that tends to Delta."""
+    """Detectable difference by searches, a line per method that tends to Delta."""
     rows = [row for row in result.rows if row.tends_to_delta and 0 < row.impressions < np.inf]
     if not rows:
         raise ValueError("--chart: no method to draw; interleaving does not estimate a difference in clicks")
     if not file.absolute().parent.is_dir():
         raise ValueError(f"--chart: cannot write {file}, its folder does not exist")
-    # Impressions go as 1 / difference^2, so the planned ones give the line.
+    # Searches go as 1 / difference^2, so the planned ones give the line.
     needed = np.array([row.impressions for row in rows])
     least, most = 10 ** np.floor(np.log10(needed.min() / 10)), 10 ** np.ceil(np.log10(needed.max() * 2))
     points = np.geomspace(max(least, 10), most, 41)
     names = [row.method for row in rows]
     values: list[dict[str, Any]] = [
-        {"method": name, "impressions": float(n), "difference": float(result.delta * np.sqrt(enough / n))}
+        {"method": name, "searches": float(n), "difference": float(result.delta * np.sqrt(enough / n))}
         for name, enough in zip(names, needed)
         for n in points
     ]
@@ -49,13 +49,11 @@ def draw_plan(result: Plan, file: Path) -> None:
         alt.Chart(sheets.add(values))
         .mark_line()
         .encode(
-            x=alt.X(
-                "impressions:Q", scale=alt.Scale(type="log"), axis=decades(points[0], points[-1], title="impressions")
-            ),
+            x=alt.X("searches:Q", scale=alt.Scale(type="log"), axis=decades(points[0], points[-1], title="searches")),
             y=alt.Y(
                 "difference:Q",
                 scale=alt.Scale(type="log"),
-                axis=decades(min(found), max(found), title="smallest difference found, clicks a page"),
+                axis=decades(min(found), max(found), title="smallest difference found, clicks per search"),
             ),
             color=alt.Color(
                 "method:N",
@@ -74,8 +72,8 @@ def draw_plan(result: Plan, file: Path) -> None:
     wanted = alt.Chart(sheets.add([{"difference": result.delta}])).mark_rule(strokeDash=[2, 2]).encode(y="difference:Q")
     drawn = sheets.spec(alt.layer(lines, wanted).properties(width=480, height=300))
     if file.suffix == ".html":
-        figure = Figure(drawn, f"Dotted: the difference to find, {result.delta:.4g} clicks a page.")
-        Page("Plan of a trial", [Section("Impressions to a decision", [figure, *result.verdict])]).write(file)
+        figure = Figure(drawn, f"Dotted: the difference to find, {result.delta:.4g} clicks per search.")
+        Page("Plan of a trial", [Section("Searches to a decision", [figure, *result.verdict])]).write(file)
     else:
         save_chart(drawn, file.with_suffix(""), formats=[file.suffix.lstrip(".")])
 

@@ -238,8 +238,8 @@ def print_answer(answer: Answer) -> None:
     out.print()
     out.print(table, highlight=False)
     for rung in answer.estimates.rungs:
-        tests = [test.text for test in answer.estimates.tests if test.upper == rung.name]
-        for line in filter(None, (rung.missing and f"{rung.name}: waits for {rung.missing}", *tests)):
+        test = answer.estimates.plainest_test(rung)
+        for line in filter(None, (rung.missing and f"{rung.name}: waits for {rung.missing}", test and test.text)):
             out.print(line, markup=False, highlight=False)
     if answer.bias is not None:
         told = "  ".join(f"{t:.3f}±{e:.3f}" for t, e in zip(answer.bias.theta, answer.bias.standard_error))
