@@ -239,7 +239,8 @@ def print_answer(answer: Answer) -> None:
     out.print(table, highlight=False)
     for rung in answer.estimates.rungs:
         test = answer.estimates.plainest_test(rung)
-        for line in filter(None, (rung.missing and f"{rung.name}: waits for {rung.missing}", test and test.text)):
+        waits = f"{rung.name}: waits for {rung.missing}" if rung.missing else ""
+        for line in filter(None, (waits, "" if test is None else test.text)):
             out.print(line, markup=False, highlight=False)
     if answer.bias is not None:
         told = "  ".join(f"{t:.3f}±{e:.3f}" for t, e in zip(answer.bias.theta, answer.bias.standard_error))
