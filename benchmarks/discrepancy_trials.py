@@ -61,7 +61,7 @@ def recorded(analysis: Analysis) -> dict[str, float | str]:
     ladder, nan = analysis.ladder, float("nan")
     found: dict[str, float | str] = {}
     for rung in ladder.rungs:
-        known = rung.estimate if rung.speaks else None
+        known = rung.estimate if rung.has_interval else None
         found[f"{rung.name}.delta"] = nan if known is None else known.delta
         found[f"{rung.name}.standard_error"] = nan if known is None else known.standard_error
         found[f"{rung.name}.low"], found[f"{rung.name}.high"] = rung.interval

@@ -445,14 +445,14 @@ def hides(name: str, ctr: float) -> Row:
 
 
 def readings(name: str, seed: int) -> dict[str, float]:
-    """The width of each reading's interval at the end of a trial; nan where it says nothing."""
+    """The width of each estimate's interval at the end of a trial; nan where it has none."""
     fault = (RIGHT | FAULTS)[name]
     _, log, _ = simulated(fault, QUERIES["repeated"], seed)
     rungs = analyse(log, fault.config, fault.config.first_beliefs).ladder.rungs
-    return {rung.name: rung.interval.high - rung.interval.low if rung.speaks else np.nan for rung in rungs}
+    return {rung.name: rung.interval.high - rung.interval.low if rung.has_interval else np.nan for rung in rungs}
 
 
 def widths(name: str, found: list[dict[str, float]]) -> Row:
     means = {f"width, {rung}": float(np.nanmean([one[rung] for one in found])) for rung in found[0]}
-    speaks = float(np.mean([np.isfinite(one["affine"]) for one in found]))
-    return {"trials": name, "traffic": "repeated", **means, "affine speaks": speaks, "runs": len(found)}
+    known = float(np.mean([np.isfinite(one["affine"]) for one in found]))
+    return {"trials": name, "traffic": "repeated", **means, "affine has an interval": known, "runs": len(found)}

@@ -8,7 +8,7 @@ from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.intervals import asymptotic_radius, mixture_scale
 
 
-def found_in(x: np.ndarray) -> Estimate:  # type: ignore[type-arg]
+def found_in(x: np.ndarray) -> Estimate:
     return Estimate.of(x, np.empty(0), largest_weight=1.0)
 
 

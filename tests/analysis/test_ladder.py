@@ -62,7 +62,7 @@ def trusting_user() -> User:
 
 def used(found: Ladder) -> Rung | None:
     """The last estimate that has an interval, is tested and is not contradicted."""
-    able = (r for r in reversed(found.rungs) if r.speaks and found.tested(r) and not found.contradictions(r))
+    able = (r for r in reversed(found.rungs) if r.has_interval and found.tested(r) and not found.contradictions(r))
     return next(able, None)
 
 
@@ -149,7 +149,7 @@ def test_under_trust_bias_the_affine_estimate_is_used_where_the_log_can_tell_it(
 def test_there_is_no_affine_estimate_where_documents_do_not_differ_enough() -> None:
     log = simulated(trusting_user(), 2000, seed=7)
     found = ladder(log, theta=fit_position_bias(log)).rung(AFFINE)
-    assert not found.speaks
+    assert not found.has_interval
     assert found.missing.startswith("more clicks")
     assert ladder(log, theta=THETA).rung(AFFINE).missing == "position bias from the trial's own clicks"
 
@@ -179,7 +179,7 @@ def test_before_theta_is_known_estimates_with_fewer_assumptions_are_used() -> No
     log = simulated(position_based_user(), 3000, seed=2)
     found = ladder(log, theta=None, waits_for="clicks at rank 7")
     top = found.rung(POSITION_BASED)
-    assert not top.speaks
+    assert not top.has_interval
     assert top.missing == "clicks at rank 7"
     assert found.shown is used(found) is found.rung(DIRECT)
     known = ladder(log, theta=THETA)
@@ -200,12 +200,12 @@ def test_without_ab_traffic_nothing_is_tested_so_nothing_decides() -> None:
 def test_few_units_or_clicks_say_nothing() -> None:
     log = simulated(position_based_user(), 90, seed=4)
     found = ladder(log, theta=THETA)
-    assert not any(rung.speaks for rung in found.rungs)
+    assert not any(rung.has_interval for rung in found.rungs)
     assert decide(found, searches=90, visitors=90, clicks=50).state == "too early"
     silent = ladder(
         simulated(position_based(np.full(top_and_tail()[0].n_documents, 1e-4), THETA), 900, seed=5), theta=THETA
     )
-    assert not any(rung.speaks for rung in silent.rungs)
+    assert not any(rung.has_interval for rung in silent.rungs)
 
 
 def test_an_ab_test_has_one_estimate_with_all_of_the_level() -> None:

@@ -128,7 +128,7 @@ class Analysis:
 
     def points(self, used: Sequence[str], widen: Interval) -> tuple[BandPoint, ...]:
         """The interval over time, by the same estimates and as much widened as the last one, of B against A."""
-        if self.rung is None or not self.rung.speaks:
+        if self.rung is None or not self.rung.has_interval:
             return ()
         log, sums = self.log, self.estimate.sums
         places = np.unique(sums.places(looks(sums.count)))

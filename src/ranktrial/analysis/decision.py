@@ -163,7 +163,7 @@ def combine(ladder: Ladder, widen: Interval = NOTHING, barred: Container[str] = 
     used: list[tuple[Rung, Interval]] = []
     interval, contradicted = NO_INTERVAL, []
     for rung in ladder.rungs:
-        if not rung.speaks or rung.name in barred or ladder.contradictions(rung):
+        if not rung.has_interval or rung.name in barred or ladder.contradictions(rung):
             continue
         own = widened(rung, widen)
         both = Interval(max(interval.low, own.low), min(interval.high, own.high))
@@ -322,7 +322,7 @@ def lift(difference: Interval, middle: float, both: UnitSums | None, level: floa
 
 
 def _anytime(ladder: Ladder) -> bool:
-    return not any(rung.speaks and np.isnan(rung.tightest_at) for rung in ladder.rungs)
+    return not any(rung.has_interval and np.isnan(rung.tightest_at) for rung in ladder.rungs)
 
 
 def turned(interval: Interval) -> Interval:

@@ -86,7 +86,7 @@ class Rung:
         return ASSUMES[self.name]
 
     @property
-    def speaks(self) -> bool:
+    def has_interval(self) -> bool:
         """True if it has an interval."""
         return self.estimate is not None and bool(np.isfinite(self.interval.low))
 
@@ -191,8 +191,8 @@ class Ladder:
     def shown(self) -> Rung | None:
         """The estimate to look at: the last that is tested and not contradicted, or at least not contradicted."""
         found = [rung for rung in reversed(self.rungs) if rung.estimate is not None and not self.contradictions(rung)]
-        tested = (rung for rung in found if rung.speaks and self.tested(rung))
-        return next(tested, None) or next((rung for rung in found if rung.speaks), found[0] if found else None)
+        tested = (rung for rung in found if rung.has_interval and self.tested(rung))
+        return next(tested, None) or next((rung for rung in found if rung.has_interval), found[0] if found else None)
 
     def contradictions(self, rung: Rung) -> tuple[Hausman, ...]:
         """Tests that contradict an estimate at this look."""
@@ -311,7 +311,7 @@ def ladder(
         _hausman(log, upper, lower, fit, tightest_at or TIGHTEST_AT)
         for at, upper in enumerate(rungs)
         for lower in rungs[:at]
-        if upper.speaks and lower.speaks
+        if upper.has_interval and lower.has_interval
     ]
     return Ladder(
         tuple(rungs),
@@ -375,7 +375,7 @@ def made_rung(
         rung = replace(rung, interval=_interval(rung))
     return (
         rung
-        if rung.speaks
+        if rung.has_interval
         else replace(rung, missing=f"{LEAST_UNITS} visitors and {LEAST_CLICKS} clicks, on lists that differ")
     )
 

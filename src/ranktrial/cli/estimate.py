@@ -232,7 +232,7 @@ def print_answer(answer: Answer) -> None:
         table.add_column(name, no_wrap=True)
     for rung in answer.estimates.rungs:
         if rung.estimate is not None:
-            own = str(turned(rung.interval)) if rung.speaks else "none yet"
+            own = str(turned(rung.interval)) if rung.has_interval else "none yet"
             used = "yes" if rung.name in decision.used else "no"
             table.add_row(rung.name, f"{0.0 - rung.estimate.delta:+.5f}", own, used)
     out.print()

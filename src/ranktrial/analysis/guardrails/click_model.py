@@ -40,7 +40,7 @@ def assumptions(analysis: Analysis) -> Guardrail:
     top = analysis.ladder.rungs[-1]
     if len(analysis.ladder.rungs) == 1:
         return needless(ASSUMPTIONS, NO_MODEL)
-    if not top.speaks:
+    if not top.has_interval:
         return unknown(ASSUMPTIONS, f"it takes {top.missing or 'clicks'}")
     tests = [test for test in analysis.ladder.tests if test.upper == top.name]
     if not tests:
