@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hand_made import agrees, rung
 from ranktrial.analysis import guardrails as checks
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.guardrails.advice import explained
 from ranktrial.analysis.guardrails.status import Guardrail, above
+from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED, Ladder
 from ranktrial.analysis.verdict import percent
 from ranktrial.arrays import BoolArray
 from ranktrial.config import TrialConfig
@@ -153,6 +155,24 @@ def test_clicks_that_depend_on_the_company_contradict_the_click_model(good: tupl
     assert checks.assumptions(right).status == "pass"
     assert right.rung is not None
     assert right.rung.name == "position-based"
+
+
+def test_intervals_without_anything_in_common_are_a_failed_check(good: tuple[Log, TrialConfig]) -> None:
+    """Also where a test that must hold over all looks refutes nothing yet; with an allowance that bridges them it passes."""
+    analysis = analysed(*good)
+    for low, high, refuted, status in (
+        (0.02, 0.1, False, "fail"),
+        (-0.02, 0.1, False, "warn"),
+        (-0.02, 0.1, True, "fail"),
+    ):
+        test = agrees(POSITION_BASED, error=0.03, apart=0.13 if refuted else 0.07)
+        apart = Ladder((rung(AB_RUNG, -0.1, 0.01), rung(POSITION_BASED, low, high)), (test,))
+        told = checks.assumptions(replace(analysis, ladder=apart, rung=apart.rungs[0]))
+        assert told.status == status
+        assert ("nothing in common" in told.text) is (low > 0.01)
+        assert told.text.endswith("The A/B estimate is reported instead.")
+    bridged = Ladder((rung(AB_RUNG, -0.1, 0.01), rung(POSITION_BASED, 0.02, 0.1)), (agrees(POSITION_BASED),), 0.5, 2.0)
+    assert checks.assumptions(replace(analysis, ladder=bridged)).status == "pass"
 
 
 def test_independence_when_people_leave_after_a_click(tmp_path: Path) -> None:

@@ -46,10 +46,12 @@ def assumptions(analysis: Analysis) -> Guardrail:
     if not tests:
         return unknown(ASSUMPTIONS, "it takes A/B traffic: a hold-back")
     worst = max(tests, key=lambda test: (test.refuted, abs(test.difference) / test.standard_error))
-    text = worst.text
-    if worst.contradicted and analysis.rung is not None:
+    text, apart = worst.text, top.name in analysis.apart
+    if apart:
+        text += " Their intervals have nothing in common."
+    if (apart or worst.contradicted) and analysis.rung is not None:
         text += f" The {analysis.rung.name} estimate is reported instead."
-    status: Status = "fail" if worst.refuted else "warn" if worst.contradicted else "pass"
+    status: Status = "fail" if worst.refuted or apart else "warn" if worst.contradicted else "pass"
     return Guardrail(name=ASSUMPTIONS, status=status, value=abs(worst.difference) / worst.standard_error, text=text)
 
 
