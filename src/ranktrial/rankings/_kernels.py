@@ -472,6 +472,7 @@ def affine_sums(
     rank_a: Any,
     rank_b: Any,
     guess: Any,
+    value_of: Any,
     thetas: Any,
     gain: Any,
     rank_aware: Any,
@@ -482,7 +483,8 @@ def affine_sums(
     """Add up x over impressions at many thetas at once: at number t over those that number t does not leave out.
 
     The formula of ``affine_rows`` (which see for rows, designs and placement), with lambda from ranks and thetas. Row i was
-    shown by ``impressions[starts[i]:starts[i + 1]]``. ``thetas`` are columns, with zeros for a rank past the last: each
+    shown by ``impressions[starts[i]:starts[i + 1]]``. ``value_of`` is the value of a click on each slot, 1 where it is
+    empty. ``thetas`` are columns, with zeros for a rank past the last: each
     of the innermost loops is over all of them, so that a design's placement is worked out once for all. ``foreseen`` says
     whether sum_d lambda_d zh_d is part of x.
     """
@@ -524,10 +526,11 @@ def affine_sums(
                         for t in range(n):
                             examined[s, t] += p * thetas[r, t] * ((1.0 - top[t] * zh) / (1.0 - thetas[r, t] * zh))
             a, b = min(rank_a[start + s], k), min(rank_b[start + s], k)
+            of_click = value_of[start + s] if value_of.shape[0] > 0 else 1.0
             for t in range(n):
-                lam = thetas[a, t] - thetas[b, t]
+                lam = (thetas[a, t] - thetas[b, t]) * of_click
                 if gain:
-                    lam = rho[s, t] - (thetas[a, t] + thetas[b, t]) / 2.0
+                    lam = (rho[s, t] - (thetas[a, t] + thetas[b, t]) / 2.0) * of_click
                 over = examined[s, t] if rank_aware else rho[s, t]
                 weight = 0.0
                 if rho[s, t] > 0.0:

@@ -10,6 +10,14 @@ has mean Delta whatever the guess. zh = 0 is the paper's IPS; a constant already
 guess takes out; a good guess is doubly robust estimation. A click at rank r that was to be expected (theta_r zh_d near 1) says
 more when it fails to come, which is what the rank-aware weights use.
 
+Clicks may have values V, such as orders: with v a guess of the value of a click, as zh is of relevance,
+
+    x      = sum_d lambda_d v_d zh_d + sum_r W_{R_r}(r) v_{R_r} (c_{R_r} - theta_r zh_{R_r})
+             + sum_r lambda_{R_r} / rho_{R_r} c_{R_r} (V_r - v_{R_r})
+
+has the difference in value as its mean, as V does not depend on the rank once there was a click: the first line is that of
+clicks with lambda v for lambda, the second has the noise of values, not of looks.
+
 x is affine in the clicks: a number per ranking plus numbers per clicked rank (``Affine``). So exact moments and simulation need
 no more than for IPS, and a log needs them for the rankings that it shows. W does not change when u_d is scaled, and here
 u_d is at most 1: |W_d(r)| is at most |lambda_d| over the denominator.
@@ -158,6 +166,7 @@ def value_sums(
     first: bool = True,
     clip: float | None = None,
     placement: FloatArray | None = None,
+    worth: FloatArray | None = None,
 ) -> FloatArray:
     """Sums of x over impressions at many thetas, number t over those that it does not leave out; no checks.
 
@@ -170,6 +179,7 @@ def value_sums(
             clicks, what they have beyond the mean of both; 0 for what cannot be seen.
         thetas: A row for each.
         first: Whether the first sum of the formula is part of x.
+        worth: Value of a click on each candidate, by which lambda is multiplied; 1 by default.
     """
     sums = np.zeros(len(thetas))
     k = rankings.shape[1]
@@ -177,7 +187,7 @@ def value_sums(
     exact = np.empty((0, k)) if placement is None else placement
     affine_sums(
         rows, design, starts, impressions, clicks, left_out, slot_offsets, row_offsets, rankings, weights, exact,
-        *ranks, guess, columns, gain, rank_aware, _checked_clip(clip), first, sums,
+        *ranks, guess, np.empty(0) if worth is None else worth, columns, gain, rank_aware, _checked_clip(clip), first, sums,
     )  # fmt: skip
     return sums
 

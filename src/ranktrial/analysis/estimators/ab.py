@@ -52,6 +52,26 @@ def ab_values(
     odd = np.flatnonzero((y < 0) | (y != np.floor(y)))
     if len(odd):
         raise ValueError(f"clicks[{odd[0]}] is {y[odd[0]]:g}, must be a number of clicks")
+    return values_of_arms(
+        a, y, queries=queries, split=split, estimator=estimator, cross_fit=cross_fit, folds=folds, refits=refits,
+        units=units, same=same,
+    )  # fmt: skip
+
+
+def values_of_arms(
+    a: BoolArray,
+    y: FloatArray,
+    *,
+    queries: ArrayLike | None,
+    split: ArrayLike,
+    estimator: str,
+    cross_fit: str,
+    folds: int,
+    refits: ArrayLike | None,
+    units: ArrayLike | Units | None,
+    same: ArrayLike,
+) -> tuple[FloatArray, FloatArray]:
+    """``ab_values`` of any values of impressions instead of their clicks."""
     share = np.broadcast_to(np.asarray(split, np.float64), y.shape)
     checks.between("split", float(share.min()), 0, 1, open_ends=True)
     checks.between("split", float(share.max()), 0, 1, open_ends=True)

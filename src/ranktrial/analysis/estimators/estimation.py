@@ -34,6 +34,13 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.analysis.estimators.ab import AB_ESTIMATORS, ab_values
 from ranktrial.analysis.estimators.cross_fitting import groups_at, groups_of, refit_points
+from ranktrial.analysis.estimators.metric_values import (
+    MetricValues,
+    WorthGuess,
+    known_worth,
+    metric_values,
+    worth_guess,
+)
 from ranktrial.analysis.estimators.plain import plain_estimate
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.analysis.estimators.valuing import (
@@ -50,6 +57,7 @@ from ranktrial.analysis.estimators.valuing import (
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.log.log import GROUPS, Log
 from ranktrial.log.units import Units
+from ranktrial.metrics import Clicks, Metric, parse_metric
 from ranktrial.position_bias import Auto, Conditional, Estimator, NotIdentifiable, fit_groups
 from ranktrial.users import rank_decay
 
@@ -116,6 +124,8 @@ def estimate(
     independent: str = "units",
     uncovered: str = "refuse",
     of: str = "difference",
+    metric: Metric | MetricValues | str | None = None,
+    worth: ArrayLike | None = None,
 ) -> Estimate:
     """Estimate Delta from a log, with its error and the data it rests on.
 
@@ -141,6 +151,9 @@ def estimate(
             first came) in any case.
         uncovered: "refuse" logs in which a document that matters could not be seen, or "leave out" such documents.
         of: The "difference" between A and B; or the "gain" in clicks of what was shown over an A/B test, by a click model.
+        metric: What impressions are worth, such as ``Orders(window="7d")``; clicks by default. The estimate is of impressions
+            that count for it. Page metrics have A/B estimates only ("paper", "means", "adjusted").
+        worth: Guess of the value of a click, by document, not made from this log; with ``guess`` only.
 
     >>> from ranktrial.rankings import Mixture, Pair
     >>> pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1.0, 0.5])
@@ -159,8 +172,15 @@ def estimate(
     checks.one_of("of", of, OF if estimator in BY_CLICK_MODEL else OF[:1])
     if clip is not None and estimator not in BY_CLICK_MODEL:
         raise ValueError(f'clip applies to weights from the policy, not to estimator="{estimator}"')
+    values = _valued(log, metric)
+    if values is not None:
+        log, fitted = values.log, None if fitted is None else min(fitted, len(values.log))
+        _refuse_values(values, estimator, clip)
+    if worth is not None and (values is None or guess is None):
+        raise ValueError("worth is the value of a click by a metric, and goes with a guess of relevance")
     if estimator in AB_ESTIMATORS:
-        return plain_estimate(log, estimator, independent, cross_fit=cross_fit, folds=folds, refits=refits)
+        each = None if values is None else values.each
+        return plain_estimate(log, estimator, independent, cross_fit=cross_fit, folds=folds, refits=refits, each=each)
     if estimator == "direct" and theta is None and log.theta is None:
         theta = rank_decay(log.k)  # enters the guess only
     fit, bias = _resolved(log, theta, fitted)
@@ -182,13 +202,58 @@ def estimate(
     if estimator == "observed":
         return observed(log, Values(log, bias, estimator, *options), independent)
     others = np.array([] if fit is None else [scaled(theta) for theta in fit.without])
+    of_click = None if values is None else _worth(values, worth, group, fitted, cross_fit, folds=folds, refits=refits)
 
-    def worth(part: Log, rows: slice) -> Worth:
+    def valued(part: Log, rows: slice) -> Worth:
         left_out = None if fit is None else part.group(len(fit.without))
-        return Values(part, bias, estimator, *options).worth(group[rows], guessed, others, left_out)
+        own = None if values is None else values.of_segment(rows)
+        return Values(part, bias, estimator, *options, own=own).worth(group[rows], guessed, others, left_out, of_click)
 
     pieces = [(slice(0, len(log)), log)] if known_queries or estimator == "self-normalised" else log.segments()
-    return worth_in_all(log, ((rows, part, worth(part, rows)) for rows, part in pieces), bias, independent, fit)
+    return worth_in_all(log, ((rows, part, valued(part, rows)) for rows, part in pieces), bias, independent, fit)
+
+
+def _valued(log: Log, metric: Metric | MetricValues | str | None) -> MetricValues | None:
+    """Values by a metric; None for clicks, which need none."""
+    if metric is None or isinstance(metric, MetricValues):
+        return metric
+    known = parse_metric(metric)
+    return None if known == Clicks() else metric_values(log, known)
+
+
+def _refuse_values(values: MetricValues, estimator: str, clip: float | None) -> None:
+    if values.of_clicks is None and estimator not in AB_ESTIMATORS:
+        raise ValueError(f'{values.metric} is of the whole page: use estimator="adjusted", not "{estimator}"')
+    if estimator in ("self-normalised", "observed"):
+        raise ValueError(f'estimator="{estimator}" is for clicks only, not for {values.metric}')
+    if clip is not None:
+        raise ValueError(f"clip applies to weights of clicks, not to {values.metric}: use its cap")
+    if not len(values.log):
+        raise ValueError(f"no search counts for {values.metric} yet")
+
+
+def _worth(
+    values: MetricValues,
+    worth: ArrayLike | None,
+    group: IntArray,
+    fitted: int | None,
+    cross_fit: str,
+    *,
+    folds: int,
+    refits: ArrayLike | None,
+) -> WorthGuess:
+    """Guesses of the value of a click for each group of impressions."""
+    log = values.log
+    if worth is not None:
+        given = np.broadcast_to(np.asarray(worth, np.float64), len(log.documents))
+        return known_worth(log, given)
+    groups = int(group.max(initial=0)) + 1
+    if groups == 1 and cross_fit == "folds":  # relevance was given: nothing of this log may be used
+        return known_worth(log, np.zeros(len(log.documents)))
+    counted = group[: len(log) if fitted is None else fitted]
+    if cross_fit == "past":
+        counted = groups_of(len(counted), cross_fit, folds=folds, refits=refits, units=None)
+    return worth_guess(values, counted, groups, cross_fit)
 
 
 def guessed_from(

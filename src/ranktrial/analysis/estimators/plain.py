@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ranktrial.analysis.estimators.ab import ab_values, adjusted_values, expected_clicks
+from ranktrial.analysis.estimators.ab import adjusted_values, expected_clicks, values_of_arms
 from ranktrial.analysis.estimators.click_weights import ClickWeights
 from ranktrial.analysis.estimators.cross_fitting import groups_at, refit_points
 from ranktrial.analysis.estimators.results import Estimate
@@ -17,36 +17,48 @@ from ranktrial.log.units import Units, UnitSums, first_seen
 
 
 def plain_estimate(
-    log: Log, estimator: str, independent: str, *, cross_fit: str, folds: int, refits: ArrayLike | None
+    log: Log,
+    estimator: str,
+    independent: str,
+    *,
+    cross_fit: str,
+    folds: int,
+    refits: ArrayLike | None,
+    each: FloatArray | None = None,
 ) -> Estimate:
-    """Estimate Delta from the A/B traffic, by one of ``AB_ESTIMATORS``; options are those of ``estimate``."""
+    """Estimate Delta from the A/B traffic, by one of ``AB_ESTIMATORS``; options are those of ``estimate``.
+
+    ``each`` is the value of every impression by a metric; its clicks by default.
+    """
     at = np.flatnonzero(log.arm)
     if not len(at):
         raise ValueError(f'estimator="{estimator}" needs A/B traffic, and this log has none')
-    in_a, clicks, shares = log.arm[at] > 0, log.clicks_each[at], log.plain_shares[log.design[at]]
+    values = (log.clicks_each if each is None else each)[at].astype(np.float64)
+    in_a, shares = log.arm[at] > 0, log.plain_shares[log.design[at]]
     split, differ, query = shares[:, 0] / shares.sum(1), log.differ[log.design[at]], log.asked[at]
     if estimator == "adjusted" and cross_fit == "past":
-        predicted = _by_the_past(log, refit_points(refits), at, query)
-        x, weight = adjusted_values(in_a, clicks.astype(np.float64), split, predicted, differ)
+        predicted = _by_the_past(log, refit_points(refits), at, query, each)
+        x, weight = adjusted_values(in_a, values, split, predicted, differ)
     else:
-        x, weight = ab_values(
-            in_a, clicks, queries=query, split=split, estimator=estimator, units=Units.of(log.unit[at]), same=~differ,
+        x, weight = values_of_arms(
+            in_a, values, queries=query, split=split, estimator=estimator, units=Units.of(log.unit[at]), same=~differ,
             cross_fit=cross_fit, folds=folds, refits=refits,
         )  # fmt: skip
     if independent == "cohorts":
         sums = log.sums_from(log.by_cohort(np.ones(len(at)), at), log.by_cohort(x, at))
     else:
         sums = UnitSums.of(x, log.unit[at] if independent == "units" else None)
-    weights, largest = ClickWeights.of(np.repeat(weight, clicks)), float(np.abs(weight).max())
+    of_events = np.repeat(weight, log.clicks_each[at]) if each is None else (weight * values)[values != 0]
+    weights, largest = ClickWeights.of(of_events), float(np.abs(weight).max())
     return Estimate.summed(sums, weights, largest_weight=largest, x=x, at=at)
 
 
-def _by_the_past(log: Log, points: IntArray, at: IntArray, query: IntArray) -> FloatArray:
-    """Expected clicks on A's list and on B's, from the impressions before the last of these points: ``(at, 2)``."""
+def _by_the_past(log: Log, points: IntArray, at: IntArray, query: IntArray, each: FloatArray | None) -> FloatArray:
+    """Expected clicks (or values) on A's list and on B's, from the impressions before the last of these points: ``(at, 2)``."""
     group = groups_at(log.units.place[at], log.units.first, "past", refits=points)
     predicted = np.empty((len(at), 2))
     for number in np.unique(group).tolist():
-        expected = _Expected.of(log.first(int(points[number - 1]))) if number else _Expected.nothing()
+        expected = _Expected.of(log.first(int(points[number - 1])), each) if number else _Expected.nothing()
         predicted[group == number] = expected.clicks(query[group == number])
     return predicted
 
@@ -67,11 +79,14 @@ class _Expected(NamedTuple):
         return cls(np.empty(0, np.int64), np.zeros((1, 2)))
 
     @classmethod
-    def of(cls, log: Log) -> _Expected:
+    def of(cls, log: Log, each: FloatArray | None = None) -> _Expected:
         """Estimate the expected clicks from the A/B impressions of a log."""
         rows = np.flatnonzero(log.arm)
         query, number = first_seen(log.asked[rows])
-        cells, y = 2 * number + (log.arm[rows] < 0), log.clicks_each[rows].astype(np.float64)
+        cells, y = (
+            2 * number + (log.arm[rows] < 0),
+            (log.clicks_each if each is None else each)[rows].astype(np.float64),
+        )
         sums = np.stack([weighted_counts(cells, of, 2 * len(query) + 2) for of in (np.ones(len(y)), y, y**2)])
         order = np.argsort(query)
         return cls(query[order], expected_clicks(sums).reshape(-1, 2)[np.append(order, len(query))])

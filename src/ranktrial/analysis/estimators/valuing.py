@@ -39,6 +39,8 @@ class _Shown(NamedTuple):
         slots: Candidates of the designs.
         slot_offsets: Start of each design's candidates.
         place: Index of each ranking's design among these designs.
+        slot: Slot of each click.
+        inside: The impressions.
     """
 
     rows: IntArray
@@ -49,6 +51,8 @@ class _Shown(NamedTuple):
     slots: IntArray
     slot_offsets: IntArray
     place: IntArray
+    slot: IntArray
+    inside: IntArray
 
     @classmethod
     def of(cls, log: Log, impressions: IntArray) -> _Shown:
@@ -58,7 +62,8 @@ class _Shown(NamedTuple):
         sizes = np.diff(log.slot_offsets)[designs]
         slots = ragged(log.slot_offsets[designs], sizes)
         at, rank = np.nonzero(log.clicks[impressions])
-        return cls(rows, design, display, at, rank, slots, offsets_of(sizes), place)
+        slot = log.rankings[rows[display[at]], rank]
+        return cls(rows, design, display, at, rank, slots, offsets_of(sizes), place, slot, impressions)
 
 
 class Values:
@@ -73,8 +78,11 @@ class Values:
         clip: float | None,
         uncovered: str,
         of: str = "difference",
+        own: FloatArray | None = None,
     ) -> None:
+        """``own`` is the value of each click, by a metric; each is 1 by default."""
         self.log, self.theta, self.known_queries, self.clip, self.of = log, theta, known_queries, clip, of
+        self.own = own
         self.rank_aware, self.direct = estimator == "rank-aware", None
         if estimator == "direct":
             self.direct = log.rank_a, log.rank_b
@@ -98,9 +106,16 @@ class Values:
             unseen = (ranks[0] != ranks[1]) & ~(seen[0] & seen[1])  # at no rank it need not be seen
         return np.where(unseen, 0.0, lam), unseen
 
-    def worth(self, group: IntArray, guesses: Guesses, others: FloatArray, left_out: IntArray | None) -> Worth:
+    def worth(
+        self,
+        group: IntArray,
+        guesses: Guesses,
+        others: FloatArray,
+        left_out: IntArray | None,
+        of_click: Guesses | None = None,
+    ) -> Worth:
         """Every impression valued with the guesses of its group; and, for each of the other thetas, the sum of x of those
-        that are not in the part of the log that it leaves out."""
+        that are not in the part of the log that it leaves out. ``of_click`` guesses the value of a click."""
         log, everything = self.log, np.arange(self.log.n_slots)
         x, rest_sums, of_clicks = np.zeros(len(log)), np.zeros(len(others)), [np.empty(0)]
         largest, lost = 0.0, 0.0
@@ -112,18 +127,28 @@ class Values:
             guess[slots] = guesses.of(number, log, slots)
             if self.rank_aware:
                 guess[slots] = np.clip(guess[slots], *RANK_AWARE_GUESSES)
-            x[inside], weights, valued = self._part(shown, guess, self.theta, self.lam)
+            value = None
+            if of_click is not None:
+                value = np.zeros(log.n_slots)
+                value[slots] = of_click.of(number, log, slots)
+            x[inside], weights, valued = self._part(shown, guess, self.theta, self.lam, value)
             of_clicks.append(weights)
             largest = max(largest, valued.largest)
             lost += float(valued.lost[shown.display].sum())
             if left_out is not None:
-                rest_sums += self._rest(shown, inside, guess, others, left_out)
+                rest_sums += self._rest(shown, inside, guess, others, left_out, value)
         return Worth(
             x, ClickWeights.of(np.concatenate(of_clicks)), largest, lost, rest_sums, np.flatnonzero(self.unseen)
         )
 
     def _rest(
-        self, shown: _Shown, inside: IntArray, guess: FloatArray, thetas: FloatArray, left_out: IntArray
+        self,
+        shown: _Shown,
+        inside: IntArray,
+        guess: FloatArray,
+        thetas: FloatArray,
+        left_out: IntArray,
+        value: FloatArray | None,
     ) -> FloatArray:
         """Sum of x for each theta, over the impressions that this theta does not leave out."""
         log = self.log
@@ -132,27 +157,73 @@ class Values:
             inside[np.argsort(shown.display, kind="stable")], log.clicks, left_out, log.slot_offsets, log.row_offsets,
             log.rankings, log.weights, (log.rank_a, log.rank_b), guess, thetas, rank_aware=self.rank_aware,
             gain=self.of == "gain", first=not self.known_queries, clip=self.clip, placement=log.given_placement,
+            worth=value,
         )  # fmt: skip
+        if value is not None:
+            sums += self._rest_of_values(shown, inside, thetas, left_out, value)
+            guess = guess * value
         if self.known_queries:
             rest = len(inside) - np.bincount(left_out[inside], minlength=len(thetas))
             sums += rest * [sum_by_group(self._lambda(theta)[0] * guess, log.slot_offsets).mean() for theta in thetas]
         return sums
 
+    def _rest_of_values(
+        self, shown: _Shown, inside: IntArray, thetas: FloatArray, left_out: IntArray, value: FloatArray
+    ) -> FloatArray:
+        """What values of clicks that differ from the guess add to the sums of x."""
+        log, n = self.log, len(thetas)
+        slots, place = np.unique(shown.slot, return_inverse=True)
+        away = self._own(inside) - value[shown.slot]
+        by_group = weighted_counts(place * n + left_out[inside[shown.at]], away, len(slots) * n).reshape(-1, n)
+        columns = np.pad(thetas, ((0, 0), (0, 1))).T
+        rho = log.placement_of(slots) @ thetas.T
+        by_a, by_b = (columns[np.minimum(rank[slots], log.k)] for rank in (log.rank_a, log.rank_b))
+        lam = by_a - by_b if self.of == "difference" else rho - (by_a + by_b) / 2
+        weights = np.divide(lam, rho, out=np.zeros_like(lam), where=rho > 0)
+        return np.asarray((weights * (by_group.sum(1, keepdims=True) - by_group)).sum(0))
+
+    def _own(self, inside: IntArray) -> FloatArray:
+        """Values of the clicks on some impressions, given in order."""
+        assert self.own is not None
+        there = np.zeros(len(self.log), bool)
+        there[inside] = True
+        return self.own[there[self.log.clicked[0]]]
+
     def _part(
-        self, shown: _Shown, guess: FloatArray, theta: FloatArray, lam: FloatArray
+        self,
+        shown: _Shown,
+        guess: FloatArray,
+        theta: FloatArray,
+        lam: FloatArray,
+        value: FloatArray | None = None,
     ) -> tuple[FloatArray, FloatArray, Valued]:
-        log = self.log
-        valued = value_rows(
-            shown.rows, shown.design, log.slot_offsets, log.row_offsets, log.rankings, log.weights, lam, guess, theta,
-            rank_aware=self.rank_aware, clip=self.clip, placement=log.given_placement, direct=self.direct,
-        )  # fmt: skip
+        log, foreseen, lam_v = self.log, guess, lam
+        if value is not None:
+            foreseen, lam_v = (guess, lam * value) if self.direct is None else (guess * value, lam * value)
+        valued = self._rows(shown, lam_v, foreseen, theta, rank_aware=self.rank_aware)
         if self.known_queries:
-            first = np.full(len(shown.rows), sum_by_group(lam * guess, log.slot_offsets).mean())
+            first = np.full(len(shown.rows), sum_by_group(lam_v * guess, log.slot_offsets).mean())
         else:
-            first = sum_by_group(lam[shown.slots] * guess[shown.slots], shown.slot_offsets)[shown.place]
+            first = sum_by_group(lam_v[shown.slots] * guess[shown.slots], shown.slot_offsets)[shown.place]
         weights = valued.affine.values[shown.display[shown.at], shown.rank]
+        if value is not None:
+            own = self._own(shown.inside)
+            if self.direct is not None:
+                weights = weights * own
+            else:
+                plain = self._rows(shown, lam, np.zeros_like(guess), theta, rank_aware=False).affine.values
+                weights = weights + plain[shown.display[shown.at], shown.rank] * (own - value[shown.slot])
         x = (first + valued.affine.base)[shown.display] + weighted_counts(shown.at, weights, len(shown.display))
         return x, weights, valued
+
+    def _rows(
+        self, shown: _Shown, lam: FloatArray, guess: FloatArray, theta: FloatArray, *, rank_aware: bool
+    ) -> Valued:
+        log = self.log
+        return value_rows(
+            shown.rows, shown.design, log.slot_offsets, log.row_offsets, log.rankings, log.weights, lam, guess, theta,
+            rank_aware=rank_aware, clip=self.clip, placement=log.given_placement, direct=self.direct,
+        )  # fmt: skip
 
     def normalising(self) -> BySlot:
         """The guess under which weighted surprises cancel over the log, one constant for each sign of lambda."""

@@ -1,0 +1,253 @@
+"""Values of impressions by a metric: how much each is worth, how much of that came by clicks, and what has not matured yet.
+
+An impression counts once the metric's window after it is over at ``Log.read_at``: before that, a ranker whose visitors buy
+quickly would look better than it is. What one result of an impression adds is capped, so that the capped value of a document is
+its own, whatever else is on the page: A/B estimates and those by the click model then mean the same difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
+from ranktrial.log.log import Log
+from ranktrial.metrics import (
+    CLICK,
+    MILLIONTHS,
+    Abandonment,
+    Clicks,
+    EventMetric,
+    FirstClickRank,
+    Metric,
+    Reformulation,
+    SessionSuccess,
+    TimeToFirstClick,
+)
+from ranktrial.position_bias.relevance import nested_effects
+
+
+@dataclass(frozen=True, eq=False)
+class MetricValues:
+    """Impressions that count for a metric, with their values.
+
+    Attributes:
+        metric: The metric.
+        log: The impressions.
+        each: Value of each impression.
+        of_clicks: Value that came by each click of ``log.clicked``; None for page metrics.
+        waiting: Number of impressions whose window is not over yet.
+        direct: Share of the value, without regard to signs, that came without a click on the result.
+        capped: Share of the value that caps cut off.
+    """
+
+    metric: Metric
+    log: Log
+    each: FloatArray
+    of_clicks: FloatArray | None
+    waiting: int = 0
+    direct: float = 0.0
+    capped: float = 0.0
+
+    @property
+    def events(self) -> int:
+        """Number of impressions with a value."""
+        return int(np.count_nonzero(self.each))
+
+    @property
+    def matured(self) -> float:
+        """Share of the impressions since the metric was added whose window is over; nan without impressions."""
+        counted = len(self.log) + self.waiting
+        return len(self.log) / counted if counted else float("nan")
+
+    def of_segment(self, rows: slice) -> FloatArray:
+        """Values of the clicks of a segment."""
+        assert self.of_clicks is not None
+        first, last = np.searchsorted(self.log.clicked[0], [rows.start, rows.stop])
+        return self.of_clicks[first:last]
+
+
+class _Results(NamedTuple):
+    """Values of results, by impression * (k + 1) + rank + 1; rank -1 is for all that were not on the page."""
+
+    key: IntArray
+    value: FloatArray
+    cut: float
+
+
+def metric_values(log: Log, metric: Metric) -> MetricValues:
+    """Value the impressions of a log that count for a metric.
+
+    >>> from ranktrial.metrics import Abandonment
+    >>> search = {"query": "q", "a": ["x", "y"], "b": ["y", "x"], "shown": ["x", "y"]}
+    >>> log = Log.from_records([{**search, "clicked": ["y"]}, {**search, "clicked": []}], k=2)
+    >>> metric_values(log, Abandonment()).each
+    array([0., 1.])
+    """
+    counts, waiting = _counting(log, metric)
+    part = _part(log, counts)
+    if isinstance(metric, Clicks):
+        return MetricValues(metric, part, part.clicks_each.astype(np.float64), np.ones(len(part.clicked[0])), waiting)
+    if not isinstance(metric, EventMetric):
+        return MetricValues(metric, part, _of_page(log, metric)[counts], None, waiting)
+    found = _of_results(part, metric)
+    impression, rank, _ = part.clicked
+    clicked = impression * (part.k + 1) + rank + 1
+    of_clicks = np.zeros(len(clicked))
+    if len(found.key):
+        place = np.minimum(np.searchsorted(found.key, clicked), len(found.key) - 1)
+        of_clicks = np.where(found.key[place] == clicked, found.value[place], 0.0)
+    size = float(np.abs(found.value).sum())
+    each = weighted_counts(found.key // (part.k + 1), found.value, len(part))
+    return MetricValues(
+        metric, part, each, of_clicks, waiting,
+        direct=max(1 - float(np.abs(of_clicks).sum()) / size, 0.0) if size else 0.0,
+        capped=found.cut / (size + found.cut) if found.cut else 0.0,
+    )  # fmt: skip
+
+
+def _counting(log: Log, metric: Metric) -> tuple[BoolArray, int]:
+    """Flags of impressions that count, and the number of those that will."""
+    since = np.ones(len(log), bool) if metric.since is None else log.time >= metric.since * 1e6
+    if log.read_at is None:
+        return since, 0
+    over = log.time + round(metric.settles_after * 1e6) <= log.read_at
+    return since & over, int((since & ~over).sum())
+
+
+def _part(log: Log, counts: BoolArray) -> Log:
+    """The log of the impressions that count: the same object if all do, so that what was fitted to it need not be again."""
+    if counts.all():
+        return log
+    at = np.flatnonzero(counts)
+    in_a_row = len(at) and at[-1] - at[0] == len(at) - 1
+    return log.take(slice(int(at[0]), int(at[-1]) + 1) if in_a_row else at)
+
+
+def _of_results(log: Log, metric: EventMetric) -> _Results:
+    events, k = log.events, log.k
+    numbers = [at for at, action in enumerate(log.actions) if action in metric.of_actions]
+    within = (events.delay >= 0) & (events.delay <= round(metric.settles_after * 1e6))
+    least = 0 if metric.least_amount is None else round(metric.least_amount * MILLIONTHS)
+    counted = within & np.isin(events.action, numbers)
+    if not metric.sums_amounts:
+        counted &= events.amount >= least  # a refund takes nothing away from a number
+    some = events.where(counted)
+    rank = np.where(some.rank < k, some.rank, -1)
+    key, place = np.unique(some.at * (k + 1) + rank + 1, return_inverse=True)
+    if metric.sums_amounts:
+        sums = np.zeros(len(key), np.int64)
+        np.add.at(sums, place, some.amount)  # whole millionths: no rounding
+        value = sums / MILLIONTHS
+    else:
+        value = np.bincount(place, minlength=len(key)).astype(np.float64)
+    most = np.inf if metric.cap is None else metric.cap
+    return _Results(key, np.minimum(value, most), float(np.maximum(value - most, 0).sum()))
+
+
+def _of_page(log: Log, metric: Metric) -> FloatArray:
+    clicked = log.clicks_each > 0
+    match metric:
+        case Abandonment():
+            return np.where(clicked, 0.0, 1.0)
+        case FirstClickRank():
+            return np.where(clicked, np.argmax(log.clicks, axis=1) + 1.0, log.k + 1.0)
+        case TimeToFirstClick():
+            return _first_click(log, metric)
+        case Reformulation():
+            later = _next_of_unit(log)
+            asked = np.append(log.asked, -1)
+            soon = np.append(log.time, np.iinfo(np.int64).max // 2)[later] - log.time <= metric.settles_after * 1e6
+            return np.where(soon & (later < len(log)) & (asked[later] != log.asked), 1.0, 0.0)
+        case SessionSuccess():
+            return _success(log, round(metric.settles_after * 1e6))
+    raise TypeError(f"{metric} is no page metric")
+
+
+def _first_click(log: Log, metric: TimeToFirstClick) -> FloatArray:
+    if CLICK not in log.actions:
+        raise ValueError(f"{metric} needs the times of clicks, which this log does not have")
+    events = log.events.where(log.events.action == log.actions.index(CLICK))
+    found = np.full(len(log), metric.settles_after)
+    np.minimum.at(found, events.at, events.delay / 1e6)
+    return found
+
+
+def _by_unit(log: Log) -> IntArray:
+    """Impressions by unit, those of each in order of time."""
+    return np.lexsort((np.arange(len(log)), log.time, log.unit))
+
+
+def _next_of_unit(log: Log) -> IntArray:
+    """The next impression of the same unit; the number of impressions where there is none."""
+    order, later = _by_unit(log), np.full(len(log), len(log))
+    same = log.unit[order[1:]] == log.unit[order[:-1]]
+    later[order[:-1][same]] = order[1:][same]
+    return later
+
+
+def _success(log: Log, window: int) -> FloatArray:
+    """1 for impressions with a click on them, or on one of the same unit that came no later than the window."""
+    order = _by_unit(log)
+    unit, time, clicked = log.unit[order], log.time[order], log.clicks_each[order] > 0
+    at = np.where(clicked, np.arange(len(log)), len(log))
+    following = np.minimum.accumulate(at[::-1])[::-1]  # the next that was clicked, itself included
+    there = np.minimum(following, max(len(log) - 1, 0))
+    good = (following < len(log)) & (unit[there] == unit) & (time[there] - time <= window)
+    found = np.empty(len(log))
+    found[order] = good
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class WorthGuess:
+    """Value of a click by document, one model for each group of impressions; the mean for documents that it has not met."""
+
+    document: IntArray
+    means: tuple[float, ...]
+    effects: tuple[FloatArray, ...]
+
+    def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
+        """Expected value of a click on each of these slots."""
+        document = log.document[slots]
+        if not len(self.document):
+            return np.full(len(slots), self.means[group])
+        place = np.minimum(np.searchsorted(self.document, document), len(self.document) - 1)
+        met = self.document[place] == document
+        return np.where(met, self.means[group] + self.effects[group][place], self.means[group])
+
+
+def worth_guess(values: MetricValues, counted: IntArray, groups: int, cross_fit: str) -> WorthGuess:
+    """Fit the value of a click for each group, from impressions that may be used for it: means of documents, shrunken as much
+    as their spread tells.
+
+    Args:
+        counted: Group in which each of the first impressions counts; those after them are not used.
+        groups: Number of groups.
+    """
+    assert values.of_clicks is not None
+    impression, _, slot = values.log.clicked
+    used = impression < len(counted)
+    worth, group = values.of_clicks[used], counted[impression[used]]
+    documents, place = np.unique(values.log.document[slot[used]], return_inverse=True)
+    means, effects = [], []
+    for number in range(groups):
+        may = group < number if cross_fit == "past" else group != number
+        n, total, squares = (
+            weighted_counts(place[may], of[may], len(documents)) for of in (np.ones(len(worth)), worth, worth**2)
+        )
+        mean = float(total.sum() / max(n.sum(), 1.0))
+        around = float((squares - np.divide(total**2, n, out=np.zeros_like(n), where=n > 0)).sum())
+        repeated = float((n - (n > 0)).sum())
+        noise = around / repeated if repeated else float(((worth[may] - mean) ** 2).mean()) if may.any() else 0.0
+        shrunken, _ = nested_effects(total - n * mean, n, noise * n, np.array([0, len(documents)]))
+        means.append(mean)
+        effects.append(shrunken)
+    return WorthGuess(documents, tuple(means), tuple(effects))
+
+
+def known_worth(log: Log, worth: FloatArray) -> WorthGuess:
+    """A given value of a click for each document of a log."""
+    return WorthGuess(np.arange(len(log.documents)), (0.0,), (worth,))

@@ -1,0 +1,300 @@
+"""Values by a metric: exact expectations over everything that can happen, windows, caps, and what counts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import ranktrial.log.log as log_module
+from oracles import click_patterns
+from ranktrial.analysis import estimate, fit_position_bias
+from ranktrial.analysis.estimators.metric_values import metric_values
+from ranktrial.arrays import NO_DOCUMENT
+from ranktrial.log import Log
+from ranktrial.log.events import Events
+from ranktrial.log.purchases import Purchases
+from ranktrial.methods import LogOpt
+from ranktrial.metrics import (
+    Abandonment,
+    Carts,
+    Dwell,
+    FirstClickRank,
+    Metric,
+    Orders,
+    Reformulation,
+    Revenue,
+    SessionSuccess,
+    TimeToFirstClick,
+)
+from ranktrial.rankings import Mixture, Pair, PlackettLuce
+from ranktrial.users import User, position_based
+
+HOUR = 3_600_000_000
+THETA, ZETA = np.array([0.9, 0.5]), np.array([0.3, 0.8, 0.6])
+PAIR = Pair.from_lists(["abc"], ["bca"], k=2).knowing(theta=THETA)
+VISITORS = position_based(ZETA, THETA)
+# What a click on each document brings: (probability, amount, hours until then).
+BRINGS = [[(0.4, 10, 1), (0.6, 0, 0)], [(0.3, 70, 2), (0.5, 20, 30), (0.2, 0, 0)], [(1.0, 5, 1)]]
+METRICS: list[tuple[Metric, list[float]]] = [  # with the mean value of a click on each document
+    (Orders(window="1d"), [0.4, 0.3, 1.0]),
+    (Orders(window="7d"), [0.4, 0.8, 1.0]),
+    (Revenue(window="7d"), [4.0, 31.0, 5.0]),
+    (Revenue(window="7d", cap=15), [4.0, 12.0, 5.0]),
+]
+
+
+class Outcome(NamedTuple):
+    row: tuple[int, ...]
+    clicks: tuple[bool, ...]
+    orders: tuple[tuple[int, float, float], ...]  # rank, amount, hours
+    chance: float
+
+
+def outcomes(mixture: Mixture, user: User = VISITORS) -> Iterator[Outcome]:
+    """Every impression that can happen, with its orders and its probability."""
+    for row, weight in zip(mixture.rankings, mixture.weights / mixture.n_queries):
+        shown = row[row != NO_DOCUMENT]
+        for clicks, probability in click_patterns(user, shown):
+            clicked = [rank for rank, hit in enumerate(clicks) if hit]
+            for brought in itertools.product(*(BRINGS[shown[rank]] for rank in clicked)):
+                chance = float(weight * probability * np.prod([one[0] for one in brought]))
+                orders = tuple((rank, one[1], one[2]) for rank, one in zip(clicked, brought) if one[1])
+                yield Outcome(tuple(row.tolist()), clicks, orders, chance)
+
+
+def log_of(mixtures: list[Mixture], happened: list[Outcome], *, plain: bool = False, **columns: Any) -> Log:
+    versions = range(len(mixtures))
+    log = Log.of(PAIR, mixtures, [one.row for one in happened], [one.clicks for one in happened], versions=versions)
+    rows = [(at, *order) for at, one in enumerate(happened) for order in one.orders]
+    events = Events.of(
+        [row[0] for row in rows],
+        rank=[row[1] for row in rows],
+        action=np.zeros(len(rows)),
+        amount=[row[2] * 1_000_000 for row in rows],
+        delay=[row[3] * HOUR for row in rows],
+    )
+    return replace(log, events=events, actions=("order",), plain=plain, **columns)
+
+
+def policy(name: str) -> Mixture:
+    if name == "uniform":
+        return PlackettLuce(np.zeros(3), PAIR.offsets, PAIR.k).listed()
+    if name == "A/B":
+        return Mixture.of_tables([PAIR.top_a, PAIR.top_b], (0.3, 0.7), 3)
+    mixed = np.array([[2, 0], *PAIR.top_a.tolist(), *PAIR.top_b.tolist()], np.int32)
+    return Mixture(mixed, np.array([0.4, 0.35, 0.25]), np.array([0, 3]), 3)
+
+
+def difference(of_click: list[float]) -> float:
+    exposed = np.zeros((2, 3))
+    for own, top in zip(exposed, (PAIR.top_a[0], PAIR.top_b[0])):
+        own[top] = THETA
+    return float((exposed[0] - exposed[1]) @ (ZETA * of_click))
+
+
+@pytest.mark.parametrize(("metric", "of_click"), METRICS, ids=[str(metric) for metric, _ in METRICS])
+@pytest.mark.parametrize(
+    ("name", "estimator"),
+    [
+        *itertools.product(["uniform", "A/B", "mixed"], ["ips", "constant", "doubly-robust", "rank-aware"]),
+        *itertools.product(["A/B", "mixed"], ["direct", "adjusted"]),
+        ("A/B", "paper"),
+    ],
+)
+def test_every_estimate_has_the_difference_in_value_as_its_mean(
+    name: str, estimator: str, metric: Metric, of_click: list[float]
+) -> None:
+    """Every ranking, click and order of an enumerable world; with guesses of relevance and of a click's value, and none."""
+    known: list[dict[str, Any]] = [{}]
+    if estimator in ("rank-aware", "direct", "doubly-robust"):
+        known.append({"guess": np.array([0.5, 0.2, 0.7]), "worth": np.array([2.0, 9.0, 0.5])})
+    if estimator == "adjusted" and name == "mixed":
+        pytest.skip("what is not A/B traffic has no A/B estimate: an impression alone may have none")
+    mixture = policy(name)
+    for options in known:
+        mean = sum(
+            one.chance
+            * estimate(
+                log_of([mixture], [one], plain=name != "uniform"), estimator=estimator, metric=metric, **options
+            ).delta
+            for one in outcomes(mixture)
+        )
+        assert mean == pytest.approx(difference(of_click), abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", ["rank-aware", "direct", "adjusted"])
+def test_means_stay_exact_while_designs_learn_from_clicks_and_orders(estimator: str) -> None:
+    """The second policy depends on what the first impression brought; guesses of both kinds are from the past."""
+    metric, of_click = METRICS[3]
+    first = policy("A/B")
+    others = [Mixture.of_tables([PAIR.top_a, PAIR.top_b], (w, 1 - w), 3) for w in (0.5, 0.8, 0.2)]
+    mean = 0.0
+    for one in outcomes(first):
+        second = others[min(sum(one.clicks), 1) + bool(one.orders)]
+        for then in outcomes(second):
+            log = log_of([first, second], [one, then], plain=True)
+            found = estimate(log, estimator=estimator, metric=metric, cross_fit="past", refits=[1])
+            mean += one.chance * then.chance * found.delta
+    assert mean == pytest.approx(difference(of_click), abs=1e-12)
+
+
+def test_an_impression_counts_once_its_window_is_over() -> None:
+    mixture = policy("A/B")
+    happened = [one for one in outcomes(mixture) if one.orders][:3]
+    log = log_of([mixture] * 3, happened, time=np.array([0, 10 * HOUR, 40 * HOUR]), read_at=34 * HOUR)
+    found = metric_values(log, Orders(window="1d"))
+    assert (len(found.log), found.waiting, round(found.matured, 4)) == (2, 1, 0.6667)
+    assert found.log.events.at.max() <= 1
+    assert len(metric_values(log, Orders(window="1d", since=9 * 3600.0)).log) == 1
+    assert metric_values(log, Orders(window="30d")).waiting == 3
+    with pytest.raises(ValueError, match="no search counts for Orders"):
+        estimate(log, metric=Orders(window="30d"))
+    assert metric_values(replace(log, read_at=None), Orders(window="30d")).log is not None
+
+
+def world(impressions: int = 4_000, holdback: float = 0.5) -> Log:
+    pair = Pair.from_lists(["abcd"] * 30, ["dbca"] * 30, k=3).knowing(theta=[1.0, 0.6, 0.3])
+    visitors = position_based(np.tile([0.5, 0.3, 0.6, 0.4], 30), pair.theta)
+    log = Log.simulated(pair, LogOpt(holdback=holdback).policy(pair), visitors, impressions, seed=3)
+    return Purchases(rate=0.3, amount=np.tile([10, 20, 30, 40], 30), spread=0.5, delay=36_000).after(log, seed=4)
+
+
+def test_metrics_of_a_world_sum_to_what_it_sold() -> None:
+    log = world()
+    n, k = len(log.events), log.k
+    rng = np.random.default_rng(8)
+    extra = Events.of(  # refunds, direct purchases, and what stands on pages that do not count
+        [*log.events.at, *rng.integers(0, len(log), 300)],
+        rank=[*log.events.rank, *rng.integers(-1, k + 2, 300)],
+        action=[*np.zeros(n), *rng.integers(0, 2, 300)],
+        amount=[*log.events.amount, *rng.integers(-30_000_000, 30_000_000, 300)],
+        delay=[*log.events.delay, *rng.integers(0, 24 * HOUR, 300)],
+    )
+    log = replace(log, events=extra, actions=("order", "cart"))
+    orders = extra.where(extra.action == 0)
+    revenue = metric_values(log, Revenue(window="365d"))
+    assert revenue.of_clicks is not None
+    assert revenue.each.sum() == pytest.approx(orders.amount.sum() / 1e6, abs=1e-6)
+    counted = metric_values(log, Orders(window="365d"))
+    assert counted.each.sum() == (orders.amount >= 0).sum()
+    assert counted.each.sum() + metric_values(log, Carts(window="365d")).each.sum() == (extra.amount >= 0).sum()
+    by_click = set(zip(*(column.tolist() for column in log.clicked[:2])))
+    sold: dict[tuple[int, int], int] = {}
+    for at, rank, amount in zip(orders.at.tolist(), orders.rank.tolist(), orders.amount.tolist()):
+        cell = (at, rank if rank < k else -1)
+        sold[cell] = sold.get(cell, 0) + amount
+    assert revenue.of_clicks.sum() == pytest.approx(sum(v for cell, v in sold.items() if cell in by_click) / 1e6)
+    without = sum(abs(v) for cell, v in sold.items() if cell not in by_click) / sum(map(abs, sold.values()))
+    assert revenue.direct == pytest.approx(without)
+    capped = metric_values(log, Revenue(window="365d", cap=25))
+    cut = sum(max(v / 1e6 - 25, 0) for v in sold.values())
+    assert capped.capped == pytest.approx(cut / (cut + sum(abs(min(v / 1e6, 25)) for v in sold.values())))
+    assert capped.each.sum() == pytest.approx(revenue.each.sum() - cut)
+
+
+@pytest.mark.parametrize("theta", ["known", "estimated"])
+@pytest.mark.parametrize("estimator", ["rank-aware", "doubly-robust", "direct", "adjusted"])
+def test_segments_do_not_matter(monkeypatch: pytest.MonkeyPatch, estimator: str, theta: str) -> None:
+    log = world(3_000)
+    given = fit_position_bias(log) if theta == "estimated" else None
+    options: dict[str, Any] = {"estimator": estimator, "theta": given, "cross_fit": "past", "metric": Revenue(cap=60)}
+    whole = estimate(log, **options)
+    monkeypatch.setattr(log_module, "SEGMENT", 700)
+    parts = estimate(log, **options)
+    assert parts.delta == pytest.approx(whole.delta, rel=1e-10)
+    assert parts.standard_error == pytest.approx(whole.standard_error, rel=1e-10)
+
+
+def test_a_jackknife_of_values_is_the_estimate_without_each_group() -> None:
+    """The sums at other thetas, which are made for all groups at once, against estimates of the other impressions."""
+    log = world(1_200)
+    fit = fit_position_bias(log, groups=4)
+    guess, worth = np.full(len(log.documents), 0.4), np.full(len(log.documents), 7.0)
+    options: dict[str, Any] = {"metric": Revenue(), "guess": guess, "worth": worth}
+    found = estimate(log, theta=fit, **options)
+    for group, theta in enumerate(fit.without):
+        rest = log.take(log.group(4) != group)
+        alone = estimate(rest, theta=np.minimum(theta / max(theta.max(), 1.0), 1.0), **options)
+        assert found.replicates is not None
+        assert found.replicates[group] == pytest.approx(alone.delta, rel=1e-9)
+
+
+def test_two_part_values_have_less_variance() -> None:
+    """Orders with a guess of a click's value, against orders as if they were clicks: the noise of looks is gone."""
+    log = world(20_000)
+    split = estimate(log, metric=Orders(window="30d"))
+    whole = estimate(log, metric=Orders(window="30d"), guess=0.3, worth=0.0)
+    means = estimate(log, metric=Orders(window="30d"), estimator="means")
+    assert split.standard_error < whole.standard_error < means.standard_error
+
+
+@pytest.mark.parametrize(
+    ("metric", "values"),
+    [
+        (Abandonment(), [0, 1, 0, 1, 1]),
+        (FirstClickRank(), [2, 3, 1, 3, 3]),
+        (Reformulation(window="5min"), [0, 1, 0, 0, 0]),
+        (SessionSuccess(window="5min"), [1, 1, 1, 0, 0]),
+        (SessionSuccess(window="2min"), [1, 0, 1, 0, 0]),
+        (TimeToFirstClick(limit="1min"), [20, 60, 4, 60, 60]),
+    ],
+    ids=str,
+)
+def test_page_metrics(metric: Metric, values: list[float]) -> None:
+    """Ann searches for shoes, again, and for boots three minutes later; Bob for boots, and after an hour for shoes."""
+    search = {"a": ["x", "y"], "b": ["y", "x"], "shown": ["x", "y"], "arm": "a"}
+    shoes, boots = {**search, "query": "shoes"}, {**search, "query": "boots"}
+    log = Log.from_records(
+        [
+            {**shoes, "unit": "ann", "time": 0, "clicked": ["y"]},
+            {**shoes, "unit": "ann", "time": 20, "clicked": []},
+            {**boots, "unit": "ann", "time": 200, "clicked": ["x", "y"]},
+            {**boots, "unit": "bob", "time": 210, "clicked": []},
+            {**shoes, "unit": "bob", "time": 3_810, "clicked": []},
+        ],
+        k=2,
+    )
+    seconds = [20, 9, 4]
+    clicks = Events.of(
+        [0, 2, 2], rank=[1, 0, 1], action=[0] * 3, amount=[0] * 3, delay=[s * 1_000_000 for s in seconds]
+    )
+    log = replace(log, events=clicks, actions=("click",))
+    assert metric_values(log, metric).each.tolist() == values
+    with pytest.raises(ValueError, match="is of the whole page"):
+        estimate(log, metric=metric)
+
+
+def test_page_metrics_are_unbiased_on_ab_traffic() -> None:
+    mixture = policy("A/B")
+    for metric, value in (
+        (Abandonment(), lambda clicks: float(not any(clicks))),
+        (FirstClickRank(), lambda clicks: float([*clicks, True].index(True) + 1)),
+    ):
+        means = [
+            sum(chance * value(clicks) for clicks, chance in click_patterns(VISITORS, top))
+            for top in (PAIR.top_a[0], PAIR.top_b[0])
+        ]
+        mean = sum(
+            one.chance * estimate(log_of([mixture], [one], plain=True), estimator="adjusted", metric=metric).delta
+            for one in outcomes(mixture)
+        )
+        assert mean == pytest.approx(means[0] - means[1], abs=1e-12)
+
+
+def test_long_visits_count_results_once() -> None:
+    log = Log.from_records([{"query": "q", "a": ["x"], "b": ["y"], "shown": ["x"], "clicked": ["x"]}] * 3, k=1)
+    seconds = np.array([40, 50, 10, 30])
+    visits = Events.of([0, 0, 1, 2], rank=[0] * 4, action=[0] * 4, amount=seconds * 1_000_000, delay=[0] * 4)
+    assert metric_values(replace(log, events=visits, actions=("dwell",)), Dwell()).each.tolist() == [1, 0, 1]
+
+
+def test_clicks_are_the_metric_that_needs_nothing() -> None:
+    log = world(500)
+    assert estimate(log, metric="Clicks()").delta == estimate(log).delta
+    assert metric_values(log, Orders()).log is log
