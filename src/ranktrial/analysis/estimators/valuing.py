@@ -170,7 +170,7 @@ class Values:
     def _rest_of_values(
         self, shown: _Shown, inside: IntArray, thetas: FloatArray, left_out: IntArray, value: FloatArray
     ) -> FloatArray:
-        """What values of clicks that differ from the guess add to the sums of x."""
+        """Additions to the sums of x by values of clicks that differ from the guess."""
         log, n = self.log, len(thetas)
         slots, place = np.unique(shown.slot, return_inverse=True)
         away = self._own(inside) - value[shown.slot]
