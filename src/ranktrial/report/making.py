@@ -171,7 +171,8 @@ def settled(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequenc
     if decision.estimator is not None and decision.estimator != (analysis.rung and analysis.rung.name):
         analysis = replace(analysis, rung=analysis.ladder.rung(decision.estimator))
     if decision.estimator is not None and analysis.changed:
-        decision = decided(since=turned(analysis.drift.since))
+        drift = analysis.drift
+        decision = decided(since=turned(drift.since), units_since=drift.units - (drift.at or drift.units))
     return Settled(decision, checks, analysis, widening(decision.allowance, effect))
 
 
