@@ -49,9 +49,9 @@ def every_outcome(policies: list[Mixture]) -> tuple[Log, FloatArray]:
                     chance = SHARES[device] * QUERIES[device, query] * policy.weights[row]
                     rows.append((device, shown, clicks))
                     chances.append(chance * np.prod(np.where(clicks, seen, 1 - seen)))
-    devices, shown, clicks = (np.array(column) for column in zip(*rows))
+    devices, shown, clicked = (np.array(column) for column in zip(*rows))
     distinct = policies[:1] if policies[0] is policies[1] else policies
-    log = Log.of(PAIR, distinct, shown, clicks, versions=devices if len(distinct) > 1 else None)
+    log = Log.of(PAIR, distinct, shown, clicked, versions=devices if len(distinct) > 1 else None)
     return replace(log, attributes=DEVICE, segment=devices + 1), np.array(chances)
 
 
@@ -102,8 +102,8 @@ def test_the_replicates_of_the_jackknife_use_the_theta_of_the_segment() -> None:
 
 def two_of(seed: int, *, visible: int, n: int = 20_000) -> Log:
     random = np.random.default_rng(seed)
-    lists = [[[f"{q} {d}" for d in random.permutation(12)[:8]] for q in range(30)] for _ in range(2)]
-    pair = Pair.from_lists(*lists, k=6)
+    a, b = ([[f"{q} {d}" for d in random.permutation(12)[:8]] for q in range(30)] for _ in range(2))
+    pair = Pair.from_lists(a, b, k=6)
     zeta = random.choice([0.1, 0.3, 0.7], pair.n_documents)
     policy = LogOpt(bias="known", relevance="constant", loss=None, holdback=0.5).policy(
         pair.knowing(theta=np.ones(6) / np.arange(1, 7))

@@ -72,9 +72,9 @@ def report_rows(report: Report) -> Iterator[dict[str, Any]]:
         status = "used" if one.used else "contradicted" if one.contradicted else ""
         yield row("estimate", one.name, one.difference, **ends(one.interval), status=status, text=one.assumes)
     for segment in [] if report.segments is None else report.segments.answers:
-        more = {"units": segment.visitors, "impressions": segment.searches, "clicks": segment.clicks}
+        size = {"units": segment.visitors, "impressions": segment.searches, "clicks": segment.clicks}
         status, name = "no chance" if segment.discovery else "", f"{segment.attribute}: {segment.value}"
-        yield row("segment", name, segment.difference, **ends(segment.interval), **more, status=status)
+        yield row("segment", name, segment.difference, **ends(segment.interval), **size, status=status)
         yield row("segment, share of clicks", name, segment.lift.share, **ends(segment.lift.interval))
     for test in [] if report.segments is None else report.segments.tests:
         yield row("segments differ, p", test.attribute, test.p)

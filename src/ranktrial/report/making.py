@@ -227,7 +227,7 @@ def segmentation(analysis: Analysis, decision: Decision) -> Segmentation | None:
 
 
 def _test_text(test: AttributeTest) -> str:
-    """Whether the difference is the same for all values of an attribute, in a sentence."""
+    """Sentence on whether the difference is the same for all values of an attribute."""
     if not np.isfinite(test.p):
         return ""
     if test.p < SURELY:

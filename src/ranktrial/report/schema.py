@@ -369,7 +369,7 @@ class Report(Frozen):
         if estimates:
             estimates = ["", "Estimates, each with its own interval", *estimates]
         segments = [] if self.segments is None else self.segments.lines
-        if segments:
+        if segments and self.segments is not None:
             segments = [
                 "",
                 f"By segment (*: no chance, at a false discovery rate of {self.segments.rate:.0%})",

@@ -26,7 +26,7 @@ theta is fitted anew without each group, and the rest valued with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -206,6 +206,7 @@ def estimate(
         guessed = Values(log, bias, estimator, *options).normalising()
     if estimator == "observed":
         return observed(log, Values(log, bias, estimator, *options), independent)
+    of_click = None if values is None else _worth(values, worth, group, fitted, cross_fit, folds=folds, refits=refits)
     valuer = _Valuer(estimator, bias, fit, guessed, options, values, of_click)
     return valuer.estimate(log, group, independent)
 
@@ -222,8 +223,8 @@ def estimates_by(
 ) -> dict[int, Estimate]:
     """Estimates of the searches with each value of an attribute, by its number, as ``estimate`` values them for a trial.
 
-    Their errors hold that of theta: each is estimated anew at every theta of the jackknife. With the values of a ``metric`` they
-    are of the impressions that count for it.
+    Their errors hold that of theta: each is estimated anew at every theta of the jackknife. With the values of a ``metric``
+    they are of the impressions that count for it.
     """
     if metric is not None:
         log, fitted = metric.log, None if fitted is None else min(fitted, len(metric.log))
@@ -275,7 +276,7 @@ class _Valuer:
     def _worths(self, part: Log, rows: slice, group: IntArray) -> Iterator[tuple[IntArray | slice, Log, Worth]]:
         clicks = None if self.values is None else self.values.of_segment(rows)
         if self.fit is None or self.fit.by_segment is None:
-            without = [] if self.fit is None else self.fit.without
+            without = np.empty((0, part.k)) if self.fit is None else self.fit.without
             yield rows, part, self._value(part, group[rows], self.theta, without, clicks)
             return
         differs = self.fit.by_segment
@@ -293,7 +294,7 @@ class _Valuer:
         part: Log,
         group: IntArray,
         theta: FloatArray,
-        without: Sequence[FloatArray] | FloatArray,
+        without: FloatArray,
         clicks: FloatArray | None,
     ) -> Worth:
         left_out = None if self.fit is None else part.group(len(self.fit.without))
