@@ -21,8 +21,35 @@ def draws_evidence(
     so_far, evidence = DrawsSoFar.none(chances.shape[1]), np.empty(len(outcomes))
     for start in range(0, len(outcomes), at_once):
         some = slice(start, start + at_once)
-        so_far, evidence[some] = so_far.after(outcomes[some], chances[some] if kinds is None else chances[kinds[some]])
+        kind = None if kinds is None else kinds[some]
+        so_far, evidence[some] = so_far.after(outcomes[some], chances[some] if kinds is None else chances, kind)
     return evidence
+
+
+def plain_evidence(outcomes: IntArray, chances: FloatArray) -> FloatArray:
+    """``draws_evidence`` by the formula, with sums over all draws before each."""
+    evidence = np.empty((len(CONCENTRATIONS), len(outcomes)))
+    for row, c in zip(evidence, CONCENTRATIONS):
+        log_e = 0.0
+        for i, (outcome, p) in enumerate(zip(outcomes, chances)):
+            seen, expected = np.bincount(outcomes[:i], minlength=len(p)), chances[:i].sum(0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = np.where(p > 0, (c * p + seen) / (c * p + expected), 0.0)
+                log_e += np.log(ratio[outcome] / (p @ ratio)) if p[outcome] > 0 else np.inf
+            row[i] = log_e
+    return np.asarray(np.logaddexp.reduce(evidence, axis=0) - np.log(len(CONCENTRATIONS)))
+
+
+def test_the_compiled_evidence_is_that_of_the_formula() -> None:
+    random = np.random.default_rng(3)
+    kinds = np.array([[0.2, 0.3, 0.5], [0.1, 0.9, 0.0], [0.6, 0.2, 0.2], [1.0, 0.0, 0.0]])
+    kind = random.integers(0, 4, 300)
+    outcomes = np.array([random.choice(3, p=kinds[of]) for of in kind])
+    expected = plain_evidence(outcomes, kinds[kind])
+    np.testing.assert_allclose(draws_evidence(outcomes, kinds, kind, at_once=70), expected, rtol=0, atol=1e-12)
+    outcomes[250], kind[250] = 1, 3
+    assert (draws_evidence(outcomes, kinds, kind)[250:] == np.inf).all()
+    assert (plain_evidence(outcomes, kinds[kind])[250:] == np.inf).all()
 
 
 @pytest.mark.parametrize("length", [1, 2, 4])

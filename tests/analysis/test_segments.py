@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pooling import plain_counts
 from ranktrial.analysis import estimate, evidence, fit_position_bias, ladder, position_scores
 from ranktrial.analysis.analyse import analyse
 from ranktrial.arrays import IntArray
@@ -71,6 +72,29 @@ def listless() -> Log:
     scores = np.random.default_rng(2).normal(size=PAIR.n_documents)
     policy = PlackettLuce(scores, PAIR.offsets, k=3)
     return Log.simulated(PAIR, policy, USER, 900, seed=4, units=UNITS)
+
+
+@pytest.mark.parametrize("clicked_only", [False, True])
+@pytest.mark.parametrize("make", [shared, personal, listless])
+def test_counts_are_those_of_the_plain_version(make: Callable[[], Log], clicked_only: bool) -> None:
+    log = make()
+    slots = np.arange(log.n_slots)
+    if clicked_only:
+        slots[~np.isin(slots, log.rankings[log.row][log.clicks])] = -1
+    plain = plain_counts(log, slots, log.document_query[log.document], log.group(), logs.GROUPS)
+    for found, expected in zip(log.parts(clicked_only=clicked_only), plain, strict=True):
+        for name in ("documents", "shown", "clicked", "queries", "expected"):
+            found_and_plain = getattr(found, name), getattr(expected, name)
+            np.testing.assert_allclose(*found_and_plain, rtol=1e-14, err_msg=name)
+
+
+@pytest.mark.parametrize("make", [shared, personal])
+def test_clicks_are_listed_and_counted(make: Callable[[], Log]) -> None:
+    log = make()
+    impression, rank = np.nonzero(log.clicks)
+    for found, expected in zip(log.clicked, (impression, rank, log.rankings[log.row[impression], rank]), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(log.clicks_each, log.clicks.sum(1))
 
 
 @pytest.mark.parametrize("estimator", ["ips", "constant", "doubly-robust", "rank-aware", "direct", "adjusted"])

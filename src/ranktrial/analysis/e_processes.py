@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
+from ranktrial.analysis._kernels import draws_evidence
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.log.units import Units, UnitSums
 
@@ -68,27 +69,17 @@ class DrawsSoFar(NamedTuple):
         """``anytime_p`` of all draws."""
         return anytime_p(np.array([self.most]))
 
-    def after(self, drawn: IntArray, p: FloatArray) -> tuple[DrawsSoFar, FloatArray]:
-        """Add draws whose outcomes had probabilities p; return the new state, and the log evidence after each draw."""
+    def after(self, drawn: IntArray, p: FloatArray, kind: IntArray | None = None) -> tuple[DrawsSoFar, FloatArray]:
+        """Add draws whose outcomes had probabilities p; return the new state, and the log evidence after each draw.
+
+        ``p`` has a row for each draw or, with ``kind``, one for each kind of draw.
+        """
         if not len(drawn):
             return self, np.empty(0)
-        rows, hits = np.arange(len(drawn)), np.zeros_like(p)
-        hits[rows, drawn] = 1.0
-        seen, expected = self.seen + np.cumsum(hits, 0), self.expected + np.cumsum(p, 0)
-        before, awaited = seen - hits, expected - p
-        steps = np.empty((len(drawn), len(CONCENTRATIONS)))
-        for number, c in enumerate(CONCENTRATIONS):
-            # What cannot be drawn now has no say, but may have been drawn before.
-            ratio = np.divide(c * p + before, c * p + awaited, out=np.zeros_like(p), where=p > 0)
-            with np.errstate(divide="ignore"):  # an impossible draw refutes everything
-                steps[:, number] = np.where(
-                    p[rows, drawn] > 0, np.log(ratio[rows, drawn]) - np.log((p * ratio).sum(1)), np.inf
-                )
-        path = self.log_e + np.cumsum(steps, 0)
-        evidence = np.logaddexp.reduce(path, axis=1) - np.log(len(CONCENTRATIONS))
-        spread = self.spread + (p * (1 - p)).sum(0)
-        most = max(self.most, float(evidence.max()))
-        return DrawsSoFar(seen[-1].copy(), expected[-1].copy(), spread, path[-1].copy(), most), evidence
+        new = DrawsSoFar(self.seen.copy(), self.expected.copy(), self.spread.copy(), self.log_e.copy())
+        rows, evidence = np.arange(len(drawn)) if kind is None else kind, np.empty(len(drawn))
+        draws_evidence(drawn, rows, p, np.array(CONCENTRATIONS), *new[:4], evidence)
+        return new._replace(most=max(self.most, float(evidence.max()))), evidence
 
 
 def mean_evidence(

@@ -204,3 +204,96 @@ def errors_between(totals: Any, impressions: Any, points: Any, phase: Any, phase
         found[0, cell, one] += square
         found[1, cell, one] += square * square
     return found
+
+
+@nb.njit(cache=True)
+def list_clicks(clicks: Any, row: Any, rankings: Any, number: Any) -> Any:
+    """Impression, rank and slot of each of this number of clicks."""
+    impression, rank, slot = np.empty(number, np.int64), np.empty(number, np.int64), np.empty(number, np.int64)
+    at = 0
+    for i in range(clicks.shape[0]):
+        for r in range(clicks.shape[1]):
+            if clicks[i, r]:
+                impression[at] = i
+                rank[at] = r
+                slot[at] = rankings[row[i], r]
+                at += 1
+    return impression, rank, slot
+
+
+@nb.njit(cache=True)
+def count_clicks(clicks: Any) -> Any:
+    """Number of clicks on each impression."""
+    found = np.zeros(clicks.shape[0], np.int32)
+    for i in range(clicks.shape[0]):
+        for r in range(clicks.shape[1]):
+            found[i] += clicks[i, r]
+    return found
+
+
+@nb.njit(cache=True)
+def mark_clicked(clicks: Any, row: Any, rankings: Any, clicked: Any) -> None:
+    """Set the flags of slots that were clicked."""
+    for i in range(clicks.shape[0]):
+        for r in range(clicks.shape[1]):
+            if clicks[i, r]:
+                clicked[rankings[row[i], r]] = True
+
+
+@nb.njit(cache=True)
+def sort_by_number(number: Any, starts: Any) -> Any:
+    """Positions of each number, in order; those of number j are to stand from ``starts[j]`` on. Negative ones are left out."""
+    free = starts[:-1].copy()
+    positions = np.empty(starts[-1], np.int64)
+    for i in range(number.shape[0]):
+        if number[i] >= 0:
+            positions[free[number[i]]] = i
+            free[number[i]] += 1
+    return positions
+
+
+@nb.njit(cache=True)
+def add_shows(impressions: Any, row: Any, rankings: Any, clicks: Any, number: Any, shown: Any, clicked: Any) -> None:
+    """Count shows and clicks by rank of slots in rows of their own: slot s in row ``number[s]``, in none if negative."""
+    for j in range(impressions.shape[0]):
+        i = impressions[j]
+        for r in range(rankings.shape[1]):
+            s = rankings[row[i], r]
+            if s >= 0 and number[s] >= 0:
+                shown[number[s], r] += 1.0
+                if clicks[i, r]:
+                    clicked[number[s], r] += 1.0
+
+
+@nb.njit(cache=True)
+def add_placements(designs: Any, row_offsets: Any, rankings: Any, weights: Any, number: Any, placement: Any) -> None:
+    """Add up P(at rank) of slots of some designs, in rows as of ``add_shows``."""
+    for j in range(designs.shape[0]):
+        for row in range(row_offsets[designs[j]], row_offsets[designs[j] + 1]):
+            for r in range(rankings.shape[1]):
+                s = rankings[row, r]
+                if s >= 0 and number[s] >= 0:
+                    placement[number[s], r] += weights[row]
+
+
+@nb.njit(cache=True)
+def clicks_by_row(impressions: Any, starts: Any, clicks: Any) -> Any:
+    """Number of clicks at each rank on rows, of which ``impressions[starts[i]:starts[i + 1]]`` showed row i."""
+    found = np.zeros((starts.shape[0] - 1, clicks.shape[1]), np.int64)
+    for i in range(found.shape[0]):
+        for j in range(starts[i], starts[i + 1]):
+            for r in range(found.shape[1]):
+                found[i, r] += clicks[impressions[j], r]
+    return found
+
+
+@nb.njit(cache=True)
+def values_of_rows(impressions: Any, starts: Any, base: Any, values: Any, clicks: Any, x: Any) -> None:
+    """Write the value of each impression, that of its row and of its clicks; rows as in ``clicks_by_row``."""
+    for i in range(starts.shape[0] - 1):
+        for j in range(starts[i], starts[i + 1]):
+            found = base[i]
+            for r in range(values.shape[1]):
+                if clicks[impressions[j], r]:
+                    found += values[i, r]
+            x[impressions[j]] = found

@@ -19,15 +19,22 @@ from numpy.typing import ArrayLike, NDArray
 from ranktrial import notebook
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, weighted_counts
 from ranktrial.log import sources as log_sources
-from ranktrial.log._kernels import first_places
+from ranktrial.log._kernels import (
+    add_placements,
+    add_shows,
+    count_clicks,
+    first_places,
+    list_clicks,
+    mark_clicked,
+    sort_by_number,
+)
 from ranktrial.log.events import Events
 from ranktrial.log.growing import Chosen
 from ranktrial.log.units import Cohorts, Units, UnitSums, first_seen
 from ranktrial.position_bias import Counts
-from ranktrial.position_bias._kernels import add_rows
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, draw_impressions
-from ranktrial.rankings._kernels import exposures, placed, placements
-from ranktrial.seeds import Seed, children, generator
+from ranktrial.rankings._kernels import exposures, placed
+from ranktrial.seeds import Seed
 from ranktrial.segments import NO_SEGMENTS, Segments
 from ranktrial.users import Users
 
@@ -217,65 +224,6 @@ class Log:
         return cls(**arrays)
 
     @classmethod
-    def simulated_by_segment(
-        cls,
-        pair: Pair,
-        policies: Mapping[str, Policy],
-        users: Mapping[str, Users],
-        impressions: Mapping[str, int],
-        *,
-        attribute: str = "device",
-        asked: Mapping[str, IntArray] | None = None,
-        seed: Seed,
-    ) -> Log:
-        """Users of several segments, by the value of one attribute, who come in random order.
-
-        Args:
-            pair: The two rankers.
-            policies: What decides about the impressions of each segment; one object for several shares its designs.
-            users: Who clicks in each.
-            impressions: How many of each.
-            attribute: Name of the attribute.
-            asked: Query of each impression of a segment; drawn uniformly by default.
-            seed: An integer or a SeedSequence; the same seed gives the same log.
-
-        >>> from ranktrial.methods import AB
-        >>> from ranktrial.users import two_devices
-        >>> pair = Pair.from_lists([["x", "y", "z"]], [["z", "y", "x"]], k=3)
-        >>> users = two_devices([0.5, 0.1, 0.3], k=3, visible=1)
-        >>> both, sizes = dict.fromkeys(users, AB().policy(pair)), {"phone": 300, "desktop": 700}
-        >>> log = Log.simulated_by_segment(pair, both, users, sizes, seed=1)
-        >>> log, [int(n) for n in np.bincount(log.levels("device"))]  # of "other", desktop and phone
-        (Log(impressions=1,000, clicks=..., queries=1, designs=1, k=3), [0, 700, 300])
-        """
-        names = sorted(users)
-        attributes = Segments.of({attribute: names})
-        distinct = list({id(policies[name]): policies[name] for name in names}.values())
-        known = log_sources.checked_policies(distinct, pair)
-        drawn = [
-            draw_impressions(
-                [policies[name]], users[name], [impressions[name]], seed=child,
-                asked=None if asked is None else [asked[name]],
-            )
-            for name, child in zip(names, children(seed, len(names)))
-        ]  # fmt: skip
-        sizes = [impressions[name] for name in names]
-        versions = np.repeat([next(i for i, one in enumerate(known) if one is policies[name]) for name in names], sizes)
-        rows = None
-        if all(isinstance(policy, Mixture) for policy in known):
-            starts = offsets_of([len(policy.weights) for policy in known if isinstance(policy, Mixture)])
-            rows = np.concatenate([one.rows for one in drawn if one.rows is not None]) + starts[versions]
-        order = generator(children(seed, len(names) + 1)[-1]).permutation(len(versions))
-        queries, rankings, clicks = (
-            np.concatenate([getattr(one, what) for one in drawn])[order] for what in ("queries", "rankings", "clicks")
-        )
-        arrays = log_sources.of_pair(
-            pair, known, versions[order], queries, rankings, clicks, None, None, None if rows is None else rows[order]
-        )
-        segment = np.repeat([attributes.code({attribute: name}).code for name in names], sizes)[order]
-        return cls(**arrays, attributes=attributes, segment=segment)
-
-    @classmethod
     def from_records(cls, records: Iterable[Mapping[str, Any]], k: int) -> Log:
         """Build a log from records of a site, a mapping for each impression:
 
@@ -423,8 +371,8 @@ class Log:
     @cached_property
     def clicked(self) -> tuple[IntArray, IntArray, IntArray]:
         """Impression, rank from 0 and slot of every click."""
-        impression, rank = np.nonzero(self.clicks)
-        return impression, rank, self.rankings[self.row[impression], rank]
+        impression, rank, slot = list_clicks(self.clicks, self.row, self.rankings, np.count_nonzero(self.clicks))
+        return impression, rank, slot
 
     @cached_property
     def displays(self) -> tuple[IntArray, IntArray]:
@@ -488,7 +436,7 @@ class Log:
     @cached_property
     def clicks_each(self) -> NDArray[np.int32]:
         """Number of clicks on each impression."""
-        return np.asarray(self.clicks.sum(1, dtype=np.int32))
+        return np.asarray(count_clicks(self.clicks))
 
     @cached_property
     def clicks_by_cohort(self) -> FloatArray:
@@ -519,9 +467,11 @@ class Log:
         """``placement`` of some slots only: of all of them it is the largest table of a log with many designs."""
         if self.given_placement is not None:
             return self.given_placement[slots]
-        number, found = np.full(self.n_slots, -1), np.zeros((len(slots), self.k))
+        number, found = np.full(self.n_slots, -1, np.int32), np.zeros((len(slots), self.k))
         number[slots] = np.arange(len(slots))
-        placements(self.rankings, self.weights, number, found)
+        add_placements(
+            np.unique(self.design_of_slot[slots]), self.row_offsets, self.rankings, self.weights, number, found
+        )
         return found
 
     def placement_at(self, rank: IntArray) -> FloatArray:
@@ -613,54 +563,32 @@ class Log:
 
         ``clicked_only`` leaves out slots that were never clicked, which do not matter to estimators that eliminate relevance.
         """
-        slot, query = np.arange(self.n_slots), self.document_query[self.document]
+        wanted = np.full(self.n_slots, not clicked_only)
         if clicked_only:
-            ever = np.zeros(self.n_slots, bool)
-            ever[self.clicked[2]] = True
-            slot[~ever] = -1
-        return counts_of_groups(*self.tables(slot, self.n_slots, group, groups), query, groups)
-
-    def tables(self, candidate: IntArray, n: int, group: IntArray, groups: int) -> tuple[IntArray, FloatArray]:
-        """Tables of shows, clicks and expected shows by rank, and what each row is of: group * n + candidate.
-
-        ``candidate`` is a number of n for each slot, negative where it is not counted; ``group`` one of groups for each
-        impression, or negative.
-        """
-        k, wanted, inside = self.k, candidate >= 0, group >= 0
-        impression, rank, slot = self.clicked
-        pairs, times = np.unique(self.design[inside] * groups + group[inside], return_counts=True)
-        design, of_group = np.divmod(pairs, groups)  # what each group had of each design
-        sizes = np.diff(self.slot_offsets)[design]
-        slots, which = ragged(self.slot_offsets[design], sizes), np.repeat(np.arange(len(pairs)), sizes)
-        use = wanted[slots]
-        slots, which = slots[use], which[use]
-        keys, row = np.unique(of_group[which] * n + candidate[slots], return_inverse=True)  # of a row of the tables
-        every, place = np.unique(slots, return_inverse=True)
-        tables = np.zeros((3, len(keys), k))
-        add_rows(self.placement_of(every), place, times[which], row, tables[2])
-        displays, shown = np.unique(self.row[inside] * groups + group[inside], return_counts=True)
-        rankings, of_group = self.rankings[displays // groups], displays % groups
-        standing = (rankings >= 0) & wanted[rankings]
-        number, at = np.nonzero(standing)
-        row = np.searchsorted(keys, of_group[number] * n + candidate[rankings[standing]])
-        tables[0] = weighted_counts(row * k + at, shown[number].astype(np.float64), tables[0].size).reshape(-1, k)
-        hit = inside[impression] & wanted[slot]
-        row = np.searchsorted(keys, group[impression[hit]] * n + candidate[slot[hit]])
-        tables[1] = np.bincount(row * k + rank[hit], minlength=tables[1].size).reshape(-1, k)
-        return keys, tables
+            mark_clicked(self.clicks, self.row, self.rankings, wanted)
+        query, number = self.document_query[self.document], np.full(self.n_slots, -1, np.int32)
+        sizes, starts = np.diff(self.slot_offsets), offsets_of(np.bincount(group[group >= 0], minlength=groups))
+        members, counts = sort_by_number(group, starts), []
+        for first, last in pairwise(starts.tolist()):
+            of_group = members[first:last]
+            times = np.bincount(self.design[of_group], minlength=self.n_designs)
+            designs = np.flatnonzero(times)
+            slots = ragged(self.slot_offsets[designs], sizes[designs])
+            times = np.repeat(times[designs], sizes[designs])[wanted[slots]]
+            slots = slots[wanted[slots]]
+            number[slots] = np.arange(len(slots))
+            shown, clicked, expected = np.zeros((3, len(slots), self.k))
+            add_shows(of_group, self.row, self.rankings, self.clicks, number, shown, clicked)
+            if self.given_placement is None:
+                add_placements(designs, self.row_offsets, self.rankings, self.weights, number, expected)
+            else:
+                expected = self.given_placement[slots]
+            number[slots] = -1
+            counts.append(Counts(self.n_slots, slots, shown, clicked, query[slots], times[:, None] * expected))
+        return counts
 
 
 def _by_first_use(numbers: IntArray, n: int) -> bool:
     """True if the numbers from 0 to n - 1 all occur, each for the first time after those below it."""
     highest = np.maximum.accumulate(np.append(-1, numbers))
     return bool(highest[-1] == n - 1 and (np.diff(highest) <= 1).all())
-
-
-def counts_of_groups(keys: IntArray, tables: FloatArray, query: IntArray, groups: int) -> list[Counts]:
-    """Counts from ``Log.tables``, given the query of each candidate."""
-    n = len(query)
-    ends = np.searchsorted(keys, np.arange(groups + 1) * n).tolist()
-    return [
-        Counts(n, keys[a:b] - g * n, tables[0, a:b], tables[1, a:b], query[keys[a:b] - g * n], tables[2, a:b])
-        for g, (a, b) in enumerate(pairwise(ends))
-    ]

@@ -26,14 +26,6 @@ def count_impressions(rankings: Any, clicks: Any, shown: Any, clicked: Any) -> N
 
 
 @nb.njit(cache=True)
-def add_rows(source: Any, row: Any, times: Any, to: Any, table: Any) -> None:
-    """Add row ``row[i]`` of one table to row ``to[i]`` of another, so many times."""
-    for i in range(row.shape[0]):
-        for r in range(source.shape[1]):
-            table[to[i], r] += times[i] * source[row[i], r]
-
-
-@nb.njit(cache=True)
 def examined_rows(shown: Any, clicked: Any, theta: Any) -> Any:
     """Clicks, examinations and sums of theta^2 over shows, of every document."""
     m, k = shown.shape

@@ -382,15 +382,6 @@ def placed(rankings: Any, weights: Any, rank: Any, placement: Any) -> None:
 
 
 @nb.njit(cache=True)
-def placements(rankings: Any, weights: Any, number: Any, placement: Any) -> None:
-    """Add up P(at rank) of slots in rows of their own: slot s in row ``number[s]``, or in none if that is negative."""
-    for row in range(rankings.shape[0]):
-        for r in range(rankings.shape[1]):
-            if rankings[row, r] >= 0 and number[rankings[row, r]] >= 0:
-                placement[number[rankings[row, r]], r] += weights[row]
-
-
-@nb.njit(cache=True)
 def affine_rows(
     rows: Any,
     design: Any,

@@ -34,12 +34,14 @@ class ClickWeights:
     largest: float
 
     @classmethod
-    def of(cls, weights: ArrayLike) -> ClickWeights:
+    def of(cls, weights: ArrayLike, clicks: ArrayLike | None = None) -> ClickWeights:
+        """Summarise weights, each of so many clicks (of one by default)."""
         w = np.abs(np.asarray(weights, np.float64))
+        times = np.ones(len(w)) if clicks is None else np.asarray(clicks, np.float64)
         with np.errstate(divide="ignore"):
             size = np.clip(np.ceil(STEPS * np.log2(w)), LEAST, MOST).astype(np.int64) - LEAST
-        sizes = np.stack([weighted_counts(size, of, MOST - LEAST + 1) for of in (np.ones(len(w)), w**2)])
-        return cls(sizes, float(w.sum()), float(w.max(initial=0.0)))
+        sizes = np.stack([weighted_counts(size, of, MOST - LEAST + 1) for of in (times, times * w**2)])
+        return cls(sizes, float(times @ w), float(w.max(initial=0.0)))
 
     @classmethod
     def merged(cls, parts: Iterable[ClickWeights]) -> ClickWeights:

@@ -44,7 +44,9 @@ def groups_at(
     """
     checks.one_of("cross_fit", cross_fit, CROSS_FITS)
     if cross_fit == "past":
-        return np.searchsorted(refit_points(refits), first[place], side="right")
+        before = np.searchsorted(first, refit_points(refits))  # units that came before each point
+        sizes = np.diff(before, prepend=0, append=len(first))
+        return np.repeat(np.arange(len(sizes)), sizes)[place]
     if refits is not None:
         raise ValueError('refits belong to cross_fit="past", not to "folds"')
     return np.asarray(place % checks.whole("folds", folds, 2, 1000))

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from ranktrial.analysis.estimators.click_weights import ClickWeights
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
+from ranktrial.log._kernels import clicks_by_row, sort_by_number, values_of_rows
 from ranktrial.log.log import Log
 from ranktrial.log.units import UnitSums
 from ranktrial.position_bias import Examinations, RelevanceFit
@@ -31,39 +32,47 @@ class _Shown(NamedTuple):
     """Rankings, designs and clicks of some impressions, on which their values depend.
 
     Attributes:
+        inside: Flags of the impressions.
+        display: Index of the ranking that each of them showed; -1 for all others.
+        impressions: Their numbers, by the ranking that they showed.
+        starts: Ranking i was shown by ``impressions[starts[i]:starts[i + 1]]``.
         rows: The distinct rankings shown.
         design: Design of each ranking.
-        display: Index of the ranking that each impression showed.
-        at: Impression of each click.
-        rank: Rank of each click.
+        clicks: Number of clicks on each ranking at each rank.
         slots: Candidates of the designs.
         slot_offsets: Start of each design's candidates.
         place: Index of each ranking's design among these designs.
-        slot: Slot of each click.
-        inside: The impressions.
     """
 
+    inside: BoolArray
+    display: IntArray
+    impressions: IntArray
+    starts: IntArray
     rows: IntArray
     design: IntArray
-    display: IntArray
-    at: IntArray
-    rank: IntArray
+    clicks: IntArray
     slots: IntArray
     slot_offsets: IntArray
     place: IntArray
-    slot: IntArray
-    inside: IntArray
 
     @classmethod
-    def of(cls, log: Log, impressions: IntArray) -> _Shown:
-        rows, display = np.unique(log.row[impressions], return_inverse=True)
+    def of(cls, log: Log, inside: BoolArray) -> _Shown:
+        """Describe the impressions whose flag is set."""
+        row = np.where(inside, log.row, -1)
+        times = np.bincount(row + 1, minlength=len(log.rankings) + 1)[1:]
+        rows = np.flatnonzero(times)
+        number = np.full(len(log.rankings) + 1, -1)
+        number[rows] = np.arange(len(rows))
+        starts = offsets_of(times[rows])
+        display = number[row]
+        impressions = sort_by_number(display, starts)
         design = np.searchsorted(log.row_offsets, rows, side="right") - 1
-        designs, place = np.unique(design, return_inverse=True)
-        sizes = np.diff(log.slot_offsets)[designs]
-        slots = ragged(log.slot_offsets[designs], sizes)
-        at, rank = np.nonzero(log.clicks[impressions])
-        slot = log.rankings[rows[display[at]], rank]
-        return cls(rows, design, display, at, rank, slots, offsets_of(sizes), place, slot, impressions)
+        first = np.flatnonzero(np.diff(design, prepend=-1))  # rankings of one design stand together
+        sizes = np.diff(log.slot_offsets)[design[first]]
+        place = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(rows))))
+        slots = ragged(log.slot_offsets[design[first]], sizes)
+        clicks = clicks_by_row(impressions, starts, log.clicks)
+        return cls(inside, display, impressions, starts, rows, design, clicks, slots, offsets_of(sizes), place)
 
 
 class Values:
@@ -117,11 +126,10 @@ class Values:
         """Every impression valued with the guesses of its group; and, for each of the other thetas, the sum of x of those
         that are not in the part of the log that it leaves out. ``of_click`` guesses the value of a click."""
         log, everything = self.log, np.arange(self.log.n_slots)
-        x, rest_sums, of_clicks = np.zeros(len(log)), np.zeros(len(others)), [np.empty(0)]
+        x, rest_sums, weights = np.zeros(len(log)), np.zeros(len(others)), [ClickWeights.of([])]
         largest, lost = 0.0, 0.0
-        for number in np.unique(group).tolist():
-            inside = np.flatnonzero(group == number)
-            shown = _Shown.of(log, inside)
+        for number in np.flatnonzero(np.bincount(group)).tolist():
+            shown = _Shown.of(log, group == number)
             slots = everything if self.known_queries else shown.slots
             guess = np.zeros(log.n_slots)
             guess[slots] = guesses.of(number, log, slots)
@@ -131,20 +139,26 @@ class Values:
             if of_click is not None:
                 value = np.zeros(log.n_slots)
                 value[slots] = of_click.of(number, log, slots)
-            x[inside], weights, valued = self._part(shown, guess, self.theta, self.lam, value)
-            of_clicks.append(weights)
+            first, valued = self._part(shown, guess, self.theta, self.lam, value)
+            base, values = first + valued.affine.base, valued.affine.values
+            if value is None:
+                values_of_rows(shown.impressions, shown.starts, base, values, log.clicks, x)
+                clicked = shown.clicks > 0
+                weights.append(ClickWeights.of(values[clicked], shown.clicks[clicked]))
+            else:
+                impression, of_clicks = self._weights(shown, guess, values, value)
+                added = weighted_counts(impression, of_clicks, len(log))
+                x[shown.inside] = base[shown.display[shown.inside]] + added[shown.inside]
+                weights.append(ClickWeights.of(of_clicks))
             largest = max(largest, valued.largest)
-            lost += float(valued.lost[shown.display].sum())
+            lost += float(valued.lost @ np.diff(shown.starts))
             if left_out is not None:
-                rest_sums += self._rest(shown, inside, guess, others, left_out, value)
-        return Worth(
-            x, ClickWeights.of(np.concatenate(of_clicks)), largest, lost, rest_sums, np.flatnonzero(self.unseen)
-        )
+                rest_sums += self._rest(shown, guess, others, left_out, value)
+        return Worth(x, ClickWeights.merged(weights), largest, lost, rest_sums, np.flatnonzero(self.unseen))
 
     def _rest(
         self,
         shown: _Shown,
-        inside: IntArray,
         guess: FloatArray,
         thetas: FloatArray,
         left_out: IntArray,
@@ -153,28 +167,27 @@ class Values:
         """Sum of x for each theta, over the impressions that this theta does not leave out."""
         log = self.log
         sums = value_sums(
-            shown.rows, shown.design, offsets_of(np.bincount(shown.display)),
-            inside[np.argsort(shown.display, kind="stable")], log.clicks, left_out, log.slot_offsets, log.row_offsets,
-            log.rankings, log.weights, (log.rank_a, log.rank_b), guess, thetas, rank_aware=self.rank_aware,
-            gain=self.of == "gain", first=not self.known_queries, clip=self.clip, placement=log.given_placement,
-            worth=value,
+            shown.rows, shown.design, shown.starts, shown.impressions, log.clicks, left_out, log.slot_offsets,
+            log.row_offsets, log.rankings, log.weights, (log.rank_a, log.rank_b), guess, thetas,
+            rank_aware=self.rank_aware, gain=self.of == "gain", first=not self.known_queries, clip=self.clip,
+            placement=log.given_placement, worth=value,
         )  # fmt: skip
         if value is not None:
-            sums += self._rest_of_values(shown, inside, thetas, left_out, value)
+            sums += self._rest_of_values(shown, thetas, left_out, value)
             guess = guess * value
         if self.known_queries:
-            rest = len(inside) - np.bincount(left_out[inside], minlength=len(thetas))
+            of_rest = np.bincount(left_out[shown.impressions], minlength=len(thetas))
+            rest = len(shown.impressions) - of_rest
             sums += rest * [sum_by_group(self._lambda(theta)[0] * guess, log.slot_offsets).mean() for theta in thetas]
         return sums
 
-    def _rest_of_values(
-        self, shown: _Shown, inside: IntArray, thetas: FloatArray, left_out: IntArray, value: FloatArray
-    ) -> FloatArray:
+    def _rest_of_values(self, shown: _Shown, thetas: FloatArray, left_out: IntArray, value: FloatArray) -> FloatArray:
         """Additions to the sums of x by values of clicks that differ from the guess."""
         log, n = self.log, len(thetas)
-        slots, place = np.unique(shown.slot, return_inverse=True)
-        away = self._own(inside) - value[shown.slot]
-        by_group = weighted_counts(place * n + left_out[inside[shown.at]], away, len(slots) * n).reshape(-1, n)
+        impression, _, slot, own = self._clicks(shown)
+        slots, place = np.unique(slot, return_inverse=True)
+        away = own - value[slot]
+        by_group = weighted_counts(place * n + left_out[impression], away, len(slots) * n).reshape(-1, n)
         columns = np.pad(thetas, ((0, 0), (0, 1))).T
         rho = log.placement_of(slots) @ thetas.T
         by_a, by_b = (columns[np.minimum(rank[slots], log.k)] for rank in (log.rank_a, log.rank_b))
@@ -182,12 +195,23 @@ class Values:
         weights = np.divide(lam, rho, out=np.zeros_like(lam), where=rho > 0)
         return np.asarray((weights * (by_group.sum(1, keepdims=True) - by_group)).sum(0))
 
-    def _own(self, inside: IntArray) -> FloatArray:
-        """Values of the clicks on some impressions, given in order."""
+    def _clicks(self, shown: _Shown) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+        """Impression, rank, slot and value by the metric of each click on some impressions."""
         assert self.own is not None
-        there = np.zeros(len(self.log), bool)
-        there[inside] = True
-        return self.own[there[self.log.clicked[0]]]
+        use = shown.inside[self.log.clicked[0]]
+        impression, rank, slot = (of[use] for of in self.log.clicked)
+        return impression, rank, slot, self.own[use]
+
+    def _weights(
+        self, shown: _Shown, guess: FloatArray, values: FloatArray, value: FloatArray
+    ) -> tuple[IntArray, FloatArray]:
+        """Impression of each click on some impressions, and its weight times its value by the metric."""
+        impression, rank, slot, own = self._clicks(shown)
+        weights, row = values[shown.display[impression], rank], shown.display[impression]
+        if self.direct is not None:
+            return impression, weights * own
+        plain = self._rows(shown, self.lam, np.zeros_like(guess), self.theta, rank_aware=False).affine.values
+        return impression, weights + plain[row, rank] * (own - value[slot])
 
     def _part(
         self,
@@ -196,25 +220,15 @@ class Values:
         theta: FloatArray,
         lam: FloatArray,
         value: FloatArray | None = None,
-    ) -> tuple[FloatArray, FloatArray, Valued]:
+    ) -> tuple[FloatArray, Valued]:
+        """The first sum of the formula for each ranking shown, and the second."""
         log, foreseen, lam_v = self.log, guess, lam
         if value is not None:
             foreseen, lam_v = (guess, lam * value) if self.direct is None else (guess * value, lam * value)
         valued = self._rows(shown, lam_v, foreseen, theta, rank_aware=self.rank_aware)
         if self.known_queries:
-            first = np.full(len(shown.rows), sum_by_group(lam_v * guess, log.slot_offsets).mean())
-        else:
-            first = sum_by_group(lam_v[shown.slots] * guess[shown.slots], shown.slot_offsets)[shown.place]
-        weights = valued.affine.values[shown.display[shown.at], shown.rank]
-        if value is not None:
-            own = self._own(shown.inside)
-            if self.direct is not None:
-                weights = weights * own
-            else:
-                plain = self._rows(shown, lam, np.zeros_like(guess), theta, rank_aware=False).affine.values
-                weights = weights + plain[shown.display[shown.at], shown.rank] * (own - value[shown.slot])
-        x = (first + valued.affine.base)[shown.display] + weighted_counts(shown.at, weights, len(shown.display))
-        return x, weights, valued
+            return np.full(len(shown.rows), sum_by_group(lam_v * guess, log.slot_offsets).mean()), valued
+        return sum_by_group(lam_v[shown.slots] * guess[shown.slots], shown.slot_offsets)[shown.place], valued
 
     def _rows(
         self, shown: _Shown, lam: FloatArray, guess: FloatArray, theta: FloatArray, *, rank_aware: bool
@@ -228,14 +242,12 @@ class Values:
     def normalising(self) -> BySlot:
         """The guess under which weighted surprises cancel over the log, one constant for each sign of lambda."""
         log, nothing = self.log, np.zeros(self.log.n_slots)
-        shown = _Shown.of(log, np.arange(len(log)))
-        times = np.bincount(shown.display)
-        _, of_clicks, valued = self._part(shown, nothing, self.theta, self.lam)
-        weights = valued.affine.values
+        shown = _Shown.of(log, np.ones(len(log), bool))
+        times, weights = np.diff(shown.starts), self._part(shown, nothing, self.theta, self.lam)[1].affine.values
         guess = nothing.copy()
         for sign in (1, -1):
             examined = float(times @ (np.maximum(sign * weights, 0) @ self.theta))
-            clicked = float(np.maximum(sign * of_clicks, 0).sum())
+            clicked = float((np.maximum(sign * weights, 0) * shown.clicks).sum())
             guess[sign * self.lam > 0] = clicked / examined if examined > 0 else 0.0
         return BySlot(guess)
 
@@ -261,11 +273,7 @@ class Worth(NamedTuple):
 
 
 def worth_in_all(
-    log: Log,
-    parts: Iterable[tuple[IntArray | slice, Log, Worth]],
-    theta: FloatArray,
-    independent: str,
-    fit: BiasFit | None,
+    log: Log, parts: Iterable[tuple[slice, Log, Worth]], theta: FloatArray, independent: str, fit: BiasFit | None
 ) -> Estimate:
     """The estimate from what each segment of a log is worth."""
     x, weights, largest, lost, unseen = np.empty(len(log)), [ClickWeights.of([])], 0.0, 0.0, [np.empty(0, np.int64)]
@@ -289,7 +297,7 @@ def worth_in_all(
     )
 
 
-def _slots_in(log: Log, rows: IntArray | slice, part: Log, slots: IntArray) -> IntArray:
+def _slots_in(log: Log, rows: slice, part: Log, slots: IntArray) -> IntArray:
     """Numbers in the whole log of slots of a segment."""
     if part.n_slots == log.n_slots:
         return slots

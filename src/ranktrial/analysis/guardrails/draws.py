@@ -16,7 +16,7 @@ BINS = 10
 LEAST_IMPRESSIONS = 100
 LEAST_CHANCE = 5.0  # variance of the counts, before they can say anything
 
-Draws = tuple[IntArray, FloatArray]  # outcome of each, and the chances that it had
+Draws = tuple[IntArray, FloatArray]  # outcome of each, and the chances of the outcomes for each design
 
 
 def sample_ratio(analysis: Analysis) -> Guardrail:
@@ -55,13 +55,13 @@ def _draws(log: Log, cells: int, outcomes: Callable[[Log], Draws]) -> DrawsSoFar
     for rows, part in log.segments():
         outcome, chances = outcomes(part)
         drawn = log.drawn[rows]
-        found = found.after(outcome[drawn], chances[drawn])[0]
+        found = found.after(outcome[drawn], chances, part.design[drawn])[0]
     return found
 
 
 def _arms(log: Log) -> Draws:
     """Outcomes of the draws (the design's rankings, A's own list or B's own) and their probabilities."""
-    shares = log.shares
+    shares = log.plain_shares
     chances = np.column_stack([1 - shares.sum(1), shares])
     chances = np.where(chances > 1e-12, chances, 0.0)
     return np.where(log.arm == 0, 0, np.where(log.arm > 0, 1, 2)), chances / chances.sum(1, keepdims=True)
@@ -75,4 +75,4 @@ def _bins(log: Log) -> Draws:
     bin_of_row = np.clip((middle * BINS).astype(np.int64), 0, BINS - 1)
     chance = weighted_counts(design_of_row * BINS + bin_of_row, log.weights, log.n_designs * BINS).reshape(-1, BINS)
     chance /= chance.sum(1, keepdims=True)
-    return bin_of_row[log.row], chance[log.design]
+    return bin_of_row[log.row], chance
