@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection
 from typing import Any
 
@@ -23,9 +24,11 @@ def number(name: str, value: Any) -> Any:
     return value
 
 
-def whole(name: str, value: Any, low: int, high: int) -> int:
+def whole(name: str, value: Any, low: int, high: int = sys.maxsize) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise ValueError(f"{name} is {value!r}, must be a whole number")
+    if high == sys.maxsize:
+        at_least(name, int(value), low)
     return int(between(name, int(value), low, high))
 
 

@@ -114,10 +114,12 @@ def test_the_rank_of_the_first_result_is_1(trial: Trial) -> None:
     assert [trial.click(shown.id, document).rank for document in shown.ranking[:4]] == [1, 2, 3, None]
 
 
-@pytest.mark.parametrize("position", [0, -1, 1.0, True])
-def test_positions_count_from_1(trial: Trial, position: Any) -> None:
+@pytest.mark.parametrize(
+    ("position", "what"), [(0, "at least 1$"), (-1, "at least 1$"), (1.0, "a whole number"), (True, "a whole number")]
+)
+def test_positions_count_from_1(trial: Trial, position: Any, what: str) -> None:
     shown = trial.rank("q", A, B, unit="u", wait=True)
-    with pytest.raises(ValueError, match=f"position is {position}, must be"):
+    with pytest.raises(ValueError, match=f"position is {position}, must be {what}"):
         trial.click(shown.id, shown.ranking[0], position=position)
     assert trial.report().clicks == 0
 

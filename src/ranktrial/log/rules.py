@@ -6,7 +6,6 @@ can be shown with and without. A rule looks at how much a unit does, never at wh
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 
@@ -42,7 +41,7 @@ class Rules:
     def __post_init__(self) -> None:
         for one in fields(self):
             if (most := getattr(self, one.name)) is not None:
-                checks.whole(one.name, most, 0, sys.maxsize)
+                checks.whole(one.name, most, 0)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from dataclasses import dataclass
 
@@ -55,7 +54,7 @@ class Limits:
             "body", "batch", "in_flight", "kept_for_rank", "rows", "probes_in_flight",
             "beacon_body", "beacon_batch", "beacon_in_flight", "beacon_address_in_flight",
         ):  # fmt: skip
-            checks.whole(name, getattr(self, name), 0, sys.maxsize)
+            checks.whole(name, getattr(self, name), 0)
         checks.between("beacon_rate", self.beacon_rate, 0.1, 1e6)
         for name in ("body_timeout", "timeout", "write_timeout"):
             checks.between(name, getattr(self, name), 0, threading.TIMEOUT_MAX)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -105,7 +104,7 @@ class ClickJudge:
         clicks are those that came without a key.
         """
         if position is not None:
-            checks.whole("position", position, 1, sys.maxsize)
+            checks.whole("position", position, 1)
         token = tokens.read_token(id, self._draws.secret)
         if token is None or token.version not in self._configs:
             self._draws.tally("clicks with an id that is not ours")

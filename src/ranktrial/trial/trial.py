@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -432,7 +431,7 @@ class Trial:
             query_units: Number of units that must have asked a query before the report names it.
             latencies: Durations of recent calls of ``rank``, in nanoseconds; those of this object by default.
         """
-        checks.whole("query_units", query_units, 0, sys.maxsize)
+        checks.whole("query_units", query_units, 0)
         if version not in (None, self.version):
             with Trial(self.store, self.name, version=version, background=False, clock=self._clock) as other:
                 return other.report(query_units=query_units, latencies=() if latencies is None else latencies)
@@ -746,7 +745,7 @@ def _moment(clock: Callable[[], float]) -> int:
 def _check_options(*, timeout: float = 0, clock: object = time.time, cache_size: int = 0, **_: object) -> None:
     """Refuse what would otherwise make every call fall back, or wait for ever."""
     checks.between("timeout", timeout, 0, threading.TIMEOUT_MAX)
-    checks.whole("cache_size", cache_size, 0, sys.maxsize)
+    checks.whole("cache_size", cache_size, 0)
     if not callable(clock):
         raise TypeError(f"clock is {clock!r}, must be a function that returns seconds since 1970")
 
