@@ -227,7 +227,15 @@ def test_a_difference_that_changed_is_that_since() -> None:
     assert (found.winner, found.state) == ("A", "decided")
     open_ = decided(*pair, since=Interval(-0.02, 0.06))
     assert (open_.winner, open_.state) == (None, "undecided")
-    assert np.isnan(open_.forecast.searches)
+    assert np.isnan(open_.forecast.searches)  # it is not said how many came since
+    known = decided(*pair, since=Interval(-0.02, 0.06), units_since=50).forecast
+    assert (known.target, known.remaining) == pytest.approx((0.02, 750))  # half as wide takes 150 of 200 units more
+    narrower = decided(*pair, since=Interval(-0.02, 0.06), units_since=50, allowance=0.01).forecast
+    assert narrower.remaining == pytest.approx(5 * 50 * 15)  # a quarter as wide
+    alike = decided(*pair, since=Interval(-0.03, 0.05), units_since=50, smallest=0.03).forecast
+    assert alike.remaining == pytest.approx(5 * 50 * 3)
+    nothing = decided(*pair, since=Interval(-np.inf, np.inf), units_since=50)
+    assert np.isnan(nothing.forecast.searches)
     untested = decided(waiting(AB_RUNG, ""), rung(POSITION_BASED, -0.05, -0.03), since=Interval(0.02, 0.06), tests=())
     assert (untested.winner, untested.reasons) == (None, ("untested",))
 

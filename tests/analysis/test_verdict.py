@@ -77,6 +77,8 @@ def cases() -> Iterator[Case]:
     yield Case("undecided, without A/B traffic", untested(-0.01, 0.05), {})
     yield Case("undecided by A/B traffic", by_ab(-0.01, 0.05), {})
     yield Case("undecided since a change", of(0.01, 0.05, since=Interval(-0.03, 0.02)), {"changed": CHANGED})
+    since = of(0.01, 0.05, since=Interval(-0.03, 0.02), units_since=100)
+    yield Case("undecided since a change, with a forecast", since, {"changed": CHANGED, "days": 2.0})
     yield Case("alike", of(-0.01, 0.03, smallest=0.05), {})
     yield Case("decided for A", of(-0.05, -0.01, allowance=0.005, worth=lambda *_: 1.0), {})
     yield Case("decided for B", of(0.01, 0.05, allowance=0.005, worth=lambda *_: 1.0), {})

@@ -10,6 +10,7 @@ import pytest
 
 from live_server import A, B
 from ranktrial.trial import Trial
+from simulated_trial import Ticks, World
 from store.kinds import KINDS, Kind
 
 OPTIONS: dict[str, Any] = {"k": 5, "seed": 1, "background": False, "timeout": 60.0}
@@ -60,3 +61,53 @@ def test_head_and_tail_are_decided_before_a_search_is_shown(tmp_path: Path) -> N
         assert set(levels[:1_000].tolist()) == {0}
         assert set(levels[1_000:][often[1_000:]].tolist()) == {1}
         assert set(levels[1_000:][~often[1_000:]].tolist()) == {2}
+
+
+def devices_search(trial: Trial, searches: int, *, visible: int, seed: int = 1) -> None:
+    """Visitors of a small world, half of them on phones that show few results."""
+    world, random = World.make(queries=12), np.random.default_rng(seed)
+    names = list(world.zeta)
+    for number in range(searches):
+        query, phone = names[random.integers(len(names))], bool(random.random() < 0.5)
+        device = "phone" if phone else "desktop"
+        shown = trial.rank(
+            query, world.a[query], world.b[query], unit=f"u{seed} {number}", size=5, segment={"device": device}
+        )
+        for rank, document in enumerate(shown.ranking):
+            seen = world.theta[rank] * (rank < visible or not phone)
+            if random.random() < seen * world.zeta[query][document]:
+                trial.click(shown.id, document, wait=False)
+    trial.store.flush()
+
+
+def test_designs_are_made_with_the_theta_of_the_segment_once_it_differs(tmp_path: Path) -> None:
+    with Trial.create(tmp_path / "t.db", segments=DEVICES, clock=Ticks(), **OPTIONS) as trial:
+        devices_search(trial, 6_000, visible=2)
+        bias = trial.update()
+        assert bias.beliefs.attribute == "device"
+        other, phone, desktop = (bias.beliefs.of_segment(value).theta for value in range(3))
+        assert np.array_equal(other, np.array(bias.theta))
+        assert phone[3] < 0.1 < desktop[3]
+        devices_search(trial, 300, visible=2, seed=2)
+        log = trial.log()
+        late = np.flatnonzero(log.beliefs[log.design] == bias.id)
+        assert len(late) == 300
+        of_device = [set(log.design[late[log.levels("device")[late] == value]].tolist()) for value in (1, 2)]
+        assert not of_device[0] & of_device[1]  # the segment is part of the design's key
+        report = trial.report()
+        assert report.decision.state != "not trusted"
+    with Trial.open(tmp_path / "t.db", background=False) as trial:  # what was learnt is in the store
+        assert trial._draws.bias.beliefs.thetas == bias.beliefs.thetas
+
+
+def test_one_design_serves_all_where_theta_does_not_differ(tmp_path: Path) -> None:
+    with Trial.create(tmp_path / "t.db", segments=DEVICES, clock=Ticks(), **OPTIONS) as trial:
+        devices_search(trial, 1_500, visible=5)
+        bias = trial.update()
+        assert not bias.beliefs.attribute
+        assert "attribute" not in bias.more
+        devices_search(trial, 300, visible=5, seed=2)
+        log = trial.log()
+        late = np.flatnonzero(log.beliefs[log.design] == bias.id)
+        of_device = [set(log.design[late[log.levels("device")[late] == value]].tolist()) for value in (1, 2)]
+        assert len(of_device[0] & of_device[1]) >= 10

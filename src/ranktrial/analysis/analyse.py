@@ -15,7 +15,7 @@ import numpy as np
 from ranktrial.analysis.decision import ALLOWANCE, Combined, combine, turned, widened, widening
 from ranktrial.analysis.drift import Drift
 from ranktrial.analysis.estimators.estimation import fit_position_bias
-from ranktrial.analysis.estimators.results import BiasFit, Estimate
+from ranktrial.analysis.estimators.results import BiasFit, Estimate, SegmentBias
 from ranktrial.analysis.evidence import Gain, click_gain
 from ranktrial.analysis.intervals import looks
 from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, Ladder, Rung, clicks_on_ab, ladder
@@ -26,7 +26,7 @@ from ranktrial.log import UnitSums
 from ranktrial.log._kernels import first_places
 from ranktrial.log.log import Log
 from ranktrial.methods import Beliefs
-from ranktrial.methods.beliefs import MOST_ERROR
+from ranktrial.methods.beliefs import MOST_ERROR, sound_theta
 from ranktrial.position_bias import NotIdentifiable
 from ranktrial.schema import Frozen
 
@@ -88,6 +88,11 @@ class Analysis:
     rung: Rung | None
     fitted: int
     learnt: int
+
+    @property
+    def differs(self) -> SegmentBias | None:
+        """Theta by segment, where it surely differs."""
+        return None if self.fit is None else self.fit.by_segment
 
     @cached_property
     def clicks(self) -> int:
@@ -253,6 +258,14 @@ def analyse(log: Log, config: TrialConfig, beliefs: Beliefs) -> Analysis:
         inflation=1.0 if rung is None or rung.estimate is None else rung.estimate.inflation(config.level),
     )
     return Analysis(log, config, fit, reported, found, rung, fitted, learnt)
+
+
+def with_segments(beliefs: Beliefs, differs: SegmentBias | None) -> Beliefs:
+    """Beliefs with theta by segment, for designs; without it where segments do not differ."""
+    if differs is None:
+        return replace(beliefs, attribute="", thetas=()) if beliefs.attribute else beliefs
+    thetas = tuple(tuple(theta) for theta in sound_theta(differs.thetas).tolist())
+    return replace(beliefs, attribute=differs.attribute, thetas=thetas)
 
 
 def allowed_share(config: TrialConfig) -> float:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -205,6 +206,7 @@ def decide(
     barred: Container[str] = (),
     failed: Sequence[str] = (),
     since: Interval | None = None,
+    units_since: int = 0,
     both: UnitSums | None = None,
     worth: Callable[[Rung, int], float] | None = None,
 ) -> Decision:
@@ -222,6 +224,7 @@ def decide(
         barred: Names of estimates whose assumption a check has found wrong.
         failed: Checks that fail and that all numbers rest on.
         since: The interval of A - B since it changed, where it was seen to change: then that is the answer.
+        units_since: Number of units since then, for the forecast.
         both: Clicks per search of pages that are half A's and half B's, by unit, for the lift.
         worth: What a hostile search can add to an estimate in favour of a ranker (1 for A, -1 for B), in clicks per search.
     """
@@ -285,7 +288,8 @@ def decide(
         least = must_stand(rung)
         return least * worth(rung, 1 if rung.estimate.delta > 0 else -1) if least and worth is not None else 0.0
 
-    return replace(told, forecast=_forecast(ladder, found, widen, told, hostile, changed=since is not None))
+    changed = None if since is None else Changed(since, units_since)
+    return replace(told, forecast=_forecast(ladder, found, widen, told, hostile, changed))
 
 
 def _made_up_by(interval: Interval, worth: float) -> float:
@@ -349,35 +353,51 @@ def _forecast(
     widen: Interval,
     told: Decision,
     hostile: Callable[[Rung], float],
-    *,
-    changed: bool,
+    changed: Changed | None,
 ) -> Forecast:
     """Forecast of when the interval will leave out 0, or what lies beyond the smallest difference that matters.
 
     An estimate that differs from the answer by chance may do so sooner or later: the later time of both counts, so that it has
-    not come yet while nothing is decided. Of a difference that changed it is not known how many searches came since.
+    not come yet while nothing is decided. After a change only the answer's own estimate counts.
     """
     target = max(abs(told.difference), told.smallest or 0.0)
     if told.failed or not any(ladder.tested(rung) for rung, _ in found.used):
         return Forecast(target)
     if told.state in ("decided", "alike"):
         return Forecast(target, told.searches, 0.0)
-    if changed:
+    if changed is not None and not (changed.units and np.isfinite(changed.interval.half_width)):
         return Forecast(target)
     needed = np.inf
-    for rung, _ in found.used:
+    for rung, _ in found.used if changed is None else found.used[-1:]:
         assert rung.estimate is not None
         if not ladder.tested(rung):
             continue
-        sizes = abs(told.difference), abs(rung.estimate.delta)
+        units_for = partial(_units_for, rung) if changed is None else partial(changed.units_for, rung.estimate.units)
+        sizes = abs(told.difference), abs(told.difference if changed else rung.estimate.delta)
         allowed = max(0.0 if rung.name == AB_RUNG else max(widen), hostile(rung))
         each = told.searches / rung.estimate.units
         seen = told.searches * ladder.blind(rung, min(sizes))
-        needed = min(needed, max(_units_for(rung, min(sizes) - allowed) * each, seen))
+        needed = min(needed, max(units_for(min(sizes) - allowed) * each, seen))
         if told.smallest is not None and told.ahead is None:
-            needed = min(needed, _units_for(rung, told.smallest - max(sizes) - allowed) * each)
+            needed = min(needed, units_for(told.smallest - max(sizes) - allowed) * each)
     needed = max(needed, float(told.searches))
     return Forecast(target, needed if needed < FARTHEST else np.inf, needed - told.searches)
+
+
+class Changed(NamedTuple):
+    """A difference that changed: its interval of A - B since then, and the number of units since."""
+
+    interval: Interval
+    units: int
+
+    def units_for(self, now: float, room: float) -> float:
+        """The least number of units, ``now`` of which there are, whose interval since the change is so narrow on either side.
+
+        It is taken to narrow with the square root of the units since then.
+        """
+        if room <= 0:
+            return FARTHEST * 2
+        return now + self.units * max((self.interval.half_width / room) ** 2 - 1, 0.0)
 
 
 def _units_for(rung: Rung, room: float) -> float:

@@ -24,6 +24,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
+from ranktrial.analysis.estimators.by_segment import by_value
+from ranktrial.analysis.estimators.results import SegmentBias
+from ranktrial.analysis.estimators.valuing import scaled
 from ranktrial.analysis.intervals import asymptotic_sequence
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.interval import Interval
@@ -236,20 +239,25 @@ def _log_ratios(sums: UnitSums, points: IntArray, phase: IntArray) -> FloatArray
     return np.where(known, np.logaddexp(*logs) - np.log(len(SIZES)), -np.inf)
 
 
-def position_scores(log: Log, theta: FloatArray) -> UnitSums:
+def position_scores(log: Log, theta: FloatArray, differs: SegmentBias | None = None) -> UnitSums:
     """Score of every cohort for position bias steeper than theta, as an exponent of the rank.
 
     With theta_r r^-e in place of theta_r the mean is e, for small e, and it is 0 for e = 0: a click on document d at rank r is
     compared with the rank at which clicks on d are expected under the design that showed it, whatever its relevance is. So
-    other queries, other documents and other designs over time do not move the mean, other position bias does.
+    other queries, other documents and other designs over time do not move the mean, other position bias does; with theta by
+    segment, nor does another mix of segments.
     """
     theta = checks.probabilities("theta", theta)
     rank = np.log(np.arange(1, len(theta) + 1))
     scores, information = np.empty(len(log)), 0.0
-    for rows, part in log.segments():
-        impression, at, slot = part.clicked
-        clickable = np.maximum(part.exposure(theta)[slot], 1e-300)
-        expected = part.exposure(theta * rank)[slot] / clickable
-        information += float(np.maximum(part.exposure(theta * rank**2)[slot] / clickable - expected**2, 0.0).sum())
-        scores[rows] = weighted_counts(impression, expected - rank[at], len(part))
+    for rows, whole in log.segments():
+        of_rows = scores[rows]
+        for value, own, part in by_value(whole, "" if differs is None else differs.attribute):
+            if differs is not None:
+                theta = scaled(differs.thetas[value])
+            impression, at, slot = part.clicked
+            clickable = np.maximum(part.exposure(theta)[slot], 1e-300)
+            expected = part.exposure(theta * rank)[slot] / clickable
+            information += float(np.maximum(part.exposure(theta * rank**2)[slot] / clickable - expected**2, 0.0).sum())
+            of_rows[own] = weighted_counts(impression, expected - rank[at], len(part))
     return log.sums(scores * (len(log) / information if information > 0 else 0.0))

@@ -287,6 +287,8 @@ def ladder(
             )
         if not isinstance(theta, BiasFit):
             missing[AFFINE] = "position bias from the trial's own clicks"
+        elif theta.by_segment is not None:
+            missing[AFFINE] = f"one position bias for all: that of {theta.by_segment.attribute} differs"
         else:
             first = len(log) if fitted is None else fitted
             what = "lines", theta.bias.theta.tobytes(), len(theta.without)

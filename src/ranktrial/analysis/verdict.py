@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from ranktrial.texts import counted
 
 FIRST_INTERVAL = f"{LEAST_UNITS} visitors and {LEAST_CLICKS} clicks, on lists that differ"
 MANY_WITHOUT_CLICKS = 100  # searches after which something is probably wrong with events
+MOST_NAMED = 3  # segments in a sentence
 TOO_MANY, TOO_LONG = 1e8, 1000.0  # searches and days to a decision for which nobody waits
 
 
@@ -48,6 +50,7 @@ def verdict(
     shows: str | None = None,
     live: bool = False,
     changed: str = "",
+    segments: str = "",
     remedy: str = "",
     weakest: str = "",
 ) -> Verdict:
@@ -59,12 +62,13 @@ def verdict(
         shows: The ranker that a stopped trial shows; None while it runs.
         live: True for a trial, which can be stopped; False for a log.
         changed: A sentence on a change of the difference over time.
+        segments: A sentence on segments that differ (``segment_text``).
         remedy: What to do about the first check that fails.
         weakest: The worst check and what it found, in sentences.
     """
     return Verdict(
         headline(decision, labels, ended=shows is not None),
-        details(decision, changed),
+        " ".join(filter(None, (details(decision, changed), segments))),
         next_step(decision, labels, days=days, shows=shows, live=live, remedy=remedy),
         trust(decision, weakest),
     )
@@ -119,6 +123,42 @@ def details(decision: Decision, changed: str = "") -> str:
                 share = f"{percent(decision.contamination)} that a winner must stand against"
                 told.append(f"{_hostile_visitors(decision)}, no more than the {share}.")
     return " ".join(filter(None, [*told, changed]))
+
+
+class SureSegment(Protocol):
+    """A segment in which the difference is surely not 0."""
+
+    @property
+    def attribute(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    @property
+    def difference(self) -> float: ...
+    @property
+    def interval(self) -> Interval: ...
+
+
+def segment_text(decision: Decision, sure: Sequence[SureSegment], labels: tuple[str, str] = ("A", "B")) -> str:
+    """Segments that surely differ from the answer for all, or that differ where there is none for all; "" without any."""
+    if decision.failed:
+        return ""
+    ahead, (a, b) = decision.ahead, labels
+    sides = {True: [one for one in sure if one.difference > 0], False: [one for one in sure if one.difference < 0]}
+    if ahead is not None:
+        sides[ahead == "B"] = []  # as for all
+    told = []
+    for more, some in sides.items():
+        if not some:
+            continue
+        where = ", ".join(f"{one.attribute} is {one.value} ({_segment_numbers(one)})" for one in some[:MOST_NAMED])
+        others = f" and in {len(some) - MOST_NAMED} more segments" if len(some) > MOST_NAMED else ""
+        told.append(f"{b} gets {'more' if more else 'fewer'} clicks than {a} where {where}{others}.")
+    return " ".join(f"But {one}" if ahead is not None else one for one in told)
+
+
+def _segment_numbers(one: SureSegment) -> str:
+    spec = f"+.{decimals(one.interval)}f"
+    return f"{one.difference:{spec}}, {one.interval:{spec}}"
 
 
 def next_step(

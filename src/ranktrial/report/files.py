@@ -71,6 +71,13 @@ def report_rows(report: Report) -> Iterator[dict[str, Any]]:
     for one in report.estimates:
         status = "used" if one.used else "contradicted" if one.contradicted else ""
         yield row("estimate", one.name, one.difference, **ends(one.interval), status=status, text=one.assumes)
+    for segment in [] if report.segments is None else report.segments.answers:
+        size = {"units": segment.visitors, "impressions": segment.searches, "clicks": segment.clicks}
+        status, name = "no chance" if segment.discovery else "", f"{segment.attribute}: {segment.value}"
+        yield row("segment", name, segment.difference, **ends(segment.interval), **size, status=status)
+        yield row("segment, share of clicks", name, segment.lift.share, **ends(segment.lift.interval))
+    for test in [] if report.segments is None else report.segments.tests:
+        yield row("segments differ, p", test.attribute, test.p)
     for check in report.guardrails:
         yield row("guardrail", check.name, check.value, status=check.status, text=str(check))
     for point in report.band:

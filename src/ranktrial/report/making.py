@@ -14,6 +14,7 @@ from ranktrial.analysis import Ladder, Rung
 from ranktrial.analysis.analyse import Analysis, BandPoint
 from ranktrial.analysis.calibration import discrepancy
 from ranktrial.analysis.decision import Decision, Ranker, decide, turned, widening
+from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.guardrails import (
     ASSUMPTIONS,
     BIAS,
@@ -27,19 +28,31 @@ from ranktrial.analysis.guardrails.over_time import told as told_of
 from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
 from ranktrial.analysis.hostile import most_worth
 from ranktrial.analysis.ladder import AFFINE, DIRECT, POSITION_BASED
-from ranktrial.analysis.verdict import Verdict, duration, lift_text, percent, verdict
+from ranktrial.analysis.segments import AttributeTest, answers_by_segment
+from ranktrial.analysis.verdict import Verdict, duration, lift_text, percent, segment_text, verdict
 from ranktrial.arrays import weighted_counts
 from ranktrial.interval import Interval
 from ranktrial.log import LeftOut
 from ranktrial.report.course import counts_from, course, is_over
 from ranktrial.report.harm import guards
-from ranktrial.report.schema import Contributor, EstimateRow, Everyone, HistoryEntry, Pace, Part, Report, Visitors
+from ranktrial.report.schema import (
+    Contributor,
+    EstimateRow,
+    Everyone,
+    HistoryEntry,
+    Pace,
+    Part,
+    Report,
+    Segmentation,
+    Visitors,
+)
 from ranktrial.store.base import ConfigVersion
 from ranktrial.store.tallies import AS_IT_SHOULD_BE
 from ranktrial.texts import counted, shown
 from ranktrial.times import told_time
 
 CONTRIBUTORS = 10
+SURELY = 0.05  # p of a test between segments, at one look
 MODEL = (ASSUMPTIONS, BIAS, BIAS_OVER_TIME, COMPANY)  # guardrails of the click model
 QUERY_UNITS = 10  # by which a query must have been asked to be named: what few have asked may tell who they are
 LONG_PAUSE, LEAST_PAUSE = 3.0, 60.0  # times the longest pause so far, and seconds: searches have stopped
@@ -95,13 +108,14 @@ def make_report(
     decision, analysis = found.decision, found.analysis
     for what in AS_IT_SHOULD_BE:
         sorted_tallies.pop(what, None)
+    segments = segmentation(analysis, decision)
     goes_on = seen.days > 0 and shows is None and not seen.warning
     days = decision.forecast.remaining / len(analysis.log) * seen.days if goes_on else float("nan")
     return Report(
         trial=name,
         version=version.number,
         decision=decision,
-        text=words(found, days=days, shows=shows),
+        text=words(found, days=days, shows=shows, segments=segments),
         lift=lift_text(decision, analysis.config.labels, seen.searches_a_day),
         pace=seen,
         days_left=days,
@@ -119,6 +133,7 @@ def make_report(
         over=is_over(analysis.config, seen.began, now),
         guards=guards(analysis, decision, found.widen, sorted_tallies),
         parts=tuple(_part(one, found if one is version else settled(result, {})) for one, result in analyses.items()),
+        segments=segments,
         shows=shows,
         visitors=visitors(analysis, decision),
         discrepancy=discrepancy(analysis.ladder),
@@ -171,7 +186,8 @@ def settled(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequenc
     if decision.estimator is not None and decision.estimator != (analysis.rung and analysis.rung.name):
         analysis = replace(analysis, rung=analysis.ladder.rung(decision.estimator))
     if decision.estimator is not None and analysis.changed:
-        decision = decided(since=turned(analysis.drift.since))
+        drift = analysis.drift
+        decision = decided(since=turned(drift.since), units_since=drift.units - (drift.at or drift.units))
     return Settled(decision, checks, analysis, widening(decision.allowance, effect))
 
 
@@ -189,7 +205,39 @@ def barred_by(failed: Container[str]) -> tuple[str, ...]:
     return (AFFINE, POSITION_BASED) if BIAS in failed or BIAS_OVER_TIME in failed else ()
 
 
-def words(found: Settled, *, days: float = float("nan"), shows: str | None = None) -> Verdict:
+def segmentation(analysis: Analysis, decision: Decision) -> Segmentation | None:
+    """Answers by segment, with what they say in sentences; None where there are none."""
+    answers, tests = answers_by_segment(analysis, decision)
+    if not answers:
+        return None
+    differs = analysis.differs
+    told = [_test_text(test) for test in tests]
+    if differs is not None:
+        told.append(f"Position bias differs by {differs.attribute}, and each value of it has its own.")
+    return Segmentation(
+        answers=answers,
+        tests=tests,
+        rate=RATE,
+        theta_by="" if differs is None else differs.attribute,
+        thetas={}
+        if differs is None
+        else {name: tuple(one) for name, one in zip(differs.values, differs.thetas.tolist())},
+        text=" ".join(filter(None, told)),
+    )
+
+
+def _test_text(test: AttributeTest) -> str:
+    """Sentence on whether the difference is the same for all values of an attribute."""
+    if not np.isfinite(test.p):
+        return ""
+    if test.p < SURELY:
+        return f"The difference is not the same for every {test.attribute} (p = {test.p:.2g})."
+    return f"Values of {test.attribute} differ no more than chance explains (p = {test.p:.2g})."
+
+
+def words(
+    found: Settled, *, days: float = float("nan"), shows: str | None = None, segments: Segmentation | None = None
+) -> Verdict:
     """Put the decision of a trial into words."""
     decision, checks, analysis, _ = found
     drift = analysis.drift
@@ -208,6 +256,9 @@ def words(found: Settled, *, days: float = float("nan"), shows: str | None = Non
         shows=shows,
         live=True,
         changed=changed,
+        segments=""
+        if segments is None
+        else segment_text(decision, [one for one in segments.answers if one.ahead], analysis.config.labels),
         remedy="" if failing is None else failing.remedy,
         weakest="" if worst is None else f'"{worst.title}". {worst.text}',
     )

@@ -14,6 +14,7 @@ from ranktrial.analysis.analyse import BandPoint, Theta
 from ranktrial.analysis.calibration import Discrepancy
 from ranktrial.analysis.decision import Decision, Ranker
 from ranktrial.analysis.guardrails.status import GROUPS, WORST_FIRST, Guardrail
+from ranktrial.analysis.segments import AttributeTest, SegmentAnswer
 from ranktrial.analysis.verdict import Verdict
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
@@ -106,6 +107,38 @@ class EstimateRow(Frozen):
     text: str
 
 
+class Segmentation(Frozen):
+    """Answers by segment: for each value of the attributes that were declared.
+
+    Attributes:
+        answers: A row for each value that has searches, by attribute.
+        tests: Whether the values of an attribute differ at all.
+        rate: False discovery rate of all segments together.
+        theta_by: Attribute by which position bias surely differs, each value having its own; "" if it is one for all.
+        thetas: Position bias of each value of that attribute.
+        text: What that says, in sentences.
+    """
+
+    answers: tuple[SegmentAnswer, ...]
+    tests: tuple[AttributeTest, ...]
+    rate: float
+    theta_by: str
+    thetas: dict[str, tuple[float, ...]]
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """A row for each segment, and the sentences, as text."""
+        rows = [(f"{one.attribute}: {one.value}", one) for one in self.answers]
+        width = max((len(name) for name, _ in rows), default=0)
+        told = [
+            f"  {name:{width}}  {one.share:4.0%} of searches  B - A  {one.difference:+.4f}  {one.interval}  "
+            f"{'*' if one.discovery else ''}".rstrip()
+            for name, one in rows
+        ]
+        return [*told, f"  {self.text}"] if told else []
+
+
 class Part(Frozen):
     """The result of one version of the configuration."""
 
@@ -188,6 +221,7 @@ class Report(Frozen):
         guardrails: Checks of everything the numbers rest on.
         tallies: Counters of what was left out or noticed.
         parts: Every version by itself; they are never pooled.
+        segments: Answers by segment; None where no attributes were declared, or nothing is estimated yet.
         shows: The ranker that a stopped trial shows; None while it runs.
         visitors: Clicks that the trial cost or gave; None where that cannot be told.
         discrepancy: Difference of the position-based and the A/B estimate, for ``calibrate``; None where one is missing.
@@ -216,6 +250,7 @@ class Report(Frozen):
     guardrails: tuple[Guardrail, ...]
     tallies: dict[str, int]
     parts: tuple[Part, ...]
+    segments: Segmentation | None = None
     shows: Ranker | None = None
     visitors: Visitors | None = None
     discrepancy: Discrepancy | None = None
@@ -333,5 +368,12 @@ class Report(Frozen):
         ]
         if estimates:
             estimates = ["", "Estimates, each with its own interval", *estimates]
+        segments = [] if self.segments is None else self.segments.lines
+        if segments and self.segments is not None:
+            segments = [
+                "",
+                f"By segment (*: no chance, at a false discovery rate of {self.segments.rate:.0%})",
+                *segments,
+            ]
         history = ["", "Who changed what", *(f"  {entry}" for entry in self.history)] if self.history else []
-        return "\n".join([self.about, self.verdict, *self.lines, *estimates, *rows, *history])
+        return "\n".join([self.about, self.verdict, *self.lines, *estimates, *segments, *rows, *history])

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from ranktrial import checks, tokens
 from ranktrial.analysis import evidence
-from ranktrial.analysis.analyse import MOST_LEARNT, Analysis, analyse, with_few_designs
+from ranktrial.analysis.analyse import MOST_LEARNT, Analysis, analyse, with_few_designs, with_segments
 from ranktrial.config import TrialConfig
 from ranktrial.log import LeftOut, Log, apply_rules
 from ranktrial.log.known import Known
@@ -574,7 +574,7 @@ class Trial:
                 seen, agree = analysed.analysis.log, readings_agree(analysed.analysis)
                 log = seen.last(with_few_designs(seen.design[::-1], MOST_LEARNT)).compact()
                 told = evidence(log, agree=agree, gain=analysed.analysis.gain, impressions=len(seen))
-                beliefs = method.learn(told, beliefs)
+                beliefs = with_segments(method.learn(told, beliefs), analysed.analysis.differs)
                 effects = beliefs.effects
                 if effects is not None:
                     known = Known.of(log.queries, log.documents, log.document_query, effects)

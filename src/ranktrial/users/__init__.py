@@ -2,6 +2,7 @@
 
 from ranktrial.users.behaviour import User, cascade, position_based, rank_decay, trust_bias
 from ranktrial.users.crowds import Comparing, Crowd, Users, comparing, crowd
+from ranktrial.users.devices import two_devices
 
 __all__ = [
     "Comparing",
@@ -14,4 +15,5 @@ __all__ = [
     "position_based",
     "rank_decay",
     "trust_bias",
+    "two_devices",
 ]

@@ -26,6 +26,8 @@ theta is fitted anew without each group, and the rest valued with it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.analysis.estimators.ab import AB_ESTIMATORS, ab_values
+from ranktrial.analysis.estimators.by_segment import by_value, fit_by_segment
 from ranktrial.analysis.estimators.cross_fitting import groups_at, groups_of, refit_points
 from ranktrial.analysis.estimators.metric_values import (
     MetricValues,
@@ -82,7 +85,8 @@ def fit_position_bias(
 
     ``fitted`` is from how many of the first impressions; all by default. ``estimator`` is ``Auto()`` by default, which decides
     once, on all of these. An error of a theta above ``most_error``, in
-    units of theta_1, is too much.
+    units of theta_1, is too much. Where searches have attributes and theta surely differs between the values of one, there is
+    also a theta for each (``by_segment``).
 
     >>> from ranktrial.methods import AB
     >>> from ranktrial.rankings import Pair
@@ -105,7 +109,8 @@ def fit_position_bias(
         raise NotIdentifiable("nothing was clicked at rank 1, by which theta is scaled")
     eliminates_relevance = estimator is None or isinstance(estimator, Auto | Conditional)
     parts = first.parts(groups, clicked_only=eliminates_relevance)
-    return BiasFit(*fit_groups(parts, estimator, most_error=most_error))
+    fit = BiasFit(*fit_groups(parts, estimator, most_error=most_error))
+    return fit_by_segment(first, fit) if first.attributes and eliminates_relevance else fit
 
 
 def estimate(
@@ -201,16 +206,101 @@ def estimate(
         guessed = Values(log, bias, estimator, *options).normalising()
     if estimator == "observed":
         return observed(log, Values(log, bias, estimator, *options), independent)
-    others = np.array([] if fit is None else [scaled(theta) for theta in fit.without])
     of_click = None if values is None else _worth(values, worth, group, fitted, cross_fit, folds=folds, refits=refits)
+    valuer = _Valuer(estimator, bias, fit, guessed, options, values, of_click)
+    return valuer.estimate(log, group, independent)
 
-    def valued(part: Log, rows: slice) -> Worth:
-        left_out = None if fit is None else part.group(len(fit.without))
-        own = None if values is None else values.of_segment(rows)
-        return Values(part, bias, estimator, *options, own=own).worth(group[rows], guessed, others, left_out, of_click)
 
-    pieces = [(slice(0, len(log)), log)] if known_queries or estimator == "self-normalised" else log.segments()
-    return worth_in_all(log, ((rows, part, valued(part, rows)) for rows, part in pieces), bias, independent, fit)
+def estimates_by(
+    log: Log,
+    attribute: str,
+    *,
+    theta: BiasFit,
+    estimator: str = "rank-aware",
+    fitted: int | None = None,
+    refits: ArrayLike | None = None,
+    metric: MetricValues | None = None,
+) -> dict[int, Estimate]:
+    """Estimates of the searches with each value of an attribute, by its number, as ``estimate`` values them for a trial.
+
+    Their errors hold that of theta: each is estimated anew at every theta of the jackknife. With the values of a ``metric``
+    they are of the impressions that count for it.
+    """
+    if metric is not None:
+        log, fitted = metric.log, None if fitted is None else min(fitted, len(metric.log))
+    bias = scaled(theta.bias.theta)
+    guessed: Guesses
+    if estimator in GUESSED:
+        group, guessed = guessed_from(log, fitted, bias, estimator, cross_fit="past", refits=refits)
+    else:
+        group, guessed = np.zeros(len(log), np.int64), given_guess(log, None, estimator)
+    of_click = None
+    if metric is not None:
+        of_click = _worth(metric, None, group, fitted, "past", folds=1, refits=refits)
+    valuer = _Valuer(estimator, bias, theta, guessed, (False, None, "leave out", "difference"), metric, of_click)
+    found = {}
+    for value, at, part in by_value(log, attribute):
+        own = valuer if metric is None else replace(valuer, values=metric.of_part(at, part))
+        found[value] = own.estimate(part, group[at], "cohorts")
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Valuer:
+    """An estimator with all that it needs to value a log, or a part of it.
+
+    Attributes:
+        theta: Position bias.
+        fit: Where theta comes from, if it was fitted: it may be another one for each segment.
+        guessed: Guesses of relevance.
+        options: Those of ``Values``.
+        values: Of the log, by a metric; None for clicks.
+        of_click: Guesses of the value of a click.
+    """
+
+    estimator: str
+    theta: FloatArray
+    fit: BiasFit | None
+    guessed: Guesses
+    options: tuple[bool, float | None, str, str]
+    values: MetricValues | None = None
+    of_click: Guesses | None = None
+
+    def estimate(self, log: Log, group: IntArray, independent: str) -> Estimate:
+        """The estimate of a log, given the guesses that each of its impressions may use."""
+        at_once = self.options[0] or self.estimator == "self-normalised"
+        pieces = [(slice(0, len(log)), log)] if at_once else log.segments()
+        worths = (one for rows, part in pieces for one in self._worths(part, rows, group))
+        return worth_in_all(log, worths, self.theta, independent, self.fit)
+
+    def _worths(self, part: Log, rows: slice, group: IntArray) -> Iterator[tuple[IntArray | slice, Log, Worth]]:
+        clicks = None if self.values is None else self.values.of_segment(rows)
+        if self.fit is None or self.fit.by_segment is None:
+            without = np.empty((0, part.k)) if self.fit is None else self.fit.without
+            yield rows, part, self._value(part, group[rows], self.theta, without, clicks)
+            return
+        differs = self.fit.by_segment
+        for value, at, own in by_value(part, differs.attribute):
+            where, of_own = np.arange(rows.start, rows.stop)[at], clicks
+            if clicks is not None:
+                inside = np.zeros(len(part), bool)
+                inside[at] = True
+                of_own = clicks[inside[part.clicked[0]]]
+            theta = scaled(differs.thetas[value])
+            yield where, own, self._value(own, group[where], theta, differs.without[value], of_own)
+
+    def _value(
+        self,
+        part: Log,
+        group: IntArray,
+        theta: FloatArray,
+        without: FloatArray,
+        clicks: FloatArray | None,
+    ) -> Worth:
+        left_out = None if self.fit is None else part.group(len(self.fit.without))
+        others = np.array([scaled(one) for one in without])
+        valued = Values(part, theta, self.estimator, *self.options, own=clicks)
+        return valued.worth(group, self.guessed, others, left_out, self.of_click)
 
 
 def _valued(log: Log, metric: Metric | MetricValues | str | None) -> MetricValues | None:

@@ -68,6 +68,13 @@ class MetricValues:
         first, last = np.searchsorted(self.log.clicked[0], [rows.start, rows.stop])
         return self.of_clicks[first:last]
 
+    def of_part(self, at: IntArray | slice, part: Log) -> MetricValues:
+        """Values of some impressions, increasing, given the log of them."""
+        inside = np.zeros(len(self.log), bool)
+        inside[at] = True
+        clicks = None if self.of_clicks is None else self.of_clicks[inside[self.log.clicked[0]]]
+        return MetricValues(self.metric, part, self.each[at], clicks)
+
 
 class _Results(NamedTuple):
     """Values of results, by impression * (k + 1) + rank + 1; rank -1 is for all that were not on the page."""

@@ -19,16 +19,41 @@ from ranktrial.position_bias import PositionBias
 
 
 @dataclass(frozen=True, eq=False)
+class SegmentBias:
+    """Position bias by the values of an attribute of searches.
+
+    Attributes:
+        attribute: Its name.
+        values: Its values, "other" first.
+        thetas: Theta of each, ``(values, k)``: that of all where a value has too few clicks for one of its own.
+        without: The same without each group of units, ``(values, groups, k)``.
+        own: Numbers of the values with a theta of their own.
+        p: Of the test that all values have the same.
+    """
+
+    attribute: str
+    values: tuple[str, ...]
+    thetas: FloatArray
+    without: FloatArray
+    own: tuple[int, ...]
+    p: float
+
+
+@dataclass(frozen=True, eq=False)
 class BiasFit:
     """Position bias from a log, and from the log without each group of its units.
 
     Attributes:
         bias: Of the whole log, with jackknife errors.
         without: Theta without each group, ``(groups, k)``.
+        tested: The attribute whose values differ most in theta, surely or not; None if none was tested.
+        by_segment: Theta by segment, where it surely differs: impressions are then valued by that of their segment.
     """
 
     bias: PositionBias
     without: FloatArray
+    tested: SegmentBias | None = None
+    by_segment: SegmentBias | None = None
 
     def _repr_html_(self) -> str:
         """Render theta with its intervals for notebooks."""

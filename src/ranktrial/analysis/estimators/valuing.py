@@ -273,7 +273,11 @@ class Worth(NamedTuple):
 
 
 def worth_in_all(
-    log: Log, parts: Iterable[tuple[slice, Log, Worth]], theta: FloatArray, independent: str, fit: BiasFit | None
+    log: Log,
+    parts: Iterable[tuple[IntArray | slice, Log, Worth]],
+    theta: FloatArray,
+    independent: str,
+    fit: BiasFit | None,
 ) -> Estimate:
     """The estimate from what each segment of a log is worth."""
     x, weights, largest, lost, unseen = np.empty(len(log)), [ClickWeights.of([])], 0.0, 0.0, [np.empty(0, np.int64)]
@@ -297,7 +301,7 @@ def worth_in_all(
     )
 
 
-def _slots_in(log: Log, rows: slice, part: Log, slots: IntArray) -> IntArray:
+def _slots_in(log: Log, rows: IntArray | slice, part: Log, slots: IntArray) -> IntArray:
     """Numbers in the whole log of slots of a segment."""
     if part.n_slots == log.n_slots:
         return slots

@@ -10,8 +10,9 @@ import numpy as np
 from ranktrial.analysis.analyse import Analysis
 from ranktrial.analysis.decision import turned
 from ranktrial.analysis.e_processes import anytime_p, bet_evidence, mean_evidence
+from ranktrial.analysis.estimators.by_segment import by_value
 from ranktrial.analysis.estimators.estimation import guessed_from
-from ranktrial.analysis.estimators.valuing import Fitted
+from ranktrial.analysis.estimators.valuing import Fitted, scaled
 from ranktrial.analysis.guardrails._kernels import added_above, clicks_after, clicks_by_draw
 from ranktrial.analysis.guardrails.status import (
     NO_NUMBER,
@@ -98,26 +99,34 @@ def interference(analysis: Analysis) -> Interference:
     log, theta = analysis.log, np.array(analysis.theta.theta)
     group, guessed = guessed_from(log, analysis.learnt, theta, "doubly-robust", cross_fit="past", refits=REFITS)
     assert isinstance(guessed, Fitted)
-    values, bound, information, added = np.zeros(len(log)), np.zeros(len(log)), 0.0, []
+    values, bound, information = np.zeros(len(log)), np.zeros(len(log)), 0.0
+    added: dict[int, list[AddedAbove]] = {}
+    differs = analysis.differs
     for rows, part in log.segments():
-        of_rows, guess = group[rows], np.zeros(part.n_slots)
-        for number in np.unique(of_rows).tolist():
-            inside = np.flatnonzero(of_rows == number)
-            inside = inside[np.argsort(part.design[inside], kind="stable")]
-            designs, starts = np.unique(part.design[inside], return_index=True)
-            slots = ragged(part.slot_offsets[designs], np.diff(part.slot_offsets)[designs])
-            guess[slots] = guessed.of(number, part, slots)
-            information += clicks_by_draw(
-                designs, np.append(starts, len(inside)), inside, part.row, part.clicks, part.slot_offsets,
-                part.row_offsets, part.rankings, part.weights, theta, guess, values[rows], bound[rows],
-            )  # fmt: skip
-        added.append(AddedAbove.of(part, theta, guessed.of(len(guessed.fits) - 1, part, np.arange(part.n_slots))))
+        guess = np.zeros(part.n_slots)
+        for value, own, some in by_value(part, "" if differs is None else differs.attribute):
+            if differs is not None:
+                theta = scaled(differs.thetas[value])
+            of_own = group[rows][own]
+            for number in np.unique(of_own).tolist():
+                inside = np.arange(len(part))[own][of_own == number]
+                inside = inside[np.argsort(part.design[inside], kind="stable")]
+                designs, starts = np.unique(part.design[inside], return_index=True)
+                slots = ragged(part.slot_offsets[designs], np.diff(part.slot_offsets)[designs])
+                guess[slots] = guessed.of(number, part, slots)
+                information += clicks_by_draw(
+                    designs, np.append(starts, len(inside)), inside, part.row, part.clicks, part.slot_offsets,
+                    part.row_offsets, part.rankings, part.weights, theta, guess, values[rows], bound[rows],
+                )  # fmt: skip
+            last = guessed.of(len(guessed.fits) - 1, part, np.arange(part.n_slots))
+            added.setdefault(value, []).append(AddedAbove.of(some, theta, last))
     sums, bounds = log.sums(values), log.by_cohort(bound)
     if information <= 0:
         return Interference(sums, NO_NUMBER, NO_NUMBER, NO_NUMBER, bounds)
     slope = float(sums.totals.sum() / information)
     error = sums.standard_error * len(log) / information
-    return Interference(sums, slope, float(error), _shift(analysis, added), bounds)
+    shift = sum(_shift(analysis, parts) for parts in added.values())
+    return Interference(sums, slope, float(error), shift, bounds)
 
 
 class AddedAbove(NamedTuple):
@@ -248,7 +257,10 @@ class Above(NamedTuple):
 
 def clicks_above(analysis: Analysis) -> Above:
     """Measure the dependence of clicks on the results above them."""
-    return Above(interference(analysis), dependence(analysis.log), dependence(analysis.log, pooled=True))
+    attribute = "" if analysis.differs is None else analysis.differs.attribute
+    return Above(
+        interference(analysis), dependence(analysis.log, attribute), dependence(analysis.log, attribute, pooled=True)
+    )
 
 
 def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
@@ -296,14 +308,19 @@ def _evidence(found: Dependence, log: Log) -> FloatArray:
     return np.asarray(evidence[np.maximum(values.places(units), 1) - 1])
 
 
-def dependence(log: Log, *, pooled: bool = False) -> Dependence:
+def dependence(log: Log, attribute: str = "", *, pooled: bool = False) -> Dependence:
     """Clicks against clicks above, on the same document of a design at the same rank or, ``pooled``, at the same places.
 
-    Documents are compared on the first million impressions of a longer log: that never fails a trial.
+    By the values of an attribute, if one is given: users of different segments are then not compared. Documents are compared
+    on the first million impressions of a longer log: that never fails a trial.
     """
     if len(log) > MOST_COMPARED and not pooled:
-        return dependence(log.first(MOST_COMPARED))
-    values, told, strata = _by_places(log) if pooled else _by_documents(log)
+        return dependence(log.first(MOST_COMPARED), attribute)
+    (values, told), each = np.zeros((2, len(log))), []
+    for _, at, part in by_value(log, attribute):
+        values[at], told[at], of_part = _by_places(part) if pooled else _by_documents(part)
+        each.append(of_part)
+    strata = np.concatenate(each)
     members, follow, clicks, both = strata[strata[:, 2] > 0].T
     # By Mantel and Haenszel; sorted, because documents have numbers in the order in which they were read.
     otherwise = float(np.sort((clicks - both) * follow / members).sum())

@@ -82,7 +82,7 @@ def bias_over_time(analysis: Analysis) -> Guardrail:
     if analysis.clicks < LEAST_CLICKS or (method.learns_position_bias and analysis.fit is None):
         return unknown(BIAS_OVER_TIME, f"it takes {LEAST_CLICKS} clicks, and position bias ({analysis.theta.note})")
     theta = scaled(np.array(analysis.theta.theta))
-    scores = position_scores(log, theta)
+    scores = position_scores(log, theta, analysis.differs)
     drift = _drift(analysis, scores, "the exponent of position bias, against that of all of the trial,")
     if drift.status == "unknown":
         return unknown(BIAS_OVER_TIME, "it takes more clicks on results that the draw puts now here, now there")

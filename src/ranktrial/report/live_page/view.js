@@ -187,6 +187,62 @@ function drawTheta(place, { theta, standard_error: errors }) {
   for (const [cx, cy] of points) inside.append(draw("circle", { cx, cy, r: 4 }));
 }
 
+// A forest plot: the interval of every segment, and of all, one below the other. On a phone names stand above their intervals.
+function drawForest(place, report, decimals) {
+  const { answers, rate } = report.segments, width = Math.max(place.clientWidth, 260), narrow = width < 560;
+  const all = { value: "all searches", share: 1, difference: report.decision.difference, interval: report.decision.interval };
+  const groups = [[null, [all]], ...Object.entries(Object.groupBy ? Object.groupBy(answers, a => a.attribute) : grouped(answers))];
+  const known = [all, ...answers].filter(one => one.interval.every(end => end != null));
+  if (known.length === 0) return place.replaceChildren(make("p", { class: "caption" }, "There is no interval."));
+  const sizes = known.map(one => one.interval[1] - one.interval[0]).sort((one, two) => one - two);
+  const shown = known.filter(one => one.interval[1] - one.interval[0] <= 4 * sizes[sizes.length >> 1]);  // wider ones run off the sides
+  const low = Math.min(0, ...shown.map(one => one.interval[0])), high = Math.max(0, ...shown.map(one => one.interval[1]));
+  const left = narrow ? 8 : 250, right = narrow ? 8 : 150, pad = 0.04 * (high - low || 1), bottom = 36;
+  const across = v => left + (Math.min(Math.max(v, low - pad), high + pad) - low + pad) / (high - low + 2 * pad) * (width - left - right);
+  const step = narrow ? 40 : 24, ticks = niceTicks(low - pad, high + pad, narrow ? 4 : 6);
+  const digits = Math.max(0, Math.ceil(-Math.log10(ticks.length > 1 ? ticks[1] - ticks[0] : 1) - 1e-9));
+  let y = 8;
+  const rows = draw("g");
+  for (const [name, some] of groups) {
+    if (name !== null) rows.append(draw("text", { class: "group", x: narrow ? left : 0, y: (y += 26) - 6 }, name));
+    for (const one of some) {
+      const at = (y += step) - 8, side = one.discovery && one.difference !== 0 ? one.difference < 0 ? "a" : "b" : one === all ? "all" : "";
+      const sure = one.interval.every(end => end != null), number = signed(one.difference, decimals);
+      rows.append(draw("text", { x: left - (narrow ? 0 : 12), y: narrow ? at - 14 : at + 4, "text-anchor": narrow ? "start" : "end" },
+        `${short(one.value)}${one === all ? "" : `, ${percentOf(one.share)}`}${narrow && sure ? `: ${number}` : ""}`));
+      if (!narrow) rows.append(draw("text", { x: width, y: at + 4, "text-anchor": "end" }, sure ? `${number} (${range(one.interval, v => signed(v, decimals))})` : "no interval yet"));
+      if (!sure) continue;
+      rows.append(draw("line", { class: `segment ${side}`, x1: across(one.interval[0]), x2: across(one.interval[1]), y1: at, y2: at }));
+      rows.append(draw("circle", { class: side, cx: across(one.difference), cy: at, r: one === all ? 5 : 4 }));
+    }
+  }
+  const height = y + bottom + 6;
+  const label = `Difference of B against A with its interval, for all and by segment: ${known.map(one => `${one.value} ${bandNow({ difference: one.difference, low: one.interval[0], high: one.interval[1] }, decimals)}`).join("; ")}.`;
+  const svg = draw("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  for (const tick of ticks) {
+    svg.append(draw("line", { class: tick === 0 ? "zero" : "grid", x1: across(tick), x2: across(tick), y1: 8, y2: y + 4 }));
+    svg.append(draw("text", { x: across(tick), y: y + 20, "text-anchor": "middle" }, signed(tick, digits)));
+  }
+  svg.append(rows, draw("text", { x: left, y: height - 2 }, "clicks per search"));
+  place.replaceChildren(svg);
+  say("segments-text", `${report.segments.text} Coloured: no chance, at a false discovery rate of ${Math.round(100 * rate)}% of all segments together.`.trim());
+}
+
+const grouped = rows => rows.reduce((found, row) => ({ ...found, [row.attribute]: [...found[row.attribute] ?? [], row] }), {});
+const short = text => text.length > 28 ? `${text.slice(0, 27)}…` : text;
+const percentOf = share => `${share > 0 && share < 0.01 ? "<1" : Math.round(100 * share)}%`;
+
+function showSegments(report, decimals) {
+  byId("segments").hidden = report.segments === null;
+  if (report.segments === null) return;
+  const write = x => signed(x, decimals), digits = 1;
+  byId("segments-table").replaceChildren(table(report.segments.answers, {
+    segment: s => make("bdi", {}, `${s.attribute}: ${s.value}`), searches: s => [`${count(s.searches)} (${percentOf(s.share)})`],
+    "B − A": s => [write(s.difference)], interval: s => [range(s.interval, write)], lift: s => [percent(s.lift.share, digits)],
+    "for ranking": s => [write(s.shrunken)], "no chance": s => s.discovery ? "yes" : "no",
+  }, "", true));
+}
+
 // --- tables ----------------------------------------------------------------------------------------------------------------
 
 // `columns` maps a heading to what is in a cell: text, or [text] for a number, or an element. On a phone the rows of a wide table
@@ -387,6 +443,7 @@ function show(given, now) {
   showAges(now);
   showGuardrails(report);
   showTables(report, config, decimals);
+  showSegments(report, decimals);
   byId("theta-section").hidden = report.estimates.length === 1;  // an A/B test needs none
   byId("theta-text").textContent = thetaText(report.theta);
   drawCharts(report, config);
@@ -402,6 +459,7 @@ function thetaText(theta) {
 function drawCharts(report, config) {
   drawBand(byId("band"), report, config);
   drawTheta(byId("theta"), report.theta);
+  if (report.segments !== null) drawForest(byId("forest"), report, decimalsFor(report.decision.interval));
 }
 
 // Charts are drawn to the width there is, so their text keeps its size on a phone.

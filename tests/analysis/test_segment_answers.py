@@ -1,0 +1,123 @@
+"""Answers by segment: what each is, which of them are no chance, and what is said where segments contradict the whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED
+from ranktrial.analysis.segments import answers_by_segment
+from ranktrial.config import TrialConfig
+from ranktrial.log import Log
+from ranktrial.methods import AB, LogOpt
+from ranktrial.rankings import Pair
+from ranktrial.report.making import segmentation, settled, words
+from ranktrial.segments import Segments
+from ranktrial.users import two_devices
+
+DEVICES = {"device": ["phone", "desktop"]}
+
+
+def a_pair(seed: int, queries: int = 30) -> Pair:
+    random = np.random.default_rng(seed)
+    a = [[f"{q} {d}" for d in range(6)] for q in range(queries)]
+    b = [[f"{q} {d}" for d in random.permutation(6)] for q in range(queries)]
+    return Pair.from_lists(a, b, k=6)
+
+
+def analysed(log: Log, method: str = "LogOpt()", **options: object) -> Analysis:
+    config = TrialConfig.model_validate({"method": method, "k": log.k, "segments": DEVICES, **options})
+    return analyse(log, config, config.first_beliefs)
+
+
+def opposite(n: int = 20_000, *, share: float = 0.5, visible: int = 6) -> Log:
+    """Phones like what A puts first, desktops what it puts last."""
+    pair = a_pair(1)
+    zeta = np.zeros(pair.n_documents)
+    zeta[pair.top_a] = np.array([0.7, 0.5, 0.4, 0.3, 0.2, 0.1])
+    users = two_devices(0.8 - zeta, 6, on_phones=zeta, visible=visible)
+    policy = LogOpt(bias="known", relevance="constant", loss=None, holdback=0.5).policy(
+        pair.knowing(theta=np.array([1, 0.7, 0.5, 0.4, 0.35, 0.3]))
+    )
+    phones = round(share * n)
+    return Log.simulated_by_segment(
+        pair, dict.fromkeys(users, policy), users, {"phone": phones, "desktop": n - phones}, seed=3
+    )
+
+
+@pytest.mark.parametrize("visible", [6, 3])
+def test_segments_add_up_to_the_whole_and_each_has_its_own_sign(visible: int) -> None:
+    found = settled(analysed(opposite(visible=visible)), {})
+    decision, analysis = found.decision, found.analysis
+    assert decision.estimator == POSITION_BASED
+    answers, tests = answers_by_segment(analysis, decision)
+    assert [(one.attribute, one.value) for one in answers] == [("device", "desktop"), ("device", "phone")]
+    assert sum(one.searches for one in answers) == decision.searches
+    assert sum(one.clicks for one in answers) == decision.clicks
+    whole = sum(one.share * one.difference for one in answers)
+    assert whole == pytest.approx(-analysis.estimate.delta, abs=1e-12)  # the sum over segments by share
+    assert [one.ahead for one in answers] == ["B", "A"]
+    assert all(one.discovery and one.rate < 0.05 for one in answers)
+    assert answers[1].difference < answers[1].shrunken < answers[0].shrunken < answers[0].difference
+    assert all(one.lift.interval.low < one.lift.share < one.lift.interval.high for one in answers)
+    assert tests[0].p < 1e-6
+    assert (analysis.differs is not None) == (visible == 3)
+
+
+def test_what_loses_in_a_segment_is_said() -> None:
+    found = settled(analysed(opposite(share=0.25)), {})
+    segments = segmentation(found.analysis, found.decision)
+    assert segments is not None
+    assert found.decision.winner == "B"
+    said = words(found, segments=segments)
+    assert "But B gets fewer clicks than A where device is phone (-0." in said.details
+    assert "desktop" not in said.details
+    assert "The difference is not the same for every device" in segments.text
+    assert words(found).details in said.details
+    balanced = settled(analysed(opposite(6_000)), {})
+    told = segmentation(balanced.analysis, balanced.decision)
+    if balanced.decision.ahead is None and told is not None:
+        assert "B gets more clicks than A where device is desktop" in words(balanced, segments=told).details
+
+
+def test_an_ab_test_answers_by_segment_without_a_click_model() -> None:
+    pair = a_pair(1)
+    users = two_devices(np.full(pair.n_documents, 0.2), 6, on_phones=np.full(pair.n_documents, 0.3), visible=6)
+    policy = AB().policy(pair)
+    sizes = {"phone": 4_000, "desktop": 4_000}
+    log = Log.simulated_by_segment(pair, dict.fromkeys(users, policy), users, sizes, seed=4)
+    found = settled(analysed(log, "AB()"), {})
+    answers, tests = answers_by_segment(found.analysis, found.decision)
+    assert found.decision.estimator == AB_RUNG
+    for one in answers:
+        assert 0 in one.interval
+        assert not one.discovery
+    counts = [one.visitors for one in answers]
+    whole = sum(n * one.difference for n, one in zip(counts, answers)) / sum(counts)
+    assert whole == pytest.approx(-found.analysis.estimate.delta, abs=1e-3)
+    assert tests[0].p > 0.001
+
+
+def test_without_attributes_or_clicks_there_is_nothing_by_segment() -> None:
+    log = opposite(2_000)
+    plain = replace(log, attributes=Segments(), segment=np.empty(0, np.int64))
+    for one in (plain, replace(log, clicks=np.zeros_like(log.clicks))):
+        found = settled(analysed(one), {})
+        assert answers_by_segment(found.analysis, found.decision) == ((), ())
+        assert segmentation(found.analysis, found.decision) is None
+
+
+def test_a_segment_with_few_searches_has_a_row_without_an_interval() -> None:
+    log = opposite()
+    few = np.flatnonzero(log.levels("device") == 2)[15:]
+    part = log.take(np.setdiff1d(np.arange(len(log)), few))
+    found = settled(analysed(part), {})
+    answers, tests = answers_by_segment(found.analysis, found.decision)
+    assert [(one.value, one.searches, np.isfinite(one.interval.low)) for one in answers] == [
+        ("desktop", 10_000, True),
+        ("phone", 15, False),
+    ]
+    assert np.isnan(tests[0].p)
