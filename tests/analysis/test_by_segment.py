@@ -17,7 +17,7 @@ from ranktrial.methods import AB, LogOpt
 from ranktrial.position_bias import Conditional, Counts
 from ranktrial.rankings import Mixture, Pair
 from ranktrial.segments import Segments
-from ranktrial.users import position_based, two_devices
+from ranktrial.users import two_devices
 
 DEVICE = Segments.of({"device": ["phone", "desktop"]})
 PAIR = Pair.from_lists([["a", "b", "c"], ["p", "q", "r"]], [["b", "c", "a"], ["q", "r", "s"]], k=2)
@@ -160,4 +160,3 @@ def test_a_segment_with_few_clicks_takes_the_theta_of_all() -> None:
     part = log.take(np.setdiff1d(np.arange(len(log)), few))
     fit = fit_by_segment(part, fit_position_bias(part))
     assert fit.by_segment is None
-    assert position_based([0.5], [1.0]).follows_position_bias

@@ -201,12 +201,12 @@ def test_metrics_of_a_world_sum_to_what_it_sold() -> None:
 
 @pytest.mark.parametrize("theta", ["known", "estimated"])
 @pytest.mark.parametrize("estimator", ["rank-aware", "doubly-robust", "direct", "adjusted"])
-def test_segments_do_not_matter(monkeypatch: pytest.MonkeyPatch, estimator: str, theta: str) -> None:
+def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch, estimator: str, theta: str) -> None:
     log = world(3_000)
     given = fit_position_bias(log) if theta == "estimated" else None
     options: dict[str, Any] = {"estimator": estimator, "theta": given, "cross_fit": "past", "metric": Revenue(cap=60)}
     whole = estimate(log, **options)
-    monkeypatch.setattr(log_module, "SEGMENT", 700)
+    monkeypatch.setattr(log_module, "CHUNK", 700)
     parts = estimate(log, **options)
     assert parts.delta == pytest.approx(whole.delta, rel=1e-10)
     assert parts.standard_error == pytest.approx(whole.standard_error, rel=1e-10)

@@ -77,10 +77,16 @@ def test_what_loses_in_a_segment_is_said() -> None:
     assert "desktop" not in said.details
     assert "The difference is not the same for every device" in segments.text
     assert words(found).details in said.details
-    balanced = settled(analysed(opposite(6_000)), {})
-    told = segmentation(balanced.analysis, balanced.decision)
-    if balanced.decision.ahead is None and told is not None:
-        assert "B gets more clicks than A where device is desktop" in words(balanced, segments=told).details
+
+
+def test_segments_are_named_where_there_is_no_answer_for_all() -> None:
+    found = settled(analysed(opposite(6_000)), {})
+    segments = segmentation(found.analysis, found.decision)
+    assert found.decision.ahead is None
+    assert segments is not None
+    said = words(found, segments=segments).details
+    assert "B gets more clicks than A where device is desktop" in said
+    assert "B gets fewer clicks than A where device is phone" in said
 
 
 def test_an_ab_test_answers_by_segment_without_a_click_model() -> None:

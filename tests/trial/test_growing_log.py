@@ -36,7 +36,7 @@ THETA = np.array([1.0, 0.6, 0.4])
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments and fits as of a long log."""
-    monkeypatch.setattr(logs, "SEGMENT", 64)
+    monkeypatch.setattr(logs, "CHUNK", 64)
     monkeypatch.setattr(analysis, "ALL_FITTED", 150)
     monkeypatch.setattr(click_model, "MOST_COMPARED", 650)
 

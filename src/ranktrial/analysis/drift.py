@@ -250,7 +250,7 @@ def position_scores(log: Log, theta: FloatArray, differs: SegmentBias | None = N
     theta = checks.probabilities("theta", theta)
     rank = np.log(np.arange(1, len(theta) + 1))
     scores, information = np.empty(len(log)), 0.0
-    for rows, whole in log.segments():
+    for rows, whole in log.chunks():
         of_rows = scores[rows]
         for value, own, part in by_value(whole, "" if differs is None else differs.attribute):
             if differs is not None:

@@ -29,7 +29,7 @@ def most_worth(log: Log, rung: Rung, ranker: int) -> float:
         of_page = _worth_at_ranks(part) if direct else _worth_by_exposure(part, theta)
         return float(np.maximum(ranker * of_page, 0.0).sum())
 
-    return sum(of_part(part) for _, part in log.segments()) / rung.estimate.impressions
+    return sum(of_part(part) for _, part in log.chunks()) / rung.estimate.impressions
 
 
 def _worth_at_ranks(log: Log) -> FloatArray:

@@ -44,7 +44,7 @@ PLAIN = 2  # where designs hold A/B traffic, their last two rankings are A's own
 MOST_FITS = 4  # that are kept
 GROUPS = 20  # of units, for jackknives
 NO_CODES: IntArray = np.empty(0, np.int64)  # of a log whose searches have no attributes
-SEGMENT = 65_536  # impressions that are worked on at a time: what is made of them on the way is then small
+CHUNK = 65_536  # impressions that are worked on at a time: what is made of them on the way is then small
 
 
 class Members(NamedTuple):
@@ -68,7 +68,7 @@ class Members(NamedTuple):
 class Log:
     """Impressions in order of time, and the designs that showed them: arrays, whoever made them.
 
-    Analyses go through it segment by segment (``segments``). Nothing that they find is kept with it, but for fits that are
+    Analyses go through it chunk by chunk (``chunks``). Nothing that they find is kept with it, but for fits that are
     asked for more than once (``fitted``).
 
     Made by ``Log.of`` from arrays, ``Log.simulated`` from users, ``Log.from_records`` from what a site has logged
@@ -322,19 +322,19 @@ class Log:
         """The last impressions."""
         return self if impressions == len(self) else self.take(slice(len(self) - impressions, None))
 
-    def segments(self) -> Iterator[tuple[slice, Log]]:
-        """The log in pieces: the range of each among the impressions, and a log of it with the designs that it needs."""
-        if len(self) <= SEGMENT:
+    def chunks(self) -> Iterator[tuple[slice, Log]]:
+        """The log in chunks: the range of each among the impressions, and a log of it with the designs that it needs."""
+        if len(self) <= CHUNK:
             yield slice(0, len(self)), self
             return
-        for start in range(0, len(self), SEGMENT):
-            rows = slice(start, min(start + SEGMENT, len(self)))
-            yield rows, self._segment(rows)
+        for start in range(0, len(self), CHUNK):
+            rows = slice(start, min(start + CHUNK, len(self)))
+            yield rows, self._chunk(rows)
 
-    def _segment(self, rows: slice) -> Log:
+    def _chunk(self, rows: slice) -> Log:
         columns = self._columns(rows)
         part = replace(self, marked={}, events=self.events.take(rows, len(self)), **columns)
-        return part if self.n_designs <= SEGMENT // 4 else part.compact()
+        return part if self.n_designs <= CHUNK // 4 else part.compact()
 
     def compact(self) -> Log:
         """Return the log with the designs in use only, in the order of their first use; documents and queries stay."""

@@ -74,7 +74,7 @@ def affine_estimate(
     assert found.replicates is not None
 
     x, rest = np.empty(len(log)), np.zeros(len(lines.without))
-    for rows, part in log.segments():
+    for rows, part in log.chunks():
         x[rows] = found.x[rows] - _taken_off(part, lines.slope, lines.intercept)
         group = part.group(len(lines.without))
         rest += [_taken_off(part, a, b)[group != g].sum() for g, (a, b) in enumerate(lines.without)]

@@ -269,12 +269,12 @@ class _Valuer:
     def estimate(self, log: Log, group: IntArray, independent: str) -> Estimate:
         """The estimate of a log, given the guesses that each of its impressions may use."""
         at_once = self.options[0] or self.estimator == "self-normalised"
-        pieces = [(slice(0, len(log)), log)] if at_once else log.segments()
+        pieces = [(slice(0, len(log)), log)] if at_once else log.chunks()
         worths = (one for rows, part in pieces for one in self._worths(part, rows, group))
         return worth_in_all(log, worths, self.theta, independent, self.fit)
 
     def _worths(self, part: Log, rows: slice, group: IntArray) -> Iterator[tuple[IntArray | slice, Log, Worth]]:
-        clicks = None if self.values is None else self.values.of_segment(rows)
+        clicks = None if self.values is None else self.values.of_chunk(rows)
         if self.fit is None or self.fit.by_segment is None:
             without = np.empty((0, part.k)) if self.fit is None else self.fit.without
             yield rows, part, self._value(part, group[rows], self.theta, without, clicks)

@@ -62,8 +62,8 @@ class MetricValues:
         counted = len(self.log) + self.waiting
         return len(self.log) / counted if counted else float("nan")
 
-    def of_segment(self, rows: slice) -> FloatArray:
-        """Values of the clicks of a segment."""
+    def of_chunk(self, rows: slice) -> FloatArray:
+        """Values of the clicks of a chunk."""
         assert self.of_clicks is not None
         first, last = np.searchsorted(self.log.clicked[0], [rows.start, rows.stop])
         return self.of_clicks[first:last]

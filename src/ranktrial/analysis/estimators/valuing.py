@@ -76,7 +76,7 @@ class _Shown(NamedTuple):
 
 
 class Values:
-    """The formula on a log, or on a segment of it."""
+    """The formula on a log, or on a chunk of it."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class Values:
 
 
 class Worth(NamedTuple):
-    """Values of the impressions of a segment.
+    """Values of the impressions of a chunk.
 
     Attributes:
         x: Value of each impression.
@@ -279,7 +279,7 @@ def worth_in_all(
     independent: str,
     fit: BiasFit | None,
 ) -> Estimate:
-    """The estimate from what each segment of a log is worth."""
+    """The estimate from what each chunk of a log is worth."""
     x, weights, largest, lost, unseen = np.empty(len(log)), [ClickWeights.of([])], 0.0, 0.0, [np.empty(0, np.int64)]
     rest_sums = np.zeros(0 if fit is None else len(fit.without))
     for rows, part, one in parts:
@@ -302,7 +302,7 @@ def worth_in_all(
 
 
 def _slots_in(log: Log, rows: IntArray | slice, part: Log, slots: IntArray) -> IntArray:
-    """Numbers in the whole log of slots of a segment."""
+    """Numbers in the whole log of slots of a chunk."""
     if part.n_slots == log.n_slots:
         return slots
     design, known = part.design_of_slot[slots], np.zeros(part.n_designs, np.int64)
@@ -513,7 +513,7 @@ class _Seen(NamedTuple):
     def of(cls, log: Log, theta: FloatArray, counted: IntArray) -> _Seen:
         width, nothing = log.rank_width, np.empty(0)
         found = [(nothing.astype(np.int64), nothing.astype(np.int16), nothing, nothing, nothing)]
-        for rows, part in log.segments():
+        for rows, part in log.chunks():
             group = counted[rows]
             of_slot = (part.document * width + part.rank_a) * width + part.rank_b
             key, member = np.unique(of_slot, return_inverse=True)

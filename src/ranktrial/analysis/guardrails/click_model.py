@@ -102,7 +102,7 @@ def interference(analysis: Analysis) -> Interference:
     values, bound, information = np.zeros(len(log)), np.zeros(len(log)), 0.0
     added: dict[int, list[AddedAbove]] = {}
     differs = analysis.differs
-    for rows, part in log.segments():
+    for rows, part in log.chunks():
         guess = np.zeros(part.n_slots)
         for value, own, some in by_value(part, "" if differs is None else differs.attribute):
             if differs is not None:
@@ -338,7 +338,7 @@ def _by_places(log: Log) -> tuple[FloatArray, FloatArray, FloatArray]:
     width, latest = log.k + 1, -1
     strata = np.arange(width * width * log.k).reshape(-1, log.k)
     sums, (values, told) = np.zeros((strata.size, 4)), np.zeros((2, len(log)))
-    for rows, part in log.segments():
+    for rows, part in log.chunks():
         slots = part.rankings[part.row]
         place = np.minimum(part.rank_a, part.k) * width + np.minimum(part.rank_b, part.k)
         places, number = np.where(slots >= 0, place[slots], -1), part.beliefs[part.design]

@@ -52,7 +52,7 @@ def calibration(analysis: Analysis) -> Guardrail:
 def _draws(log: Log, cells: int, outcomes: Callable[[Log], Draws]) -> DrawsSoFar:
     """The evidence of all draws of a log."""
     found = DrawsSoFar.none(cells)
-    for rows, part in log.segments():
+    for rows, part in log.chunks():
         outcome, chances = outcomes(part)
         drawn = log.drawn[rows]
         found = found.after(outcome[drawn], chances, part.design[drawn])[0]

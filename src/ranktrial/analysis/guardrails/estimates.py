@@ -144,7 +144,7 @@ def _clicks_worth(log: Log, theta: FloatArray, of_a: float, of_b: float) -> Unit
     """Exposure by A's list and by B's, so many times each, over the actual one, of what was clicked."""
 
     worth = np.empty(len(log))
-    for rows, part in log.segments():
+    for rows, part in log.chunks():
         (by_a, by_b), rho = part.list_exposures(theta), part.exposure(theta)
         each = np.divide(of_a * by_a + of_b * by_b, rho, out=np.zeros_like(rho), where=rho > 0)
         impression, _at, slot = part.clicked
