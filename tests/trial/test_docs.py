@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from ranktrial.config import TrialConfig
 from ranktrial.methods import AB, LogOpt, Method
+from ranktrial.metrics import Metric
 from ranktrial.service.events import UBIEvent
 from ranktrial.service.problems import Problem
 from ranktrial.service.requests import ClickEvent, RankRequest, SeenEvent
@@ -36,9 +37,10 @@ def defaults(method: Method) -> dict[str, Any]:
 
 
 def test_options_and_their_defaults_are_listed() -> None:
-    configuration, logopt, ab = options()
+    configuration, metrics, logopt, ab = options()
     listed = {name: field.default for name, field in TrialConfig.model_fields.items()}
-    assert configuration == listed | {"rules": {}, "guards": {}}  # none
+    assert configuration == listed | {"rules": {}, "guards": {}, "segments": {}}  # none
+    assert metrics == {f.name: f.default for f in fields(Metric)}
     assert logopt == defaults(LogOpt())
     assert ab == defaults(AB())
 

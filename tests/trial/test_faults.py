@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +164,8 @@ class Bad(Impression[Any]):
     """A row that cannot be written."""
 
     def __init__(self) -> None:
-        for name in ("key", "version", "design", "place", "unit", "time"):
-            object.__setattr__(self, name, 1 if name == "version" else None)
+        for field in fields(Impression):
+            object.__setattr__(self, field.name, 1 if field.name == "version" else None)
 
 
 def test_without_waiting_a_lost_impression_is_counted_and_a_retry_stores_it(trial: Trial, path: Path) -> None:
