@@ -5,12 +5,17 @@ Version 2 of a design depends on the clicks of version 1. The world is small eno
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
 import pytest
 
 from pooling import pooled_counts
+from ranktrial.analysis.drift import position_scores
+from ranktrial.analysis.guardrails.click_model import dependence
+from ranktrial.analysis.guardrails.draws import _bins as bins_of
+from ranktrial.analysis.guardrails.draws import _draws as draws_of
 from ranktrial.arrays import FloatArray
 from ranktrial.log import Log
 from ranktrial.methods import LogOpt
@@ -42,25 +47,24 @@ def probability(outcome: tuple[int, bool, bool], weights: tuple[float, float]) -
     return float(weights[row] * np.prod(np.where(clicks, seen, 1 - seen)))
 
 
-def everything_that_can_happen() -> list[tuple[float, Log]]:
-    """Probability and log of two impressions of version 1 and one of version 2."""
-    found = []
-    for first in product(OUTCOMES, repeat=2):
+def everything_that_can_happen(of_first: int, of_second: int) -> Iterator[tuple[float, Log, Log]]:
+    """Probability and log of so many impressions of version 1 and of version 2; and the log with both as one design."""
+    versions = [0] * of_first + [1] * of_second
+    for first in product(OUTCOMES, repeat=of_first):
         clicks = np.zeros(2)
         for row, *clicked in first:
             clicks[RANKINGS[row]] += clicked
         second = learnt(clicks)
-        for last in OUTCOMES:
-            chance = probability(last, second) * float(np.prod([probability(one, FIRST) for one in first]))
-            rows, flags = [one[0] for one in (*first, last)], [one[1:] for one in (*first, last)]
-            log = Log.of(PAIR, [mixture(FIRST), mixture(second)], RANKINGS[rows], flags, versions=[0, 0, 1])
-            found.append((chance, log))
-    return found
+        for last in product(OUTCOMES, repeat=of_second):
+            chances = [probability(one, FIRST) for one in first] + [probability(one, second) for one in last]
+            rows, flags = [one[0] for one in (*first, *last)], [one[1:] for one in (*first, *last)]
+            log = Log.of(PAIR, [mixture(FIRST), mixture(second)], RANKINGS[rows], flags, versions=versions)
+            yield float(np.prod(chances)), log, Log.of(PAIR, mixture(FIRST), RANKINGS[rows], flags)
 
 
 @pytest.fixture(scope="module")
 def everything() -> list[tuple[float, Log]]:
-    return everything_that_can_happen()
+    return [(chance, log) for chance, log, _ in everything_that_can_happen(2, 1)]
 
 
 def exposed(counts: Counts, given: str) -> FloatArray:
@@ -93,6 +97,44 @@ def test_the_lines_of_trust_bias_have_mean_zero_by_design_and_not_pooled(everyth
             total += chance * left
     assert np.abs(by_design).max() < 1e-12
     assert np.abs(pooled).max() > 0.002
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["by documents", "by places"])
+def test_dependence_of_clicks_has_mean_zero_by_design_and_not_pooled(pooled: bool) -> None:
+    by_design, across = 0.0, 0.0
+    for chance, log, as_one in everything_that_can_happen(1, 2):
+        by_design += chance * dependence(log, pooled=pooled).values.totals.sum()
+        across += chance * dependence(as_one, pooled=pooled).values.totals.sum()
+    assert abs(by_design) < 1e-12
+    assert across > 0.005  # clicks seem to bring clicks below them
+
+
+def test_scores_of_position_bias_over_time_have_mean_zero_by_design_and_not_pooled() -> None:
+    by_design, across = 0.0, 0.0
+    for chance, log, as_one in everything_that_can_happen(2, 1):
+        by_design += chance * score(log)
+        across += chance * score(as_one)
+    assert abs(by_design) < 1e-12
+    assert abs(across) > 0.002
+
+
+def score(log: Log) -> float:
+    """Sum of the scores as they are before they are scaled by what the log's clicks tell, which depends on the clicks."""
+    seen, away = log.exposure(THETA), log.exposure(THETA * np.log([1, 2]) ** 2)
+    mean = log.exposure(THETA * np.log([1, 2])) / seen
+    slots = log.rankings[log.row][log.clicks]
+    information = (away / seen - mean**2)[slots].sum()
+    return float(position_scores(log, THETA).totals.sum() * information / len(log))
+
+
+def test_draws_are_held_against_the_chances_of_their_own_version() -> None:
+    seen, expected, first = np.zeros(10), np.zeros(10), np.zeros(10)
+    for chance, log, as_one in everything_that_can_happen(1, 2):
+        found = draws_of(log, 10, bins_of)
+        seen, expected = seen + chance * found.seen, expected + chance * found.expected
+        first += chance * draws_of(as_one, 10, bins_of).expected
+    np.testing.assert_allclose(seen, expected, atol=1e-12)
+    assert np.abs(seen - first).max() > 0.01
 
 
 def test_a_simulated_trial_counts_every_version_by_itself() -> None:
