@@ -44,6 +44,9 @@ Then = Literal["tell", "stop", "serve winner"]
 SHOWN = "method", "k", "theta", "eta", "seed", "segments"  # that decide what is shown: other ones need a new version
 
 
+BOUNDS = "clicks", "shown", "fallbacks", "latency"  # of guards
+
+
 @dataclass(frozen=True)
 class Guards:
     """Bounds beyond which a trial stops by itself, with A for everybody; None for no guard.
@@ -52,6 +55,7 @@ class Guards:
         clicks: Share of A's clicks that B may get fewer.
         shown: Share of A's clicks that visitors may lose by what they are shown.
         fallbacks: Share of searches that may be left out because of faults.
+        latency: Share of the calls of ``rank`` that may take more than 5 ms, without the wait for the disk.
         level: Share of trials in which no guard stops what is within its bounds, over the whole trial.
         futility: What to do when B is surely not better by ``smallest``: "tell", or "stop".
     """
@@ -59,13 +63,14 @@ class Guards:
     clicks: float | None = None
     shown: float | None = None
     fallbacks: float | None = None
+    latency: float | None = None
     level: float = 0.99
     futility: Literal["tell", "stop"] = "tell"
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (read by pydantic)
 
     def __post_init__(self) -> None:
-        for name in ("clicks", "shown", "fallbacks"):
+        for name in BOUNDS:
             if (tolerance := getattr(self, name)) is not None:
                 checks.between(name, tolerance, 0, 1)
         checks.between("level", self.level, 0.5, 1, open_ends=True)
@@ -74,7 +79,7 @@ class Guards:
     @property
     def watch(self) -> bool:
         """True if a report is needed to know whether the trial is to stop."""
-        return self.futility == "stop" or any(one is not None for one in (self.clicks, self.shown, self.fallbacks))
+        return self.futility == "stop" or any(getattr(self, name) is not None for name in BOUNDS)
 
 
 class TrialConfig(Frozen):

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from ranktrial.config import Guards, TrialConfig
+from ranktrial.report.harm import ends, level_of_each
+from ranktrial.store.tallies import OUTSIDE_SHARE, SHOWN_AGAIN, SLOW
 from ranktrial.trial import Trial, Webhook
 from ranktrial.trial.supervisor import ChangeShare, Facts, Stop, due
 from receiver import SECRET, receiving
@@ -132,6 +134,72 @@ def test_faults_beyond_what_is_allowed_stop_it(tmp_path: Path) -> None:
             trial.refresh()
             assert trial.stopped == stopped
         assert trial.history()[-1].reason.startswith("There are at least 1")
+
+
+def test_slow_calls_beyond_what_is_allowed_stop_it(tmp_path: Path) -> None:
+    """A share of all calls: also of those that show a search again, or show A to those who take no part."""
+    clock, guards = Clock(), {"latency": 0.05}
+    with Trial.create(tmp_path / "t.db", guards=guards, clock=clock, **OPTIONS) as trial:
+        visit(trial, clock, 400, of_a=0.5, of_b=0.5)
+        visit(trial, clock, 400, of_a=0.5, of_b=0.5)
+        made = trial.store.tallies(1)[SLOW]  # by a machine with other things to do
+        trial.store.tally(1, SLOW, 40 - made)
+        trial.store.tally(1, OUTSIDE_SHARE, 200)
+        (guard,) = trial.report().guards
+        assert (guard.name, guard.status, guard.value) == ("latency", "pass", 40 / 1_000)
+        assert guard.text.startswith(
+            "There are about 4.0% of the calls of rank that take more than 5 ms; 5.0% is allowed"
+        )
+        assert SHOWN_AGAIN not in trial.report().tallies
+        for slow, stopped in ((30, False), (100, True)):
+            trial.store.tally(1, SLOW, slow)
+            clock.now += 60
+            trial.supervise()
+            trial.refresh()
+            assert trial.stopped == stopped
+        assert trial.history()[-1].who == "the guard on latency"
+
+
+def test_all_guards_share_one_level(tmp_path: Path) -> None:
+    """One-sided ends, each with its part of what the level leaves: the more guards, the later each is sure."""
+    everything = {"clicks": 0.05, "shown": 0.05, "fallbacks": 0.05, "latency": 0.05, "level": 0.97}
+    cases = [
+        ({"fallbacks": 0.05, "level": 0.97}, "AB()", 1),
+        ({"fallbacks": 0.05, "latency": 0.05, "level": 0.97}, "AB()", 2),
+        ({"clicks": 0.05, "level": 0.97}, "AB()", 2),  # the difference, and the clicks of both
+        ({"clicks": 0.05, "shown": 0.05, "level": 0.97}, "AB()", 2),
+        (everything, "AB()", 4),
+        (everything, "LogOpt()", None),
+    ]
+    sure = []
+    for i, (guards, method, expected) in enumerate(cases):
+        options = {**OPTIONS, "method": method, "guards": guards, "clock": Clock()}
+        with Trial.create(tmp_path / f"{i}.db", **options) as trial:
+            visit(trial, options["clock"], 300, of_a=0.5, of_b=0.5)
+            trial.store.tally(1, "fallback: the store is overloaded", 100)
+            analysis = trial._analysed(*trial.store.versions("trial")).analysis
+            number = ends(analysis)
+            assert number == (expected or len(analysis.ladder.rungs) + 4)
+            assert number * (1 - level_of_each(analysis)) / 2 == pytest.approx(0.03)
+            sure += [guard.at_least for guard in trial.report().guards if guard.name == "fallbacks"]
+    assert len(set(sure)) == len(sure) == 4
+    assert sure == sorted(sure, reverse=True)
+
+
+def test_harm_must_stand_against_hostile_clicks(tmp_path: Path) -> None:
+    """A fifth of the visitors click on A's page and never on B's: that stops a trial, unless it is to stand against them."""
+    stopped = {}
+    for contamination in (None, 0.001, 0.2):
+        clock, path = Clock(), tmp_path / f"{contamination}.db"
+        options = {**OPTIONS, "guards": {"clicks": 0.05}, "contamination": contamination, "clock": clock}
+        with Trial.create(path, **options) as trial:
+            for look in range(8):
+                visit(trial, clock, 160, of_a=0.5, of_b=0.5, seed=2 * look)
+                visit(trial, clock, 40, of_a=1.0, of_b=0.0, seed=2 * look + 1)
+                trial.supervise()
+                trial.refresh()
+            stopped[contamination] = trial.stopped
+    assert stopped == {None: True, 0.001: True, 0.2: False}
 
 
 def test_a_person_who_was_quicker_is_not_overruled(tmp_path: Path) -> None:

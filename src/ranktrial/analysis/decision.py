@@ -231,10 +231,6 @@ def decide(
     share = ALLOWANCE if allowance is None else allowance
     granted = share * ladder.disagreement * ladder.ctr
     stands_against = share / PER_HOSTILE if contamination is None else contamination
-
-    def must_stand(rung: Rung) -> float:
-        return 0.0 if contamination is None and rung.name == AB_RUNG else stands_against
-
     known = Decision(
         "no searches", level=level, anytime=_anytime(ladder), allowance=granted, contamination=stands_against,
         failed=tuple(failed), smallest=smallest, searches=searches, visitors=visitors, clicks=clicks,
@@ -261,7 +257,7 @@ def decide(
     if side and worth is not None:
         shares = [_made_up_by(since or rung.interval, worth(rung, side)) for rung in deciding]
         overturned_by = max(shares)
-        stands = any(share > must_stand(rung) for rung, share in zip(deciding, shares))
+        stands = any(share > must_stand(rung, contamination, allowance) for rung, share in zip(deciding, shares))
     first = ladder.rungs[0]
     told = replace(
         known,
@@ -285,11 +281,21 @@ def decide(
 
     def hostile(rung: Rung) -> float:
         assert rung.estimate is not None
-        least = must_stand(rung)
+        least = must_stand(rung, contamination, allowance)
         return least * worth(rung, 1 if rung.estimate.delta > 0 else -1) if least and worth is not None else 0.0
 
     changed = None if since is None else Changed(since, units_since)
     return replace(told, forecast=_forecast(ladder, found, widen, told, hostile, changed))
+
+
+def must_stand(rung: Rung, contamination: float | None, allowance: float | None) -> float:
+    """Share of hostile searches that an estimate must stand against, where ``contamination`` and ``allowance`` were given.
+
+    By default a twelfth of the allowance, and none for A/B traffic.
+    """
+    if contamination is not None:
+        return contamination
+    return 0.0 if rung.name == AB_RUNG else (ALLOWANCE if allowance is None else allowance) / PER_HOSTILE
 
 
 def _made_up_by(interval: Interval, worth: float) -> float:

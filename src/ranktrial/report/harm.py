@@ -1,8 +1,9 @@
-"""Guards of a trial: whether B, what is shown, or faults cost more clicks than was allowed, told as soon as that is sure.
+"""Guards of a trial: whether B, what is shown, faults or slow calls cost more than was allowed, told as soon as that is sure.
 
-Each is one-sided and may be watched for ever: the chance that it ever stops a trial in which what it guards is within its
-tolerance is at most 1 - level. The clicks lost are from the estimates of the decision, by the same
-confidence sequences at the level of the guards; several intervals share what the level leaves.
+Each is one-sided and may be watched for ever: the chance that any of them ever stops a trial in which all that they guard is
+within its tolerance is at most 1 - level. The clicks lost are from the estimates of the decision, by the same confidence
+sequences; all ends of intervals that the guards rest on share what the level leaves (``ends``). Like a winner, a loss must
+stand against a share of hostile searches.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ranktrial.analysis.analyse import Analysis
-from ranktrial.analysis.decision import Decision, widened
+from ranktrial.analysis.decision import Decision, must_stand, widened
+from ranktrial.analysis.hostile import most_worth
 from ranktrial.analysis.intervals import asymptotic_radius, asymptotic_sequence
 from ranktrial.analysis.verdict import percent
 from ranktrial.interval import Interval
 from ranktrial.methods import AB
 from ranktrial.schema import Frozen
+from ranktrial.store.tallies import OUTSIDE_SHARE, SHOWN_AGAIN, SLOW
 
 TIGHTEST = 1_000  # visitors after which guards are quickest: harm is to be found early
-LEAST_SEARCHES, LEAST_FAULTS = 100, 20  # before a share of faults is believed
+LEAST_SEARCHES, LEAST_BAD = 100, 20  # before a share is believed
+FALLBACK = "fallback: "
 NO_LOSS = Interval(float("-inf"), float("inf"))
 
 
@@ -29,15 +33,16 @@ class Guard(Frozen):
     """Finding of a guard.
 
     Attributes:
-        name: "clicks of B", "clicks shown" or "fallbacks".
-        tolerance: Share that is allowed: of A's clicks that may be lost, or of searches that may be left out because of faults.
+        name: "clicks of B", "clicks shown", "fallbacks" or "latency".
+        tolerance: Share that is allowed: of A's clicks that may be lost, of searches that may be left out because of faults, or
+            of calls that may be slow.
         value: Share that was found; nan where that is not known yet.
         at_least: Share that is surely exceeded, however often one looks; negative infinity where nothing is sure.
         status: "harm" if that is more than the tolerance; otherwise "pass", or "unknown" where nothing is known yet.
         text: The same in a sentence.
     """
 
-    name: Literal["clicks of B", "clicks shown", "fallbacks"]
+    name: Literal["clicks of B", "clicks shown", "fallbacks", "latency"]
     tolerance: float
     value: float
     at_least: float
@@ -54,34 +59,43 @@ class _Clicks(NamedTuple):
     both: Interval
 
 
-def guards(analysis: Analysis, decision: Decision, widen: Interval, tallies: Mapping[str, int]) -> tuple[Guard, ...]:
+def guards(
+    analysis: Analysis, decision: Decision, widen: Interval, tallies: Mapping[str, int], searches: int | None = None
+) -> tuple[Guard, ...]:
     """Run the guards that the configuration asks for.
 
     Args:
         analysis: The analysis behind the decision.
         decision: The decision, which says what estimates may be used.
         widen: By how much intervals that rest on the click model are widened.
-        tallies: Counters, of which those of fallbacks are looked at.
+        tallies: Counters, of which those of fallbacks and of calls are looked at.
+        searches: Searches that are stored, left out of the analysis or not; those of the analysis by default.
     """
     wanted, found = analysis.config.guards, []
+    stored, level = len(analysis.log) if searches is None else searches, wanted.level
     if wanted.clicks is not None or wanted.shown is not None:
         known = _clicks(analysis, decision, widen, level_of_each(analysis))
         a, b = analysis.config.labels
         if wanted.clicks is not None:
             loss, at_least = _loss_of_b(known)
             found.append(
-                _guard(
-                    "clicks of B", wanted.clicks, loss, at_least, f"{b} gets", f"fewer clicks than {a}", wanted.level
-                )
+                _guard("clicks of B", wanted.clicks, loss, at_least, f"{b} gets", f"fewer clicks than {a}", level)
             )
         if wanted.shown is not None:
             loss, at_least = _loss_of_shown(analysis, known, widen)
             what = f"fewer clicks than with {a} for everybody"
-            found.append(_guard("clicks shown", wanted.shown, loss, at_least, "Visitors give", what, wanted.level))
+            found.append(_guard("clicks shown", wanted.shown, loss, at_least, "Visitors give", what, level))
+    faults = sum(count for name, count in tallies.items() if name.startswith(FALLBACK) and "stopped" not in name)
     if wanted.fallbacks is not None:
-        share, at_least = _faults(len(analysis.log), tallies, wanted.level)
+        share, at_least = _share_of(faults, stored + faults, level_of_each(analysis))
         what = "of the searches left out because of faults"
-        found.append(_guard("fallbacks", wanted.fallbacks, share, at_least, "There are", what, wanted.level))
+        found.append(_guard("fallbacks", wanted.fallbacks, share, at_least, "There are", what, level))
+    if wanted.latency is not None:
+        others = sum(count for name, count in tallies.items() if name.startswith(FALLBACK) and "stopped" in name)
+        calls = stored + faults + others + sum(tallies.get(name, 0) for name in (OUTSIDE_SHARE, SHOWN_AGAIN))
+        share, at_least = _share_of(tallies.get(SLOW, 0), calls, level_of_each(analysis))
+        what = "of the calls of rank that take more than 5 ms"
+        found.append(_guard("latency", wanted.latency, share, at_least, "There are", what, level))
     return tuple(found)
 
 
@@ -101,22 +115,37 @@ def _guard(name: str, tolerance: float, value: float, at_least: float, who: str,
     )
 
 
+def ends(analysis: Analysis) -> int:
+    """Number of one-sided ends of intervals that all guards rest on together.
+
+    Those of clicks need one of each estimate, one of the clicks of both, and what is shown one of the gain over an A/B test.
+    """
+    wanted = analysis.config.guards
+    clicks = wanted.clicks is not None or wanted.shown is not None
+    gain = wanted.shown is not None and not isinstance(analysis.config.comparison, AB)
+    shares = (wanted.fallbacks, wanted.latency)
+    return clicks * (len(analysis.ladder.rungs) + 1) + gain + sum(one is not None for one in shares)
+
+
 def level_of_each(analysis: Analysis) -> float:
     """Level of each of several two-sided intervals whose ends on one side hold together at the level of the guards."""
-    return 1 - 2 * (1 - analysis.config.guards.level) / (len(analysis.ladder.rungs) + 2)
+    return 1 - 2 * (1 - analysis.config.guards.level) / max(ends(analysis), 1)
 
 
 def _clicks(analysis: Analysis, decision: Decision, widen: Interval, level: float) -> _Clicks | None:
     """Clicks of A and B by the estimates of the decision, at the level of the guards; None where there are none yet."""
-    both = analysis.clicks_of_both
+    both, config = analysis.clicks_of_both, analysis.config
     if both is None or not len(both) or not decision.used:
         return None
     low, high = NO_LOSS
     for rung in analysis.ladder.rungs:
         if rung.name in decision.used and rung.estimate is not None:
             own = rung.estimate.anytime_interval(level, tightest_at=TIGHTEST)
-            ends = widened(rung, widen, own)
-            low, high = max(low, ends.low), min(high, ends.high)
+            lower, upper = widened(rung, widen, own)
+            hostile = must_stand(rung, config.contamination, config.allowance)
+            if lower > 0 and hostile:  # either, not both: like a winner
+                lower = min(lower, own.low - hostile * most_worth(analysis.log, rung, 1))
+            low, high = max(low, lower), min(high, upper)
     mean = asymptotic_sequence(both, [both.count], level=level, tightest_at=TIGHTEST).last
     return _Clicks(decision.difference, Interval(0.0 - high, 0.0 - low), both.mean, mean)
 
@@ -160,12 +189,10 @@ def _share(lost: float, of: float) -> float:
     return lost / of if of > 0 else float("nan")
 
 
-def _faults(searches: int, tallies: Mapping[str, int], level: float) -> tuple[float, float]:
-    """Share of searches that were left out because of faults, and the share that is surely exceeded."""
-    bad = sum(count for name, count in tallies.items() if name.startswith("fallback: ") and "stopped" not in name)
-    whole = searches + bad
+def _share_of(bad: int, whole: int, level: float) -> tuple[float, float]:
+    """Share of what is bad, and the share that is surely exceeded, by an interval of this level."""
     share = bad / whole if whole else float("nan")
-    if whole < LEAST_SEARCHES or bad < LEAST_FAULTS:
+    if whole < LEAST_SEARCHES or bad < LEAST_BAD:
         return share, float("-inf")
     spread = np.sqrt(share * (1 - share))
-    return share, share - float(asymptotic_radius([whole], [spread], level=2 * level - 1, tightest_at=TIGHTEST)[0])
+    return share, share - float(asymptotic_radius([whole], [spread], level=level, tightest_at=TIGHTEST)[0])

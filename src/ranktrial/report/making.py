@@ -106,6 +106,8 @@ def make_report(
     if shows is None:
         found = in_time(found, seen.began, now)
     decision, analysis = found.decision, found.analysis
+    stored = len((analysis if whole is None else whole[1]).log)
+    harm = guards(analysis, decision, found.widen, sorted_tallies, stored)
     for what in AS_IT_SHOULD_BE:
         sorted_tallies.pop(what, None)
     segments = segmentation(analysis, decision)
@@ -131,7 +133,7 @@ def make_report(
         tallies=sorted_tallies,
         course=course(analysis.config, seen.began, now) if shows is None else "",
         over=is_over(analysis.config, seen.began, now),
-        guards=guards(analysis, decision, found.widen, sorted_tallies),
+        guards=harm,
         parts=tuple(_part(one, found if one is version else settled(result, {})) for one, result in analyses.items()),
         segments=segments,
         shows=shows,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 SLOW = "calls over 5 ms"
+SHOWN_AGAIN = "searches shown again"  # on a retry, further down the results, or later
 NO_TRIAL = "events with an id of no trial"  # of all trials of a store
 DUPLICATES = "duplicate clicks"
 OFF_PAGE = "clicks off the drawn page"
@@ -17,4 +18,4 @@ ERASED = "clicks on erased impressions"
 SEGMENT = "searches of another segment: "  # and why
 
 # For guardrails only: neither left out nor out of order, or (slow calls) up to chance, where the rest of a report is not.
-AS_IT_SHOULD_BE = (SLOW, LATER_PAGES, NOT_STORED_PUBLIC)
+AS_IT_SHOULD_BE = (SLOW, SHOWN_AGAIN, LATER_PAGES, NOT_STORED_PUBLIC)

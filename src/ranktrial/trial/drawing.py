@@ -26,7 +26,7 @@ from ranktrial.log.designs import CorruptDesign, Design
 from ranktrial.log.known import Known
 from ranktrial.segments import OTHER, Traffic
 from ranktrial.store.base import Bias, Impression, Marked, Store, Stored, StoreError, Void
-from ranktrial.store.tallies import LATER_PAGES, OUTSIDE_SHARE, SEGMENT, SLOW
+from ranktrial.store.tallies import LATER_PAGES, OUTSIDE_SHARE, SEGMENT, SHOWN_AGAIN, SLOW
 from ranktrial.trial.designing import is_warm, make_design, page_of
 
 T = TypeVar("T")
@@ -201,6 +201,8 @@ class Draws:
         page = page_of(impression.design.top(impression.place), ranked_a, ranked_b, k, offset, size)
         if page and offset + len(page) > k:
             self.tally(LATER_PAGES, soon=False)
+        if recorded is not None:
+            self.tally(SHOWN_AGAIN, soon=False)
         later = recorded is not None and self._is_later_view(impression, offset)
         second = tokens.LATER_VIEW if later else impression.time // 1_000_000
         return Shown(page, self._token(second, key), None, stored, impression)
