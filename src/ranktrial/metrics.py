@@ -123,7 +123,11 @@ _COMMON = {f.name for f in fields(Metric)}
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Clicks(Metric):
-    """Clicks, which every trial has: the primary metric where no other is."""
+    """Clicks, which every trial has: the primary metric where no other is.
+
+    >>> Clicks(role="guard", tolerance=0.02)
+    Clicks(role="guard", tolerance=0.02)
+    """
 
     thing: ClassVar[str] = "clicks"
     of_results: ClassVar[bool] = True
@@ -170,7 +174,11 @@ class EventMetric(Metric, abstract=True):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Carts(EventMetric):
-    """Results put into the cart: events with the action ``cart``."""
+    """Results put into the cart: events with the action ``cart``.
+
+    >>> Carts(window=3600).of_actions, Carts().settles_after
+    (('cart',), 86400.0)
+    """
 
     thing: ClassVar[str] = "carts"
 
@@ -181,7 +189,11 @@ class Carts(EventMetric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Orders(EventMetric):
-    """Results that were ordered: events with the action ``order``. A refund takes money back, not the order."""
+    """Results that were ordered: events with the action ``order``. A refund takes money back, not the order.
+
+    >>> Orders(role="primary")
+    Orders(window="7d", role="primary")
+    """
 
     thing: ClassVar[str] = "orders"
     window: float | str = "7d"
@@ -193,7 +205,11 @@ class Orders(EventMetric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Revenue(EventMetric):
-    """Amounts of orders, less refunds: events with the action ``order``."""
+    """Amounts of orders, less refunds: events with the action ``order``.
+
+    >>> Revenue(window="168h", cap=500)
+    Revenue(window="7d", cap=500)
+    """
 
     thing: ClassVar[str] = "revenue"
     window: float | str = "7d"
@@ -213,6 +229,9 @@ class Dwell(EventMetric):
 
     Attributes:
         seconds: The fewest seconds that count.
+
+    >>> Dwell(seconds=10)
+    Dwell(window="1d", seconds=10)
     """
 
     thing: ClassVar[str] = "long visits"
@@ -272,7 +291,11 @@ class Events(EventMetric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Abandonment(Metric):
-    """Searches without any click."""
+    """Searches without any click.
+
+    >>> Abandonment(role="guard", tolerance=0.02).better
+    'less'
+    """
 
     thing: ClassVar[str] = "searches without a click"
     better: str = "less"
@@ -280,7 +303,11 @@ class Abandonment(Metric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class FirstClickRank(Metric):
-    """Rank of the first click from the top; one below the last rank where nothing was clicked."""
+    """Rank of the first click from the top; one below the last rank where nothing was clicked.
+
+    >>> FirstClickRank().title
+    'rank of the first click'
+    """
 
     thing: ClassVar[str] = "rank of the first click"
     better: str = "less"
@@ -288,7 +315,11 @@ class FirstClickRank(Metric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class TimeToFirstClick(Metric):
-    """Seconds until the first click, ``limit`` where there was none by then. Needs times of clicks."""
+    """Seconds until the first click, ``limit`` where there was none by then. Needs times of clicks.
+
+    >>> TimeToFirstClick(limit=90)
+    TimeToFirstClick(limit="90s")
+    """
 
     thing: ClassVar[str] = "time to the first click"
     better: str = "less"
@@ -305,7 +336,11 @@ class TimeToFirstClick(Metric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Reformulation(Metric):
-    """Searches after which the same visitor's next one, within the window, is for something else."""
+    """Searches after which the same visitor's next one, within the window, is for something else.
+
+    >>> Reformulation().better, Reformulation().settles_after
+    ('less', 300.0)
+    """
 
     thing: ClassVar[str] = "searches put differently"
     better: str = "less"
@@ -322,7 +357,11 @@ class Reformulation(Metric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class SessionSuccess(Metric):
-    """Searches with a click on them, or on a later search of the same visitor within the window."""
+    """Searches with a click on them, or on a later search of the same visitor within the window.
+
+    >>> SessionSuccess(window="1h", name="sessions")
+    SessionSuccess(window="1h", name="sessions")
+    """
 
     thing: ClassVar[str] = "successful sessions"
     window: float | str = "30min"
@@ -371,14 +410,8 @@ def parse_metric(text: str | Metric) -> Metric:
 
 
 def checked_metrics(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-    """The metrics of one trial: each name once, at most one primary."""
-    titles = [metric.title for metric in metrics]
-    twice = next((title for title in titles if titles.count(title) > 1), None)
-    if twice is not None:
-        raise ValueError(f"two metrics are called {twice!r}: give one another name")
-    primary = [metric for metric in metrics if metric.role == "primary"]
-    if len(primary) > 1:
-        raise ValueError(f"primary metrics are {' and '.join(map(str, primary))}: only one can decide")
+    """The metrics of one trial: each name once, clicks too, and one that can decide."""
+    measured(metrics)
     return tuple(metrics)
 
 
@@ -388,13 +421,24 @@ def measured(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
     >>> measured([Orders(window="7d")]), measured([Orders(role="primary")])
     ((Clicks(role="primary"), Orders(window="7d")), (Orders(window="7d", role="primary"), Clicks()))
     """
-    found = list(checked_metrics(metrics))
+    found = list(metrics)
     if not any(isinstance(metric, Clicks) for metric in found):
         found.append(Clicks())
-    if all(metric.role != "primary" for metric in found):
-        clicks = next(at for at, metric in enumerate(found) if isinstance(metric, Clicks))
-        found[clicks] = replace(found[clicks], role="primary", tolerance=None)
-    return tuple(sorted(found, key=lambda metric: ROLES.index(metric.role) if metric.role == "primary" else 1))
+    titles = [metric.title for metric in found]
+    twice = next((title for title in titles if titles.count(title) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two metrics are called {twice!r}: give one another name")
+    primary = [metric for metric in found if metric.role == "primary"]
+    if len(primary) > 1:
+        raise ValueError(f"primary metrics are {' and '.join(map(str, primary))}: only one can decide")
+    if not primary:
+        free = [metric for metric in found if isinstance(metric, Clicks) and metric.role != "guard"]
+        if not free:
+            guard = next(metric for metric in found if isinstance(metric, Clicks))
+            raise ValueError(f"{guard} is a guard, and no other metric is primary: one must decide")
+        found[found.index(free[0])] = primary_clicks = replace(free[0], role="primary")
+        primary = [primary_clicks]
+    return (*primary, *(metric for metric in found if metric is not primary[0]))
 
 
 def _span_text(seconds: float) -> str:
