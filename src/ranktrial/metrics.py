@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar, Literal
 
 from ranktrial import checks
@@ -33,6 +34,7 @@ LONGEST_NAME = 40
 ACTION = re.compile("[a-z0-9_-]{1,40}")
 CLICK = "click"  # the action of a click, which has no value of its own
 MILLIONTHS = 1_000_000  # amounts are whole numbers of millionths of the currency unit
+LARGEST_AMOUNT = 10**10  # of one event: sums of hundreds of them fit into 64 bits
 Role = Literal["primary", "secondary", "guard"]
 ROLES = "primary", "secondary", "guard"
 
@@ -373,6 +375,25 @@ class SessionSuccess(Metric):
     @property
     def settles_after(self) -> float:
         return span("window", self.window)
+
+
+def millionths(value: Any) -> int:
+    """Amount of an event in millionths: a number or a decimal text, rounded at the sixth place behind the point.
+
+    >>> millionths(39.9), millionths("-39.90"), millionths(Decimal("0.0000005"))
+    (39900000, -39900000, 0)
+    """
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
+            raise InvalidOperation
+        exact = Decimal(str(value).strip())
+        if not abs(exact) <= LARGEST_AMOUNT:
+            raise InvalidOperation
+    except InvalidOperation:
+        raise ValueError(
+            f"value is {value!r}, must be a number such as 39.90, from {-LARGEST_AMOUNT:,} to {LARGEST_AMOUNT:,}"
+        ) from None
+    return int((exact * MILLIONTHS).to_integral_value())
 
 
 def checked_action(action: Any) -> str:

@@ -87,3 +87,4 @@ class ErasedRows(Frozen):
 
     impressions: int
     clicks: int
+    events: int
