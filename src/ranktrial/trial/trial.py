@@ -166,6 +166,7 @@ class Trial:
             threading.Thread(target=self._supervise, name="ranktrial-supervisor", daemon=True),
         ]
         if background:
+            self._draws.traffic  # noqa: B018 (counted now, so that no search has to wait for it)
             for thread in self._threads:
                 thread.start()
 
