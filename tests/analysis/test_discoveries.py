@@ -13,11 +13,13 @@ def found_in(x: np.ndarray) -> Estimate:
 
 
 def test_the_e_value_is_the_formula() -> None:
-    x = np.array([1.0, -0.5, 2.0, 0.3, 0.7])
+    x = np.tile([1.0, -0.5, 2.0, 0.3, 0.7], 20)
     n, r2, s2 = len(x), mixture_scale(0.95, 3), x.var(ddof=1)
     by_hand = (1 + n * r2) ** -0.5 * np.exp(r2 * x.sum() ** 2 / (2 * s2 * (1 + n * r2)))
     assert np.exp(log_evidence(found_in(x), tightest_at=3)) == pytest.approx(by_hand)
-    assert log_evidence(found_in(x[:1])) == 0.0
+    assert log_evidence(found_in(x[:99]), tightest_at=3) == 0.0  # no interval yet
+    rare = np.append(np.zeros(200), np.ones(19))  # nor with fewer than 20 that differ
+    assert log_evidence(found_in(rare)) == 0.0
 
 
 def test_evidence_reaches_one_over_alpha_where_the_interval_leaves_out_zero() -> None:

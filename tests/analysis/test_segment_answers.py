@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ranktrial.analysis import estimate, fit_position_bias
 from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.hostile import most_worth, worth_of_each
 from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED
-from ranktrial.analysis.segments import answers_by_segment
+from ranktrial.analysis.segments import Subject, answers_by_segment
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
+from ranktrial.log.events import Events
 from ranktrial.methods import AB, LogOpt
+from ranktrial.metrics import Orders
 from ranktrial.rankings import Pair
-from ranktrial.report.making import segmentation, settled, words
+from ranktrial.report.harm import Guard
+from ranktrial.report.making import make_report, segmentation, settled, sure_segments, words
 from ranktrial.segments import Segments
+from ranktrial.store.base import ConfigVersion
 from ranktrial.users import two_devices
 
 DEVICES = {"device": ["phone", "desktop"]}
@@ -69,10 +77,10 @@ def test_segments_add_up_to_the_whole_and_each_has_its_own_sign(visible: int) ->
 
 def test_what_loses_in_a_segment_is_said() -> None:
     found = settled(analysed(opposite(share=0.25)), {})
-    segments = segmentation(found.analysis, found.decision)
+    segments = segmentation(found)
     assert segments is not None
     assert found.decision.winner == "B"
-    said = words(found, segments=segments)
+    said = words(found, sure=sure_segments(segments))
     assert "But B gets fewer clicks than A where device is phone (-0." in said.details
     assert "desktop" not in said.details
     assert "The difference is not the same for every device" in segments.text
@@ -81,12 +89,101 @@ def test_what_loses_in_a_segment_is_said() -> None:
 
 def test_segments_are_named_where_there_is_no_answer_for_all() -> None:
     found = settled(analysed(opposite(6_000)), {})
-    segments = segmentation(found.analysis, found.decision)
+    segments = segmentation(found)
     assert found.decision.ahead is None
     assert segments is not None
-    said = words(found, segments=segments).details
+    said = words(found, sure=sure_segments(segments)).details
     assert "B gets more clicks than A where device is desktop" in said
     assert "B gets fewer clicks than A where device is phone" in said
+
+
+def test_what_segments_say_waits_as_a_winner_does() -> None:
+    """Not before its time, not in favour of B while there is harm, and not if a few hostile searches could have made it up."""
+    log = opposite(6_000)
+    found = settled(analysed(log), {})
+    answers = answers_by_segment(found.analysis, found.decision)[0]
+    assert {one.ahead for one in sure_segments(segmentation(found))} == {"A", "B"}
+    harm = Guard(name="clicks of B", tolerance=0.1, value=0.2, at_least=0.15, status="harm", text="")
+    assert {one.ahead for one in sure_segments(segmentation(found), [harm])} == {"A"}
+    assert all(one.stands for one in answers)
+    careful = settled(analysed(log, contamination=0.4), {})
+    assert not any(one.stands for one in answers_by_segment(careful.analysis, careful.decision)[0])
+    assert not sure_segments(segmentation(careful))
+
+    def details(now: float) -> str:
+        weekly = {ConfigVersion(1, 1, "{}"): analysed(log, at_least="7d")}
+        return make_report("shoes", weekly, Counter(), None, now=now).text.details
+
+    assert "where device is" in details(8 * 86_400)
+    assert "where device is" not in details(6 * 86_400)
+
+
+def test_hostile_searches_of_a_segment_are_a_share_of_all() -> None:
+    """What a winner must stand against may all be in one segment: the smaller that is, the more there."""
+    found = settled(analysed(opposite(share=0.1)), {})
+    rung = found.analysis.ladder.rung(POSITION_BASED)
+    log = found.analysis.log
+    for ranker in (1, -1):
+        each = worth_of_each(log, rung, ranker)
+        assert each.sum() / len(log) == pytest.approx(most_worth(log, rung, ranker))
+    stands = []
+    for contamination in (0.01, 0.02, 0.16):
+        careful = settled(analysed(log, contamination=contamination), {})
+        stands.append([one.stands for one in answers_by_segment(careful.analysis, careful.decision)[0]])
+    assert [sum(one) for one in zip(*stands)] == [3, 1]  # desktop, phone
+
+
+def test_after_a_change_segments_are_of_the_searches_since() -> None:
+    """Desktops first and phones then: what was on desktops before the change counts no more."""
+    log = opposite()
+    phone, random = log.levels("device") == 2, np.random.default_rng(7)
+    order = np.argsort(phone + random.normal(0, 0.3, len(log)), kind="stable")
+    found = settled(analysed(replace(log.take(order), time=log.time)), {})
+    decision, analysis = found.decision, found.analysis
+    assert analysis.changed
+    answers, _ = answers_by_segment(analysis, decision)
+    assert sum(one.searches for one in answers) == int(analysis.since_change(analysis.log).sum()) < len(log)
+    assert sum(one.share for one in answers) == pytest.approx(1)
+    assert answers[1].share > 0.8
+    whole = sum(one.share * one.difference for one in answers)
+    assert decision.interval.low < whole < decision.interval.high < 0
+    assert answers[1].ahead == "A"
+    assert answers[1].visitors < int(phone.sum())
+
+
+def test_replicates_by_segment_are_those_of_its_searches_alone() -> None:
+    log = opposite(3_000, visible=3)
+    fit = fit_position_bias(log)
+    orders: dict[str, Any] = {"metric": Orders(window="7d"), "worth": 1.5}
+    for options in ({}, orders):
+        events = Events.of([3, 100, 101, 900], rank=[0, 1, 2, 0], action=[0] * 4, amount=[10**6] * 4, delay=[10] * 4)
+        shopped = replace(log, events=events, actions=("order",))
+        known: dict[str, Any] = {"theta": fit, "estimator": "rank-aware", "guess": 0.3, "uncovered": "leave out"}
+        rests = estimate(shopped, **known, **options).rests["device"]
+        assert not rests[0].any()
+        for value in (1, 2):
+            part = shopped.take(np.flatnonzero(log.levels("device") == value))
+            own = estimate(part, **known, **options)
+            left = len(part) - np.bincount(part.group(), minlength=20)
+            assert own.replicates is not None
+            np.testing.assert_allclose(rests[value] / left, own.replicates, rtol=1e-9)
+
+
+def test_metrics_and_segments_are_one_family() -> None:
+    found = settled(analysed(opposite(6_000)), {})
+    analysis, decision = found.analysis, found.decision
+    clicks, _ = answers_by_segment(analysis, decision)
+    rung = analysis.ladder.rung(POSITION_BASED)
+    assert rung.estimate is not None
+    nothing = replace(rung.estimate, x=np.zeros(len(analysis.log)), rests={})
+    other = Subject(analysis.log, replace(rung, estimate=nothing), np.ones(len(analysis.log)), metric="orders")
+    both, tests = answers_by_segment(analysis, decision, [other])
+    assert [one.metric for one in both] == ["", "", "orders", "orders"]
+    assert [one.metric for one in tests] == ["", "orders"]
+    assert not any(one.discovery for one in both[2:])
+    for one, alone in zip(both, clicks):
+        assert one.difference == alone.difference
+        assert one.rate == pytest.approx(min(2 * alone.rate, 1))  # twice as many, none of the others found
 
 
 def test_an_ab_test_answers_by_segment_without_a_click_model() -> None:
@@ -113,7 +210,7 @@ def test_without_attributes_or_clicks_there_is_nothing_by_segment() -> None:
     for one in (plain, replace(log, clicks=np.zeros_like(log.clicks))):
         found = settled(analysed(one), {})
         assert answers_by_segment(found.analysis, found.decision) == ((), ())
-        assert segmentation(found.analysis, found.decision) is None
+        assert segmentation(found) is None
 
 
 def test_a_segment_with_few_searches_has_a_row_without_an_interval() -> None:

@@ -213,14 +213,14 @@ def test_a_pair_without_documents_is_worth_nothing() -> None:
 @pytest.mark.parametrize("gain", [False, True])
 @pytest.mark.parametrize("rank_aware", [False, True])
 def test_sums_at_many_thetas_are_those_of_each(rank_aware: bool, gain: bool, clip: float | None, listed: bool) -> None:
-    """Each theta leaves out some impressions; one theta lets nothing be seen at most ranks, another is 0 at the last."""
+    """By code of impressions. Each theta leaves out some; one lets nothing be seen at most ranks, another is 0 at the last."""
     pair, _ = fixed_world(seed=3)
     mixture, guess, random = everything(pair), wrong_guess(pair), np.random.default_rng(3)
     rows = np.sort(random.choice(len(mixture.rankings), 40, replace=False))
     query = np.searchsorted(mixture.offsets, rows, side="right") - 1
     display = np.sort(random.integers(0, len(rows), 200))
     clicks = (random.random((200, pair.k)) < 0.4) & (mixture.rankings[rows[display]] != NO_DOCUMENT)
-    impressions, left_out = np.arange(200)[::-1].copy(), random.integers(0, 3, 200)
+    impressions, left_out, code = np.arange(200)[::-1].copy(), random.integers(0, 3, 200), random.integers(0, 2, 200)
     thetas = np.sort(random.uniform(0.1, 1, (3, pair.k)))[:, ::-1].copy()
     thetas[1, -1], thetas[2, 1:] = 0.0, 0.0
     weights, placement = (
@@ -230,6 +230,7 @@ def test_sums_at_many_thetas_are_those_of_each(rank_aware: bool, gain: bool, cli
         rows, query, np.searchsorted(display, np.arange(len(rows) + 1)), impressions, clicks[::-1].copy(),
         left_out[::-1].copy(), pair.offsets, mixture.offsets, mixture.rankings, weights,
         (pair.ranks[0], pair.ranks[1]), guess, thetas, rank_aware=rank_aware, gain=gain, clip=clip, placement=placement,
+        code=code[::-1].copy(), codes=2,
     )  # fmt: skip
     for t, theta in enumerate(thetas):
         by_a, by_b = (np.append(theta, 0.0)[np.minimum(rank, pair.k)] for rank in pair.ranks)
@@ -241,5 +242,6 @@ def test_sums_at_many_thetas_are_those_of_each(rank_aware: bool, gain: bool, cli
         )  # fmt: skip
         first = expected_value(lam, guess, pair.offsets, known_queries=False)[query]
         x = (first + valued.affine.base)[display] + (valued.affine.values[display] * clicks).sum(1)
-        assert found[t] == pytest.approx(x[left_out != t].sum(), abs=1e-10)
-        assert abs(found[t]) > 0.01
+        for c in range(2):
+            assert found[c, t] == pytest.approx(x[(left_out != t) & (code == c)].sum(), abs=1e-10)
+            assert abs(found[c, t]) > 0.01

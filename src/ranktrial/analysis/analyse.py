@@ -19,7 +19,7 @@ from ranktrial.analysis.estimators.results import BiasFit, Estimate, SegmentBias
 from ranktrial.analysis.evidence import Gain, click_gain
 from ranktrial.analysis.intervals import looks
 from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, Ladder, Rung, clicks_on_ab, ladder
-from ranktrial.arrays import IntArray
+from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
 from ranktrial.log import UnitSums
@@ -139,6 +139,13 @@ class Analysis:
     def changed(self) -> bool:
         """True if the difference was seen to change: the answer is then that since the change."""
         return self.drift.status == "fail"
+
+    def since_change(self, log: Log) -> BoolArray:
+        """Flags of the impressions of a log of the same units that came since the change."""
+        drift, sums = self.drift, self.estimate.sums
+        assert drift.at is not None
+        first = int(came(self.log, sums)[sums.places(drift.at)])
+        return np.asarray(log.time[log.units.first][log.units.place] >= first)
 
     def points(self, used: Sequence[str], widen: Interval) -> tuple[BandPoint, ...]:
         """The interval over time, by the same estimates and as much widened as the last one, of B against A."""

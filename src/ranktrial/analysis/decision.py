@@ -255,7 +255,7 @@ def decide(
     deciding = [rung for rung, own in found.used if 0 not in own] if since is None else [top]
     overturned_by, stands = float("nan"), True
     if side and worth is not None:
-        shares = [_made_up_by(since or rung.interval, worth(rung, side)) for rung in deciding]
+        shares = [made_up_by(since or rung.interval, worth(rung, side)) for rung in deciding]
         overturned_by = max(shares)
         stands = any(share > must_stand(rung, contamination, allowance) for rung, share in zip(deciding, shares))
     first = ladder.rungs[0]
@@ -298,7 +298,7 @@ def must_stand(rung: Rung, contamination: float | None, allowance: float | None)
     return 0.0 if rung.name == AB_RUNG else (ALLOWANCE if allowance is None else allowance) / PER_HOSTILE
 
 
-def _made_up_by(interval: Interval, worth: float) -> float:
+def made_up_by(interval: Interval, worth: float) -> float:
     """Share of hostile searches, each worth so much, without which 0 would be inside.
 
     The interval is not widened by the allowance: a winner must stand against either, not against both at their worst.

@@ -21,23 +21,29 @@ from ranktrial import checks
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.intervals import mixture_scale
 from ranktrial.arrays import BoolArray, FloatArray
+from ranktrial.interval import Interval
 
 RATE = 0.05  # of discoveries that may be false
 
 
 def log_evidence(
-    estimate: Estimate, *, tightest_at: float = 10_000, level: float = 0.95, allowed: float = 0.0
+    estimate: Estimate, *, tightest_at: float = 10_000, level: float = 0.95, allowed: float | Interval = 0.0
 ) -> float:
     """Logarithm of the e-value against "A and B differ by no more than ``allowed``", after all units of an estimate.
+
+    0, no evidence, where its sequence has no interval yet.
 
     Args:
         tightest_at: The number of units at which the evidence grows soonest; the trial's, fixed before it.
         level: Level of its interval, which decides how ``tightest_at`` is meant.
-        allowed: A difference that is no discovery, such as the allowance for visitors who do not follow the click model.
+        allowed: A difference that is no discovery, such as the allowance for visitors who do not follow the click model; or
+            by how much intervals are widened, downwards and upwards.
     """
     error, n = estimate.sums.standard_error * estimate.inflation(level), estimate.units
-    if not error > 0 or n < 2:
+    if not error > 0 or not np.isfinite(estimate.anytime_interval(level, tightest_at=tightest_at).low):
         return 0.0
+    if isinstance(allowed, Interval):
+        allowed = allowed.low if estimate.delta > 0 else allowed.high
     away = max(abs(estimate.delta) - allowed - estimate.bias_bound, 0.0) / error
     grown = n * mixture_scale(level, tightest_at)
     return float(grown * away**2 / (2 * (1 + grown)) - np.log1p(grown) / 2)

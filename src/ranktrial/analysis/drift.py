@@ -141,7 +141,7 @@ class Drift:
         at = int(points[np.argmax(likelihood)])
         before, after = sums.part(slice(0, at)), sums.part(slice(at, None))
         since = asymptotic_sequence(
-            after, [after.count], level=1 - (1 - level) / len(grid), tightest_at=tightest_at, widen=widen
+            after, [after.count], level=1 - (1 - level) / starts(), tightest_at=tightest_at, widen=widen
         )
         return cls(
             status="fail" if p < FAIL else "warn",
@@ -175,6 +175,11 @@ class Drift:
         )
         ends = f", between {self.since.low:+.4f} and {self.since.high:+.4f}" if np.isfinite(self.since.low) else ""
         return f"{told}{ends}.{'' if self.lasting else ' It no longer shows.'}"
+
+
+def starts() -> int:
+    """Number of times of a change that are considered: what is told since one of them has its share of an error probability."""
+    return len(_grid())
 
 
 @cache

@@ -10,7 +10,13 @@ from ranktrial.log.log import Log
 
 
 def most_worth(log: Log, rung: Rung, ranker: int) -> float:
-    """Mean over searches of what clicks on all results that count for a ranker would add to an estimate in its favour.
+    """Mean over searches of ``worth_of_each``."""
+    assert rung.estimate is not None
+    return float(worth_of_each(log, rung, ranker).sum()) / rung.estimate.impressions
+
+
+def worth_of_each(log: Log, rung: Rung, ranker: int) -> FloatArray:
+    """Amount that clicks on all results of each search that count for a ranker would add to an estimate in its favour.
 
     Args:
         rung: The estimate.
@@ -19,17 +25,18 @@ def most_worth(log: Log, rung: Rung, ranker: int) -> float:
     assert rung.estimate is not None
     theta, direct, plain = rung.estimate.theta, rung.name == DIRECT, rung.name == AB_RUNG
 
-    def of_part(part: Log) -> float:
+    def of_part(part: Log) -> FloatArray:
         if plain:  # all of its own pages
-            own = np.flatnonzero(part.arm == ranker)
+            own, found = np.flatnonzero(part.arm == ranker), np.zeros(len(part))
             shares = part.shares[own]
             share = (shares[:, 0] if ranker > 0 else shares[:, 1]) / shares.sum(1)
-            return float(((part.rankings[part.row[own]] >= 0).sum(1) / share).sum())
+            found[own] = (part.rankings[part.row[own]] >= 0).sum(1) / share
+            return found
         assert theta is not None
         of_page = _worth_at_ranks(part) if direct else _worth_by_exposure(part, theta)
-        return float(np.maximum(ranker * of_page, 0.0).sum())
+        return np.asarray(np.maximum(ranker * of_page, 0.0).sum(1))
 
-    return sum(of_part(part) for _, part in log.chunks()) / rung.estimate.impressions
+    return np.concatenate([np.empty(0), *(of_part(part) for _, part in log.chunks())])
 
 
 def _worth_at_ranks(log: Log) -> FloatArray:

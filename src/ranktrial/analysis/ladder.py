@@ -336,11 +336,14 @@ def disagreement(log: Log, theta: FloatArray) -> float:
     >>> round(disagreement(Log.from_records([search], k=2), np.array([1, 0.5])), 4)
     0.6667
     """
+    return float(np.bincount(log.design, minlength=log.n_designs) @ disagreements(log, theta)) / len(log)
 
+
+def disagreements(log: Log, theta: FloatArray) -> FloatArray:
+    """Exposure disagreement of each design."""
     by_a, by_b = log.list_exposures(theta)
     away, both = (sum_by_group(of, log.slot_offsets) for of in (np.abs(by_a - by_b), by_a + by_b))
-    share = np.divide(away, both, out=np.zeros(log.n_designs), where=both > 0)
-    return float(np.bincount(log.design, minlength=log.n_designs) @ share) / len(log)
+    return np.divide(away, both, out=np.zeros(log.n_designs), where=both > 0)
 
 
 def made_rung(

@@ -1,26 +1,31 @@
 """Answers by segment: the difference of B against A for each value of an attribute, by the estimator of the decision.
 
-Each interval holds by itself, however often one looks. Which segments differ from nothing is told at one false discovery rate
-for all of them (``discoveries``), as the more segments one looks at, the more would seem to differ by chance. Whether they
-differ from each other is a chi-squared test of their estimates about their mean, at one look; by how much they do (DerSimonian
-and Laird 1986) says how far each is shrunken to that mean, for ranking them.
+Every search is valued once for all of them (``Estimate.x``, ``Estimate.rests``): an answer by segment adds that up over its
+searches. Each interval holds by itself, however often one looks. Which segments differ from nothing is told at one false
+discovery rate for all segments and metrics (``discoveries``): the more one looks at, the more would seem to differ by chance.
+Whether segments differ from each other is a chi-squared test of their estimates about their mean, at one look; by how much
+they do (DerSimonian and Laird 1986) says how far each is shrunken to that mean, for ranking them.
+
+After a change of the difference all of this is of the searches since then, as the decision is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from ranktrial.analysis.analyse import Analysis
-from ranktrial.analysis.decision import ALLOWANCE, Decision, Lift, lift, turned, widened, widening
+from ranktrial.analysis.analyse import Analysis, allowed_share
+from ranktrial.analysis.decision import Decision, Lift, lift, made_up_by, must_stand, turned, widened, widening
 from ranktrial.analysis.discoveries import RATE, discoveries, least_rates, log_evidence
-from ranktrial.analysis.estimators.by_segment import by_value
+from ranktrial.analysis.drift import starts
 from ranktrial.analysis.estimators.click_weights import ClickWeights
-from ranktrial.analysis.estimators.estimation import estimates_by
 from ranktrial.analysis.estimators.results import Estimate
-from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, NO_INTERVAL, POSITION_BASED, Rung, disagreement
+from ranktrial.analysis.estimators.valuing import by_group, jackknifed
+from ranktrial.analysis.hostile import worth_of_each
+from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, NO_INTERVAL, Rung, disagreements
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import f_tail
 from ranktrial.interval import Interval
@@ -34,14 +39,16 @@ class SegmentAnswer:
     Attributes:
         attribute: Name of the attribute.
         value: The value; "other" for searches that were given none that is declared.
-        searches: Number of them; ``visitors`` and ``clicks`` likewise.
-        share: Share of all searches.
-        difference: Clicks per search of B minus those of A.
+        searches: Number of them that count; ``visitors`` and ``clicks`` likewise.
+        share: Share of all searches that count.
+        difference: Clicks per search of B minus those of A; or what ``metric`` measures instead of clicks.
         interval: Its interval at the level of the configuration, by itself.
         lift: The difference as a share of A's clicks there.
         shrunken: The difference, shrunken to the mean of the attribute's values: to rank them by.
         discovery: True if it is no chance at the false discovery rate of all segments together.
         rate: The lowest false discovery rate at which it is one.
+        stands: False if no more hostile searches than a winner must withstand could have made it up.
+        metric: Name of the metric; "" for clicks.
     """
 
     attribute: str
@@ -56,11 +63,13 @@ class SegmentAnswer:
     shrunken: float
     discovery: bool = False
     rate: float = 1.0
+    stands: bool = True
+    metric: str = ""
 
     @property
     def ahead(self) -> str | None:
         """The ranker that surely gets more clicks there; None if neither does."""
-        if not self.discovery or 0 in self.interval:
+        if not self.discovery or not self.stands or 0 in self.interval:
             return None
         return "B" if self.difference > 0 else "A"
 
@@ -73,30 +82,83 @@ class AttributeTest:
         attribute: Its name.
         p: Of the test, at one look; nan where fewer than two values have an estimate.
         values: Number of values with an estimate.
+        metric: Name of the metric; "" for clicks.
     """
 
     attribute: str
     p: float
     values: int
+    metric: str = ""
+
+
+class EvenSplit(NamedTuple):
+    """Value of searches under an even A/B split, for lifts: the mean of ``values`` over those that are ``counted``."""
+
+    counted: BoolArray
+    values: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A question that is asked of every segment: a metric, and its estimate for all searches.
+
+    Attributes:
+        log: The searches that count.
+        rung: Their estimate, by the estimator in use.
+        value: Value of each, by the metric.
+        both: The same under an even A/B split; None where that is not known: there is no lift then.
+        metric: Name of the metric; "" for clicks.
+    """
+
+    log: Log
+    rung: Rung
+    value: FloatArray
+    both: EvenSplit | None = None
+    metric: str = ""
+
+
+def of_clicks(analysis: Analysis, estimator: str) -> Subject:
+    """The question which ranker gets more clicks, by this estimator."""
+    log, gain = analysis.log, analysis.gain
+    both = None
+    if gain is not None and len(gain.estimate.x) == len(log):
+        both = EvenSplit(np.ones(len(log), bool), log.clicks_each - gain.estimate.x)
+    elif (plain := log.arm != 0).any() and ((shares := log.shares)[plain] > 0).all():
+        own = np.where(log.arm > 0, shares[:, 0], shares[:, 1]) / np.maximum(shares.sum(1), 1e-300)
+        both = EvenSplit(plain, np.where(plain, log.clicks_each / (2 * np.maximum(own, 1e-300)), 0.0))
+    return Subject(log, analysis.ladder.rung(estimator), log.clicks_each.astype(np.float64), both)
 
 
 def answers_by_segment(
-    analysis: Analysis, decision: Decision, *, rate: float = RATE
+    analysis: Analysis,
+    decision: Decision,
+    others: Sequence[Subject] = (),
+    *,
+    above: Interval | None = None,
+    rate: float = RATE,
 ) -> tuple[tuple[SegmentAnswer, ...], tuple[AttributeTest, ...]]:
-    """Answers for all values of all attributes, and tests of whether these differ; none where nothing is estimated yet."""
-    log = analysis.log
-    if not log.attributes or decision.estimator is None:
+    """Answers for all values of all attributes, and tests of whether these differ; none where nothing is estimated yet.
+
+    Args:
+        analysis: The analysis behind the decision.
+        decision: The decision, whose estimator is asked.
+        others: The same of other metrics; all answers are one family, at one false discovery rate.
+        above: How far clicks further up may have moved the click model's estimates of A - B.
+        rate: The false discovery rate.
+    """
+    if not analysis.log.attributes or decision.estimator is None:
         return (), ()
-    rung = analysis.ladder.rung(decision.estimator)
     rows: list[SegmentAnswer] = []
     evidence: list[float] = []
     tests = []
-    for name in log.attributes.names:
-        found = list(_answers(analysis, rung, name))
-        shrunk, p = _compared([estimate for _, estimate, _ in found])
-        tests.append(AttributeTest(name, p, sum(estimate is not None for _, estimate, _ in found)))
-        rows += [replace(answer, shrunken=float(value)) for (answer, *_), value in zip(found, shrunk)]
-        evidence += [told for *_, told in found]
+    for subject in (of_clicks(analysis, decision.estimator), *others):
+        cut = _Cut(analysis, subject, above)
+        for name in analysis.log.attributes.names:
+            found = list(cut.answers(name))
+            shrunk, p = _compared([estimate for _, estimate, _ in found])
+            tests.append(AttributeTest(name, p, sum(estimate is not None for _, estimate, _ in found), subject.metric))
+            rows += [replace(answer, shrunken=float(value)) for (answer, *_), value in zip(found, shrunk)]
+            evidence += [told for *_, told in found]
     flags, rates = discoveries(evidence, rate), least_rates(evidence)
     trusted = not decision.failed
     told = [
@@ -106,62 +168,106 @@ def answers_by_segment(
     return tuple(told), tuple(tests)
 
 
-def _answers(analysis: Analysis, rung: Rung, attribute: str) -> Iterator[tuple[SegmentAnswer, Estimate | None, float]]:
-    """Answer, estimate and logarithm of the e-value of every value of an attribute that has searches."""
-    log, config = analysis.log, analysis.config
-    values = log.attributes.values(attribute)
-    own = _estimates(analysis, rung, attribute)
-    # Fixed before the trial: the sequence of a segment is tightest at an even share of the searches.
-    tightest_at = max(rung.tightest_at / len(values), 100.0)
-    for value, at, part in by_value(log, attribute):
-        found, clicks = own.get(value), int(part.clicks_by_cohort.sum())
-        answer = SegmentAnswer(
-            attribute, values[value], len(part), part.cohorts.count, clicks, len(part) / len(log),
-            float("nan"), NO_INTERVAL, Lift(), float("nan"),
-        )  # fmt: skip
-        if found is None or clicks < LEAST_CLICKS or not found.units:
-            yield answer, None, 0.0
-            continue
-        granted = 0.0
-        if rung.name != AB_RUNG:
-            allowance = ALLOWANCE if config.allowance is None else config.allowance
-            granted = allowance * disagreement(part, np.array(analysis.theta.theta)) * clicks / len(part)
-        interval = found.anytime_interval(config.level, tightest_at=tightest_at)
-        wide = turned(widened(rung, widening(granted), interval))
-        yield (
-            replace(
+class _Cut:
+    """A subject as arrays of its log, from which answers by segment are added up."""
+
+    def __init__(self, analysis: Analysis, subject: Subject, above: Interval | None) -> None:
+        log, whole, self.subject = subject.log, subject.rung.estimate, subject
+        assert whole is not None
+        config = analysis.config
+        self.log, self.whole, self.level, self.above = log, whole, config.level, above
+        plain = subject.rung.name == AB_RUNG
+        self.stands_against = must_stand(subject.rung, config.contamination, config.allowance)
+        self.counted, self.x = np.zeros((2, len(log)))
+        self.counted[whole.picked], self.x[whole.picked] = 1.0, whole.x
+        self.granted = np.zeros(len(log))
+        if not plain:
+            apart = disagreements(log, np.array(analysis.theta.theta))
+            self.granted = allowed_share(config) * apart[log.design]
+        self.since, self.penalty = slice(None), 0.0
+        self.now: BoolArray = np.ones(len(log), bool)
+        if analysis.changed:  # one of many times that it could have changed at
+            self.level, self.penalty = 1 - (1 - config.level) / starts(), float(np.log(starts()))
+            self.now = analysis.since_change(log)
+
+    def answers(self, attribute: str) -> Iterator[tuple[SegmentAnswer, Estimate | None, float]]:
+        """Answer, estimate and logarithm of the e-value of every value of an attribute that has searches."""
+        log, whole, rung = self.log, self.whole, self.subject.rung
+        names, level, total = log.attributes.values(attribute), log.levels(attribute), int(self.now.sum())
+        # Fixed before the trial: the sequence of a segment is tightest at an even share of the searches.
+        tightest_at = max(rung.tightest_at / len(names), 100.0)
+        order = np.argsort(level, kind="stable")
+        parts = np.split(order, np.cumsum(np.bincount(level, minlength=len(names)))[:-1])
+        for name, ever, rest in zip(names, parts, whole.rests.get(attribute, [None] * len(names))):
+            at = ever[self.now[ever]]
+            if not len(at):
+                continue
+            answer = SegmentAnswer(
+                attribute, name, len(at), self._visitors(at), int(log.clicks_each[at].sum()), len(at) / total,
+                float("nan"), NO_INTERVAL, Lift(), float("nan"), metric=self.subject.metric,
+            )  # fmt: skip
+            found = self._estimate(ever, at, rest)
+            if found is None or log.clicks_each[at[self.counted[at] > 0]].sum() < LEAST_CLICKS:
+                yield answer, None, 0.0
+                continue
+            widen = widening(float(self.granted[at].mean() * self.subject.value[at].mean()), self.above)
+            interval = found.anytime_interval(self.level, tightest_at=tightest_at)
+            wide = turned(widened(rung, widen, interval))
+            answer = replace(
                 answer,
                 difference=0.0 - found.delta,
                 interval=wide,
-                lift=lift(wide, 0.0 - found.delta, _clicks_of_both(analysis, part, at), config.level),
-            ),
-            found if np.isfinite(interval.low) else None,
-            log_evidence(found, tightest_at=tightest_at, level=config.level, allowed=granted),
-        )
+                lift=lift(wide, 0.0 - found.delta, self._both(at), self.level),
+                stands=0 in wide or self._stands(at, found, interval),
+            )
+            told = log_evidence(
+                found, tightest_at=tightest_at, level=self.level, allowed=0.0 if rung.name == AB_RUNG else widen
+            )
+            yield answer, found if np.isfinite(interval.low) else None, told - self.penalty
 
-
-def _estimates(analysis: Analysis, rung: Rung, attribute: str) -> dict[int, Estimate]:
-    """Estimates of each value of an attribute, by the estimator of a rung."""
-    log, whole = analysis.log, rung.estimate
-    assert whole is not None
-    if rung.name == POSITION_BASED and analysis.fit is not None:
-        return estimates_by(
-            log, attribute, theta=analysis.fit, estimator=analysis.config.comparison.estimator, fitted=analysis.learnt,
-            refits=analysis.config.comparison.learns_at or None,
+    def _estimate(self, ever: IntArray, at: IntArray, rest: FloatArray | None) -> Estimate | None:
+        """Estimate of the searches ``at``; its error is as much larger than that with theta known as it is for all those
+        that the segment ``ever`` had."""
+        whole, sums = self.whole, self._sums(at, self.counted, self.x)
+        if len(sums) < 2:
+            return None
+        alone = sums.standard_error
+        error, replicates, freedom, ratio = whole.standard_error, whole.replicates, whole.freedom, 1.0
+        without = whole.clicks_alone
+        if replicates is not None and rest is not None:
+            groups = by_group(self.log, self.x[ever], len(replicates), ever)
+            if (groups[0] < groups[0].sum()).all():
+                own = jackknifed(groups, rest)
+                error, replicates, freedom = own["standard_error"], own["replicates"], own["freedom"]
+                without = own["clicks_alone"]
+        if without > 0:
+            ratio = error / without
+        return Estimate.summed(
+            sums, ClickWeights.of([]), largest_weight=whole.largest_weight, standard_error=ratio * alone,
+            clicks_alone=alone, replicates=replicates, freedom=freedom, bias_bound=whole.bias_bound,
         )  # fmt: skip
-    counted, x = np.zeros((2, len(log)))
-    counted[whole.picked], x[whole.picked] = 1.0, whole.x
-    ratio = whole.standard_error / whole.clicks_alone if whole.clicks_alone > 0 else 1.0
-    found = {}
-    for value, at, part in by_value(log, attribute):
-        sums = part.sums_from(part.by_cohort(counted[at]), part.by_cohort(x[at]))
-        if len(sums):
-            alone = sums.standard_error
-            found[value] = Estimate.summed(
-                sums, ClickWeights.of([]), largest_weight=whole.largest_weight, standard_error=ratio * alone,
-                clicks_alone=alone, replicates=whole.replicates, freedom=whole.freedom, bias_bound=whole.bias_bound,
-            )  # fmt: skip
-    return found
+
+    def _sums(self, at: IntArray, counted: FloatArray, values: FloatArray) -> UnitSums:
+        """Sums over cohorts of some searches."""
+        log = self.log
+        found = log.sums_from(log.by_cohort(counted[at], at), log.by_cohort(values[at], at))
+        return replace(found, count=self._visitors(at[counted[at] > 0]))
+
+    def _visitors(self, at: IntArray) -> int:
+        seen = np.zeros(len(self.log.units.names), bool)
+        seen[self.log.units.place[at]] = True
+        return int(seen.sum())
+
+    def _both(self, at: IntArray) -> UnitSums | None:
+        """Value per search under an even A/B split in a segment, by unit."""
+        both = self.subject.both
+        return None if both is None else self._sums(at, both.counted.astype(np.float64), both.values)
+
+    def _stands(self, at: IntArray, found: Estimate, interval: Interval) -> bool:
+        """True unless so few hostile searches as a winner must withstand, all of them in the segment, could have made it up."""
+        worth = worth_of_each(self.log.take(at), self.subject.rung, 1 if found.delta > 0 else -1).sum()
+        share = made_up_by(interval, float(worth) / found.impressions)
+        return bool(share * len(at) > self.stands_against * self.now.sum())
 
 
 def _compared(estimates: Sequence[Estimate | None]) -> tuple[FloatArray, float]:
@@ -185,17 +291,3 @@ def _compared(estimates: Sequence[Estimate | None]) -> tuple[FloatArray, float]:
     middle = both @ delta / both.sum()
     shrunk[known] = middle + between / (between + variance) * (delta - middle)
     return shrunk, f_tail(squares / freedom, freedom, np.inf)
-
-
-def _clicks_of_both(analysis: Analysis, part: Log, at: IntArray | slice) -> UnitSums | None:
-    """Clicks per search of an even A/B split in a segment, by unit (``Analysis.clicks_of_both``)."""
-    gain = analysis.gain
-    if gain is not None and len(gain.estimate.x) == len(analysis.log):
-        return part.sums(part.clicks_each - gain.estimate.x[at])
-    plain: BoolArray = part.arm != 0
-    shares = part.shares
-    if not plain.any() or not (shares[plain] > 0).all():
-        return None
-    own = np.where(part.arm > 0, shares[:, 0], shares[:, 1]) / np.maximum(shares.sum(1), 1e-300)
-    clicks = np.where(plain, part.clicks_each / (2 * np.maximum(own, 1e-300)), 0.0)
-    return part.sums_from(part.by_cohort(plain.astype(np.float64)), part.by_cohort(clicks))

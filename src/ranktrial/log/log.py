@@ -314,6 +314,14 @@ class Log:
         """Number of each impression's value of an attribute, in ``attributes.values``: 0 is "other"."""
         return self.attributes.levels(attribute, self.segment)
 
+    @cached_property
+    def codes(self) -> tuple[IntArray, IntArray | None]:
+        """Distinct codes of segments, and which of them each impression has; None for a single code."""
+        if not self.attributes:
+            return np.zeros(1, np.int64), None
+        codes, place = np.unique(self.segment, return_inverse=True)
+        return codes, place if len(codes) > 1 else None
+
     def first(self, impressions: int) -> Log:
         """The first impressions."""
         return self if impressions == len(self) else self.take(slice(0, impressions))

@@ -469,9 +469,12 @@ def affine_sums(
     rank_aware: Any,
     clip: Any,
     foreseen: Any,
+    code: Any,
     sums: Any,
 ) -> None:
     """Add up x over impressions at many thetas at once: at number t over those that number t does not leave out.
+
+    ``sums`` has a row for each code of an impression; ``code`` is empty where there is but one.
 
     The formula of ``affine_rows`` (which see for rows, designs and placement), with lambda from ranks and thetas. Row i was
     shown by ``impressions[starts[i]:starts[i + 1]]``. ``value_of`` is the value of a click on each slot, 1 where it is
@@ -541,15 +544,15 @@ def affine_sums(
                         value[r, t] = worth[s, t] * useful
                         base[t] -= value[r, t] * thetas[r, t] * zh
             for j in range(starts[i], starts[i + 1]):
-                without = left_out[impressions[j]]
-                before = sums[without]
+                without, of = left_out[impressions[j]], code[impressions[j]] if code.shape[0] > 0 else 0
+                before = sums[of, without]
                 for t in range(n):
-                    sums[t] += base[t]
+                    sums[of, t] += base[t]
                 for r in range(k):
                     if clicks[impressions[j], r]:
                         for t in range(n):
-                            sums[t] += value[r, t]
-                sums[without] = before
+                            sums[of, t] += value[r, t]
+                sums[of, without] = before
             i += 1
 
 

@@ -167,8 +167,10 @@ def value_sums(
     clip: float | None = None,
     placement: FloatArray | None = None,
     worth: FloatArray | None = None,
+    code: IntArray | None = None,
+    codes: int = 1,
 ) -> FloatArray:
-    """Sums of x over impressions at many thetas, number t over those that it does not leave out; no checks.
+    """Sums of x over impressions at many thetas, number t over those that it does not leave out, by code; no checks.
 
     Args:
         rows: Those that were shown, as of ``value_rows``.
@@ -180,14 +182,16 @@ def value_sums(
         thetas: A row for each.
         first: Whether the first sum of the formula is part of x.
         worth: Value of a click on each candidate, by which lambda is multiplied; 1 by default.
+        code: Of all impressions, a number below ``codes``; 0 by default. Sums have a row for each.
     """
-    sums = np.zeros(len(thetas))
+    sums = np.zeros((codes, len(thetas)))
     k = rankings.shape[1]
     columns = np.ascontiguousarray(np.pad(thetas, ((0, 0), (0, 1))).T)
     exact = np.empty((0, k)) if placement is None else placement
     affine_sums(
         rows, design, starts, impressions, clicks, left_out, slot_offsets, row_offsets, rankings, weights, exact,
-        *ranks, guess, np.empty(0) if worth is None else worth, columns, gain, rank_aware, _checked_clip(clip), first, sums,
+        *ranks, guess, np.empty(0) if worth is None else worth, columns, gain, rank_aware, _checked_clip(clip), first,
+        np.empty(0, np.int64) if code is None else code, sums,
     )  # fmt: skip
     return sums
 

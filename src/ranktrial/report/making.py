@@ -28,13 +28,13 @@ from ranktrial.analysis.guardrails.over_time import told as told_of
 from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
 from ranktrial.analysis.hostile import most_worth
 from ranktrial.analysis.ladder import AFFINE, DIRECT, POSITION_BASED
-from ranktrial.analysis.segments import AttributeTest, answers_by_segment
+from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, Subject, answers_by_segment
 from ranktrial.analysis.verdict import Verdict, duration, lift_text, percent, segment_text, verdict
 from ranktrial.arrays import weighted_counts
 from ranktrial.interval import Interval
 from ranktrial.log import LeftOut
 from ranktrial.report.course import counts_from, course, is_over
-from ranktrial.report.harm import guards
+from ranktrial.report.harm import Guard, guards
 from ranktrial.report.schema import (
     Contributor,
     EstimateRow,
@@ -68,12 +68,14 @@ class Settled(NamedTuple):
         checks: All guardrails.
         analysis: The analysis, with the estimate in use.
         widen: By how much intervals that rest on the click model are widened, downwards and upwards.
+        above: How far clicks further up may have moved the click model's estimates of A - B.
     """
 
     decision: Decision
     checks: tuple[Guardrail, ...]
     analysis: Analysis
     widen: Interval
+    above: Interval | None = None
 
 
 def make_report(
@@ -110,14 +112,17 @@ def make_report(
     harm = guards(analysis, decision, found.widen, sorted_tallies, stored)
     for what in AS_IT_SHOULD_BE:
         sorted_tallies.pop(what, None)
-    segments = segmentation(analysis, decision)
+    segments = segmentation(found)
+    sure = sure_segments(segments, harm)
+    if shows is None and now < counts_from(analysis.config, seen.began):
+        sure = ()  # too soon
     goes_on = seen.days > 0 and shows is None and not seen.warning
     days = decision.forecast.remaining / len(analysis.log) * seen.days if goes_on else float("nan")
     return Report(
         trial=name,
         version=version.number,
         decision=decision,
-        text=words(found, days=days, shows=shows, segments=segments),
+        text=words(found, days=days, shows=shows, sure=sure),
         lift=lift_text(decision, analysis.config.labels, seen.searches_a_day),
         pace=seen,
         days_left=days,
@@ -190,7 +195,7 @@ def settled(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequenc
     if decision.estimator is not None and analysis.changed:
         drift = analysis.drift
         decision = decided(since=turned(drift.since), units_since=drift.units - (drift.at or drift.units))
-    return Settled(decision, checks, analysis, widening(decision.allowance, effect))
+    return Settled(decision, checks, analysis, widening(decision.allowance, effect), effect)
 
 
 def in_time(found: Settled, began: float, now: float) -> Settled:
@@ -207,9 +212,10 @@ def barred_by(failed: Container[str]) -> tuple[str, ...]:
     return (AFFINE, POSITION_BASED) if BIAS in failed or BIAS_OVER_TIME in failed else ()
 
 
-def segmentation(analysis: Analysis, decision: Decision) -> Segmentation | None:
-    """Answers by segment, with what they say in sentences; None where there are none."""
-    answers, tests = answers_by_segment(analysis, decision)
+def segmentation(found: Settled, others: Sequence[Subject] = ()) -> Segmentation | None:
+    """Answers by segment, with what they say in sentences; None where there are none. ``others`` are of further metrics."""
+    decision, analysis = found.decision, found.analysis
+    answers, tests = answers_by_segment(analysis, decision, others, above=found.above)
     if not answers:
         return None
     differs = analysis.differs
@@ -230,18 +236,25 @@ def segmentation(analysis: Analysis, decision: Decision) -> Segmentation | None:
 
 def _test_text(test: AttributeTest) -> str:
     """Sentence on whether the difference is the same for all values of an attribute."""
-    if not np.isfinite(test.p):
+    if not np.isfinite(test.p) or test.metric:
         return ""
     if test.p < SURELY:
         return f"The difference is not the same for every {test.attribute} (p = {test.p:.2g})."
     return f"Values of {test.attribute} differ no more than chance explains (p = {test.p:.2g})."
 
 
+def sure_segments(segments: Segmentation | None, guards: Sequence[Guard] = ()) -> tuple[SegmentAnswer, ...]:
+    """Answers by segment that the decision names; none in favour of B while a guard tells harm."""
+    harm = any(guard.status == "harm" for guard in guards)
+    some = () if segments is None else segments.answers
+    return tuple(one for one in some if not one.metric and (one.ahead == "A" or (one.ahead == "B" and not harm)))
+
+
 def words(
-    found: Settled, *, days: float = float("nan"), shows: str | None = None, segments: Segmentation | None = None
+    found: Settled, *, days: float = float("nan"), shows: str | None = None, sure: Sequence[SegmentAnswer] = ()
 ) -> Verdict:
-    """Put the decision of a trial into words."""
-    decision, checks, analysis, _ = found
+    """Put the decision of a trial into words, with the segments that surely differ from nothing."""
+    decision, checks, analysis = found[:3]
     drift = analysis.drift
     changed = ""
     if analysis.changed:
@@ -258,9 +271,7 @@ def words(
         shows=shows,
         live=True,
         changed=changed,
-        segments=""
-        if segments is None
-        else segment_text(decision, [one for one in segments.answers if one.ahead], analysis.config.labels),
+        segments=segment_text(decision, sure, analysis.config.labels),
         remedy="" if failing is None else failing.remedy,
         weakest="" if worst is None else f'"{worst.title}". {worst.text}',
     )

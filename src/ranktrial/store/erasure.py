@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from operator import add
 from typing import Any, NamedTuple
 
 from ranktrial.store.base import Erased
@@ -34,7 +33,7 @@ class Eraser:
         select: Reads rows.
         changing: A transaction: commits at the end, rolls back on an error. Nobody can add
             impressions meanwhile.
-        by_key: Tables besides those of impressions, clicks and events that have a row for an impression's key.
+        by_key: Tables besides those of impressions and clicks that have a row for an impression's key.
     """
 
     def __init__(
@@ -44,29 +43,29 @@ class Eraser:
         self._designs: set[int] = set()  # that erased impressions showed
 
     def some(self, trial: str, now: int, reason: str, unit: int | None, before: int | None, who: str) -> Erased:
-        """Erase a unit's impressions, or all from before a time, with their clicks and events, and make an entry of it."""
+        """Erase a unit's impressions, or all from before a time, with their clicks, and make an entry of it."""
         condition, value = ("unit = ?", unit) if before is None else ("time < ?", before)
-        entry, erased = self._entry(trial, before), Erased(0, 0)
+        entry, impressions, clicks = self._entry(trial, before), 0, 0
         for version in self._versions(trial):
             for rows in self._found(version, condition, (value,)):
                 with self._lot() as execute:
                     gone = self._delete(execute, version, rows)
-                    entry = _note(execute, entry, (trial, now, before, *gone, reason, who))
+                    entry = _note(execute, entry, (trial, now, before, len(rows), gone, reason, who))
                     if unit is not None:
                         execute("DELETE FROM history WHERE trial = ? AND unit = ?", (trial, unit))
-                erased = _sum(erased, gone)
+                impressions, clicks = impressions + len(rows), clicks + gone
         self._drop_designs(entry)
-        return erased
+        return Erased(impressions, clicks)
 
     def trial(self, trial: str) -> Erased:
         """Erase a trial with all that is stored of it. The ids of its versions are never given to others."""
-        erased, versions = Erased(0, 0), self._versions(trial)
+        impressions, clicks, versions = 0, 0, self._versions(trial)
         for version in versions:
             for rows in self._found(version, "1 = 1", ()):
                 with self._lot() as execute:
-                    erased = _sum(erased, self._delete(execute, version, rows))
-            waiting = (self._delete_all(version, table) for table in ("clicks", "events"))  # for their impression
-            erased = _sum(erased, Erased(0, *waiting))
+                    clicks += self._delete(execute, version, rows)
+                impressions += len(rows)
+            clicks += self._delete_all(version, "clicks")  # that wait for their impression
             for table in ("voids", "marks"):
                 self._delete_all(version, table)
         self._drop_designs(None)
@@ -77,7 +76,7 @@ class Eraser:
             for table, column in (("history", "trial"), ("erasures", "trial"), ("outbox", "trial"), ("trials", "name")):
                 execute(f"DELETE FROM {table} WHERE {column} = ?", (trial,))
             execute("UPDATE versions SET trial = '', number = -id, config = '' WHERE trial = ?", (trial,))
-        return erased
+        return Erased(impressions, clicks)
 
     @contextmanager
     def _lot(self) -> Iterator[Execute]:
@@ -98,18 +97,16 @@ class Eraser:
             after = rows[-1].id
             yield rows
 
-    def _delete(self, execute: Execute, version: int, rows: Sequence[_Found]) -> Erased:
-        """Delete impressions with all that belongs to them."""
+    def _delete(self, execute: Execute, version: int, rows: Sequence[_Found]) -> int:
+        """Delete impressions with all that belongs to them, and return how many clicks that were."""
         marks, keys = _marks(rows), [row.key for row in rows]
         for table in self._by_key:
             execute(f"DELETE FROM {table} WHERE key IN ({marks})", keys)
-        clicks, events = (
-            int(execute(f"DELETE FROM {table} WHERE key IN ({marks})", keys).rowcount) for table in ("clicks", "events")
-        )
+        clicks = int(execute(f"DELETE FROM clicks WHERE key IN ({marks})", keys).rowcount)
         ids = [row.id for row in rows]
         execute(f"DELETE FROM impressions WHERE version = ? AND id IN ({marks})", (version, *ids))
         self._designs.update(row.design for row in rows)
-        return Erased(len(rows), clicks, events)
+        return clicks
 
     def _delete_all(self, version: int, table: str) -> int:
         count = 0
@@ -155,19 +152,15 @@ class Eraser:
 
 def _note(execute: Execute, entry: int | None, values: tuple[Any, ...]) -> int:
     """Note what was erased, as an entry of its own or in one that there is; returns the entry."""
-    trial, now, before, impressions, clicks, events, reason, who = values
+    trial, now, before, impressions, clicks, reason, who = values
     if entry is None:
-        columns = "trial, time, earlier_than, impressions, clicks, events, designs, reason, who"
-        execute(f"INSERT INTO erasures ({columns}) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?)", values)
+        columns = "trial, time, earlier_than, impressions, clicks, designs, reason, who"
+        execute(f"INSERT INTO erasures ({columns}) VALUES (?, ?, ?, ?, ?, 0, ?, ?)", values)
         return int(execute("SELECT max(id) FROM erasures WHERE trial = ?", (trial,)).fetchone()[0])
     statement = """UPDATE erasures SET time = ?, earlier_than = ?, reason = ?, who = ?,
-                   impressions = impressions + ?, clicks = clicks + ?, events = events + ? WHERE id = ?"""
-    execute(statement, (now, before, reason, who, impressions, clicks, events, entry))
+                   impressions = impressions + ?, clicks = clicks + ? WHERE id = ?"""
+    execute(statement, (now, before, reason, who, impressions, clicks, entry))
     return entry
-
-
-def _sum(one: Erased, other: Erased) -> Erased:
-    return Erased(*map(add, one, other))
 
 
 def _marks(values: Sequence[Any]) -> str:

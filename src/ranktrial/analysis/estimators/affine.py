@@ -78,7 +78,7 @@ def affine_estimate(
         x[rows] = found.x[rows] - _taken_off(part, lines.slope, lines.intercept)
         group = part.group(len(lines.without))
         rest += [_taken_off(part, a, b)[group != g].sum() for g, (a, b) in enumerate(lines.without)]
-    sizes, _ = by_group(log, x, len(lines.without))
+    groups = by_group(log, x, len(lines.without))
     return Estimate.summed(
         sums_by(independent, log, x),
         found.weights,
@@ -87,7 +87,7 @@ def affine_estimate(
         uncovered=found.uncovered,
         bias=bias,
         x=x,
-        **jackknifed(log, x, found.replicates * (len(log) - sizes) - rest),
+        **jackknifed(groups, found.replicates * (len(log) - groups[0]) - rest),
     )
 
 

@@ -27,7 +27,7 @@ theta is fitted anew without each group, and the rest valued with it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -209,40 +209,6 @@ def estimate(
     of_click = None if values is None else _worth(values, worth, group, fitted, cross_fit, folds=folds, refits=refits)
     valuer = _Valuer(estimator, bias, fit, guessed, options, values, of_click)
     return valuer.estimate(log, group, independent)
-
-
-def estimates_by(
-    log: Log,
-    attribute: str,
-    *,
-    theta: BiasFit,
-    estimator: str = "rank-aware",
-    fitted: int | None = None,
-    refits: ArrayLike | None = None,
-    metric: MetricValues | None = None,
-) -> dict[int, Estimate]:
-    """Estimates of the searches with each value of an attribute, by its number, as ``estimate`` values them for a trial.
-
-    Their errors hold that of theta: each is estimated anew at every theta of the jackknife. With the values of a ``metric``
-    they are of the impressions that count for it.
-    """
-    if metric is not None:
-        log, fitted = metric.log, None if fitted is None else min(fitted, len(metric.log))
-    bias = scaled(theta.bias.theta)
-    guessed: Guesses
-    if estimator in GUESSED:
-        group, guessed = guessed_from(log, fitted, bias, estimator, cross_fit="past", refits=refits)
-    else:
-        group, guessed = np.zeros(len(log), np.int64), given_guess(log, None, estimator)
-    of_click = None
-    if metric is not None:
-        of_click = _worth(metric, None, group, fitted, "past", folds=1, refits=refits)
-    valuer = _Valuer(estimator, bias, theta, guessed, (False, None, "leave out", "difference"), metric, of_click)
-    found = {}
-    for value, at, part in by_value(log, attribute):
-        own = valuer if metric is None else replace(valuer, values=metric.of_part(at, part))
-        found[value] = own.estimate(part, group[at], "cohorts")
-    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +80,8 @@ class Estimate:
             errors of theta and of the clicks it was fitted to may cancel.
         replicates: The estimate without each group of units, where theta was estimated.
         freedom: Degrees of freedom of the ratio of ``standard_error`` to ``clicks_alone``.
+        rests: Sums of x without each group of units, with the theta without it, for each value of an attribute
+            ``(values, groups)``, by the attribute's name: what errors by segment are made from.
         uncovered: Candidates that matter and could not be seen, where they are left out instead of refused: slots of the log.
         sums: The values of impressions, by unit: what intervals and sequences are made from.
         weights: Of the clicks.
@@ -107,6 +110,7 @@ class Estimate:
     clicks_alone: float = float("nan")
     replicates: FloatArray | None = None
     freedom: float = float("inf")
+    rests: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
     uncovered: IntArray = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
     sums: UnitSums = field(default_factory=lambda: UnitSums.of([]), repr=False)
     weights: ClickWeights = field(default_factory=lambda: ClickWeights.of([]), repr=False)

@@ -126,7 +126,8 @@ class Values:
         """Every impression valued with the guesses of its group; and, for each of the other thetas, the sum of x of those
         that are not in the part of the log that it leaves out. ``of_click`` guesses the value of a click."""
         log, everything = self.log, np.arange(self.log.n_slots)
-        x, rest_sums, weights = np.zeros(len(log)), np.zeros(len(others)), [ClickWeights.of([])]
+        x, rest_sums = np.zeros(len(log)), np.zeros((len(log.codes[0]), len(others)))
+        weights = [ClickWeights.of([])]
         largest, lost = 0.0, 0.0
         for number in np.flatnonzero(np.bincount(group)).tolist():
             shown = _Shown.of(log, group == number)
@@ -164,20 +165,22 @@ class Values:
         left_out: IntArray,
         value: FloatArray | None,
     ) -> FloatArray:
-        """Sum of x for each theta, over the impressions that this theta does not leave out."""
+        """Sum of x by code of segment for each theta, over the impressions that this theta does not leave out."""
         log = self.log
         sums = value_sums(
             shown.rows, shown.design, shown.starts, shown.impressions, log.clicks, left_out, log.slot_offsets,
             log.row_offsets, log.rankings, log.weights, (log.rank_a, log.rank_b), guess, thetas,
             rank_aware=self.rank_aware, gain=self.of == "gain", first=not self.known_queries, clip=self.clip,
-            placement=log.given_placement, worth=value,
+            placement=log.given_placement, worth=value, code=log.codes[1], codes=len(log.codes[0]),
         )  # fmt: skip
         if value is not None:
             sums += self._rest_of_values(shown, thetas, left_out, value)
             guess = guess * value
         if self.known_queries:
-            of_rest = np.bincount(left_out[shown.impressions], minlength=len(thetas))
-            rest = len(shown.impressions) - of_rest
+            code, some = log.codes[1], shown.impressions
+            cell = left_out[some] if code is None else code[some] * len(thetas) + left_out[some]
+            of_rest = np.bincount(cell, minlength=sums.size).reshape(sums.shape)
+            rest = of_rest.sum(1, keepdims=True) - of_rest
             sums += rest * [sum_by_group(self._lambda(theta)[0] * guess, log.slot_offsets).mean() for theta in thetas]
         return sums
 
@@ -185,15 +188,22 @@ class Values:
         """Additions to the sums of x by values of clicks that differ from the guess."""
         log, n = self.log, len(thetas)
         impression, _, slot, own = self._clicks(shown)
-        slots, place = np.unique(slot, return_inverse=True)
-        away = own - value[slot]
-        by_group = weighted_counts(place * n + left_out[impression], away, len(slots) * n).reshape(-1, n)
+        codes, code = log.codes
+        of_code = 0 if code is None else code[impression] * log.n_slots
+        pairs, place = np.unique(of_code + slot, return_inverse=True)
+        by_group = weighted_counts(place * n + left_out[impression], own - value[slot], len(pairs) * n).reshape(-1, n)
+        at_code, at_slot = np.divmod(pairs, log.n_slots)
+        slots, at = np.unique(at_slot, return_inverse=True)
         columns = np.pad(thetas, ((0, 0), (0, 1))).T
         rho = log.placement_of(slots) @ thetas.T
         by_a, by_b = (columns[np.minimum(rank[slots], log.k)] for rank in (log.rank_a, log.rank_b))
         lam = by_a - by_b if self.of == "difference" else rho - (by_a + by_b) / 2
         weights = np.divide(lam, rho, out=np.zeros_like(lam), where=rho > 0)
-        return np.asarray((weights * (by_group.sum(1, keepdims=True) - by_group)).sum(0))
+        added = weights[at] * (by_group.sum(1, keepdims=True) - by_group)
+        sums, firsts = np.zeros((len(codes), n)), _firsts(at_code)
+        if len(firsts):
+            sums[at_code[firsts]] = np.add.reduceat(added, firsts)
+        return sums
 
     def _clicks(self, shown: _Shown) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
         """Impression, rank, slot and value by the metric of each click on some impressions."""
@@ -260,7 +270,8 @@ class Worth(NamedTuple):
         weights: Weights of the clicks.
         largest: Largest absolute weight that a click can have.
         lost: Bound on the change of the sum of x by clipping.
-        rest_sums: Sum of x at each of the other thetas, over the impressions that it does not leave out.
+        rest_sums: Sum of x at each of the other thetas, over the impressions that it does not leave out; a row for each of
+            ``Log.codes``.
         unseen: Candidates on which the rankers differ and that could never be shown.
     """
 
@@ -281,14 +292,20 @@ def worth_in_all(
 ) -> Estimate:
     """The estimate from what each chunk of a log is worth."""
     x, weights, largest, lost, unseen = np.empty(len(log)), [ClickWeights.of([])], 0.0, 0.0, [np.empty(0, np.int64)]
-    rest_sums = np.zeros(0 if fit is None else len(fit.without))
+    groups = 0 if fit is None else len(fit.without)
+    rest_sums = np.zeros(groups)
+    rests = {name: np.zeros((len(log.attributes.values(name)), groups)) for name in log.attributes.names}
     for rows, part, one in parts:
         x[rows] = one.x
         weights.append(one.weights)
-        largest, lost, rest_sums = max(largest, one.largest), lost + one.lost, rest_sums + one.rest_sums
+        largest, lost, rest_sums = max(largest, one.largest), lost + one.lost, rest_sums + one.rest_sums.sum(0)
+        for name, sums in rests.items():
+            np.add.at(sums, log.attributes.levels(name, part.codes[0]), one.rest_sums)
         if len(one.unseen):
             unseen.append(_slots_in(log, rows, part, one.unseen))
-    more: dict[str, Any] = {} if fit is None else {"bias": fit.bias, **jackknifed(log, x, rest_sums)}
+    more: dict[str, Any] = {}
+    if fit is not None:
+        more = {"bias": fit.bias, "rests": rests, **jackknifed(by_group(log, x, groups), rest_sums)}
     return Estimate.summed(
         sums_by(independent, log, x),
         ClickWeights.merged(weights),
@@ -317,9 +334,10 @@ def sums_by(independent: str, log: Log, x: FloatArray) -> UnitSums:
     return UnitSums.of(x, log.units if independent == "units" else None)
 
 
-def jackknifed(log: Log, x: FloatArray, rest_sums: FloatArray) -> dict[str, Any]:
-    """Errors of an estimate, given the sums of x without each group of units, with what is fitted to the rest."""
-    sizes, own = by_group(log, x, len(rest_sums))
+def jackknifed(groups: FloatArray, rest_sums: FloatArray) -> dict[str, Any]:
+    """Errors of an estimate, given number and sum of x of each group of units (``by_group``), and the sums of x without each
+    group, with what is fitted to the rest."""
+    sizes, own = groups
     left = sizes.sum() - sizes
     without, theta_known = rest_sums / left, (own.sum() - own) / left
     return {
