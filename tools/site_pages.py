@@ -24,7 +24,7 @@ from sphinx.environment import BuildEnvironment
 
 import ranktrial
 from ranktrial.cli import app as command_line
-from ranktrial.formats.layout import DESIGNS, IMPRESSIONS
+from ranktrial.formats.layout import TABLES
 from ranktrial.formats.readers.common import NEEDED, OTHER_NAMES
 from ranktrial.service import create_app
 from ranktrial.service.auth import Needs
@@ -200,7 +200,7 @@ def _field(schema: dict[str, Any]) -> str:
 def columns() -> str:
     """Columns of the two tables of a log."""
     parts = []
-    for name, told in (("impressions", IMPRESSIONS), ("designs", DESIGNS)):
+    for name, told in TABLES.items():
         rows = [(code(column), kind, text) for column, (kind, text) in told.items()]
         parts += [f"### {name}\n", table(("column", "type", ""), rows)]
     return "\n".join(parts)

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 import ranktrial
 from browser.tools import Watched
 from documents import ROOT
-from ranktrial.formats.layout import DESIGNS, IMPRESSIONS
+from ranktrial.formats.layout import TABLES
 from ranktrial.service import create_app
 
 SEEN = [
@@ -98,7 +98,7 @@ def test_everything_is_in_the_reference(site: Path) -> None:
     listed = text_of(site / "reference/all-commands.html")
     assert [name for name in commands if f"<h2>ranktrial {name}<" not in listed] == []
     columns = text_of(site / "reference/columns.html")
-    assert [name for name in (*IMPRESSIONS, *DESIGNS) if f">{name}<" not in columns] == []
+    assert [name for table in TABLES.values() for name in table if f">{name}<" not in columns] == []
     assert "ranktrial_rows_waiting" in text_of(site / "reference/metrics.html")
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from ranktrial.formats import layout, read_folder
 from ranktrial.formats.exporting import Exported, export
-from ranktrial.formats.layout import DESIGNS, IMPRESSIONS, LogFolder
+from ranktrial.formats.layout import DESIGNS, IMPRESSIONS, TABLES, LogFolder
 from ranktrial.log import apply_rules
 from ranktrial.log.rules import Rules
 from ranktrial.store.base import ImpressionRow
@@ -275,7 +275,7 @@ def test_one_process_writes_at_a_time(trial: Trial, tmp_path: Path) -> None:
 
 def test_the_page_on_logs_documents_every_column() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/log-formats.md").read_text(encoding="utf-8")
-    for columns in (IMPRESSIONS, DESIGNS):
+    for columns in TABLES.values():
         for name, (kind, what) in columns.items():
             assert f"| `{name}` | {kind} | {what} |" in page
 
@@ -312,3 +312,22 @@ def test_an_export_says_that_units_were_erased_since_its_folder_was_begun(trial:
     shutil.rmtree(folder)
     again = export(store, trial.name, folder)
     assert (again.impressions, again.erased) == (before.impressions - gone, 0)
+
+
+def test_an_export_keeps_the_attributes_of_searches(tmp_path: Path) -> None:
+    """Also of searches whose file is written anew, and of a value that no search should have."""
+    options: Any = {"k": 3, "background": False, "clock": Ticks(), "seed": 5}
+    segments = {"device": ["phone", "desktop"], "query": "head/tail"}
+    with Trial.create(tmp_path / "t.db", segments=segments, **options) as trial:
+        shown = []
+        for at, device in enumerate(["desktop", "phone", "fridge", None, "phone"]):
+            given = None if device is None else {"device": device}
+            shown.append(trial.rank("q0", WORLD.a["q0"], WORLD.b["q0"], unit=f"u{at}", wait=True, segment=given))
+        export(trial.store, trial.name, tmp_path / "log")
+        trial.click(shown[1].id, shown[1].ranking[0])
+        trial.store.flush()
+        assert export(trial.store, trial.name, tmp_path / "log").rewritten == 1
+        own, log = trial.log(), read_folder(LogFolder(tmp_path / "log"))
+    assert log.attributes.attributes == own.attributes.attributes
+    assert log.segment.tolist() == own.segment.tolist()
+    assert log.levels("device").tolist() == [2, 1, 0, 0, 1]

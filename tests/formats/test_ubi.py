@@ -98,7 +98,7 @@ def test_the_same_log_however_it_was_written(wrapped: str, files: int, tmp_path:
         ("query", "text of a query whose impressions are the list"): 1,
         ("impression", "list shown"): 2,
         ("click", "click"): 2,
-        ("add_to_cart", "not a click"): 1,
+        ("add_to_cart", "cart"): 1,
     }
 
 
@@ -165,6 +165,56 @@ def test_clicks_that_belong_to_nothing_are_counted(click: Row, use: str, tmp_pat
     source = read_source(write(tmp_path / "ubi.ndjson", rows), k=2)
     assert pages(source) == [("shoes", ["x", "y"], [1, 1])]
     assert uses(source) == {("query", "list shown"): 1, ("click", "click"): 2, ("click", use): 1}
+
+
+def happened(source: LogSource) -> list[tuple[str, str, int, int]]:
+    """Events with their delay in microseconds."""
+    return source.connection.execute(
+        "SELECT e.document, e.action, e.amount, e.time - i.time FROM events e "
+        "JOIN impressions i USING (impression) ORDER BY ALL"
+    ).fetchall()
+
+
+def test_carts_and_purchases_are_values(tmp_path: Path) -> None:
+    """Each counts once for a result; a price is an amount where a column says so, as UBI does not say what it is in."""
+    bought = event("purchase", "1", "y")
+    bought["event_attributes"]["object"]["object_detail"] = {"price": 39.9}
+    rows = [query("1", hits="xyz"), bought, bought, event("add_to_cart", "1", "y"), event("add_to_cart", "1", "x")]
+    rows += [event("purchase", "1", "w"), event("purchase", "7", "x"), event("purchase", None, "x")]
+    file = write(tmp_path / "ubi.ndjson", rows)
+    source = read_source(file)
+    later = 10_500_000
+    assert happened(source) == [("x", "cart", 0, later), ("y", "cart", 0, later), ("y", "order", 0, later)]
+    assert uses(source) == {
+        ("query", "list shown"): 1,
+        ("add_to_cart", "cart"): 2,
+        ("purchase", "order"): 1,
+        ("purchase", "again on the same result"): 1,
+        ("purchase", "on a result that is not in the list"): 1,
+        ("purchase", "its search is not in the log"): 1,
+        ("purchase", "without query_id or object_id"): 1,
+    }
+    price = {"value": "event_attributes.object.object_detail.price"}
+    assert happened(read_source(file, columns=price))[-1] == ("y", "order", 39_900_000, later)
+    with pytest.raises(FormatError, match="there is no column 'price'"):
+        read_source(file, columns={"value": "price"})
+    clicks = read_source(file, actions=("purchase",))
+    assert pages(clicks) == [("shoes", ["x", "y", "z"], [0, 1, 0])]
+    assert [row[1] for row in happened(clicks)] == ["cart", "cart"]
+    assert happened(read_source(file, actions=("purchase", "add_to_cart"))) == []
+
+
+def test_attributes_of_queries_are_segments(tmp_path: Path) -> None:
+    given: list[Any] = [{"device": "phone", "app": 2}, {"device": "desktop"}, {}, {"device": "phone"}]
+    rows = [query(f"{at}", hits="xy", minute=at, query_attributes=one) for at, one in enumerate(given)]
+    file = write(tmp_path / "ubi.ndjson", [*rows, event("click", "1", "x")])
+    source = read_source(file)
+    assert source.attributes.attributes == (("app", ("2",)), ("device", ("phone", "desktop")))
+    told = source.connection.execute("SELECT segment FROM impressions ORDER BY time").fetchall()
+    codes = source.attributes.codes(json.loads(text) for (text,) in told)
+    assert source.attributes.levels("device", codes).tolist() == [1, 2, 0, 1]
+    found = {one.name: one.text for one in examine(file).findings}
+    assert found["attribute device"] == "values phone, desktop; all others count as other"
 
 
 def test_ids_of_two_kinds_are_refused(tmp_path: Path) -> None:
@@ -237,22 +287,25 @@ def test_queries_alone_lack_their_events(tmp_path: Path) -> None:
 
 def test_the_doctor_says_what_each_row_was_used_for(tmp_path: Path) -> None:
     log = [*QUERIES, *EVENTS, query("3"), event("purchase", "2", "u"), event("add_to_cart", "1", "x")]
+    log.append(event("item_hover", "1", "x"))
     file = write(tmp_path / "ubi.ndjson", log, "bulk")
     found = examine(file)
     told = {one.name: (one.status, one.text) for one in found.findings}
-    assert told["rows"] == ("pass", "10 rows, read as ubi; none is wrong")
+    assert told["rows"] == ("pass", "11 rows, read as ubi; none is wrong")
     assert told["searches"] == (
         "warn",
         "2 of 3 searches are used: list from hit ids (1), list from impressions (1); "
         "not used: neither hit ids nor impressions with positions (1)",
     )
     assert told["clicks"] == ("pass", "2 of 2 clicks are used")
-    assert told["other events"][1].startswith("2 add_to_cart, 1 purchase: no clicks")
+    assert told["carts and orders"] == ("pass", "3 of 3 carts and orders are used: cart (2), order (1)")
+    assert told["events"] == ("note", "2 cart, 1 order: for metrics (estimate --metric)")
+    assert told["other events"][1].startswith("1 item_hover: no clicks and no values")
     assert "as deep as somebody scrolled" in told["lists"][1]
-    assert sum(one["count"] for one in found.to_dict()["rows"]) == 10
+    assert sum(one["count"] for one in found.to_dict()["rows"]) == 11
     printed = runner.invoke(app, ["check", str(file)])
     assert "add_to_cart" in printed.stdout
-    assert "not a click" in printed.stdout
+    assert "no click and no value" in printed.stdout
 
 
 def test_a_log_without_clicks_says_which_events_it_has(tmp_path: Path) -> None:
@@ -285,4 +338,6 @@ def test_the_sample_of_the_shop_demo() -> None:
         6,
     ]
     assert uses(source)["click", "click"] == 167
+    told = source.connection.execute("SELECT action, count(*) FROM events GROUP BY action ORDER BY action").fetchall()
+    assert told == [(use, uses(source)[kind, use]) for kind, use in (("add_to_cart", "cart"),)]
     assert source.connection.execute("SELECT count(*) FROM impressions").fetchall() == [(271,)]

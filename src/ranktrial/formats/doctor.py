@@ -14,7 +14,7 @@ from ranktrial.distributions import normal_cdf
 from ranktrial.formats.bias import ENOUGH_CLICKS, day_effect, position_bias, rows_of_results
 from ranktrial.formats.layout import open_duckdb
 from ranktrial.formats.readers import ITEMS, LINES, PAGES, TRIAL, LogSource, Use, read_source
-from ranktrial.formats.readers.ubi import AGAIN, FROM_IMPRESSIONS, NO_CLICK
+from ranktrial.formats.readers.ubi import AGAIN, FROM_IMPRESSIONS, NO_USE, VALUES
 from ranktrial.position_bias import NotIdentifiable
 from ranktrial.trec.files import FormatError
 
@@ -94,7 +94,7 @@ def examine(path: str | Path | IntoFrame, **options: Any) -> Examination:
         return Examination((*findings, Finding("fail", "contents", "no results")), (), source)
     findings.append(_contents(source, numbers))
     if source.kind in (TRIAL, PAGES):
-        findings += _pages(source)
+        findings += [*_pages(source), *_measured(source)]
     findings.append(_bias(source))
     if source.kind == PAGES:
         findings += _learning(source)
@@ -143,12 +143,12 @@ def _contents(source: LogSource, numbers: Mapping[str, float]) -> Finding:
 
 
 def _used(source: LogSource) -> list[Finding]:
-    """Findings on the searches and clicks of a log of several kinds of rows, and on the events that are no clicks."""
+    """Findings on the searches, clicks, carts and orders of a log of several kinds of rows, and on its other events."""
     rows = source.uses
     clicks = [one for one in rows if one.kind in source.actions]
     other: dict[str, int] = {}
     for one in rows:
-        if one.use == NO_CLICK:
+        if one.use == NO_USE:
             other[one.kind] = other.get(one.kind, 0) + one.count
     found = [_share("searches", source.searches, again=())]
     if clicks:
@@ -157,9 +157,13 @@ def _used(source: LogSource) -> list[Finding]:
         found.append(
             Finding("fail", "clicks", f"there is no event {' or '.join(source.actions)}: --action names others")
         )
+    if values := [one for one in rows if one.kind in VALUES and one.kind not in source.actions]:
+        found.append(_share("carts and orders", values, again=(AGAIN,)))
     if other:
         told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(other.items(), key=lambda one: -one[1]))
-        found.append(Finding("note", "other events", f"{told}: no clicks (--action NAME makes one a click)"))
+        found.append(
+            Finding("note", "other events", f"{told}: no clicks and no values (--action NAME makes one a click)")
+        )
     if any(one.use == FROM_IMPRESSIONS for one in source.searches):
         text = (
             "where queries have no hit ids the list is made of impression events, which pages often send as results scroll "
@@ -178,9 +182,13 @@ def _share(name: str, uses: Sequence[Use], again: Sequence[str]) -> Finding:
     kinds = [f"{one.use} ({one.count:,})" for one in uses if one.used]
     if len(kinds) > 1:
         told += f": {', '.join(kinds)}"
-    if rest := [f"{one.use} ({one.count:,})" for one in uses if not one.used]:
-        told += f"; not used: {', '.join(rest)}"
-    status = "fail" if not used else "pass" if fine >= USABLE * count else "warn"
+    rest: dict[str, int] = {}
+    for one in uses:
+        if not one.used:
+            rest[one.use] = rest.get(one.use, 0) + one.count
+    if rest:
+        told += f"; not used: {', '.join(f'{use} ({many:,})' for use, many in rest.items())}"
+    status = "fail" if not used and name in ("searches", "clicks") else "pass" if fine >= USABLE * count else "warn"
     return Finding(status, name, told)
 
 
@@ -205,6 +213,21 @@ def _pages(source: LogSource) -> list[Finding]:
             Finding("warn", "visitors", f"one visitor has {largest:,} of {pages:,} searches: a robot, or a missing id?")
         )
     return found
+
+
+def _measured(source: LogSource) -> list[Finding]:
+    """Findings on attributes of searches and on events after them."""
+    found = [
+        Finding("note", f"attribute {name}", f"values {', '.join(values)}; all others count as other")
+        for name, values in source.attributes.attributes
+    ]
+    rows = source.connection.execute(
+        "SELECT action, count(*), sum(amount) / 1000000 FROM events GROUP BY action ORDER BY count(*) DESC, action"
+    ).fetchall()
+    told = ", ".join(
+        f"{count:,} {action}" + (f" worth {amount:,.2f}" if amount else "") for action, count, amount in rows
+    )
+    return [*found, Finding("note", "events", f"{told}: for metrics (estimate --metric)")] if rows else found
 
 
 def _bias(source: LogSource) -> Finding:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,8 @@ class _Stage:
         self.plain = any(config.comparison.plain_shares)
         about = {"k": config.k, "method": config.method, "impression": 0, "click": 0, "void": 0}
         self.position = state["versions"].setdefault(str(version.number), about)
+        self.segments, self.told = config.segmented, cache(self._values)
+        self.position["segments"] = dict(self.segments.attributes)
         self.file = folder.aside / f"stage-{version.number}.duckdb"
         self.db = open_duckdb(self.file)
         self.db.execute(f"SET memory_limit = {quoted(memory)}; SET preserve_insertion_order = false")
@@ -98,7 +101,8 @@ class _Stage:
         self.db.execute("CREATE TABLE clicks (impression VARCHAR, document VARCHAR)")
         self.db.execute("CREATE TABLE voids (impression VARCHAR)")
         self.db.execute(
-            "CREATE TABLE fresh (id BIGINT, impression VARCHAR, design_id BIGINT, place INTEGER, unit BIGINT, time BIGINT)"
+            "CREATE TABLE fresh (id BIGINT, impression VARCHAR, design_id BIGINT, place INTEGER, unit BIGINT, time BIGINT, "
+            "segment VARCHAR)"
         )
         columns = ", ".join(f"{name} {kind}" for name, (kind, _) in DESIGNS.items())
         self.db.execute(f"CREATE TABLE designs (id BIGINT, {columns})")
@@ -133,6 +137,8 @@ class _Stage:
             columns: dict[str, list[Any]] = {
                 name: [getattr(row, name) for row in rows] for name in ("id", "place", "unit", "time")
             }
+            if self.segments:
+                columns["segment"] = [self.told(row.segment) for row in rows]
             self._add(
                 "fresh", impression=[row.key.hex() for row in rows], design_id=[row.design for row in rows], **columns
             )
@@ -145,6 +151,10 @@ class _Stage:
             self._add_designs(store, sorted({row.design for row in rows} - known))
             if progress is not None:
                 progress(len(rows))
+
+    def _values(self, code: int) -> str:
+        """Attributes and values that a code stands for, as JSON."""
+        return json.dumps(self.segments.decoded(code if code < self.segments.size else 0))
 
     def _add_designs(self, store: Store, ids: list[int]) -> None:
         sound = sound_designs(store.designs(ids))  # impressions of others are counted as damaged
@@ -190,7 +200,8 @@ class _Stage:
                 d.design, f.place, {arm} AS arm,
                 list_transform(list_filter(d.rankings[f.place * {k} + 1 : f.place * {k} + {k}], lambda s: s > 0),
                     lambda s: d.documents[s]) AS shown,
-                list_transform(shown, lambda id: CAST(coalesce(list_contains(c.documents, id), false) AS INTEGER)) AS clicked
+                list_transform(shown, lambda id: CAST(coalesce(list_contains(c.documents, id), false) AS INTEGER)) AS clicked,
+                f.segment
             FROM fresh f JOIN designs d ON d.id = f.design_id LEFT JOIN clicked c ON c.impression = f.impression
             WHERE f.place >= 0 AND f.place < len(d.probabilities) AND d.probabilities[f.place + 1] > 0
                 AND f.impression NOT IN (SELECT impression FROM voids)""")

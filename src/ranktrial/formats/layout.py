@@ -1,9 +1,10 @@
 """The columns of an exported log, and the folder of Parquet files that holds them.
 
-A log is two tables, in a folder or in a database. ``impressions`` has a row for each impression, ``designs`` a row for each
-query, pair of lists and distribution over rankings that impressions were drawn from. Ranks and numbers of documents count
-from 1. What a folder holds changes by whole commits: files are written aside, a journal says where they go, and a run that
-was killed is rolled back before the journal and rolled forward after it.
+A log is three tables, in a folder or in a database. ``impressions`` has a row for each impression, ``designs`` a row for each
+query, pair of lists and distribution over rankings that impressions were drawn from, ``events`` a row for each order or other
+event after an impression. Ranks and numbers of documents count from 1. What a folder holds changes by whole commits: files are
+written aside, a journal says where they go, and a run that was killed is rolled back before the journal and rolled forward
+after it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ IMPRESSIONS = {
     "arm": ("VARCHAR", "`a` or `b` where it was drawn as A/B traffic, else null"),
     "shown": ("VARCHAR[]", "ids of the first k results, from the top"),
     "clicked": ("INTEGER[]", "1 or 0 for each of `shown`"),
+    "segment": ("VARCHAR", "attributes of the search and their values, a JSON object; null where none were declared"),
 }
 DESIGNS = {
     "version": ("INTEGER", "as in `impressions`"),
@@ -50,15 +52,25 @@ DESIGNS = {
     "probabilities": ("DOUBLE[]", "of each ranking"),
     "plain": ("BOOLEAN", "whether the last two rankings are A's own and B's own: A/B traffic"),
 }
-FORMAT = 2
+EVENTS = {
+    "version": ("INTEGER", "as in `impressions`"),
+    "impression": ("VARCHAR", "after which it happened; it may be in no row of `impressions` (yet)"),
+    "document": ("VARCHAR", "id of the result"),
+    "action": ("VARCHAR", "such as `order`; `click` for the time of a click"),
+    "amount": ("BIGINT", "in millionths of the currency unit, refunds negative; 0 where there is none"),
+    "time": ("BIGINT", "when it happened, in microseconds since 1970, UTC"),
+}
+TABLES = {"impressions": IMPRESSIONS, "designs": DESIGNS, "events": EVENTS}
+FORMAT = 3
+ORDERED = {"impressions": "day", "designs": "design", "events": "impression"}  # columns that ClickHouse sorts by
 STATE, JOURNAL, ASIDE = "log.json", "commit.json", ".next"
 
 
 class LogFolder:
-    """A folder of Parquet files: ``impressions/day=.../*.parquet``, ``designs/*.parquet`` and ``log.json``.
+    """A folder of Parquet files: ``impressions/day=.../*.parquet``, ``designs/*.parquet``, ``events/*.parquet``, ``log.json``.
 
-    ``log.json`` says what the log is of (a trial's name, k and method of each version), which units were excluded from the
-    trial, and how far a store has been exported.
+    ``log.json`` says what the log is of (a trial's name; k, method, attributes of searches and the time until which events are
+    known, of each version), which units were excluded from the trial, and how far a store has been exported.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -96,7 +108,7 @@ class LogFolder:
 
     def scan(self, table: str, *, everyone: bool = False) -> str:
         """SQL of DuckDB that reads a table, also where it has no file yet, without units that were excluded from the trial."""
-        columns = IMPRESSIONS if table == "impressions" else DESIGNS
+        columns = TABLES[table]
         if not any(self.path.glob(self._pattern(table))):
             empty = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in columns.items())
             return f"(SELECT {empty}, '' AS filename WHERE false)"
@@ -203,22 +215,20 @@ def _sync(path: Path) -> None:
 
 
 def create_tables(dialect: str) -> dict[str, str]:
-    """Statements that make the two tables in a database.
+    """Statements that make the three tables in a database.
 
     >>> print(create_tables("postgres")["designs"])
     CREATE TABLE designs (version INT, design TEXT, query TEXT, a TEXT[], b TEXT[], ..., plain BOOLEAN)
     """
     tables = {}
-    for table, columns in (("impressions", IMPRESSIONS), ("designs", DESIGNS)):
+    for table, columns in TABLES.items():
         told = ", ".join(f"{name} {kind}" for name, (kind, _) in columns.items())
         tree = sqlglot.parse_one(f"CREATE TABLE {table} ({told})", read="duckdb")
         more = ""
         if dialect == "clickhouse":
-            more = " ENGINE = MergeTree ORDER BY " + (
-                "(version, day)" if table == "impressions" else "(version, design)"
-            )
+            more = f" ENGINE = MergeTree ORDER BY (version, {ORDERED[table]})"
             for column in tree.find_all(exp.ColumnDef):
                 for kind in column.find_all(exp.DataType):
-                    kind.set("nullable", column.name == "arm")
+                    kind.set("nullable", column.name in ("arm", "segment"))
         tables[table] = tree.sql(dialect=dialect) + more
     return tables

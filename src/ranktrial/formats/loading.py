@@ -1,4 +1,4 @@
-"""A folder's two tables in PostgreSQL, copied as text that DuckDB writes: rows never pass through Python."""
+"""A folder's tables in PostgreSQL, copied as text that DuckDB writes: rows never pass through Python."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ranktrial.formats.layout import DESIGNS, IMPRESSIONS, LogFolder, create_tables, open_duckdb, quoted
+from ranktrial.formats.layout import TABLES, LogFolder, create_tables, open_duckdb, quoted
 
 BLOCK = 1 << 20
 
 
 def load_postgres(connection: Any, folder: LogFolder) -> None:
-    """Make the tables ``impressions`` and ``designs`` of a folder on a connection of psycopg, and commit.
+    """Make the tables ``impressions``, ``designs`` and ``events`` of a folder on a connection of psycopg, and commit.
 
     Units that were excluded from the trial are left out. The tables are analysed: without statistics the planner takes them
     for small, and estimates for hours.
@@ -22,7 +22,7 @@ def load_postgres(connection: Any, folder: LogFolder) -> None:
         tempfile.TemporaryDirectory(prefix="ranktrial-") as aside,
         open_duckdb(only=[folder.path, aside]) as source,
     ):
-        for table, columns in (("impressions", IMPRESSIONS), ("designs", DESIGNS)):
+        for table, columns in TABLES.items():
             connection.execute(statements[table])
             told = ", ".join(f"{_as_text(name, kind)} AS {name}" for name, (kind, _) in columns.items())
             file = Path(aside, f"{table}.csv")

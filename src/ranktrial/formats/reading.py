@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,10 @@ from ranktrial.formats.layout import LogFolder, open_duckdb, quoted
 from ranktrial.formats.memory import open_bounded
 from ranktrial.formats.readers import TRIAL, LogSource, read_source, refuse_options
 from ranktrial.log import Log
+from ranktrial.log.events import NOT_ON_PAGE, Events
+from ranktrial.log.log import NO_CODES
 from ranktrial.log.sources import NOTHING, RecordedDesign, flatten
+from ranktrial.segments import NO_SEGMENTS, Segments
 from ranktrial.trec import Run
 
 if TYPE_CHECKING:
@@ -35,26 +39,38 @@ class LogTables(NamedTuple):
         connection: Where they are.
         impressions: SQL of the table of impressions.
         designs: SQL of the table of designs.
+        events: SQL of the table of events.
         name: Name of the log, for messages.
+        attributes: Attributes of searches, by version.
+        read_at: Until when events are known, by version, in microseconds; None if nothing more can come.
     """
 
     connection: duckdb.DuckDBPyConnection
     impressions: str
     designs: str
+    events: str
     name: str
+    attributes: Mapping[int, Segments]
+    read_at: Mapping[int, int | None]
 
     @classmethod
     def of_folder(cls, folder: LogFolder, connection: duckdb.DuckDBPyConnection | None = None) -> LogTables:
         """Tables of a folder of Parquet, read by a connection that can reach no other files by default."""
         reader = open_duckdb(only=[folder.path]) if connection is None else connection
-        return cls(reader, folder.scan("impressions"), folder.scan("designs"), str(folder.path))
+        impressions, designs, events = (folder.scan(table) for table in ("impressions", "designs", "events"))
+        known = {int(number): about for number, about in folder.state["versions"].items()}
+        attributes = {number: Segments.of(about.get("segments", {})) for number, about in known.items()}
+        read_at = {number: about.get("read_at") for number, about in known.items()}
+        return cls(reader, impressions, designs, events, str(folder.path), attributes, read_at)
 
     @classmethod
     def of_source(cls, source: LogSource) -> LogTables:
         """Tables of a file that was read; ValueError if it is no log of two rankers."""
         if source.kind != TRIAL:
             raise ValueError(NO_LISTS.format(source.name, source.format))
-        return cls(source.connection, "impressions", "designs", source.name)
+        return cls(
+            source.connection, "impressions", "designs", "events", source.name, {1: source.attributes}, {1: source.read_at}
+        )  # fmt: skip
 
     def latest_version(self) -> int:
         """The highest version that has impressions."""
@@ -111,10 +127,13 @@ def read_tables(tables: LogTables, version: int | None = None, *, rankers: tuple
         "numbered", {"design": np.array([row[0] for row in told], object), "number": np.arange(len(told))}
     )
     clicked = ", ".join(f"coalesce(clicked[{r}], 0) = 1 AS c{r}" for r in range(1, k + 1))
+    attributes = tables.attributes.get(number, NO_SEGMENTS)
+    rows = f"{tables.impressions} JOIN numbered USING (design) LEFT JOIN codes USING (segment) WHERE version = {number}"
+    connection.register("codes", _codes(tables, number, attributes))
     columns = connection.execute(
-        f"SELECT number, place, unit, time, {clicked} FROM {tables.impressions} JOIN numbered USING (design) "
-        f"WHERE version = {number} ORDER BY time, impression"
+        f"SELECT number, place, unit, time, coalesce(code, 0) AS code, {clicked} FROM {rows} ORDER BY time, impression"
     ).fetchnumpy()
+    events, actions = _events(tables, number)
     design = np.asarray(columns["number"], np.int64)
     return Log(
         k=k,
@@ -125,7 +144,34 @@ def read_tables(tables: LogTables, version: int | None = None, *, rankers: tuple
         time=np.asarray(columns["time"], np.int64),
         clicks=np.stack([np.asarray(columns[f"c{r}"], bool) for r in range(1, k + 1)], axis=1),
         plain=rankers is None and all(row[7] for row in told),
+        events=events,
+        actions=actions,
+        read_at=tables.read_at.get(number),
+        attributes=attributes,
+        segment=np.asarray(columns["code"], np.int64) if attributes else NO_CODES,
     )
+
+
+def _codes(tables: LogTables, version: int, attributes: Segments) -> dict[str, Any]:
+    """Codes of the values that searches have, by their text."""
+    query = f"SELECT DISTINCT segment FROM {tables.impressions} WHERE version = {version} AND segment IS NOT NULL"
+    texts = [text for (text,) in tables.connection.execute(query).fetchall()] if attributes else ["{}"]
+    return {"segment": np.array(texts, object), "code": attributes.codes(map(json.loads, texts))}
+
+
+def _events(tables: LogTables, version: int) -> tuple[Events, tuple[str, ...]]:
+    """Events after the impressions of a version that have a design in the table ``numbered``, and names of their actions."""
+    found = tables.connection.execute(f"""
+        WITH counted AS (SELECT row_number() OVER (ORDER BY time, impression) - 1 AS search, impression, time, shown
+            FROM {tables.impressions} WHERE version = {version} AND design IN (SELECT design FROM numbered))
+        SELECT search, coalesce(list_position(shown, document) - 1, {NOT_ON_PAGE}) AS rank, action, amount,
+            e.time - counted.time AS delay FROM {tables.events} e JOIN counted USING (impression)
+        WHERE e.version = {version} ORDER BY ALL""").fetchnumpy()
+    if not len(found["search"]):
+        return Events.EMPTY, ()
+    actions, action = np.unique(found["action"].astype(str), return_inverse=True)
+    numbers = {name: np.asarray(found[name], np.int64) for name in ("rank", "amount", "delay")}
+    return Events.of(found["search"], action=action, **numbers), tuple(actions.tolist())
 
 
 def refuse_strangers(rankers: tuple[Run, Run], queries: Collection[str]) -> None:

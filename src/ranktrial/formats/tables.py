@@ -88,6 +88,13 @@ class RawTable:
             return f"CASE WHEN json_type({identifier(column)}) = 'ARRAY' THEN {json} END"
         return f"CASE WHEN {text} LIKE '[%' THEN {json} ELSE string_split({text}, '|') END"
 
+    def json(self, column: str) -> str:
+        """SQL for a column as JSON: a value with parts, or JSON as text; null where it is no JSON."""
+        kind = self.types[column]
+        if kind in ("JSON", "VARCHAR"):
+            return f"TRY_CAST({identifier(column) if kind == 'JSON' else self.text(column)} AS JSON)"
+        return f"to_json({identifier(column)})"
+
     def seconds(self, column: str) -> str:
         """Seconds since 1970 UTC, from a number (of seconds, milli-, micro- or nanoseconds) or a date and time; else null.
 
@@ -205,7 +212,7 @@ def _json_lines(connection: duckdb.DuckDBPyConnection, path: Path, name: str, sk
     keys = connection.execute(
         f"SELECT DISTINCT unnest(json_keys(text)) AS key FROM {name}_text ORDER BY key"
     ).fetchall()
-    columns = "".join(f", text -> {quoted(_json_path(key))} AS {identifier(key)}" for (key,) in keys if key != "line")
+    columns = "".join(f", text -> {quoted(json_path(key))} AS {identifier(key)}" for (key,) in keys if key != "line")
     connection.execute(f"CREATE TABLE {name} AS SELECT line{columns} FROM {name}_text")
     connection.execute(f"DROP TABLE {name}_text")
     return RawTable(connection, path, name, types_of(connection, name), "line", skipped=skipped)
@@ -251,7 +258,8 @@ def _unwrap(table: RawTable, skip: bool) -> int:
     return skipped
 
 
-def _json_path(key: str) -> str:
+def json_path(key: str) -> str:
+    """Path of a key of a JSON object."""
     escaped = key.replace('"', '\\"')
     return f'$."{escaped}"'
 

@@ -36,11 +36,13 @@ from ranktrial.formats.readers.common import (
     WIDE,
     Columns,
     Use,
+    declared,
     names_of,
     no_column,
     no_times,
 )
 from ranktrial.formats.readers.counts import read_counts
+from ranktrial.formats.readers.events import no_events, read_events
 from ranktrial.formats.readers.flat import read_flat
 from ranktrial.formats.readers.impressions import read_impressions
 from ranktrial.formats.readers.items import read_items
@@ -48,6 +50,8 @@ from ranktrial.formats.readers.ubi import CLICKS, is_ubi, read_ubi, ubi_tables
 from ranktrial.formats.tables import RawTable, identifier, read_table
 from ranktrial.methods import Method
 from ranktrial.rankings.lists import MOST_RANKS
+from ranktrial.segments import NO_SEGMENTS, Segments
+from ranktrial.times import Time, seconds
 from ranktrial.trec.files import FormatError
 
 if TYPE_CHECKING:
@@ -75,7 +79,12 @@ READERS: dict[str, Callable[[Columns, int | None, bool], tuple[str, int, int]]] 
     "items": read_items,
 }
 NO_EVENTS = "UBI queries need their events, in the same file or in another: --events FILE"
-TABLES = {TRIAL: ("impressions", "designs"), PAGES: ("impressions",), COUNTS: ("counts",), ITEMS: ("items",)}
+KEPT = {
+    TRIAL: ("impressions", "designs", "events"),
+    PAGES: ("impressions", "events"),
+    COUNTS: ("counts",),
+    ITEMS: ("items",),
+}
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,8 @@ class LogSource:
         uses: Of its rows, where a format has rows of several kinds: UBI.
         searches: Uses of its searches, likewise.
         actions: Of events, those that are clicks.
+        attributes: Attributes of searches and their values.
+        read_at: Until when events are known, in microseconds; None if nothing more can come.
         period: SQL of the period of a row, within which a document is compared with itself; all rows are of one by default.
     """
 
@@ -108,11 +119,13 @@ class LogSource:
     uses: tuple[Use, ...] = ()
     searches: tuple[Use, ...] = ()
     actions: tuple[str, ...] = ()
+    attributes: Segments = NO_SEGMENTS
+    read_at: int | None = None
 
     @property
     def periods(self) -> int:
         """Number of periods."""
-        query = f"SELECT count(DISTINCT {self.period}) FROM {TABLES[self.kind][0]}"
+        query = f"SELECT count(DISTINCT {self.period}) FROM {KEPT[self.kind][0]}"
         return int(self.connection.execute(query).fetchall()[0][0])
 
 
@@ -147,6 +160,8 @@ def read_source(
     method: Method | None = None,
     skip: bool = False,
     within: str | None = None,
+    segments: Sequence[str] = (),
+    read_at: Time | None = None,
     connection: duckdb.DuckDBPyConnection | None = None,
 ) -> LogSource:
     """Read and check a log, or a folder that ``save`` or ``export`` wrote.
@@ -155,18 +170,24 @@ def read_source(
         path: CSV, JSON lines (also a bulk file or an export of OpenSearch) or Parquet (also a folder of it); .gz is
             welcome. Or a data frame of pandas, polars, Arrow or DuckDB.
         format: "impressions", "ubi", "flat", "counts" or "items"; by default what the columns say.
-        events: The second file of "ubi", if its events are in one.
+        events: A second file: events of "ubi", or events such as orders after searches of "impressions".
         k: Ranks that count; by default as many as were shown at most.
         columns: Names of their columns by ours, where they are others: ``{"document": "sku"}``.
         actions: Of UBI's ``action_name``, those that are clicks.
         method: That drew what was shown, for "impressions" that do not say: the rankings it could show follow from both lists.
         skip: Leave out rows that are wrong, instead of refusing the file.
         within: Compare a document with itself only within a "day" (UTC), a "week" (ISO), or a value of this column.
+        segments: Attributes of searches: names of columns, or of keys of the column ``segment``; all of these by default.
+        read_at: Until when events are known, in seconds or as a date and time; by default the last time in a log whose searches
+            and events have times, so that a metric counts the searches whose window is over by then.
         connection: Where the tables are made; in memory by default.
     """
     db = open_duckdb() if connection is None else connection
     if isinstance(path, str | Path) and (folder := LogFolder(path)).exists:
-        refuse_options(folder, format=format, events=events, k=k, columns=columns, actions=actions, method=method)
+        refuse_options(
+            folder, format=format, events=events, k=k, columns=columns, actions=actions, method=method, segments=segments,
+            read_at=read_at,
+        )  # fmt: skip
         return _of_folder(db, folder, within)
     raw = _read(db, path, "raw", skip)
     second = None if events is None else _read(db, events, "raw_events", skip)
@@ -179,14 +200,20 @@ def read_source(
     kind = None if format is None else checks.one_of("format", format, tuple(NEEDED))
     uses: tuple[Use, ...] = ()
     searches: tuple[Use, ...] = ()
+    notes: list[str] = []
+    timed = False
+    given, of_events = _divided(columns or {}, raw, second)
+    if kind is None and second is not None and {"a", "b", "shown"} <= set(raw.types):
+        kind = "impressions"
     if kind == "ubi" or (kind is None and (events is not None or is_ubi(raw))):
         kind = "ubi"
         if second is None and not is_ubi(raw):
             raise FormatError(raw.path, None, NO_EVENTS)
-        tables = ubi_tables(raw, second, columns or {}, within)
+        tables = ubi_tables(raw, second, columns or {}, within, segments)
         made, deepest, skipped, uses, searches = read_ubi(tables, k, actions, skip)
+        found, timed = tables.columns, tables.columns.has("time") and "timestamp" in tables.events.types
     else:
-        found = Columns(raw, columns or {}, within)
+        found = Columns(raw, given, within, segments)
         kind = detect(found) if kind is None else kind
         wide = kind == "counts" and any(WIDE.fullmatch(column) for column in raw.types)
         missing = [name for name in NEEDED[kind] if name not in found.of]
@@ -198,21 +225,43 @@ def read_source(
             )
         if kind == "impressions":
             made, deepest, skipped = read_impressions(found, k, skip, method)
+            happened = None if second is None else Columns(second, of_events)
+            wrong, notes, timed = read_events(found, happened, skip)
+            skipped += wrong
         else:
             made, deepest, skipped = READERS[kind](found, k, skip)
+            if made == PAGES:
+                no_events(db)
     skipped += sum(one.skipped for one in read)
     for table in ("raw", "raw_events", "draft"):
         db.execute(f"DROP TABLE IF EXISTS {table}")
-    notes = [f"{skipped:,} wrong rows were left out"] if skipped else []
+    notes += [f"{skipped:,} wrong rows were left out"] if skipped else []
     if out := [one for one in searches if not one.used]:
         why = ", ".join(f"{one.use} ({one.count:,})" for one in out)
         notes.append(
             f"searches left out, {sum(one.count for one in out):,} of {sum(u.count for u in searches):,}: {why}"
         )
     period = ALWAYS if within is None else "period"
+    known_until = None if read_at is None else round(seconds("read_at", read_at) * 1e6)
+    if known_until is None and timed:
+        last = "SELECT max(time) FROM (SELECT time FROM impressions UNION ALL SELECT time FROM events)"
+        known_until = db.execute(last).fetchall()[0][0]
     return LogSource(
-        db, made, kind, str(raw.path), deepest, rows, skipped, tuple(notes), period, uses, searches, tuple(actions)
+        db, made, kind, str(raw.path), deepest, rows, skipped, tuple(notes), period, uses, searches, tuple(actions),
+        declared(db, tuple(found.attributes)) if made in (TRIAL, PAGES) else NO_SEGMENTS, known_until,
+    )  # fmt: skip
+
+
+def _divided(
+    columns: Mapping[str, str], raw: RawTable, events: RawTable | None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Names of columns of the searches, and of those of events that have a file of their own."""
+    if events is None:
+        return dict(columns), {}
+    own, other = (
+        {ours: theirs for ours, theirs in columns.items() if theirs in table.types} for table in (raw, events)
     )
+    return own | {ours: theirs for ours, theirs in columns.items() if ours not in own | other}, other
 
 
 def _read(db: duckdb.DuckDBPyConnection, given: str | Path | IntoFrame, name: str, skip: bool) -> RawTable:
@@ -228,7 +277,9 @@ def save(source: LogSource, folder: str | Path) -> None:
     with place.writing():
         if place.exists:
             raise ValueError(f"{folder} holds a log already: import into a folder of its own")
-        for table in TABLES[source.kind]:
+        for table in KEPT[source.kind]:
+            if table == "events" and not source.connection.execute("SELECT 1 FROM events LIMIT 1").fetchall():
+                continue
             target = place.aside / table
             options = "FORMAT parquet, COMPRESSION zstd"
             if table == "impressions":
@@ -237,7 +288,8 @@ def save(source: LogSource, folder: str | Path) -> None:
                 target.mkdir()
                 target /= "part.parquet"
             source.connection.execute(f"COPY {table} TO {quoted(target)} ({options})")
-        version = {"k": source.k, "method": None}
+        segments = dict(source.attributes.attributes)
+        version = {"k": source.k, "method": None, "segments": segments, "read_at": source.read_at}
         place.commit(
             {
                 "format": FORMAT,
@@ -268,13 +320,17 @@ def refuse_options(
 def _of_folder(db: duckdb.DuckDBPyConnection, folder: LogFolder, within: str | None) -> LogSource:
     state = folder.state
     kind = state.get("kind", TRIAL)
-    for table in TABLES[kind]:
+    for table in KEPT[kind]:
         scan = folder.scan(table) if kind in (TRIAL, PAGES) else f"read_parquet({quoted(folder.files(table))})"
         db.execute(f"CREATE VIEW {table} AS SELECT * FROM {scan}")
-    rows = int(db.execute(f"SELECT count(*) FROM {TABLES[kind][0]}").fetchall()[0][0])
+    rows = int(db.execute(f"SELECT count(*) FROM {KEPT[kind][0]}").fetchall()[0][0])
     k = max((version["k"] for version in state["versions"].values()), default=1)
-    period = ALWAYS if within is None else _period(db, folder, TABLES[kind][0], within)
-    return LogSource(db, kind, state.get("read_as", "export"), str(folder.path), k, rows, period=period)
+    period = ALWAYS if within is None else _period(db, folder, KEPT[kind][0], within)
+    attributes = [Segments.of(version.get("segments", {})) for version in state["versions"].values()]
+    return LogSource(
+        db, kind, state.get("read_as", "export"), str(folder.path), k, rows, period=period,
+        attributes=attributes[-1] if attributes else NO_SEGMENTS,
+    )  # fmt: skip
 
 
 def _period(db: duckdb.DuckDBPyConnection, folder: LogFolder, table: str, within: str) -> str:

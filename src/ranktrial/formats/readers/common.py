@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import duckdb
 
 from ranktrial.formats.layout import IMPRESSIONS, quoted
-from ranktrial.formats.tables import RawTable
+from ranktrial.formats.tables import RawTable, json_path
 from ranktrial.rankings.lists import MOST_RANKS
+from ranktrial.segments import LONGEST, MOST_VALUES, NO_SEGMENTS, OTHER, Segments
+from ranktrial.texts import shown
 from ranktrial.trec.files import FormatError
 
 TRIAL, PAGES, COUNTS, ITEMS = "trial", "pages", "counts", "items"
@@ -36,6 +38,9 @@ OTHER_NAMES = {
     "propensity": ("propensity", "propensity_score", "pscore"),
     "shows": ("shows", "shown", "views", "impressions"),
     "clicks": ("clicks",),
+    "action": ("action", "action_name"),
+    "value": ("value", "amount"),
+    "event_id": ("event_id",),
     "hits": ("query_response_hit_ids", "query_response_object_ids", "query_response_objects_ids"),
 }
 NEEDED = {
@@ -73,10 +78,22 @@ class Use:
 
 
 class Columns:
-    """Columns of a file by what they are to us, and what a row's period is (``within``): its day, its week, or a column."""
+    """Columns of a file by what they are to us, and what a row's period is (``within``): its day, its week, or a column.
 
-    def __init__(self, table: RawTable, given: Mapping[str, str], within: str | None = None) -> None:
-        self.table, self.within = table, within
+    ``attributes`` are names of attributes of searches: columns of their own, or keys of the column ``segment``; by default all
+    of these keys.
+    """
+
+    def __init__(
+        self,
+        table: RawTable,
+        given: Mapping[str, str],
+        within: str | None = None,
+        attributes: Sequence[str] = (),
+        segment: str = "segment",
+    ) -> None:
+        self.table, self.within, self.given = table, within, given
+        self._segment = table.json(segment) if segment in table.types else None
         self.of = {}
         for theirs in given.values():
             if theirs not in table.types:
@@ -94,6 +111,33 @@ class Columns:
             raise FormatError(table.path, None, f"{no_times(within)}: a column time, or --column time=theirs")
         if within is not None and within not in PERIODS and within not in names_of(table):
             raise FormatError(table.path, None, no_column(within, names_of(table)))
+        self.attributes = self._attributes(attributes)
+
+    def _attributes(self, asked: Sequence[str]) -> dict[str, str]:
+        """SQL of the value of each attribute."""
+        table, keys = self.table, []
+        if self._segment is not None:
+            listed = f"CASE WHEN json_type({self._segment}) = 'OBJECT' THEN json_keys({self._segment}) END"
+            found = table.connection.execute(f"SELECT DISTINCT unnest({listed}) AS key FROM {table.name} ORDER BY key")
+            keys = [key for (key,) in found.fetchall()]
+        told = {}
+        for name in asked or keys:
+            column = self.given.get(name, name) if name not in OTHER_NAMES else name
+            if name in keys:
+                told[name] = f"nullif({self._segment} ->> {quoted(json_path(name))}, '')"
+            elif column in table.types:
+                told[name] = table.text(column)
+            else:
+                raise FormatError(
+                    table.path, None, f"there is no column {name!r} to answer by; columns: {', '.join(names_of(table))}"
+                )
+        return told
+
+    @property
+    def segment(self) -> str:
+        """SQL of the attributes of a row as JSON; null where there are none."""
+        pairs = ", ".join(f"{quoted(name)}, {value}" for name, value in self.attributes.items())
+        return f"CAST(json_object({pairs}) AS VARCHAR)" if pairs else "CAST(NULL AS VARCHAR)"
 
     @property
     def kept(self) -> dict[str, tuple[str, str]]:
@@ -131,11 +175,11 @@ def no_column(within: str, names: Sequence[str]) -> str:
 
 
 def common(columns: Columns) -> str:
-    """Unit, time and period as every format has them."""
+    """Unit, time, period and attributes as every format has them."""
     table = columns.table
     unit = table.text(columns["unit"]) if columns.has("unit") else "CAST(NULL AS VARCHAR)"
     time = table.seconds(columns["time"]) if columns.has("time") else "CAST(line AS DOUBLE)"
-    return f"{unit} AS unit, {time} AS time, {columns.period} AS period"
+    return f"{unit} AS unit, {time} AS time, {columns.period} AS period, {columns.segment} AS segment"
 
 
 def period_problems(columns: Columns) -> list[tuple[str, str]]:
@@ -195,13 +239,27 @@ def ordered(db: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, tup
 
 
 def make_pages(columns: Columns) -> None:
-    """Impressions of pages, from a draft with line, query, unit, time, period, shown and clicked."""
+    """Impressions of pages, from a draft with line, query, unit, time, period, segment, shown and clicked."""
     db = columns.table.connection
     number_units(db)
     db.execute(f"""CREATE TABLE impressions AS SELECT 1 AS version, {DAY} AS day, {MICROSECONDS} AS time,
         {IMPRESSION} AS impression, u.number AS unit, query, '' AS design, 0 AS place, NULL AS arm,
-        shown, clicked, period FROM draft JOIN units u USING (line)""")
+        shown, clicked, segment, period FROM draft JOIN units u USING (line)""")
     ordered(db, "impressions", IMPRESSIONS | columns.kept)
+
+
+def declared(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> Segments:
+    """Attributes of impressions with their most frequent values: all others, and what no attribute may have, are "other"."""
+    most, known = MOST_VALUES // max(len(names), 1), {}
+    for name in names:
+        values = db.execute(
+            f"SELECT value FROM (SELECT segment ->> {quoted(json_path(name))} AS value FROM impressions) "
+            "WHERE value IS NOT NULL GROUP BY value ORDER BY count(*) DESC, value"
+        ).fetchall()
+        usable = [value for (value,) in values if value == shown(value, LONGEST) and value not in ("", OTHER)]
+        if usable:
+            known[name] = usable[:most]
+    return Segments.of(known) if known else NO_SEGMENTS
 
 
 def add_up(columns: Columns, shown: str = "shown") -> None:

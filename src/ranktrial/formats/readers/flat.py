@@ -53,10 +53,10 @@ def read_flat(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, in
     db.execute("DROP TABLE twice")
     # A page without a result at some rank keeps the ranks of the others.
     db.execute("""CREATE TABLE pages AS SELECT min(line) AS line, min(query) AS query, min(unit) AS unit, min(time) AS time,
-        min(period) AS period, map_from_entries(list((rank, document))) AS stood,
+        min(period) AS period, arg_min(segment, line) AS segment, map_from_entries(list((rank, document))) AS stood,
         map_from_entries(list((rank, clicked))) AS hit, max(rank) AS depth
         FROM draft GROUP BY page; DROP TABLE draft""")
-    db.execute("""CREATE TABLE draft AS SELECT line, query, unit, time, period,
+    db.execute("""CREATE TABLE draft AS SELECT line, query, unit, time, period, segment,
         list_transform(range(1, depth + 1), lambda r: coalesce(stood[r], '')) AS shown,
         list_transform(range(1, depth + 1), lambda r: coalesce(hit[r], 0)) AS clicked FROM pages; DROP TABLE pages""")
     make_pages(columns)

@@ -42,8 +42,12 @@ ALIKE = 0.75  # how like one another two names are of which one may be a misspel
 
 
 def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method | None = None) -> tuple[str, int, int]:
-    """Read a log of two rankers (both lists, ids shown and clicked) into the tables of impressions and designs."""
+    """Read a log of two rankers (both lists, ids shown and clicked) into the tables of impressions and designs.
+
+    What it was made of stays in the table ``draft``, by which events find their search.
+    """
     table, db = columns.table, columns.table.connection
+    page = table.text(columns["impression"]) if columns.has("impression") else "CAST(NULL AS VARCHAR)"
     lists = ", ".join(f"{table.ids(columns[name])} AS {name}" for name in ("a", "b", "shown"))
     arm = f"lower({table.text(columns['arm'])})" if columns.has("arm") else "CAST(NULL AS VARCHAR)"
     split = "CAST(0.5 AS DOUBLE)"
@@ -60,7 +64,7 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
     no_rankings = (
         f"{could} IS NULL AND {table.text(columns['rankings'])} IS NOT NULL" if columns.has("rankings") else "false"
     )
-    db.execute(f"""CREATE TABLE draft AS SELECT line, {table.text(columns["query"])} AS query, {lists},
+    db.execute(f"""CREATE TABLE draft AS SELECT line, {page} AS page, {table.text(columns["query"])} AS query, {lists},
         CASE WHEN {clicked} IS NULL THEN CAST([] AS VARCHAR[]) ELSE {table.ids(columns["clicked"])} END AS clicked,
         CASE WHEN {table.ids(columns["clicked"])} IS NULL THEN {clicked} END AS no_list, {no_rankings} AS no_rankings,
         {arm} AS arm, {split} AS split, nullif(CAST({could} AS VARCHAR), 'null') AS rankings,
@@ -150,7 +154,7 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
         CASE WHEN could IS NOT NULL THEN list_position(list_transform(could, lambda one: one.ids), shown) - 1
             WHEN arm = 'b' OR shown <> a THEN 1 ELSE 0 END AS place,
         CASE WHEN could IS NULL THEN CASE WHEN arm = 'b' OR shown <> a THEN 'b' ELSE 'a' END END AS arm, shown,
-        list_transform(shown, lambda id: CAST(list_contains(clicked, id) AS INTEGER)) AS clicked, period
+        list_transform(shown, lambda id: CAST(list_contains(clicked, id) AS INTEGER)) AS clicked, segment, period
         FROM draft d JOIN units u USING (line)""")
     ordered(db, "impressions", IMPRESSIONS | columns.kept)
     ordered(db, "designs", DESIGNS)

@@ -2,7 +2,8 @@
 
 The list of a search is the hit ids of its query; where it has none, the results that its impression events name with their
 positions, if no position is missing. Such a list is as deep as somebody scrolled. Searches whose list is not certain are left
-out with their clicks, and every row is counted under its use.
+out with their clicks, carts and orders, and every row is counted under its use. Attributes of searches are those of
+``query_attributes``.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ranktrial.formats.layout import quoted
+from ranktrial.formats.layout import EVENTS, quoted
 from ranktrial.formats.readers.common import (
     DATE,
+    IMPRESSION,
+    MICROSECONDS,
     OTHER_NAMES,
     PAGES,
     PERIODS,
@@ -22,20 +25,24 @@ from ranktrial.formats.readers.common import (
     make_pages,
     names_of,
     no_column,
+    ordered,
     period_problems,
 )
 from ranktrial.formats.tables import RawTable, identifier
+from ranktrial.metrics import MILLIONTHS
 from ranktrial.trec.files import FormatError
 
 CLOCKS = 60  # seconds by which the clock that clicks have their time from may be behind that of queries
 CLICKS = ("click", "click_through")  # of ``action_name``
+VALUES = {"add_to_cart": "cart", "purchase": "order"}  # actions of results that have a value, by ``action_name``
+ATTRIBUTES = "event_attributes"
 SHOWN = "impression"  # the action of an event that says which result was at which position
 # By the browser if there is an id of it, else by the session.
 UNITS = tuple(dict.fromkeys(("client_id", "session_id", *OTHER_NAMES["unit"])))
 LOST = 0.5  # share of clicks on results that were not shown, above which their ids are of another kind than those of the lists
 FROM_HITS, FROM_IMPRESSIONS = "list from hit ids", "list from impressions"
-AGAIN, NO_CLICK = "again on the same result", "not a click"
-USED = ("list shown", "text of a query whose impressions are the list", "click")
+AGAIN, NO_USE = "again on the same result", "no click and no value"
+USED = ("list shown", "text of a query whose impressions are the list", "click", *VALUES.values())
 
 
 @dataclass(frozen=True)
@@ -46,11 +53,13 @@ class Tables:
         columns: Of the queries.
         events: Also where both came from one file.
         units: Names of columns; the first that a row has a value of is its unit.
+        value: SQL of what an event is worth, as text.
     """
 
     columns: Columns
     events: RawTable
     units: tuple[str, ...]
+    value: str
 
     @property
     def queries(self) -> RawTable:
@@ -62,7 +71,13 @@ def is_ubi(table: RawTable) -> bool:
     return {"action_name", "query_id"} <= set(table.types)
 
 
-def ubi_tables(raw: RawTable, events: RawTable | None, given: Mapping[str, str], within: str | None) -> Tables:
+def ubi_tables(
+    raw: RawTable,
+    events: RawTable | None,
+    given: Mapping[str, str],
+    within: str | None,
+    attributes: Sequence[str] = (),
+) -> Tables:
     """Find the columns of UBI and, where there is only one file, divide its rows into queries and events."""
     db, parts = raw.connection, (raw,) if events is None else (raw, events)
     units = (given["unit"],) if "unit" in given else UNITS
@@ -70,8 +85,12 @@ def ubi_tables(raw: RawTable, events: RawTable | None, given: Mapping[str, str],
         raise FormatError(raw.path, None, no_column(given["unit"], names_of(raw)))
     named = {"query": "user_query", "time": "timestamp"}
     own = {ours: theirs for ours, theirs in named.items() if theirs in raw.types}
-    columns = Columns(raw, {**own, **{ours: theirs for ours, theirs in given.items() if ours != "unit"}}, within)
+    own |= {ours: theirs for ours, theirs in given.items() if ours not in ("unit", "value")}
+    columns = Columns(raw, own, within, attributes, "query_attributes")
     last = parts[-1]
+    value = _field(last, given["value"]) if "value" in given else "CAST(NULL AS VARCHAR)"
+    if value is None:
+        raise FormatError(last.path, None, no_column(given["value"], names_of(last)))
     missing = [name for name in ("action_name", "query_id") if name not in last.types]
     if missing or _nested(last, "object", "object_id") is None:
         raise FormatError(
@@ -84,7 +103,7 @@ def ubi_tables(raw: RawTable, events: RawTable | None, given: Mapping[str, str],
         db.execute(f"CREATE TABLE raw_events AS SELECT * FROM {raw.name} WHERE {action} IS NOT NULL")
         db.execute(f"DELETE FROM {raw.name} WHERE {action} IS NOT NULL")
         events = replace(raw, name="raw_events", skipped=0)
-    return Tables(columns, events, units)
+    return Tables(columns, events, units, value)
 
 
 def read_ubi(
@@ -102,11 +121,17 @@ def read_ubi(
     skipped += _clicks(tables, actions, deepest, skip)
     rows, searches = _uses(tables, actions)
     db.execute(f"""UPDATE draft SET shown = shown[1:{deepest}] WHERE len(shown) > {deepest};
-        CREATE TABLE hit AS SELECT page, list(DISTINCT document) AS documents FROM clicks GROUP BY page;
+        CREATE TABLE hit AS SELECT page, list(DISTINCT document) AS documents FROM clicks WHERE what = 'click' GROUP BY page;
         ALTER TABLE draft ADD COLUMN clicked INTEGER[];
         UPDATE draft SET clicked = list_transform(shown, lambda id: 0);
         UPDATE draft SET clicked = list_transform(shown, lambda id: CAST(list_contains(documents, id) AS INTEGER))
-        FROM hit WHERE hit.page = draft.page""")
+        FROM hit WHERE hit.page = draft.page;
+        CREATE TABLE events AS SELECT 1 AS version, {IMPRESSION.replace("line", "search")} AS impression, document,
+            what AS action, coalesce(amount, 0) * {MILLIONTHS} AS amount, {MICROSECONDS} AS time
+            FROM (SELECT * EXCLUDE (time), greatest(coalesce(moment, time), time) AS time
+            FROM (SELECT d.line AS search, c.* FROM clicks c JOIN draft d USING (page)
+            WHERE use = what AND what <> 'click'))""")
+    ordered(db, "events", EVENTS)
     for table in ("asked", "happened", "seen", "searches", "clicks", "hit"):
         db.execute(f"DROP TABLE {table}")
     make_pages(tables.columns)
@@ -120,8 +145,9 @@ def _queries(tables: Tables, skip: bool) -> int:
     text = f"trim({table.text(columns['query'])})" if columns.has("query") else "CAST(NULL AS VARCHAR)"
     time = table.seconds(columns["time"]) if columns.has("time") else "CAST(line AS DOUBLE)"
     table.connection.execute(f"""CREATE TABLE asked AS SELECT line, {table.text(columns["query_id"])} AS page, {text} AS query,
-        CASE WHEN len(shown) > 0 THEN shown END AS shown, unit, time, period FROM (SELECT *, {shown} AS shown,
-        {_unit(table, tables.units)} AS unit, {time} AS time, {columns.period} AS period FROM {table.name})""")
+        CASE WHEN len(shown) > 0 THEN shown END AS shown, unit, time, period, segment FROM (SELECT *, {shown} AS shown,
+        {_unit(table, tables.units)} AS unit, {time} AS time, {columns.period} AS period,
+        {columns.segment} AS segment FROM {table.name})""")
     hits, moment = (quoted(columns.of.get(name, name)) for name in ("hits", "time"))
     return table.refuse(
         [
@@ -154,7 +180,7 @@ def _events(tables: Tables, actions: Sequence[str], skip: bool) -> int:
         {events.text("action_name")} AS action, {events.text("query_id")} AS page,
         {_nested(events, "object", "object_id")} AS document, TRY_CAST({position} AS INTEGER) AS position,
         coalesce({text["application"]}, '') AS counting, trim({text["user_query"]}) AS text,
-        {_unit(events, tables.units)} AS unit, {moment} AS moment FROM {events.name})""")
+        {_unit(events, tables.units)} AS unit, {moment} AS moment, {tables.value} AS told FROM {events.name})""")
     skipped = 0
     if time in events.types:
         skipped = events.refuse(
@@ -210,14 +236,17 @@ def _searches(tables: Tables) -> None:
     time = "s.time" if timed else "CAST(NULL AS DOUBLE)"
     db.execute(f"""CREATE TABLE draft AS SELECT s.line, s.page, coalesce(a.query, s.query) AS query, s.shown,
         coalesce(a.unit, s.unit) AS unit, coalesce(a.time, {time}, CAST(s.line AS DOUBLE)) AS time,
-        coalesce(a.period, s.period) AS period
+        coalesce(a.period, s.period) AS period, a.segment
         FROM searches s LEFT JOIN asked a ON a.page = s.page AND a.line = s.line WHERE s.problem IS NULL""")
 
 
 def _clicks(tables: Tables, actions: Sequence[str], k: int, skip: bool) -> int:
-    """The table ``clicks``: each with the search it belongs to and its use."""
+    """The table ``clicks``: each click, cart and order with the search it belongs to and its use."""
     events, db = tables.events, tables.events.connection
     timed = tables.columns.has("time")
+    values = {action: value for action, value in VALUES.items() if action not in actions}
+    of_clicks = f"WHEN action IN ({', '.join(map(quoted, actions))}) THEN 'click'"
+    of_values = (f"WHEN action = {quoted(action)} THEN {quoted(value)}" for action, value in values.items())
     db.execute(f"""CREATE TABLE clicks AS SELECT *, CASE
         WHEN page IS NULL OR document IS NULL THEN 'without query_id or object_id'
         WHEN problem IS NOT NULL THEN 'search left out: ' || problem
@@ -225,35 +254,43 @@ def _clicks(tables: Tables, actions: Sequence[str], k: int, skip: bool) -> int:
         WHEN place IS NULL THEN 'on a result that is not in the list'
         WHEN place > {k} THEN 'on a result below rank {k}'
         WHEN again > 1 THEN {quoted(AGAIN)}
-        ELSE 'click' END AS use
-        FROM (SELECT e.line, e.page, e.document, e.moment, d.time, d.shown, s.problem,
-            list_position(d.shown, e.document) AS place,
-            row_number() OVER (PARTITION BY e.page, e.document ORDER BY e.moment, e.line) AS again
-            FROM happened e LEFT JOIN draft d USING (page) LEFT JOIN searches s USING (page)
-            WHERE e.action IN ({", ".join(map(quoted, actions))}))""")
-    problems = []
+        ELSE what END AS use
+        FROM (SELECT e.line, e.page, e.document, e.what, e.moment, e.told, d.time, d.shown, s.problem,
+            TRY_CAST(e.told AS DECIMAL(36, 6)) AS amount, list_position(d.shown, e.document) AS place,
+            row_number() OVER (PARTITION BY e.page, e.document, e.what ORDER BY e.moment, e.line) AS again
+            FROM (SELECT *, CASE {of_clicks} {" ".join(of_values)} END AS what FROM happened
+                WHERE action IN ({", ".join(map(quoted, (*actions, *values)))})) e
+            LEFT JOIN draft d USING (page) LEFT JOIN searches s USING (page))""")
+    problems = [
+        (
+            "what <> 'click' AND told IS NOT NULL AND amount IS NULL",
+            "'the value of this ' || what || ' is ' || left(told, 60) || ', must be a number'",
+        )
+    ]
     if timed:
         problems.append(
             (
                 f"moment < time - {CLOCKS}",
-                "'a click ' || CAST(round(time - moment) AS BIGINT) || ' s before query_id ' || page || ' was asked'",
+                "CASE what WHEN 'order' THEN 'an ' ELSE 'a ' END || what || ' ' || CAST(round(time - moment) AS BIGINT) "
+                "|| ' s before query_id ' || page || ' was asked'",
             )
         )
     lost, all_of = db.execute(
         "SELECT count(*) FILTER (place IS NULL), count(*) FROM "
-        "(SELECT list_position(shown, document) AS place FROM clicks WHERE shown IS NOT NULL AND document IS NOT NULL)"
+        "(SELECT list_position(shown, document) AS place FROM clicks "
+        "WHERE what = 'click' AND shown IS NOT NULL AND document IS NOT NULL)"
     ).fetchall()[0]
     if lost > LOST * all_of:
         problems.append(
             (
-                "use = 'on a result that is not in the list'",
+                "what = 'click' AND use = 'on a result that is not in the list'",
                 "'clicked ' || document || ' is not among the ' || len(shown) || ' results of query_id ' || page || "
                 + quoted(
                     f": {lost:,} of {all_of:,} clicks are on no result of their search. Are both ids of one kind?"
                 ),
             )
         )
-    return events.refuse(problems, within="clicks", skip=skip) if problems else 0
+    return events.refuse(problems, within="clicks", skip=skip)
 
 
 def _uses(tables: Tables, actions: Sequence[str]) -> tuple[tuple[Use, ...], tuple[Use, ...]]:
@@ -273,8 +310,8 @@ def _uses(tables: Tables, actions: Sequence[str]) -> tuple[tuple[Use, ...], tupl
             WHEN by_hits THEN 'not needed: its query has hit ids' ELSE 'list shown' END
         FROM happened e LEFT JOIN searches s USING (page) WHERE action = {quoted(SHOWN)}
         UNION ALL SELECT action, c.use FROM clicks c JOIN happened USING (line)
-        UNION ALL SELECT coalesce(action, 'without action_name'), {quoted(NO_CLICK)} FROM happened
-        WHERE action IS NULL OR action NOT IN ({", ".join(map(quoted, (SHOWN, *actions)))}))
+        UNION ALL SELECT coalesce(action, 'without action_name'), {quoted(NO_USE)} FROM happened
+        WHERE action IS NULL OR action NOT IN ({", ".join(map(quoted, (SHOWN, *actions, *VALUES)))}))
         SELECT count(*), kind, use, use IN ({used}) AS used FROM uses GROUP BY kind, use
         ORDER BY kind <> 'query', sum(count(*)) OVER (PARTITION BY kind) DESC, kind, used DESC, count(*) DESC,
         use""").fetchall()
@@ -291,9 +328,17 @@ def _unit(table: RawTable, names: Sequence[str]) -> str:
     return f"coalesce({', '.join(found)}, NULL)" if found else "CAST(NULL AS VARCHAR)"
 
 
+def _field(table: RawTable, name: str) -> str | None:
+    """SQL for a column, or for a field of ``event_attributes`` with dots in its name."""
+    first, _, rest = name.partition(".")
+    return (
+        table.text(name) if name in table.types else _nested(table, *rest.split(".")) if first == ATTRIBUTES else None
+    )
+
+
 def _nested(table: RawTable, *path: str) -> str | None:
     """SQL for a field of ``event_attributes``, whether they came as JSON, as a struct, or with dots in the name of a column."""
-    path = ("event_attributes", *path)
+    path = (ATTRIBUTES, *path)
     dotted = ".".join(path)
     if dotted in table.types:
         return table.text(dotted)
