@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -87,5 +88,35 @@ def test_head_queries_are_those_that_made_half_of_the_searches_before() -> None:
     assert set(parts[:1_000]) == {OTHER}
     assert set(parts[1_000:]) == {HEAD, TAIL}
     assert abs(np.mean([part == HEAD for part in parts[10_000:]]) - 0.5) < 0.1
+    of_head = {query for query, part in zip(queries[15_000:], parts[15_000:]) if part == HEAD}
+    counts = Counter(queries[:15_000])
+    exactly, so_far = set(), 0
+    for query, count in counts.most_common():
+        if 2 * so_far >= 15_000:
+            break
+        exactly.add(query)
+        so_far += count
+    assert len(of_head ^ exactly) <= 2  # those at the border
     other = Traffic()  # a query's part does not depend on the searches after it
     assert [other.part_of(query) for query in queries[:5_000]] == parts[:5_000]
+
+
+def test_head_and_tail_are_the_same_from_counts_as_from_searches() -> None:
+    queries = [f"q{number}" for number in (np.random.default_rng(2).zipf(1.5, 20_000) % 5_000).tolist()]
+    one_by_one, at_once = Traffic(), Traffic()
+    for query in queries:
+        one_by_one.part_of(query)
+    at_once.add(Counter(queries).items())
+    every = sorted(set(queries))
+    parts = [[traffic.part_of(query) for query in every] for traffic in (one_by_one, at_once)]
+    assert np.mean([one == other for one, other in zip(*parts)]) > 0.999
+    assert {HEAD, TAIL} == set(parts[0])
+
+
+def test_a_query_that_is_most_of_the_traffic_is_the_head() -> None:
+    traffic = Traffic()
+    parts = [traffic.part_of("often" if number % 4 else f"rare {number}") for number in range(4_000)]
+    assert [parts[number] == (HEAD if number % 4 else TAIL) for number in range(1_000, 4_000)] == [True] * 3_000
+    parts = [traffic.part_of("new" if number % 8 else f"rarer {number}") for number in range(40_000)]  # then another
+    assert {parts[number] for number in range(30_000, 40_000) if number % 8} == {HEAD}
+    assert {parts[number] for number in range(30_000, 40_000) if not number % 8} == {TAIL}

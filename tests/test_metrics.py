@@ -86,9 +86,14 @@ def test_one_metric_decides_and_names_differ() -> None:
     assert given.measured == (Orders(role="primary"), Abandonment(), Clicks())
     assert trial_config().measured == (Clicks(role="primary"),)
     assert trial_config(metrics=[Orders(), Clicks()]).measured == (Clicks(role="primary"), Orders())
+    guard = Clicks(role="guard", tolerance=0.02, name="lost clicks")
+    assert trial_config(metrics=[guard, Orders(role="primary")]).measured == (Orders(role="primary"), guard)
+    assert trial_config(metrics=[guard, Clicks()]).measured == (Clicks(role="primary"), guard)
     for metrics, says in (
         ([Orders(), Orders(window="1d")], "two metrics are called 'orders'"),
         ([Orders(role="primary"), Revenue(role="primary")], "only one can decide"),
+        ([Orders(name="clicks")], "two metrics are called 'clicks'"),
+        ([Clicks(role="guard", tolerance=0.02), Orders()], "no other metric is primary: one must decide"),
     ):
         with pytest.raises(ValueError, match=says):
             trial_config(metrics=metrics)
@@ -108,6 +113,8 @@ def test_a_metric_counts_from_when_it_was_added() -> None:
     again = trial_config(metrics=[Revenue(role="guard"), Orders(window="1d")]).measuring_from(after, 20.0)
     assert again.metrics == (Revenue(role="guard", since=9.0), Orders(window="1d", since=20.0))
     assert trial_config(metrics=[Orders()]).measuring_from(None, 9.0).metrics == (Orders(),)
+    later = trial_config(metrics=[Orders(since=30), Carts(since=5)]).measuring_from(after, 19.2)
+    assert later.metrics == (Orders(since=30), Carts(since=20.0))
 
 
 def test_events_go_with_their_impressions() -> None:

@@ -30,6 +30,14 @@ A trial on live traffic:
 'Too early to say after 1 search and 1 click.'
 >>> trial.close()
 
+A shop decides by its orders, and watches that no more searches go without a click:
+
+>>> from ranktrial import Abandonment, Orders
+>>> shop = Trial.create("shop.db", metrics=[Orders(window="7d", role="primary"), Abandonment(role="guard", tolerance=0.02)])
+>>> shop.config.measured[0]
+Orders(window="7d", role="primary")
+>>> shop.close()
+
 An existing log:
 
 >>> from ranktrial import Log, estimate
@@ -59,6 +67,19 @@ if TYPE_CHECKING:
         TeamDraft,
         parse_method,
     )
+    from ranktrial.metrics import (
+        Abandonment,
+        Carts,
+        Clicks,
+        Dwell,
+        Events,
+        FirstClickRank,
+        Orders,
+        Reformulation,
+        Revenue,
+        SessionSuccess,
+        TimeToFirstClick,
+    )
     from ranktrial.paper.logopt_network import LogOptNetwork
     from ranktrial.position_bias import PositionBias
     from ranktrial.rankings import Pair
@@ -77,6 +98,10 @@ _HOMES = {
     "methods": (
         "AB", "Balanced", "Counterfactual", "LogOpt", "Optimized", "Probabilistic", "TeamDraft", "parse_method",
     ),
+    "metrics": (
+        "Abandonment", "Carts", "Clicks", "Dwell", "Events", "FirstClickRank", "Orders", "Reformulation", "Revenue",
+        "SessionSuccess", "TimeToFirstClick",
+    ),
     "paper.logopt_network": ("LogOptNetwork",),
     "position_bias": ("PositionBias",),
     "rankings": ("Pair",),
@@ -88,18 +113,29 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AB",
+    "Abandonment",
     "Balanced",
+    "Carts",
+    "Clicks",
     "Counterfactual",
+    "Dwell",
     "Estimate",
+    "Events",
+    "FirstClickRank",
     "Interval",
     "Log",
     "LogOpt",
     "LogOptNetwork",
     "Optimized",
+    "Orders",
     "Pair",
     "PositionBias",
     "Probabilistic",
+    "Reformulation",
+    "Revenue",
+    "SessionSuccess",
     "TeamDraft",
+    "TimeToFirstClick",
     "Trial",
     "estimate",
     "estimate_ab",

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
+from math import ceil
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -170,6 +171,14 @@ class TrialConfig(Frozen):
     def _measure(cls, metrics: tuple[Metric, ...]) -> tuple[Metric, ...]:
         return checked_metrics(metrics)
 
+    @field_validator("ramp", mode="before")
+    @classmethod
+    def _last_stage(cls, ramp: Any) -> Any:
+        """A last stage may be its share alone, where there is no way to write None."""
+        if isinstance(ramp, list | tuple) and ramp and isinstance(ramp[-1], list | tuple) and len(ramp[-1]) == 1:
+            return [*ramp[:-1], (*ramp[-1], None)]
+        return ramp
+
     @field_validator("ramp")
     @classmethod
     def _grow(cls, ramp: Ramp) -> Ramp:
@@ -242,15 +251,16 @@ class TrialConfig(Frozen):
         """Return the configuration with the time from which its metrics count, given that of a running trial.
 
         Metrics that the trial already has count from when they did; those that are new, or that value impressions otherwise,
-        count from this moment on.
+        from this moment on (the whole second after it), or from later if they say so.
         """
         if before is None:
             return self
         found = []
         for metric in self.metrics:
             known = next((one for one in before.metrics if one.counts_as(metric)), None)
-            since = moment if known is None else known.since
-            found.append(metric if isinstance(metric, Clicks) else replace(metric, since=since))
+            since = float(ceil(moment)) if known is None else known.since
+            told = [one for one in (since, metric.since) if one is not None]
+            found.append(metric if isinstance(metric, Clicks) else replace(metric, since=max(told, default=None)))
         return self.model_copy(update={"metrics": tuple(found)})
 
     @property

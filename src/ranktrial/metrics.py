@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar, Literal
 
 from ranktrial import checks
@@ -33,6 +34,7 @@ LONGEST_NAME = 40
 ACTION = re.compile("[a-z0-9_-]{1,40}")
 CLICK = "click"  # the action of a click, which has no value of its own
 MILLIONTHS = 1_000_000  # amounts are whole numbers of millionths of the currency unit
+LARGEST_AMOUNT = 10**10  # of one event: sums of hundreds of them fit into 64 bits
 Role = Literal["primary", "secondary", "guard"]
 ROLES = "primary", "secondary", "guard"
 
@@ -123,7 +125,11 @@ _COMMON = {f.name for f in fields(Metric)}
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Clicks(Metric):
-    """Clicks, which every trial has: the primary metric where no other is."""
+    """Clicks, which every trial has: the primary metric where no other is.
+
+    >>> Clicks(role="guard", tolerance=0.02)
+    Clicks(role="guard", tolerance=0.02)
+    """
 
     thing: ClassVar[str] = "clicks"
     of_results: ClassVar[bool] = True
@@ -170,7 +176,11 @@ class EventMetric(Metric, abstract=True):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Carts(EventMetric):
-    """Results put into the cart: events with the action ``cart``."""
+    """Results put into the cart: events with the action ``cart``.
+
+    >>> Carts(window=3600).of_actions, Carts().settles_after
+    (('cart',), 86400.0)
+    """
 
     thing: ClassVar[str] = "carts"
 
@@ -181,7 +191,11 @@ class Carts(EventMetric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Orders(EventMetric):
-    """Results that were ordered: events with the action ``order``. A refund takes money back, not the order."""
+    """Results that were ordered: events with the action ``order``. A refund takes money back, not the order.
+
+    >>> Orders(role="primary")
+    Orders(window="7d", role="primary")
+    """
 
     thing: ClassVar[str] = "orders"
     window: float | str = "7d"
@@ -193,7 +207,11 @@ class Orders(EventMetric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Revenue(EventMetric):
-    """Amounts of orders, less refunds: events with the action ``order``."""
+    """Amounts of orders, less refunds: events with the action ``order``.
+
+    >>> Revenue(window="168h", cap=500)
+    Revenue(window="7d", cap=500)
+    """
 
     thing: ClassVar[str] = "revenue"
     window: float | str = "7d"
@@ -213,6 +231,9 @@ class Dwell(EventMetric):
 
     Attributes:
         seconds: The fewest seconds that count.
+
+    >>> Dwell(seconds=10)
+    Dwell(window="1d", seconds=10)
     """
 
     thing: ClassVar[str] = "long visits"
@@ -272,7 +293,11 @@ class Events(EventMetric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Abandonment(Metric):
-    """Searches without any click."""
+    """Searches without any click.
+
+    >>> Abandonment(role="guard", tolerance=0.02).better
+    'less'
+    """
 
     thing: ClassVar[str] = "searches without a click"
     better: str = "less"
@@ -280,7 +305,11 @@ class Abandonment(Metric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class FirstClickRank(Metric):
-    """Rank of the first click from the top; one below the last rank where nothing was clicked."""
+    """Rank of the first click from the top; one below the last rank where nothing was clicked.
+
+    >>> FirstClickRank().title
+    'rank of the first click'
+    """
 
     thing: ClassVar[str] = "rank of the first click"
     better: str = "less"
@@ -288,7 +317,11 @@ class FirstClickRank(Metric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class TimeToFirstClick(Metric):
-    """Seconds until the first click, ``limit`` where there was none by then. Needs times of clicks."""
+    """Seconds until the first click, ``limit`` where there was none by then. Needs times of clicks.
+
+    >>> TimeToFirstClick(limit=90)
+    TimeToFirstClick(limit="90s")
+    """
 
     thing: ClassVar[str] = "time to the first click"
     better: str = "less"
@@ -305,7 +338,11 @@ class TimeToFirstClick(Metric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Reformulation(Metric):
-    """Searches after which the same visitor's next one, within the window, is for something else."""
+    """Searches after which the same visitor's next one, within the window, is for something else.
+
+    >>> Reformulation().better, Reformulation().settles_after
+    ('less', 300.0)
+    """
 
     thing: ClassVar[str] = "searches put differently"
     better: str = "less"
@@ -322,7 +359,11 @@ class Reformulation(Metric):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class SessionSuccess(Metric):
-    """Searches with a click on them, or on a later search of the same visitor within the window."""
+    """Searches with a click on them, or on a later search of the same visitor within the window.
+
+    >>> SessionSuccess(window="1h", name="sessions")
+    SessionSuccess(window="1h", name="sessions")
+    """
 
     thing: ClassVar[str] = "successful sessions"
     window: float | str = "30min"
@@ -334,6 +375,25 @@ class SessionSuccess(Metric):
     @property
     def settles_after(self) -> float:
         return span("window", self.window)
+
+
+def millionths(value: Any) -> int:
+    """Amount of an event in millionths: a number or a decimal text, rounded at the sixth place behind the point.
+
+    >>> millionths(39.9), millionths("-39.90"), millionths(Decimal("0.0000005"))
+    (39900000, -39900000, 0)
+    """
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
+            raise InvalidOperation
+        exact = Decimal(str(value).strip())
+        if not abs(exact) <= LARGEST_AMOUNT:
+            raise InvalidOperation
+    except InvalidOperation:
+        raise ValueError(
+            f"value is {value!r}, must be a number such as 39.90, from {-LARGEST_AMOUNT:,} to {LARGEST_AMOUNT:,}"
+        ) from None
+    return int((exact * MILLIONTHS).to_integral_value())
 
 
 def checked_action(action: Any) -> str:
@@ -371,14 +431,8 @@ def parse_metric(text: str | Metric) -> Metric:
 
 
 def checked_metrics(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-    """The metrics of one trial: each name once, at most one primary."""
-    titles = [metric.title for metric in metrics]
-    twice = next((title for title in titles if titles.count(title) > 1), None)
-    if twice is not None:
-        raise ValueError(f"two metrics are called {twice!r}: give one another name")
-    primary = [metric for metric in metrics if metric.role == "primary"]
-    if len(primary) > 1:
-        raise ValueError(f"primary metrics are {' and '.join(map(str, primary))}: only one can decide")
+    """The metrics of one trial: each name once, clicks too, and one that can decide."""
+    measured(metrics)
     return tuple(metrics)
 
 
@@ -388,13 +442,24 @@ def measured(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
     >>> measured([Orders(window="7d")]), measured([Orders(role="primary")])
     ((Clicks(role="primary"), Orders(window="7d")), (Orders(window="7d", role="primary"), Clicks()))
     """
-    found = list(checked_metrics(metrics))
+    found = list(metrics)
     if not any(isinstance(metric, Clicks) for metric in found):
         found.append(Clicks())
-    if all(metric.role != "primary" for metric in found):
-        clicks = next(at for at, metric in enumerate(found) if isinstance(metric, Clicks))
-        found[clicks] = replace(found[clicks], role="primary", tolerance=None)
-    return tuple(sorted(found, key=lambda metric: ROLES.index(metric.role) if metric.role == "primary" else 1))
+    titles = [metric.title for metric in found]
+    twice = next((title for title in titles if titles.count(title) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two metrics are called {twice!r}: give one another name")
+    primary = [metric for metric in found if metric.role == "primary"]
+    if len(primary) > 1:
+        raise ValueError(f"primary metrics are {' and '.join(map(str, primary))}: only one can decide")
+    if not primary:
+        free = [metric for metric in found if isinstance(metric, Clicks) and metric.role != "guard"]
+        if not free:
+            guard = next(metric for metric in found if isinstance(metric, Clicks))
+            raise ValueError(f"{guard} is a guard, and no other metric is primary: one must decide")
+        found[found.index(free[0])] = primary_clicks = replace(free[0], role="primary")
+        primary = [primary_clicks]
+    return (*primary, *(metric for metric in found if metric is not primary[0]))
 
 
 def _span_text(seconds: float) -> str:

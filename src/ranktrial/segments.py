@@ -6,6 +6,7 @@ number, its *code*: the numbers of its values in a mixed radix, where 0 is "othe
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -161,37 +162,57 @@ def _check_text(what: str, text: object) -> None:
 class Traffic:
     """Counts of queries so far, by which a search is of the head or the tail before it is shown.
 
-    The head are the most frequent queries that together made half of the searches; who they are is decided anew each time that
-    searches have grown by half, from 1,000 on. Queries are kept as hashes, and the rarest are forgotten when they are many.
+    The head are the queries asked at least so often that they made half of the searches together. That threshold moves by at
+    most one with every search, so that a search takes the same time whatever came before it, and begins after 1,000 searches.
+    Counts are by a hash of 20 bits in four megabytes: queries that share one are counted together.
 
     >>> traffic = Traffic()
-    >>> [traffic.part_of("shoes") for _ in range(1_000)][-1], traffic.part_of("shoes"), traffic.part_of("socks")
-    ('other', 'head', 'tail')
+    >>> [traffic.part_of("shoes") for _ in range(1_001)][-2:], traffic.part_of("socks")
+    (['other', 'head'], 'tail')
     """
 
-    FIRST, MOST = 1_000, 200_000
+    FIRST, CELLS = 1_000, 2**20
 
     def __init__(self) -> None:
-        self._counts: dict[bytes, int] = {}
-        self._searches, self._next = 0, self.FIRST
-        self._head: frozenset[bytes] | None = None
+        self._counts = array("I", bytes(4 * self.CELLS))
+        self._queries = dict[int, int]()  # number of them, by how often they were asked
+        self._searches = self._of_head = 0
+        self._threshold = 1
 
     def part_of(self, query: str) -> str:
         """Part of the traffic so far that a query belongs to; counts the search."""
-        key = blake2b(query.encode(errors="surrogatepass"), digest_size=8).digest()
-        part = OTHER if self._head is None else HEAD if key in self._head else TAIL
-        self._counts[key] = self._counts.get(key, 0) + 1
-        self._searches += 1
-        if self._searches >= self._next or len(self._counts) > self.MOST:
-            self._decide()
+        cell = self._cell(query)
+        part = OTHER if self._searches < self.FIRST else HEAD if self._counts[cell] >= self._threshold else TAIL
+        self._count(cell, 1)
+        at_threshold = self._threshold * self._queries.get(self._threshold, 0)
+        if 2 * (self._of_head - at_threshold) >= self._searches:
+            self._of_head -= at_threshold
+            self._threshold += 1
+        elif 2 * self._of_head < self._searches:
+            self._threshold -= 1
+            self._of_head += self._threshold * self._queries.get(self._threshold, 0)
         return part
 
-    def _decide(self) -> None:
-        if self._searches >= self._next:
-            frequent = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
-            so_far = np.cumsum([count for _, count in frequent])
-            several = int(np.searchsorted(so_far, so_far[-1] / 2)) + 1
-            self._head = frozenset(key for key, _ in frequent[:several])
-            self._next = self._searches + self._searches // 2
-        if len(self._counts) > self.MOST:
-            self._counts = {key: count // 2 for key, count in self._counts.items() if count > 1}
+    def add(self, searches: Iterable[tuple[str, int]]) -> None:
+        """Count queries that were asked before, each so many times."""
+        for query, times in searches:
+            self._count(self._cell(query), times)
+        self._of_head = 0
+        for threshold in sorted(self._queries, reverse=True):
+            self._threshold = threshold
+            self._of_head += threshold * self._queries[threshold]
+            if 2 * self._of_head >= self._searches:
+                break
+
+    def _cell(self, query: str) -> int:
+        hashed = blake2b(query.encode(errors="surrogatepass"), digest_size=8).digest()
+        return int.from_bytes(hashed, "little") % self.CELLS
+
+    def _count(self, cell: int, times: int) -> None:
+        before, queries = self._counts[cell], self._queries
+        after = self._counts[cell] = before + times
+        queries[after] = queries.get(after, 0) + 1
+        if before and (left := queries.pop(before) - 1):
+            queries[before] = left
+        self._searches += times
+        self._of_head += (after if after >= self._threshold else 0) - (before if before >= self._threshold else 0)

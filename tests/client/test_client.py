@@ -63,6 +63,29 @@ def test_whole_numbers_are_ids(tmp_path: Path) -> None:
         assert client.outcomes == {"counted": 1}
 
 
+def test_a_wrong_segment_is_no_reason_for_a_fallback(tmp_path: Path) -> None:
+    class Broken(dict[str, str]):
+        def items(self) -> Any:
+            raise OSError("no items")
+
+    wrong: list[Any] = [
+        "phone", 7, ["phone"], {"device": 7}, {"device": b"phone"}, {"device": object()}, {1: "phone"}, {"device": "\ud800"},
+        {f"x{at}": "y" for at in range(1_000)}, {"device": "x" * 10**6}, {"device": float("nan")}, Broken(device="phone"),
+    ]  # fmt: skip
+    with serving(tmp_path / "t.db") as service, Client(url_of(service), timeout=PATIENT) as client:
+        start(service, segments={"device": ["phone", "desktop"]})
+        for at, segment in enumerate([*wrong, {"device": "phone"}, {}, {"device": None}, None]):
+            assert client.rank("t", "q", A, B, unit=f"u{at}", segment=segment).fallback is None, segment
+        tallies = service.get("/v1/trials/t/report").json()["tallies"]
+        kinds = {what.partition(": ")[2]: n for what, n in tallies.items() if what.startswith("searches of another")}
+        not_declared = 5  # a number, bytes, an object, half a character, too long; not a number
+        assert kinds == {
+            "device is not a declared value": not_declared + 1,
+            "device is not given": len(wrong) - not_declared - 1 + 3,
+            "what is given is not declared": 6,
+        }
+
+
 def test_many_threads_share_a_client(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db") as service, Client(url_of(service), timeout=PATIENT) as client:
         start(service)

@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -135,6 +136,27 @@ def test_health_and_metrics(client: httpx.Client) -> None:
     ):
         assert line in text
     assert "nothing-of-this-name" not in text  # what is not a route makes no new series
+
+
+def test_a_wrong_segment_is_other_and_counted(client: httpx.Client) -> None:
+    start(client, "by-device", segments={"device": ["phone", "desktop"]})
+    given: list[Any] = [
+        "phone",
+        7,
+        True,
+        ["phone"],
+        {"device": 7},
+        {"device": ["phone"]},
+        {f"x{at}": "y" for at in range(99)},
+    ]
+    for at, segment in enumerate([*given, {"device": "x" * 5_000}, {"device": "phone"}, {"device": None}, {}, None]):
+        assert rank(client, f"u{at}", "by-device", segment=segment)["fallback"] is None, segment
+    tallies = client.get("/v1/trials/by-device/report").json()["tallies"]
+    assert {what.partition(": ")[2]: n for what, n in tallies.items() if what.startswith("searches of another")} == {
+        "device is not a declared value": 3,
+        "device is not given": 8,
+        "what is given is not declared": 5,
+    }
 
 
 def test_a_fault_inside_is_a_problem_document_and_is_logged(

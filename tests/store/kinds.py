@@ -96,7 +96,7 @@ class InPostgres:
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
         with self.holding() as other:
-            other.execute("LOCK TABLE designs, impression_keys, clicks, voids, tallies IN SHARE MODE")
+            other.execute("LOCK TABLE designs, impression_keys, clicks, events, voids, tallies IN SHARE MODE")
             yield
             other.rollback()
 

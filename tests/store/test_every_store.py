@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +19,15 @@ from ranktrial import tokens
 from ranktrial.log.designs import Design
 from ranktrial.methods import Beliefs
 from ranktrial.store.base import (
+    MOST_PUBLIC,
     REFUSED,
+    REFUSED_EVENTS,
     Click,
     ClickRow,
     Clicks,
     Entry,
+    Event,
+    EventRow,
     Impression,
     ImpressionCount,
     ImpressionRow,
@@ -51,6 +56,11 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
 def store(kind: Kind) -> Iterator[Store]:
     with contextlib.closing(kind.open()) as made:
         yield made
+
+
+def order(number: int, event_id: str = "order 1", *, version: int = 1, **given: Any) -> Event:
+    event = Event(key(number), version, "x", "order", event_id, 39_900_000, number * 10 + 5, 0)
+    return event._replace(**given)
 
 
 def start_writing(stored: Stored) -> None:
@@ -84,13 +94,13 @@ def test_an_impression_keeps_its_segment(store: Store) -> None:
 def test_rows_are_read_as_they_were_put_in(store: Store) -> None:
     store.put(impression(1, place=1))
     store.put(Click(key(1), 1, "x", False))
-    store.put(Clicks(1, (Click(key(1), 1, "y", True), Click(key(2), 1, "x", False))))
+    store.put(Clicks(1, (Click(key(1), 1, "y", True, time=7), Click(key(2), 1, "x", False))))
     store.put(Click(key(1), 2, "z", False))
     store.put(Void(key(2), 1, "why", 2))
     store.flush()
     (shown,), clicks, voids = list(store.impressions(1, 0)), list(store.clicks(1, 0)), list(store.voids(1, 0))
     assert shown == ImpressionRow(shown.id, key(1), shown.design, 1, 1, 1)
-    assert sorted(row[1:] for row in clicks) == [(key(1), "x", 0), (key(1), "y", 1), (key(2), "x", 0)]
+    assert sorted(row[1:] for row in clicks) == [(key(1), "x", 0, 0), (key(1), "y", 1, 7), (key(2), "x", 0, 0)]
     assert [row[1:] for row in voids] == [(key(2), "why")]
     (design,) = store.designs([shown.design, shown.design + 1])
     assert (design.id, design.digest, design.query, design.bias) == (shown.design, DESIGN.digest, "q", 1)
@@ -102,9 +112,10 @@ def test_rows_are_read_in_order_from_where_one_was(store: Store) -> None:
     for number in range(20):
         store.put(impression(number))
         store.put(Click(key(number), 1, "x", False))
+        store.put(order(number))
         store.put(Void(key(100 + number), 1, "why", 0))
     store.flush()
-    for rows in (store.impressions, store.clicks, store.voids):
+    for rows in (store.impressions, store.clicks, store.events, store.voids):
         ids = [row.id for row in rows(1, 0)]
         assert ids == sorted(set(ids))
         assert [row.id for row in rows(1, ids[11])] == ids[12:]
@@ -125,6 +136,65 @@ def test_rows_are_stored_once(store: Store) -> None:
     assert store.tallies(1) == {"duplicate clicks": 2}
     assert store.void(key(2)) == "why"
     assert len(list(store.designs(range(1, 10)))) == 1
+
+
+def test_events_are_read_as_they_were_put_in(kind: Kind, store: Store) -> None:
+    """Before or after their impression, alone or with clicks; negative and large amounts, any text."""
+    texts: dict[str, Any] = {"document": "x \0 \U0001f45f", "action": "cart", "event_id": "\x1a0 'a' \u00e9"}
+    store.put(order(1))
+    store.put(impression(1))
+    store.put(Clicks(1, (order(1, **texts, amount=-(10**16), time=10**17), Click(key(1), 1, "x", False), order(2))))
+    store.put(order(1, version=2, event_id="of another version")).result()
+    with contextlib.closing(kind.open()) as other:
+        for one in (store, other):
+            found = list(one.events(1, 0))
+            assert found == sorted(found)
+            assert {type(row) for row in found} == {EventRow}
+            assert sorted(row[1:] for row in found) == [
+                (key(1), "x", "order", 39_900_000, 15),
+                (key(1), texts["document"], "cart", -(10**16), 10**17),
+                (key(2), "x", "order", 39_900_000, 25),
+            ]
+            assert len(list(one.clicks(1, 0))) == len(list(one.events(2, 0))) == 1
+    assert list(store.events(1, found[-1].id)) == []
+    assert store.tallies(1) == store.tallies(2) == {}
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("public", [True, False])
+def test_an_event_replaces_none_of_its_id(store: Store, together: bool, public: bool) -> None:
+    some = [
+        order(1, public=public),
+        order(1, amount=-7, document="y", time=1, public=public),
+        order(1, "order 2", public=public),
+        order(2, public=public),
+        order(1, amount=1, public=public),
+    ]
+    for _ in range(2):
+        for row in [Clicks(1, tuple(some))] if together else some:
+            store.put(row)
+        store.flush()
+    kept = sorted((row.key, row.document, row.amount, row.time) for row in store.events(1, 0))
+    assert kept == [(key(1), "x", 39_900_000, 15)] * 2 + [(key(2), "x", 39_900_000, 25)]
+    assert store.tallies(1) == {"duplicate events": 7}
+
+
+def test_what_an_impression_may_have_of_public_events_is_bounded(store: Store) -> None:
+    """Those with a key are always kept."""
+    many = MOST_PUBLIC + 20
+    for row in (*(order(1, f"{number}", public=True) for number in range(many)), order(2, public=True)):
+        store.put(row)
+    store.flush()
+    store.put(Clicks(1, (order(1, "late", public=True), order(1, "0", public=True), order(1, "with a key")))).result()
+    assert [row.key for row in store.events(1, 0)].count(key(1)) == MOST_PUBLIC + 1
+    assert store.tallies(1) == {REFUSED_EVENTS: 21, "duplicate events": 1}
+
+
+def test_a_click_keeps_the_time_of_its_first_report(store: Store) -> None:
+    for time in (5, 3, 9):
+        store.put(Click(key(1), 1, "x", False, time=time)).result()
+        store.put(Click(key(1), 1, "other", False, limit=3, time=time)).result()
+    assert sorted(row[2:] for row in store.clicks(1, 0)) == [("other", 0, 5), ("x", 0, 5)]
 
 
 def test_a_design_is_stored_as_it_was_drawn(kind: Kind, store: Store) -> None:
@@ -497,7 +567,9 @@ def other_design(query: str) -> Design:
 
 
 def fill(store: Store) -> tuple[int, int]:
-    """Two versions of two trials; units 0 to 4, a click and a void each, a query of their own and one that all share."""
+    """Two versions of two trials; units 0 to 4, a click, an event and a void each, a query of their own and one that all
+    share.
+    """
     for trial in ("shoes", "hats"):
         store.add_trial(trial, b"secret")
         store.add_version(trial, 1, "config")
@@ -507,17 +579,23 @@ def fill(store: Store) -> tuple[int, int]:
         design = DESIGN if number % 2 else other_design(f"query of {unit} in {version}")
         store.put(Impression(key(number), version, design, 0, unit, number * 10))
         store.put(Click(key(number), version, "x", False))
+        store.put(order(number, version=version))
         store.put(Void(key(number), version, "why", number * 10))
     store.put(Click(key(99), shoes, "waits", False))
+    store.put(order(99, version=shoes))
     store.tally(shoes, "something")
     store.flush()
     return shoes, hats
 
 
 def stored(store: Store, version: int) -> list[tuple[bytes, bool, bool]]:
-    """Keys of the impressions, and whether each has its click and its void."""
-    clicks, voids = ({row.key for row in rows(version, 0)} for rows in (store.clicks, store.voids))
-    return [(row.key, row.key in clicks, row.key in voids) for row in store.impressions(version, 0)]
+    """Keys of the impressions, and whether each has its click and event, and its void."""
+    clicks, events, voids = (
+        {row.key for row in rows(version, 0)} for rows in (store.clicks, store.events, store.voids)
+    )
+    return [
+        (row.key, row.key in clicks and row.key in events, row.key in voids) for row in store.impressions(version, 0)
+    ]
 
 
 def queries(store: Store) -> set[str]:
@@ -528,17 +606,17 @@ def test_a_unit_is_erased_from_one_trial(kind: Kind, store: Store) -> None:
     shoes, hats = fill(store)
     store.add_history("shoes", 1, "excluded", 3, "a robot")
     store.add_history("shoes", 1, "excluded", 4, "another")
-    assert store.erase("shoes", 7, "asked for it", unit=3, who="ann") == (2, 2)
+    assert store.erase("shoes", 7, "asked for it", unit=3, who="ann") == (2, 2, 2)
     left = [number for number in range(10) if number % 5 != 3]
     assert stored(store, shoes) == [(key(number), True, True) for number in left]
     assert len(stored(store, hats)) == 10
     assert store.impression(key(3)) is None
     assert f"query of 3 in {shoes}" not in queries(store)
     assert {"q", f"query of 2 in {shoes}", f"query of 3 in {hats}"} <= queries(store)
-    assert [row[1:] for row in store.erasures("shoes")] == [(7, None, 2, 2, 1, "asked for it", "ann")]
+    assert [row[1:] for row in store.erasures("shoes")] == [(7, None, 2, 2, 1, "asked for it", "ann", 2)]
     assert [row.unit for row in store.history("shoes")] == [4]
-    assert store.erase("shoes", 8, "again", unit=3) == (0, 0)
-    assert store.erase("shoes", 8, "nobody", unit=77) == (0, 0)
+    assert store.erase("shoes", 8, "again", unit=3) == (0, 0, 0)
+    assert store.erase("shoes", 8, "nobody", unit=77) == (0, 0, 0)
     assert (len(store.erasures("shoes")), store.erasures("hats")) == (1, [])
     assert store.tallies(shoes) == {"something": 1}
     with contextlib.closing(kind.open()) as other:
@@ -547,13 +625,14 @@ def test_a_unit_is_erased_from_one_trial(kind: Kind, store: Store) -> None:
 
 def test_what_is_old_is_erased_and_is_one_entry(store: Store) -> None:
     shoes, hats = fill(store)
-    assert store.erase("shoes", 7, "30 days", before=40) == (4, 4)
-    assert store.erase("shoes", 8, "30 days", before=40) == (0, 0)
-    assert store.erase("shoes", 9, "40 days", before=60, who="bob") == (2, 2)
+    assert store.erase("shoes", 7, "30 days", before=40) == (4, 4, 4)
+    assert store.erase("shoes", 8, "30 days", before=40) == (0, 0, 0)
+    assert store.erase("shoes", 9, "40 days", before=60, who="bob") == (2, 2, 2)
     assert [row[0] for row in stored(store, shoes)] == [key(number) for number in range(6, 10)]
     assert len(stored(store, hats)) == 10
-    assert [row[1:] for row in store.erasures("shoes")] == [(9, 60, 6, 6, 3, "40 days", "bob")]
-    assert {row.key for row in store.clicks(shoes, 0)} == {key(number) for number in (*range(6, 10), 99)}
+    assert [row[1:] for row in store.erasures("shoes")] == [(9, 60, 6, 6, 3, "40 days", "bob", 6)]
+    for rows in (store.clicks, store.events):
+        assert {row.key for row in rows(shoes, 0)} == {key(number) for number in (*range(6, 10), 99)}
 
 
 def test_more_is_erased_than_fits_in_a_statement_while_others_write(kind: Kind, store: Store) -> None:
@@ -564,7 +643,7 @@ def test_more_is_erased_than_fits_in_a_statement_while_others_write(kind: Kind, 
         store.put(Impression(key(number), version, other_design(f"q{number % 700}"), 0, number % 2, number))
     store.flush(60)
     with contextlib.closing(kind.open()) as other:
-        assert other.erase("shoes", 1, "why", before=1100) == (1100, 0)
+        assert other.erase("shoes", 1, "why", before=1100) == (1100, 0, 0)
         assert other.erasures("shoes")[0].designs == 600
     for number in range(2000, 2700):
         store.put(Impression(key(number), version, other_design(f"q{number % 700}"), 0, 1, number))
@@ -581,10 +660,10 @@ def test_a_trial_is_erased_with_all_that_is_stored_of_it(store: Store) -> None:
     store.add_bias(shoes, 0, Beliefs(np.array([1.0])), 0)
     store.add_history("shoes", 1, "excluded", 3, "a robot")
     store.erase("shoes", 7, "asked for it", unit=3, who="ann")
-    assert store.erase_trial("shoes") == (8, 9)
+    assert store.erase_trial("shoes") == (8, 9, 9)
     assert store.trial_names() == ["hats"]
     assert (store.versions("shoes"), store.history("shoes"), store.erasures("shoes")) == ([], [], [])
-    assert (stored(store, shoes), list(store.clicks(shoes, 0)), list(store.voids(shoes, 0))) == ([], [], [])
+    assert [list(rows(shoes, 0)) for rows in (store.impressions, store.clicks, store.events, store.voids)] == [[]] * 4
     assert (store.biases(shoes), store.tallies(shoes), store.trial_of_version(shoes)) == ([], {}, None)
     assert queries(store) == {"q", *(f"query of {unit} in {hats}" for unit in range(5))}
     assert len(stored(store, hats)) == 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import inspect
 import json
@@ -23,12 +24,13 @@ from ranktrial.cli import app
 from ranktrial.log.designs import Design
 from ranktrial.service.postgres_keys import KeyTable
 from ranktrial.store import name_of, open_store
-from ranktrial.store.base import Click, Clicks, Impression, Nothing, StoreError, StoreUnavailable, Void
+from ranktrial.store.base import Click, Clicks, Event, Impression, Nothing, StoreError, StoreUnavailable, Void
+from ranktrial.store.migrations import migrate
 from ranktrial.store.postgres import PostgresStore
 from ranktrial.store.postgres import store as module
 from ranktrial.store.postgres.batch import write
 from ranktrial.store.postgres.connection import Address, Connection
-from ranktrial.store.postgres.schema import MIGRATIONS, month_of
+from ranktrial.store.postgres.schema import MIGRATIONS, PostgresSchema, month_of
 from ranktrial.trial import Trial
 from store.kinds import DESIGN, InPostgres, impression, key
 
@@ -436,6 +438,36 @@ def test_an_older_schema_waits_for_the_command(
     done = RUN.invoke(app, ["migrate", kind.url, "--json"])
     assert json.loads(done.stdout) == {"store": name_of(kind.url), "before": now, "after": now + 1}
     kind.open().close()
+
+
+def test_a_store_of_before_events_is_brought_up_to_date_with_its_rows(kind: InPostgres) -> None:
+    """Also the partitions of months that have passed."""
+    second = calendar.timegm((2024, 3, 9, 0, 0, 0))
+    address = Address.read(kind.url)
+    with contextlib.closing(kind.holding()) as old:
+        migrate("old", PostgresSchema(old, address).transaction, MIGRATIONS[:3])
+        for table, start in (("impressions", second * 1_000_000), ("clicks", second)):
+            old.execute(f"CREATE TABLE {table}_2024_03 PARTITION OF {table} FOR VALUES FROM ({start}) TO ({start + 1})")
+        old.execute("INSERT INTO impression_keys VALUES (%s, 1, 1, %s)", (key(1), second * 1_000_000))
+        old.execute(
+            "INSERT INTO impressions (id, time, unit, design, version, place, key) VALUES (1, %s, 7, 1, 1, 0, %s)",
+            (second * 1_000_000, key(1)),
+        )
+        old.execute("INSERT INTO clicks VALUES (4, %s, 1, 0, %s, 'x')", (second, key(1)))
+        old.execute("SELECT setval('row_ids', 4)")
+        old.commit()
+    with pytest.raises(StoreError, match="ranktrial migrate"):
+        kind.open()
+    with contextlib.closing(kind.open(upgrade=True)) as store:
+        assert store.migrated == (3, len(MIGRATIONS))
+        store.put(Click(key(1), 1, "x", False, second=second, time=9)).result()
+        store.put(Event(key(1), 1, "x", "order", "1", 7, 6, second)).result()
+        assert [row.key for row in store.impressions(1, 0)] == [key(1)]
+        assert list(store.clicks(1, 0)) == [(4, key(1), "x", 0, 0)]
+        assert [row[1:] for row in store.events(1, 0)] == [(key(1), "x", "order", 7, 6)]
+        assert store.tallies(1) == {"duplicate clicks": 1}
+    with contextlib.closing(kind.holding()) as there:
+        assert there.execute("SELECT to_regclass('events_2024_03') IS NOT NULL").fetchone() == (True,)
 
 
 def test_other_people_s_tables_are_left_alone(kind: InPostgres) -> None:

@@ -15,9 +15,9 @@ import pytest
 
 from ranktrial.store import sqlite as module
 from ranktrial.store import sqlite_checkpoints
-from ranktrial.store.base import ShownRow, StoreError
+from ranktrial.store.base import Click, Event, ShownRow, StoreError
 from ranktrial.store.migrations import migrate
-from ranktrial.store.sqlite import SQLiteStore
+from ranktrial.store.sqlite import MIGRATIONS, SQLiteSchema, SQLiteStore
 from ranktrial.store.sqlite_backup import backup
 from ranktrial.store.writer import Item
 from store.kinds import impression, key
@@ -118,6 +118,26 @@ def test_the_schema_is_brought_up_to_date_in_steps(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreError, match=f"schema {len(steps)}, this ranktrial knows up to {len(steps) - 1}"):
         SQLiteStore(path)
+
+
+def test_a_store_of_before_events_is_brought_up_to_date_with_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as old:
+        migrate("s.db", SQLiteSchema(old).transaction, MIGRATIONS[:3])
+        old.execute("INSERT INTO impressions VALUES (1, ?, 1, 1, 0, 7, 5, 0)", (key(1),))
+        old.execute("INSERT INTO clicks VALUES (4, 1, ?, 'x', 0)", (key(1),))
+        old.execute("INSERT INTO erasures VALUES (1, 't', 3, NULL, 8, 9, 10, 'why', 'ann')")
+    assert backup(path, tmp_path / "copy.db") == (1, 1, 5, 0)
+    for one in (path, tmp_path / "copy.db"):
+        with contextlib.closing(SQLiteStore(one)) as store:
+            assert store.migrated == (3, len(MIGRATIONS))
+            store.put(Click(key(1), 1, "x", False, time=9))
+            store.put(Click(key(1), 1, "y", False, time=9))
+            store.put(Event(key(1), 1, "x", "order", "1", 7, 6, 5)).result()
+            assert [row.key for row in store.impressions(1, 0)] == [key(1)]
+            assert list(store.clicks(1, 0)) == [(4, key(1), "x", 0, 0), (5, key(1), "y", 0, 9)]
+            assert [row[1:] for row in store.events(1, 0)] == [(key(1), "x", "order", 7, 6)]
+            assert store.erasures("t") == [(1, 3, None, 8, 9, 10, "why", "ann", 0)]
 
 
 def test_a_store_of_before_the_first_release_is_refused_and_left_alone(tmp_path: Path) -> None:

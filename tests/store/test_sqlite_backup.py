@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from live_server import command, start
 from ranktrial.cli import app
-from ranktrial.store.base import Click, StoreDamaged, StoreError
+from ranktrial.store.base import Click, Event, StoreDamaged, StoreError
 from ranktrial.store.sqlite import SQLiteStore
 from ranktrial.store.sqlite_backup import Copied, backup, restore
 from ranktrial.trial import Trial
@@ -30,6 +30,7 @@ def filled(path: Path, numbers: range = range(30)) -> Path:
         for number in numbers:
             store.put(impression(number))
             store.put(Click(key(number), 1, "x", False))
+            store.put(Event(key(number), 1, "x", "order", "1", 7, 1, 0))
         store.flush(60)
     return path
 
@@ -40,7 +41,7 @@ def names(folder: Path) -> set[str]:
 
 def test_a_backup_is_a_store_that_only_its_owner_reads(tmp_path: Path) -> None:
     path, copy = filled(tmp_path / "s.db"), tmp_path / "copy.db"
-    assert backup(path, copy) == Copied(30, 30, 29)
+    assert backup(path, copy) == Copied(30, 30, 29, 30)
     assert names(tmp_path) == {"s.db", "copy.db"}
     assert copy.stat().st_mode & 0o777 == 0o600
     with contextlib.closing(SQLiteStore(copy)) as store:

@@ -63,6 +63,24 @@ def test_head_and_tail_are_decided_before_a_search_is_shown(tmp_path: Path) -> N
         assert set(levels[1_000:][~often[1_000:]].tolist()) == {2}
 
 
+def test_head_and_tail_go_on_where_they_were_when_a_trial_is_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with Trial.create(path, segments={"query": "head/tail"}, **OPTIONS) as trial:
+        for number in range(1_100):
+            trial.rank("often" if number % 3 else f"rare {number}", A, B, unit=f"u{number}")
+        first = trial.rank("socks", A, B, unit="v", wait=True)  # of the tail
+    for background in (True, False):  # counted when it is opened, or with the first search
+        with Trial.open(path, background=background) as trial:
+            again = trial.rank("socks", A, B, unit="v", wait=True)  # a retry: as it was stored
+            assert (again.id, again.ranking) == (first.id, first.ranking)
+            for query in ("often", "seldom", *["socks"] * 3):
+                trial.rank(query, A, B, unit=f"{background} {query}", wait=True)
+            log = trial.log()
+            parts = [("other", "head", "tail")[level] for level in log.levels("query")[1_100:]]
+            assert parts == ["tail", "head", "tail", "tail", "head", "tail", "tail"][: len(parts)]
+    assert len(parts) == 7
+
+
 def devices_search(trial: Trial, searches: int, *, visible: int, seed: int = 1) -> None:
     """Visitors of a small world, half of them on phones that show few results."""
     world, random = World.make(queries=12), np.random.default_rng(seed)

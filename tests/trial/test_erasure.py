@@ -163,7 +163,7 @@ def test_over_http(tmp_path: Path) -> None:
         is_problem(client.delete("/v1/trials/none"), 404)
         is_problem(client.delete("/v1/trials/t"), 409, says="trial 't' is running: stop it first")
         client.post("/v1/trials/t/stop")
-        assert client.delete("/v1/trials/t").json() == {"impressions": 2, "clicks": 2}
+        assert client.delete("/v1/trials/t").json() == {"impressions": 2, "clicks": 2, "events": 0}
         is_problem(client.get("/v1/trials/t/report"), 404)
         is_problem(client.delete("/v1/trials/t"), 404)
         assert send(client, click(shown[1]["id"], "a0"))[0]["outcome"] == "not ours"
@@ -188,7 +188,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
 
-    one = {"impressions": 1, "clicks": 0}
+    one = {"impressions": 1, "clicks": 0, "events": 0}
     assert told("--unit", "ann", "--reason", "asked") == {"hats": one, "shoes": one}
     assert told("--unit", "bob", "--reason", "asked", "--name", "hats") == {"hats": one}
     assert told("--before", "2020-01-01", "--reason", "old")["shoes"]["impressions"] == 0

@@ -23,7 +23,7 @@ OTHER: dict[str, Any] = {
     "tightest_at": 500.0, "click_window": 3600.0, "view_window": 5.0, "rules": {"unit_clicks": 50}, "allowance": 0.02,
     "contamination": 0.01, "guards": {"clicks": 0.05}, "at_least": 60.0, "at_most": 1e9, "whole_weeks": False, "then": "stop",
     "share": 0.9, "ramp": ((0.5, 60.0), (1.0, None)), "names": ("current", "with popularity"),
-    "metrics": ('Orders(window="1d", since=0)',),
+    "metrics": ('Orders(window="1d", since=2e9)',),  # later than any clock here
     "segments": {"device": ("phone", "desktop"), "query": "head/tail"},
 }  # fmt: skip
 
@@ -77,6 +77,33 @@ def test_everything_else_changes_in_place(tmp_path: Path, option: str) -> None:
         with Trial.create(tmp_path / "t.db", **OPTIONS) as again:  # which does not speak of it
             assert again.config == changed.config
             assert len(again.history()) == 2
+
+
+def test_a_metric_of_a_running_trial_counts_from_when_it_was_added(tmp_path: Path) -> None:
+    clock = Ticks()
+    first = {**OPTIONS, "clock": clock, "metrics": ["Orders(window='7d')"]}
+    with Trial.create(tmp_path / "t.db", **first) as trial:
+        assert str(*trial.config.metrics) == 'Orders(window="7d")'  # from the beginning
+    added = {**first, "metrics": ["Orders(window='7d', role='primary')", "Carts(window='1d')"]}
+    with Trial.create(tmp_path / "t.db", **added) as trial:
+        orders, carts = trial.config.metrics
+        last = trial.history()[-1]
+    assert str(orders) == 'Orders(window="7d", role="primary")'
+    assert carts.since is not None
+    assert abs(last.time - carts.since) <= 2  # the clock moves on by a second whenever it is read
+    assert last.detail == f'metrics: Orders(window="7d") -> {orders}, {carts}'
+    assert "since=17000" in last.detail
+    clock.now += 1e6
+    with Trial.create(tmp_path / "t.db", **added) as trial:  # asked for again, as at the next start
+        assert trial.config.metrics == (orders, carts)
+        assert len(trial.history()) == 2
+    with Trial.create(tmp_path / "t.db", **{**added, "metrics": ["Carts(window='2d')"]}) as trial:  # counts otherwise
+        (longer,) = trial.config.metrics
+        assert longer.since is not None
+        assert longer.since >= carts.since + 1e6
+        assert trial.version == 1
+    with Trial.create(tmp_path / "t.db", **{**added, "metrics": ["Carts()"], "k": 4}, new_version=True) as trial:
+        assert (trial.version, str(*trial.config.metrics)) == (2, 'Carts(window="1d")')  # has nothing from before
 
 
 def test_the_history_says_from_what_to_what(tmp_path: Path) -> None:

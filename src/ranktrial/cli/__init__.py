@@ -20,6 +20,7 @@ COMMANDS = {
     "demo": ("demo", "demo_command"),
     "plan": ("plan", "plan_command"),
     "serve": ("serve", "serve_command"),
+    "create": ("create", "create_command"),
     "warm": ("warm", "warm_command"),
     "report": ("report", "report_command"),
     "share": ("share", "share_command"),

@@ -55,11 +55,12 @@ def _file(store: str) -> Path:
 
 def _held(found: Copied) -> str:
     last = f", the last of {told_time(found.last / 1e6)}" if found.last else ""
-    return f"{found.impressions:,} searches{last}, and {found.clicks:,} clicks"
+    events = f" and {found.events:,} events" if found.events else ""
+    return f"{found.impressions:,} searches{last}, and {found.clicks:,} clicks{events}"
 
 
 def _tell(as_json: bool, where: dict[str, str | None], text: str, found: Copied) -> None:
     if as_json:
-        print(json.dumps({**where, "impressions": found.impressions, "clicks": found.clicks, "last": found.last / 1e6}))
+        print(json.dumps({**where, **found._asdict(), "last": found.last / 1e6}))
     else:
         out.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -10,7 +10,7 @@ import typer
 
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.store import open_store
-from ranktrial.store.base import Erased, Store
+from ranktrial.store.base import Erased, Store, told_rows
 from ranktrial.times import seconds
 from ranktrial.trial import Trial
 
@@ -36,7 +36,7 @@ def erase_command(
     name: Annotated[str | None, typer.Option(help="Name of the trial. [default: all trials of the store]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Delete searches with their clicks, and queries and documents that no other search has. This cannot be undone.
+    """Delete searches with their clicks and events, and queries and documents that no other search has. This cannot be undone.
 
     Reports then cover what is left; a trial's history records how much was erased, not whose.
     """
@@ -67,7 +67,7 @@ def erase_command(
         print(json.dumps({one: much._asdict() for one, much in erased.items()}, indent=2))
         return
     for one, much in erased.items():
-        text = f"{one}: erased {much.impressions:,} searches and {much.clicks:,} clicks"
+        text = f"{one}: erased {told_rows(much)}"
         out.print(text + ", and the trial" * everything, markup=False, highlight=False, soft_wrap=True)
     if any(much.impressions for much in erased.values()):
         out.print("Backups, and folders that ranktrial export wrote, keep what they hold.", highlight=False)

@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Self, SupportsIndex
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from ranktrial.client.outbox import Outbox
 from ranktrial.ids import BadId, text_id, text_ids
 
 Id = str | SupportsIndex
+MOST_ATTRIBUTES, LONGEST = 10, 100  # of a search, and characters of a value: more than any trial has
 QUIET = 60.0  # seconds between two lines in the log that say the same
 log = logging.getLogger("ranktrial.client")
 
@@ -100,7 +102,8 @@ class Client:
             unit: Id of the visitor: a session's id, or user and day. The same unit, query and lists get the same ranking.
             offset: Results on the pages before.
             size: Results on the page; all by default.
-            segment: Value of each attribute that the trial was declared to have, such as ``{"device": "phone"}``.
+            segment: Value of each attribute that the trial was declared to have, such as ``{"device": "phone"}``. A wrong one
+                is "other" for the trial, which counts it.
         """
         first: list[str] = []
         try:
@@ -115,7 +118,7 @@ class Client:
                 "unit": uuid.uuid4().hex if unit is None else text_id("unit", unit),
                 "offset": offset,
                 "size": size,
-                **({} if segment is None else {"segment": dict(segment)}),
+                **({} if segment is None else {"segment": _segment(segment)}),
             }
             path = f"/v1/trials/{quote(trial, safe='')}/rank"
             answer = self._endpoint.post(path, json.dumps(asked).encode(), self.timeout)
@@ -198,6 +201,20 @@ def _said(id: object) -> Any:
         return text_id("id", id)
     except BadId:
         return id
+
+
+def _segment(given: object) -> object:
+    """Values of attributes as they can be sent; "?" for what cannot be one."""
+    try:
+        assert isinstance(given, Mapping)
+        values = islice(given.items(), MOST_ATTRIBUTES)
+        return {_short(name): None if value is None else _short(value) for name, value in values}
+    except Exception:
+        return "?"
+
+
+def _short(text: object) -> str:
+    return text[:LONGEST].encode(errors="replace").decode() if isinstance(text, str) else "?"
 
 
 def _page(ranking: list[str], offset: object, size: object) -> list[str]:

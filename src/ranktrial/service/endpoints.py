@@ -311,7 +311,7 @@ async def include(request: Request, name: Name) -> Response:
 
 
 async def erase(request: Request, name: Name) -> Response:
-    """Delete a unit's impressions, or all from before a time, with their clicks; this cannot be undone."""
+    """Delete a unit's impressions, or all from before a time, with their clicks and events; this cannot be undone."""
     trial = await _trial(request, name)
     asked = await _read(request, Erasure)
     unit = None if asked.unit is None else str(asked.unit)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from ranktrial.schema import LONGEST_LIST, LONGEST_TEXT, Frozen, Id, Moment
-from ranktrial.segments import MOST_ATTRIBUTES
 
-Name = Annotated[str, Field(max_length=LONGEST_TEXT)]
+# Whatever is given: what is no declared value is "other", and counted, so that nothing is refused for it.
+SEGMENT = {"description": "Value of each declared attribute.", "examples": [{"device": "phone"}]}
 
 
 class RankRequest(Frozen):
@@ -21,7 +21,7 @@ class RankRequest(Frozen):
     unit: Id | None = None
     offset: int = Field(0, ge=0, le=LONGEST_LIST * 2)
     size: int | None = Field(None, ge=0, le=LONGEST_LIST * 2)
-    segment: dict[Name, Name | None] | None = Field(None, max_length=2 * MOST_ATTRIBUTES)
+    segment: Annotated[Any, WithJsonSchema(SEGMENT)] = None
 
 
 class RankResponse(Frozen):
@@ -87,3 +87,4 @@ class ErasedRows(Frozen):
 
     impressions: int
     clicks: int
+    events: int

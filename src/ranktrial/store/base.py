@@ -23,6 +23,8 @@ from ranktrial.methods import Beliefs
 log = logging.getLogger("ranktrial.trial")
 ALL_TRIALS = 0  # instead of a version: what cannot be told apart
 REFUSED = "clicks beyond what an impression may have"  # a tally
+REFUSED_EVENTS = "events beyond what an impression may have"  # a tally
+MOST_PUBLIC = 50  # events of an impression, beyond which it gets no more that came without a key
 
 
 class StoreError(RuntimeError):
@@ -103,7 +105,8 @@ class Click(NamedTuple):
 
     With a ``limit`` it is kept only while its impression has fewer clicks than that, and else tallied as ``REFUSED``.
     ``second`` is when its impression was shown, as the impression's id says: the same for all clicks on it. ``marks`` are put
-    down for the impression with it, ``public`` says that it came without a key.
+    down for the impression with it, ``public`` says that it came without a key. ``time`` is when it happened (microseconds),
+    0 if nobody knows: that of the first report is kept.
     """
 
     key: bytes
@@ -113,6 +116,27 @@ class Click(NamedTuple):
     limit: int | None = None
     second: int = 0
     marks: tuple[int, ...] = ()
+    public: bool = False
+    time: int = 0
+
+
+class Event(NamedTuple):
+    """An event with a value, such as an order, on a document of the impression with this key.
+
+    ``event_id`` tells events of an impression apart: one that is there already replaces nothing. ``amount`` is in millionths
+    of the currency unit, 0 if there is none, negative for refunds. ``time`` is when it happened (microseconds), ``second`` when
+    its impression was shown, as the impression's id says. ``public`` says that it came without a key: it is kept only while its
+    impression has fewer than ``MOST_PUBLIC`` events, and else tallied as ``REFUSED_EVENTS``.
+    """
+
+    key: bytes
+    version: int
+    document: str
+    action: str
+    event_id: str
+    amount: int
+    time: int
+    second: int
     public: bool = False
 
 
@@ -127,10 +151,10 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Clicks:
-    """Several clicks of one version that are stored together, or not at all."""
+    """Several clicks and events of one version that are stored together, or not at all."""
 
     version: int
-    clicks: tuple[Click, ...]
+    clicks: tuple[Click | Event, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +180,7 @@ class Probe(Nothing):
     """No row, but a commit that really writes: whether the store takes rows."""
 
 
-Row = Impression[Any] | Click | Clicks | Marked | Void | Nothing
+Row = Impression[Any] | Click | Event | Clicks | Marked | Void | Nothing
 
 
 # --- rows that are read -----------------------------------------------------------------------------------------------------
@@ -175,12 +199,24 @@ class ImpressionRow(NamedTuple):
 
 
 class ClickRow(NamedTuple):
-    """A click as it is stored: ``id`` grows with every row, ``late`` is 0 or 1."""
+    """A click as it is stored: ``id`` grows with every row, ``late`` is 0 or 1, ``time`` 0 if it is not known."""
 
     id: int
     key: bytes
     document: str
     late: int
+    time: int = 0
+
+
+class EventRow(NamedTuple):
+    """An event as it is stored: ``id`` grows with every row."""
+
+    id: int
+    key: bytes
+    document: str
+    action: str
+    amount: int
+    time: int
 
 
 class MarkRow(NamedTuple):
@@ -271,6 +307,7 @@ class ErasureRow(NamedTuple):
     designs: int
     reason: str
     who: str
+    events: int = 0
 
 
 class Message(NamedTuple):
@@ -313,6 +350,18 @@ class Erased(NamedTuple):
 
     impressions: int
     clicks: int
+    events: int = 0
+
+
+def told_rows(rows: Erased | ErasureRow) -> str:
+    """Numbers of erased rows as text.
+
+    >>> told_rows(Erased(1200, 7)), told_rows(Erased(3, 2, 1))
+    ('1,200 searches and 7 clicks', '3 searches, 2 clicks and 1 events')
+    """
+    if not rows.events:
+        return f"{rows.impressions:,} searches and {rows.clicks:,} clicks"
+    return f"{rows.impressions:,} searches, {rows.clicks:,} clicks and {rows.events:,} events"
 
 
 class TrialRow(NamedTuple):
@@ -527,6 +576,10 @@ class Store(Protocol):
         """Clicks of a version with an id above ``after``, in order of id."""
         ...
 
+    def events(self, version: int, after: int) -> Iterable[EventRow]:
+        """Events of a version with an id above ``after``, in order of id."""
+        ...
+
     def voids(self, version: int, after: int) -> Iterable[VoidRow]:
         """Voids of a version with an id above ``after``, in order of id."""
         ...
@@ -601,9 +654,10 @@ class Store(Protocol):
     def erase(
         self, trial: str, time: int, reason: str, *, unit: int | None = None, before: int | None = None, who: str = ""
     ) -> Erased:
-        """Delete a unit's impressions, or all from before a time (microseconds), with their clicks, in all versions of a trial.
+        """Delete a unit's impressions, or all from before a time (microseconds), in all versions of a trial.
 
-        With them go designs that nothing else shows; gone from the disk when this returns. What there was is in ``erasures``.
+        With them go their clicks and events, and designs that nothing else shows; gone from the disk when this returns. What
+        there was is in ``erasures``.
         """
         ...
 

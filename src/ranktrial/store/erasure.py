@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from operator import add
 from typing import Any, NamedTuple
 
 from ranktrial.store.base import Erased
@@ -33,7 +34,7 @@ class Eraser:
         select: Reads rows.
         changing: A transaction: commits at the end, rolls back on an error. Nobody can add
             impressions meanwhile.
-        by_key: Tables besides those of impressions and clicks that have a row for an impression's key.
+        by_key: Tables besides those of impressions, clicks and events that have a row for an impression's key.
     """
 
     def __init__(
@@ -43,29 +44,29 @@ class Eraser:
         self._designs: set[int] = set()  # that erased impressions showed
 
     def some(self, trial: str, now: int, reason: str, unit: int | None, before: int | None, who: str) -> Erased:
-        """Erase a unit's impressions, or all from before a time, with their clicks, and make an entry of it."""
+        """Erase a unit's impressions, or all from before a time, with their clicks and events, and make an entry of it."""
         condition, value = ("unit = ?", unit) if before is None else ("time < ?", before)
-        entry, impressions, clicks = self._entry(trial, before), 0, 0
+        entry, erased = self._entry(trial, before), Erased(0, 0)
         for version in self._versions(trial):
             for rows in self._found(version, condition, (value,)):
                 with self._lot() as execute:
                     gone = self._delete(execute, version, rows)
-                    entry = _note(execute, entry, (trial, now, before, len(rows), gone, reason, who))
+                    entry = _note(execute, entry, (trial, now, before, *gone, reason, who))
                     if unit is not None:
                         execute("DELETE FROM history WHERE trial = ? AND unit = ?", (trial, unit))
-                impressions, clicks = impressions + len(rows), clicks + gone
+                erased = _sum(erased, gone)
         self._drop_designs(entry)
-        return Erased(impressions, clicks)
+        return erased
 
     def trial(self, trial: str) -> Erased:
         """Erase a trial with all that is stored of it. The ids of its versions are never given to others."""
-        impressions, clicks, versions = 0, 0, self._versions(trial)
+        erased, versions = Erased(0, 0), self._versions(trial)
         for version in versions:
             for rows in self._found(version, "1 = 1", ()):
                 with self._lot() as execute:
-                    clicks += self._delete(execute, version, rows)
-                impressions += len(rows)
-            clicks += self._delete_all(version, "clicks")  # that wait for their impression
+                    erased = _sum(erased, self._delete(execute, version, rows))
+            waiting = (self._delete_all(version, table) for table in ("clicks", "events"))  # for their impression
+            erased = _sum(erased, Erased(0, *waiting))
             for table in ("voids", "marks"):
                 self._delete_all(version, table)
         self._drop_designs(None)
@@ -76,7 +77,7 @@ class Eraser:
             for table, column in (("history", "trial"), ("erasures", "trial"), ("outbox", "trial"), ("trials", "name")):
                 execute(f"DELETE FROM {table} WHERE {column} = ?", (trial,))
             execute("UPDATE versions SET trial = '', number = -id, config = '' WHERE trial = ?", (trial,))
-        return Erased(impressions, clicks)
+        return erased
 
     @contextmanager
     def _lot(self) -> Iterator[Execute]:
@@ -97,16 +98,18 @@ class Eraser:
             after = rows[-1].id
             yield rows
 
-    def _delete(self, execute: Execute, version: int, rows: Sequence[_Found]) -> int:
-        """Delete impressions with all that belongs to them, and return how many clicks that were."""
+    def _delete(self, execute: Execute, version: int, rows: Sequence[_Found]) -> Erased:
+        """Delete impressions with all that belongs to them."""
         marks, keys = _marks(rows), [row.key for row in rows]
         for table in self._by_key:
             execute(f"DELETE FROM {table} WHERE key IN ({marks})", keys)
-        clicks = int(execute(f"DELETE FROM clicks WHERE key IN ({marks})", keys).rowcount)
+        clicks, events = (
+            int(execute(f"DELETE FROM {table} WHERE key IN ({marks})", keys).rowcount) for table in ("clicks", "events")
+        )
         ids = [row.id for row in rows]
         execute(f"DELETE FROM impressions WHERE version = ? AND id IN ({marks})", (version, *ids))
         self._designs.update(row.design for row in rows)
-        return clicks
+        return Erased(len(rows), clicks, events)
 
     def _delete_all(self, version: int, table: str) -> int:
         count = 0
@@ -152,15 +155,19 @@ class Eraser:
 
 def _note(execute: Execute, entry: int | None, values: tuple[Any, ...]) -> int:
     """Note what was erased, as an entry of its own or in one that there is; returns the entry."""
-    trial, now, before, impressions, clicks, reason, who = values
+    trial, now, before, impressions, clicks, events, reason, who = values
     if entry is None:
-        columns = "trial, time, earlier_than, impressions, clicks, designs, reason, who"
-        execute(f"INSERT INTO erasures ({columns}) VALUES (?, ?, ?, ?, ?, 0, ?, ?)", values)
+        columns = "trial, time, earlier_than, impressions, clicks, events, designs, reason, who"
+        execute(f"INSERT INTO erasures ({columns}) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?)", values)
         return int(execute("SELECT max(id) FROM erasures WHERE trial = ?", (trial,)).fetchone()[0])
     statement = """UPDATE erasures SET time = ?, earlier_than = ?, reason = ?, who = ?,
-                   impressions = impressions + ?, clicks = clicks + ? WHERE id = ?"""
-    execute(statement, (now, before, reason, who, impressions, clicks, entry))
+                   impressions = impressions + ?, clicks = clicks + ?, events = events + ? WHERE id = ?"""
+    execute(statement, (now, before, reason, who, impressions, clicks, events, entry))
     return entry
+
+
+def _sum(one: Erased, other: Erased) -> Erased:
+    return Erased(*map(add, one, other))
 
 
 def _marks(values: Sequence[Any]) -> str:

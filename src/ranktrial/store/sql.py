@@ -19,6 +19,7 @@ from ranktrial.store.base import (
     Entry,
     Erased,
     ErasureRow,
+    EventRow,
     HistoryRow,
     ImpressionCount,
     ImpressionRow,
@@ -37,8 +38,9 @@ from ranktrial.store.erasure import Eraser, Execute
 from ranktrial.store.migrations import Migrated
 from ranktrial.store.writer import Item, Tallies, Writer
 
-R = TypeVar("R", ImpressionRow, ClickRow, VoidRow, MarkRow)
+R = TypeVar("R", ImpressionRow, ClickRow, EventRow, VoidRow, MarkRow)
 DUPLICATE = "duplicate clicks"  # a tally
+DUPLICATE_EVENT = "duplicate events"  # a tally
 DESIGN_COLUMNS = ", ".join(f"d.{name}" for name in DesignRow._fields)
 BIAS_COLUMNS = ("id", "impressions", "theta", "fitted", "note", "relevance", "more")
 DESIGNS_KNOWN = 50_000  # whose row numbers are kept in memory
@@ -172,6 +174,9 @@ class SQLStore(ABC):
 
     def clicks(self, version: int, after: int) -> Iterator[ClickRow]:
         return self._after(ClickRow, "clicks", version, after)
+
+    def events(self, version: int, after: int) -> Iterator[EventRow]:
+        return self._after(EventRow, "events", version, after)
 
     def voids(self, version: int, after: int) -> Iterator[VoidRow]:
         return self._after(VoidRow, "voids", version, after)

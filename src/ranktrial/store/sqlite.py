@@ -22,10 +22,13 @@ from typing import Any
 
 from ranktrial import checks
 from ranktrial.store.base import (
+    MOST_PUBLIC,
     REFUSED,
+    REFUSED_EVENTS,
     Click,
     Clicks,
     Erased,
+    Event,
     Impression,
     Marked,
     Probe,
@@ -43,7 +46,7 @@ from ranktrial.store.base import (
 from ranktrial.store.erasure import Execute
 from ranktrial.store.marks import Mark, mark
 from ranktrial.store.migrations import BEFORE_RELEASE, migrate
-from ranktrial.store.sql import DESIGNS_KNOWN, DUPLICATE, Noted, SQLStore, note
+from ranktrial.store.sql import DESIGNS_KNOWN, DUPLICATE, DUPLICATE_EVENT, Noted, SQLStore, note
 from ranktrial.store.sqlite_checkpoints import Checkpoints
 from ranktrial.store.sqlite_file import OpenedFile, damaged, explained, make_private, save_lost, tighten
 from ranktrial.store.writer import Item, Tallies
@@ -99,13 +102,25 @@ MIGRATIONS = (
     CREATE TABLE leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID
     """,
     "ALTER TABLE impressions ADD COLUMN segment INTEGER NOT NULL DEFAULT 0",
+    """
+    ALTER TABLE clicks ADD COLUMN time INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE erasures ADD COLUMN events INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE events (
+        id INTEGER PRIMARY KEY, version INTEGER NOT NULL, key BLOB NOT NULL, document TEXT NOT NULL, action TEXT NOT NULL,
+        event_id TEXT NOT NULL, amount INTEGER NOT NULL, time INTEGER NOT NULL, UNIQUE (key, event_id)
+    )
+    """,
 )
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)"
-INSERT_CLICK = "INSERT OR IGNORE INTO clicks VALUES (NULL, ?, ?, ?, ?)"
-INSERT_LIMITED_CLICK = """INSERT OR IGNORE INTO clicks SELECT NULL, ?, ?, ?, ?
+INSERT_CLICK = "INSERT OR IGNORE INTO clicks VALUES (NULL, ?, ?, ?, ?, ?)"
+INSERT_LIMITED_CLICK = """INSERT OR IGNORE INTO clicks SELECT NULL, ?, ?, ?, ?, ?
                           WHERE (SELECT count(*) FROM clicks WHERE key = ?) < ?"""
 KNOWN_CLICK = "SELECT id FROM clicks WHERE (key, document, late) = (?, ?, ?)"
+INSERT_EVENT = "INSERT OR IGNORE INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_PUBLIC_EVENT = f"""INSERT OR IGNORE INTO events SELECT NULL, ?, ?, ?, ?, ?, ?, ?
+                          WHERE (SELECT count(*) FROM events WHERE key = ?) < {MOST_PUBLIC}"""
+KNOWN_EVENT = "SELECT 1 FROM events WHERE (key, event_id) = (?, ?)"
 INSERT_MARK = "INSERT OR IGNORE INTO marks VALUES (NULL, ?, ?, ?)"
 INSERT_VOID = "INSERT OR IGNORE INTO voids VALUES (NULL, ?, ?, ?)"
 OF_ANOTHER_TIME = "SELECT 1 FROM impressions WHERE key = ? AND time <> ?"
@@ -424,6 +439,7 @@ class SQLiteStore(SQLStore):
         voids: list[tuple[Any, ...]] = []
         taken_back: list[Void] = []
         clicks: list[Click] = []
+        events: list[Event] = []
         marks: list[tuple[int, bytes, int]] = []
         for item in items:
             match item.row:
@@ -431,8 +447,11 @@ class SQLiteStore(SQLStore):
                     impressions.append((key, version, self._design_id(connection, design), place, unit, time, segment))
                 case Click() as click:
                     clicks.append(click)
+                case Event() as event:
+                    events.append(event)
                 case Clicks(_, several):
-                    clicks += several
+                    for one in several:
+                        events.append(one) if isinstance(one, Event) else clicks.append(one)
                 case Marked(key, version, kind):
                     marks.append((version, key, kind))
                 case Void() as void:
@@ -449,6 +468,7 @@ class SQLiteStore(SQLStore):
             if connection.execute(OF_ANOTHER_TIME, (void.key, void.time)).fetchone() is None:
                 voids.append((void.version, void.key, void.reason))
         marks += _insert_clicks(connection, clicks)
+        _insert_events(connection, events)
         _insert(connection, INSERT_MARK, marks)
         _insert(connection, INSERT_VOID, voids)
 
@@ -514,7 +534,7 @@ def _insert_clicks(connection: sqlite3.Connection, clicks: Sequence[Click]) -> l
 
 
 def _click_row(click: Click) -> tuple[Any, ...]:
-    return click.version, click.key, click.document, click.late
+    return click.version, click.key, click.document, click.late, click.time
 
 
 def _sent_again(
@@ -529,6 +549,27 @@ def _sent_again(
             marks.append((one.version, one.key, mark(Mark.AGAIN, one.public)))
         met.add(same)
     return marks
+
+
+def _insert_events(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+    """Insert events, and tally those that are not new, or too many."""
+    tallied: Counter[tuple[int, str]] = Counter()
+    usual: dict[int, list[tuple[Any, ...]]] = {}
+    for one in events:
+        if not one.public:
+            usual.setdefault(one.version, []).append(_event_row(one))
+    for version, rows in usual.items():
+        tallied[version, DUPLICATE_EVENT] += len(rows) - _insert(connection, INSERT_EVENT, rows)
+    for one in events:
+        if one.public and connection.execute(INSERT_PUBLIC_EVENT, (*_event_row(one), one.key)).rowcount == 0:
+            known = connection.execute(KNOWN_EVENT, (one.key, one.event_id)).fetchone()
+            tallied[one.version, DUPLICATE_EVENT if known else REFUSED_EVENTS] += 1
+    for (version, name), count in (+tallied).items():
+        connection.execute(ADD_TALLY, (version, name, count))
+
+
+def _event_row(event: Event) -> tuple[Any, ...]:
+    return event.version, event.key, event.document, event.action, event.event_id, event.amount, event.time
 
 
 class SQLiteSchema:

@@ -21,11 +21,12 @@ SHARED_LOCK = 0x40000002, 510  # the bytes of a file that every connection of SQ
 
 
 class Copied(NamedTuple):
-    """Contents of a copy: impressions, clicks, and the time of its last impression (microseconds since 1970; 0 if none)."""
+    """Contents of a copy: impressions, clicks, the time of its last impression (microseconds since 1970; 0 if none), events."""
 
     impressions: int
     clicks: int
     last: int
+    events: int = 0
 
 
 def backup(store: Path, to: Path) -> Copied:
@@ -96,8 +97,13 @@ def inspected(path: Path) -> Copied:
         whole = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if whole != "ok":
             raise damaged(path, whole)
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}  # a copy may be older
         impressions, last = connection.execute("SELECT count(*), coalesce(max(time), 0) FROM impressions").fetchone()
-        return Copied(impressions, connection.execute("SELECT count(*) FROM clicks").fetchone()[0], last)
+        clicks, events = (
+            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] if table in tables else 0
+            for table in ("clicks", "events")
+        )
+        return Copied(impressions, clicks, last, events)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

@@ -139,7 +139,7 @@ class ClickJudge:
             marks = (mark(Mark.AT_RANK if position == rank else Mark.ELSEWHERE, public),)
         # What stood on the page is always kept. Of the rest, which anybody can make up, no more than tells what is wrong.
         limit = None if rank is not None else config.k + MOST_OTHERS
-        click = Click(token.key, token.version, name, late, limit, token.second, marks, public)
+        click = Click(token.key, token.version, name, late, limit, token.second, marks, public, int(when * 1e6))
         return Judged(outcome, click, rank)
 
     def seen(self, id: str, documents: Sequence[str], *, public: bool = False) -> SeenOutcome:

@@ -12,10 +12,11 @@ import operator
 import threading
 import time
 import uuid
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Literal, TypeVar
 
@@ -34,6 +35,7 @@ Ids = Iterable[Any]  # text or whole numbers: lists, tuples, arrays of NumPy, se
 DONE = Stored.already()
 BEHIND = 60.0  # seconds for which a clock may be behind the times that were given before one goes by it again
 LATER_VIEWS = "views after the first"  # a tally
+LATEST_SEARCHES = 100_000  # that head and tail are told by when a trial is opened: as many rows of the store, or fewer
 NOT_IN_SHARE = "not in the share, A is shown"
 
 
@@ -100,7 +102,6 @@ class Draws:
         self.nanoseconds: deque[int] = deque(maxlen=10_000)
         self._store, self._version, self.config = store, version, config
         self._method, self._segments = config.comparison, config.segmented
-        self._traffic = Traffic() if self._segments.by_traffic else None
         self._clock, self._cache_size = clock, cache_size
         self._outside = self._token(0, tokens.OUTSIDE)
         self._latest = 0
@@ -278,14 +279,24 @@ class Draws:
             if given is not None:
                 self.tally(f"{SEGMENT}what is given is not declared", soon=False)
             return 0
-        part = OTHER
-        if self._traffic is not None:
+        part, traffic = OTHER, self.traffic
+        if traffic is not None:
             with self._lock:
-                part = self._traffic.part_of(query)
+                part = traffic.part_of(query)
         code, problems = self._segments.code(given, part)
         for problem in problems:
             self.tally(f"{SEGMENT}{problem}", soon=False)
         return code
+
+    @cached_property
+    def traffic(self) -> Traffic | None:
+        """Counts of queries, begun with what the store has of the version's latest searches; None if nothing asks for them."""
+        if not self._segments.by_traffic:
+            return None
+        traffic, last = Traffic(), self._store.count(self._version, 0).last
+        asked = Counter(row.design for row in self._store.impressions(self._version, max(last - LATEST_SEARCHES, 0)))
+        traffic.add((design.query, asked[design.id]) for design in self._store.designs(list(asked)))
+        return traffic
 
     @property
     def bias(self) -> Bias:

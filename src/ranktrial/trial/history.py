@@ -9,7 +9,7 @@ from functools import cache
 from ranktrial import tokens
 from ranktrial.report.schema import HistoryEntry
 from ranktrial.schema import LONGEST_TEXT
-from ranktrial.store.base import ErasureRow, HistoryRow, Store
+from ranktrial.store.base import ErasureRow, HistoryRow, Store, told_rows
 from ranktrial.texts import shown
 from ranktrial.times import told_time
 
@@ -42,7 +42,7 @@ def _erased(row: ErasureRow) -> HistoryEntry:
     what = "a visitor"
     if row.earlier_than is not None:
         what = f"everything before {told_time(row.earlier_than / 1e6).removesuffix(' 00:00 UTC')}"
-    much = f"{row.impressions:,} searches and {row.clicks:,} clicks, no longer in any number"
+    much = f"{told_rows(row)}, no longer in any number"
     reason = shown(row.reason, LONGEST_TEXT)
     return HistoryEntry(time=row.time / 1e6, what="erased", detail=f"{what} ({much})", reason=reason, who=row.who)
 

@@ -166,6 +166,7 @@ class Trial:
             threading.Thread(target=self._supervise, name="ranktrial-supervisor", daemon=True),
         ]
         if background:
+            self._draws.traffic  # noqa: B018 (counted now, so that no search has to wait for it)
             for thread in self._threads:
                 thread.start()
 
@@ -515,10 +516,10 @@ class Trial:
     def erase(
         self, reason: str, *, unit: str | None = None, before: Time | None = None, who: str | None = None
     ) -> Erased:
-        """Delete a unit's impressions, or all from before a time, with their clicks, in all versions; this cannot be undone.
+        """Delete a unit's impressions, or all from before a time, in all versions, with their clicks and events.
 
-        Reports are then of what is left, as if the rest had never been; the history tells how much was erased, not whose.
-        Nothing that decides about it may look at which ranker gains.
+        This cannot be undone. Reports are then of what is left, as if the rest had never been; the history tells how much was
+        erased, not whose. Nothing that decides about it may look at which ranker gains.
 
         Args:
             reason: Kept in the history, which every report shows.

@@ -87,11 +87,15 @@ def _wanted(versions: Sequence[ConfigVersion], config: TrialConfig) -> ConfigVer
 def _change(
     store: Store, trial: str, version: ConfigVersion, config: TrialConfig, entry: Callable[[str, str], Entry]
 ) -> ConfigVersion:
-    """Change options of a version in place."""
-    while changes := (before := TrialConfig.stored(version.config)).changes(after := config.keeping(before)):
+    """Change options of a version in place. Metrics that it did not have count from then on."""
+    moment = entry("changed", "").time / 1e6
+    while True:
+        before = TrialConfig.stored(version.config)
+        after = config.keeping(before).measuring_from(before, moment)
+        if not (changes := before.changes(after)):
+            return version
         store.reconfigure(version, trial, after.to_store(), entry("changed", _joined(changes)))
         version = pick_version(store.versions(trial), version.number, trial)
-    return version
 
 
 def change_share(store: Store, trial: str, share: float, entry: Callable[[str, str], Entry]) -> None:

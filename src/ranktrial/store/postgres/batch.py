@@ -7,11 +7,24 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ranktrial.store.base import REFUSED, Click, Clicks, DesignRow, Impression, Marked, Storable, Stored, Void
+from ranktrial.store.base import (
+    MOST_PUBLIC,
+    REFUSED,
+    REFUSED_EVENTS,
+    Click,
+    Clicks,
+    DesignRow,
+    Event,
+    Impression,
+    Marked,
+    Storable,
+    Stored,
+    Void,
+)
 from ranktrial.store.marks import Mark, mark
 from ranktrial.store.postgres.connection import Byteas, Connection, Int8s, Texts
 from ranktrial.store.postgres.schema import Month, month_of
-from ranktrial.store.sql import DUPLICATE
+from ranktrial.store.sql import DUPLICATE, DUPLICATE_EVENT
 from ranktrial.store.writer import Item, Tallies
 
 DESIGN_VALUES = DesignRow._fields[1:]
@@ -23,7 +36,7 @@ INSERT_DESIGNS = f"""
     SELECT * FROM unnest({", ".join(f"%b::{DESIGN_TYPES.get(name, ('bytea',))[0]}[]" for name in DESIGN_VALUES)})
     ON CONFLICT DO NOTHING
 """
-PUT_ROWS = f"SELECT put_rows({', '.join(['%b'] * 24)})"
+PUT_ROWS = f"SELECT put_rows({', '.join(['%b'] * 33)})"
 INSERT_VOIDS = """
     INSERT INTO voids (id, version, key, reason) SELECT nextval('row_ids'), * FROM unnest(%b::int8[], %b::bytea[], %b::text[])
     ON CONFLICT DO NOTHING
@@ -50,6 +63,8 @@ class Batch:
     designs: dict[bytes, Storable] = field(default_factory=dict)
     clicks: list[Click] = field(default_factory=list)
     limited: list[Click] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    public: list[Event] = field(default_factory=list)
     voids: list[Void] = field(default_factory=list)
     marks: list[tuple[bytes, int, int]] = field(default_factory=list)  # key, kind and version
     months: set[Month] = field(default_factory=set)
@@ -61,11 +76,11 @@ class Batch:
             match item.row:
                 case Impression() as row:
                     batch.drawn.append((row, item.done))
-                case Click() as click:
-                    (batch.clicks if click.limit is None else batch.limited).append(click)
+                case Click() | Event() as one:
+                    batch._add(one)
                 case Clicks(_, several):
-                    for click in several:
-                        (batch.clicks if click.limit is None else batch.limited).append(click)
+                    for one in several:
+                        batch._add(one)
                 case Marked(key, version, kind):
                     batch.marks.append((key, kind, version))
                 case Void() as void:
@@ -78,8 +93,15 @@ class Batch:
         both = (*batch.clicks, *batch.limited)
         batch.marks.extend((click.key, kind, click.version) for click in both for kind in click.marks)
         seconds = {row.time // 1_000_000 for row, _ in batch.drawn}
-        batch.months.update(map(month_of, seconds.union(click.second for click in both)))
+        of_events = (event.second for event in (*batch.events, *batch.public))
+        batch.months.update(map(month_of, seconds.union((click.second for click in both), of_events)))
         return batch
+
+    def _add(self, one: Click | Event) -> None:
+        if isinstance(one, Event):
+            (self.public if one.public else self.events).append(one)
+        else:
+            (self.clicks if one.limit is None else self.limited).append(one)
 
     def known_before(self, new: frozenset[bytes]) -> list[tuple[Impression[Any], Stored]]:
         """Impressions whose key was there before, in the store or in this batch."""
@@ -108,18 +130,20 @@ def write(
     """
     new_designs = [design for digest, design in sorted(batch.designs.items()) if digest not in known]
     repeated = len(batch.impressions) < len(batch.drawn)
-    if not (new_designs or repeated or batch.limited or batch.voids):
-        return _put(connection, batch, batch.clicks, tallied, sender, number)
+    if not (new_designs or repeated or batch.limited or batch.public or batch.voids):
+        return _put(connection, batch, batch.clicks, batch.events, tallied, sender, number)
     counts = Counter(tallied)
     with connection.pipeline(), connection.transaction():
-        clicks = batch.clicks
+        clicks, events = batch.clicks, batch.events
+        if batch.public:
+            events = events + _few_enough(connection, batch.public, counts, sender.locks >> 48)
         if batch.limited:
             clicks = clicks + _within_limits(connection, batch.limited, counts, sender.locks >> 48)
         if new_designs:
             columns = zip(DESIGN_VALUES, zip(*((design.digest, *design.parts) for design in new_designs)))
             values = [DESIGN_TYPES.get(name, ("", Byteas))[1](column) for name, column in columns]
             connection.execute(INSERT_DESIGNS, values)
-        new = _put(connection, batch, clicks, counts, sender, number)
+        new = _put(connection, batch, clicks, events, counts, sender, number)
         if new is not None and (voids := _voids(connection, batch, new)):
             versions, keys, reasons = zip(*voids)
             connection.execute(INSERT_VOIDS, (Int8s(versions), Byteas(keys), Texts(reasons)))
@@ -127,14 +151,28 @@ def write(
 
 
 def _put(
-    connection: Connection, batch: Batch, clicks: Sequence[Click], counts: Tallies, sender: Sender, number: int
+    connection: Connection,
+    batch: Batch,
+    clicks: Sequence[Click],
+    events: Sequence[Event],
+    counts: Tallies,
+    sender: Sender,
+    number: int,
 ) -> frozenset[bytes] | None:
     shown = zip(*batch.impressions.values()) if batch.impressions else ([],) * 8
     keys, versions, digests, places, units, times, looked, segments = shown
     rows = sorted(
-        (one.key, one.version, one.document, one.late, one.second, mark(Mark.AGAIN, one.public)) for one in clicks
+        (one.key, one.version, one.document, one.late, one.second, mark(Mark.AGAIN, one.public), one.time)
+        for one in clicks
     )
-    click_keys, click_versions, documents, lates, seconds, agains = zip(*rows) if rows else ([],) * 6
+    click_keys, click_versions, documents, lates, seconds, agains, times_clicked = zip(*rows) if rows else ([],) * 7
+    happened = [
+        (one.key, one.event_id, one.version, one.second, one.document, one.action, one.amount, one.time)
+        for one in sorted(events, key=lambda one: (one.key, one.event_id))  # of one id the first comes first
+    ]
+    event_keys, event_ids, event_versions, shown_at, things, actions, amounts, event_times = (
+        zip(*happened) if happened else ([],) * 8
+    )
     mark_keys, kinds, mark_versions = zip(*sorted(set(batch.marks))) if batch.marks else ([],) * 3
     names = sorted(counts)
     row = connection.execute(
@@ -144,6 +182,9 @@ def _put(
             Byteas(keys), Int8s(versions), Byteas(digests), Int8s(places), Int8s(units), Int8s(times), Int8s(looked),
             Int8s(segments),
             Int8s(click_versions), Byteas(click_keys), Texts(documents), Int8s(lates), Int8s(seconds), Int8s(agains),
+            Int8s(times_clicked),
+            Int8s(event_versions), Byteas(event_keys), Int8s(shown_at), Texts(things), Texts(actions), Texts(event_ids),
+            Int8s(amounts), Int8s(event_times),
             Int8s(mark_versions), Byteas(mark_keys), Int8s(kinds),
             Int8s(version for version, _ in names), Texts(name for _, name in names), Int8s(counts[one] for one in names),
         ),
@@ -155,9 +196,7 @@ def _put(
 
 def _within_limits(connection: Connection, clicks: Sequence[Click], counts: Tallies, lock: int) -> list[Click]:
     """Select the clicks that are within their limit and count the others. Instances take turns on an impression."""
-    some = sorted({int.from_bytes(one.key[:4], "big", signed=True) for one in clicks})
-    turn = "SELECT pg_advisory_xact_lock(%b::int4, part::int4) FROM unnest(%b::int8[]) part"
-    connection.execute(turn, (lock, Int8s(some)))
+    _take_turn(connection, clicks, lock)
     seconds, keys = [one.second for one in clicks], sorted({one.key for one in clicks})
     there = connection.execute(
         "SELECT key, document, late FROM clicks WHERE key = ANY(%b) AND second BETWEEN %b AND %b",
@@ -178,6 +217,38 @@ def _within_limits(connection: Connection, clicks: Sequence[Click], counts: Tall
             of_impression.add((one.document, one.late))
             kept.append(one)
     return kept
+
+
+def _few_enough(connection: Connection, events: Sequence[Event], counts: Tallies, lock: int) -> list[Event]:
+    """Select the events without a key that are new, or that their impression has room for, and count the others."""
+    _take_turn(connection, events, lock)
+    seconds, keys = [one.second for one in events], sorted({one.key for one in events})
+    there = connection.execute(
+        "SELECT key, event_id FROM events WHERE key = ANY(%b) AND second BETWEEN %b AND %b",
+        (Byteas(keys), min(seconds), max(seconds)),
+        binary=True,
+    )
+    known: dict[bytes, set[str]] = {key: set() for key in keys}
+    for key, event_id in there.fetchall():
+        known[key].add(event_id)
+    kept = []
+    for one in events:
+        of_impression = known[one.key]
+        if one.event_id in of_impression:
+            counts[one.version, DUPLICATE_EVENT] += 1
+        elif len(of_impression) >= MOST_PUBLIC:
+            counts[one.version, REFUSED_EVENTS] += 1
+        else:
+            of_impression.add(one.event_id)
+            kept.append(one)
+    return kept
+
+
+def _take_turn(connection: Connection, rows: Sequence[Click | Event], lock: int) -> None:
+    """Wait for other instances that count the rows of these impressions."""
+    some = sorted({int.from_bytes(one.key[:4], "big", signed=True) for one in rows})
+    turn = "SELECT pg_advisory_xact_lock(%b::int4, part::int4) FROM unnest(%b::int8[]) part"
+    connection.execute(turn, (lock, Int8s(some)))
 
 
 def _voids(connection: Connection, batch: Batch, new: frozenset[bytes]) -> list[tuple[int, bytes, str]]:

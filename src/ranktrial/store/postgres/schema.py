@@ -1,4 +1,6 @@
-"""The tables of a store in PostgreSQL, and their partitions: one for the impressions of a month, one for the clicks on them."""
+"""The tables of a store in PostgreSQL, and their partitions: one for the impressions of a month, one for the
+clicks on them, one for their events.
+"""
 
 from __future__ import annotations
 
@@ -103,6 +105,35 @@ PUT_ROWS_OF_SEGMENTS = (
         "SELECT new.id, key, version, d.id, place, unit, time, segment",
     )
 )
+# The same with the time of each click, and with events.
+PUT_EVENTS = """
+        IF cardinality(p_event_keys) > 0 THEN
+            WITH new AS (
+                INSERT INTO events (id, version, key, second, document, action, event_id, amount, time)
+                SELECT nextval('row_ids'), * FROM unnest(
+                    p_event_versions, p_event_keys, p_event_seconds, p_event_documents, p_actions, p_event_ids, p_amounts,
+                    p_event_times)
+                ON CONFLICT DO NOTHING RETURNING version
+            ), more AS (
+                SELECT version, 1 AS count FROM unnest(p_event_versions) AS version UNION ALL SELECT version, -1 FROM new
+            )
+            INSERT INTO tallies (version, name, slot, count)
+            SELECT version, 'duplicate events', p_slot, sum(count) FROM more GROUP BY version HAVING sum(count) > 0
+            ORDER BY version
+            ON CONFLICT (version, name, slot) DO UPDATE SET count = tallies.count + excluded.count;
+        END IF;
+"""
+PUT_ROWS_OF_EVENTS = (
+    PUT_ROWS_OF_SEGMENTS.replace(
+        "p_agains bigint[],",
+        """p_agains bigint[], p_click_times bigint[],
+        p_event_versions bigint[], p_event_keys bytea[], p_event_seconds bigint[], p_event_documents text[], p_actions text[],
+        p_event_ids text[], p_amounts bigint[], p_event_times bigint[],""",
+    )
+    .replace("(id, version, key, document, late, second)", "(id, version, key, document, late, second, time)")
+    .replace("p_lates, p_seconds)\n                ON", "p_lates, p_seconds, p_click_times)\n                ON")
+    .replace("        IF cardinality(p_marks) > 0 THEN", f"{PUT_EVENTS[1:]}        IF cardinality(p_marks) > 0 THEN")
+)
 MIGRATIONS = (
     f"""
     CREATE SEQUENCE row_ids;
@@ -168,6 +199,17 @@ MIGRATIONS = (
     DROP FUNCTION put_rows;
     {PUT_ROWS_OF_SEGMENTS}
     """,
+    f"""
+    ALTER TABLE clicks ADD COLUMN time bigint NOT NULL DEFAULT 0;
+    ALTER TABLE erasures ADD COLUMN events bigint NOT NULL DEFAULT 0;
+    CREATE TABLE events (
+        id bigint, second bigint, time bigint NOT NULL, amount bigint NOT NULL, version integer, key bytea NOT NULL,
+        document text NOT NULL, action text NOT NULL, event_id text NOT NULL, PRIMARY KEY (version, id, second)
+    ) PARTITION BY RANGE (second);
+    CREATE UNIQUE INDEX events_once ON events (key, hashtextextended(event_id, 0), second);
+    DROP FUNCTION put_rows;
+    {PUT_ROWS_OF_EVENTS}
+    """,
 )
 
 
@@ -229,7 +271,7 @@ def make_partitions(connection: Connection, months: set[Month], lock: int) -> No
 def _make_partitions(connection: Connection, months: set[Month], lock: int) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s::int4, 0)", (lock,))
     for month in sorted(months | {_next(month) for month in months}):
-        for table, unit in (("impressions", 1_000_000), ("clicks", 1)):
+        for table, unit in (("impressions", 1_000_000), ("clicks", 1), ("events", 1)):
             name = f"{table}_{month[0]}_{month[1]:02}"
             if connection.execute("SELECT to_regclass(%s) IS NULL", (name,)).fetchone() == (True,):
                 start, end = (calendar.timegm((*one, 1, 0, 0, 0)) * unit for one in (month, _next(month)))
