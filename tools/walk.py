@@ -1,4 +1,4 @@
-"""The walk of one live impression and of one report: which functions of ranktrial run, in which files.
+"""The walks of an impression, a click, a report, an estimate and a task of a study: which functions run, in which files.
 
 python tools/walk.py           functions, files, and how often the next call is in another file than the last
 python tools/walk.py --list    the calls too, as a tree
@@ -15,8 +15,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from itertools import product
 from pathlib import Path
 from types import CodeType, FrameType
@@ -24,8 +25,13 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 
 import ranktrial
+from ranktrial.cli import app
+from ranktrial.paper.study import DataPlan, StudyPlan, run_study
+from ranktrial.paper.study.tasks import Failure, run_task
 from ranktrial.service import create_app
 from ranktrial.trial import Trial
 
@@ -131,28 +137,60 @@ def request(query: str, unit: str) -> dict[str, Any]:
 FIRST, SECOND = request("warm", "visitor who comes first"), request("new", "visitor whom we follow")
 
 
-async def over_http(tracer: Tracer, store: Path) -> tuple[Walk, Walk]:
-    """A query's first impression, and the first report after a start, of the service."""
+async def over_http(tracer: Tracer, store: Path) -> dict[str, Walk]:
+    """A query's first impression, a click on it, and the first report after a start, of the service."""
     app = create_app(store)
-    transport, address = httpx.ASGITransport(app), "http://127.0.0.1/v1/trials/t/"
+    transport, address = httpx.ASGITransport(app), "http://127.0.0.1/v1/"
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url=address) as client:
-        (await client.post("rank", json=FIRST)).raise_for_status()  # so that everything is loaded
+        (await client.post("trials/t/rank", json=FIRST)).raise_for_status()  # so that everything is loaded
         with tracer.trace() as rank:
-            (await client.post("rank", json=SECOND)).raise_for_status()
+            shown = (await client.post("trials/t/rank", json=SECOND)).raise_for_status().json()
+        with tracer.trace() as click:
+            event = {"id": shown["id"], "document": shown["ranking"][0]}
+            (await client.post("events", json=[event])).raise_for_status()
         with tracer.trace() as report:
-            (await client.get("report")).raise_for_status()
-    return rank, report
+            (await client.get("trials/t/report")).raise_for_status()
+    return {"rank": rank, "click": click, "report": report}
 
 
-def in_process(tracer: Tracer, store: Path) -> tuple[Walk, Walk]:
+def in_process(tracer: Tracer, store: Path) -> dict[str, Walk]:
     """The same of a trial in Python."""
     with Trial.open(store, "t", background=False) as trial:
         trial.rank(**FIRST, wait=True)
         with tracer.trace() as rank:
-            trial.rank(**SECOND, wait=True)
+            shown = trial.rank(**SECOND, wait=True)
+        with tracer.trace() as click:
+            trial.click(shown.id, shown.ranking[0])
         with tracer.trace() as report:
             trial.report()
-    return rank, report
+    return {"rank": rank, "click": click, "report": report}
+
+
+def of_a_file(tracer: Tracer, folder: Path) -> Walk:
+    """``ranktrial estimate`` of a Parquet file of an A/B test with both lists."""
+    random, file = np.random.default_rng(2), folder / "log.parquet"
+    records = []
+    for visitor in range(IMPRESSIONS[1]):
+        asked = request(f"query {random.integers(QUERIES)}", f"visitor {visitor}")
+        shown = asked["ab"[random.integers(2)]][:K]
+        clicked = [one for rank, one in enumerate(shown) if random.random() < 0.5 / (1 + rank)]
+        records.append({**asked, "shown": shown, "clicked": clicked})
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), file)
+    command = ["estimate", str(file), "-k", str(K), "--json"]
+    with redirect_stdout(StringIO()), tracer.trace() as walk:
+        app(command, standalone_mode=False)
+    return walk
+
+
+def of_a_study(tracer: Tracer, folder: Path) -> Walk:
+    """One task of a study: an expected run of a closed form that learns."""
+    data = DataPlan("first", "yahoo-like", queries=20)
+    plan = StudyPlan(data=(data,), methods=("LogOpt(loss=None, keep=0, holdback=0)",), pairs=1, impressions=2_000, k=5)
+    run_study(plan, folder / "study")  # so that data and kernels are there
+    with tracer.trace() as walk:
+        result = run_task(str(folder / "study"), plan.digest, next(iter(plan.all_tasks())))
+    assert not isinstance(result, Failure), result
+    return walk
 
 
 def usual_walks() -> dict[str, Walk]:
@@ -165,9 +203,14 @@ def usual_walks() -> dict[str, Walk]:
                 store = Path(folder, f"{way}.db")
                 make_trial(store, impressions)
                 http = way == "over HTTP"
-                rank, report = asyncio.run(over_http(tracer, store)) if http else in_process(tracer, store)
-                found.setdefault(f"rank, {way}", []).append(rank)
-                found.setdefault(f"report on {impressions + 2} impressions, {way}", []).append(report)
+                walks = asyncio.run(over_http(tracer, store)) if http else in_process(tracer, store)
+                for what, walk in walks.items():
+                    of = f" on {impressions + 2} impressions" if what == "report" else ""
+                    found.setdefault(f"{what}{of}, {way}", []).append(walk)
+    with tempfile.TemporaryDirectory() as folder:
+        of_a_file(tracer, Path(folder))  # so that everything is loaded
+        found["estimate log.parquet"] = [of_a_file(tracer, Path(folder))]
+        found["task of a study"] = [of_a_study(tracer, Path(folder))]
     return {name: sorted(some, key=lambda walk: walk.calls)[len(some) // 2] for name, some in sorted(found.items())}
 
 
