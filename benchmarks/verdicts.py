@@ -7,7 +7,7 @@ rank 5 on, relevances scaled so that the difference under the users' own behavio
 verdicts). ``VERDICT_RUNS`` sets how many runs a row has, ``VERDICT_FIRST`` the seed of the first (to go on from runs that were
 made before), ``VERDICT_ROWS`` (a text that rows must hold) which are made, ``VERDICT_WORKERS`` on how many processes.
 ``VERDICT_LADDER="3,inf,0"`` has other rules for stepping down, for A/B traffic and for winners: ``CONTRADICTED``, ``SMALL`` and
-``VISIBLE`` of ``analysis.ladder``.
+``VISIBLE`` of ``analysis.ladder``. ``VERDICT_ALLOWANCE`` is another allowance for visitors who do not follow the click model.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ RUNS = int(os.environ.get("VERDICT_RUNS", "40"))
 FIRST = int(os.environ.get("VERDICT_FIRST", "0"))
 WORKERS = int(os.environ.get("VERDICT_WORKERS", "2"))
 ONLY = os.environ.get("VERDICT_ROWS", "")
+ALLOWANCE = float(os.environ["VERDICT_ALLOWANCE"]) if "VERDICT_ALLOWANCE" in os.environ else None
 if "VERDICT_LADDER" in os.environ:
     rules = sys.modules["ranktrial.analysis.ladder"]
     for name, text in zip(("CONTRADICTED", "SMALL", "VISIBLE"), os.environ["VERDICT_LADDER"].split(",")):
@@ -288,6 +289,7 @@ class Verdicts(NamedTuple):
         reading: The estimate that was reported at the end.
         held: Whether a failing guardrail kept a winner from being named.
         covers: Whether the position-based estimate's 95 % interval for a fixed number of searches holds the truth at the end.
+        plain: Share of A/B traffic at the end.
         last: The analysis at the end.
     """
 
@@ -296,6 +298,7 @@ class Verdicts(NamedTuple):
     reading: str
     held: bool
     covers: bool
+    plain: float
     last: Analysis
 
 
@@ -306,7 +309,7 @@ def one_run(world: World, method: Method, seed: int) -> Verdicts:
 
 def verdicts(world: World, method: Method, seed: int) -> Verdicts:
     """One trial."""
-    config = TrialConfig.model_validate({"method": method, "k": K})
+    config = TrialConfig.model_validate({"method": method, "k": K, "allowance": ALLOWANCE})
     first, when, reading, held = "", 0, "", False
     for n, analysis in zip(world.looks, Trial(world, config, seed).looks(world.looks)):
         decision = settled(analysis, {}).decision
@@ -316,7 +319,8 @@ def verdicts(world: World, method: Method, seed: int) -> Verdicts:
             first, when = name, n
     top, delta = analysis.ladder.rungs[-1].estimate, world.pair.delta(world.user)
     covers = top is not None and delta in top.confidence_interval()
-    return Verdicts(first, when, reading, held, covers, analysis)
+    plain = float(analysis.log.plain_shares.sum(1)[-1])
+    return Verdicts(first, when, reading, held, covers, plain, analysis)
 
 
 def row(world: World, method: Method) -> Row:
@@ -334,6 +338,7 @@ def row(world: World, method: Method) -> Row:
         "guardrail first": f"{np.mean([one.held for one in found]):.1%}",
         "median impressions": int(np.median([one.when for one in found if one.first])) if named else "",
         "95 % interval holds": f"{np.mean([one.covers for one in found]):.1%}",
+        "A/B traffic at the end": f"{np.mean([one.plain for one in found]):.0%}",
         **{name: f"{readings.count(name) / RUNS:.0%}" for name in ("A/B", "direct", "position-based")},
     }
 
@@ -376,5 +381,5 @@ def _cases() -> Iterator[tuple[World, Method]]:
             yield world, LogOpt()
     world = top_tail("position-based, rank^-0.75", 0.8, delta=0.03)
     for method in (LogOpt(), AB(estimate="rank-aware"), AB(estimate="adjusted")):
-        if ONLY in f"{world.name} where A is better":
+        if ONLY in f"{world.name} where A is better, {method}":
             yield world, method
