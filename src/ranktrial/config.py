@@ -111,7 +111,7 @@ class TrialConfig(Frozen):
             share is that of the first, until the trial changes it.
         at_least: Time that must pass before a winner counts, in seconds or as a text such as "7d".
         at_most: Time after which the trial is over, with or without a winner.
-        whole_weeks: Whether a winner counts after whole weeks only, where a time was given.
+        whole_weeks: Whether a winner counts after whole weeks only, where a time was given or ``then`` is not "tell".
         then: What to do when a winner counts, the two are found alike, or the time is over: "tell" those who run it, "stop" and
             show A, or "serve winner": stop and show the winner, A where there is none.
         guards: Bounds on the harm that the trial may do, beyond which it stops by itself; none by default.

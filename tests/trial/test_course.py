@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ranktrial.cli import app
 from ranktrial.config import TrialConfig
-from ranktrial.report.course import counts_from, course, is_over
+from ranktrial.report.course import counts_from, course, is_over, week_end
 from ranktrial.trial import Trial, Webhook
 from ranktrial.trial.supervisor import Facts, Stop, due
 from receiver import SECRET, receiving
@@ -54,6 +54,8 @@ def days(trial: Trial, clock: Clock, number: int, *, of_a: list[float], of_b: li
         ({"at_most": "3d"}, 3),
         ({"at_least": "3w", "at_most": "20d"}, None),
         ({"at_least": "15d", "at_most": "20d"}, 20),
+        ({"then": "serve winner"}, 7),
+        ({"then": "stop", "whole_weeks": False}, float("-inf")),
     ],
 )
 def test_the_time_is_rounded_up_to_whole_weeks(options: dict[str, Any], expected: float | None) -> None:
@@ -66,7 +68,16 @@ def test_the_time_is_rounded_up_to_whole_weeks(options: dict[str, Any], expected
     assert is_over(config, 0.0, 28 * DAY) == ("at_most" in options)
     assert not is_over(config, 0.0, 2 * DAY)
     assert not is_over(config, float("nan"), 2 * DAY)
-    assert bool(course(config, 0.0, DAY)) == bool(options)
+    assert bool(course(config, 0.0, DAY)) == (expected != float("-inf"))
+
+
+def test_weeks_that_count_are_whole() -> None:
+    weekly = TrialConfig.model_validate({"at_most": "20d"})
+    ends = [week_end(weekly, 0.0, day * DAY) for day in (0, 6.9, 7, 9, 13.9, 14, 19, 20)]
+    assert ends == [None, None, 7 * DAY, 7 * DAY, 7 * DAY, 14 * DAY, 14 * DAY, None]
+    for options in ({}, {"then": "stop", "whole_weeks": False}, {"at_least": "2w", "whole_weeks": False}):
+        assert week_end(TrialConfig.model_validate(options), 0.0, 9 * DAY) is None
+    assert week_end(weekly, float("nan"), 9 * DAY) is None
 
 
 def test_what_follows_from_the_end() -> None:
@@ -86,7 +97,10 @@ def test_what_follows_from_the_end() -> None:
 
 
 def test_a_winner_of_two_days_is_not_that_of_the_week(tmp_path: Path) -> None:
-    """B is far better on the first two days of each week, and worse on the others; A is better over the week."""
+    """B is far better on the first two days of each week, and worse on the others; A is better over the week.
+
+    The difference is seen to change after two days, and must have lasted for a week since then.
+    """
     of_b = [0.6, 0.6, 0.2, 0.2, 0.2, 0.2, 0.2]
     winners = {}
     for whole_weeks in (False, True):
@@ -97,7 +111,53 @@ def test_a_winner_of_two_days_is_not_that_of_the_week(tmp_path: Path) -> None:
                 if not trial.stopped:
                     days(trial, clock, 1, of_a=[0.4] * 7, of_b=of_b)
             winners[whole_weeks] = trial.shows, clock.now - START
-    assert winners == {False: ("B", 2 * DAY), True: ("A", 7 * DAY)}
+    assert winners == {False: ("B", 2 * DAY), True: ("A", 10 * DAY)}
+
+
+@pytest.mark.parametrize("of_b", [[0.55, 0.55, *[0.4] * 5], [0.9, 0.9, *[0.25] * 5]])  # the second is seen to change
+def test_a_winner_of_nine_days_is_not_that_of_a_week(tmp_path: Path, of_b: list[float]) -> None:
+    """B is better on the first two days of each week; nine days have four of those."""
+    clock = Clock()
+    options = {**OPTIONS, "at_least": "7d", "clock": clock}
+    with Trial.create(tmp_path / "t.db", **options) as trial:
+        days(trial, clock, 9, of_a=[0.4] * 7, of_b=of_b, each=200)
+        report = trial.report()
+        assert (report.decision.state, report.decision.reasons) == ("withheld", ("too soon",))
+        assert report.course == "Over whole weeks none is ahead so far, and searches differ by day."
+        Trial.create(tmp_path / "t.db", **{**options, "whole_weeks": False}).close()
+        trial.refresh()
+        assert trial.report().winner == "B"
+
+
+def test_by_default_what_is_done_by_itself_waits_for_a_week_and_what_is_told_says_that_none_was_seen(
+    tmp_path: Path,
+) -> None:
+    for then, winner in (("tell", "B"), ("serve winner", None)):
+        clock = Clock()
+        with Trial.create(tmp_path / f"{then}.db", **OPTIONS, then=then, clock=clock) as trial:
+            days(trial, clock, 2, of_a=[0.2] * 7, of_b=[0.7] * 7, each=200)
+            report = trial.report()
+            assert (report.winner, trial.shows) == (winner, None)
+            if winner:
+                assert report.course == (
+                    "This is from searches of 2 days, not of a whole week: those of other days may differ."
+                )
+            else:
+                assert report.course.startswith("A winner counts from 2023-11-21 22:13 UTC on, after whole weeks")
+
+
+def test_what_seems_alike_waits_for_its_time_too(tmp_path: Path) -> None:
+    clock = Clock()
+    with Trial.create(tmp_path / "t.db", **OPTIONS, smallest=0.3, then="stop", clock=clock) as trial:
+        days(trial, clock, 2, of_a=[0.4] * 7, of_b=[0.4] * 7, each=200)
+        report = trial.report()
+        assert (report.decision.state, report.decision.reasons) == ("undecided", ("too soon",))
+        assert (report.text.next, report.ended) == ("Let it run for its time.", "")
+        days(trial, clock, 5, of_a=[0.4] * 7, of_b=[0.4] * 7, each=40)
+        clock.now += 60
+        trial.supervise()
+        trial.refresh()
+        assert trial.shows == "A"
 
 
 @pytest.mark.parametrize(("then", "shows"), [("tell", None), ("stop", "A"), ("serve winner", "B")])

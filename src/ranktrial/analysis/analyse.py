@@ -147,12 +147,20 @@ class Analysis:
         first = int(came(self.log, sums)[sums.places(drift.at)])
         return np.asarray(log.time[log.units.first][log.units.place] >= first)
 
-    def points(self, used: Sequence[str], widen: Interval) -> tuple[BandPoint, ...]:
-        """The interval over time, by the same estimates and as much widened as the last one, of B against A."""
+    def points(self, used: Sequence[str], widen: Interval, until: float | None = None) -> tuple[BandPoint, ...]:
+        """The interval over time, by the same estimates and as much widened as the last one, of B against A.
+
+        Given a time in seconds since 1970, only that of the units that had come ``until`` then.
+        """
         if self.rung is None or not self.rung.has_interval:
             return ()
         log, sums = self.log, self.estimate.sums
-        places = np.unique(sums.places(looks(sums.count)))
+        if until is None:
+            places = np.unique(sums.places(looks(sums.count)))
+        elif not (come := int(np.searchsorted(came(log, sums), int(until * 1e6), side="right"))):
+            return ()
+        else:
+            places = np.array([come])
         times = came(log, sums)[places - 1]
         low, high = (np.full(len(places), side * np.inf) for side in (-1, 1))
         for rung in self.ladder.rungs:

@@ -79,7 +79,7 @@ class Decision:
         winner: "A" or "B" where the state is "decided".
         reasons: Why no winner is named though 0 is outside: "untested" (nothing could have contradicted the estimate), "blind"
             (a bias as large as the difference could not have been seen), "hostile" (too few hostile searches could have
-            made it up), "too soon" (the trial is to take longer).
+            made it up), "too soon" (the trial is to take longer; also of what seems alike).
         estimator: The estimator with most assumptions among those used; None if there is none yet.
         used: Names of all estimators used.
         difference: Clicks per search of B minus those of A.

@@ -13,7 +13,7 @@ import numpy as np
 from ranktrial.analysis import Ladder, Rung
 from ranktrial.analysis.analyse import Analysis, BandPoint
 from ranktrial.analysis.calibration import discrepancy
-from ranktrial.analysis.decision import Decision, Ranker, decide, turned, widening
+from ranktrial.analysis.decision import Decision, Ranker, State, decide, turned, widening
 from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.guardrails import (
     ASSUMPTIONS,
@@ -33,7 +33,7 @@ from ranktrial.analysis.verdict import Verdict, duration, lift_text, percent, se
 from ranktrial.arrays import weighted_counts
 from ranktrial.interval import Interval
 from ranktrial.log import LeftOut
-from ranktrial.report.course import counts_from, course, is_over
+from ranktrial.report.course import WEEK, counts_from, course, is_over, week_end
 from ranktrial.report.harm import Guard, guards
 from ranktrial.report.schema import (
     Contributor,
@@ -136,7 +136,11 @@ def make_report(
         contributors=contributors(analysis, query_units),
         guardrails=found.checks,
         tallies=sorted_tallies,
-        course=course(analysis.config, seen.began, now) if shows is None else "",
+        course=course(
+            analysis.config, seen.began, now, named=decision.winner is not None, too_soon="too soon" in decision.reasons
+        )
+        if shows is None
+        else "",
         over=is_over(analysis.config, seen.began, now),
         guards=harm,
         parts=tuple(_part(one, found if one is version else settled(result, {})) for one, result in analyses.items()),
@@ -199,10 +203,35 @@ def settled(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequenc
 
 
 def in_time(found: Settled, began: float, now: float) -> Settled:
-    """Withhold a winner before its time."""
-    if found.decision.winner is None or not now < counts_from(found.analysis.config, began):
+    """Withhold before its time that there is a winner, or that both are alike."""
+    decision = found.decision
+    if decision.winner is None and decision.state != "alike":
         return found
-    return found._replace(decision=replace(found.decision, state="withheld", winner=None, reasons=("too soon",)))
+    if not now < counts_from(found.analysis.config, began) and _was_so(found, began, now):
+        return found
+    state: State = "undecided" if decision.winner is None else "withheld"
+    return found._replace(decision=replace(decision, state=state, winner=None, reasons=("too soon",)))
+
+
+def _was_so(found: Settled, began: float, now: float) -> bool:
+    """True if the interval at the end of the last whole week had said so too, or need not have.
+
+    A difference that was seen to change needs a week since then.
+    """
+    decision, analysis = found.decision, found.analysis
+    week = week_end(analysis.config, began, now)
+    if week is None:
+        return True
+    if analysis.changed:
+        changed = analysis.drift.since_time
+        return changed is None or now >= changed / 1e6 + WEEK
+    points = analysis.points(decision.used, found.widen, until=week)
+    if not points:
+        return False
+    low, high = points[-1].low, points[-1].high
+    if decision.winner is None:
+        return decision.smallest is not None and -decision.smallest < low and high < decision.smallest
+    return low > 0 if decision.winner == "B" else high < 0
 
 
 def barred_by(failed: Container[str]) -> tuple[str, ...]:
