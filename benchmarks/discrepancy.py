@@ -230,10 +230,15 @@ def without_overlap(dataset: Dataset, weights: FloatArray) -> Iterator[Case]:
         lists = []
         for weight, own in ((now, half), (other, ~half)):
             whole = Pair.from_scores(dataset.features @ weight, dataset.features @ weight, dataset.offsets, K).a
-            kept = own[whole.documents]
-            sizes = np.add.reduceat(kept, whole.offsets[:-1])
-            lists.append(Rankings(np.append(0, np.cumsum(sizes)), whole.documents[kept]))
+            lists.append(only(whole, own))
         yield listed(f"{dataset.name}, disjoint", Pair(lists[0], lists[1], dataset.offsets, K), dataset.zeta())
+
+
+def only(rankings: Rankings, own: np.ndarray) -> Rankings:
+    """Rankings of an index that has only some of the documents."""
+    kept = own[rankings.documents]
+    sizes = np.add.reduceat(kept, rankings.offsets[:-1])
+    return Rankings(np.append(0, np.cumsum(sizes)), rankings.documents[kept])
 
 
 def listed(kind: str, pair: Pair, zeta: FloatArray) -> Case:

@@ -56,6 +56,14 @@ def test_crossing_is_that_of_simulated_paths(drift: float, tightest: float, star
     assert abs(found - exact) < 4.5 * np.sqrt(max(exact * (1 - exact), 0.01) / runs)
 
 
+def test_a_trial_that_can_never_tell_position_bias_never_decides_by_it() -> None:
+    """Only the first two ranks differ, so that clicks say nothing of the third: there is no first look."""
+    assert anytime_impressions(lambda n: 1.0, 0.1, tightest_at=785, first_look=np.inf) == np.inf
+    pair = Pair.from_lists([["x", "y", "z"]], [["y", "x", "z"]], k=3).knowing(theta=[1.0, 0.5, 0.4])
+    (row,) = plan(pair, [0.4, 0.1, 0.3], methods=[AB(estimate="rank-aware")]).rows
+    assert row.trusting == np.inf
+
+
 def test_looking_often_adds_to_the_power_of_the_last_look_and_keeps_the_level() -> None:
     radius = asymptotic_radius([1e6], [1.0], tightest_at=1e6)[0] * 1e3
     for drift in (2.0, 3.0, 4.0):

@@ -135,13 +135,13 @@ def anytime_impressions(
 ) -> float:
     """Impressions by which a sequence that is looked at all the time has left out 0 with this power.
 
-    ``variance(n)`` is n times that of the estimate from n impressions.
+    ``variance(n)`` is n times that of the estimate from n impressions. Infinite where there is no first look.
 
     >>> anytime_impressions(lambda n: 1.0, 0.1, tightest_at=785)
     1262.0
     """
     checks.between("power", power, 0.5, 1, open_ends=True)
-    if not difference > ROUNDING:
+    if not (difference > ROUNDING and np.isfinite(first_look)):
         return np.inf
 
     def missing(log_n: float) -> float:
