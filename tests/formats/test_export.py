@@ -18,9 +18,10 @@ import pytest
 from ranktrial.formats import layout, read_folder
 from ranktrial.formats.exporting import Exported, export
 from ranktrial.formats.layout import DESIGNS, IMPRESSIONS, TABLES, LogFolder
-from ranktrial.log import apply_rules
+from ranktrial.log import Log, apply_rules
 from ranktrial.log.rules import Rules
-from ranktrial.store.base import ImpressionRow
+from ranktrial.store.base import Event, ImpressionRow
+from ranktrial.tokens import read_token
 from ranktrial.trial import Trial
 from ranktrial.trial.history import excluded_units
 from simulated_trial import Ticks, World
@@ -331,3 +332,39 @@ def test_an_export_keeps_the_attributes_of_searches(tmp_path: Path) -> None:
     assert log.attributes.attributes == own.attributes.attributes
     assert log.segment.tolist() == own.segment.tolist()
     assert log.levels("device").tolist() == [2, 1, 0, 0, 1]
+
+
+def happened(log: Log) -> list[tuple[int, int, str, int, int]]:
+    """Impression, rank, action, amount and delay of every event."""
+    events = log.events
+    columns = (column.tolist() for column in (events.at, events.rank, events.action, events.amount, events.delay))
+    return sorted((at, rank, log.actions[action], amount, delay) for at, rank, action, amount, delay in zip(*columns))
+
+
+def test_an_export_keeps_events_however_late_they_come(trial: Trial, tmp_path: Path) -> None:
+    """Orders, refunds and times of clicks are rows of their own: no file is written anew for them."""
+    shown = [trial.rank("q0", WORLD.a["q0"], WORLD.b["q0"], unit=f"u{i}", size=3, wait=True) for i in range(3)]
+    start = trial.log().time.tolist()
+
+    def event(at: int, rank: int, amount: int, id: str, delay: int = 60_000_000) -> None:
+        token = read_token(shown[at].id, trial._draws.secret)
+        assert token is not None
+        document = shown[at].ranking[rank] if rank < 3 else "elsewhere"
+        moment = start[at] + delay
+        trial.store.put(Event(token.key, token.version, document, "order", id, amount, moment, token.second)).result(10)
+
+    event(0, 1, 39_900_000, "1")
+    event(0, 3, 5_000_000, "2")  # on nothing that was shown
+    done = export(trial.store, trial.name, tmp_path / "log", clock=lambda: 2e9)
+    assert (done.impressions, done.events) == (3, 2)
+    event(0, 1, -9_900_000, "3", delay=86_400_000_000)
+    event(0, 1, 1, "1")  # again
+    event(2, 0, 0, "1", delay=-5_000_000)  # by a clock that is behind
+    trial.take_back(shown[2], "not shown after all")
+    trial.store.flush()
+    done = export(trial.store, trial.name, tmp_path / "log", clock=lambda: 2e9 + 1)
+    assert (done.impressions, done.events, done.rewritten) == (0, 2, 1)
+    log = read_folder(LogFolder(tmp_path / "log"))
+    assert happened(log) == [(0, 1, "order", -9_900_000, 86_400_000_000), (0, 1, "order", 39_900_000, 60_000_000)]
+    assert log.read_at == 2_000_000_001_000_000
+    assert export(trial.store, trial.name, tmp_path / "log") == Exported()

@@ -24,7 +24,7 @@ def export_command(
     memory: Annotated[str, typer.Option(help="Memory limit of sorting and joining.")] = MEMORY,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Export a trial's log as Parquet, partitioned by day: searches with their clicks, and the designs they were drawn from.
+    """Export a trial's log as Parquet: searches by day with their clicks, the designs they were drawn from, and events.
 
     Run it again to add what is new. Rows whose clicks came later are written anew. A run that was killed is completed or
     forgotten by the next one; every impression is there once.
@@ -50,6 +50,8 @@ def export_command(
         print(json.dumps(asdict(done)))
         return
     told = f"{done.impressions:,} new searches of {done.designs:,} new designs in {to}"
+    if done.events:
+        told += f"; {done.events:,} events after searches"
     if done.rewritten:
         told += f"; {done.rewritten:,} files written anew, for clicks that came later"
     if done.damaged:

@@ -1,13 +1,15 @@
 """Incremental export of a trial's log to a folder of Parquet: the rows that are new since the last run, each once.
 
 Rows are those that ``Trial.log`` counts: impressions that are sound and not void, with the clicks that came in time. A click
-(or a void) that arrives after its impression was exported changes that row: the file that holds it is written anew. Rows
-pass through a DuckDB file on disk, so memory does not grow with the log.
+(or a void) that arrives after its impression was exported changes that row: the file that holds it is written anew. Events,
+and clicks with their times, are rows of their own, which find their impression when they are read. Rows pass through a DuckDB
+file on disk, so memory does not grow with the log.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from ranktrial.config import TrialConfig
-from ranktrial.formats.layout import DESIGNS, IMPRESSIONS, LogFolder, confine, literal, open_duckdb, quoted
+from ranktrial.formats.layout import DESIGNS, EVENTS, IMPRESSIONS, LogFolder, confine, literal, open_duckdb, quoted
 from ranktrial.log.designs import Design, sound_designs
+from ranktrial.metrics import CLICK
 from ranktrial.store.base import ConfigVersion, Store
 from ranktrial.trial.history import excluded_units
 
@@ -38,6 +41,7 @@ class Exported:
         impressions: New rows.
         rewritten: Files written anew, for clicks and voids of impressions that had been exported.
         designs: New designs.
+        events: New events; times of clicks are not counted.
         damaged: New impressions that were left out, because what they showed cannot be read.
         waiting: Clicks and voids whose impression is not in the store (yet).
         erased: Impressions of units that were erased from the store since the folder was begun. Those that had been exported
@@ -47,6 +51,7 @@ class Exported:
     impressions: int = 0
     rewritten: int = 0
     designs: int = 0
+    events: int = 0
     damaged: int = 0
     waiting: int = 0
     erased: int = 0
@@ -56,12 +61,18 @@ class Exported:
 
 
 def export(
-    store: Store, trial: str, folder: str | Path, *, memory: str = MEMORY, progress: Progress | None = None
+    store: Store,
+    trial: str,
+    folder: str | Path,
+    *,
+    memory: str = MEMORY,
+    progress: Progress | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> Exported:
     """Add to a folder what a trial has logged since the last run, all versions.
 
     A run that is killed leaves the folder as it was, or completes at the next run. The trial may be running; what is stored
-    after this began may be left for the next run.
+    after this began may be left for the next run. ``clock`` tells until when events are known.
     """
     place = LogFolder(folder)
     done = Exported()
@@ -70,8 +81,10 @@ def export(
         known = state.setdefault("trial", trial)
         if known != trial:
             raise ValueError(f"{folder} holds the log of trial {known!r}, not of {trial!r}: give each trial a folder")
+        now = round(clock() * 1e6)
         for version in store.versions(trial):
             with _Stage(place, version, state, memory) as stage:
+                stage.position["read_at"] = now
                 stage.read(store, progress)
                 done += stage.write()
         gone = sum(row.impressions for row in store.erasures(trial) if row.earlier_than is None)
@@ -89,7 +102,7 @@ class _Stage:
         config = TrialConfig.stored(version.config)
         self.folder, self.version, self.k, self.run = folder, version, config.k, state["runs"] + 1
         self.plain = any(config.comparison.plain_shares)
-        about = {"k": config.k, "method": config.method, "impression": 0, "click": 0, "void": 0}
+        about = {"k": config.k, "method": config.method, "impression": 0, "click": 0, "void": 0, "event": 0}
         self.position = state["versions"].setdefault(str(version.number), about)
         self.segments, self.told = config.segmented, cache(self._values)
         self.position["segments"] = dict(self.segments.attributes)
@@ -100,6 +113,7 @@ class _Stage:
         confine(self.db, folder.path)
         self.db.execute("CREATE TABLE clicks (impression VARCHAR, document VARCHAR)")
         self.db.execute("CREATE TABLE voids (impression VARCHAR)")
+        self.db.execute(f"CREATE TABLE events ({', '.join(f'{name} {kind}' for name, (kind, _) in EVENTS.items())})")
         self.db.execute(
             "CREATE TABLE fresh (id BIGINT, impression VARCHAR, design_id BIGINT, place INTEGER, unit BIGINT, time BIGINT, "
             "segment VARCHAR)"
@@ -117,7 +131,7 @@ class _Stage:
     # --- out of the store ---------------------------------------------------------------------------------------------
 
     def read(self, store: Store, progress: Progress | None) -> None:
-        """Clicks first: an impression that is stored before its clicks is then never missed."""
+        """Clicks and events first: an impression that is stored before them is then never missed."""
         position, version = self.position, self.version.id
         if (waiting := self._waiting).exists():
             table = f"read_parquet({quoted(literal(waiting))})"
@@ -129,6 +143,11 @@ class _Stage:
             self._add(
                 "clicks", impression=[row.key.hex() for row in in_time], document=[row.document for row in in_time]
             )
+            timed = [(row.key, row.document, CLICK, 0, row.time) for row in in_time if row.time]
+            self._add_events(timed)
+        for events in _blocks(store.events(version, position["event"])):
+            position["event"] = events[-1].id
+            self._add_events([row[1:] for row in events])
         for voids in _blocks(store.voids(version, position["void"])):
             position["void"] = voids[-1].id
             self._add("voids", impression=[row.key.hex() for row in voids])
@@ -151,6 +170,16 @@ class _Stage:
             self._add_designs(store, sorted({row.design for row in rows} - known))
             if progress is not None:
                 progress(len(rows))
+
+    def _add_events(self, rows: list[tuple[Any, ...]]) -> None:
+        """Rows of key, document, action, amount and time."""
+        if rows:
+            key, document, action, amount, moment = map(list, zip(*rows))
+            version = [self.version.number] * len(rows)
+            self._add(
+                "events", version=version, impression=[one.hex() for one in key], document=document, action=action,
+                amount=amount, time=moment,
+            )  # fmt: skip
 
     def _values(self, code: int) -> str:
         """Attributes and values that a code stands for, as JSON."""
@@ -223,11 +252,16 @@ class _Stage:
             self.db.execute(
                 f"COPY ({new}) TO {quoted(aside / 'designs' / (name + '.parquet'))} (FORMAT parquet, COMPRESSION zstd)"
             )
+        events = self._one(f"SELECT count(*) FILTER (action <> {quoted(CLICK)}) FROM events")
+        if self._one("SELECT count(*) FROM events"):
+            (aside / "events").mkdir(exist_ok=True)
+            target = aside / "events" / f"{name}.parquet"
+            self.db.execute(f"COPY events TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd)")
         damaged = self._one(
             "SELECT count(*) FROM fresh WHERE impression NOT IN (SELECT impression FROM added) "
             "AND impression NOT IN (SELECT impression FROM voids)"
         )
-        return Exported(added, rewritten, designs, damaged, self._keep_waiting())
+        return Exported(added, rewritten, designs, events, damaged, self._keep_waiting())
 
     def _rewrite(self) -> int:
         """Files with impressions that clicks or voids came for later."""

@@ -17,7 +17,7 @@ from ranktrial.formats.layout import LogFolder, open_duckdb, quoted
 from ranktrial.formats.memory import open_bounded
 from ranktrial.formats.readers import TRIAL, LogSource, read_source, refuse_options
 from ranktrial.log import Log
-from ranktrial.log.events import NOT_ON_PAGE, Events
+from ranktrial.log.events import Events
 from ranktrial.log.log import NO_CODES
 from ranktrial.log.sources import NOTHING, RecordedDesign, flatten
 from ranktrial.segments import NO_SEGMENTS, Segments
@@ -164,9 +164,9 @@ def _events(tables: LogTables, version: int) -> tuple[Events, tuple[str, ...]]:
     found = tables.connection.execute(f"""
         WITH counted AS (SELECT row_number() OVER (ORDER BY time, impression) - 1 AS search, impression, time, shown
             FROM {tables.impressions} WHERE version = {version} AND design IN (SELECT design FROM numbered))
-        SELECT search, coalesce(list_position(shown, document) - 1, {NOT_ON_PAGE}) AS rank, action, amount,
-            e.time - counted.time AS delay FROM {tables.events} e JOIN counted USING (impression)
-        WHERE e.version = {version} ORDER BY ALL""").fetchnumpy()
+        SELECT search, list_position(shown, document) - 1 AS rank, action, amount, greatest(e.time - counted.time, 0) AS delay
+        FROM {tables.events} e JOIN counted USING (impression)
+        WHERE e.version = {version} AND list_contains(shown, document) ORDER BY ALL""").fetchnumpy()
     if not len(found["search"]):
         return Events.EMPTY, ()
     actions, action = np.unique(found["action"].astype(str), return_inverse=True)
