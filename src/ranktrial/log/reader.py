@@ -5,8 +5,9 @@ Rows are read once, from where the last reading ended, and stay as numbers: what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -14,9 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, IntArray
-from ranktrial.log.growing import Growing, Numbering
+from ranktrial.log.events import Events
+from ranktrial.log.growing import Growing, Numbering, in_blocks
 from ranktrial.log.log import NO_CODES, Log
 from ranktrial.log.stored_designs import CELLS, LATER_PAGE, NOT_SHOWN, StoredDesigns
+from ranktrial.log.stored_events import StoredEvents, actions_of
+from ranktrial.metrics import Metric
 from ranktrial.segments import NO_SEGMENTS, Segments
 from ranktrial.store.base import ClickRow, Store
 from ranktrial.store.marks import PUBLIC, Mark, mark
@@ -29,7 +33,7 @@ STORED = np.dtype(
 )
 CLICK = np.dtype([("at", "i4"), ("cell", "i8"), ("rank", "i1"), ("late", "?")])
 MARKED = np.dtype([("key", KEY), ("kind", "i1")])
-BLOCK, BLOCKS = 10_000, 50  # rows that are tuples at a time, and how often before they are sorted in
+BLOCKS = 50  # of rows, before they are sorted in
 NO_RANK = -1
 
 
@@ -37,12 +41,27 @@ class LogReader:
     """Reads what is new in the store and makes the log; the same object again if nothing is new.
 
     ``plain`` says that every design of the version ends with A's own list and B's own: its method has A/B traffic. ``segments``
-    are the attributes that its searches were declared to have.
+    are the attributes that its searches were declared to have. Events, times of clicks and the clock are read only if some of
+    the ``metrics`` need them.
 
     If reading fails, start over with another reader.
     """
 
-    def __init__(self, store: Store, version: int, k: int, *, plain: bool, segments: Segments = NO_SEGMENTS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        version: int,
+        k: int,
+        *,
+        plain: bool,
+        segments: Segments = NO_SEGMENTS,
+        metrics: Sequence[Metric] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.metrics, self._clock = tuple(metrics), clock
+        self._windows = sorted({round(metric.settles_after * 1e6) for metric in metrics if metric.settles_after})
+        actions = actions_of(metrics)
+        self._events = StoredEvents(store, version, actions, self._place) if actions else None
         self._segments, self._segment = segments, Growing(np.int32)
         self._store, self._version, self._k, self._plain = store, version, k, plain
         self._designs = StoredDesigns(store, k)
@@ -63,21 +82,35 @@ class LogReader:
 
     def read(self) -> Log:
         """The log as it is in the store now."""
-        # Clicks first: an impression that is stored before its clicks is then never missed.
-        before = self._position
-        clicks_to = self._unmatched.add(self._store.clicks(self._version, before[1]), before[1])
+        before, now, start, events_came = self._position, round(self._clock() * 1e6), self._position[0], False
+        if self._events is not None:  # of which there may be too many to keep until all impressions are there
+            start = self._add_impressions(start)
+            events_came = self._events.read()
+        # Clicks first: an impression that is stored before its clicks, or events, is then never missed.
+        timed = self._events is not None and self._events.timed
+        clicks_to = self._unmatched.add(self._store.clicks(self._version, before[1]), before[1], timed=timed)
         voids = list(self._store.voids(self._version, before[2]))
         marks_to = self._add_marks(before[3])
-        impressions_to = self._add_impressions(before[0])
+        impressions_to = self._add_impressions(start)
         self._position = impressions_to, clicks_to, voids[-1].id if voids else before[2], marks_to
-        if self._log is None or self._position != before:
+        if self._log is None or self._position != before or events_came:
             self._match()
             self._drop([row.key for row in voids])
-            self._log = self._made()
+            self._log = self._made(now if self._windows else None)
+        elif self._matured(self._log, now):
+            self._log = replace(self._log, read_at=now)
         return self._log
 
+    def _matured(self, log: Log, now: int) -> bool:
+        """True if the window of a metric has closed for an impression since the log was read."""
+        if log.read_at is None:
+            return False
+        ends = ([moment - window for window in self._windows] for moment in (log.read_at, now))
+        before, after = (np.searchsorted(log.time, end, "right") for end in ends)
+        return bool((after > before).any())
+
     def _add_impressions(self, after: int) -> int:
-        blocks = _in_blocks(self._store.impressions(self._version, after))
+        blocks = in_blocks(self._store.impressions(self._version, after))
         while some := [np.array(block, STORED) for block in islice(blocks, BLOCKS)]:
             new = np.concatenate(some)
             after = int(new["id"][-1])
@@ -94,12 +127,12 @@ class LogReader:
                 column.append(values)
             if self._segments:
                 self._segment.append(np.where(new["segment"] < self._segments.size, new["segment"], 0))
-        missing = len(self._key) - len(self._clicked)
-        self._clicked = np.concatenate([self._clicked, np.zeros((missing, self._k), bool)])
+        if missing := len(self._key) - len(self._clicked):
+            self._clicked = np.concatenate([self._clicked, np.zeros((missing, self._k), bool)])
         return after
 
     def _add_marks(self, after: int) -> int:
-        for some in _in_blocks(self._store.marks(self._version, after)):
+        for some in in_blocks(self._store.marks(self._version, after)):
             after = int(some[-1][0])
             self._marks.append(np.array([row[1:] for row in some], MARKED))
         return after
@@ -113,19 +146,40 @@ class LogReader:
         at[known[self._key.values[at[known]] != keys[known]]] = -1
         return at
 
+    def _cells(self, at: IntArray, documents: Sequence[str]) -> tuple[IntArray, IntArray]:
+        """Cells of documents in the designs of impressions, and ranks on their pages."""
+        design, row = self._design.values[at], self._row.values[at]
+        cell, rank = self._designs.cells(design, documents), np.full(len(at), NO_RANK)
+        slot = np.flatnonzero((cell < LATER_PAGE) & (row >= 0))
+        rank[slot] = self._designs.rank_of(row[slot], design[slot], cell[slot])
+        return cell, rank
+
+    def _place(self, keys: NDArray[Any], documents: Sequence[str]) -> tuple[IntArray, IntArray]:
+        """See ``StoredEvents``."""
+        at = self._find(keys)
+        there = np.flatnonzero(at >= 0)
+        some = documents if len(there) == len(at) else [documents[i] for i in there.tolist()]
+        cell, found = self._cells(at[there], some)
+        rank = np.full(len(at), NO_RANK)
+        rank[there] = np.where(cell >= NOT_SHOWN, NO_RANK - 1, found)
+        return at, rank
+
     def _match(self) -> None:
         """Note for each click its impression, and where in that impression's design and on its page its document is."""
         clicks = self._unmatched
         at = self._find(np.array(clicks.keys, KEY))
         matched, self._unmatched = clicks.where(at >= 0), clicks.where(at < 0)
         at = at[at >= 0]
-        new, design, row = np.empty(len(at), CLICK), self._design.values[at], self._row.values[at]
-        cell, rank = self._designs.cells(design, matched.documents), np.full(len(at), NO_RANK)
-        slot = np.flatnonzero((cell < LATER_PAGE) & (row >= 0))
-        rank[slot] = self._designs.rank_of(row[slot], design[slot], cell[slot])
+        new = np.empty(len(at), CLICK)
+        cell, rank = self._cells(at, matched.documents)
         new["at"], new["cell"], new["rank"], new["late"] = at, cell, rank, matched.late
         self._clicks.append(new)
         self._late += int(new["late"].sum())
+        if self._events is not None:
+            self._events.match_waiting()
+            if self._events.timed:
+                in_time = ~new["late"] & (rank != NO_RANK)
+                self._events.add_clicks(at[in_time], rank[in_time], np.array(matched.times, np.int64)[in_time])
         new = new[~new["late"]]
         off = new[new["rank"] == NO_RANK]
         self._special.append(np.column_stack([off["at"], off["cell"] >= NOT_SHOWN]))
@@ -140,9 +194,9 @@ class LogReader:
         at = self._find(np.array(sorted(self._voids), KEY))
         self._dropped = np.union1d(self._dropped, at[at >= 0])
 
-    def _made(self) -> Log:
+    def _made(self, read_at: int | None) -> Log:
         """The log of all that was read."""
-        time = self._time.values
+        time, events = self._time.values, Events.EMPTY
         in_order = bool((time[1:] > time[:-1]).all())
         order: IntArray | slice = slice(None) if in_order else _by_time(time, self._key.values)
         if len(self._dropped):
@@ -154,6 +208,11 @@ class LogReader:
         marked, left_out = self._marked(special), self._left_out(special)
         for what, kind in ((SEEN_OTHERWISE, Mark.SEEN_OTHERWISE), (ELSEWHERE, Mark.ELSEWHERE)):
             left_out[what] = sum(len(marked.get(mark(kind, public), ())) for public in (False, True))
+        if self._events is not None:
+            position = np.full(len(time), -1)
+            position[order] = np.arange(len(time) - len(self._dropped))
+            events = self._events.of(time, position)
+            left_out.update(self._events.left_out(position < 0))
         return Log(
             k=self._k,
             design=self._design.values[order],
@@ -166,6 +225,9 @@ class LogReader:
             plain=self._plain,
             left_out={what: count for what, count in sorted(left_out.items()) if count},
             marked=marked,
+            events=events,
+            actions=() if self._events is None else self._events.actions,
+            read_at=read_at,
             **self._designs.arrays,
         ).numbered_by_use()
 
@@ -226,31 +288,28 @@ class _Clicks:
     keys: list[bytes] = field(default_factory=list)
     documents: list[str] = field(default_factory=list)
     late: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)  # if they are needed
 
-    def add(self, rows: Iterable[ClickRow], after: int) -> int:
+    def add(self, rows: Iterable[ClickRow], after: int, *, timed: bool) -> int:
         """Add rows with an id above ``after``, and return the highest."""
         for row in rows:
             self.keys.append(row.key)
             self.documents.append(row.document)
             self.late.append(row.late)
+            if timed:
+                self.times.append(row.time)
             after = row.id
         return after
 
     def where(self, use: BoolArray) -> _Clicks:
         """Return the clicks whose flag is set."""
         at = np.flatnonzero(use).tolist()
-        return _Clicks([self.keys[i] for i in at], [self.documents[i] for i in at], [self.late[i] for i in at])
+        times = [self.times[i] for i in at] if self.times else []
+        return _Clicks([self.keys[i] for i in at], [self.documents[i] for i in at], [self.late[i] for i in at], times)
 
     def which(self, *, late: bool) -> set[tuple[bytes, str]]:
         """Key and document of the clicks that came late, or of those that did not."""
         return {(key, document) for key, document, when in zip(self.keys, self.documents, self.late) if when == late}
-
-
-def _in_blocks(rows: Iterable[Any]) -> Iterator[list[tuple[Any, ...]]]:
-    """Some thousand rows at a time, as plain tuples: the garbage collector goes through named ones that are kept."""
-    left = iter(rows)
-    while some := [tuple(row) for row in islice(left, BLOCK)]:
-        yield some
 
 
 def _by_time(time: IntArray, key: NDArray[Any]) -> IntArray:

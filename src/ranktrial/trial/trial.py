@@ -408,12 +408,20 @@ class Trial:
         one = self._version if version is None else pick_version(self.store.versions(self.name), version, self.name)
         with self._reading:
             self._forget_erased()
-            if one.id not in self._readers:
-                config = self._configs[one.id]
-                plain = any(config.comparison.plain_shares)
-                self._readers[one.id] = LogReader(self.store, one.id, config.k, plain=plain, segments=config.segmented)
+            config = self._configs[one.id] if version is None else TrialConfig.stored(one.config)
+            reader = self._readers.get(one.id)
+            if reader is None or reader.metrics != config.metrics:
+                reader = self._readers[one.id] = LogReader(
+                    self.store,
+                    one.id,
+                    config.k,
+                    plain=any(config.comparison.plain_shares),
+                    segments=config.segmented,
+                    metrics=config.metrics,
+                    clock=self._clock,
+                )
             try:
-                return self._readers[one.id].read()
+                return reader.read()
             except BaseException:
                 del self._readers[one.id]
                 raise
