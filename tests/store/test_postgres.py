@@ -55,6 +55,10 @@ def other(kind: InPostgres, store: PostgresStore) -> Iterator[Connection]:
         yield made
 
 
+def order(number: int, time: int = 0, *, public: bool = False) -> Event:
+    return Event(key(number), 1, "x", "order", "order 1", 7, time * 1_000_000, NOVEMBER, public)
+
+
 def at(number: int, second: int, place: int = 0) -> Impression[Any]:
     return Impression(key(number), 1, DESIGN, place, number, second * 1_000_000 + number)
 
@@ -119,7 +123,11 @@ def test_what_was_acknowledged_before_is_read_though_others_are_writing(kind: In
 def partitions(other: Connection) -> dict[str, int]:
     other.rollback()
     names = [row[0] for row in other.execute("SELECT inhrelid::regclass::text FROM pg_inherits ORDER BY 1")]
-    mine = [name for name in names if name.startswith(("impressions_203", "clicks_203")) and not name.endswith("key")]
+    mine = [
+        name
+        for name in names
+        if name.startswith(("impressions_203", "clicks_203", "events_203")) and not name.endswith("key")
+    ]
     return {
         name: (other.execute(f"SELECT count(*) FROM {name}").fetchone() or (0,))[0]
         for name in mine
@@ -130,8 +138,9 @@ def partitions(other: Connection) -> dict[str, int]:
 def test_months_have_partitions_that_are_made_in_time(store: PostgresStore, other: Connection) -> None:
     store.put(at(1, NOVEMBER))
     store.put(Click(key(1), 1, "x", False, None, NOVEMBER))
+    store.put(order(1, DECEMBER - 1))  # of the month of its impression
     store.flush()
-    made = {f"{table}_2031_{month}" for table in ("impressions", "clicks") for month in (11, 12)}
+    made = {f"{table}_2031_{month}" for table in ("impressions", "clicks", "events") for month in (11, 12)}
     assert partitions(other) == {name: int(name.endswith("11")) for name in made}
     store.put(at(2, DECEMBER)).result()
     assert partitions(other)["impressions_2031_12"] == 1
@@ -151,9 +160,13 @@ def test_the_same_impression_a_month_later_is_the_same(kind: InPostgres, store: 
         assert found is not None
         assert (found.time, found.place, later.void(key(1))) == (NOVEMBER * 1_000_000 + 1, 0, None)
         for _ in range(2):
-            later.put(Click(key(1), 1, "x", False, None, NOVEMBER)).result()
-        assert (later.count(1, 0).impressions, len(list(later.clicks(1, 0)))) == (1, 1)
-        assert later.tallies(1) == {"duplicate clicks": 1}
+            later.put(Clicks(1, (Click(key(1), 1, "x", False, None, NOVEMBER), order(1)))).result()
+        assert (later.count(1, 0).impressions, len(list(later.clicks(1, 0))), len(list(later.events(1, 0)))) == (
+            1,
+            1,
+            1,
+        )
+        assert later.tallies(1) == {"duplicate clicks": 1, "duplicate events": 1}
 
 
 def test_instances_that_need_the_same_new_month_at_once(kind: InPostgres) -> None:
@@ -227,7 +240,7 @@ def test_a_restart_is_survived_and_nothing_is_lost_or_counted_twice(server: Serv
         assert store.impression(key(0)) is not None  # a connection that will be idle when the server stops
         server.stop(mode)
         waiting = [store.put(at(number, NOVEMBER)) for number in range(1, 100)]
-        waiting += [store.put(Click(key(0), 1, "x", False, None, NOVEMBER))]
+        waiting += [store.put(Click(key(0), 1, "x", False, None, NOVEMBER)), store.put(order(0))]
         store.tally(1, "meanwhile")
         with pytest.raises(StoreUnavailable):
             store.impression(key(0))
@@ -235,12 +248,14 @@ def test_a_restart_is_survived_and_nothing_is_lost_or_counted_twice(server: Serv
         for future in waiting:
             future.result(60)
         store.put(Click(key(0), 1, "x", False, None, NOVEMBER)).result(60)
+        store.put(order(0)).result(60)
         while True:  # the connection may be tried again only a moment later
             with contextlib.suppress(StoreUnavailable):
                 assert store.impression(key(0)) is not None
                 break
         assert store.count(1, 0).impressions == 100
-        assert store.tallies(1) == {"meanwhile": 1, "duplicate clicks": 1}
+        assert [row.key for row in store.events(1, 0)] == [key(0)]
+        assert store.tallies(1) == {"meanwhile": 1, "duplicate clicks": 1, "duplicate events": 1}
 
 
 @pytest.mark.parametrize("simple", [True, False])
@@ -263,10 +278,11 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(
     monkeypatch.setattr(module, "write", fail)
     store.tally(1, "once", soon=False)
     clicks = [Click(key(0), 1, "x", False)] * 2 + [Click(key(0), 1, "junk", False, limit=5)] * (not simple)
-    store.put(Clicks(1, tuple(clicks))).result(60)
+    events = [order(0)] * 2 + [order(1, public=True)] * (not simple)
+    store.put(Clicks(1, (*clicks, *events))).result(60)
     assert broken == ["before", "after"]
-    assert store.tallies(1) == {"once": 1, "duplicate clicks": 1}
-    assert len(list(store.clicks(1, 0))) == 1 + (not simple)
+    assert store.tallies(1) == {"once": 1, "duplicate clicks": 1, "duplicate events": 1}
+    assert len(list(store.clicks(1, 0))) == len(list(store.events(1, 0))) == 1 + (not simple)
     again = store.put(Impression(key(7), 1, DESIGN, 0, 7, 7, looked=False))
     again.result(60)
     assert not again.again
@@ -538,5 +554,5 @@ def test_keys_that_are_known_count_while_the_database_is_down(server: Server) ->
 
 def test_the_partitions_of_this_month_are_there_before_the_first_row(store: PostgresStore, other: Connection) -> None:
     year, month = month_of(int(time.time()))
-    for table in ("impressions", "clicks"):
+    for table in ("impressions", "clicks", "events"):
         assert other.execute("SELECT to_regclass(%s) IS NULL", (f"{table}_{year}_{month:02}",)).fetchone() == (False,)

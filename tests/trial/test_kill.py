@@ -16,6 +16,7 @@ A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
 SERVE = """
 import itertools, sys
+from ranktrial.store.base import Event
 from ranktrial.trial import Trial
 from concurrent.futures import ThreadPoolExecutor
 
@@ -26,6 +27,8 @@ def serve(user):
     shown = trial.rank("q", a, b, unit=f"{sys.argv[2]}-{user}", wait=True)
     assert shown.fallback is None, shown
     trial.click(shown.id, shown.ranking[user % 3])
+    order = Event(shown._impression.key, 1, shown.ranking[user % 3], "order", "1", user, 0, 0)
+    trial.store.put(order).result()
     sys.stdout.write(f"{sys.argv[2]}-{user} {shown.id} {shown.ranking[user % 3]}\\n")
     sys.stdout.flush()
 
@@ -56,11 +59,13 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path) -> No
         stored = trial.log()
         assert len(stored) >= len(acknowledged)
         clicked = {(row.key, row.document) for row in trial.store.clicks(1, 0)}
+        ordered = {(row.key, row.document): row.amount for row in trial.store.events(1, 0)}
         for user, id, document in acknowledged:
             again = trial.rank("q", A, B, unit=user)
             assert (again.id, again.fallback) == (id, None)
             assert again._impression is not None
             assert (again._impression.key, document) in clicked
+            assert ordered[again._impression.key, document] == int(user.split("-")[1])
         assert len(trial.log()) == len(stored)  # all of them were there already
         report = trial.report()
         assert report.clicks >= len(acknowledged)
