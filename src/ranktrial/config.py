@@ -24,7 +24,7 @@ from pydantic import (
 from ranktrial import checks
 from ranktrial.log.rules import Rules
 from ranktrial.methods import Beliefs, Method, parse_method
-from ranktrial.metrics import Clicks, Metric, checked_metrics, measured, parse_metric
+from ranktrial.metrics import Clicks, EventMetric, Metric, checked_metrics, measured, parse_metric
 from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.schema import Frozen, Span
 from ranktrial.segments import Segments, checked
@@ -267,6 +267,16 @@ class TrialConfig(Frozen):
     def measured(self) -> tuple[Metric, ...]:
         """All metrics, clicks among them, the primary one first."""
         return measured(self.metrics)
+
+    def event_windows(self, action: str) -> tuple[float, float | None]:
+        """Seconds after an impression in which events are kept, and in which one with this action counts for some metric.
+
+        They are kept for the longest window of the metrics, for the click window if no metric has events.
+        """
+        counted = [metric for metric in self.metrics if isinstance(metric, EventMetric)]
+        own = (metric.settles_after for metric in counted if action in metric.of_actions)
+        longest = max((metric.settles_after for metric in counted), default=self.click_window)
+        return longest, max(own, default=None)
 
     @property
     def next_stage(self) -> tuple[float, float] | None:

@@ -383,6 +383,7 @@ def millionths(value: Any) -> int:
     >>> millionths(39.9), millionths("-39.90"), millionths(Decimal("0.0000005"))
     (39900000, -39900000, 0)
     """
+    value = value.item() if hasattr(value, "item") else value  # of NumPy
     try:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
             raise InvalidOperation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from ranktrial.service.middleware.cors import checked_origin
 from ranktrial.service.middleware.load_shedding import LoadSheddingMiddleware
 from ranktrial.service.middleware.rate_limit import SLOTS, RateLimiter, RateLimitMiddleware
 from ranktrial.service.middleware.routing import Asked, Purpose
+from ranktrial.store.base import MOST_PUBLIC
+from ranktrial.trial import Trial
 from service.test_middleware import answered, status
 
 SHOP, EVIL = "https://shop.example", "https://evil.example"
@@ -49,6 +52,31 @@ def shown_to(service: tuple[httpx.Client, dict[str, str]], unit: str) -> dict[st
     client, known = service
     body = {"query": "q", "a": ["x", "y", "z", "w"], "b": ["z", "y", "x", "w"], "unit": unit}
     return dict(client.post("/v1/trials/t/rank", json=body, headers=known).raise_for_status().json())
+
+
+def test_a_page_sends_only_the_actions_that_are_allowed(tmp_path: Path) -> None:
+    with serving(tmp_path / "t.db", origins=[SHOP], beacon_actions=["cart"]) as client:
+        start(client, metrics=["Carts()", "Orders()"])
+        shown = rank(client, "u")
+        document = shown["ranking"][0]
+        cart, order = (
+            {"id": shown["id"], "document": document, "action": what, "value": 9} for what in ("cart", "order")
+        )
+        answer = beacon(client, [{**cart, "time": 5}, order, click(shown["id"], document)]).json()
+        assert [one["outcome"] for one in answer["results"]] == ["counted", "ignored", "counted"]
+        assert answer["results"][1]["detail"] == "the service takes no 'order' from pages"
+        assert [one["outcome"] for one in send(client, order)] == ["counted"]  # with a key, or from this machine
+        many = [{**cart, "event_id": str(at)} for at in range(50)]
+        assert {beacon(client, many).status_code for _ in range(2)} == {200}
+        with Trial.open(tmp_path / "t.db", background=False) as trial:
+            rows = list(trial.store.events(trial.version_id, 0))
+        assert Counter(row.action for row in rows) == {"cart": MOST_PUBLIC - 1, "order": 1}  # what is stored is bounded
+        assert client.get("/v1/trials/t/report").json()["tallies"]["events beyond what an impression may have"] > 0
+    with serving(tmp_path / "none.db", origins=[SHOP]) as client:
+        start(client, metrics=["Carts()"])
+        shown = rank(client, "u")
+        told = beacon(client, {"id": shown["id"], "document": shown["ranking"][0], "action": "cart"}).json()
+        assert told["counts"] == {"ignored": 1}
 
 
 def test_a_page_sends_clicks_without_a_key(service: tuple[httpx.Client, dict[str, str]]) -> None:

@@ -60,7 +60,7 @@ def test_ubi_events_are_taken_as_they_are(client: httpx.Client) -> None:
         ubi(shown["id"], 7),
     )
     assert [r["outcome"] for r in results] == [
-        "counted", "counted", "ignored", "ignored", "ignored", "not ours", "not ours", "not shown", "not shown",
+        "counted", "counted", "not measured", "ignored", "ignored", "not ours", "not ours", "not shown", "not shown",
     ]  # fmt: skip
     assert [r["detail"] for r in results[:2]] == [None, "stood at rank 2, the event says 1"]
     assert results[7]["event_id"] == "own-id"
@@ -69,6 +69,97 @@ def test_ubi_events_are_taken_as_they_are(client: httpx.Client) -> None:
     assert send(client, event)[0]["event_id"] == results[0]["event_id"]  # made from the event alone
     report = client.get("/v1/trials/t/report").json()
     assert (report["impressions"], report["clicks"]) == (1, 2)  # where a click claims to have been changes nothing
+
+
+SHOP = {"metrics": ["Carts()", "Orders(window='7d')", "Revenue(window='7d')"]}
+
+
+def events_of(path: Path, name: str = "t") -> list[tuple[str, str, int]]:
+    with Trial.open(path, name, background=False) as trial:
+        return sorted((row.document, row.action, row.amount) for row in trial.store.events(trial.version_id, 0))
+
+
+def test_carts_and_orders_are_taken_with_their_values(client: httpx.Client, tmp_path: Path) -> None:
+    start(client, **SHOP)
+    shown = rank(client, "u")
+    first, second = shown["ranking"][:2]
+    bought = {"id": shown["id"], "document": first, "action": "order"}
+    results = send(
+        client,
+        {"id": shown["id"], "document": first, "action": "cart"},
+        {**bought, "value": "39.90", "event_id": "4711"},
+        {**bought, "value": 39.9, "event_id": "4711"},  # sent again
+        {**bought, "value": -39.9, "event_id": "4711-back", "time": None},
+        {**bought, "document": second, "value": 12},
+        click(shown["id"], second),
+        {**bought, "document": "sku-99", "value": 12},
+        {**bought, "action": "signup"},
+        {**bought, "id": "nonsense"},
+    )
+    assert [one["outcome"] for one in results] == [
+        "counted", "counted", "counted", "counted", "counted", "counted", "not shown", "not measured", "not ours",
+    ]  # fmt: skip
+    assert [results[at]["event_id"] for at in (1, 2, 3)] == ["4711", "4711", "4711-back"]
+    assert events_of(tmp_path / "t.db") == sorted(
+        [
+            (first, "cart", 0),
+            (first, "order", 39_900_000),
+            (first, "order", -39_900_000),
+            (second, "order", 12_000_000),
+            (first, "signup", 0),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"value": "39,90"}, "value is '39,90', must be a number such as 39.90"),
+        ({"value": True}, "value is True"),
+        ({"value": {"EUR": 3}}, "value is {'EUR': 3}"),
+        ({"value": -3}, "a refund needs an event_id"),
+        ({"value": 1e300}, "from -10,000,000,000 to 10,000,000,000"),
+        ({"action": "Order"}, "action: String should match pattern"),
+        ({"action": "click"}, "clicks are not events with a value"),
+        ({"position": 1}, "position: Extra inputs are not permitted"),
+        ({"event_id": 7}, "event_id: Input should be a valid string"),
+    ],
+)
+def test_a_wrong_event_is_named_and_takes_no_other_with_it(
+    client: httpx.Client, tmp_path: Path, wrong: dict[str, Any], says: str
+) -> None:
+    start(client, **SHOP)
+    shown = rank(client, "u")
+    good = {"id": shown["id"], "document": shown["ranking"][0], "action": "order", "value": 3}
+    told = send(client, {**good, **wrong}, good)
+    assert [one["outcome"] for one in told] == ["invalid", "counted"]
+    assert says in told[0]["detail"]
+    assert events_of(tmp_path / "t.db") == [(shown["ranking"][0], "order", 3_000_000)]
+
+
+def test_carts_and_purchases_of_ubi_are_taken_as_they_are(client: httpx.Client, tmp_path: Path) -> None:
+    start(client, **SHOP)
+    shown = rank(client, "u")
+    document = shown["ranking"][1]
+    priced = ubi(shown["id"], document, "purchase", event_id="4711")
+    priced["event_attributes"]["value"] = "39.90"
+    told = send(
+        client,
+        ubi(shown["id"], document, "add_to_cart"),
+        ubi(shown["id"], document, "add_to_cart"),  # a moment later: once
+        priced,
+        ubi(shown["id"], document, "purchase"),
+        ubi(shown["id"], None, "purchase"),
+        {**priced, "event_attributes": {**priced["event_attributes"], "value": "much"}},
+    )
+    assert [one["outcome"] for one in told] == ["counted", "counted", "counted", "counted", "invalid", "invalid"]
+    assert told[4]["detail"] == "event_attributes.object.object_id: purchase needs it"
+    assert "value is 'much'" in told[5]["detail"]
+    assert events_of(tmp_path / "t.db") == [
+        (document, "cart", 0),
+        (document, "order", 0),
+        (document, "order", 39_900_000),
+    ]
 
 
 def test_positions_are_compared_and_reported(client: httpx.Client) -> None:

@@ -256,6 +256,7 @@ def test_what_else_serve_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "cannot be opened" in RUN.invoke(app, ["serve", str(tmp_path / "text.db")]).stderr
     for wrong in ("*", "https://*.shop.example", "shop.example", "null"):
         assert f"origin '{wrong}' must be a scheme" in RUN.invoke(app, ["serve", store, "--origin", wrong]).stderr
+    assert "action is 'Cart', must be" in RUN.invoke(app, ["serve", store, "--beacon-action", "Cart"]).stderr
     assert "proxy '10.0.0.1/8' must be an address" in RUN.invoke(app, ["serve", store, "--proxy", "10.0.0.1/8"]).stderr
     monkeypatch.setitem(extras.MODULES, "serve", ("fastapi", "no_such_package"))
     refused = RUN.invoke(app, ["serve", store])

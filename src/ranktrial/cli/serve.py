@@ -63,6 +63,10 @@ def serve_command(
         list[str] | None,
         typer.Option(help="Site whose pages may send clicks to /v1/beacon, as https://shop.example; may be repeated."),
     ] = None,
+    beacon_action: Annotated[
+        list[str] | None,
+        typer.Option(help="Action, as cart, that these pages may send besides clicks; may be repeated."),
+    ] = None,
     proxy: Annotated[
         list[str] | None,
         typer.Option(help="Address or network of a trusted proxy, whose X-Forwarded-For is used; may be repeated."),
@@ -96,13 +100,13 @@ def serve_command(
             raise refusal
         known = when_started(store, lambda: find_keys(store, keys))
         check_host(host, known, store)
-        check_pages(origin or (), proxy or ())
+        check_pages(origin or (), proxy or (), beacon_action or ())
         hooks = read_webhooks(webhook or (), webhook_secret)
         when_started(store, lambda: check_store(store))
         listening = listen(host, port)
     run_server(
         store, listening, known, click_action, log_requests, query_units, drain,
-        origins=origin or (), proxies=proxy or (), beacon_rate=beacon_rate, webhooks=hooks,
+        origins=origin or (), beacon_actions=beacon_action or (), proxies=proxy or (), beacon_rate=beacon_rate, webhooks=hooks,
     )  # fmt: skip
 
 
@@ -139,13 +143,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_pages(origins: Iterable[str], proxies: Iterable[str]) -> None:
-    """Refuse what is no origin of a site, or no address of a proxy."""
+def check_pages(origins: Iterable[str], proxies: Iterable[str], actions: Iterable[str]) -> None:
+    """Refuse what is no origin of a site, no address of a proxy, or no action of an event."""
+    from ranktrial.metrics import checked_action
     from ranktrial.service.client_address import checked_networks
     from ranktrial.service.middleware.cors import checked_origin
 
     for origin in origins:
         checked_origin(origin)
+    for action in actions:
+        checked_action(action)
     checked_networks(proxies)
 
 
@@ -208,6 +215,7 @@ def run_server(
     drain: int,
     *,
     origins: Collection[str] = (),
+    beacon_actions: Collection[str] = (),
     proxies: Collection[str] = (),
     beacon_rate: float = 20.0,
     webhooks: Sequence[Webhook] = (),
@@ -229,6 +237,7 @@ def run_server(
         limits=Limits(beacon_rate=beacon_rate),
         click_actions=frozenset(click_actions) if click_actions else CLICK_ACTIONS,
         origins=origins,
+        beacon_actions=beacon_actions,
         proxies=proxies,
         hosts=(*LOOPBACK_NAMES, address) if keys is None else None,
         log_all=log_requests,

@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 import ranktrial
+from ranktrial.metrics import checked_action
 from ranktrial.report.making import QUERY_UNITS
 from ranktrial.service import events as event_batches
 from ranktrial.service import problems
@@ -66,6 +67,7 @@ def create_app(
     limits: Limits | None = None,
     click_actions: Collection[str] = event_batches.CLICK_ACTIONS,
     origins: Collection[str] = (),
+    beacon_actions: Collection[str] = (),
     proxies: Collection[str] = (),
     hosts: Collection[str] | None = None,
     log_all: bool = False,
@@ -80,6 +82,7 @@ def create_app(
         limits: Bounds of all there is.
         click_actions: ``action_name`` of UBI events that are clicks.
         origins: Sites whose pages may send events to ``/v1/beacon``, such as ``https://shop.example``; none by default.
+        beacon_actions: Actions, such as "cart", that these pages may send besides clicks; none by default.
         proxies: Addresses or networks of proxies whose ``X-Forwarded-For`` tells the address that is limited there.
         hosts: Names that requests may call this machine by; any by default.
         log_all: Log every request, not only faults and what changes a trial.
@@ -146,6 +149,7 @@ def create_app(
     )
     app.state.keys = KeyFile(keys) if isinstance(keys, str | Path) else keys
     app.state.metrics, app.state.limits, app.state.click_actions = metrics, bounds, click_actions
+    app.state.beacon_actions = frozenset(map(checked_action, beacon_actions))
     add_routes(app)
     mount_page(app)
     mount_client(app)

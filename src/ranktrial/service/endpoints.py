@@ -32,6 +32,7 @@ from ranktrial.service.middleware.routing import BEACON, RANK
 from ranktrial.service.openapi import body_of
 from ranktrial.service.problems import Refusal, documented
 from ranktrial.service.requests import (
+    ActionEvent,
     ClickEvent,
     ErasedRows,
     Erasure,
@@ -111,7 +112,9 @@ def add_routes(app: FastAPI) -> None:
         "POST", RANK, rank, "serve", RankResponse, *takes_json,
         extra=body_of(RankRequest, example), kind=Direct,
     )  # fmt: skip
-    events = body_of((ClickEvent, SeenEvent, event_batches.UBIEvent), [{"id": "AAAAAWkZIDwK5...", "document": "sku-3"}])
+    shown = {"id": "AAAAAWkZIDwK5...", "document": "sku-3"}
+    ordered = {**shown, "action": "order", "value": "39.90", "event_id": "order-4711"}
+    events = body_of((ClickEvent, ActionEvent, SeenEvent, event_batches.UBIEvent), [shown, ordered])
     add(
         "POST", "/v1/events", take_events, "ingest", event_batches.EventResults, *takes_json,
         extra=events, kind=Direct,
@@ -236,7 +239,7 @@ async def rank(request: Request, name: Name) -> Response:
 
 
 async def take_events(request: Request) -> Response:
-    """Clicks and seen pages, one or many, ours or OpenSearch UBI 1.3 as they are; any order, any number of times.
+    """Clicks, orders and seen pages, one or many, ours or OpenSearch UBI 1.3 as they are; any order, any number of times.
 
     The answer has a result for each and means that all of them are dealt with. On 429 and 503 send the whole batch again.
     """
@@ -248,7 +251,8 @@ async def take_events(request: Request) -> Response:
 async def take_beacon(request: Request) -> Response:
     """Events from pages of the sites that the service was started for, without a key: the signed ids are the authority.
 
-    JSON, also as text/plain, which browsers send without asking first. Events happen when they arrive, whatever they say.
+    JSON, also as text/plain, which browsers send without asking first. Events happen when they arrive, whatever they say, and
+    are clicks, seen pages, and the actions that the service was started for.
     """
     limits: Limits = request.app.state.limits
     raw = await read_body(request, limits.beacon_body, or_text=True)
@@ -259,7 +263,14 @@ async def _take(
     raw: bytes, state: State, limit: int, may: Callable[[Trial], bool], *, public: bool = False
 ) -> Response:
     """Deal with a batch: on the event loop if that takes microseconds, in a thread otherwise; then wait for the disk."""
-    take = partial(event_batches.take, may=may, limit=limit, actions=state.click_actions, public=public)
+    take = partial(
+        event_batches.take,
+        may=may,
+        limit=limit,
+        actions=state.click_actions,
+        public=public,
+        public_actions=state.beacon_actions,
+    )
     batch = None
     if len(raw) <= SMALL_BATCH:
         with contextlib.suppress(NotAtHand):

@@ -12,11 +12,20 @@ from pydantic.json_schema import models_json_schema
 from ranktrial.config import TrialConfig
 from ranktrial.service.events import UBIEvent
 from ranktrial.service.problems import Problem
-from ranktrial.service.requests import ClickEvent, Erasure, Exclusion, NewShare, RankRequest, SeenEvent, Stop
+from ranktrial.service.requests import (
+    ActionEvent,
+    ClickEvent,
+    Erasure,
+    Exclusion,
+    NewShare,
+    RankRequest,
+    SeenEvent,
+    Stop,
+)
 
 REF = "#/components/schemas/{model}"
 # Bodies are read by the endpoints themselves, in one step from bytes to a checked object, so FastAPI does not see them.
-READ = (RankRequest, ClickEvent, SeenEvent, UBIEvent, TrialConfig, Exclusion, Erasure, Stop, NewShare)
+READ = (RankRequest, ClickEvent, ActionEvent, SeenEvent, UBIEvent, TrialConfig, Exclusion, Erasure, Stop, NewShare)
 # In these a number that is not known yet is null.
 OPEN_NUMBERS = (
     "Report",

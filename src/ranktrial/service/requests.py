@@ -6,10 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from ranktrial.metrics import ACTION
 from ranktrial.schema import LONGEST_LIST, LONGEST_TEXT, Frozen, Id, Moment
 
 # Whatever is given: what is no declared value is "other", and counted, so that nothing is refused for it.
 SEGMENT = {"description": "Value of each declared attribute.", "examples": [{"device": "phone"}]}
+
+
+VALUE = {"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "null"}], "examples": ["39.90"]}
 
 
 class RankRequest(Frozen):
@@ -43,6 +47,21 @@ class ClickEvent(Frozen):
     position: int | None = Field(None, ge=1, strict=True)
     time: Moment | None = None
     event_id: str | None = Field(None, max_length=LONGEST_TEXT)
+
+
+class ActionEvent(Frozen):
+    """An event with an action and a value on a document of an impression, such as an order; ``time`` is now by default.
+
+    ``value`` is a number or a decimal text, negative for what is paid back. ``event_id`` tells events with this action on this
+    document apart: the same again replaces nothing, and without one the action counts once.
+    """
+
+    id: str = Field(max_length=LONGEST_TEXT)
+    document: Id
+    action: str = Field(pattern=f"^{ACTION.pattern}$", examples=["order"])
+    value: Annotated[Any, WithJsonSchema(VALUE)] = None
+    event_id: str | None = Field(None, max_length=LONGEST_TEXT)
+    time: Moment | None = None
 
 
 class SeenEvent(Frozen):

@@ -14,6 +14,7 @@ NOT_STORED = "impressions that are not stored, with clicks"
 NOT_STORED_PUBLIC = "impressions that are not stored, with clicks without a key"
 OUTSIDE_SHARE = "searches outside the share"
 OUTSIDE_SHARE_CLICKS = "clicks outside the share"
+OUTSIDE_SHARE_EVENTS = "events outside the share"
 ERASED = "clicks on erased impressions"
 SEGMENT = "searches of another segment: "  # and why
 

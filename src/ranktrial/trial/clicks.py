@@ -1,19 +1,22 @@
-"""Judging of events on arrival: whether a click counts, and whether a page shows the drawn ranking."""
+"""Judging of events on arrival: whether a click or an order counts, and whether a page shows the drawn ranking."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 from ranktrial import checks, tokens
 from ranktrial.config import TrialConfig
+from ranktrial.ids import text_id
 from ranktrial.log.designs import CorruptDesign, Design
+from ranktrial.metrics import checked_action, millionths
 from ranktrial.schema import LONGEST_TEXT
-from ranktrial.store.base import Click, Impression, Marked, Stored
+from ranktrial.store.base import Click, Event, Impression, Marked, Stored
 from ranktrial.store.marks import Mark, mark
-from ranktrial.store.tallies import ERASED, OUTSIDE_SHARE_CLICKS
+from ranktrial.store.tallies import ERASED, OUTSIDE_SHARE_CLICKS, OUTSIDE_SHARE_EVENTS
 from ranktrial.times import Time, seconds
 from ranktrial.trial.drawing import Draws, Voided
 
@@ -22,7 +25,7 @@ MOST_OTHERS = 10  # clicks of an impression beyond k that are kept though they a
 
 
 class ClickOutcome(StrEnum):
-    """Outcome of a click."""
+    """Outcome of a click, or of an event with an action such as an order."""
 
     COUNTED = "counted"
     WAITING = "waiting"  # for its impression, which is not in the log (yet)
@@ -33,13 +36,21 @@ class ClickOutcome(StrEnum):
     FALLBACK = "fallback"
     OUTSIDE = "outside the share"  # of a unit that takes no part
     VOID = "void"
+    UNMEASURED = "not measured"  # its action is none that a metric of the trial counts
     NOT_SHOWN = "not shown"
     NOT_OURS = "not ours"
 
     @property
     def refused(self) -> bool:
-        """True if the click is on nothing that this trial showed."""
+        """True if it is on nothing that this trial showed."""
         return self in (ClickOutcome.NOT_SHOWN, ClickOutcome.NOT_OURS)
+
+
+TALLIED = {
+    ClickOutcome.NOT_SHOWN: "events on what was not shown",
+    ClickOutcome.LATER_PAGE: "events off the drawn page",
+    ClickOutcome.LATE: "events after their window",
+}
 
 
 class SeenOutcome(StrEnum):
@@ -55,7 +66,7 @@ class SeenOutcome(StrEnum):
 
 
 class Clicked(NamedTuple):
-    """Outcome of a click.
+    """Outcome of a click, or of an event with an action.
 
     Attributes:
         outcome: What became of it.
@@ -69,11 +80,20 @@ class Clicked(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """Outcome of a click, the row to store if any, and the rank of its document, 1 for the first result."""
+    """Outcome of an event, the row to store if any, and the rank of its document, 1 for the first result."""
 
     outcome: ClickOutcome
-    row: Click | None = None
+    row: Click | Event | None = None
     rank: int | None = None
+
+
+def check_event(action: object, value: object, event_id: object) -> int:
+    """Amount of an event in millionths. Raises ValueError where action and value cannot be those of one."""
+    checked_action(action)
+    amount = 0 if value is None else millionths(value)
+    if amount < 0 and event_id is None:
+        raise ValueError(f"value is {value!r}: a refund needs an event_id, or it would be the event that it takes back")
+    return amount
 
 
 class ClickJudge:
@@ -105,32 +125,12 @@ class ClickJudge:
         """
         if position is not None:
             checks.whole("position", position, 1)
-        token = tokens.read_token(id, self._draws.secret)
-        if token is None or token.version not in self._configs:
-            self._draws.tally("clicks with an id that is not ours")
-            return Judged(ClickOutcome.NOT_OURS)
-        if token.key == tokens.FALLBACK:
-            self._draws.tally("clicks on fallbacks")
-            return Judged(ClickOutcome.FALLBACK)
-        if token.key == tokens.OUTSIDE:
-            self._draws.tally(OUTSIDE_SHARE_CLICKS, soon=False)
-            return Judged(ClickOutcome.OUTSIDE)
-        if token.second == tokens.LATER_VIEW:
-            self._draws.tally("clicks on later views")
-            return Judged(ClickOutcome.LATER_VIEW)
-        name = document if type(document) is str else str(document)
-        if len(name) > LONGEST_TEXT:
-            self._draws.tally("clicks on what was not shown")
-            return Judged(ClickOutcome.NOT_SHOWN)
-        when = self._clock() if time is None else seconds("time", time)
-        if time is not None and when < token.second - CLOCKS:
-            self._draws.tally("clicks before their impression")
-            return Judged(ClickOutcome.EARLY)
+        found = self._found("clicks", id, document, time)
+        if isinstance(found, ClickOutcome):
+            return Judged(found)
+        token, name, when = found
         config = self._configs[token.version]
         late = when >= token.second + 1 + config.click_window
-        if self._is_erased(token):
-            self._draws.tally(ERASED, token.version)
-            return Judged(ClickOutcome.VOID)
         outcome, rank = self._outcome(token.key, name, late)
         marks: tuple[int, ...] = ()
         if rank is None:
@@ -141,6 +141,76 @@ class ClickJudge:
         limit = None if rank is not None else config.k + MOST_OTHERS
         click = Click(token.key, token.version, name, late, limit, token.second, marks, public, int(when * 1e6))
         return Judged(outcome, click, rank)
+
+    def judge_event(
+        self,
+        id: str,
+        document: str,
+        action: str,
+        value: Any = None,
+        event_id: str | None = None,
+        time: Time | None = None,
+        *,
+        public: bool = False,
+    ) -> Judged:
+        """Judge an event with an action and a value on a result of an impression; those that are not stored are counted.
+
+        Raises ValueError for an action, a value or an id that cannot be one.
+        """
+        amount = check_event(action, value, event_id)
+        named = "" if event_id is None else text_id("event_id", event_id)
+        found = self._found("events", id, document, time)
+        if isinstance(found, ClickOutcome):
+            return Judged(found)
+        token, name, when = found
+        window, counts_for = self._configs[token.version].event_windows(action)
+        after = when - token.second - 1
+        if after >= window:
+            self._draws.tally("events after the longest window")
+            return Judged(ClickOutcome.LATE)
+        outcome, rank = self._outcome(token.key, name, counts_for is not None and after >= counts_for)
+        if outcome in TALLIED:
+            self._draws.tally(TALLIED[outcome])
+        if outcome in (ClickOutcome.NOT_SHOWN, ClickOutcome.LATER_PAGE, ClickOutcome.VOID):
+            return Judged(outcome, None, rank)
+        if counts_for is None:
+            self._draws.tally("events of actions that no metric counts")
+            outcome = ClickOutcome.UNMEASURED
+        # An order's lines may have its number as their id: each result, and each action on it, has ids of its own.
+        number = blake2b("\0".join((action, name, named)).encode(errors="surrogatepass"), digest_size=12).hexdigest()
+        micro = int(when * 1e6)
+        event = Event(token.key, token.version, name, action, number, amount, micro, token.second, public)
+        return Judged(outcome, event, rank)
+
+    def _found(
+        self, what: str, id: str, document: str, time: Time | None
+    ) -> tuple[tokens.Token, str, float] | ClickOutcome:
+        """The impression that clicks or events name, the document as text, and the time; or why they count for nothing."""
+        token = tokens.read_token(id, self._draws.secret)
+        if token is None or token.version not in self._configs:
+            self._draws.tally(f"{what} with an id that is not ours")
+            return ClickOutcome.NOT_OURS
+        if token.key == tokens.FALLBACK:
+            self._draws.tally(f"{what} on fallbacks")
+            return ClickOutcome.FALLBACK
+        if token.key == tokens.OUTSIDE:
+            self._draws.tally(OUTSIDE_SHARE_CLICKS if what == "clicks" else OUTSIDE_SHARE_EVENTS, soon=False)
+            return ClickOutcome.OUTSIDE
+        if token.second == tokens.LATER_VIEW:
+            self._draws.tally(f"{what} on later views")
+            return ClickOutcome.LATER_VIEW
+        name = document if type(document) is str else str(document)
+        if len(name) > LONGEST_TEXT:
+            self._draws.tally(f"{what} on what was not shown")
+            return ClickOutcome.NOT_SHOWN
+        when = self._clock() if time is None else seconds("time", time)
+        if time is not None and when < token.second - CLOCKS:
+            self._draws.tally(f"{what} before their impression")
+            return ClickOutcome.EARLY
+        if self._is_erased(token):
+            self._draws.tally(ERASED, token.version)
+            return ClickOutcome.VOID
+        return token, name, when
 
     def seen(self, id: str, documents: Sequence[str], *, public: bool = False) -> SeenOutcome:
         """Compare the documents that a page displayed, from the top, with the drawn ranking; mark the impression."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, Self
@@ -37,12 +38,13 @@ from ranktrial.store.base import (
     Entry,
     Erased,
     ErasureRow,
+    Event,
     ImpressionCount,
     Store,
     StoreError,
 )
 from ranktrial.times import LATEST, Time, seconds
-from ranktrial.trial.clicks import Clicked, ClickJudge, SeenOutcome
+from ranktrial.trial.clicks import Clicked, ClickJudge, Judged, SeenOutcome
 from ranktrial.trial.designing import warm_up
 from ranktrial.trial.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
 from ranktrial.trial.history import SCHEDULE, entry_of, excluded_units, history_of, this_user
@@ -374,12 +376,55 @@ class Trial:
             clicked.stored.result()
         return clicked
 
+    def event(
+        self,
+        id: str,
+        document: str,
+        action: str,
+        value: float | Decimal | str | None = None,
+        *,
+        event_id: str | None = None,
+        time: Time | None = None,
+        wait: bool = True,
+        public: bool = False,
+    ) -> Clicked:
+        """Take an event on a result of an impression, such as an order: as often, as late and in any order as they come.
+
+        Metrics say which actions count and for how long (``TrialConfig.metrics``). A result that was ordered counts whether or
+        not a click on it was told. Returns when it is on the disk (unless ``wait=False``), and raises if it could not be
+        stored, or if action or value cannot be one.
+
+        Args:
+            id: Of the impression, from ``Shown.id``.
+            document: Id of the document.
+            action: "cart", "order", or any that a metric counts: lower-case letters, digits, ``_`` and ``-``.
+            value: Amount, such as ``39.90`` or ``"39.90"``, kept to millionths; negative for what is paid back.
+            event_id: Tells events with this action on this result apart: the same again replaces nothing. Without one the
+                action counts once on each result. A refund needs one of its own.
+            time: Seconds since 1970, or a date and time (UTC unless it says otherwise); now by default.
+            wait: Until it is on the disk.
+            public: Whether anybody can send it, as a browser without a key.
+        """
+        outcome, row, rank = self._judge.judge_event(id, document, action, value, event_id, time, public=public)
+        taken = Clicked(outcome, DONE if row is None else self.store.put(row), rank)
+        if wait:
+            taken.stored.result()
+        return taken
+
+    def events(
+        self, many: Iterable[tuple[str, str, str, Any, str | None, Time | None]], *, public: bool = False
+    ) -> list[Clicked]:
+        """Take many events (id, document, action, value, event_id, time) as ``clicks`` takes clicks."""
+        return self._put([self._judge.judge_event(*event, public=public) for event in many])
+
     def clicks(
         self, many: Iterable[tuple[str, str, Time | None, int | None]], *, public: bool = False
     ) -> list[Clicked]:
         """Take many clicks (id, document, time, position) at once, without waiting: those of a version are stored together."""
-        judged = [self._judge.judge(*click, public=public) for click in many]
-        rows: dict[int, list[Click]] = {}
+        return self._put([self._judge.judge(*click, public=public) for click in many])
+
+    def _put(self, judged: Sequence[Judged]) -> list[Clicked]:
+        rows: dict[int, list[Click | Event]] = {}
         for _, row, _ in judged:
             if row is not None:
                 rows.setdefault(row.version, []).append(row)
