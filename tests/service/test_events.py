@@ -71,7 +71,7 @@ def test_ubi_events_are_taken_as_they_are(client: httpx.Client) -> None:
     assert (report["impressions"], report["clicks"]) == (1, 2)  # where a click claims to have been changes nothing
 
 
-SHOP = {"metrics": ["Carts()", "Orders(window='7d')", "Revenue(window='7d')"]}
+SHOP: dict[str, Any] = {"metrics": ["Carts()", "Orders(window='7d')", "Revenue(window='7d')"]}
 
 
 def events_of(path: Path, name: str = "t") -> list[tuple[str, str, int]]:
