@@ -26,13 +26,13 @@ import numpy as np
 from benchmarks.discrepancy import FAMILIES, shops
 from benchmarks.discrepancy_trials import natural_cases
 from benchmarks.verdicts import K, Row, Trial, World, top_tail
+from ranktrial.analysis.answers import settled
 from ranktrial.analysis.hostile import most_worth
 from ranktrial.analysis.ladder import POSITION_BASED
 from ranktrial.arrays import BoolArray, DocumentArray
 from ranktrial.config import TrialConfig
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Pair
-from ranktrial.report.making import settled
 
 TRIALS = int(os.environ.get("CONTAMINATION_TRIALS", "100"))
 LOOKS = (1_000, 2_000, 4_000, 7_000, 10_000)

@@ -35,8 +35,10 @@ from benchmarks.discrepancy import (
     without_overlap,
 )
 from benchmarks.verdicts import K, Row, Trial, World, top_tail
-from ranktrial.analysis import Decision, Estimate, Hausman, Ladder, Rung, decide
+from ranktrial.analysis import Decision, Estimate, Hausman, Ladder, Rung
 from ranktrial.analysis.analyse import Analysis
+from ranktrial.analysis.answers import MODEL, barred_by, settled
+from ranktrial.analysis.decision import decide
 from ranktrial.analysis.guardrails import INDEPENDENCE, measured_above
 from ranktrial.analysis.ladder import ASSUMES, POSITION_BASED
 from ranktrial.arrays import FloatArray
@@ -44,7 +46,6 @@ from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
 from ranktrial.log import UnitSums
 from ranktrial.methods import LogOpt
-from ranktrial.report.making import MODEL, barred_by, settled
 
 TRIALS = int(os.environ.get("DISCREPANCY_TRIALS", "100"))
 ONLY = os.environ.get("DISCREPANCY_ROWS", "").split(";")

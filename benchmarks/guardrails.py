@@ -28,13 +28,13 @@ from benchmarks.verdicts import Behaviour, Trial, behaviours, top_tail, used_des
 from ranktrial.analysis import asymptotic_radius, evidence
 from ranktrial.analysis import guardrails as checks
 from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.answers import settled
 from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.log.sources import of_pair
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Mixture, Pair
-from ranktrial.report.making import settled
 from ranktrial.store import tallies as names
 from ranktrial.store.marks import Mark
 from ranktrial.users import User, cascade, position_based, rank_decay

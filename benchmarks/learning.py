@@ -23,10 +23,10 @@ import numpy as np
 
 from benchmarks.verdicts import LONG, K, Row, World, top_tail, verdicts
 from benchmarks.visitors import shop
+from ranktrial.analysis.answers import settled
 from ranktrial.arrays import FloatArray
 from ranktrial.methods import LogOpt
 from ranktrial.position_bias import fit_groups
-from ranktrial.report.making import settled
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

@@ -26,13 +26,13 @@ import numpy as np
 from benchmarks.closed_form import good_pairs_of
 from benchmarks.logopt import data_sets, pairs_of
 from benchmarks.verdicts import Trial, World
+from ranktrial.analysis.answers import settled
 from ranktrial.analysis.planning.plan import plan
 from ranktrial.analysis.planning.users import ClickRate, click_sd, plausible_users
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft
 from ranktrial.rankings import Pair
-from ranktrial.report.making import settled
 from ranktrial.users import User, position_based, rank_decay
 
 PAIRS = 10  # of each kind of rankers: 20 on each data set

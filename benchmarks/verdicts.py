@@ -25,6 +25,7 @@ from scipy import optimize
 
 from ranktrial.analysis import evidence
 from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.answers import settled
 from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
@@ -32,7 +33,7 @@ from ranktrial.log.sources import of_pair
 from ranktrial.methods import AB, LogOpt, Method
 from ranktrial.rankings import Mixture, Pair, draw_impressions
 from ranktrial.rankings.traffic import draw_clicks
-from ranktrial.report.making import readings_agree, settled
+from ranktrial.report.making import readings_agree
 from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User, Users, cascade, position_based, rank_decay, trust_bias
 

@@ -16,11 +16,11 @@ from functools import partial
 import numpy as np
 
 from benchmarks.verdicts import POOL, Row, Trial, World
+from ranktrial.analysis.answers import settled
 from ranktrial.arrays import DocumentArray, FloatArray, sum_by_group
 from ranktrial.config import TrialConfig
 from ranktrial.methods import LogOpt, Method
 from ranktrial.rankings import Pair
-from ranktrial.report.making import settled
 from ranktrial.users import position_based, rank_decay
 
 RUNS = int(os.environ.get("VISITOR_RUNS", "100"))

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as Tree
 import numpy as np
 import pytest
 
-from ranktrial import AB, Log, LogOpt, Pair, Trial, estimate, fit_position_bias, notebook, plan
+from ranktrial import AB, Log, LogOpt, Pair, Trial, decide, estimate, fit_position_bias, notebook, plan
 from ranktrial.users import position_based
 
 PAIR = Pair.from_lists([["a", "b", "c"], ["p", "q"]], [["b", "c", "a"], ["q", "r"]], k=2).knowing(theta=[1.0, 0.6])
@@ -37,14 +37,27 @@ def summaries(found: Tree.Element) -> list[str]:
     return [text(one) for one in found.iter("summary")]
 
 
-def test_an_estimate_says_who_gets_more_clicks() -> None:
+def test_an_estimate_is_of_b_against_a_and_decides_nothing() -> None:
     result = estimate(LOG)
     found = tree(result)
-    assert text(found.find("p")) == f"A gets {result.delta:.4f} more clicks per search."
-    assert str(result.confidence_interval()) in text(found)
+    low, high = result.confidence_interval()
+    assert result.delta > 0
+    assert text(found.find("p")) == f"B against A: {-result.delta:+.4f} clicks per search."
+    assert f"95% interval {-high:+.4f} to {-low:+.4f}, by this estimator alone" in text(found)
+    assert "A - B" not in text(found)
     assert summaries(found) == ["What it rests on"]
-    early = tree(estimate(LOG.first(40), theta=[1.0, 0.6]))
-    assert text(early.find("p")) == "Too early to say: the interval holds 0."
+    assert tree(estimate(LOG.first(40), theta=[1.0, 0.6])) is not None
+
+
+def test_the_decision_on_a_log_says_what_it_says_elsewhere() -> None:
+    answer = decide(LOG)
+    found = tree(answer)
+    assert text(found.find("p")) == answer.text.headline == "B gets 44% fewer clicks than A."
+    for part in (answer.text.details, answer.text.next, answer.text.trust, answer.note):
+        assert " ".join(part.split()) in text(found)
+    assert summaries(found)[0] == "Estimates"
+    assert f"{len(answer.checks)} checks" in summaries(found)[-1]
+    assert str(answer.decision.interval)[:7] in text(found)
 
 
 def test_a_report_has_its_verdict_its_interval_and_folded_checks(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ranktrial.analysis import Estimate, estimate, estimate_ab, fit_position_bias, plan
+    from ranktrial.analysis import Estimate, decide, estimate, estimate_ab, fit_position_bias, plan
     from ranktrial.formats import pair_from_frame, read_log, to_frame
     from ranktrial.interval import Interval
     from ranktrial.log import Log
@@ -91,7 +91,7 @@ __version__ = "0.2.0"
 
 # Found when asked for, so that importing a part of the package does not load all of it.
 _HOMES = {
-    "analysis": ("Estimate", "estimate", "estimate_ab", "fit_position_bias", "plan"),
+    "analysis": ("Estimate", "decide", "estimate", "estimate_ab", "fit_position_bias", "plan"),
     "formats": ("pair_from_frame", "read_log", "to_frame"),
     "interval": ("Interval",),
     "log": ("Log",),
@@ -137,6 +137,7 @@ __all__ = [
     "TeamDraft",
     "TimeToFirstClick",
     "Trial",
+    "decide",
     "estimate",
     "estimate_ab",
     "fit_position_bias",

@@ -21,38 +21,82 @@ CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
 def of_report(report: Any) -> str:
     """A trial's report: the verdict, the interval, what to do, and the checks folded."""
     name_a, name_b = report.config.labels
-    checks = [(MARKS[one.status], one.title or one.name, one.text) for one in report.guardrails]
-    bad = sum(one.status in ("warn", "fail") for one in report.guardrails)
-    summary = f"{counted(len(checks), 'check')}, {bad or 'none'} to look at"
     used = [
         (one.name, f"{one.difference:+.4f}", str(one.interval), "used" if one.used else "") for one in report.estimates
     ]
+    segments = "" if report.segments is None else _segments(report.segments)
     return card(
         report.text.headline,
         interval_chart(
             report.difference, report.interval.low, report.interval.high, f"clicks per search, {name_b} - {name_a}"
         ),
         *(line(text) for text in report.lines),
+        segments,
         folded("Estimates", table(("", "B - A", "its own interval", ""), used)) if used else "",
-        folded(summary, table(("", "check", "what was found"), checks)),
+        _checks(report.guardrails),
+    )
+
+
+def _segments(segments: Any) -> str:
+    """Answers by segment, opened."""
+    rows = [
+        (
+            f"{one.attribute}: {one.value}", f"{one.share:.0%}", f"{one.difference:+.4f}", str(one.interval),
+            f"{one.shrunken:+.4f}", "yes" if one.discovery else "",
+        )
+        for one in segments.answers
+    ]  # fmt: skip
+    heads = "segment", "of searches", "B - A", "interval", "for ranking", "no chance"
+    return folded(
+        f"By segment, at a false discovery rate of {segments.rate:.0%}", table(heads, rows), line(segments.text)
+    )
+
+
+def _checks(checks: Sequence[Any]) -> str:
+    """Checks, folded."""
+    rows = [(MARKS[one.status], one.title or one.name, one.text) for one in checks]
+    bad = sum(one.status in ("warn", "fail") for one in checks)
+    summary = f"{counted(len(rows), 'check')}, {bad or 'none'} to look at"
+    return folded(summary, table(("", "check", "what was found"), rows))
+
+
+def of_answer(answer: Any) -> str:
+    """The decision on a log: the verdict, the interval, what to do, and estimates and checks folded."""
+    decision, text = answer.decision, answer.text
+    low, high = decision.interval
+    rows = [
+        (one.name, f"{-one.estimate.delta:+.4f}", "used" if one.name in decision.used else "")
+        for one in answer.estimates.rungs
+        if one.estimate is not None
+    ]
+    return card(
+        text.headline,
+        interval_chart(decision.difference, low, high, "clicks per search, B - A"),
+        *(line(part) for part in (text.details, text.next, text.trust, answer.worth, answer.note)),
+        folded("Estimates", table(("", "B - A", ""), rows)) if rows else "",
+        _checks(answer.checks) if answer.checks else "",
     )
 
 
 def of_estimate(found: Any) -> str:
-    """An estimate of A - B: who gets more clicks, the interval, and what it rests on, folded."""
-    interval = found.confidence_interval()
-    if interval.low > 0 or interval.high < 0:
-        heading = f"{'A' if found.delta > 0 else 'B'} gets {abs(found.delta):.4f} more clicks per search."
-    else:
-        heading = "Too early to say: the interval holds 0."
+    """One estimate of B against A, its interval, and what it rests on, folded; nothing is decided by one estimate."""
+    low, high = found.confidence_interval()
+    low, high = 0.0 - high, 0.0 - low
+    value = 0.0 - found.delta
     told = [
         ("searches", f"{found.impressions:,}"), ("visitors", f"{found.units:,}"),
         ("standard error", f"{found.standard_error:.5f}"), ("effective clicks", f"{found.effective_clicks:,.0f}"),
         ("largest weight of a click", f"{found.largest_weight:.2f}"),
     ]  # fmt: skip
-    text = f"A - B is {found.delta:+.5f}, 95 % interval {interval}, for a number of searches fixed beforehand."
-    chart = interval_chart(found.delta, interval.low, interval.high, "clicks per search, A - B")
-    return card(heading, chart, line(text), folded("What it rests on", table((), told)))
+    text = (
+        f"95% interval {low:+.4f} to {high:+.4f}, by this estimator alone, for a number of searches fixed beforehand."
+    )
+    return card(
+        f"B against A: {value:+.4f} clicks per search.",
+        interval_chart(value, low, high, "clicks per search, B - A"),
+        line(f"{text} Which ranker gets more clicks is decided from several estimates and checks: decide(log)."),
+        folded("What it rests on", table((), told)),
+    )
 
 
 def of_plan(plan: Any) -> str:

@@ -11,13 +11,13 @@ import pytest
 from pooling import plain_counts
 from ranktrial.analysis import estimate, evidence, fit_position_bias, ladder, position_scores
 from ranktrial.analysis.analyse import analyse
+from ranktrial.analysis.answers import settled
 from ranktrial.arrays import IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.log import log as logs
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Pair, PlackettLuce
-from ranktrial.report.making import settled
 from ranktrial.users import position_based
 
 THETA = np.array([1.0, 0.6, 0.4])

@@ -11,6 +11,7 @@ import pytest
 
 from ranktrial.analysis import estimate, fit_position_bias
 from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.answers import settled, words
 from ranktrial.analysis.hostile import most_worth, worth_of_each
 from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED
 from ranktrial.analysis.segments import Subject, answers_by_segment
@@ -21,7 +22,7 @@ from ranktrial.methods import AB, LogOpt
 from ranktrial.metrics import Orders
 from ranktrial.rankings import Pair
 from ranktrial.report.harm import Guard
-from ranktrial.report.making import make_report, segmentation, settled, sure_segments, words
+from ranktrial.report.making import make_report, segmentation, sure_segments
 from ranktrial.segments import Segments
 from ranktrial.store.base import ConfigVersion
 from ranktrial.users import two_devices

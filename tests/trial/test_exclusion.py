@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from live_server import rank, send, serving, start
 from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.answers import settled
 from ranktrial.cli import app
 from ranktrial.config import TrialConfig
 from ranktrial.log import Rules
-from ranktrial.report.making import settled
 from ranktrial.report.schema import Report
 from ranktrial.tokens import named_unit, unit_name, unit_number
 from ranktrial.trial import Trial

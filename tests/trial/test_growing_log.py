@@ -11,13 +11,13 @@ import pytest
 from ranktrial.analysis import analyse as analysis
 from ranktrial.analysis import estimate, fit_position_bias
 from ranktrial.analysis.analyse import analyse, fitted_impressions
+from ranktrial.analysis.answers import settled
 from ranktrial.analysis.guardrails import click_model
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log, units
 from ranktrial.log import log as logs
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Pair
-from ranktrial.report.making import settled
 from ranktrial.trial import Shown, Trial
 from ranktrial.users import position_based
 from trial.test_any_order import Clock, told

@@ -14,16 +14,19 @@ import pytest
 from hand_made import agrees, rung
 from ranktrial.analysis import guardrails as checks
 from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.answers import Settled, settled, words
+from ranktrial.analysis.decision import turned
 from ranktrial.analysis.guardrails.advice import explained
 from ranktrial.analysis.guardrails.status import Guardrail, above
-from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED, Ladder
+from ranktrial.analysis.ladder import AB_RUNG, DIRECT, POSITION_BASED, Ladder
 from ranktrial.analysis.verdict import percent
 from ranktrial.arrays import BoolArray
 from ranktrial.config import TrialConfig
+from ranktrial.interval import Interval
 from ranktrial.log.log import Log
 from ranktrial.log.units import UnitSums
 from ranktrial.methods import LogOpt
-from ranktrial.report.making import make_report, settled, words
+from ranktrial.report.making import make_report
 from ranktrial.store.base import ConfigVersion
 from ranktrial.store.marks import Mark, mark
 from ranktrial.store.tallies import NO_TRIAL, SLOW
@@ -175,6 +178,46 @@ def test_intervals_without_anything_in_common_are_a_failed_check(good: tuple[Log
     assert checks.assumptions(replace(analysis, ladder=bridged)).status == "pass"
 
 
+def test_where_intervals_have_nothing_in_common_only_ab_traffic_is_used(good: tuple[Log, TrialConfig]) -> None:
+    """Also where the estimate that is apart is not the one with most assumptions, and where no test contradicts it."""
+    analysis = analysed(*good)
+    ab, direct, top = (analysis.ladder.rung(name) for name in (AB_RUNG, DIRECT, POSITION_BASED))
+    tests = agrees(DIRECT, error=0.03), agrees(POSITION_BASED, error=0.03)
+
+    def found(of_ab: Interval, of_direct: Interval, of_top: Interval) -> Settled:
+        rungs = replace(ab, interval=of_ab), replace(direct, interval=of_direct), replace(top, interval=of_top)
+        return settled(replace(analysis, ladder=Ladder(rungs, tests), rung=rungs[-1]), None)
+
+    below, near, above = Interval(-0.1, 0.01), Interval(-0.08, 0.0), Interval(0.02, 0.1)
+    assert found(below, near, near).decision.used == (AB_RUNG, DIRECT, POSITION_BASED)
+    for intervals in ((below, above, near), (below, near, above), (below, above, above)):
+        told = found(*intervals)
+        check = next(one for one in told.checks if one.name == checks.ASSUMPTIONS)
+        assert check.status == "fail"
+        assert check.text.endswith("Their intervals have nothing in common. The A/B estimate is reported instead.")
+        assert told.decision.used == (AB_RUNG,)
+        assert told.decision.interval == turned(below)
+        assert words(told).trust.endswith(f'Weakest check: "{check.title}". {check.text}')
+    nothing = Interval(-np.inf, np.inf)
+    told = found(nothing, below, above)
+    assert told.decision.used == (AB_RUNG,) if told.decision.used else told.decision.state == "too early"
+    assert words(told).next.endswith("gets there sooner.")
+
+
+def test_a_check_of_the_click_model_that_fails_is_named(
+    good: tuple[Log, TrialConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it does not make the numbers untrustworthy: before a check that only warns."""
+    analysis = analysed(*good)
+    for name in (checks.ASSUMPTIONS, checks.BIAS, checks.COMPANY, checks.BIAS_OVER_TIME):
+        failing = explained(Guardrail(name=name, status="fail", value=0.0, text="Found so."))
+        warning = explained(Guardrail(name="clicks", status="warn", value=0.0, text="Late."))
+        monkeypatch.setattr("ranktrial.analysis.answers.guardrails", lambda *_, both=(warning, failing): both)
+        found = settled(analysis, None)
+        assert not found.decision.failed
+        assert f'Weakest check: "{failing.title}". Found so.' in words(found).trust
+
+
 def test_independence_when_people_leave_after_a_click(tmp_path: Path) -> None:
     analysis = analysed(*logged(tmp_path, 2000, once=True, **KNOWN))
     told = checks.independence(analysis, checks.clicks_above(analysis))
@@ -306,7 +349,7 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
     analysis = analysed(log.take(np.arange(900)), config)
     assert settled(analysis, {}).decision.winner == "A"
     warned = Guardrail(name=checks.INDEPENDENCE, status="warn", value=0.7, text="")
-    monkeypatch.setattr("ranktrial.report.making.guardrails", lambda *_: (warned,))
+    monkeypatch.setattr("ranktrial.analysis.answers.guardrails", lambda *_: (warned,))
     more = checks.Dependence(UnitSums.of(np.full(100, 0.5)), 25.0, 100.0, 1.5, np.zeros(100))
     fewer = checks.Dependence(UnitSums.of(np.full(100, -0.5)), 25.0, 100.0, 0.5, np.zeros(100))
     d = analysis.estimate.delta
@@ -323,7 +366,7 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
     ):
         drawn = checks.Interference(UnitSums.of([]), slope, error, shift, np.zeros(0))
         above = checks.Above(drawn, seen, seen)
-        monkeypatch.setattr("ranktrial.report.making.measured_above", lambda _, above=above: above)
+        monkeypatch.setattr("ranktrial.analysis.answers.measured_above", lambda _, above=above: above)
         told = settled(analysis, {})
         assert told.decision.winner == winner
         said = r"B gets \d+% fewer clicks than A\. " if winner else r"Neither is ahead yet\. "
@@ -339,7 +382,7 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
     assert whole.decision.winner == "A"
     assert whole.decision.interval.high <= whole.decision.ab.high < 0
     failed = Guardrail(name=checks.COMPANY, status="fail", value=0.0, text="")
-    monkeypatch.setattr("ranktrial.report.making.guardrails", lambda *_: (failed,))
+    monkeypatch.setattr("ranktrial.analysis.answers.guardrails", lambda *_: (failed,))
     told = settled(analysis, {})
     assert told.analysis.rung is analysis.ladder.rungs[0]
     assert told.decision.used == ("A/B",)

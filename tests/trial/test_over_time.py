@@ -9,6 +9,7 @@ import pytest
 
 from ranktrial.analysis import guardrails as checks
 from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.answers import settled, words
 from ranktrial.analysis.guardrails.over_time import MICROSECONDS_A_DAY
 from ranktrial.analysis.guardrails.status import Guardrail
 from ranktrial.arrays import FloatArray
@@ -16,7 +17,6 @@ from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.methods import Beliefs, LogOpt
 from ranktrial.rankings import Pair
-from ranktrial.report.making import settled, words
 from ranktrial.users import position_based, rank_decay
 
 K, N, DAYS = 5, 12_000, 6

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from ranktrial.analysis import guardrails as checks
+from ranktrial.analysis.answers import settled
 from ranktrial.analysis.decision import lift, turned
 from ranktrial.analysis.guardrails.advice import ADVICE
 from ranktrial.analysis.guardrails.status import GROUPS, Guardrail
-from ranktrial.report.making import settled
 from ranktrial.report.schema import Report
 from ranktrial.texts import shown
 from ranktrial.trial import Trial

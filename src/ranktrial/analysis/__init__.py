@@ -1,6 +1,7 @@
 """Statistics of a comparison: estimates, intervals that stay valid under peeking, guardrails, the decision, and plans."""
 
-from ranktrial.analysis.decision import Combined, Decision, combine, decide
+from ranktrial.analysis.answers import Answer, decide
+from ranktrial.analysis.decision import Combined, Decision, combine
 from ranktrial.analysis.drift import Drift, position_scores
 from ranktrial.analysis.estimators.estimation import estimate, estimate_ab, fit_position_bias
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
@@ -22,6 +23,7 @@ from ranktrial.analysis.planning.users import ClickRate
 from ranktrial.analysis.verdict import Verdict, verdict
 
 __all__ = [
+    "Answer",
     "Band",
     "BiasFit",
     "ClickRate",

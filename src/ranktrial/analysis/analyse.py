@@ -18,7 +18,7 @@ from ranktrial.analysis.estimators.estimation import fit_position_bias
 from ranktrial.analysis.estimators.results import BiasFit, Estimate, SegmentBias
 from ranktrial.analysis.evidence import Gain, click_gain
 from ranktrial.analysis.intervals import looks
-from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, Ladder, Rung, clicks_on_ab, ladder
+from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, TIGHTEST_AT, Ladder, Rung, clicks_on_ab, ladder
 from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
@@ -132,7 +132,8 @@ class Analysis:
         found, level = self.estimate, self.rung.level
         return Drift.of(
             replace(found.sums, totals=-found.sums.totals), times=came(self.log, found.sums), level=level,
-            tightest_at=self.rung.tightest_at, widen=found.inflation(level), what="B against A",
+            tightest_at=TIGHTEST_AT if np.isnan(self.rung.tightest_at) else self.rung.tightest_at,
+            widen=found.inflation(level), what="B against A",
         )  # fmt: skip
 
     @property
@@ -240,8 +241,15 @@ def with_few_designs(designs: IntArray, most: int) -> int:
     return int(first[most]) if len(first) > most else len(designs)
 
 
-def analyse(log: Log, config: TrialConfig, beliefs: Beliefs) -> Analysis:
-    """``beliefs`` are those in force last: their theta was assumed or fitted earlier, and is no more than a guess here."""
+def analyse(log: Log, config: TrialConfig, beliefs: Beliefs, *, anytime: bool = True) -> Analysis:
+    """Make the estimates of a log.
+
+    Args:
+        log: The log.
+        config: The configuration it was shown under.
+        beliefs: The beliefs in force last: their theta was assumed or fitted earlier, and is no more than a guess here.
+        anytime: See ``ladder``.
+    """
     method, fitted = config.comparison, fitted_impressions(log, config.click_window)
     learnt = min(fitted, with_few_designs(log.design, MOST_LEARNT))
     fit, note = None, "position bias is taken as known"
@@ -254,6 +262,7 @@ def analyse(log: Log, config: TrialConfig, beliefs: Beliefs) -> Analysis:
         fitted=learnt,
         estimator=method.estimator if method.needs_position_bias else "rank-aware",
         level=config.level,
+        anytime=anytime,
         tightest_at=config.tightest_at,
         smallest=config.smallest,
         waits_for=f"position bias ({note})"

@@ -48,6 +48,7 @@ def verdict(
     *,
     days: float = float("nan"),
     shows: str | None = None,
+    ended: bool = False,
     live: bool = False,
     changed: str = "",
     segments: str = "",
@@ -60,6 +61,7 @@ def verdict(
         labels: A and B as people call them.
         days: Days that the searches still to come will take, at the pace so far.
         shows: The ranker that a stopped trial shows; None while it runs.
+        ended: True if no more searches come, as after a later version began.
         live: True for a trial, which can be stopped; False for a log.
         changed: A sentence on a change of the difference over time.
         segments: A sentence on segments that differ (``segment_text``).
@@ -67,7 +69,7 @@ def verdict(
         weakest: The worst check and what it found, in sentences.
     """
     return Verdict(
-        headline(decision, labels, ended=shows is not None),
+        headline(decision, labels, ended=ended or shows is not None),
         " ".join(filter(None, (details(decision, changed), segments))),
         next_step(decision, labels, days=days, shows=shows, live=live, remedy=remedy),
         trust(decision, weakest),

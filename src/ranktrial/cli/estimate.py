@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +14,14 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from ranktrial.analysis.answers import Answer, Asked, decide
 from ranktrial.analysis.decision import turned
+from ranktrial.analysis.guardrails.status import Guardrail, Status
 from ranktrial.analysis.verdict import lift_text
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
 from ranktrial.cli.log_options import reads_log
-from ranktrial.formats.answers import Answer, Asked, by_sums, in_memory, of_items
+from ranktrial.formats.answers import by_sums, of_items
 from ranktrial.formats.connecting import connect
 from ranktrial.formats.database import SQLLog
 from ranktrial.formats.item_level import estimate_items
@@ -27,6 +29,7 @@ from ranktrial.formats.layout import LogFolder
 from ranktrial.formats.memory import open_bounded
 from ranktrial.formats.readers import ITEMS, TRIAL, LogSource, refuse_options
 from ranktrial.formats.reading import NO_LISTS, LogTables, read_aside, read_tables
+from ranktrial.texts import counted
 from ranktrial.trec import Run, read_run
 
 IN_MEMORY = 1_000_000  # impressions that are read into memory unless asked otherwise
@@ -200,7 +203,7 @@ def _of_tables(
         asked.sums or (asked.sums is None and (many or asked.estimators or asked.guess is not None))
     ):
         log = read_tables(tables, number, rankers=rankers)
-        return in_memory(log, theta=asked.theta, asked=asked.decision, how="in memory")
+        return decide(log, theta=asked.theta, **asdict(asked.decision))
     with bounded() as there:
         there.connection.execute("SET preserve_insertion_order = false")
         sql = SQLLog(there.connection, there.impressions, there.designs, version=number)
@@ -240,11 +243,28 @@ def print_answer(answer: Answer) -> None:
     for rung in answer.estimates.rungs:
         test = answer.estimates.plainest_test(rung)
         waits = f"{rung.name}: waits for {rung.missing}" if rung.missing else ""
+        waits += "; --theta can give it" if rung.missing.startswith("position bias (") else ""
         for line in filter(None, (waits, "" if test is None else test.text)):
             out.print(line, markup=False, highlight=False)
+    for line in _told_of_checks(answer):
+        out.print(line, markup=False, highlight=False)
     if answer.bias is not None:
         told = "  ".join(f"{t:.3f}±{e:.3f}" for t, e in zip(answer.bias.theta, answer.bias.standard_error))
         out.print(f"position bias by rank: {told}", highlight=False, soft_wrap=True)
     out.print(
         f"worked out {answer.how}, from {decision.searches:,} searches", style="dim", markup=False, highlight=False
     )
+
+
+def _told_of_checks(answer: Answer) -> Iterator[str]:
+    """Checks of the log: those that fail or warn with what was found, and how many pass or cannot be made."""
+    by_status: dict[Status, list[Guardrail]] = {}
+    for check in answer.checks:
+        by_status.setdefault(check.status, []).append(check)
+    for status in ("fail", "warn"):
+        for check in by_status.get(status, []):
+            yield f"{status}: {check}"
+    passing, unknown = (by_status.get(status, []) for status in ("pass", "unknown"))
+    if answer.checks:
+        cannot = f"; cannot be made yet: {', '.join(check.name for check in unknown)}" if unknown else ""
+        yield f"{counted(len(passing), 'check')} of the log pass{'es' if len(passing) == 1 else ''}{cannot}"

@@ -1,21 +1,19 @@
-"""Decisions on logs, wherever they are: the same as those of a trial, made from a file, a folder or a database."""
+"""Decisions on logs that are too large for memory, or have no lists: by sums made where the log is, and by propensities."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ranktrial.analysis import Decision, Ladder, Rung, Verdict, decide, fit_position_bias, ladder, verdict
-from ranktrial.analysis.estimators.results import BiasFit
-from ranktrial.analysis.evidence import click_gain
-from ranktrial.analysis.hostile import most_worth as most_worth_in_memory
-from ranktrial.analysis.ladder import AB_RUNG, DIRECT, POSITION_BASED, SHARES, made_rung
-from ranktrial.arrays import FloatArray
+from ranktrial.analysis.answers import AS_IN_A_TRIAL, Answer, Asked
+from ranktrial.analysis.decision import Decision
+from ranktrial.analysis.decision import decide as decide_by
+from ranktrial.analysis.ladder import AB_RUNG, DIRECT, POSITION_BASED, SHARES, Ladder, made_rung
+from ranktrial.analysis.verdict import verdict
 from ranktrial.formats.database import SQLLog
 from ranktrial.formats.estimating import (
     NoPlainTrafficError,
@@ -26,10 +24,7 @@ from ranktrial.formats.estimating import (
     most_worth,
 )
 from ranktrial.formats.item_level import Places
-from ranktrial.log import Log
-from ranktrial.log.units import UnitSums
-from ranktrial.position_bias import NotIdentifiable, PositionBias
-from ranktrial.texts import json_values
+from ranktrial.position_bias import NotIdentifiable
 from ranktrial.users import rank_decay
 
 CANNOT_BE_TOLD = "position bias: {}; --theta can give it"
@@ -37,140 +32,19 @@ NO_LIFT = (
     "These sums do not tell the difference in per cent: that takes A/B traffic, or position bias and a log that could show all "
     "that A and B list."
 )
+UNCHECKED = (
+    "By sums nothing is checked but the estimates against each other; a log that is read into memory (--in-memory) is checked "
+    "as a trial's is."
+)
 NO_ALLOWANCE = (
     "Propensities tell no position bias, and so no exposure disagreement: the interval has no allowance for visitors who "
     "compare results or leave after a click."
 )
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Options of a decision on a log.
-
-    Attributes:
-        level: Level of the interval.
-        anytime: True for an interval that holds however often one looked; False if the number of searches was fixed beforehand.
-        smallest: The smallest difference that matters.
-        allowance: Share of exposure disagreement x clicks per search that visitors who follow no click model may move it by.
-        contamination: Share of hostile searches against which a winner must stand.
-    """
-
-    level: float = 0.95
-    anytime: bool = True
-    smallest: float | None = None
-    allowance: float | None = None
-    contamination: float | None = None
-
-
-AS_IN_A_TRIAL = Asked()
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """The decision on a log and the estimates behind it.
-
-    Attributes:
-        decision: The decision.
-        estimates: The estimates and the tests between them.
-        bias: Position bias, where it was fitted.
-        how: Where it was worked out.
-        note: A sentence on what the log could not show; "" if there is nothing to say.
-    """
-
-    decision: Decision
-    estimates: Ladder
-    bias: PositionBias | None
-    how: str
-    note: str = ""
-
-    @property
-    def text(self) -> Verdict:
-        """The decision in words."""
-        return verdict(self.decision)
-
-    @property
-    def gain(self) -> float:
-        """Factor by which an A/B test alone would need more searches to be as sure; nan if that is not known."""
-        by_name = {rung.name: rung.estimate for rung in self.estimates.rungs}
-        ab, used = by_name.get(AB_RUNG), by_name.get(self.decision.estimator or "")
-        if ab is None or used is None or ab is used or not used.standard_error > 0:
-            return float("nan")
-        return ab.standard_error**2 * ab.impressions / (used.standard_error**2 * used.impressions)
-
-    @property
-    def worth(self) -> str:
-        """Sentence on the searches that both lists in the log save; "" if that is not known."""
-        if not self.gain > 1:
-            return ""
-        return (
-            f"The A/B estimate alone would need {self.gain:.1f} times as many searches to be as sure: both lists in the log "
-            "tell which clicks could have made a difference."
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        text = self.text
-        return {
-            "verdict": str(text),
-            "text": {name: getattr(text, name) for name in ("headline", "details", "next", "trust")},
-            "decision": self.decision.to_dict(),
-            "gain": json_values(self.gain),
-            "how": self.how,
-            "note": self.note,
-            "estimates": [self._row(rung) for rung in self.estimates.rungs],
-        }
-
-    def _row(self, rung: Rung) -> dict[str, Any]:
-        low, high = rung.interval
-        row = {
-            "name": rung.name,
-            "assumes": rung.assumes,
-            "used": rung.name in self.decision.used,
-            "waits_for": rung.missing,
-            "difference": float("nan") if rung.estimate is None else -rung.estimate.delta,
-            "interval": (-high, -low),
-            "tests": [test.text for test in self.estimates.tests if test.upper == rung.name],
-        }
-        if rung.estimate is not None:
-            row |= {name: value for name, value in rung.estimate.to_dict().items() if name != "delta"}
-        found: dict[str, Any] = json_values(row)
-        return found
-
-
-def in_memory(log: Log, *, theta: ArrayLike | None = None, asked: Asked = AS_IN_A_TRIAL, how: str = "") -> Answer:
-    """Decide on a log that fits into memory."""
-    fit, missing = None, ""
-    known: FloatArray | None = None if theta is None else np.asarray(theta, np.float64)
-    if known is None:
-        try:
-            fit = fit_position_bias(log)
-        except NotIdentifiable as refusal:
-            missing = CANNOT_BE_TOLD.format(refusal)
-    found = ladder(
-        log, theta=known if fit is None else fit, level=asked.level, anytime=asked.anytime, smallest=asked.smallest,
-        waits_for=missing,
-    )  # fmt: skip
-    clicks = int(log.clicks_each.sum())
-    decision = _decided(
-        found, asked, searches=len(log), visitors=log.cohorts.count, clicks=clicks,
-        both=_clicks_of_both(log, known if fit is None else fit), worth=partial(most_worth_in_memory, log),
-    )  # fmt: skip
-    return Answer(decision, found, None if fit is None else fit.bias, how)
-
-
-def _clicks_of_both(log: Log, theta: FloatArray | BiasFit | None) -> UnitSums | None:
-    """Clicks per search of pages that are half A's and half B's, by the click model; None where that is not known."""
-    if theta is None or not log.clicks.any():
-        return None
-    gain = click_gain(log, theta)
-    if gain is None:
-        return None
-    gained = gain.estimate.sums
-    return UnitSums(gained.units, gained.impressions, log.clicks_by_cohort - gained.totals, gained.count)
+NOTHING_CHECKED = "Single results with propensities allow none of the checks that a report of a trial makes."
 
 
 def _decided(found: Ladder, asked: Asked, **known: Any) -> Decision:
-    return decide(
+    return decide_by(
         found, level=asked.level, smallest=asked.smallest, allowance=asked.allowance, contamination=asked.contamination,
         **known,
     )  # fmt: skip
@@ -232,8 +106,9 @@ def by_sums(
         made, asked, searches=n, visitors=round(sums["visitors"]), clicks=clicks, both=both,
         worth=lambda rung, side: of_hostile(rung.name)[side < 0],
     )  # fmt: skip
+    notes = [NO_LIFT if both is None and decision.estimator else "", UNCHECKED]
     return Answer(
-        decision, made, None if last is None else last.bias, how, NO_LIFT if both is None and decision.estimator else ""
+        decision, made, verdict(decision), None if last is None else last.bias, how, note=" ".join(filter(None, notes))
     )
 
 
@@ -248,5 +123,5 @@ def of_items(found: SummedEstimate, places: Places, asked: Asked) -> Answer:
         made, asked, searches=found.impressions, visitors=found.units, clicks=clicks, both=places.both,
         worth=lambda _, side: places.worth[side < 0],
     )  # fmt: skip
-    note = " ".join(filter(None, (places.missing, NO_ALLOWANCE)))
-    return Answer(decision, made, None, "from propensities as logged", note)
+    note = " ".join(filter(None, (places.missing, NO_ALLOWANCE, NOTHING_CHECKED)))
+    return Answer(decision, made, verdict(decision), None, "from propensities as logged", note=note)

@@ -118,26 +118,40 @@ def _guard(name: str, tolerance: float, value: float, at_least: float, who: str,
 def ends(analysis: Analysis) -> int:
     """Number of one-sided ends of intervals that all guards rest on together.
 
-    Those of clicks need one of each estimate, one of the clicks of both, and what is shown one of the gain over an A/B test.
+    Those of clicks need one of each estimate, one of the clicks of both, and what is shown one of the gain over an A/B test;
+    futility has those of the estimates.
     """
     wanted = analysis.config.guards
     clicks = wanted.clicks is not None or wanted.shown is not None
     gain = wanted.shown is not None and not isinstance(analysis.config.comparison, AB)
     shares = (wanted.fallbacks, wanted.latency)
-    return clicks * (len(analysis.ladder.rungs) + 1) + gain + sum(one is not None for one in shares)
+    futile = wanted.futility == "stop" and analysis.config.smallest is not None
+    of_clicks = max(clicks * (len(analysis.ladder.rungs) + 1), futile * len(analysis.ladder.rungs))
+    return of_clicks + gain + sum(one is not None for one in shares)
 
 
 def level_of_each(analysis: Analysis) -> float:
     """Level of each of several two-sided intervals whose ends on one side hold together at the level of the guards."""
-    return 1 - 2 * (1 - analysis.config.guards.level) / max(ends(analysis), 1)
+    return _level(analysis, max(ends(analysis), 1))
+
+
+def _level(analysis: Analysis, number: int) -> float:
+    """Level of each of so many two-sided intervals whose ends on one side hold together at the level of the guards."""
+    return 1 - 2 * (1 - analysis.config.guards.level) / number
 
 
 def _clicks(analysis: Analysis, decision: Decision, widen: Interval, level: float) -> _Clicks | None:
     """Clicks of A and B by the estimates of the decision, at the level of the guards; None where there are none yet."""
-    both, config = analysis.clicks_of_both, analysis.config
+    both = analysis.clicks_of_both
     if both is None or not len(both) or not decision.used:
         return None
-    low, high = NO_LOSS
+    mean = asymptotic_sequence(both, [both.count], level=level, tightest_at=TIGHTEST).last
+    return _Clicks(decision.difference, _apart(analysis, decision, widen, level), both.mean, mean)
+
+
+def _apart(analysis: Analysis, decision: Decision, widen: Interval, level: float) -> Interval:
+    """Interval of B against A by the estimates of the decision, each at a level."""
+    config, (low, high) = analysis.config, NO_LOSS
     for rung in analysis.ladder.rungs:
         if rung.name in decision.used and rung.estimate is not None:
             own = rung.estimate.anytime_interval(level, tightest_at=TIGHTEST)
@@ -146,8 +160,21 @@ def _clicks(analysis: Analysis, decision: Decision, widen: Interval, level: floa
             if lower > 0 and hostile:  # either, not both: like a winner
                 lower = min(lower, own.low - hostile * most_worth(analysis.log, rung, 1))
             low, high = max(low, lower), min(high, upper)
-    mean = asymptotic_sequence(both, [both.count], level=level, tightest_at=TIGHTEST).last
-    return _Clicks(decision.difference, Interval(0.0 - high, 0.0 - low), both.mean, mean)
+    return Interval(0.0 - high, 0.0 - low)
+
+
+def futility(analysis: Analysis, decision: Decision, widen: Interval) -> str:
+    """A sentence if B is surely not better by the smallest difference that matters, as sure as a guard is; "" otherwise.
+
+    It says nothing that the decision's own interval does not, and nothing where a check fails.
+    """
+    smallest, (_, b) = decision.smallest, analysis.config.labels
+    if smallest is None or decision.failed or not decision.interval.high < smallest:
+        return ""
+    level = _level(analysis, max(ends(analysis), len(analysis.ladder.rungs)))
+    if not _apart(analysis, decision, widen, level).high < smallest:
+        return ""
+    return f"{b} is surely not better by {smallest:g} clicks per search."
 
 
 def _loss_of_b(known: _Clicks | None) -> tuple[float, float]:

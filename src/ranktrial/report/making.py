@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from ranktrial.analysis import Ladder, Rung
 from ranktrial.analysis.analyse import Analysis, BandPoint
+from ranktrial.analysis.answers import Settled, settled, words
 from ranktrial.analysis.calibration import discrepancy
-from ranktrial.analysis.decision import Decision, Ranker, State, decide, turned, widening
+from ranktrial.analysis.decision import Decision, Ranker, State, turned
 from ranktrial.analysis.discoveries import RATE
-from ranktrial.analysis.guardrails import (
-    ASSUMPTIONS,
-    BIAS,
-    BIAS_OVER_TIME,
-    COMPANY,
-    INDEPENDENCE,
-    guardrails,
-    measured_above,
-)
-from ranktrial.analysis.guardrails.over_time import told as told_of
-from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
-from ranktrial.analysis.hostile import most_worth
-from ranktrial.analysis.ladder import AFFINE, DIRECT, POSITION_BASED
+from ranktrial.analysis.guardrails import BIAS, BIAS_OVER_TIME, COMPANY
+from ranktrial.analysis.ladder import POSITION_BASED
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, Subject, answers_by_segment
-from ranktrial.analysis.verdict import Verdict, duration, lift_text, percent, segment_text, verdict
+from ranktrial.analysis.verdict import Verdict, duration, lift_text, percent
 from ranktrial.arrays import weighted_counts
-from ranktrial.interval import Interval
 from ranktrial.log import LeftOut
 from ranktrial.report.course import WEEK, counts_from, course, is_over, week_end
-from ranktrial.report.harm import Guard, guards
+from ranktrial.report.harm import Guard, futility, guards
 from ranktrial.report.schema import (
     Contributor,
     EstimateRow,
@@ -53,29 +40,10 @@ from ranktrial.times import told_time
 
 CONTRIBUTORS = 10
 SURELY = 0.05  # p of a test between segments, at one look
-MODEL = (ASSUMPTIONS, BIAS, BIAS_OVER_TIME, COMPANY)  # guardrails of the click model
 QUERY_UNITS = 10  # by which a query must have been asked to be named: what few have asked may tell who they are
 LONG_PAUSE, LEAST_PAUSE = 3.0, 60.0  # times the longest pause so far, and seconds: searches have stopped
 CLICKS_LATE = 300.0  # seconds that a search is given to be clicked, before its missing click says anything
 NO_CLICKS = 1e-5  # probability of so many searches without a click: clicks have stopped
-
-
-class Settled(NamedTuple):
-    """A decision with the checks behind it.
-
-    Attributes:
-        decision: The decision.
-        checks: All guardrails.
-        analysis: The analysis, with the estimate in use.
-        widen: By how much intervals that rest on the click model are widened, downwards and upwards.
-        above: How far clicks further up may have moved the click model's estimates of A - B.
-    """
-
-    decision: Decision
-    checks: tuple[Guardrail, ...]
-    analysis: Analysis
-    widen: Interval
-    above: Interval | None = None
 
 
 def make_report(
@@ -116,6 +84,12 @@ def make_report(
     sure = sure_segments(segments, harm)
     if shows is None and now < counts_from(analysis.config, seen.began):
         sure = ()  # too soon
+    everyone = None
+    if whole is not None:
+        left_out, unfiltered = whole
+        both = settled(unfiltered, tallies, nanoseconds, distrusted=decision.failed)
+        both = in_time(both, pace(unfiltered).began, now) if shows is None else both
+        everyone = _everyone(left_out, both, ended=shows is not None)
     goes_on = seen.days > 0 and shows is None and not seen.warning
     days = decision.forecast.remaining / len(analysis.log) * seen.days if goes_on else float("nan")
     return Report(
@@ -142,13 +116,19 @@ def make_report(
         if shows is None
         else "",
         over=is_over(analysis.config, seen.began, now),
+        futile="" if now < counts_from(analysis.config, seen.began) else futility(analysis, decision, found.widen),
         guards=harm,
-        parts=tuple(_part(one, found if one is version else settled(result, {})) for one, result in analyses.items()),
+        parts=tuple(
+            _part(one, found, ended=shows is not None)
+            if one is version
+            else _part(one, settled(result, {}), ended=True)
+            for one, result in analyses.items()
+        ),
         segments=segments,
         shows=shows,
         visitors=visitors(analysis, decision),
         discrepancy=discrepancy(analysis.ladder),
-        everyone=None if whole is None else _everyone(*whole),
+        everyone=everyone,
         history=tuple(history),
     )
 
@@ -160,46 +140,6 @@ def _band(analysis: Analysis, found: Settled) -> tuple[BandPoint, ...]:
         return ()
     now = {"difference": decision.difference, "low": decision.interval.low, "high": decision.interval.high}
     return (*points[:-1], points[-1].model_copy(update=now))
-
-
-def settled(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequence[int] = ()) -> Settled:
-    """Run all guardrails, and decide by the estimates that they allow.
-
-    Where clicks depend on what stands above, no estimate by document and rank is right: only A/B traffic is used. Where
-    position bias changed, or is not what was given, estimates without one are used. Where clicks merely go with clicks above
-    them, visitors may differ, which harms nothing, or leave, which does: intervals are then widened by the effect that the log
-    cannot rule out.
-    """
-    above = measured_above(analysis)
-    checks = guardrails(analysis, tallies, nanoseconds, above)
-    status = {check.name: check.status for check in checks}
-    barred = barred_by([name for name, found in status.items() if found == "fail"])
-    effect = above.effect if above is not None and status.get(INDEPENDENCE) == "warn" else None
-    failed = [check.title for check in checks if check.status == "fail" and check.name not in MODEL]
-    config, log = analysis.config, analysis.log
-    decided = partial(
-        decide,
-        analysis.ladder,
-        searches=len(log),
-        visitors=log.cohorts.count,
-        clicks=analysis.clicks,
-        level=config.level,
-        smallest=config.smallest,
-        allowance=config.allowance,
-        contamination=config.contamination,
-        above=effect,
-        barred=barred,
-        failed=failed,
-        both=analysis.clicks_of_both,
-        worth=partial(most_worth, log),
-    )
-    decision = decided()
-    if decision.estimator is not None and decision.estimator != (analysis.rung and analysis.rung.name):
-        analysis = replace(analysis, rung=analysis.ladder.rung(decision.estimator))
-    if decision.estimator is not None and analysis.changed:
-        drift = analysis.drift
-        decision = decided(since=turned(drift.since), units_since=drift.units - (drift.at or drift.units))
-    return Settled(decision, checks, analysis, widening(decision.allowance, effect), effect)
 
 
 def in_time(found: Settled, began: float, now: float) -> Settled:
@@ -232,13 +172,6 @@ def _was_so(found: Settled, began: float, now: float) -> bool:
     if decision.winner is None:
         return decision.smallest is not None and -decision.smallest < low and high < decision.smallest
     return low > 0 if decision.winner == "B" else high < 0
-
-
-def barred_by(failed: Container[str]) -> tuple[str, ...]:
-    """Estimates that must not be used, given the checks that fail."""
-    if COMPANY in failed:
-        return DIRECT, AFFINE, POSITION_BASED
-    return (AFFINE, POSITION_BASED) if BIAS in failed or BIAS_OVER_TIME in failed else ()
 
 
 def segmentation(found: Settled, others: Sequence[Subject] = ()) -> Segmentation | None:
@@ -279,36 +212,6 @@ def sure_segments(segments: Segmentation | None, guards: Sequence[Guard] = ()) -
     return tuple(one for one in some if not one.metric and (one.ahead == "A" or (one.ahead == "B" and not harm)))
 
 
-def words(
-    found: Settled, *, days: float = float("nan"), shows: str | None = None, sure: Sequence[SegmentAnswer] = ()
-) -> Verdict:
-    """Put the decision of a trial into words, with the segments that surely differ from nothing."""
-    decision, checks, analysis = found[:3]
-    drift = analysis.drift
-    changed = ""
-    if analysis.changed:
-        whole = f"Over all of the trial it is {0.0 - analysis.estimate.delta:+.4f}."
-        changed = f"These numbers are since a change. {told_of(drift)} {whole}"
-    elif drift.status == "warn":
-        changed = told_of(drift)
-    failing = next((check for check in checks if check.title in decision.failed), None)
-    worst = failing or min((check for check in checks if check.status == "warn"), key=_weight, default=None)
-    return verdict(
-        decision,
-        analysis.config.labels,
-        days=days,
-        shows=shows,
-        live=True,
-        changed=changed,
-        segments=segment_text(decision, sure, analysis.config.labels),
-        remedy="" if failing is None else failing.remedy,
-        weakest="" if worst is None else f'"{worst.title}". {worst.text}',
-    )
-
-
-def _weight(check: Guardrail) -> tuple[int, int]:
-    """Order in which checks that warn are named: those that the numbers rest on first."""
-    return ("data", "assumptions", "visitors").index(check.group), WORST_FIRST.index(check.status)
 
 
 def readings_agree(analysis: Analysis) -> bool | None:
@@ -342,9 +245,8 @@ def _more(share: float) -> str:
     return f"{percent(abs(share))} {'less' if share < 0 else 'more'}"
 
 
-def _everyone(left_out: LeftOut, analysis: Analysis) -> Everyone:
-    found = settled(analysis, {})
-    said = str(words(found))
+def _everyone(left_out: LeftOut, found: Settled, *, ended: bool) -> Everyone:
+    said = str(words(found, ended=ended))
     why = ", ".join(f"{count:,} by {reason}" for reason, count in left_out.units.items())
     units = counted(sum(left_out.units.values()), "visitor")
     text = f"Left out: {units} ({why}) with {counted(left_out.impressions, 'search', 'searches')}."
@@ -370,7 +272,7 @@ def _row(ladder: Ladder, rung: Rung, decision: Decision) -> EstimateRow:
     )
 
 
-def _part(version: ConfigVersion, found: Settled) -> Part:
+def _part(version: ConfigVersion, found: Settled, *, ended: bool) -> Part:
     analysis = found.analysis
     return Part(
         version=version.number,
@@ -379,7 +281,7 @@ def _part(version: ConfigVersion, found: Settled) -> Part:
         clicks=analysis.clicks,
         difference=found.decision.difference,
         interval=found.decision.interval,
-        verdict=str(words(found)),
+        verdict=str(words(found, ended=ended)),
     )
 
 

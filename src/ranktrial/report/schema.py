@@ -229,6 +229,7 @@ class Report(Frozen):
         guards: What the guards have found that stop the trial where it does harm.
         course: How many take part, until when the trial runs, and why, in sentences; "" where nothing was said about that.
         over: True if the longest time that it may take is over.
+        futile: A sentence if B is surely not better by the smallest difference that matters; "" otherwise.
         history: Who changed what, when and why.
     """
 
@@ -258,6 +259,7 @@ class Report(Frozen):
     guards: tuple[Guard, ...] = ()
     course: str = ""
     over: bool = False
+    futile: str = ""
     history: tuple[HistoryEntry, ...] = ()
 
     @property
@@ -271,14 +273,6 @@ class Report(Frozen):
         if self.decision.winner is not None or self.decision.state == "alike":
             return self.text.headline
         return f"The time is over. {self.text.headline}" if self.over else ""
-
-    @property
-    def futile(self) -> str:
-        """A sentence if B is surely not better by the smallest difference that matters; "" otherwise."""
-        smallest, (_, b) = self.decision.smallest, self.config.labels
-        if smallest is None or not self.decision.interval.high < smallest:
-            return ""
-        return f"{b} is surely not better by {smallest:g} clicks per search."
 
     @property
     def winner(self) -> Ranker | None:

@@ -96,13 +96,14 @@ def measured_above(analysis: Analysis) -> Above | None:
 
 
 def guardrails(
-    analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequence[int], above: Above | None = None
+    analysis: Analysis, tallies: Mapping[str, int] | None, nanoseconds: Sequence[int], above: Above | None = None
 ) -> tuple[Guardrail, ...]:
     """All checks of a version.
 
     Args:
         analysis: Of its log.
-        tallies: What was counted of it and is no row (``store.tallies``), and what its log leaves out.
+        tallies: What was counted of it and is no row (``store.tallies``), and what its log leaves out; None where nothing was
+            counted, as of a log from elsewhere: then there are no checks of that.
         nanoseconds: What recent calls of ``rank`` took.
         above: ``measured_above`` of the analysis, where it is known already.
     """
@@ -114,11 +115,7 @@ def guardrails(
         shown_as_drawn, clicks, duplicates, faults,
     ]  # fmt: skip
     above = measured_above(analysis) if above is None else above
-    found = (
-        *(check(analysis) for check in of_analysis),
-        company(analysis, above),
-        independence(analysis, above),
-        *(check(analysis, tallies) for check in of_tallies),
-        latency(analysis, tallies, nanoseconds),
-    )
+    found = [*(check(analysis) for check in of_analysis), company(analysis, above), independence(analysis, above)]
+    if tallies is not None:
+        found += [*(check(analysis, tallies) for check in of_tallies), latency(analysis, tallies, nanoseconds)]
     return tuple(map(explained, found))

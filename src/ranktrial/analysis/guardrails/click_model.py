@@ -24,6 +24,7 @@ from ranktrial.analysis.guardrails.status import (
     needless,
     unknown,
 )
+from ranktrial.analysis.ladder import AB_RUNG
 from ranktrial.arrays import FloatArray, ragged
 from ranktrial.interval import Interval
 from ranktrial.log import Log, UnitSums
@@ -37,20 +38,25 @@ LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything i
 
 
 def assumptions(analysis: Analysis) -> Guardrail:
-    """The method's own estimate against those with fewer assumptions (``analysis.ladder``)."""
-    top = analysis.ladder.rungs[-1]
-    if len(analysis.ladder.rungs) == 1:
+    """Estimates against those with fewer assumptions (``analysis.ladder``): the method's own, and any that is surely wrong."""
+    ladder = analysis.ladder
+    top = ladder.rungs[-1]
+    if len(ladder.rungs) == 1:
         return needless(ASSUMPTIONS, NO_MODEL)
-    if not top.has_interval:
+    apart = [test for test in ladder.tests if test.upper in analysis.apart]
+    found = apart or [test for test in ladder.tests if test.refuted]
+    if not found and not top.has_interval:
         return unknown(ASSUMPTIONS, f"it takes {top.missing or 'clicks'}")
-    tests = [test for test in analysis.ladder.tests if test.upper == top.name]
-    if not tests:
+    found = found or [test for test in ladder.tests if test.upper == top.name]
+    if not found:
         return unknown(ASSUMPTIONS, "it takes A/B traffic: a hold-back")
-    worst = max(tests, key=lambda test: (test.refuted, abs(test.difference) / test.standard_error))
-    text, apart = worst.text, top.name in analysis.apart
+    worst = max(found, key=lambda test: (test.refuted, abs(test.difference) / test.standard_error))
+    text = worst.text
     if apart:
-        text += " Their intervals have nothing in common."
-    if (apart or worst.contradicted) and analysis.rung is not None:
+        speaks = ladder.rungs[0].name == AB_RUNG and ladder.rungs[0].has_interval
+        text += " Their intervals have nothing in common. "
+        text += "The A/B estimate is reported instead." if speaks else "Only more A/B traffic can tell."
+    elif worst.contradicted and analysis.rung is not None and analysis.rung.name != worst.upper:
         text += f" The {analysis.rung.name} estimate is reported instead."
     status: Status = "fail" if worst.refuted or apart else "warn" if worst.contradicted else "pass"
     return Guardrail(name=ASSUMPTIONS, status=status, value=abs(worst.difference) / worst.standard_error, text=text)

@@ -19,12 +19,13 @@ from ranktrial.times import told_time
 
 DIFFERENCE, CLICKS, BIAS_OVER_TIME = "the difference over time", "clicks per page over time", "position bias over time"
 MICROSECONDS_A_DAY = 86_400e6
+DATED = 365 * MICROSECONDS_A_DAY  # since 1970: earlier times are places in a log without times
 LEAST_CLICKS = 100  # before that the mean over few of them is no mean
 
 
 def told(drift: Drift) -> str:
     """Result of a test of change as a sentence, with the date."""
-    if drift.between is None or drift.since_time is None:
+    if drift.between is None or drift.since_time is None or drift.since_time < DATED:
         return drift.text
     return f"{drift.text} That was on {told_time(drift.since_time / 1e6)}."
 
@@ -58,7 +59,7 @@ def clicks_over_time(analysis: Analysis) -> Guardrail:
         return unknown(CLICKS, "it takes more visitors")
     text = told(drift)
     if drift.since_time is not None:
-        text += " Other searches or other visitors do that too; the estimate is a mean over all of the trial."
+        text += " Other searches or other visitors do that too; the estimate is a mean over all searches."
         if analysis.rung is not None:
             found = analysis.estimate.sums
             early = int((came(log, found) < drift.since_time).sum())

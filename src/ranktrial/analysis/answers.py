@@ -1,0 +1,314 @@
+"""The answer of a log: its estimates, the checks behind them, and the one decision that they allow, in numbers and in words.
+
+Reports of trials, ``ranktrial estimate`` and ``ranktrial.decide`` all decide here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ranktrial import notebook
+from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.decision import Decision, turned, widening
+from ranktrial.analysis.decision import decide as decide_by
+from ranktrial.analysis.guardrails import (
+    ASSUMPTIONS,
+    BIAS,
+    BIAS_OVER_TIME,
+    COMPANY,
+    INDEPENDENCE,
+    guardrails,
+    measured_above,
+)
+from ranktrial.analysis.guardrails.over_time import told as told_of
+from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
+from ranktrial.analysis.hostile import most_worth
+from ranktrial.analysis.ladder import AB_RUNG, AFFINE, DIRECT, POSITION_BASED, Ladder, Rung
+from ranktrial.analysis.verdict import SureSegment, Verdict, segment_text, verdict
+from ranktrial.config import TrialConfig
+from ranktrial.interval import Interval
+from ranktrial.log.log import Log
+from ranktrial.methods import Beliefs, LogOpt
+from ranktrial.position_bias import PositionBias
+from ranktrial.texts import json_values
+
+MODEL = (ASSUMPTIONS, BIAS, BIAS_OVER_TIME, COMPANY)  # guardrails of the click model
+LOG_CHECKS = (
+    "A log does not tell whether pages showed what was drawn, "
+    "or whether clicks were lost or sent twice: checks of a trial do."
+)
+
+
+class Settled(NamedTuple):
+    """A decision with the checks behind it.
+
+    Attributes:
+        decision: The decision.
+        checks: All guardrails.
+        analysis: The analysis, with the estimate in use.
+        widen: By how much intervals that rest on the click model are widened, downwards and upwards.
+        above: How far clicks further up may have moved the click model's estimates of A - B.
+    """
+
+    decision: Decision
+    checks: tuple[Guardrail, ...]
+    analysis: Analysis
+    widen: Interval
+    above: Interval | None = None
+
+
+def settled(
+    analysis: Analysis,
+    tallies: Mapping[str, int] | None,
+    nanoseconds: Sequence[int] = (),
+    *,
+    distrusted: Sequence[str] = (),
+) -> Settled:
+    """Run all guardrails, and decide by the estimates that they allow.
+
+    Where clicks depend on what stands above, no estimate by document and rank is right: only A/B traffic is used. So it is
+    where intervals have nothing in common, as one of them at least is wrong. Where position bias changed, or is not what was
+    given, estimates without one are used. Where clicks merely go with clicks above them, visitors may differ, which harms
+    nothing, or leave, which does: intervals are then widened by the effect that the log cannot rule out.
+
+    Args:
+        analysis: The analysis of a log.
+        tallies: Counters of the trial; None for a log of which there are none.
+        nanoseconds: Times that recent calls of ``rank`` took.
+        distrusted: Titles of checks that fail elsewhere, and that these numbers rest on too.
+    """
+    above = measured_above(analysis)
+    checks = guardrails(analysis, tallies, nanoseconds, above)
+    status = {check.name: check.status for check in checks}
+    barred = barred_by([name for name, found in status.items() if found == "fail"], apart=bool(analysis.apart))
+    effect = above.effect if above is not None and status.get(INDEPENDENCE) == "warn" else None
+    failed = [check.title for check in checks if check.status == "fail" and check.name not in MODEL]
+    config, log = analysis.config, analysis.log
+    decided = partial(
+        decide_by,
+        analysis.ladder,
+        searches=len(log),
+        visitors=log.cohorts.count,
+        clicks=analysis.clicks,
+        level=config.level,
+        smallest=config.smallest,
+        allowance=config.allowance,
+        contamination=config.contamination,
+        above=effect,
+        barred=barred,
+        failed=list(dict.fromkeys([*failed, *distrusted])),
+        both=analysis.clicks_of_both,
+        worth=partial(most_worth, log),
+    )
+    decision = decided()
+    if decision.estimator is not None and decision.estimator != (analysis.rung and analysis.rung.name):
+        analysis = replace(analysis, rung=analysis.ladder.rung(decision.estimator))
+    if decision.estimator is not None and analysis.changed:
+        drift = analysis.drift
+        decision = decided(since=turned(drift.since), units_since=drift.units - (drift.at or drift.units))
+    return Settled(decision, checks, analysis, widening(decision.allowance, effect), effect)
+
+
+def barred_by(failed: Container[str], *, apart: bool = False) -> tuple[str, ...]:
+    """Estimates that must not be used, given the checks that fail, and whether their intervals have nothing in common."""
+    if COMPANY in failed or apart:
+        return DIRECT, AFFINE, POSITION_BASED
+    return (AFFINE, POSITION_BASED) if BIAS in failed or BIAS_OVER_TIME in failed else ()
+
+
+def words(
+    found: Settled,
+    *,
+    days: float = float("nan"),
+    shows: str | None = None,
+    ended: bool = False,
+    live: bool = True,
+    sure: Sequence[SureSegment] = (),
+) -> Verdict:
+    """Put a decision with its checks into words, with the segments that surely differ from nothing; see ``verdict``."""
+    decision, checks, analysis = found[:3]
+    drift = analysis.drift
+    changed = ""
+    if analysis.changed:
+        whole = f"Over all of the {'trial' if live else 'log'} it is {0.0 - analysis.estimate.delta:+.4f}."
+        changed = f"These numbers are since a change. {told_of(drift)} {whole}"
+    elif drift.status == "warn":
+        changed = told_of(drift)
+    fails = [check for check in checks if check.status == "fail"]
+    failing = next((check for check in fails if check.title in decision.failed), None)
+    worst = failing or min(fails or [check for check in checks if check.status == "warn"], key=_weight, default=None)
+    blocked = failing or (next(iter(fails), None) if decision.estimator is None else None)
+    return verdict(
+        decision,
+        analysis.config.labels,
+        days=days,
+        shows=shows,
+        ended=ended,
+        live=live,
+        changed=changed,
+        segments=segment_text(decision, sure, analysis.config.labels),
+        remedy="" if blocked is None else blocked.remedy,
+        weakest="" if worst is None else f'"{worst.title}". {worst.text}',
+    )
+
+
+def _weight(check: Guardrail) -> tuple[int, int]:
+    """Order in which checks are named: those that the numbers rest on first."""
+    return ("data", "assumptions", "visitors").index(check.group), WORST_FIRST.index(check.status)
+
+
+# --- logs ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Options of a decision on a log.
+
+    Attributes:
+        level: Level of the interval.
+        anytime: True for an interval that holds however often one looked; False if the number of searches was fixed beforehand.
+        smallest: The smallest difference that matters.
+        allowance: Share of exposure disagreement x clicks per search that visitors who follow no click model may move it by.
+        contamination: Share of hostile searches against which a winner must stand.
+    """
+
+    level: float = 0.95
+    anytime: bool = True
+    smallest: float | None = None
+    allowance: float | None = None
+    contamination: float | None = None
+
+
+AS_IN_A_TRIAL = Asked()
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The decision on a log, and what is behind it.
+
+    Attributes:
+        decision: The decision, of B against A.
+        estimates: The estimates and the tests between them.
+        text: The decision in words.
+        bias: Position bias, where it was fitted.
+        how: Where it was worked out.
+        checks: Checks of the log; empty where it was added up in SQL.
+        note: Sentences on what could not be shown or checked.
+    """
+
+    decision: Decision
+    estimates: Ladder
+    text: Verdict
+    bias: PositionBias | None = None
+    how: str = ""
+    checks: tuple[Guardrail, ...] = ()
+    note: str = ""
+
+    @property
+    def gain(self) -> float:
+        """Factor by which an A/B test alone would need more searches to be as sure; nan if that is not known."""
+        by_name = {rung.name: rung.estimate for rung in self.estimates.rungs}
+        ab, used = by_name.get(AB_RUNG), by_name.get(self.decision.estimator or "")
+        if ab is None or used is None or ab is used or not used.standard_error > 0:
+            return float("nan")
+        return ab.standard_error**2 * ab.impressions / (used.standard_error**2 * used.impressions)
+
+    @property
+    def worth(self) -> str:
+        """Sentence on the searches that both lists in the log save; "" if that is not known."""
+        if not self.gain > 1:
+            return ""
+        return (
+            f"The A/B estimate alone would need {self.gain:.1f} times as many searches to be as sure: both lists in the log "
+            "tell which clicks could have made a difference."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        text = self.text
+        return {
+            "verdict": str(text),
+            "text": {name: getattr(text, name) for name in ("headline", "details", "next", "trust")},
+            "decision": self.decision.to_dict(),
+            "gain": json_values(self.gain),
+            "how": self.how,
+            "note": self.note,
+            "checks": [check.to_dict() for check in self.checks],
+            "estimates": [self._row(rung) for rung in self.estimates.rungs],
+        }
+
+    def _row(self, rung: Rung) -> dict[str, Any]:
+        low, high = rung.interval
+        row = {
+            "name": rung.name,
+            "assumes": rung.assumes,
+            "used": rung.name in self.decision.used,
+            "waits_for": rung.missing,
+            "difference": float("nan") if rung.estimate is None else -rung.estimate.delta,
+            "interval": (-high, -low),
+            "tests": [test.text for test in self.estimates.tests if test.upper == rung.name],
+        }
+        if rung.estimate is not None:
+            row |= {name: value for name, value in rung.estimate.to_dict().items() if name != "delta"}
+        found: dict[str, Any] = json_values(row)
+        return found
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (str(self.text), self.text.next, self.text.trust)))
+
+    def __repr__(self) -> str:
+        return f"<Answer: {self.text.headline}>"
+
+    def _repr_html_(self) -> str:
+        """Render the decision, its interval and the checks for notebooks."""
+        return notebook.of_answer(self)
+
+
+def decide(
+    log: Log,
+    *,
+    theta: ArrayLike | None = None,
+    level: float = 0.95,
+    anytime: bool = True,
+    smallest: float | None = None,
+    allowance: float | None = None,
+    contamination: float | None = None,
+) -> Answer:
+    """Decide which ranker gets more clicks by a log, as a live trial does: by all estimates and checks of it.
+
+    Args:
+        log: The log.
+        theta: Position bias if it is known; by default it is fitted to the log.
+        level: Level of the interval.
+        anytime: True for an interval that holds however often one looked; False if the number of searches was fixed beforehand
+            and this is the one look.
+        smallest: The smallest difference that matters, in clicks per search.
+        allowance: Share of exposure disagreement x clicks per search by which visitors who follow no click model may move the
+            answer; 0 for those who know their visitors.
+        contamination: Share of hostile searches against which a winner must stand.
+
+    >>> from ranktrial import AB, Log, Pair, decide, position_based
+    >>> pair = Pair.from_lists([["x", "y", "z"]] * 9, [["z", "x", "y"]] * 9, k=3)
+    >>> log = Log.simulated(pair, AB().policy(pair), position_based([0.6, 0.3, 0.2] * 9, [1, 0.5, 0.3]), 4000, seed=1)
+    >>> found = decide(log)
+    >>> found.decision.winner, found.text.headline
+    ('A', 'B gets 28% fewer clicks than A.')
+    """
+    known = None if theta is None else np.asarray(theta, np.float64)
+    config = TrialConfig(
+        method=str(LogOpt() if known is None else LogOpt(bias="known")), k=log.k, level=level, smallest=smallest,
+        allowance=allowance, contamination=contamination,
+    )  # fmt: skip
+    beliefs = config.first_beliefs if known is None else Beliefs(known)
+    found = settled(analyse(log, config, beliefs, anytime=anytime), None)
+    fit = found.analysis.fit
+    return Answer(
+        found.decision, found.analysis.ladder, words(found, live=False), None if fit is None else fit.bias,
+        "in memory", found.checks, LOG_CHECKS,
+    )  # fmt: skip
