@@ -53,7 +53,7 @@ def test_the_decision_on_a_log_says_what_it_says_elsewhere() -> None:
     answer = decide(LOG)
     found = tree(answer)
     assert text(found.find("p")) == answer.text.headline == "B gets 44% fewer clicks than A."
-    for part in (answer.text.details, answer.text.next, answer.text.trust, answer.note):
+    for part in (answer.text.details, answer.text.next, answer.text.trust, answer.unchecked):
         assert " ".join(part.split()) in text(found)
     assert summaries(found)[0] == "Estimates"
     assert f"{len(answer.checks)} checks" in summaries(found)[-1]

@@ -75,6 +75,7 @@ def of_answer(answer: Any) -> str:
         *(line(part) for part in (text.details, text.next, text.trust, answer.worth, answer.note)),
         folded("Estimates", table(("", "B - A", ""), rows)) if rows else "",
         _checks(answer.checks) if answer.checks else "",
+        line(answer.unchecked),
     )
 
 

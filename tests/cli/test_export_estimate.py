@@ -119,7 +119,7 @@ def test_every_estimate_in_memory_and_the_sums(exported: tuple[Path, Path]) -> N
     assert there["share"] == pytest.approx(inside["share"], abs=0.01)
     assert np.ptp(there["interval"]) == pytest.approx(np.ptp(inside["interval"]), rel=0.3)
     assert summed["decision"]["overturned_by"] == pytest.approx(read["decision"]["overturned_by"], rel=0.3)
-    assert summed["note"].startswith("By sums nothing is checked but the estimates against each other")
+    assert summed["unchecked"].startswith("By sums nothing is checked but the estimates against each other")
     assert summed["checks"] == []
 
 

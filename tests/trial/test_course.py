@@ -197,6 +197,26 @@ def test_a_winner_waits_for_its_time_and_is_then_served_and_taken_back(
         assert trial.rank("q", LIST, LIST[::-1], "u").ranking == LIST
 
 
+@pytest.mark.parametrize("options", [{"then": "serve winner"}, {"guards": {"futility": "stop"}}])
+def test_that_both_are_alike_waits_for_its_time_too(tmp_path: Path, options: dict[str, Any]) -> None:
+    clock = Clock()
+    options = {**OPTIONS, "at_least": "7d", "smallest": 0.4, "clock": clock, **options}
+    with Trial.create(tmp_path / "t.db", **options) as trial:
+        days(trial, clock, 6, of_a=[0.4] * 7, of_b=[0.4] * 7, each=150)
+        report = trial.report()
+        assert (report.decision.state, report.decision.reasons) == ("undecided", ("too soon",))
+        assert report.decision.interval.high < 0.4
+        assert (report.ended, report.futile, trial.stopped) == ("", "", False)
+        assert report.text.next == "Let it run for its time."
+        days(trial, clock, 1, of_a=[0.4] * 7, of_b=[0.4] * 7, each=150)
+        clock.now += 100
+        trial.supervise()
+        trial.refresh()
+        report = trial.report()
+        assert (report.decision.state, trial.shows) == ("alike", "A")
+        assert report.futile == "B is surely not better by 0.4 clicks per search."
+
+
 @pytest.mark.parametrize("then", ["tell", "serve winner"])
 def test_the_time_is_over_without_a_winner(tmp_path: Path, then: str) -> None:
     clock = Clock()
@@ -212,7 +232,7 @@ def test_the_time_is_over_without_a_winner(tmp_path: Path, then: str) -> None:
             assert trial.shows == (None if then == "tell" else "A")
             if trial.stopped:
                 last = trial.history()[-1]
-                assert (last.who, last.reason) == ("the plan", "The time is over. Neither is ahead yet.")
+                assert (last.who, last.reason) == ("the plan", "The time is over. Neither is ahead.")
             else:
                 assert "The time was up on 2023-11-17 22:13 UTC." in str(trial.report())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from typer.testing import CliRunner
 from live_server import rank, send, serving, start
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import settled
+from ranktrial.analysis.guardrails.advice import explained
+from ranktrial.analysis.guardrails.status import Guardrail
 from ranktrial.cli import app
 from ranktrial.config import TrialConfig
 from ranktrial.log import Rules
@@ -87,6 +90,45 @@ def test_an_excluded_unit_leaves_the_estimate_and_theta(trial: Trial) -> None:
     ]
     assert {one.unit for one in trial.history()[1:]} == {unit_name(unit_number(trial._draws.secret, ROBOT))}
     assert again.history[1].time < again.history[2].time
+
+
+def test_with_those_left_out_nothing_is_decided_that_the_report_withholds(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither before its time, nor where a check fails, whether it fails with everybody in or not."""
+    trial.exclude(ROBOT, "a robot")
+    before = trial.report().everyone
+    assert before is not None
+    assert before.decision.winner == "A"
+    Trial.create(trial.store, clock=Ticks(), **{**OPTIONS, "at_least": "4w"}).close()
+    trial.refresh()
+    soon = trial.report().everyone
+    assert soon is not None
+    assert (soon.decision.winner, soon.decision.reasons) == (None, ("too soon",))
+    assert "no winner is named yet" in soon.text
+
+    def fails(analysis: Analysis, *_: Any) -> tuple[Guardrail, ...]:
+        status = "fail" if len(analysis.log) == 2_000 else "pass"
+        return (explained(Guardrail(name="clicks", status=status, value=0.0, text="None.")),)
+
+    monkeypatch.setattr("ranktrial.analysis.answers.guardrails", fails)
+    trial.stop("enough")
+    report = trial.report()
+    assert report.everyone is not None
+    for text in (report.text.headline, report.everyone.text, report.parts[-1].verdict):
+        assert 'Do not rely on these numbers: "Clicks belong to what was shown" fails.' in text
+
+
+def test_no_version_that_has_ended_waits_for_more(trial: Trial) -> None:
+    """Neither an earlier one, nor the last once the trial is stopped."""
+    with Trial.create(trial.store, clock=Ticks(), new_version=True, **{**OPTIONS, "k": 4}) as other:
+        assert [part.verdict for part in other.report().parts][1] == "No searches yet."
+        with_a_robot(other)
+        other.stop("enough")
+        report = other.report()
+        assert len(report.parts) == 2
+        assert not [part.verdict for part in report.parts if re.search(r"\byet\b", part.verdict)]
+        assert not re.search(r"\byet\b", report.verdict)
 
 
 def test_designs_learn_nothing_from_an_excluded_unit(trial: Trial) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ranktrial.analysis.answers import settled
 from ranktrial.config import Guards, TrialConfig
-from ranktrial.report.harm import ends, level_of_each
+from ranktrial.report.harm import ends, futility, level_of_each
 from ranktrial.store.tallies import OUTSIDE_SHARE, SHOWN_AGAIN, SLOW
 from ranktrial.trial import Trial, Webhook
 from ranktrial.trial.supervisor import ChangeShare, Facts, Stop, due
@@ -240,6 +242,24 @@ def test_nothing_to_be_gained_is_said_and_stops_where_that_was_asked_for(tmp_pat
             trial.refresh()
             assert trial.shows == "A"
             assert trial.history()[-1].who == "the guard on futility"
+
+
+def test_futility_is_as_sure_as_a_guard_and_nothing_where_a_check_fails(tmp_path: Path) -> None:
+    clock = Clock()
+    with Trial.create(tmp_path / "t.db", guards={"futility": "stop"}, clock=clock, **OPTIONS) as trial:
+        visit(trial, clock, 1_500, of_a=0.5, of_b=0.45)
+        found = settled(trial._analysed(*trial.store.versions("trial")).analysis, {})
+        high = found.decision.interval.high
+        said = {}
+        for level in (0.95, 0.999):
+            config = found.analysis.config.model_copy(update={"guards": Guards(level=level, futility="stop")})
+            for above in (0.9, 1.001, 1.3, 3.0):
+                asked = replace(found.decision, smallest=high * above)
+                analysis = replace(found.analysis, config=config.model_copy(update={"smallest": high * above}))
+                said[level, above] = bool(futility(analysis, asked, found.widen))
+                assert futility(analysis, replace(asked, failed=("Clicks arrive",)), found.widen) == ""
+        assert [above for (level, above), told in said.items() if level == 0.95 and told] == [1.001, 1.3, 3.0]
+        assert [above for (level, above), told in said.items() if level == 0.999 and told] == [1.3, 3.0]
 
 
 def test_guards_of_a_trial_that_was_never_searched_know_nothing(tmp_path: Path) -> None:

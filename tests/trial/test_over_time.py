@@ -98,8 +98,8 @@ def test_position_bias_that_changes_fails_with_its_effect_and_an_estimate_withou
     assert abs(-top.delta - effect + truth) < 4 * top.standard_error
     failed = Guardrail(name=checks.BIAS_OVER_TIME, status="fail", value=0.0, text="")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ranktrial.report.making.guardrails", lambda *_: (failed,))
-        patch.setattr("ranktrial.report.making.measured_above", lambda _: None)
+        patch.setattr("ranktrial.analysis.answers.guardrails", lambda *_: (failed,))
+        patch.setattr("ranktrial.analysis.answers.measured_above", lambda _: None)
         found = settled(analysis, {})
     assert found.decision.estimator in ("direct", "A/B")
     assert "position-based" not in found.decision.used

@@ -134,7 +134,7 @@ def test_nothing_is_decided_while_a_guardrail_fails(tmp_path: Path, monkeypatch:
             found = every(*given)
             return tuple(c.model_copy(update={"status": "fail"}) if c.name == "duplicate clicks" else c for c in found)
 
-        monkeypatch.setattr("ranktrial.report.making.guardrails", one_fails)
+        monkeypatch.setattr("ranktrial.analysis.answers.guardrails", one_fails)
         report = trial.report()
     assert (good.winner, good.decision.state, good.decision.forecast.remaining) == ("B", "decided", 0)
     assert (report.winner, report.decision.state) == (None, "not trusted")

@@ -199,7 +199,8 @@ class Answer:
         bias: Position bias, where it was fitted.
         how: Where it was worked out.
         checks: Checks of the log; empty where it was added up in SQL.
-        note: Sentences on what could not be shown or checked.
+        unchecked: Sentence on checks that could not be made.
+        note: Sentences on what else the log could not show.
     """
 
     decision: Decision
@@ -208,6 +209,7 @@ class Answer:
     bias: PositionBias | None = None
     how: str = ""
     checks: tuple[Guardrail, ...] = ()
+    unchecked: str = ""
     note: str = ""
 
     @property
@@ -239,6 +241,7 @@ class Answer:
             "gain": json_values(self.gain),
             "how": self.how,
             "note": self.note,
+            "unchecked": self.unchecked,
             "checks": [check.to_dict() for check in self.checks],
             "estimates": [self._row(rung) for rung in self.estimates.rungs],
         }

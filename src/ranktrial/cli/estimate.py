@@ -246,7 +246,7 @@ def print_answer(answer: Answer) -> None:
         waits += "; --theta can give it" if rung.missing.startswith("position bias (") else ""
         for line in filter(None, (waits, "" if test is None else test.text)):
             out.print(line, markup=False, highlight=False)
-    for line in _told_of_checks(answer):
+    for line in filter(None, (*_told_of_checks(answer), answer.unchecked)):
         out.print(line, markup=False, highlight=False)
     if answer.bias is not None:
         told = "  ".join(f"{t:.3f}±{e:.3f}" for t, e in zip(answer.bias.theta, answer.bias.standard_error))
@@ -267,4 +267,4 @@ def _told_of_checks(answer: Answer) -> Iterator[str]:
     passing, unknown = (by_status.get(status, []) for status in ("pass", "unknown"))
     if answer.checks:
         cannot = f"; cannot be made yet: {', '.join(check.name for check in unknown)}" if unknown else ""
-        yield f"{counted(len(passing), 'check')} of the log pass{'es' if len(passing) == 1 else ''}{cannot}"
+        yield f"{counted(len(passing), 'check')} of the log pass{'es' if len(passing) == 1 else ''}{cannot}."

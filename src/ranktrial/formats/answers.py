@@ -106,10 +106,10 @@ def by_sums(
         made, asked, searches=n, visitors=round(sums["visitors"]), clicks=clicks, both=both,
         worth=lambda rung, side: of_hostile(rung.name)[side < 0],
     )  # fmt: skip
-    notes = [NO_LIFT if both is None and decision.estimator else "", UNCHECKED]
     return Answer(
-        decision, made, verdict(decision), None if last is None else last.bias, how, note=" ".join(filter(None, notes))
-    )
+        decision, made, verdict(decision), None if last is None else last.bias, how, unchecked=UNCHECKED,
+        note=NO_LIFT if both is None and decision.estimator else "",
+    )  # fmt: skip
 
 
 def of_items(found: SummedEstimate, places: Places, asked: Asked) -> Answer:
@@ -123,5 +123,7 @@ def of_items(found: SummedEstimate, places: Places, asked: Asked) -> Answer:
         made, asked, searches=found.impressions, visitors=found.units, clicks=clicks, both=places.both,
         worth=lambda _, side: places.worth[side < 0],
     )  # fmt: skip
-    note = " ".join(filter(None, (places.missing, NO_ALLOWANCE, NOTHING_CHECKED)))
-    return Answer(decision, made, verdict(decision), None, "from propensities as logged", note=note)
+    note = " ".join(filter(None, (places.missing, NO_ALLOWANCE)))
+    return Answer(
+        decision, made, verdict(decision), None, "from propensities as logged", unchecked=NOTHING_CHECKED, note=note
+    )

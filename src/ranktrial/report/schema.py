@@ -15,7 +15,7 @@ from ranktrial.analysis.calibration import Discrepancy
 from ranktrial.analysis.decision import Decision, Ranker
 from ranktrial.analysis.guardrails.status import GROUPS, WORST_FIRST, Guardrail
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer
-from ranktrial.analysis.verdict import Verdict
+from ranktrial.analysis.verdict import Verdict, headline
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
 from ranktrial.report.files import report_csv
@@ -272,7 +272,7 @@ class Report(Frozen):
         """Reason why the trial has come to its end, in a sentence; "" if it has not."""
         if self.decision.winner is not None or self.decision.state == "alike":
             return self.text.headline
-        return f"The time is over. {self.text.headline}" if self.over else ""
+        return f"The time is over. {headline(self.decision, self.config.labels, ended=True)}" if self.over else ""
 
     @property
     def winner(self) -> Ranker | None:

@@ -111,7 +111,7 @@ def page(analysis: Analysis) -> Guardrail:
     No matter of trust, so it never fails; it warns where it surely costs more than its budget, or than 5 % without one.
     """
     name, gain = "clicks on what is shown", analysis.gain
-    if sum(analysis.config.comparison.plain_shares) == 1:
+    if sum(analysis.config.comparison.plain_shares) == 1 or (len(analysis.log) and analysis.log.arm.all()):
         return needless(name, "Visitors see A's list or B's own, as in any A/B test.")
     if analysis.clicks < 100:
         return unknown(name, f"it takes 100 clicks, there are {analysis.clicks}")
@@ -120,6 +120,8 @@ def page(analysis: Analysis) -> Guardrail:
     budget = getattr(analysis.config.comparison, "loss", None)
     allowed = 0.05 if budget is None else budget
     low, high = gain.interval(analysis.config.level)
+    if not np.isfinite(low):
+        return unknown(name, "it takes more visitors")
     status: Status = "warn" if high < -allowed else "pass"
     text = f"{gain.share:+.1%} against an A/B test ({low:+.1%} to {high:+.1%})"
     text += (
