@@ -17,7 +17,7 @@ from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.guardrails import BIAS, BIAS_OVER_TIME, COMPANY
 from ranktrial.analysis.ladder import POSITION_BASED
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, Subject, answers_by_segment
-from ranktrial.analysis.verdict import Verdict, duration, lift_text, percent
+from ranktrial.analysis.verdict import duration, lift_text, percent
 from ranktrial.arrays import weighted_counts
 from ranktrial.log import LeftOut
 from ranktrial.report.course import WEEK, counts_from, course, is_over, week_end
@@ -210,8 +210,6 @@ def sure_segments(segments: Segmentation | None, guards: Sequence[Guard] = ()) -
     harm = any(guard.status == "harm" for guard in guards)
     some = () if segments is None else segments.answers
     return tuple(one for one in some if not one.metric and (one.ahead == "A" or (one.ahead == "B" and not harm)))
-
-
 
 
 def readings_agree(analysis: Analysis) -> bool | None:
