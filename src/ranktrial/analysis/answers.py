@@ -304,10 +304,9 @@ def decide(
     ('A', 'B gets 28% fewer clicks than A.')
     """
     known = None if theta is None else np.asarray(theta, np.float64)
-    config = TrialConfig(
-        method=str(LogOpt() if known is None else LogOpt(bias="known")), k=log.k, level=level, smallest=smallest,
-        allowance=allowance, contamination=contamination,
-    )  # fmt: skip
+    method = LogOpt() if known is None else LogOpt(bias="known")
+    asked = {"level": level, "smallest": smallest, "allowance": allowance, "contamination": contamination}
+    config = TrialConfig.model_validate({"method": str(method), "k": log.k, **asked})
     beliefs = config.first_beliefs if known is None else Beliefs(known)
     found = settled(analyse(log, config, beliefs, anytime=anytime), None)
     fit = found.analysis.fit
