@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from numbers import Real
 
 LATEST = 1e11  # seconds since 1970: beyond it they are milliseconds
+CLOCKS = 60.0  # seconds by which the clock of whoever tells of an event may be behind that of its search
 UNITS = {"s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 Time = float | str | datetime

@@ -36,6 +36,7 @@ from ranktrial.rankings import Mixture, Pair, PlackettLuce, draw_impressions
 from ranktrial.rankings._kernels import exposures, placed
 from ranktrial.seeds import Seed, children, generator
 from ranktrial.segments import NO_SEGMENTS, Segments
+from ranktrial.times import Time
 from ranktrial.users import Users
 
 Policy = Mixture | PlackettLuce
@@ -283,21 +284,33 @@ class Log:
         return cls(**arrays, attributes=attributes, segment=segment)
 
     @classmethod
-    def from_records(cls, records: Iterable[Mapping[str, Any]], k: int) -> Log:
+    def from_records(cls, records: Iterable[Mapping[str, Any]], k: int, *, read_at: Time | None = None) -> Log:
         """Build a log from records of a site, a mapping for each impression:
 
         * ``query``, and ``a`` and ``b``: the ids that both rankers returned for it, from the top;
         * ``shown``: the ids on the page; ``clicked``: those of them that were clicked;
         * ``rankings``: the rankings that could have been shown, as pairs (ids, probability). Without it the log is that of an
           A/B test: A's list or B's, the former with probability ``split`` (0.5); ``arm`` ("a" or "b") says which, if equal;
-        * ``unit`` and ``time`` (seconds), if known.
+        * ``unit`` and ``time`` (seconds), if known;
+        * ``events`` after it: mappings with a ``document`` of the page and an ``action``, and if known ``value``, ``time``, and
+          ``event_id``, by which each counts once;
+        * ``segment``: its attributes and their values, of which the most frequent count.
+
+        Args:
+            records: The records, in any order.
+            k: Ranks that count.
+            read_at: Until when events are known; by default until the last time in the log, if events have times.
 
         >>> search = {"query": "shoes", "a": ["x", "y"], "b": ["y", "z"]}
         >>> log = Log.from_records([{**search, "shown": ["x", "y"], "clicked": ["y"]}, {**search, "shown": ["y", "z"]}], k=2)
         >>> log, log.arm.tolist()
         (Log(impressions=2, clicks=1, queries=1, designs=1, k=2), [1, -1])
+        >>> order = {"document": "y", "action": "order", "value": "39.90"}
+        >>> log = Log.from_records([{**search, "shown": ["x", "y"], "clicked": ["y"], "events": [order]}], k=2)
+        >>> log.actions, log.events.rank.tolist(), log.events.amount.tolist()
+        (('order',), [1], [39900000])
         """
-        return cls(**log_sources.of_records(records, k))
+        return cls(**log_sources.of_records(records, k, read_at))
 
     def take(self, impressions: BoolArray | IntArray | slice) -> Log:
         """Return the log of the given impressions only."""

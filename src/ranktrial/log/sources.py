@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -11,9 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, offsets_of
 from ranktrial.ids import text_id, text_ids
+from ranktrial.log.events import Events
 from ranktrial.log.units import first_seen
+from ranktrial.metrics import checked_action, millionths
 from ranktrial.rankings import Mixture, Pair, PlackettLuce
-from ranktrial.times import seconds
+from ranktrial.segments import MOST_VALUES, NO_SEGMENTS, OTHER, Segments
+from ranktrial.times import CLOCKS, Time, seconds
 
 Policy = Mixture | PlackettLuce
 
@@ -160,7 +164,21 @@ def _rows_showing(table: DocumentArray, design: IntArray, shown: DocumentArray, 
 
 # --- from designs and records -----------------------------------------------------------------------------------------
 
-KEYS = "query", "a", "b", "shown", "clicked", "rankings", "split", "arm", "unit", "time"  # of a record
+KEYS = (
+    "query",
+    "a",
+    "b",
+    "shown",
+    "clicked",
+    "rankings",
+    "split",
+    "arm",
+    "unit",
+    "time",
+    "events",
+    "segment",
+)  # of a record
+EVENT_KEYS = "document", "action", "value", "time", "event_id"  # of an event of a record
 NOTHING = 255  # instead of a slot: nothing stands there
 
 
@@ -252,10 +270,23 @@ def ranks_of(slots: NDArray[Any], lengths: ArrayLike, slot_offsets: IntArray, k:
     return ranks
 
 
+class RecordedEvent(NamedTuple):
+    """An event read from a record: its rank from 0, action, amount in millionths, and microseconds after the record."""
+
+    rank: int
+    action: str
+    amount: int
+    delay: int
+
+
+def _check_keys(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    if unknown := sorted(set(given).difference(known), key=str):
+        raise ValueError(f"the key {unknown[0]!r} is not known; keys are {', '.join(known)}")
+
+
 def _read_record(record: Mapping[str, Any], k: int) -> tuple[tuple[Any, ...], int, list[bool]]:
     """The design behind a record, which of its rankings was shown, and the ranks that were clicked."""
-    if unknown := sorted(set(record).difference(KEYS), key=str):
-        raise ValueError(f"the key {unknown[0]!r} is not known; keys are {', '.join(KEYS)}")
+    _check_keys(record, KEYS)
     if record["query"] is None or record["query"] != record["query"]:
         raise ValueError(f"query is {record['query']!r}, must be text")
     lists = {name: _ids(name, record[name])[:k] for name in ("a", "b", "shown")}
@@ -299,20 +330,72 @@ def _unit_and_time(record: Mapping[str, Any], number: int) -> tuple[Hashable, fl
     return unit, checks.at_least("time", seconds("time", record["time"]), 0)
 
 
-def of_records(records: Iterable[Mapping[str, Any]], k: int) -> dict[str, Any]:
+def _read_events(record: Mapping[str, Any]) -> list[RecordedEvent]:
+    """The events of a record, each once."""
+    found: dict[Any, RecordedEvent] = {}
+    page = _ids("shown", record["shown"])
+    for number, event in enumerate(record.get("events") or (), 1):
+        try:
+            _check_keys(event, EVENT_KEYS)
+            document, action = text_id("document", event["document"]), checked_action(event["action"])
+            if document not in page:
+                raise ValueError(f"document {document!r} is not among the {len(page)} results shown")
+            moment = None if event.get("time") is None else seconds("time", event["time"])
+            if moment is not None and "time" not in record:
+                raise ValueError("it has a time, its search has none")
+            delay = 0.0 if moment is None else moment - seconds("time", record["time"])
+            if delay < -CLOCKS:
+                raise ValueError(f"it happened {-delay:.0f} s before its search")
+            amount = 0 if event.get("value") is None else millionths(event["value"])
+        except (KeyError, TypeError, ValueError) as problem:
+            raise ValueError(f"event {number}: {_told(problem)}") from None
+        same = event.get("event_id") or (document, action, amount, moment)
+        found.setdefault(same, RecordedEvent(page.index(document), action, amount, max(round(delay * 1e6), 0)))
+    return list(found.values())
+
+
+def _read_segment(record: Mapping[str, Any]) -> Mapping[str, str]:
+    given = record.get("segment") or {}
+    known = {name: value for name, value in given.items() if value is not None} if isinstance(given, Mapping) else None
+    if known is None or not all(isinstance(text, str) for pair in known.items() for text in pair):
+        raise ValueError(f"segment is {given!r}, must be attributes and their values, such as {{'device': 'phone'}}")
+    return known
+
+
+def _told(problem: Exception) -> object:
+    return f"there is no {problem}" if isinstance(problem, KeyError) else problem
+
+
+def _attributes(given: Sequence[Mapping[str, str]]) -> Segments:
+    """Attributes of searches, with their most frequent values."""
+    counts = Counter(pair for one in given for pair in one.items() if pair[1] != OTHER)
+    values: dict[str, list[str]] = {}
+    for name, value in sorted(counts, key=lambda pair: (-counts[pair], pair))[:MOST_VALUES]:
+        values.setdefault(name, []).append(value)
+    return Segments.of(values) if values else NO_SEGMENTS
+
+
+def of_records(records: Iterable[Mapping[str, Any]], k: int, read_at: Time | None = None) -> dict[str, Any]:
     """See ``Log.from_records``."""
     checks.whole("k", k, 1, NOTHING)
     designs: dict[tuple[Any, ...], int] = {}
     impressions: list[tuple[int, int, int, float]] = []
     units: dict[Hashable, int] = {}
     clicks: list[list[bool]] = []
+    events: list[tuple[int, RecordedEvent]] = []
+    segments: list[Mapping[str, str]] = []
+    last, timed = 0.0, False
     for number, record in enumerate(records):
         try:
             key, place, clicked = _read_record(record, k)
             unit, moment = _unit_and_time(record, number)
+            after = _read_events(record)
+            segments.append(_read_segment(record))
         except (KeyError, TypeError, ValueError) as problem:
-            what = f"there is no {problem}" if isinstance(problem, KeyError) else problem
-            raise ValueError(f"record {number + 1}: {what}") from None
+            raise ValueError(f"record {number + 1}: {_told(problem)}") from None
+        events += [(number, event) for event in after if event.rank < k]
+        timed = timed or any(event.get("time") is not None for event in record.get("events") or ())
+        last = max(last, moment, *(moment + event.delay / 1e6 for event in after))
         at = designs.setdefault(key, len(designs))
         impressions.append((at, place, units.setdefault(unit, len(units)), moment))
         clicks.append(clicked)
@@ -321,6 +404,10 @@ def of_records(records: Iterable[Mapping[str, Any]], k: int) -> dict[str, Any]:
     arrays = flatten([RecordedDesign.of(*key, k=k) for key in designs], k)
     design, row, unit_number, time = (np.array(column) for column in zip(*impressions))
     order = np.argsort(time, kind="stable")
+    position = np.argsort(order)
+    actions = sorted({event.action for _, event in events})
+    until = seconds("read_at", read_at) if read_at is not None else last if timed else None
+    attributes = _attributes(segments)
     return dict(
         k=k,
         **arrays,
@@ -330,4 +417,15 @@ def of_records(records: Iterable[Mapping[str, Any]], k: int) -> dict[str, Any]:
         time=(time[order] * 1e6).astype(np.int64),
         clicks=np.array(clicks, bool)[order],
         plain=all(could is None for _, _, _, could, _ in designs),
+        events=Events.of(
+            position[[number for number, _ in events]] if events else [],
+            rank=[event.rank for _, event in events],
+            action=[actions.index(event.action) for _, event in events],
+            amount=[event.amount for _, event in events],
+            delay=[event.delay for _, event in events],
+        ),
+        actions=tuple(actions),
+        read_at=None if until is None else round(until * 1e6),
+        attributes=attributes,
+        segment=attributes.codes(segments)[order] if attributes else np.empty(0, np.int64),
     )

@@ -8,10 +8,10 @@ from ranktrial.formats.layout import EVENTS, quoted
 from ranktrial.formats.readers.common import IMPRESSION, MICROSECONDS, Columns, names_of, ordered
 from ranktrial.formats.tables import RawTable
 from ranktrial.metrics import ACTION, MILLIONTHS
+from ranktrial.times import CLOCKS
 from ranktrial.trec.files import FormatError
 
 NEEDS = ("impression", "document", "action")
-EARLY = 60  # seconds by which the clock of events may be behind that of searches
 
 
 def no_events(db: duckdb.DuckDBPyConnection) -> None:
@@ -49,7 +49,7 @@ def read_events(columns: Columns, events: Columns | None, skip: bool) -> tuple[i
                 "told IS NOT NULL AND moment IS NULL",
                 "'time is ' || left(told, 60) || ', must be seconds since 1970, or a date and time'",
             ),
-            *([(f"moment < time - {EARLY}", moment)] if columns.has("time") else []),
+            *([(f"moment < time - {CLOCKS:g}", moment)] if columns.has("time") else []),
         ],
         within="placed",
         skip=skip,
