@@ -22,7 +22,7 @@ ROWS: list[dict[str, Any]] = [
         **SEARCH, "shown": ["y", "z", "v"], "time": START + 60, "segment": {"device": "phone", "new": "yes"},
         "events": [
             {"document": "z", "action": "order", "value": "39.90", "time": START + 90, "event_id": "4711"},
-            {"document": "z", "action": "order", "value": "9.90", "time": START + 80, "event_id": "4711"},
+            {"document": "z", "action": "order", "value": "39.90", "time": START + 90, "event_id": "4711"},
             {"document": "z", "action": "order", "value": -0.1, "time": START + 70},
             {"document": "v", "action": "order", "value": 5, "time": START + 70},
         ],
@@ -61,7 +61,8 @@ def test_without_times_of_events_all_of_them_count() -> None:
     orders = [
         {"document": "y", "action": "order", "value": value, "event_id": value} for value in ("39.90", "0.1", "0.2")
     ]
-    row = {**SEARCH, "shown": ["x", "y", "w"], "time": START, "events": orders}
+    again = {**orders[0], "value": 7, "document": "x"}  # replaces nothing
+    row = {**SEARCH, "shown": ["x", "y", "w"], "time": START, "events": [*orders, again]}
     log = Log.from_records([row, {**row, "events": orders[:1]}], k=2)
     assert log.read_at is None
     assert metric_values(log, Revenue()).each.tolist() == [40.2, 39.9]
