@@ -383,7 +383,7 @@ def test_a_policy_of_another_shape_is_refused() -> None:
     ):
         Log.of(pair, AB(), *shown)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="log is AB, must be a Log"):
-        estimate(AB())  # type: ignore[arg-type]
+        estimate(AB())
 
 
 @pytest.mark.parametrize("estimator", ["observed", "self-normalised"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,16 @@ from ranktrial import (
     read_log,
     to_frame,
 )
-from ranktrial.formats import examine, position_bias, read_source
+from ranktrial.analysis.decision import Lift
+from ranktrial.analysis.estimators.results import SegmentBias
+from ranktrial.analysis.segments import SegmentAnswer
+from ranktrial.formats import LogFolder, examine, export, position_bias, read_folder, read_source
+from ranktrial.interval import Interval
+from ranktrial.log.purchases import Purchases
+from ranktrial.segments import Segments
 from ranktrial.trec.files import FormatError
 from ranktrial.users import position_based
+from simulated_trial import Ticks, World
 
 THETA = [1.0, 0.6, 0.4]
 
@@ -311,3 +319,87 @@ def test_a_frame_says_which_extra_it_wants() -> None:
     code += "to_frame(Pair.from_lists([['x']], [['y']], k=1))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "a data frame needs pyarrow: pip install 'ranktrial[frames]'" in done.stderr
+
+
+# --- methods and arguments ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_estimates_and_fits_take_frames(kind: str) -> None:
+    log = read_log(KINDS[kind](RECORDS), k=3)
+    rows = [{**one, "term": one["query"]} for one in RECORDS]
+    for row in rows:
+        del row["query"]
+    frame = KINDS[kind](rows)
+    named = {"query": "term"}
+    found, told = estimate(frame, columns=named, estimator="means"), estimate(log, estimator="means")
+    assert (found.delta, found.standard_error) == (told.delta, told.standard_error)
+    assert fit_position_bias(frame, columns=named).bias.theta.tolist() == fit_position_bias(log).bias.theta.tolist()
+    assert repr(Log.from_frame(frame, columns=named)) == repr(log)
+
+
+def test_what_is_no_frame_and_no_log_is_refused_by_estimates() -> None:
+    with pytest.raises(TypeError, match="log is list, must be a Log or a data frame"):
+        estimate(RECORDS)
+    with pytest.raises(ValueError, match="columns name those of a data frame, not of a Log"):
+        fit_position_bias(Log.from_frame(pd.DataFrame(RECORDS)), columns={"query": "term"})
+    wrong = pd.DataFrame(RECORDS).assign(clicked=[["nothing"]] + [[]] * (len(RECORDS) - 1))
+    with pytest.raises(FormatError, match="data frame:1: clicked nothing is not among the 3 results shown"):
+        estimate(wrong)
+
+
+def test_methods_are_the_functions(tmp_path: Path) -> None:
+    for name, result in results(tmp_path).items():
+        assert repr(as_dict(result.to_frame("polars"))) == repr(as_dict(to_frame(result, "polars"))), name
+    assert Pair.from_frame(to_frame(PAIR), k=2).ids == PAIR.ids
+
+
+def test_the_same_digits_from_the_store_its_export_and_frames_of_it(tmp_path: Path) -> None:
+    """With theta fitted to the log its error is by groups of visitors: frames number these anew, an export does not."""
+    devices = {"device": ["phone", "desktop"]}
+    store, world = tmp_path / "t.db", World.make(queries=8)
+    options: dict[str, Any] = {"background": False, "clock": Ticks(), "seed": 2, "method": 'AB(estimate="rank-aware")'}
+    with Trial.create(store, k=5, segments=devices, **options) as trial:
+        world.run(trial, 300, seed=1, users=100)
+        log = trial.log()
+        export(trial.store, trial.name, tmp_path / "log")
+    logs = {"folder": read_folder(LogFolder(tmp_path / "log"))}
+    logs |= {backend: Log.from_frame(log.to_frame(backend)) for backend in ("pandas", "polars", "pyarrow")}
+    pyarrow.parquet.write_table(log.to_frame("pyarrow"), tmp_path / "log.parquet")
+    logs["Parquet"] = read_log(tmp_path / "log.parquet")
+
+    def digits(log: Log) -> list[float]:
+        theta = fit_position_bias(log).bias.theta
+        found = [estimate(log, theta=theta, estimator=one) for one in ("ips", "rank-aware", "direct", "adjusted")]
+        return [*theta, *(number for one in found for number in (one.delta, one.standard_error))]
+
+    told = digits(log)
+    assert all(digits(one) == told for one in logs.values())
+    assert estimate(logs["folder"]).standard_error == estimate(log).standard_error
+    assert estimate(logs["polars"]).delta == estimate(log).delta
+
+
+def test_a_frame_of_a_log_keeps_attributes_and_events() -> None:
+    log = Log.simulated(PAIR, AB().policy(PAIR), VISITORS, 500, seed=3)
+    attributes = Segments.of({"device": ["phone", "desktop"], "new": ["yes"]})
+    codes = np.arange(500) % attributes.size
+    log = replace(log, time=log.time * 1_000_000 + 17, attributes=attributes, segment=codes)
+    log = Purchases(rate=0.6, amount=9.99, spread=1.0, delay=3_600).after(log, seed=4)
+    again = Log.from_frame(log.to_frame("polars"), k=2)
+    for name in ("at", "rank", "amount", "delay"):
+        np.testing.assert_array_equal(getattr(again.events, name), getattr(log.events, name))
+    for name in attributes.names:
+        values = ([one.attributes.values(name)[level] for level in one.levels(name)] for one in (again, log))
+        assert next(values) == next(values)
+
+
+def test_theta_and_answers_by_segment_are_frames() -> None:
+    values = ("other", "phone", "desktop")
+    thetas = np.array([[1, 0.5], [1, 0.3], [1, 0.7]])
+    without = np.stack([thetas, thetas], axis=1)
+    found = as_dict(SegmentBias("device", values, thetas, without, (1, 2), 0.001).to_frame("polars"))
+    assert found["value"] == ["phone", "phone", "desktop", "desktop"]
+    assert (found["rank"], found["theta"]) == ([1, 2, 1, 2], [1, 0.3, 1, 0.7])
+    answer = SegmentAnswer("device", "phone", 10, 9, 8, 0.5, 0.1, Interval(-0.1, 0.3), Lift(0.2), 0.05)
+    told = as_dict(to_frame([answer, answer], "polars"))
+    assert (told["value"], told["low"], told["lift"]) == (["phone"] * 2, [-0.1] * 2, [0.2] * 2)

@@ -149,7 +149,7 @@ def read_tables(tables: LogTables, version: int | None = None, *, rankers: tuple
         read_at=tables.read_at.get(number),
         attributes=attributes,
         segment=np.asarray(columns["code"], np.int64) if attributes else NO_CODES,
-    )
+    ).numbered_by_use()
 
 
 def _codes(tables: LogTables, version: int, attributes: Segments) -> dict[str, Any]:

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from ranktrial.analysis import BiasFit, Estimate, Plan
+from ranktrial.analysis.estimators.results import SegmentBias
+from ranktrial.analysis.segments import SegmentAnswer
 from ranktrial.formats.frames import make_frame
 from ranktrial.log import Log
 from ranktrial.position_bias import PositionBias
+from ranktrial.position_bias.jackknife import jackknife_variance
 from ranktrial.rankings import Pair
 from ranktrial.report.files import report_rows
 from ranktrial.report.schema import Report
+
+ANSWERED = (
+    "metric", "attribute", "value", "searches", "visitors", "clicks", "share", "difference", "shrunken", "discovery", "rate",
+)  # fmt: skip
 
 
 def to_frame(result: Any, backend: str = "pandas") -> Any:
     """Make a data frame of a result.
 
     A row is one number of a trial's report, as in its CSV file; an ``Estimate`` with its 95 % interval and what it rests on; a
-    method of a ``Plan``; a rank of a ``PositionBias`` or of what ``fit_position_bias`` found; a search of a ``Log``, as
-    ``read_log`` reads it; or a query of a ``Pair`` with both lists, as ``pair_from_frame`` reads it.
+    method of a ``Plan``; a rank of a ``PositionBias`` or of what ``fit_position_bias`` found, or of each segment of its
+    ``by_segment``; one of several answers by segment; a search of a ``Log``, as ``read_log`` reads it, with attributes and
+    events; or a query of a ``Pair`` with both lists, as ``pair_from_frame`` reads it.
 
     Args:
         result: One of these.
@@ -35,6 +44,8 @@ def to_frame(result: Any, backend: str = "pandas") -> Any:
     >>> to_frame(log, "polars")["clicked"].to_list()
     [['y']]
     """
+    if isinstance(result, Sequence) and result and all(isinstance(one, SegmentAnswer) for one in result):
+        return make_frame(_answer_columns(result), backend)
     columns = next((make(result) for kind, make in COLUMNS.items() if isinstance(result, kind)), None)
     if columns is None:
         known = ", ".join(kind.__name__ for kind in COLUMNS)
@@ -108,7 +119,46 @@ def _log_columns(log: Log) -> dict[str, list[Any]]:
     found["clicked"] = [[shown[rank] for rank in ranks] for shown, ranks in zip(found["shown"], clicks)]
     if plain:
         found["arm"] = np.where(log.arm > 0, "a", "b").tolist()
+    if log.attributes:
+        codes, number = np.unique(log.segment, return_inverse=True)
+        texts = [json.dumps(log.attributes.decoded(int(code))) for code in codes]
+        found["segment"] = [texts[at] for at in number]
+    if len(log.events):
+        found["events"] = _events(log, found["shown"])
     return found | {"unit": log.unit.tolist(), "time": (log.time / 1e6).tolist()}
+
+
+def _events(log: Log, shown: Sequence[Sequence[str]]) -> list[str | None]:
+    """Events after each search on results that it showed, as JSON."""
+    told: dict[int, list[dict[str, Any]]] = {}
+    events = log.events
+    moment = ((log.time[events.at] + events.delay) / 1e6).tolist()
+    columns = (column.tolist() for column in (events.at, events.rank, events.action, events.amount))
+    for number, (at, rank, action, amount, time) in enumerate(zip(*columns, moment)):
+        if 0 <= rank < len(shown[at]):
+            value = f"{Decimal(amount).scaleb(-6).normalize():f}"
+            event = {"event_id": number, "document": shown[at][rank], "action": log.actions[action]}
+            told.setdefault(at, []).append({**event, "value": value, "time": time})
+    return [json.dumps(told[at]) if at in told else None for at in range(len(log))]
+
+
+def _segment_columns(bias: SegmentBias) -> dict[str, list[Any]]:
+    """A row for each rank of each value that has a theta of its own."""
+    rows = []
+    for number in bias.own:
+        error = np.sqrt(np.diag(jackknife_variance(bias.without[number])))
+        for rank, (theta, spread) in enumerate(zip(bias.thetas[number].tolist(), error.tolist()), 1):
+            told = {"attribute": bias.attribute, "value": bias.values[number], "rank": rank}
+            rows.append({**told, "theta": theta, "standard_error": spread})
+    return _by_name(rows)
+
+
+def _answer_columns(answers: Sequence[SegmentAnswer]) -> dict[str, list[Any]]:
+    def row(answer: SegmentAnswer) -> dict[str, Any]:
+        told = {name: getattr(answer, name) for name in ANSWERED}
+        return {**told, "low": answer.interval.low, "high": answer.interval.high, "lift": answer.lift.share}
+
+    return _by_name(map(row, answers))
 
 
 def _pair_columns(pair: Pair) -> dict[str, list[Any]]:
@@ -124,6 +174,7 @@ COLUMNS: dict[type, Callable[[Any], dict[str, list[Any]]]] = {
     Estimate: _estimate_columns,
     Plan: lambda plan: _by_name(asdict(row) for row in plan.rows),
     PositionBias: _bias_columns,
+    SegmentBias: _segment_columns,
     BiasFit: lambda fit: _bias_columns(fit.bias),
     Log: _log_columns,
     Pair: _pair_columns,

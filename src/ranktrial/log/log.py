@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ranktrial import notebook
+from ranktrial import frames, notebook
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, weighted_counts
 from ranktrial.log import sources as log_sources
 from ranktrial.log._kernels import (
@@ -312,6 +312,18 @@ class Log:
         """
         return cls(**log_sources.of_records(records, k, read_at))
 
+    @classmethod
+    def from_frame(cls, frame: Any, k: int | None = None, **options: Any) -> Log:
+        """Read a log from a data frame of pandas, polars, Arrow or DuckDB; options are those of ``ranktrial.read_log``.
+
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"term": ["shoes"], "a": [["x", "y"]], "b": [["y", "z"]], "shown": [["x", "y"]]})
+        >>> Log.from_frame(frame.assign(clicked=[["y"]]), columns={"query": "term"})
+        Log(impressions=1, clicks=1, queries=1, designs=1, k=2)
+        """
+        found: Log = frames.read_log(frame, k, **options)
+        return found
+
     def take(self, impressions: BoolArray | IntArray | slice) -> Log:
         """Return the log of the given impressions only."""
         columns = self._columns(impressions)
@@ -435,6 +447,8 @@ class Log:
     def __repr__(self) -> str:
         counts = f"impressions={len(self):,}, clicks={int(self.clicks.sum()):,}, queries={len(self.queries):,}"
         return f"Log({counts}, designs={self.n_designs:,}, k={self.k})"
+
+    to_frame = frames.to_frame
 
     def _repr_html_(self) -> str:
         """Render the size and the first searches for notebooks."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ranktrial import checks, notebook
+from ranktrial import checks, frames, notebook
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.interval import Interval
@@ -67,6 +67,8 @@ class PositionBias:
     guessed: BoolArray | None = None
     degrees_of_freedom: float | FloatArray = float("inf")
     remark: str = ""
+
+    to_frame = frames.to_frame
 
     def _repr_html_(self) -> str:
         """Render theta with its intervals for notebooks."""

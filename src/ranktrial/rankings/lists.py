@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ranktrial import checks, notebook
+from ranktrial import checks, frames, notebook
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of, ragged, weighted_counts
 from ranktrial.rankings._kernels import click_probabilities, sort_by_score
 from ranktrial.seeds import Seed, kernel_state
@@ -118,6 +118,8 @@ class Pair:
     def __repr__(self) -> str:
         return f"Pair({self.n_queries:,} queries, k={self.k}, {self.n_documents:,} documents)"
 
+    to_frame = frames.to_frame
+
     def _repr_html_(self) -> str:
         """Render the size and the first lists for notebooks."""
         return notebook.of_pair(self)
@@ -153,6 +155,12 @@ class Pair:
             for lists, out in zip((a, b), flat)
         ]
         return cls(rankers[0], rankers[1], offsets_of(sizes), k, ids=tuple(ids))
+
+    @classmethod
+    def from_frame(cls, frame: Any, k: int, **options: Any) -> Pair:
+        """Read both rankers from a data frame of pandas, polars, Arrow or DuckDB; see ``ranktrial.pair_from_frame``."""
+        found: Pair = frames.read_pair(frame, k, **options)
+        return found
 
     @classmethod
     def from_runs(cls, a: Run, b: Run, k: int) -> Pair:

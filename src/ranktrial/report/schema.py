@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import computed_field
 
-from ranktrial import notebook
+from ranktrial import frames, notebook
 from ranktrial.analysis.analyse import BandPoint, Theta
 from ranktrial.analysis.calibration import Discrepancy
 from ranktrial.analysis.decision import Decision, Ranker
@@ -342,6 +342,8 @@ class Report(Frozen):
             some = [check for check in self.guardrails if check.group == group]
             open_ = sorted((c for c in some if c.status != "pass"), key=lambda check: WORST_FIRST.index(check.status))
             yield heading, open_, [check for check in some if check.status == "pass"]
+
+    to_frame = frames.to_frame
 
     def _repr_html_(self) -> str:
         """Render the verdict, the interval and the checks for notebooks."""

@@ -26,14 +26,14 @@ theta is fitted anew without each group, and the rest valued with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ranktrial import checks
+from ranktrial import checks, frames
 from ranktrial.analysis.estimators.ab import AB_ESTIMATORS, ab_values
 from ranktrial.analysis.estimators.by_segment import by_value, fit_by_segment
 from ranktrial.analysis.estimators.cross_fitting import groups_at, groups_of, refit_points
@@ -74,8 +74,9 @@ OF = ("difference", "gain")
 
 
 def fit_position_bias(
-    log: Log,
+    log: Any,
     *,
+    columns: Mapping[str, str] | None = None,
     fitted: int | None = None,
     estimator: Estimator | None = None,
     groups: int = GROUPS,
@@ -83,10 +84,10 @@ def fit_position_bias(
 ) -> BiasFit:
     """Fit theta to a log's clicks; raises NotIdentifiable if it is not identified, also without any one group.
 
-    ``fitted`` is from how many of the first impressions; all by default. ``estimator`` is ``Auto()`` by default, which decides
-    once, on all of these. An error of a theta above ``most_error``, in
-    units of theta_1, is too much. Where searches have attributes and theta surely differs between the values of one, there is
-    also a theta for each (``by_segment``).
+    The log may be a data frame, with ``columns`` as in ``read_log``. ``fitted`` is from how many of the first impressions; all
+    by default. ``estimator`` is ``Auto()`` by default, which decides once, on all of these. An error of a theta above
+    ``most_error``, in units of theta_1, is too much. Where searches have attributes and theta surely differs between the values
+    of one, there is also a theta for each (``by_segment``).
 
     >>> from ranktrial.methods import AB
     >>> from ranktrial.rankings import Pair
@@ -100,6 +101,7 @@ def fit_position_bias(
     >>> estimate(log, theta=fit).standard_error > estimate(log).standard_error  # the error of theta is part of it
     True
     """
+    log = _log_of(log, columns)
     checks.whole("groups", groups, 2, 1000)
     first = log.first(len(log) if fitted is None else checks.whole("fitted", fitted, 0, len(log)))
     units = len(first.units.names)
@@ -114,8 +116,9 @@ def fit_position_bias(
 
 
 def estimate(
-    log: Log,
+    log: Any,
     *,
+    columns: Mapping[str, str] | None = None,
     theta: ArrayLike | BiasFit | str | None = None,
     estimator: str = "rank-aware",
     guess: ArrayLike | float | None = None,
@@ -137,6 +140,8 @@ def estimate(
     Refuses with the query and document when a document on which the rankers differ could not be seen.
 
     Args:
+        log: A ``Log``, or a data frame as ``read_log`` reads it.
+        columns: Names of columns of a data frame, where they are others.
         theta: Position bias, if it is known; "estimated" (or what ``fit_position_bias`` found) if it comes from the log's
             clicks, with its error. By default the log's own, if it knows it, and else estimated.
         estimator: See the module.
@@ -167,10 +172,7 @@ def estimate(
     >>> round(estimate(log, estimator="ips").delta, 4)
     0.2222
     """
-    if not isinstance(log, Log):
-        raise TypeError(
-            f"log is {type(log).__name__}, must be a Log: Log.of(pair, policy, rankings, clicks), trial.log(), ..."
-        )
+    log = _log_of(log, columns)
     checks.one_of("estimator", estimator, (*ESTIMATORS, *AB_ESTIMATORS))
     checks.one_of("independent", independent, INDEPENDENT)
     checks.one_of("uncovered", uncovered, UNCOVERED)
@@ -267,6 +269,20 @@ class _Valuer:
         others = np.array([scaled(one) for one in without])
         valued = Values(part, theta, self.estimator, *self.options, own=clicks)
         return valued.worth(group, self.guessed, others, left_out, self.of_click)
+
+
+def _log_of(given: Any, columns: Mapping[str, str] | None) -> Log:
+    """The log itself, or that of a data frame."""
+    if isinstance(given, Log):
+        if columns is not None:
+            raise ValueError("columns name those of a data frame, not of a Log")
+        return given
+    if not frames.is_frame(given):
+        raise TypeError(
+            f"log is {type(given).__name__}, must be a Log or a data frame: Log.of(pair, policy, rankings, clicks), "
+            "trial.log(), ..."
+        )
+    return Log.from_frame(given, columns=columns)
 
 
 def _valued(log: Log, metric: Metric | MetricValues | str | None) -> MetricValues | None:

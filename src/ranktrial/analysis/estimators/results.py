@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ranktrial import checks, notebook
+from ranktrial import checks, frames, notebook
 from ranktrial.analysis.estimators.click_weights import ClickWeights
 from ranktrial.analysis.intervals import Band, asymptotic_sequence, fixed_interval
 from ranktrial.arrays import FloatArray, IntArray
@@ -39,6 +39,8 @@ class SegmentBias:
     own: tuple[int, ...]
     p: float
 
+    to_frame = frames.to_frame
+
 
 @dataclass(frozen=True, eq=False)
 class BiasFit:
@@ -55,6 +57,8 @@ class BiasFit:
     without: FloatArray
     tested: SegmentBias | None = None
     by_segment: SegmentBias | None = None
+
+    to_frame = frames.to_frame
 
     def _repr_html_(self) -> str:
         """Render theta with its intervals for notebooks."""
@@ -192,6 +196,8 @@ class Estimate:
         if self.bias is not None and self.replicates is not None:
             told |= {"clicks_alone": self.clicks_alone, "groups": len(self.replicates), "bias": self.bias.to_dict()}
         return told
+
+    to_frame = frames.to_frame
 
     def _repr_html_(self) -> str:
         """Render who gets more clicks, and the interval, for notebooks."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ranktrial import notebook
+from ranktrial import frames, notebook
 
 WORTH_IT = 1.1  # a smaller gain over A/B is called none
 
@@ -168,6 +168,8 @@ class Plan:
     allowance: float = 0.0
     contamination: float = 0.0
     notes: tuple[str, ...] = ()
+
+    to_frame = frames.to_frame
 
     def _repr_html_(self) -> str:
         """Render the advice and the methods for notebooks."""

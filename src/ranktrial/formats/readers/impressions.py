@@ -142,7 +142,8 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
         rows AS (SELECT *, CASE WHEN could IS NULL THEN [a, b] ELSE list_transform(could, lambda r: r.ids) END AS tops,
             CASE WHEN could IS NULL THEN [split, 1 - split] ELSE list_transform(could, lambda r: r.p) END AS probabilities
             FROM one),
-        named AS (SELECT *, list_distinct(list_concat(a, b, flatten(tops))) AS documents FROM rows)
+        every AS (SELECT *, list_concat(a, b, flatten(tops)) AS ids FROM rows),
+        named AS (SELECT *, list_filter(ids, lambda id, n: list_position(ids, id) = n) AS documents FROM every)
         SELECT 1 AS version, {_design_id("")} AS design, query, a, b, documents,
             list_transform(documents, lambda id: coalesce(CAST(list_position(a, id) AS INTEGER), 0)) AS rank_a,
             list_transform(documents, lambda id: coalesce(CAST(list_position(b, id) AS INTEGER), 0)) AS rank_b,
