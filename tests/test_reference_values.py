@@ -36,7 +36,10 @@ CONFSEQ = [
 OBP = {"ips": 0.008, "self-normalised": 0.00726817042606516, "doubly-robust": 0.007712000000000014}
 # github.com/mpkato/interleaving, tests/test_optimized.py and test_balanced.py: lists 1 2 and 2 3, two results a page.
 MPKATO_OPTIMIZED = {(0, 1): 0.4285714273469387, (1, 0): 0.37142857025306114, (1, 2): 0.20000000240000002}
-MPKATO_BALANCED = {(0, 1): {(0, 1): 0, (0,): 1, (1,): -1, (): 0}, (1, 0): {(0, 1): 0, (0,): -1, (1,): 1, (): 0}}
+MPKATO_BALANCED: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {
+    (0, 1): {(0, 1): 0, (0,): 1, (1,): -1, (): 0},
+    (1, 0): {(0, 1): 0, (0,): -1, (1,): 1, (): 0},
+}
 # tea-tasting 1.14.0, SampleRatio(1, method="norm", correction=False): searches of both groups, and the p-value.
 TEA_TASTING = [(5061, 4939, 0.22246487489566913), (5200, 4800, 6.334248366623973e-05)]
 
