@@ -77,7 +77,7 @@ def test_an_excluded_unit_leaves_the_estimate_and_theta(trial: Trial) -> None:
     assert report.everyone.decision == before.decision
     assert (report.everyone.units, report.everyone.without) == ({"excluded": 1}, 120)
     for told in (str(report), report.everyone.text):
-        assert "Left out: 1 visitor (1 by excluded) with 120 searches. With them: " in told
+        assert "Left out: 1 visitor (1 by name) with 120 searches. With everybody in: " in told
     assert "120 searches in two minutes" in str(report)
 
     trial.include(ROBOT, "it was the tester of the search team")

@@ -143,7 +143,10 @@ def words(
     fails = [check for check in checks if check.status == "fail"]
     failing = next((check for check in fails if check.title in decision.failed), None)
     worst = failing or min(fails or [check for check in checks if check.status == "warn"], key=_weight, default=None)
-    blocked = failing or (next(iter(fails), None) if decision.estimator is None else None)
+    remedy = "" if failing is None else failing.remedy
+    if failing is None and fails and decision.estimator is None:
+        more = "a version with a larger hold-back gets there sooner" if live else "log some of it too"
+        remedy = f"Only A/B traffic can tell: {more}."
     return verdict(
         decision,
         analysis.config.labels,
@@ -153,7 +156,7 @@ def words(
         live=live,
         changed=changed,
         segments=segment_text(decision, sure, analysis.config.labels),
-        remedy="" if blocked is None else blocked.remedy,
+        remedy=remedy,
         weakest="" if worst is None else f'"{worst.title}". {worst.text}',
     )
 

@@ -71,7 +71,9 @@ def verdict(
     return Verdict(
         headline(decision, labels, ended=ended or shows is not None),
         " ".join(filter(None, (details(decision, changed), segments))),
-        next_step(decision, labels, days=days, shows=shows, live=live, remedy=remedy),
+        next_step(
+            decision, labels, days=days, shows=shows, live=live, remedy=remedy, losing=segments.startswith("But ")
+        ),
         trust(decision, weakest),
     )
 
@@ -153,7 +155,7 @@ def segment_text(decision: Decision, sure: Sequence[SureSegment], labels: tuple[
         if not some:
             continue
         where = ", ".join(f"{one.attribute} is {one.value} ({_segment_numbers(one)})" for one in some[:MOST_NAMED])
-        others = f" and in {len(some) - MOST_NAMED} more segments" if len(some) > MOST_NAMED else ""
+        others = f" and in {counted(len(some) - MOST_NAMED, 'more segment')}" if len(some) > MOST_NAMED else ""
         told.append(f"{b} gets {'more' if more else 'fewer'} clicks than {a} where {where}{others}.")
     return " ".join(f"But {one}" if ahead is not None else one for one in told)
 
@@ -171,8 +173,9 @@ def next_step(
     shows: str | None = None,
     live: bool = False,
     remedy: str = "",
+    losing: bool = False,
 ) -> str:
-    """Advice on what to do next, and when that may change."""
+    """Advice on what to do next, and when that may change; ``losing`` if the winner loses where ``details`` says."""
     if shows is not None:
         ended = f"The trial is stopped and shows {labels[shows == 'B']}."
         other = decision.winner is not None and decision.winner != shows
@@ -194,6 +197,8 @@ def next_step(
             return remedy
         case "decided":
             ship = f"Ship {labels[1]}" if decision.winner == "B" else f"Keep {labels[0]}"
+            if losing:
+                ship = f"Unless what is lost in these segments weighs more, {ship[:1].lower()}{ship[1:]}"
             return f"{ship}: stop the trial and show {decision.winner} from now on." if live else f"{ship}."
     if "untested" in decision.reasons:
         return "Add a share of A/B traffic: LogOpt's holdback, or AB()." if live else "Log some A/B traffic too."

@@ -20,6 +20,7 @@ from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, Subject, a
 from ranktrial.analysis.verdict import duration, lift_text, percent
 from ranktrial.arrays import weighted_counts
 from ranktrial.log import LeftOut
+from ranktrial.log.rules import EXCLUDED
 from ranktrial.report.course import WEEK, counts_from, course, is_over, week_end
 from ranktrial.report.harm import Guard, futility, guards
 from ranktrial.report.schema import (
@@ -244,16 +245,22 @@ def _more(share: float) -> str:
 
 
 def _everyone(left_out: LeftOut, found: Settled, *, ended: bool) -> Everyone:
-    said = str(words(found, ended=ended))
-    why = ", ".join(f"{count:,} by {reason}" for reason, count in left_out.units.items())
-    units = counted(sum(left_out.units.values()), "visitor")
-    text = f"Left out: {units} ({why}) with {counted(left_out.impressions, 'search', 'searches')}."
     return Everyone(
         units=left_out.units,
         without=left_out.impressions,
         decision=found.decision,
-        text=f"{text} With them: {said}",
+        text=everyone_text(left_out, str(words(found, ended=ended))),
     )
+
+
+def everyone_text(left_out: LeftOut, said: str) -> str:
+    """Sentence on what was left out, and what is said with it."""
+    why = ", ".join(
+        f"{count:,} {'by name' if reason == EXCLUDED else f'by the rule {reason}'}"
+        for reason, count in left_out.units.items()
+    )
+    units = counted(sum(left_out.units.values()), "visitor")
+    return f"Left out: {units} ({why}) with {counted(left_out.impressions, 'search', 'searches')}. With everybody in: {said}"
 
 
 def _row(ladder: Ladder, rung: Rung, decision: Decision) -> EstimateRow:
