@@ -17,13 +17,13 @@ import numpy as np
 
 from ranktrial.analysis.analyse import analyse
 from ranktrial.analysis.intervals import asymptotic_sequence
+from ranktrial.analysis.metrics import GUARDS_TIGHTEST, level_of_each
 from ranktrial.arrays import FloatArray
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.log.sources import of_pair
 from ranktrial.methods import AB
 from ranktrial.rankings import Pair
-from ranktrial.report.harm import TIGHTEST, level_of_each
 from ranktrial.users import rank_decay
 
 RUNS = int(os.environ.get("HARM_RUNS", "1000"))
@@ -52,8 +52,8 @@ def surely_lost(worse: float, seed: int) -> FloatArray:
     both = analysis.clicks_of_both
     assert both is not None
     level = level_of_each(analysis)
-    apart = -rung.estimate.sequence(POINTS, level, tightest_at=TIGHTEST).low
-    mean = asymptotic_sequence(both, POINTS, level=level, tightest_at=TIGHTEST).high
+    apart = -rung.estimate.sequence(POINTS, level, tightest_at=GUARDS_TIGHTEST).low
+    mean = asymptotic_sequence(both, POINTS, level=level, tightest_at=GUARDS_TIGHTEST).high
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(apart < 0, -apart / (mean - apart / 2), -np.inf)
 

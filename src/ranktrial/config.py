@@ -79,7 +79,7 @@ class Guards:
 
     @property
     def watch(self) -> bool:
-        """True if a report is needed to know whether the trial is to stop."""
+        """True if a report is needed to know whether the trial is to stop by one of these."""
         return self.futility == "stop" or any(getattr(self, name) is not None for name in BOUNDS)
 
 
@@ -262,6 +262,11 @@ class TrialConfig(Frozen):
             told = [one for one in (since, metric.since) if one is not None]
             found.append(metric if isinstance(metric, Clicks) else replace(metric, since=max(told, default=None)))
         return self.model_copy(update={"metrics": tuple(found)})
+
+    @property
+    def watches(self) -> bool:
+        """True if a report is needed to know whether the trial is to stop: it has guards, or a metric that is one."""
+        return self.guards.watch or any(metric.tolerance is not None for metric in self.metrics)
 
     @property
     def measured(self) -> tuple[Metric, ...]:

@@ -20,11 +20,12 @@ from ranktrial.analysis.decision import Decision
 from ranktrial.analysis.guardrails import ASSUMPTIONS
 from ranktrial.analysis.guardrails.advice import explained
 from ranktrial.analysis.guardrails.status import Guardrail
-from ranktrial.analysis.ladder import AB_RUNG, DIRECT, POSITION_BASED
+from ranktrial.analysis.ladder import AB_RUNG, DIRECT, POSITION_BASED, Rung
 from ranktrial.analysis.verdict import Verdict, lift_text, segment_text, verdict
 from ranktrial.interval import Interval
 from ranktrial.log import LeftOut
 from ranktrial.log.units import UnitSums
+from ranktrial.metrics import Abandonment, FirstClickRank, Orders, Revenue
 from ranktrial.report.making import everyone_text
 
 GOLDEN = Path(__file__).with_name("verdicts.txt")
@@ -33,6 +34,7 @@ BOTH = UnitSums.of([1.0, 0.0, 0.0] * 20_000)
 CHANGED = "These numbers are since a change. It changed on 2026-01-03. Over all of the trial it is -0.0100."
 LEFT_OUT = LeftOut(units={"excluded": 1, "unit_clicks": 3}, impressions=140, clicks=30)
 WITH_EVERYBODY = "undecided", "withheld from B: too soon", "not trusted"
+HARM = ("at least 7.6% fewer clicks",)
 NO_AB = waiting(AB_RUNG, "50 A/B searches of A and of B (0 and 0 so far)")
 
 
@@ -132,11 +134,32 @@ def cases() -> Iterator[Case]:
         blocked,
         {**known, "remedy": "Only A/B traffic can tell: a version with a larger hold-back gets there sooner."},
     )
+    yield from of_metrics(nothing, none)
     failed: dict[str, Any] = {"failed": ["Clicks arrive"], "allowance": 0.005}
     remedy = {"remedy": "Send click events with the id of their search."}
     yield Case("not trusted", of(0.01, 0.05, **failed), remedy)
     yield Case("not trusted, undecided", of(-0.01, 0.05, **failed), remedy)
     yield Case("not trusted, two checks", of(0.01, 0.05, failed=["Clicks arrive", "Draws are fair"]), remedy)
+
+
+def of_metrics(nothing: tuple[Rung, ...], none: dict[str, Any]) -> Iterator[Case]:
+    """Decisions by other metrics than clicks, and with guards that find harm."""
+    orders, revenue, rank = Orders(role="primary"), Revenue(role="primary"), FirstClickRank(role="primary")
+    yield Case("no events, few searches", decided(*nothing, searches=5, metric=orders, **none), {})
+    yield Case("no events, many searches", decided(*nothing, searches=5_000, metric=orders, **none), {})
+    early: dict[str, Any] = {"searches": 2_000, "visitors": 900, "clicks": 9, "tests": ()}
+    yield Case("too early for orders", decided(*nothing, metric=orders, **early), {})
+    yield Case("too early for a rank", decided(*nothing, metric=rank, **early), {})
+    yield Case("undecided by orders", of(-0.01, 0.05, metric=orders), {"days": 2.5})
+    yield Case("undecided, with a guard harmed", replace(of(-0.01, 0.05, metric=orders), harm=HARM), {})
+    yield Case("alike in revenue", of(-0.01, 0.03, smallest=0.05, metric=revenue), {})
+    yield Case("decided for A by revenue", of(-0.05, -0.01, allowance=0.005, metric=revenue), {})
+    yield Case("decided for B by orders", of(0.01, 0.05, allowance=0.005, metric=orders), {})
+    yield Case("decided for B by searches without a click", by_ab(-0.05, -0.01, metric=Abandonment()), {})
+    yield Case("decided for A by the first click", by_ab(0.01, 0.05, metric=rank), {})
+    yield Case("withheld from B by orders: blind", of(0.01, 0.05, error=0.04, metric=orders), {"days": 30.0})
+    guarded = replace(of(0.01, 0.05, metric=orders), state="withheld", winner=None, reasons=("guard",), harm=HARM)
+    yield Case("withheld from B by orders: a guard", guarded, {})
 
 
 CASES = list(cases())
@@ -223,21 +246,25 @@ def _names(alias: str) -> tuple[str, ...]:
 def test_no_sentence_contradicts_another(told: Told) -> None:
     decision, text, whole = told.decision, told.text, told.whole
     sign = np.sign(decision.difference)
-    if "more clicks than" in text.headline:
+    if re.search(rf"(more|larger) {decision.metric.title} than", text.headline):
         assert sign > 0
-    if "fewer clicks than" in text.headline:
+    if re.search(rf"(fewer|less|smaller) {decision.metric.title} than", text.headline):
         assert sign < 0
     if text.details.startswith("B against A: "):
         assert text.details.startswith(f"B against A: {decision.difference:+.4f} ")
         assert str(decision.interval) in text.details
     share = re.search(r"against A \(current\): ([+-])", told.parts[-1])
     assert share is None or share[1] == ("+" if decision.difference >= 0 else "-")
-    if decision.winner is None:
+    verb = "has" if decision.metric.of_mean else "gets"
+    if decision.reasons == ("guard",):
+        assert text.headline.endswith(f", but {HARM[0]}.")
+        assert told.shows is not None or text.next.startswith(f"Do not ship {LABELS[1]} as it is: ")
+    elif decision.winner is None:
         for word in ("ship", "keep a", f"{LABELS[1].lower()} gets", "winner is named for", "decided"):
             assert word not in text.headline.lower()
             assert word not in text.next.lower()
     else:
-        assert text.headline.startswith(f"{LABELS[1]} gets ")
+        assert text.headline.startswith(f"{LABELS[1]} {verb} ")
         for word in ("keep running", "collect more", "neither", "too early", "no winner", "seems"):
             assert word not in whole.lower()
     if decision.state in ("undecided", "withheld") and told.shows is None:
@@ -248,7 +275,7 @@ def test_no_sentence_contradicts_another(told: Told) -> None:
     if told.shows is not None:
         other = decision.winner not in (None, told.shows)
         assert text.next.startswith(f"The trial is stopped and shows {LABELS[told.shows == 'B']}.")
-        assert ("gets more clicks" in text.next) == other
+        assert (f" {verb} {decision.metric.compared('', decision.metric.better == 'more')}" in text.next) == other
         assert "stop the trial" not in text.next
     assert ("assumes nothing" in text.trust) == (decision.used == (AB_RUNG,) and not decision.failed)
     assert ("no A/B traffic tests that" in text.trust) == (

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from ranktrial.analysis.answers import settled
+from ranktrial.analysis.metrics import ends, level_of_each
 from ranktrial.config import Guards, TrialConfig
-from ranktrial.report.harm import ends, futility, level_of_each
+from ranktrial.report.harm import futility
 from ranktrial.store.tallies import OUTSIDE_SHARE, SHOWN_AGAIN, SLOW
 from ranktrial.trial import Trial, Webhook
 from ranktrial.trial.supervisor import ChangeShare, Facts, Stop, due

@@ -15,11 +15,12 @@ import numpy as np
 from ranktrial.analysis.decision import ALLOWANCE, Combined, combine, turned, widened, widening
 from ranktrial.analysis.drift import Drift
 from ranktrial.analysis.estimators.estimation import fit_position_bias
+from ranktrial.analysis.estimators.metric_values import MetricValues, metric_values
 from ranktrial.analysis.estimators.results import BiasFit, Estimate, SegmentBias
 from ranktrial.analysis.evidence import Gain, click_gain
 from ranktrial.analysis.intervals import looks
-from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, TIGHTEST_AT, Ladder, Rung, clicks_on_ab, ladder
-from ranktrial.arrays import BoolArray, IntArray
+from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, TIGHTEST_AT, Ladder, Rung, happened, ladder
+from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
 from ranktrial.log import UnitSums
@@ -27,6 +28,7 @@ from ranktrial.log._kernels import first_places
 from ranktrial.log.log import Log
 from ranktrial.methods import Beliefs
 from ranktrial.methods.beliefs import MOST_ERROR, sound_theta
+from ranktrial.metrics import Clicks, Metric
 from ranktrial.position_bias import NotIdentifiable
 from ranktrial.schema import Frozen
 
@@ -78,6 +80,7 @@ class Analysis:
         rung: The estimate that checks look at; None if there is none yet.
         fitted: Number of first impressions that theta is from.
         learnt: Number of first impressions that guesses of relevance and lines are from.
+        values: Values by the metric that it is of; None for clicks.
     """
 
     log: Log
@@ -88,6 +91,12 @@ class Analysis:
     rung: Rung | None
     fitted: int
     learnt: int
+    values: MetricValues | None = None
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that estimates, intervals and decisions are of."""
+        return Clicks() if self.values is None else self.values.metric
 
     @property
     def differs(self) -> SegmentBias | None:
@@ -97,6 +106,11 @@ class Analysis:
     @cached_property
     def clicks(self) -> int:
         return int(self.log.clicks_by_cohort.sum())
+
+    @property
+    def events(self) -> int:
+        """Number of clicks, or of searches with a value by the metric."""
+        return self.clicks if self.values is None else self.values.events
 
     @property
     def estimate(self) -> Estimate:
@@ -169,7 +183,7 @@ class Analysis:
                 continue
             own = rung.estimate.sums
             there = np.searchsorted(came(log, own), times, side="right")  # cohorts that have come by then
-            clicks = clicks_on_ab(log) if rung.name == AB_RUNG else log.clicks_by_cohort
+            clicks = happened(log, self.values, on_ab=rung.name == AB_RUNG)
             so_far = np.append(0.0, np.cumsum(clicks[own.units]))[there]
             some = np.flatnonzero(so_far >= LEAST_CLICKS)
             once, again = np.unique(there[some], return_inverse=True)  # A/B traffic may stand still between two looks
@@ -184,32 +198,34 @@ class Analysis:
 
     @cached_property
     def clicks_of_both(self) -> UnitSums | None:
-        """Clicks per search of an even A/B split, by unit; None if they cannot be estimated.
+        """Clicks (or value) per search of an even A/B split, by unit; None if they cannot be estimated.
 
         Estimated from A/B traffic if that is the estimate in use, or the only one; by the click model otherwise.
         """
-        log = self.log
-        if self.gain is not None and self.rung is not None and self.rung.name != AB_RUNG:
+        log, each = self.log, self.log.clicks_each if self.values is None else self.values.each
+        if self.rung is not None and self.rung.name != AB_RUNG and self.gain is not None:
             gained = self.gain.estimate.sums
-            return replace(gained, totals=log.clicks_by_cohort - gained.totals)
+            return replace(gained, totals=log.by_cohort(each.astype(np.float64)) - gained.totals)
 
         plain, shares = log.arm != 0, log.shares
         if not plain.any() or not (shares[plain] > 0).all():
             return None
         own = np.where(log.arm > 0, shares[:, 0], shares[:, 1]) / np.maximum(shares.sum(1), 1e-300)
-        clicks = np.where(plain, log.clicks_each / (2 * np.maximum(own, 1e-300)), 0.0)
+        clicks = np.where(plain, each / (2 * np.maximum(own, 1e-300)), 0.0)
         return log.sums_from(log.by_cohort(plain.astype(np.float64)), log.by_cohort(clicks))
 
     @cached_property
     def gain(self) -> Gain | None:
-        """Clicks that visitors gained over an A/B test; None if they cannot be estimated."""
+        """Clicks (or value) that visitors gained over an A/B test; None if that cannot be estimated."""
         method = self.config.comparison
-        if not method.needs_position_bias or self.clicks < LEAST_CLICKS:
+        if not method.needs_position_bias or self.events < LEAST_CLICKS:
             return None
         known = None if method.learns_position_bias else np.array(self.theta.theta)
         # Relevance models at the same points as those of the estimates, which need not be fitted twice then.
         refits = method.learns_at or None
-        return click_gain(self.log, known if self.fit is None else self.fit, refits=refits, fitted=self.learnt)
+        return click_gain(
+            self.log, known if self.fit is None else self.fit, refits=refits, fitted=self.learnt, metric=self.values
+        )
 
 
 def fitted_impressions(log: Log, click_window: float) -> int:
@@ -255,23 +271,7 @@ def analyse(log: Log, config: TrialConfig, beliefs: Beliefs, *, anytime: bool = 
     fit, note = None, "position bias is taken as known"
     if method.learns_position_bias:
         fit, note = _fit(log.first(fitted))
-    known = beliefs.theta if method.needs_position_bias and not method.learns_position_bias else None
-    found = ladder(
-        log,
-        theta=known if fit is None else fit,
-        fitted=learnt,
-        estimator=method.estimator if method.needs_position_bias else "rank-aware",
-        level=config.level,
-        anytime=anytime,
-        tightest_at=config.tightest_at,
-        smallest=config.smallest,
-        waits_for=f"position bias ({note})"
-        if method.needs_position_bias
-        else "an estimate by the click model, not asked for",
-        only=None if method.needs_position_bias else method.estimator,
-        cross_fit="past",
-        refits=method.learns_at or None,
-    )
+    found = _estimates(log, config, beliefs.theta if fit is None else fit, learnt, note, anytime=anytime)
     theta = beliefs.theta if fit is None else fit.bias.theta
     rung = found.shown
     reported = Theta(
@@ -282,6 +282,48 @@ def analyse(log: Log, config: TrialConfig, beliefs: Beliefs, *, anytime: bool = 
         inflation=1.0 if rung is None or rung.estimate is None else rung.estimate.inflation(config.level),
     )
     return Analysis(log, config, fit, reported, found, rung, fitted, learnt)
+
+
+def analyse_metric(analysis: Analysis, metric: Metric) -> Analysis:
+    """The analysis of a metric, of the impressions that count for it, given that of the clicks of all."""
+    if isinstance(metric, Clicks):
+        return analysis
+    values = metric_values(analysis.log, metric)
+    known = np.array(analysis.theta.theta) if analysis.fit is None else analysis.fit
+    found = _estimates(values.log, analysis.config, known, analysis.learnt, analysis.theta.note, values)
+    return replace(analysis, log=values.log, ladder=found, rung=found.shown, values=values)
+
+
+def _estimates(
+    log: Log,
+    config: TrialConfig,
+    theta: FloatArray | BiasFit,
+    learnt: int,
+    note: str,
+    values: MetricValues | None = None,
+    *,
+    anytime: bool = True,
+) -> Ladder:
+    """All estimates of a log, of its clicks or by a metric; theta that is no fit is used where it is taken as known."""
+    method = config.comparison
+    by_model = method.needs_position_bias
+    known = theta if isinstance(theta, BiasFit) or (by_model and not method.learns_position_bias) else None
+    decides = values is None or values.metric.role == "primary"
+    return ladder(
+        log,
+        theta=known,
+        fitted=learnt,
+        estimator=method.estimator if by_model else "rank-aware",
+        level=config.level,
+        anytime=anytime,
+        tightest_at=config.tightest_at,
+        smallest=config.smallest if decides else None,
+        waits_for=f"position bias ({note})" if by_model else "an estimate by the click model, not asked for",
+        only=None if by_model else method.estimator,
+        metric=values,
+        cross_fit="past",
+        refits=method.learns_at or None,
+    )
 
 
 def with_segments(beliefs: Beliefs, differs: SegmentBias | None) -> Beliefs:

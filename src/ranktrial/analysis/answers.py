@@ -6,8 +6,7 @@ Reports of trials, ``ranktrial estimate`` and ``ranktrial.decide`` all decide he
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +14,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import notebook
 from ranktrial.analysis.analyse import Analysis, analyse
-from ranktrial.analysis.decision import Decision, turned, widening
-from ranktrial.analysis.decision import decide as decide_by
+from ranktrial.analysis.decision import Decision
 from ranktrial.analysis.guardrails import (
     ASSUMPTIONS,
     BIAS,
@@ -28,13 +26,14 @@ from ranktrial.analysis.guardrails import (
 )
 from ranktrial.analysis.guardrails.over_time import told as told_of
 from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
-from ranktrial.analysis.hostile import most_worth
 from ranktrial.analysis.ladder import AB_RUNG, AFFINE, DIRECT, POSITION_BASED, Ladder, Rung
+from ranktrial.analysis.metrics import Measured, Rules, measured
 from ranktrial.analysis.verdict import SureSegment, Verdict, segment_text, verdict
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
 from ranktrial.log.log import Log
 from ranktrial.methods import Beliefs, LogOpt
+from ranktrial.metrics import Clicks
 from ranktrial.position_bias import PositionBias
 from ranktrial.texts import json_values
 
@@ -51,16 +50,18 @@ class Settled(NamedTuple):
     Attributes:
         decision: The decision.
         checks: All guardrails.
-        analysis: The analysis, with the estimate in use.
+        analysis: The analysis by the metric that decides, with the estimate in use.
         widen: By how much intervals that rest on the click model are widened, downwards and upwards.
-        above: How far clicks further up may have moved the click model's estimates of A - B.
+        of_clicks: The same of clicks.
+        rules: What the checks allow, for all metrics alike.
     """
 
     decision: Decision
     checks: tuple[Guardrail, ...]
     analysis: Analysis
     widen: Interval
-    above: Interval | None = None
+    of_clicks: Measured
+    rules: Rules
 
 
 def settled(
@@ -89,30 +90,26 @@ def settled(
     barred = barred_by([name for name, found in status.items() if found == "fail"], apart=bool(analysis.apart))
     effect = above.effect if above is not None and status.get(INDEPENDENCE) == "warn" else None
     failed = [check.title for check in checks if check.status == "fail" and check.name not in MODEL]
-    config, log = analysis.config, analysis.log
-    decided = partial(
-        decide_by,
-        analysis.ladder,
-        searches=len(log),
-        visitors=log.cohorts.count,
-        clicks=analysis.clicks,
-        level=config.level,
-        smallest=config.smallest,
-        allowance=config.allowance,
-        contamination=config.contamination,
-        above=effect,
-        barred=barred,
-        failed=list(dict.fromkeys([*failed, *distrusted])),
-        both=analysis.clicks_of_both,
-        worth=partial(most_worth, log),
+    rules = Rules(tuple(dict.fromkeys([*failed, *distrusted])), barred, effect)
+    first = analysis.config.measured[0]
+    found = measured(analysis, first, rules)
+    of_clicks = found if isinstance(first, Clicks) else measured(analysis, Clicks(), rules)
+    return Settled(found.decision, checks, found.analysis, found.widen, of_clicks, rules)
+
+
+def measured_all(found: Settled) -> tuple[Measured, ...]:
+    """The decision by each metric of a trial, the primary one first; none where it has clicks alone."""
+    config, of_clicks = found.analysis.config, found.of_clicks
+    if not config.metrics:
+        return ()
+    first, *others = config.measured
+    primary = Measured(first, found.analysis, found.decision, found.widen)
+    return primary, *(
+        of_clicks._replace(metric=metric)
+        if isinstance(metric, Clicks)
+        else measured(of_clicks.analysis, metric, found.rules)
+        for metric in others
     )
-    decision = decided()
-    if decision.estimator is not None and decision.estimator != (analysis.rung and analysis.rung.name):
-        analysis = replace(analysis, rung=analysis.ladder.rung(decision.estimator))
-    if decision.estimator is not None and analysis.changed:
-        drift = analysis.drift
-        decision = decided(since=turned(drift.since), units_since=drift.units - (drift.at or drift.units))
-    return Settled(decision, checks, analysis, widening(decision.allowance, effect), effect)
 
 
 def barred_by(failed: Container[str], *, apart: bool = False) -> tuple[str, ...]:

@@ -1,11 +1,12 @@
-"""The decision: which ranker gets more clicks, in one answer from all estimates of a log.
+"""The decision: which ranker gets more clicks (or is better by another metric), in one answer from all estimates of a log.
 
 Every estimate has an interval that holds under its own assumption (``ladder``). Visitors who compare results, or leave after a
 click, follow no click model, so intervals that rest on one are widened on either side by an allowance:
 
     allowance x exposure disagreement x clicks per search
 
-and by the measured effect of clicks further up, where clicks depend on these. The A/B estimate assumes nothing and stays as it
+and by the measured effect of clicks further up, where clicks depend on these; by another metric its value stands for clicks in
+all of this. The A/B estimate assumes nothing and stays as it
 is. The answer is the intersection of all: right whenever visitors move the click model's estimates by no more than the
 allowance, and hardly wider than the A/B test's own. An estimate whose interval has nothing in common with those that assume
 less is contradicted and not used.
@@ -23,14 +24,18 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ranktrial.analysis.ladder import AB_RUNG, NO_INTERVAL, Ladder, Rung
+from ranktrial.config import WrittenMetric
 from ranktrial.distributions import normal_quantile
 from ranktrial.interval import Interval
 from ranktrial.log.units import UnitSums
+from ranktrial.metrics import Clicks, Metric
 from ranktrial.texts import json_values
 
 Ranker = Literal["A", "B"]
-State = Literal["no searches", "no clicks", "too early", "undecided", "alike", "decided", "withheld", "not trusted"]
-Reason = Literal["untested", "blind", "hostile", "too soon"]
+State = Literal[
+    "no searches", "no clicks", "no events", "too early", "undecided", "alike", "decided", "withheld", "not trusted"
+]
+Reason = Literal["untested", "blind", "hostile", "too soon", "guard"]
 ALLOWANCE = 0.06  # share of exposure disagreement x clicks per search (docs/research/discrepancy.md)
 # The allowance over the share of hostile searches that a winner by the click model must stand against: the allowance covers as
 # many, so it costs next to nothing (docs/research/contamination.md). A/B traffic has no allowance, and stands against what is
@@ -38,6 +43,7 @@ ALLOWANCE = 0.06  # share of exposure disagreement x clicks per search (docs/res
 PER_HOSTILE = 12
 FARTHEST = 1e12  # searches: later than that is never
 NOTHING = Interval(0.0, 0.0)
+CLICKS = Clicks()
 
 
 @dataclass(frozen=True)
@@ -73,13 +79,14 @@ class Decision:
     """One answer to which of two rankers gets more clicks, by how much and how surely.
 
     Attributes:
-        state: "no searches", "no clicks", "too early" (no interval yet), "undecided" (0 is inside), "alike" (they differ by
-            less than the smallest difference that matters), "decided", "withheld" (0 is outside, but see ``reasons``), or "not
-            trusted" (a check fails that the numbers rest on).
+        state: "no searches", "no clicks", "no events" (the same by another metric), "too early" (no interval yet), "undecided"
+            (0 is inside), "alike" (they differ by less than the smallest difference that matters), "decided", "withheld" (0 is
+            outside, but see ``reasons``), or "not trusted" (a check fails that the numbers rest on).
         winner: "A" or "B" where the state is "decided".
         reasons: Why no winner is named though 0 is outside: "untested" (nothing could have contradicted the estimate), "blind"
             (a bias as large as the difference could not have been seen), "hostile" (too few hostile searches could have
-            made it up), "too soon" (the trial is to take longer; also of what seems alike).
+            made it up), "too soon" (the trial is to take longer; also of what seems alike), "guard" (B does harm by another
+            metric).
         estimator: The estimator with most assumptions among those used; None if there is none yet.
         used: Names of all estimators used.
         difference: Clicks per search of B minus those of A.
@@ -96,8 +103,10 @@ class Decision:
         smallest: The smallest difference that matters, where one was given.
         searches: Number of searches.
         visitors: Number of independent units that made them.
-        clicks: Number of clicks that count.
+        clicks: Number of clicks that count; by another metric, of searches with a value.
         waits: What estimators wait for.
+        metric: The metric that decides; all numbers are of it, and the winner is better by it.
+        harm: What B has by metrics that guard, where that is surely worse than allowed: "4.2% fewer clicks".
     """
 
     state: State
@@ -121,11 +130,14 @@ class Decision:
     visitors: int = 0
     clicks: int = 0
     waits: tuple[str, ...] = ()
+    metric: WrittenMetric = CLICKS
+    harm: tuple[str, ...] = ()
 
     @property
     def ahead(self) -> Ranker | None:
-        """The ranker on whose side the whole interval is, named a winner or not."""
-        return "B" if self.interval.low > 0 else "A" if self.interval.high < 0 else None
+        """The ranker that is better over the whole interval, named a winner or not."""
+        ends = self.interval if self.metric.sign > 0 else turned(self.interval)
+        return "B" if ends.low > 0 else "A" if ends.high < 0 else None
 
     @property
     def off_by(self) -> float:
@@ -136,7 +148,7 @@ class Decision:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is not finite is None."""
-        found: dict[str, Any] = json_values(asdict(self))
+        found: dict[str, Any] = json_values(asdict(self) | {"metric": str(self.metric)})
         return found
 
 
@@ -209,6 +221,7 @@ def decide(
     units_since: int = 0,
     both: UnitSums | None = None,
     worth: Callable[[Rung, int], float] | None = None,
+    metric: Metric = CLICKS,
 ) -> Decision:
     """Make one answer of all estimates.
 
@@ -227,6 +240,7 @@ def decide(
         units_since: Number of units since then, for the forecast.
         both: Clicks per search of pages that are half A's and half B's, by unit, for the lift.
         worth: What a hostile search can add to an estimate in favour of a ranker (1 for A, -1 for B), in clicks per search.
+        metric: The metric that the estimates are of.
     """
     share = ALLOWANCE if allowance is None else allowance
     granted = share * ladder.disagreement * ladder.ctr
@@ -234,12 +248,12 @@ def decide(
     known = Decision(
         "no searches", level=level, anytime=_anytime(ladder), allowance=granted, contamination=stands_against,
         failed=tuple(failed), smallest=smallest, searches=searches, visitors=visitors, clicks=clicks,
-        waits=tuple(rung.missing for rung in ladder.rungs if rung.missing),
+        waits=tuple(rung.missing for rung in ladder.rungs if rung.missing), metric=metric,
     )  # fmt: skip
     if not searches:
         return known
     if not clicks:
-        return replace(known, state="no clicks")
+        return replace(known, state="no clicks" if isinstance(metric, Clicks) else "no events")
     widen = widening(granted, above)
     found = combine(ladder, widen, barred)
     if not found.used:
@@ -276,7 +290,7 @@ def decide(
         state = "withheld" if reasons else "decided"
     if failed:
         state = "not trusted"
-    winner: Ranker | None = None if state != "decided" else "A" if side > 0 else "B"
+    winner: Ranker | None = None if state != "decided" else "A" if side * metric.sign > 0 else "B"
     told = replace(told, state=state, winner=winner, reasons=reasons)
 
     def hostile(rung: Rung) -> float:

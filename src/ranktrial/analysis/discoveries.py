@@ -14,6 +14,10 @@ array([ True,  True, False, False])
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -73,3 +77,27 @@ def least_rates(log_evidence: ArrayLike) -> FloatArray:
     least = np.empty(len(found))
     least[order] = np.exp(np.minimum(np.minimum.accumulate(rates[::-1])[::-1], 0.0))
     return least
+
+
+class Looked(Protocol):
+    """An answer that is looked at beside the decision: a dataclass with ``discovery`` and ``rate``."""
+
+    @property
+    def evidence(self) -> float: ...
+
+
+Answer = TypeVar("Answer", bound=Looked)
+
+
+def in_one_family(answers: Iterable[Answer], rate: float = RATE, *, trusted: bool = True) -> tuple[Answer, ...]:
+    """Answers with the discoveries among them, by segment and by metric alike, at one false discovery rate.
+
+    Nothing is discovered unless the checks are ``trusted`` that all numbers rest on.
+    """
+    found = tuple(answers)
+    evidence = [one.evidence for one in found]
+    told = zip(found, discoveries(evidence, rate), least_rates(evidence))
+    return tuple(
+        replace(one, discovery=bool(flag) and trusted, rate=float(least))  # type: ignore[type-var]
+        for one, flag, least in told
+    )

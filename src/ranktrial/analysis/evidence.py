@@ -9,6 +9,7 @@ import numpy as np
 
 from ranktrial.analysis.estimators.click_weights import ClickWeights
 from ranktrial.analysis.estimators.estimation import estimate
+from ranktrial.analysis.estimators.metric_values import MetricValues
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.analysis.estimators.valuing import examinations
 from ranktrial.arrays import FloatArray, IntArray
@@ -56,15 +57,18 @@ def click_gain(
     *,
     refits: Sequence[int] | None = None,
     fitted: int | None = None,
+    metric: MetricValues | None = None,
 ) -> Gain | None:
     """Estimate the clicks that visitors gained or lost; None without clicks, or with neither theta nor A/B traffic.
 
-    ``refits`` and ``fitted`` are those of ``estimate``.
+    ``refits`` and ``fitted`` are those of ``estimate``; so is ``metric``, by whose values the gain is if theta is given.
     """
-    clicks = log.clicks_by_cohort.sum()
+    clicks = log.clicks_by_cohort.sum() if metric is None else metric.each.sum()
     if not clicks:
         return None
     if theta is None:
+        if metric is not None:
+            return None
         share, each = log.shares.sum(1), log.clicks_each
         if not (share > 0).all():
             return None
@@ -75,7 +79,7 @@ def click_gain(
     else:
         found = estimate(
             log, theta=theta, of="gain", cross_fit="past", refits=refits, fitted=fitted, uncovered="leave out",
-            independent="cohorts",
+            independent="cohorts", metric=metric,
         )  # fmt: skip
         if len(found.uncovered):  # results that an A/B test would show, and this log never
             return None

@@ -29,6 +29,7 @@ import numpy as np
 
 from ranktrial.analysis.estimators.affine import affine_estimate, fit_affine
 from ranktrial.analysis.estimators.estimation import estimate
+from ranktrial.analysis.estimators.metric_values import MetricValues
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.analysis.estimators.valuing import by_group, jackknife_error, scaled
 from ranktrial.analysis.intervals import asymptotic_radius
@@ -157,7 +158,7 @@ class Ladder:
         rungs: The estimates.
         tests: Tests of each by those before it.
         disagreement: Exposure disagreement of A and B, the mean over searches.
-        ctr: Clicks per search on what was shown.
+        ctr: Clicks per search on what was shown, or value per search by a metric.
     """
 
     rungs: tuple[Rung, ...]
@@ -238,6 +239,7 @@ def ladder(
     smallest: float | None = None,
     waits_for: str = "position bias",
     only: str | None = None,
+    metric: MetricValues | None = None,
     **options: Any,
 ) -> Ladder:
     """Make every estimate that a log supports, and test them against each other.
@@ -252,6 +254,8 @@ def ladder(
             soonest, and 10,000 without one.
         smallest: The smallest difference that matters.
         only: An A/B test without a click model has one estimate, by this estimator, with all of the level.
+        metric: Values of the log's impressions by a metric; clicks by default. The affine estimate is of clicks only, and page
+            metrics have the A/B estimate only.
         options: Options of ``estimate``: cross-fitting.
 
     >>> from ranktrial.log import Log
@@ -265,10 +269,13 @@ def ladder(
     (..., 'position-based')
     """
     found: dict[str, Estimate] = {}
-    missing = dict.fromkeys(ASSUMES if only is None else (AB_RUNG,), "")
     options["independent"] = "cohorts"
+    if metric is not None:
+        only = "adjusted" if only is None and metric.of_clicks is None else only
+        options["metric"], fitted = metric, None if fitted is None else min(fitted, len(log))
+    missing = dict.fromkeys(ASSUMES if only is None else (AB_RUNG,), "")
     arms = _arms(log)
-    clicks = float(log.clicks_by_cohort.sum())
+    clicks = float(happened(log, metric).sum())
     known = scaled(theta.bias.theta) if isinstance(theta, BiasFit) else theta
     if min(arms) >= (LEAST_ARM if only is None else 1):
         found[AB_RUNG] = estimate(log, estimator=only or "adjusted", **options)
@@ -285,7 +292,9 @@ def ladder(
             found[POSITION_BASED] = estimate(
                 log, theta=theta, estimator=estimator, uncovered="leave out", fitted=fitted, **options
             )
-        if not isinstance(theta, BiasFit):
+        if metric is not None:
+            del missing[AFFINE]
+        elif not isinstance(theta, BiasFit):
             missing[AFFINE] = "position bias from the trial's own clicks"
         elif theta.by_segment is not None:
             missing[AFFINE] = f"one position bias for all: that of {theta.by_segment.attribute} differs"
@@ -300,11 +309,12 @@ def ladder(
     if AFFINE in found and DIRECT in found and found[AFFINE].standard_error > found[DIRECT].standard_error:
         missing[AFFINE] = "more clicks: the direct estimate assumes less and is surer"
         del found[AFFINE]
-    on_ab = float(clicks_on_ab(log).sum())
+    on_ab = float(happened(log, metric, on_ab=True).sum())
     rungs = [
         made_rung(
             name, found.get(name), waits, clicks=on_ab if name == AB_RUNG else clicks, level=level,
             share=1.0 if only else SHARES[name], anytime=anytime, tightest_at=tightest_at, smallest=smallest,
+            of="clicks" if metric is None else metric.metric.occasions,
         )
         for name, waits in missing.items()
     ]  # fmt: skip
@@ -319,13 +329,16 @@ def ladder(
         tuple(rungs),
         tuple(test for test in tests if test.standard_error > 0),
         disagreement(log, rank_decay(log.k) if known is None else known) if len(log) else 0.0,
-        clicks / max(len(log), 1),
+        (clicks if metric is None else float(metric.each.sum())) / max(len(log), 1),
     )
 
 
-def clicks_on_ab(log: Log) -> FloatArray:
-    """Clicks on A/B traffic, by cohort."""
-    return log.by_cohort(np.where(log.arm != 0, log.clicks_each, 0.0))
+def happened(log: Log, metric: MetricValues | None = None, *, on_ab: bool = False) -> FloatArray:
+    """Clicks, or searches with a value by a metric, of each cohort; on A/B traffic alone or on all."""
+    if metric is None and not on_ab:
+        return log.clicks_by_cohort
+    each = log.clicks_each if metric is None else metric.each != 0
+    return log.by_cohort(np.where(log.arm != 0, each, 0.0) if on_ab else each.astype(np.float64))
 
 
 def disagreement(log: Log, theta: FloatArray) -> float:
@@ -357,6 +370,7 @@ def made_rung(
     anytime: bool = True,
     tightest_at: float | None = None,
     smallest: float | None = None,
+    of: str = "clicks",
 ) -> Rung:
     """An estimate with its interval, at its share of the error probability.
 
@@ -366,6 +380,7 @@ def made_rung(
         tightest_at: See ``ladder``; by default where a sequence finds ``smallest`` soonest, by the spread of values so far. It
             is then a mixture over differences of the order of ``smallest``, fixed before the trial, with the variance estimated
             as it is anyway.
+        of: Name of what is counted as ``clicks``.
     """
     rung = Rung(name, found, NO_INTERVAL, missing, 1 - (1 - level) * share)
     if found is None:
@@ -381,7 +396,7 @@ def made_rung(
     return (
         rung
         if rung.has_interval
-        else replace(rung, missing=f"{LEAST_UNITS} visitors and {LEAST_CLICKS} clicks, on lists that differ")
+        else replace(rung, missing=f"{LEAST_UNITS} visitors and {LEAST_CLICKS} {of}, on lists that differ")
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ranktrial.analysis.analyse import Analysis, allowed_share
 from ranktrial.analysis.decision import Decision, Lift, lift, made_up_by, must_stand, turned, widened, widening
-from ranktrial.analysis.discoveries import RATE, discoveries, least_rates, log_evidence
+from ranktrial.analysis.discoveries import RATE, in_one_family, log_evidence
 from ranktrial.analysis.drift import starts
 from ranktrial.analysis.estimators.click_weights import ClickWeights
 from ranktrial.analysis.estimators.results import Estimate
@@ -45,7 +45,8 @@ class SegmentAnswer:
         interval: Its interval at the level of the configuration, by itself.
         lift: The difference as a share of A's clicks there.
         shrunken: The difference, shrunken to the mean of the attribute's values: to rank them by.
-        discovery: True if it is no chance at the false discovery rate of all segments together.
+        evidence: Logarithm of the e-value against no difference.
+        discovery: True if it is no chance at the false discovery rate of all segments together, and of secondary metrics.
         rate: The lowest false discovery rate at which it is one.
         stands: False if no more hostile searches than a winner must withstand could have made it up.
         metric: Name of the metric; "" for clicks.
@@ -61,6 +62,7 @@ class SegmentAnswer:
     interval: Interval
     lift: Lift
     shrunken: float
+    evidence: float = 0.0
     discovery: bool = False
     rate: float = 1.0
     stands: bool = True
@@ -117,16 +119,18 @@ class Subject:
     metric: str = ""
 
 
-def of_clicks(analysis: Analysis, estimator: str) -> Subject:
-    """The question which ranker gets more clicks, by this estimator."""
-    log, gain = analysis.log, analysis.gain
-    both = None
+def subject(analysis: Analysis, estimator: str) -> Subject:
+    """The question which ranker gets more clicks, or more by the metric of the analysis, by this estimator."""
+    log, values, both = analysis.log, analysis.values, None
+    each = log.clicks_each.astype(np.float64) if values is None else values.each
+    gain = None if values is not None and estimator == AB_RUNG else analysis.gain
     if gain is not None and len(gain.estimate.x) == len(log):
-        both = EvenSplit(np.ones(len(log), bool), log.clicks_each - gain.estimate.x)
+        both = EvenSplit(np.ones(len(log), bool), each - gain.estimate.x)
     elif (plain := log.arm != 0).any() and ((shares := log.shares)[plain] > 0).all():
         own = np.where(log.arm > 0, shares[:, 0], shares[:, 1]) / np.maximum(shares.sum(1), 1e-300)
-        both = EvenSplit(plain, np.where(plain, log.clicks_each / (2 * np.maximum(own, 1e-300)), 0.0))
-    return Subject(log, analysis.ladder.rung(estimator), log.clicks_each.astype(np.float64), both)
+        both = EvenSplit(plain, np.where(plain, each / (2 * np.maximum(own, 1e-300)), 0.0))
+    rung, metric = analysis.ladder.rung(estimator), "" if values is None else values.metric.title
+    return Subject(log, rung, each, both, metric)
 
 
 def answers_by_segment(
@@ -142,7 +146,7 @@ def answers_by_segment(
     Args:
         analysis: The analysis behind the decision.
         decision: The decision, whose estimator is asked.
-        others: The same of other metrics; all answers are one family, at one false discovery rate.
+        others: The same of other metrics; all answers are one family, at one false discovery rate (``in_one_family``).
         above: How far clicks further up may have moved the click model's estimates of A - B.
         rate: The false discovery rate.
     """
@@ -151,21 +155,16 @@ def answers_by_segment(
     rows: list[SegmentAnswer] = []
     evidence: list[float] = []
     tests = []
-    for subject in (of_clicks(analysis, decision.estimator), *others):
-        cut = _Cut(analysis, subject, above)
+    for one in (subject(analysis, decision.estimator), *others):
+        cut = _Cut(analysis, one, above)
         for name in analysis.log.attributes.names:
             found = list(cut.answers(name))
             shrunk, p = _compared([estimate for _, estimate, _ in found])
-            tests.append(AttributeTest(name, p, sum(estimate is not None for _, estimate, _ in found), subject.metric))
+            tests.append(AttributeTest(name, p, sum(estimate is not None for _, estimate, _ in found), one.metric))
             rows += [replace(answer, shrunken=float(value)) for (answer, *_), value in zip(found, shrunk)]
             evidence += [told for *_, told in found]
-    flags, rates = discoveries(evidence, rate), least_rates(evidence)
-    trusted = not decision.failed
-    told = [
-        replace(row, discovery=bool(flag) and trusted, rate=float(least))
-        for row, flag, least in zip(rows, flags, rates)
-    ]
-    return tuple(told), tuple(tests)
+    told = [replace(row, evidence=one) for row, one in zip(rows, evidence)]
+    return in_one_family(told, rate, trusted=not decision.failed), tuple(tests)
 
 
 class _Cut:
@@ -176,6 +175,9 @@ class _Cut:
         assert whole is not None
         config = analysis.config
         self.log, self.whole, self.level, self.above = log, whole, config.level, above
+        if above is not None and subject.metric:
+            value_of_click = float(subject.value.mean()) / max(float(log.clicks_each.mean()), 1e-300)
+            self.above = Interval(*sorted(end * value_of_click for end in above))
         plain = subject.rung.name == AB_RUNG
         self.stands_against = must_stand(subject.rung, config.contamination, config.allowance)
         self.counted, self.x = np.zeros((2, len(log)))
@@ -207,7 +209,8 @@ class _Cut:
                 float("nan"), NO_INTERVAL, Lift(), float("nan"), metric=self.subject.metric,
             )  # fmt: skip
             found = self._estimate(ever, at, rest)
-            if found is None or log.clicks_each[at[self.counted[at] > 0]].sum() < LEAST_CLICKS:
+            value = self.subject.value[at[self.counted[at] > 0]]
+            if found is None or (np.count_nonzero(value) if self.subject.metric else value.sum()) < LEAST_CLICKS:
                 yield answer, None, 0.0
                 continue
             widen = widening(float(self.granted[at].mean() * self.subject.value[at].mean()), self.above)
@@ -218,7 +221,7 @@ class _Cut:
                 difference=0.0 - found.delta,
                 interval=wide,
                 lift=lift(wide, 0.0 - found.delta, self._both(at), self.level),
-                stands=0 in wide or self._stands(at, found, interval),
+                stands=0 in wide or self.subject.metric != "" or self._stands(at, found, interval),
             )
             told = log_evidence(
                 found, tightest_at=tightest_at, level=self.level, allowed=0.0 if rung.name == AB_RUNG else widen

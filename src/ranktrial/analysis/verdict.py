@@ -14,9 +14,10 @@ import numpy as np
 from ranktrial.analysis.decision import Decision
 from ranktrial.analysis.ladder import ASSUMES, LEAST_CLICKS, LEAST_UNITS
 from ranktrial.interval import Interval
+from ranktrial.metrics import Clicks, EventMetric
 from ranktrial.texts import counted
 
-FIRST_INTERVAL = f"{LEAST_UNITS} visitors and {LEAST_CLICKS} clicks, on lists that differ"
+FIRST_INTERVAL = f"{LEAST_UNITS} visitors and {LEAST_CLICKS} {{}}, on lists that differ"
 MANY_WITHOUT_CLICKS = 100  # searches after which something is probably wrong with events
 MOST_NAMED = 3  # segments in a sentence
 TOO_MANY, TOO_LONG = 1e8, 1000.0  # searches and days to a decision for which nobody waits
@@ -82,30 +83,38 @@ def headline(decision: Decision, labels: tuple[str, str] = ("A", "B"), *, ended:
     """The answer in one sentence; nothing is "yet" once the trial has ended."""
     a, b = labels
     yet = "" if ended else " yet"
-    searches, clicks = counted(decision.searches, "search", "searches"), counted(decision.clicks, "click")
+    searches, of_clicks = counted(decision.searches, "search", "searches"), isinstance(decision.metric, Clicks)
     match decision.state:
         case "no searches":
             return f"No searches{yet}."
         case "no clicks":
             return f"No clicks{yet} after {searches}."
+        case "no events":
+            return f"No {decision.metric.title}{yet} after {searches}."
         case "too early":
-            return f"Too early to say after {searches} and {clicks}."
+            if of_clicks:
+                return f"Too early to say after {searches} and {counted(decision.clicks, 'click')}."
+            of_results = decision.metric.of_results
+            some = f", {decision.clicks:,} of them with {decision.metric.title}" if of_results else ""
+            return f"Too early to say after {searches}{some}."
         case "undecided":
             return f"Neither is ahead{yet}."
         case "alike":
-            return f"{a} and {b} differ by less than {decision.smallest:g} clicks per search."
+            return f"{a} and {b} differ by less than {decision.smallest:g} {decision.metric.unit}."
         case "not trusted":
             return f"Do not rely on these numbers: {_failing(decision.failed)}."
-        case "withheld":
-            return f"{b} seems to get {_than(decision)} clicks than {a}, but no winner is named{yet}."
+        case "withheld" if decision.reasons != ("guard",):
+            seems = "have" if decision.metric.of_mean else "get"
+            return f"{b} seems to {seems} {_compared(decision)} than {a}, but no winner is named{yet}."
     share = decision.lift.share
-    much = f"{percent(abs(share))} " if np.isfinite(share) and share != 0 else ""
-    return f"{b} gets {much}{_than(decision)} clicks than {a}."
+    much = percent(abs(share)) if np.isfinite(share) and share != 0 else ""
+    but = f", but {' and '.join(decision.harm)}" if decision.harm and decision.ahead == "B" else ""
+    return f"{b} {_gets(decision)} {_compared(decision, much)} than {a}{but}."
 
 
 def details(decision: Decision, changed: str = "") -> str:
     """The numbers behind the answer."""
-    if decision.state in ("no searches", "no clicks"):
+    if decision.state in ("no searches", "no clicks", "no events"):
         return ""
     if decision.state == "too early":
         return f"Waiting for {'; '.join(decision.waits)}." if decision.waits and decision.searches >= 1000 else ""
@@ -114,7 +123,7 @@ def details(decision: Decision, changed: str = "") -> str:
         return " ".join(filter(None, ["There is no interval.", changed]))
     spec = f"+.{decimals(decision.interval)}f"
     ends = f"{decision.level:.0%} interval {decision.interval:{spec}}, {often}"
-    told = [f"B against A: {decision.difference:{spec}} clicks per search ({ends})."]
+    told = [f"B against A: {decision.difference:{spec}} {decision.metric.unit} ({ends})."]
     for reason in decision.reasons:
         match reason:
             case "untested":
@@ -126,6 +135,8 @@ def details(decision: Decision, changed: str = "") -> str:
             case "hostile":
                 share = f"{percent(decision.contamination)} that a winner must stand against"
                 told.append(f"{_hostile_visitors(decision)}, no more than the {share}.")
+    if decision.harm and decision.reasons != ("guard",):
+        told.append(f"B has {' and '.join(decision.harm)}, more than the guard allows.")
     return " ".join(filter(None, [*told, changed]))
 
 
@@ -179,7 +190,8 @@ def next_step(
     if shows is not None:
         ended = f"The trial is stopped and shows {labels[shows == 'B']}."
         other = decision.winner is not None and decision.winner != shows
-        return f"{ended} {labels[decision.winner == 'B']} gets more clicks." if other else ended
+        better = decision.metric.compared("", decision.metric.sign > 0)
+        return f"{ended} {labels[decision.winner == 'B']} {_gets(decision)} {better}." if other else ended
     match decision.state:
         case "no searches":
             return "Send searches to the trial." if live else ""
@@ -188,11 +200,16 @@ def next_step(
                 "Check that click events arrive with the id of their search." if live else "Check the column of clicks."
             )
             return ask if decision.searches >= MANY_WITHOUT_CLICKS else "Keep running." if live else ""
+        case "no events":
+            if decision.searches < MANY_WITHOUT_CLICKS or not isinstance(decision.metric, EventMetric):
+                return "Keep running." if live else ""
+            return f"Check that events arrive with the action {' or '.join(decision.metric.of_actions)}."
         case "too early":
-            return remedy or f"{_go_on(live)}: the first interval comes after {FIRST_INTERVAL}."
+            first = FIRST_INTERVAL.format(decision.metric.occasions)
+            return remedy or f"{_go_on(live)}: the first interval comes after {first}."
         case "alike":
             choose = "Stop the trial and choose by other reasons" if live else "Choose by other reasons"
-            return f"{choose}: neither gains more than {decision.smallest:g} clicks per search."
+            return f"{choose}: neither gains more than {decision.smallest:g} {decision.metric.unit}."
         case "not trusted":
             return remedy
         case "decided":
@@ -200,6 +217,8 @@ def next_step(
             if losing:
                 ship = f"Unless what is lost in these segments weighs more, {ship[:1].lower()}{ship[1:]}"
             return f"{ship}: stop the trial and show {decision.winner} from now on." if live else f"{ship}."
+    if "guard" in decision.reasons:
+        return f"Do not ship {labels[1]} as it is: it has {' and '.join(decision.harm)}, more than the guard allows."
     if "untested" in decision.reasons:
         return "Add a share of A/B traffic: LogOpt's holdback, or AB()." if live else "Log some A/B traffic too."
     if decision.reasons == ("too soon",):
@@ -215,14 +234,13 @@ def trust(decision: Decision, weakest: str = "") -> str:
         return f"Weakest check: {weakest}" if weakest else f"Weakest check: {_failing(decision.failed)}."
     if decision.estimator is None or not _known(decision.interval):
         return ""
+    unit = decision.metric.unit
     if decision.off_by == 0:
         rests = "This assumes nothing about how visitors click."
     elif not np.isfinite(decision.off_by):
         rests = f"This assumes that {ASSUMES[decision.estimator]}, and no A/B traffic tests that."
     else:
-        rests = (
-            f"If visitors do not click as assumed, this could be off by up to {decision.off_by:.2g} clicks per search"
-        )
+        rests = f"If visitors do not click as assumed, this could be off by up to {decision.off_by:.2g} {unit}"
         rests += "; the interval allows for " + f"{decision.allowance:.2g}." if decision.allowance > 0 else "."
     told = [rests]
     if decision.winner is not None and np.isfinite(decision.overturned_by):
@@ -249,16 +267,22 @@ def lift_text(decision: Decision, labels: tuple[str, str] = ("A", "B"), searches
         return ""
     a, b = labels
     spec = f"+.{decimals(Interval(100 * ends.low, 100 * ends.high), 1)}%"
-    text = f"{b} against {a}: {share:{spec}} clicks"
+    metric = decision.metric
+    text = f"{b} against {a}: {share:{spec}} {metric.unit if metric.of_mean else metric.title}"
     text += f" ({ends:{spec}})" if _known(ends) else ""
-    if np.isfinite(searches_a_day):
+    if np.isfinite(searches_a_day) and not metric.of_mean:
         daily = Interval(*(end * searches_a_day for end in decision.interval))
-        text += f"; on {searches_a_day:,.0f} searches a day {decision.difference * searches_a_day:+,.0f} clicks ({daily:+,.0f})"
+        more = f"{decision.difference * searches_a_day:+,.0f} {metric.title}"
+        text += f"; on {searches_a_day:,.0f} searches a day {more} ({daily:+,.0f})"
     return f"{text}."
 
 
-def _than(decision: Decision) -> str:
-    return "more" if decision.difference > 0 else "fewer"
+def _gets(decision: Decision) -> str:
+    return "has" if decision.metric.of_mean else "gets"
+
+
+def _compared(decision: Decision, much: str = "") -> str:
+    return decision.metric.compared(much, decision.difference > 0)
 
 
 def _hostile_visitors(decision: Decision) -> str:
@@ -275,7 +299,7 @@ def _until(decision: Decision, days: float, live: bool) -> str:
         return f"{_go_on(live)}, with a share of A/B traffic: nothing else checks how visitors click."
     if np.isnan(found.searches) or (found.remaining < 1 and not shows_by_now):
         return f"{_go_on(live)}: it is too early to say how many searches it takes."
-    target = f"a difference of {found.target:.3g} clicks per search"
+    target = f"a difference of {found.target:.3g} {decision.metric.unit}"
     if not found.remaining < TOO_MANY or days >= TOO_LONG:
         if decision.smallest is None:
             return "The difference so far is too small to be told from none: say which difference matters (smallest=)."

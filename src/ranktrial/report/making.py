@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ranktrial.analysis import Ladder, Rung
 from ranktrial.analysis.analyse import Analysis, BandPoint
-from ranktrial.analysis.answers import Settled, settled, words
+from ranktrial.analysis.answers import Settled, measured_all, settled, words
 from ranktrial.analysis.calibration import discrepancy
 from ranktrial.analysis.decision import Decision, Ranker, State, turned
-from ranktrial.analysis.discoveries import RATE
+from ranktrial.analysis.discoveries import RATE, in_one_family
 from ranktrial.analysis.guardrails import BIAS, BIAS_OVER_TIME, COMPANY
 from ranktrial.analysis.ladder import POSITION_BASED
-from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, Subject, answers_by_segment
+from ranktrial.analysis.metrics import Measured, MetricAnswer, answers_by_metric, guarded
+from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, Subject, answers_by_segment, subject
 from ranktrial.analysis.verdict import duration, lift_text, percent
 from ranktrial.arrays import weighted_counts
 from ranktrial.log import LeftOut
@@ -28,6 +30,7 @@ from ranktrial.report.schema import (
     EstimateRow,
     Everyone,
     HistoryEntry,
+    MetricRow,
     Pace,
     Part,
     Report,
@@ -76,13 +79,16 @@ def make_report(
     found = settled(analysis, sorted_tallies, nanoseconds)
     if shows is None:
         found = in_time(found, seen.began, now)
-    decision, analysis = found.decision, found.analysis
-    stored = len((analysis if whole is None else whole[1]).log)
-    harm = guards(analysis, decision, found.widen, sorted_tallies, stored)
+    decision, analysis, clicks = found.decision, found.analysis, found.of_clicks
+    stored = len((clicks.analysis if whole is None else whole[1]).log)
+    everything = measured_all(found)
+    segments, answers = looked_at(found, everything)
+    harm = guards(clicks, sorted_tallies, stored, answers)
+    decision = guarded(decision, answers)
+    found = found._replace(decision=decision)
     for what in AS_IT_SHOULD_BE:
         sorted_tallies.pop(what, None)
-    segments = segmentation(found)
-    sure = sure_segments(segments, harm)
+    sure = sure_segments(segments, harm, decision)
     if shows is None and now < counts_from(analysis.config, seen.began):
         sure = ()  # too soon
     everyone = None
@@ -92,7 +98,7 @@ def make_report(
         both = in_time(both, pace(unfiltered).began, now) if shows is None else both
         everyone = _everyone(left_out, both, ended=shows is not None)
     goes_on = seen.days > 0 and shows is None and not seen.warning
-    days = decision.forecast.remaining / len(analysis.log) * seen.days if goes_on else float("nan")
+    days = decision.forecast.remaining / len(clicks.analysis.log) * seen.days if goes_on else float("nan")
     return Report(
         trial=name,
         version=version.number,
@@ -102,10 +108,10 @@ def make_report(
         pace=seen,
         days_left=days,
         estimates=tuple(_row(analysis.ladder, rung, decision) for rung in analysis.ladder.rungs),
-        impressions=len(analysis.log),
-        units=analysis.log.cohorts.count,
-        clicks=analysis.clicks,
-        ctr=analysis.clicks / max(len(analysis.log), 1),
+        impressions=len(clicks.analysis.log),
+        units=clicks.analysis.log.cohorts.count,
+        clicks=clicks.analysis.clicks,
+        ctr=clicks.analysis.ladder.ctr,
         theta=analysis.theta,
         band=_band(analysis, found),
         contributors=contributors(analysis, query_units),
@@ -127,8 +133,9 @@ def make_report(
         ),
         segments=segments,
         shows=shows,
-        visitors=visitors(analysis, decision),
-        discrepancy=discrepancy(analysis.ladder),
+        metrics=tuple(map(MetricRow.of, answers)),
+        visitors=visitors(clicks.analysis, clicks.decision),
+        discrepancy=discrepancy(clicks.analysis.ladder),
         everyone=everyone,
         history=tuple(history),
     )
@@ -172,17 +179,17 @@ def _was_so(found: Settled, began: float, now: float) -> bool:
     low, high = points[-1].low, points[-1].high
     if decision.winner is None:
         return decision.smallest is not None and -decision.smallest < low and high < decision.smallest
-    return low > 0 if decision.winner == "B" else high < 0
+    return low > 0 if (decision.winner == "B") == (decision.metric.sign > 0) else high < 0
 
 
 def segmentation(found: Settled, others: Sequence[Subject] = ()) -> Segmentation | None:
     """Answers by segment, with what they say in sentences; None where there are none. ``others`` are of further metrics."""
     decision, analysis = found.decision, found.analysis
-    answers, tests = answers_by_segment(analysis, decision, others, above=found.above)
+    answers, tests = answers_by_segment(analysis, decision, others, above=found.rules.above)
     if not answers:
         return None
     differs = analysis.differs
-    told = [_test_text(test) for test in tests]
+    told = [_test_text(test) for test in tests if test.metric == answers[0].metric]
     if differs is not None:
         told.append(f"Position bias differs by {differs.attribute}, and each value of it has its own.")
     return Segmentation(
@@ -197,20 +204,46 @@ def segmentation(found: Settled, others: Sequence[Subject] = ()) -> Segmentation
     )
 
 
+def looked_at(found: Settled, everything: Sequence[Measured]) -> tuple[Segmentation | None, tuple[MetricAnswer, ...]]:
+    """Answers by segment and by metric; those beside the decision are one family.
+
+    Args:
+        found: The decision.
+        everything: The decision by each metric, the primary one first; none where there are clicks alone.
+    """
+    beside = [one for one in everything if one.metric.role == "secondary"]
+    others = [subject(one.analysis, name) for one in beside if (name := one.decision.estimator) is not None]
+    segments, answers = segmentation(found, others), answers_by_metric(everything)
+    by_segment = () if segments is None else segments.answers
+    secondary: list[Any] = [one for one in answers if one.role == "secondary"]
+    if not secondary:
+        return segments, answers
+    family = iter(in_one_family([*secondary, *by_segment], trusted=not found.decision.failed))
+    answers = tuple(next(family) if one.role == "secondary" else one for one in answers)
+    return None if segments is None else segments.model_copy(update={"answers": tuple(family)}), answers
+
+
 def _test_text(test: AttributeTest) -> str:
     """Sentence on whether the difference is the same for all values of an attribute."""
-    if not np.isfinite(test.p) or test.metric:
+    if not np.isfinite(test.p):
         return ""
     if test.p < SURELY:
         return f"The difference is not the same for every {test.attribute} (p = {test.p:.2g})."
     return f"Values of {test.attribute} differ no more than chance explains (p = {test.p:.2g})."
 
 
-def sure_segments(segments: Segmentation | None, guards: Sequence[Guard] = ()) -> tuple[SegmentAnswer, ...]:
-    """Answers by segment that the decision names; none in favour of B while a guard tells harm."""
-    harm = any(guard.status == "harm" for guard in guards)
+def sure_segments(
+    segments: Segmentation | None, guards: Sequence[Guard] = (), decision: Decision | None = None
+) -> tuple[SegmentAnswer, ...]:
+    """Answers by segment that the decision names, of its metric; none in favour of B while a guard tells harm."""
+    harm = any(guard.status == "harm" for guard in guards) or (decision is not None and bool(decision.harm))
     some = () if segments is None else segments.answers
-    return tuple(one for one in some if not one.metric and (one.ahead == "A" or (one.ahead == "B" and not harm)))
+    kept = "A" if decision is None or decision.metric.sign > 0 else "B"  # has more where A is better
+    return tuple(
+        one
+        for one in some
+        if one.metric == some[0].metric and one.ahead is not None and (one.ahead == kept or not harm)
+    )
 
 
 def readings_agree(analysis: Analysis) -> bool | None:

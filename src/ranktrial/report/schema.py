@@ -12,12 +12,14 @@ from pydantic import computed_field
 from ranktrial import frames, notebook
 from ranktrial.analysis.analyse import BandPoint, Theta
 from ranktrial.analysis.calibration import Discrepancy
-from ranktrial.analysis.decision import Decision, Ranker
+from ranktrial.analysis.decision import Decision, Lift, Ranker
 from ranktrial.analysis.guardrails.status import GROUPS, WORST_FIRST, Guardrail
+from ranktrial.analysis.metrics import MetricAnswer
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer
 from ranktrial.analysis.verdict import Verdict, headline
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
+from ranktrial.metrics import Role
 from ranktrial.report.files import report_csv
 from ranktrial.report.harm import Guard
 from ranktrial.report.live_page import write_report
@@ -139,6 +141,56 @@ class Segmentation(Frozen):
         return [*told, f"  {self.text}"] if told else []
 
 
+class MetricRow(Frozen):
+    """The answer by one metric (``analysis.metrics.MetricAnswer``), of B against A.
+
+    Attributes:
+        metric: The metric as it is written.
+        title: Its name.
+        role: "primary", "secondary" or "guard".
+        better: Whether "more" or "less" of it is better.
+        estimator: The estimator with most assumptions among those used; None if there is none yet.
+        searches: Searches that count.
+        waiting: Searches whose window is still open.
+        value: Mean per search of what was shown; nan without searches.
+        difference: Value per search of B minus that of A.
+        interval: Its interval, by itself, however often one looks.
+        lift: The difference as a share of A's value.
+        capped: Share of the value that caps cut off.
+        direct: Share of the value that came without a click.
+        discovery: True for a secondary metric that differs by no chance, at the false discovery rate of all that is looked at
+            beside the primary one.
+        rate: The lowest false discovery rate at which it does.
+        guard: For a guard: "harm" if B is surely worse than allowed, "ok" if that is not shown, "unknown" if nothing is known;
+            None for other metrics.
+        note: What cannot be told yet, and why, or what a guard has found, in a sentence; "" where there is nothing to say.
+    """
+
+    metric: str
+    title: str
+    role: Role
+    better: str
+    estimator: str | None
+    searches: int
+    waiting: int
+    value: float
+    difference: float
+    interval: Interval
+    lift: Lift
+    capped: float
+    direct: float
+    discovery: bool
+    rate: float
+    guard: Literal["ok", "harm", "unknown"] | None
+    note: str
+
+    @classmethod
+    def of(cls, answer: MetricAnswer) -> MetricRow:
+        """The row of an answer."""
+        known = {name: getattr(answer, name) for name in cls.model_fields if name not in ("metric", "better")}
+        return cls(metric=str(answer.metric), better=answer.metric.better, **known)
+
+
 class Part(Frozen):
     """The result of one version of the configuration."""
 
@@ -222,6 +274,7 @@ class Report(Frozen):
         tallies: Counters of what was left out or noticed.
         parts: Every version by itself; they are never pooled.
         segments: Answers by segment; None where no attributes were declared, or nothing is estimated yet.
+        metrics: Answers by metric, the primary one first; none where the trial measures clicks alone.
         shows: The ranker that a stopped trial shows; None while it runs.
         visitors: Clicks that the trial cost or gave; None where that cannot be told.
         discrepancy: Difference of the position-based and the A/B estimate, for ``calibrate``; None where one is missing.
@@ -252,6 +305,7 @@ class Report(Frozen):
     tallies: dict[str, int]
     parts: tuple[Part, ...]
     segments: Segmentation | None = None
+    metrics: tuple[MetricRow, ...] = ()
     shows: Ranker | None = None
     visitors: Visitors | None = None
     discrepancy: Discrepancy | None = None

@@ -286,7 +286,7 @@ class Supervisor:
 
 def _watched(config: TrialConfig) -> bool:
     """True if a report is needed to know whether a trial is to stop."""
-    return config.guards.watch or config.then != "tell"
+    return config.watches or config.then != "tell"
 
 
 def unsettled(store: Store, trial: str, now: float) -> bool:
