@@ -46,6 +46,11 @@ export interface Client {
   rank(trial: string, search: Search): Promise<Shown>;
   /** Tells of a click on a result; nothing is sent where there is no impression's id. `position` is where it was seen, from 1. */
   click(id: string, document: Id, position?: number): void;
+  /**
+   * Tells of what was done to a result, such as "cart" or "order". `value` is kept exactly; cents or a decimal text are best.
+   * The same `event_id` counts once, and without one the action counts once on the result; a refund (below 0) needs its own.
+   */
+  event(id: string, document: Id, action: string, value?: number | bigint | string | null, event_id?: string): void;
   /** Tells what the page really displayed, from the top. */
   seen(id: string, documents: Id[]): void;
   /** Sends an event as it is: one of ours, or of OpenSearch's User Behavior Insights. */

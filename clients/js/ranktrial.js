@@ -1,7 +1,9 @@
 /** Client of the ranktrial service, for browsers and Node; ranktrial.d.ts describes every name. */
 
+const { stringify } = JSON;
+
 export function createClient(url, { key, beacon, timeout = 500, every = beacon ? 0 : 1000, capacity = 10_000 } = {}) {
-  if (key && beacon) throw new TypeError("a page must not hold a key");
+  if (key && beacon) throw Error("a page must not hold a key");
   const base = new URL(url, globalThis.location?.href).href.replace(/\/$/, "") + "/v1/";
   const target = base + (beacon ? "beacon" : "events");
   // Plain text is what a browser sends to other sites without asking them first, which a page that is left has no time for.
@@ -35,14 +37,14 @@ export function createClient(url, { key, beacon, timeout = 500, every = beacon ?
   const store = async (batch) => {
     let pause = 0;
     try {
-      const body = JSON.stringify(batch);
+      const body = stringify(batch);
       if (beacon && !("keepalive" in Request.prototype) && navigator.sendBeacon(target, body)) return true;
       const answer = await post(target, body, 15_000);
       const { status } = answer;
       if (answer.ok) {
         tries = 0;
-        const told = await answer.json();
-        for (const outcome in told.counts) count(outcome, told.counts[outcome]);
+        const { counts: found } = await answer.json();
+        for (const outcome in found) count(outcome, found[outcome]);
         return true;
       }
       // The same would be refused again, but for a key that is not known yet and a service that is busy.
@@ -79,9 +81,11 @@ export function createClient(url, { key, beacon, timeout = 500, every = beacon ?
     }
   };
 
+  const tell = (event) => event.id && send({ ...event, time: beacon ? undefined : Date.now() / 1000 });
+
   /** What still waits when a page is left is the browser's to send. */
   const leave = () => {
-    while (queue.length) navigator.sendBeacon(target, JSON.stringify(queue.splice(0, 50)));
+    while (queue.length) navigator.sendBeacon(target, stringify(queue.splice(0, 50)));
   };
 
   return {
@@ -89,12 +93,13 @@ export function createClient(url, { key, beacon, timeout = 500, every = beacon ?
     send,
     flush,
     leave,
-    click: (id, document, position) => id && send({ id, document, position, time: beacon ? undefined : Date.now() / 1000 }),
+    click: (id, document, position) => tell({ id, document, position }),
+    event: (id, document, action, value, event_id) => tell({ id, document, action, value: value?.toString(), event_id }),
     seen: (id, documents) => id && send({ id, seen: documents }),
     async rank(trial, search) {
       let fallback;
       try {
-        const answer = await post(`${base}trials/${encodeURIComponent(trial)}/rank`, JSON.stringify(search), timeout);
+        const answer = await post(`${base}trials/${encodeURIComponent(trial)}/rank`, stringify(search), timeout);
         const shown = answer.ok && (await answer.json());
         if (shown.ranking?.map) return shown;
         fallback = "answered " + answer.status;
@@ -102,8 +107,8 @@ export function createClient(url, { key, beacon, timeout = 500, every = beacon ?
         fallback = problem.name == "TimeoutError" ? "time-out" : "no answer";
       }
       const { a, offset = 0, size } = search;
-      const ranking = [...new Set(Array.isArray(a) ? a.map(String) : [])];
-      return { id: "", ranking: ranking.slice(offset, size == null ? size : offset + size), fallback };
+      const ranking = [...new Set(a?.map?.(String))];
+      return { id: "", ranking: ranking.slice(offset, offset + (size ?? Infinity)), fallback };
     },
   };
 }
@@ -122,22 +127,22 @@ export function track(url, { root = document, seen = true } = {}) {
   const sent = new Set();
   const isNew = (key) => !sent.has(key) && sent.add(key);
 
-  const clicked = ({ type, button, target }) => {
+  const clicked = ({ button, target }) => {
     const result = target.closest("[data-document]");
     const list = result?.closest("[data-impression]");
-    if (!list || (type == "auxclick" && button != 1)) return; // the middle button opens a result in another tab
+    if (!list || button > 1) return; // the middle button, 1, opens a result in another tab
     const { impression, offset } = list.dataset;
     const { document } = result.dataset;
     if (isNew(impression + " " + document)) client.click(impression, document, documentsOf(list).indexOf(document) + 1 + (+offset || 0));
   };
-  root.addEventListener("click", clicked, true);
-  root.addEventListener("auxclick", clicked, true);
+  for (const type of ["click", "auxclick"]) root.addEventListener(type, clicked, true);
   addEventListener("pagehide", client.leave);
 
   const look = () => {
     for (const list of root.querySelectorAll("[data-impression]:not([data-offset])")) {
       const documents = documentsOf(list);
-      if (documents[0] && isNew(list.dataset.impression)) client.seen(list.dataset.impression, documents);
+      const { impression } = list.dataset;
+      if (documents[0] && isNew(impression)) client.seen(impression, documents);
     }
   };
   if (seen) {

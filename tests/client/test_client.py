@@ -10,9 +10,11 @@ import subprocess
 import sys
 import threading
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from client.servers import answer, read_request, tcp_server
@@ -20,6 +22,7 @@ from live_server import A, B, serving, start
 from ranktrial.client import Client, Shown
 from ranktrial.client import outbox as outboxes
 from ranktrial.service.api_keys import KeyFile
+from ranktrial.trial import Trial
 
 PATIENT = 60.0  # seconds: tests must not depend on how busy the machine is
 NOBODY = "http://127.0.0.1:9"
@@ -46,6 +49,31 @@ def test_a_search_and_its_clicks(tmp_path: Path) -> None:
         assert (client.waiting, client.lost, client.fallbacks) == (0, 0, {})
         report = service.get("/v1/trials/t/report").json()
         assert (report["impressions"], report["clicks"]) == (1, 1)
+
+
+def test_orders_arrive_with_their_values(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(tmp_path / "t.db") as service, Client(url_of(service), timeout=PATIENT, every=0) as client:
+        start(service, metrics=["Carts()", "Revenue()"])
+        shown = client.rank("t", "q", A, B, unit="u")
+        first, second = shown.ranking[:2]
+        client.event(shown.id, first, "cart")
+        for _ in range(2):
+            client.event(shown.id, first, "order", 39.90, event_id="4711")
+        client.event(shown.id, first, "order", Decimal("-39.90"), event_id="4711 back")
+        client.event(shown.id, second, "order", np.int64(3))  # type: ignore[arg-type]
+        client.event("", second, "order", 5)  # of A's list
+        assert client.flush(PATIENT)
+        assert client.outcomes == {"counted": 5}
+        for wrong in ("39,90", float("nan"), object(), True):
+            client.event(shown.id, second, "order", wrong)  # type: ignore[arg-type]
+        assert client.flush(PATIENT)
+        assert (client.outcomes["invalid"], client.lost) == (4, 0)
+        assert "invalid: value is '39,90', must be a number such as 39.90" in caplog.text
+    with Trial.open(tmp_path / "t.db", background=False) as trial:
+        rows = sorted((row.document, row.action, row.amount) for row in trial.store.events(trial.version_id, 0))
+    assert rows == sorted(
+        [(first, "cart", 0), (first, "order", 39_900_000), (first, "order", -39_900_000), (second, "order", 3_000_000)]
+    )
 
 
 def test_searches_without_a_unit_are_draws_of_their_own(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ const page = await client.rank("t", { query: "q", a, b, unit: "u", offset: 3, si
 client.click(shown.id, shown.ranking[0], 1);
 client.seen(shown.id, shown.ranking);
 client.click(shown.id, "never-shown");
+client.event(shown.id, shown.ranking[0], "order", 39.9, "4711");
+client.event(shown.id, shown.ranking[0], "order", "39,90", "4712");
 await client.flush();
 console.log(JSON.stringify({ shown, page, counts: client.counts }));
 """
@@ -42,7 +44,7 @@ def test_its_own_tests_pass() -> None:
     assert ran.returncode == 0, ran.stdout
     passed = re.search(r"^# pass (\d+)", ran.stdout, re.M) or re.search(r"pass (\d+)", ran.stdout)
     assert passed is not None
-    assert int(passed[1]) >= 29
+    assert int(passed[1]) >= 30
 
 
 @NEEDS_NODE
@@ -57,13 +59,13 @@ def test_a_search_and_its_clicks_from_an_installed_package(tmp_path: Path) -> No
     key = keys.add("shop", ["serve", "ingest", "admin"])
     with serving(tmp_path / "t.db", keys=keys) as service:
         service.headers["Authorization"] = f"Bearer {key}"
-        start(service)
+        start(service, metrics=["Revenue()"])
         url = str(service.base_url).rstrip("/")
         ran = node("--input-type=module", "--eval", USE, url, key, json.dumps(A), json.dumps(B), cwd=tmp_path)
     told = json.loads(ran.stdout)
     assert told["shown"]["fallback"] is None
     assert told["page"]["ranking"] == told["shown"]["ranking"][3:5]
-    assert told["counts"] == {"lost": 0, "counted": 1, "as drawn": 1, "not shown": 1}
+    assert told["counts"] == {"lost": 0, "counted": 2, "as drawn": 1, "not shown": 1, "invalid": 1}
 
 
 def test_the_service_hands_out_its_files(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import islice
 from typing import Any, Self, SupportsIndex
 from urllib.parse import quote
@@ -43,8 +44,8 @@ class Shown:
 class Client:
     """A client of the service at one address; for all threads, and for the life of a process.
 
-    ``rank``, ``click``, ``seen`` and ``send`` never raise. What goes wrong is in ``fallbacks`` (by reason), ``outcomes`` (what
-    became of events) and ``lost`` (events that could not be sent), and in the log ``ranktrial.client``.
+    ``rank``, ``click``, ``event``, ``seen`` and ``send`` never raise. What goes wrong is in ``fallbacks`` (by reason),
+    ``outcomes`` (what became of events) and ``lost`` (events that could not be sent), and in the log ``ranktrial.client``.
 
     Args:
         url: Where the service is, such as ``http://127.0.0.1:8000``.
@@ -152,6 +153,29 @@ class Client:
             placed = {} if position is None else {"position": position}
             self.send({"id": id, "document": _said(document), "time": time.time(), **placed})
 
+    def event(
+        self,
+        id: str,
+        document: Id,
+        action: str,
+        value: float | Decimal | str | None = None,
+        *,
+        event_id: str | None = None,
+    ) -> None:
+        """Tell of what was done to a result, such as "cart" or "order"; sent again until it is stored, as clicks are.
+
+        Args:
+            id: The impression's.
+            document: What was put into the cart, or ordered.
+            action: One that a metric of the trial counts.
+            value: Amount, kept exactly; negative for what is paid back.
+            event_id: The same again counts once. Without one the action counts once on this result, and a refund needs one.
+        """
+        if id:
+            more = {"value": _amount(value), "event_id": event_id}
+            given = {name: one for name, one in more.items() if one is not None}
+            self.send({"id": id, "document": _said(document), "action": action, "time": time.time(), **given})
+
     def seen(self, id: str, documents: Iterable[Id]) -> None:
         """Tell what the page really displayed, from the top, so that the trial can say whether it is what was drawn."""
         if id:
@@ -201,6 +225,12 @@ def _said(id: object) -> Any:
         return text_id("id", id)
     except BadId:
         return id
+
+
+def _amount(value: object) -> Any:
+    """A value as JSON has it: text where that is exact, and what cannot be a value for the service to name."""
+    plain = value is None or type(value) in (bool, int, float, str)
+    return value if plain and value == value else str(value)
 
 
 def _segment(given: object) -> object:

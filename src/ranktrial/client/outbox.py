@@ -164,7 +164,11 @@ class Outbox:
         try:
             answer = self._endpoint.post("/v1/events", b"[" + b",".join(batch) + b"]", timeout)
             if answer.status == 200:
-                self.outcomes.update(json.loads(answer.content)["counts"])
+                told = json.loads(answer.content)
+                self.outcomes.update(told["counts"])
+                if count := told["counts"].get("invalid"):
+                    why = next((one.get("detail") for one in told["results"] if one["outcome"] == "invalid"), "")
+                    log.error("%d event(s) invalid: %s", count, why)
                 return None
             said = f"{answer.status} {_detail(answer.content)}"
         except (OSError, HTTPException, ValueError, KeyError) as problem:
