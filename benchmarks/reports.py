@@ -34,6 +34,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -121,11 +122,11 @@ def visit(trial: Trial, kind: str, first: int, impressions: int) -> None:
     trial.store.flush()
 
 
-def fill(path: Path, kind: str, impressions: int) -> None:
+def fill(path: Path, kind: str, impressions: int, **options: Any) -> None:
     """A store with so many impressions: the first are drawn, then the same come again and again from other visitors, at later
-    times and, where lists are personal, for other queries."""
+    times and, where lists are personal, for other queries. The options are those of the trial."""
     clock, drawn = count(1_700_000_000).__next__, min(impressions, DRAWN)
-    with Trial.create(path, "t", method=METHOD, k=K, background=False, clock=clock, seed=1) as trial:
+    with Trial.create(path, "t", method=METHOD, k=K, background=False, clock=clock, seed=1, **options) as trial:
         visit(trial, kind, 0, drawn)
         with contextlib.closing(sqlite3.connect(path)) as store:
             store.executescript("PRAGMA synchronous = OFF; PRAGMA cache_size = -2000000")  # all of it in memory

@@ -72,11 +72,11 @@ class StoredEvents:
         rows = [row for row in rows if row[3] in self._number]
         if not rows:
             return
-        _, keys, documents, actions, amounts, times = zip(*rows)
-        at, rank = self._place(np.array(keys, KEY), documents)
+        at, rank = self._place(np.array([row[1] for row in rows], KEY), [row[2] for row in rows])
         new = np.empty(len(rows), EVENT)
-        new["at"], new["rank"], new["amount"], new["time"] = at, rank, amounts, times
-        new["action"] = [self._number[action] for action in actions]
+        new["at"], new["rank"] = at, rank
+        new["action"] = [self._number[row[3]] for row in rows]
+        new["amount"], new["time"] = [row[4] for row in rows], [row[5] for row in rows]
         self._events.append(new[at >= 0])
         self._waiting += [rows[i] for i in np.flatnonzero(at < 0).tolist()]
 
