@@ -11,10 +11,10 @@ import pytest
 
 from ranktrial.analysis import estimate, fit_position_bias
 from ranktrial.analysis.analyse import Analysis, analyse
-from ranktrial.analysis.answers import settled, words
+from ranktrial.analysis.answers import decide, settled, words
 from ranktrial.analysis.hostile import most_worth, worth_of_each
 from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED
-from ranktrial.analysis.segments import Subject, answers_by_segment
+from ranktrial.analysis.segments import Subject, answers_by_segment, told_lines
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.log.events import Events
@@ -225,3 +225,15 @@ def test_a_segment_with_few_searches_has_a_row_without_an_interval() -> None:
         ("phone", 15, False),
     ]
     assert np.isnan(tests[0].p)
+
+
+def test_a_log_is_decided_with_its_segments() -> None:
+    found = decide(opposite(share=0.25))
+    assert [one.value for one in found.segments] == ["desktop", "phone"]
+    assert "But B gets fewer clicks than A where device is phone (-0." in found.text.details
+    assert found.to_dict()["segments"][1]["value"] == "phone"
+    once = decide(opposite(share=0.25), anytime=False).segments
+    for one, other in zip(once, found.segments, strict=True):
+        assert other.interval.low < one.interval.low < one.difference < one.interval.high < other.interval.high
+    assert told_lines(once)[1].startswith("  device: phone     25% of searches  B - A  -0.")
+    assert decide(opposite(2_000).take(slice(0, 0))).segments == ()

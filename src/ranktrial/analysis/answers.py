@@ -6,7 +6,7 @@ Reports of trials, ``ranktrial estimate`` and ``ranktrial.decide`` all decide he
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from ranktrial.analysis.guardrails.over_time import told as told_of
 from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
 from ranktrial.analysis.ladder import AB_RUNG, AFFINE, DIRECT, POSITION_BASED, Ladder, Rung
 from ranktrial.analysis.metrics import Measured, Rules, measured
+from ranktrial.analysis.segments import SegmentAnswer, answers_by_segment
 from ranktrial.analysis.verdict import SureSegment, Verdict, segment_text, verdict
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
@@ -201,6 +202,7 @@ class Answer:
         checks: Checks of the log; empty where it was added up in SQL.
         unchecked: Sentence on checks that could not be made.
         note: Sentences on what else the log could not show.
+        segments: Answers by segment, of a log whose searches have attributes.
     """
 
     decision: Decision
@@ -211,6 +213,7 @@ class Answer:
     checks: tuple[Guardrail, ...] = ()
     unchecked: str = ""
     note: str = ""
+    segments: tuple[SegmentAnswer, ...] = ()
 
     @property
     def gain(self) -> float:
@@ -244,6 +247,7 @@ class Answer:
             "unchecked": self.unchecked,
             "checks": [check.to_dict() for check in self.checks],
             "estimates": [self._row(rung) for rung in self.estimates.rungs],
+            "segments": [json_values(asdict(one)) for one in self.segments],
         }
 
     def _row(self, rung: Rung) -> dict[str, Any]:
@@ -310,7 +314,9 @@ def decide(
     beliefs = config.first_beliefs if known is None else Beliefs(known)
     found = settled(analyse(log, config, beliefs, anytime=anytime), None)
     fit = found.analysis.fit
+    segments, _ = answers_by_segment(found.analysis, found.decision, above=found.rules.above)
+    text = words(found, live=False, sure=[one for one in segments if one.ahead])
     return Answer(
-        found.decision, found.analysis.ladder, words(found, live=False), None if fit is None else fit.bias,
-        "in memory", found.checks, LOG_CHECKS,
+        found.decision, found.analysis.ladder, text, None if fit is None else fit.bias, "in memory", found.checks,
+        LOG_CHECKS, segments=segments,
     )  # fmt: skip

@@ -25,7 +25,7 @@ from ranktrial.analysis.estimators.click_weights import ClickWeights
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.estimators.valuing import by_group, jackknifed
 from ranktrial.analysis.hostile import worth_of_each
-from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, NO_INTERVAL, Rung, disagreements
+from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, NO_INTERVAL, TIGHTEST_AT, Rung, disagreements
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import f_tail
 from ranktrial.interval import Interval
@@ -91,6 +91,17 @@ class AttributeTest:
     p: float
     values: int
     metric: str = ""
+
+
+def told_lines(answers: Sequence[SegmentAnswer]) -> list[str]:
+    """A row of text for each answer, those that are no chance with a star."""
+    rows = [(f"{one.attribute}: {one.value}" + (f", {one.metric}" if one.metric else ""), one) for one in answers]
+    width = max((len(name) for name, _ in rows), default=0)
+    return [
+        f"  {name:{width}}  {one.share:4.0%} of searches  B - A  {one.difference:+.4f}  {one.interval}  "
+        f"{'*' if one.discovery else ''}".rstrip()
+        for name, one in rows
+    ]
 
 
 class EvenSplit(NamedTuple):
@@ -197,7 +208,8 @@ class _Cut:
         log, whole, rung = self.log, self.whole, self.subject.rung
         names, level, total = log.attributes.values(attribute), log.levels(attribute), int(self.now.sum())
         # Fixed before the trial: the sequence of a segment is tightest at an even share of the searches.
-        tightest_at = max(rung.tightest_at / len(names), 100.0)
+        fixed = bool(np.isnan(rung.tightest_at))
+        tightest_at = max((TIGHTEST_AT if fixed else rung.tightest_at) / len(names), 100.0)
         order = np.argsort(level, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(level, minlength=len(names)))[:-1])
         for name, ever, rest in zip(names, parts, whole.rests.get(attribute, [None] * len(names))):
@@ -215,6 +227,8 @@ class _Cut:
                 continue
             widen = widening(float(self.granted[at].mean() * self.subject.value[at].mean()), self.above)
             interval = found.anytime_interval(self.level, tightest_at=tightest_at)
+            if fixed and np.isfinite(interval.low):
+                interval = found.confidence_interval(self.level)
             wide = turned(widened(rung, widen, interval))
             answer = replace(
                 answer,

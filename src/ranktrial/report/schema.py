@@ -15,7 +15,7 @@ from ranktrial.analysis.calibration import Discrepancy
 from ranktrial.analysis.decision import Decision, Lift, Ranker
 from ranktrial.analysis.guardrails.status import GROUPS, WORST_FIRST, Guardrail
 from ranktrial.analysis.metrics import MetricAnswer
-from ranktrial.analysis.segments import AttributeTest, SegmentAnswer
+from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, told_lines
 from ranktrial.analysis.verdict import Verdict, headline
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
@@ -131,13 +131,7 @@ class Segmentation(Frozen):
     @property
     def lines(self) -> list[str]:
         """A row for each segment, and the sentences, as text."""
-        rows = [(f"{one.attribute}: {one.value}", one) for one in self.answers]
-        width = max((len(name) for name, _ in rows), default=0)
-        told = [
-            f"  {name:{width}}  {one.share:4.0%} of searches  B - A  {one.difference:+.4f}  {one.interval}  "
-            f"{'*' if one.discovery else ''}".rstrip()
-            for name, one in rows
-        ]
+        told = told_lines(self.answers)
         return [*told, f"  {self.text}"] if told else []
 
 

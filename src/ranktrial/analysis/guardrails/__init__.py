@@ -4,6 +4,7 @@
 * ``pages``: pages show the drawn rankings, events belong to them;
 * ``estimates``: the estimate has enough data, and weights and position bias that it can rest on;
 * ``click_model``: a click depends on its document and rank alone;
+* ``alike``: ranks are looked at alike by all visitors;
 * ``over_time``: nothing changes on the way;
 * ``hostile``: no few pages make the verdict.
 
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ranktrial.analysis.analyse import Analysis
 from ranktrial.analysis.guardrails.advice import explained
+from ranktrial.analysis.guardrails.alike import look_alike
 from ranktrial.analysis.guardrails.click_model import (
     ASSUMPTIONS,
     COMPANY,
@@ -82,6 +84,7 @@ __all__ = [
     "interference",
     "largest_weight",
     "latency",
+    "look_alike",
     "measured_above",
     "page",
     "sample_ratio",
@@ -115,7 +118,8 @@ def guardrails(
         shown_as_drawn, clicks, duplicates, faults,
     ]  # fmt: skip
     above = measured_above(analysis) if above is None else above
-    found = [*(check(analysis) for check in of_analysis), company(analysis, above), independence(analysis, above)]
+    found = [check(analysis) for check in of_analysis]
+    found += [company(analysis, above), independence(analysis, above), look_alike(analysis)]
     if tallies is not None:
         found += [*(check(analysis, tallies) for check in of_tallies), latency(analysis, tallies, nanoseconds)]
     return tuple(map(explained, found))

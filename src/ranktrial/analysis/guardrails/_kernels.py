@@ -195,3 +195,84 @@ def clicks_after(places: Any, clicks: Any, strata: Any, sums: Any) -> Any:
                 of[3] += after * click
             after = max(after, click)
     return values, told
+
+
+@nb.njit(cache=True)
+def pair_scores(
+    row: Any,
+    design: Any,
+    clicks: Any,
+    row_offsets: Any,
+    rankings: Any,
+    weights: Any,
+    theta: Any,
+    depth: Any,
+    taken_off: Any,
+    gram: Any,
+    crossed: Any,
+    values: Any,
+) -> Any:
+    """Add up, over pairs of clicks on each impression, their score less its mean over the design's rankings, given that both
+    documents are clicked with chances theta_r theta_s; returns its variance there, over all pairs.
+
+    The score of ranks r and s is depth_r depth_s - taken_off_r - taken_off_s. ``gram`` gets the sum of covariances of the
+    numbers of clicks at each two ranks, ``crossed`` those with depth_r depth_s.
+    """
+    k, information = rankings.shape[1], 0.0
+    at = np.empty(k, np.int64)
+    chance, both, score = np.empty(0), np.empty((0, 2), np.int64), np.empty(0)
+    share, with_depth = np.empty(k), np.empty(k)
+    for i in range(row.shape[0]):
+        many = 0
+        for r in range(k):
+            if clicks[i, r]:
+                at[many] = r
+                many += 1
+        if many < 2:
+            continue
+        first, last = row_offsets[design[i]], row_offsets[design[i] + 1]
+        if last - first > chance.shape[0]:
+            chance, both, score = np.empty(last - first), np.empty((last - first, 2), np.int64), np.empty(last - first)
+        for u in range(many):
+            for v in range(u):
+                one, other = rankings[row[i], at[v]], rankings[row[i], at[u]]
+                total, found = 0.0, 0
+                for q in range(first, last):
+                    r, s = -1, -1
+                    for rank in range(k):
+                        if rankings[q, rank] == one:
+                            r = rank
+                        elif rankings[q, rank] == other:
+                            s = rank
+                    if r >= 0 and s >= 0:
+                        p = weights[q] * theta[r] * theta[s]
+                        if p > 0.0:
+                            chance[found], both[found, 0], both[found, 1] = p, r, s
+                            score[found] = depth[r] * depth[s] - taken_off[r] - taken_off[s]
+                            total += p
+                            found += 1
+                if found < 2:
+                    continue
+                mean, square, product = 0.0, 0.0, 0.0
+                share[:] = 0.0
+                with_depth[:] = 0.0
+                for q in range(found):
+                    p, r, s = chance[q] / total, both[q, 0], both[q, 1]
+                    mean += p * score[q]
+                    square += p * score[q] ** 2
+                    product += p * depth[r] * depth[s]
+                    share[r] += p
+                    share[s] += p
+                    with_depth[r] += p * depth[r] * depth[s]
+                    with_depth[s] += p * depth[r] * depth[s]
+                    gram[r, r] += p
+                    gram[s, s] += p
+                    gram[r, s] += p
+                    gram[s, r] += p
+                for r in range(k):
+                    crossed[r] += with_depth[r] - product * share[r]
+                    for s in range(k):
+                        gram[r, s] -= share[r] * share[s]
+                values[i] += depth[at[v]] * depth[at[u]] - taken_off[at[v]] - taken_off[at[u]] - mean
+                information += max(square - mean**2, 0.0)
+    return information

@@ -50,6 +50,14 @@ ADVICE = {
         "Some visitors click on everything, which harms nothing, or visitors leave after a click, which does.",
         "Nothing needs mending: the interval is wider by what this could do to the answer.",
     ),
+    "visitors look alike": Advice(
+        "assumptions",
+        "All visitors look down the page alike",
+        "Phones show fewer results at once than desktops, and nobody said which search came from which; or visitors stop "
+        "reading at different places.",
+        'One position bias is a little wrong for all, and more so for some. Declare the device (segments={"device": [...]}) '
+        "and send it with every search: each then has its own.",
+    ),
     "coverage": Advice(
         "assumptions",
         "Every result that matters could be shown",

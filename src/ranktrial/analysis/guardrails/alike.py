@@ -1,0 +1,100 @@
+"""Check that all visitors look at ranks alike: a mixture of devices shows in which ranks are clicked together.
+
+Phones show few results, so whoever clicked far down is likely to be on a desktop, and to click far down again. Other visitors
+click more of everything, or want other documents; that makes clicks go together, too, but wherever they stand. So two documents
+that were both clicked on a page are compared with themselves: given that, the chance that they stood at ranks r and s is
+proportional to w theta_r theta_s over the rankings of the design, with probabilities w, if everybody has the same theta,
+however relevant both are to whom. Whether they stood far down, or far up, *together* is the score
+
+    log r log s - f_r - f_s,
+
+whose mean over the design's rankings is taken off. Where the exponent of theta_r = r^-eta differs among visitors, its slope is
+the variance of eta. The f_r are such that errors of theta do not move it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ranktrial.analysis.analyse import Analysis
+from ranktrial.analysis.e_processes import anytime_p, mean_evidence
+from ranktrial.analysis.estimators.by_segment import by_value
+from ranktrial.analysis.estimators.results import SegmentBias
+from ranktrial.analysis.estimators.valuing import scaled
+from ranktrial.analysis.guardrails._kernels import pair_scores
+from ranktrial.analysis.guardrails.status import WARN, Guardrail, needless, unknown
+from ranktrial.arrays import FloatArray
+from ranktrial.log.log import Log
+from ranktrial.log.units import UnitSums
+
+ALIKE = "visitors look alike"
+MOST_LOOKED_AT = 1_000_000  # impressions, the first so many
+
+
+class Together(NamedTuple):
+    """Clicks far down that go together.
+
+    Attributes:
+        values: Sums of scores over cohorts; their mean is zero if all visitors have the same theta.
+        variance: Variance of the exponent of theta among visitors that would explain them.
+    """
+
+    values: UnitSums
+    variance: float
+
+    @property
+    def p(self) -> float:
+        """The p-value of "all visitors have the same theta", however often one looks; nan while there is too little to tell."""
+        x = self.values.totals
+        evidence = mean_evidence(self.values, telling=x != 0)
+        return anytime_p(evidence * (np.cumsum(x) > 0)) if evidence.any() else float("nan")
+
+
+def together(log: Log, theta: FloatArray, differs: SegmentBias | None = None) -> Together:
+    """Measure how much clicks far down go together; with theta by segment, beyond what segments explain."""
+    k = log.k
+    depth, taken_off = np.log(np.arange(1.0, k + 1)), np.zeros(k)
+    for last in (False, True):
+        values, gram, crossed, information = np.zeros(len(log)), np.zeros((k, k)), np.zeros(k), 0.0
+        for rows, whole in log.chunks():
+            of_rows = values[rows]
+            for value, own, part in by_value(whole, "" if differs is None else differs.attribute):
+                of_part = np.zeros(len(part))
+                information += pair_scores(
+                    part.row, part.design, part.clicks, part.row_offsets, part.rankings, part.weights,
+                    theta if differs is None else scaled(differs.thetas[value]), depth, taken_off, gram, crossed, of_part,
+                )  # fmt: skip
+                of_rows[own] = of_part
+        if not last:
+            taken_off = np.linalg.pinv(gram, hermitian=True) @ crossed
+    return Together(log.sums(values), float(values.sum()) / information if information > 0 else float("nan"))
+
+
+def look_alike(analysis: Analysis) -> Guardrail:
+    """Ranks that are clicked together, against those that one position bias for all would give (``together``).
+
+    It never fails: one theta for all is near to that of the average visitor, and how far off it is for some cannot be told as
+    long as nobody says who they are.
+    """
+    log = analysis.log
+    if not analysis.config.comparison.needs_position_bias:
+        return needless(ALIKE, "An A/B test: there is no click model to check.")
+    if log.given_placement is not None:
+        return unknown(ALIKE, "it takes designs whose rankings can be listed")
+    differs = analysis.differs
+    found = together(log.first(min(len(log), MOST_LOOKED_AT)), np.array(analysis.theta.theta), differs)
+    p = found.p
+    if np.isnan(p):
+        return unknown(ALIKE, "it takes more pages with two clicks on results that stand now here, now there")
+    beyond = "" if differs is None else f" beyond what {differs.attribute} explains"
+    spread = np.sqrt(max(found.variance, 0.0))
+    if p >= WARN:
+        text = f"Results far down are clicked together no more often than apart{beyond} (p = {p:.2g})."
+        return Guardrail(name=ALIKE, status="pass", value=p, text=text)
+    text = (
+        f"Results far down are clicked together more often than apart{beyond} (p = {p:.2g}): visitors look down the page in "
+        f"different ways, as if eta were {spread:.2f} more for some and less for others."
+    )
+    return Guardrail(name=ALIKE, status="warn", value=p, text=text)
