@@ -51,14 +51,12 @@ def run() -> list[dict[str, object]]:
 def calls(folder: Path) -> Iterator[dict[str, object]]:
     times: dict[str, list[float]] = {"rank, a query seen before": [], "click": [], "event": []}
     for number in range(ROUNDS):
-        with Trial.create(
-            folder / f"{number}.db", method=METHOD, k=K, background=False, metrics=METRICS, queue_size=3 * CALLS
-        ) as trial:
+        with Trial.create(folder / f"{number}.db", method=METHOD, k=K, background=False, metrics=METRICS) as trial:
             searches = [search("shared", query) for query in range(QUERIES)]
             for one in searches:
                 trial.rank(*one, unit="nobody")
             trial.store.flush()
-            shown = [trial.rank(*searches[n % QUERIES], unit=f"visitor {n}") for n in range(CALLS)]
+            shown = [trial.rank(*searches[n % QUERIES], unit=f"visitor {n}", wait=n % 2_000 == 0) for n in range(CALLS)]
             trial.store.flush()
             for one_time, call in zip(times.values(), _work(trial, searches, shown)):
                 one_time.append(_seconds_each(trial, call))

@@ -17,10 +17,9 @@ from ranktrial.schema import LONGEST_TEXT
 from ranktrial.store.base import Click, Event, Impression, Marked, Stored
 from ranktrial.store.marks import Mark, mark
 from ranktrial.store.tallies import ERASED, OUTSIDE_SHARE_CLICKS, OUTSIDE_SHARE_EVENTS
-from ranktrial.times import Time, seconds
+from ranktrial.times import CLOCKS, Time, seconds
 from ranktrial.trial.drawing import Draws, Voided
 
-CLOCKS = 60.0  # seconds by which the clock of whoever tells of a click may be behind ours
 MOST_OTHERS = 10  # clicks of an impression beyond k that are kept though they are on nothing that stood on its page
 
 

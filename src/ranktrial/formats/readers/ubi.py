@@ -30,9 +30,9 @@ from ranktrial.formats.readers.common import (
 )
 from ranktrial.formats.tables import RawTable, identifier
 from ranktrial.metrics import MILLIONTHS
+from ranktrial.times import CLOCKS
 from ranktrial.trec.files import FormatError
 
-CLOCKS = 60  # seconds by which the clock that clicks have their time from may be behind that of queries
 CLICKS = ("click", "click_through")  # of ``action_name``
 VALUES = {"add_to_cart": "cart", "purchase": "order"}  # actions of results that have a value, by ``action_name``
 ATTRIBUTES = "event_attributes"
@@ -270,7 +270,7 @@ def _clicks(tables: Tables, actions: Sequence[str], k: int, skip: bool) -> int:
     if timed:
         problems.append(
             (
-                f"moment < time - {CLOCKS}",
+                f"moment < time - {CLOCKS:g}",
                 "CASE what WHEN 'order' THEN 'an ' ELSE 'a ' END || what || ' ' || CAST(round(time - moment) AS BIGINT) "
                 "|| ' s before query_id ' || page || ' was asked'",
             )
