@@ -61,7 +61,7 @@ def service(store: str, port: int, origins: Sequence[str]) -> Iterator[str]:
             raise SystemExit("the service did not start")
         threading.Thread(target=sys.stderr.writelines, args=(process.stderr,), daemon=True).start()  # what else it says
         url = f"http://127.0.0.1:{json.loads(line)['port']}"
-        config = json.dumps({"method": "LogOpt()", "k": PAGE}).encode()
+        config = json.dumps({"method": "LogOpt()", "k": PAGE, "metrics": ["Carts()"]}).encode()
         made = Request(f"{url}/v1/trials/{TRIAL}", config, {"Content-Type": "application/json"}, method="PUT")
         urlopen(made, timeout=60).close()  # the same configuration again changes nothing
         yield url

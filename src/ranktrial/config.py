@@ -273,15 +273,15 @@ class TrialConfig(Frozen):
         """All metrics, clicks among them, the primary one first."""
         return measured(self.metrics)
 
-    def event_windows(self, action: str) -> tuple[float, float | None]:
-        """Seconds after an impression in which events are kept, and in which one with this action counts for some metric.
-
-        They are kept for the longest window of the metrics, for the click window if no metric has events.
-        """
-        counted = [metric for metric in self.metrics if isinstance(metric, EventMetric)]
-        own = (metric.settles_after for metric in counted if action in metric.of_actions)
-        longest = max((metric.settles_after for metric in counted), default=self.click_window)
-        return longest, max(own, default=None)
+    @property
+    def event_windows(self) -> dict[str, float]:
+        """Seconds after an impression in which an event counts for some metric, by action."""
+        found = dict[str, float]()
+        for metric in self.metrics:
+            if isinstance(metric, EventMetric):
+                for action in metric.of_actions:
+                    found[action] = max(metric.settles_after, found.get(action, 0.0))
+        return found
 
     @property
     def next_stage(self) -> tuple[float, float] | None:

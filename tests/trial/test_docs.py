@@ -17,7 +17,7 @@ from ranktrial.methods import AB, LogOpt, Method
 from ranktrial.metrics import Metric
 from ranktrial.service.events import UBIEvent
 from ranktrial.service.problems import Problem
-from ranktrial.service.requests import ClickEvent, RankRequest, SeenEvent
+from ranktrial.service.requests import ActionEvent, ClickEvent, RankRequest, SeenEvent
 from ranktrial.service.trials import TrialInfo
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference"
@@ -62,7 +62,9 @@ def test_bodies_are_valid() -> None:
     bodies = [body for one in read for body in (one if isinstance(one, list) else [one])]
     assert {next(iter(body)) for body in bodies} == set(MODELS)
     for body in bodies:
-        model = SeenEvent if "seen" in body else MODELS[next(iter(body))]
+        model = MODELS[next(iter(body))]
+        if model is ClickEvent:
+            model = SeenEvent if "seen" in body else ActionEvent if "action" in body else ClickEvent
         model.model_validate(body)
 
 

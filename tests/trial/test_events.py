@@ -142,8 +142,7 @@ def test_without_metrics_of_events_they_are_kept_for_the_click_window(tmp_path: 
         assert len(rows(trial)) == 1
     signup = Events(actions=("signup",), window="3d")
     with shop(tmp_path / "t.db", clock, metrics=[signup]) as trial:
-        assert trial.config.event_windows("signup") == (3 * DAY, 3 * DAY)
-        assert trial.config.event_windows("order") == (3 * DAY, None)
+        assert trial.config.event_windows == {"signup": 3 * DAY}
         assert trial.event(shown.id, shown.ranking[1], "signup").outcome == ClickOutcome.COUNTED
 
 

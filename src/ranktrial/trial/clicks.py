@@ -113,6 +113,7 @@ class ClickJudge:
         erased: Callable[[], Sequence[int]] = tuple,
     ) -> None:
         self._draws, self._configs, self._clock, self._erased = draws, configs, clock, erased
+        self._known_windows: tuple[TrialConfig, dict[str, float], float] | None = None
 
     def judge(
         self, id: str, document: str, time: Time | None, position: int | None = None, *, public: bool = False
@@ -162,9 +163,9 @@ class ClickJudge:
         if isinstance(found, ClickOutcome):
             return Judged(found)
         token, name, when = found
-        window, counts_for = self._configs[token.version].event_windows(action)
-        after = when - token.second - 1
-        if after >= window:
+        windows, kept = self._windows(self._configs[token.version])
+        counts_for, after = windows.get(action), when - token.second - 1
+        if after >= kept:
             self._draws.tally("events after the longest window")
             return Judged(ClickOutcome.LATE)
         outcome, rank = self._outcome(token.key, name, counts_for is not None and after >= counts_for)
@@ -180,6 +181,14 @@ class ClickJudge:
         micro = int(when * 1e6)
         event = Event(token.key, token.version, name, action, number, amount, micro, token.second, public)
         return Judged(outcome, event, rank)
+
+    def _windows(self, config: TrialConfig) -> tuple[dict[str, float], float]:
+        """Seconds in which events count, by action, and are kept: the longest of them, or the click window without any."""
+        known = self._known_windows
+        if known is None or known[0] is not config:
+            windows = config.event_windows
+            self._known_windows = known = config, windows, max(windows.values(), default=config.click_window)
+        return known[1:]
 
     def _found(
         self, what: str, id: str, document: str, time: Time | None
