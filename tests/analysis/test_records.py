@@ -22,7 +22,7 @@ ROWS: list[dict[str, Any]] = [
         **SEARCH, "shown": ["y", "z", "v"], "time": START + 60, "segment": {"device": "phone", "new": "yes"},
         "events": [
             {"document": "z", "action": "order", "value": "39.90", "time": START + 90, "event_id": "4711"},
-            {"document": "z", "action": "order", "value": "39.90", "time": START + 90, "event_id": "4711"},
+            {"document": "z", "action": "order", "value": "9.90", "time": START + 80, "event_id": "4711"},
             {"document": "z", "action": "order", "value": -0.1, "time": START + 70},
             {"document": "v", "action": "order", "value": 5, "time": START + 70},
         ],

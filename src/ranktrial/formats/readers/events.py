@@ -64,7 +64,7 @@ def read_events(columns: Columns, events: Columns | None, skip: bool) -> tuple[i
         document, action, amount * {MILLIONTHS} AS amount, {MICROSECONDS} AS time
         FROM (SELECT DISTINCT ON (search, key) search, document, action, coalesce(amount, 0) AS amount, {when} AS time
             FROM (SELECT *, coalesce(id, CAST([document, action, value, told] AS VARCHAR)) AS key FROM placed
-                WHERE list_contains(shown, document)) ORDER BY line);
+                WHERE list_contains(shown, document)) ORDER BY line, place);
         DROP TABLE placed; DROP TABLE happened""")
     ordered(db, "events", EVENTS)
     left = ((lost, "of searches that are not in the log"), (off, "on results that were not shown"))
@@ -88,7 +88,7 @@ def _of_file(columns: Columns, events: Columns) -> RawTable:
     }
     moment = table.seconds(events["time"]) if events.has("time") else "CAST(NULL AS DOUBLE)"
     table.connection.execute(f"""CREATE TABLE happened AS
-        SELECT e.line, d.line AS search, id, document, action, value, told, moment
+        SELECT e.line, 1 AS place, d.line AS search, id, document, action, value, told, moment
         FROM (SELECT line, {text["impression"]} AS page, {text["event_id"]} AS id, {text["document"]} AS document,
         {text["action"]} AS action, {text["value"]} AS value, {text["time"]} AS told, {moment} AS moment FROM {table.name}) e
         LEFT JOIN draft d USING (page)""")
@@ -101,12 +101,13 @@ def _of_rows(columns: Columns) -> RawTable:
     wrong = f"{table.text('events')} IS NOT NULL AND coalesce(json_type({listed}), '') NOT IN ('ARRAY', 'NULL')"
     wanted = 'events must be a list of objects such as {"document": "x", "action": "order", "value": 39.9}'
     table.refuse([(wrong, quoted(wanted))])
-    db.execute(f"""CREATE TABLE one AS SELECT line, unnest(CAST({listed} AS JSON[])) AS event FROM {table.name}
+    db.execute(f"""CREATE TABLE one AS SELECT line, unnest(told) AS event, generate_subscripts(told, 1) AS place
+        FROM (SELECT line, CAST({listed} AS JSON[]) AS told FROM {table.name})
         WHERE line IN (SELECT line FROM draft)""")
     told = RawTable(db, table.path, "one", {"time": "VARCHAR"}, table.row)
     names = ", ".join(
         f"nullif(event ->> '$.{ours}', '') AS {ours}" for ours in ("event_id", "document", "action", "value", "time")
     )
-    db.execute(f"""CREATE TABLE happened AS SELECT line, line AS search, event_id AS id, document, action, value, time AS told,
-        {told.seconds("time")} AS moment FROM (SELECT line, {names} FROM one); DROP TABLE one""")
+    db.execute(f"""CREATE TABLE happened AS SELECT line, place, line AS search, event_id AS id, document, action, value,
+        time AS told, {told.seconds("time")} AS moment FROM (SELECT line, place, {names} FROM one); DROP TABLE one""")
     return table
