@@ -157,17 +157,17 @@ def segment_text(decision: Decision, sure: Sequence[SureSegment], labels: tuple[
     """Segments that surely differ from the answer for all, or that differ where there is none for all; "" without any."""
     if decision.failed:
         return ""
-    ahead, (a, b) = decision.ahead, labels
+    (a, b), metric, ahead = labels, decision.metric, decision.ahead
     sides = {True: [one for one in sure if one.difference > 0], False: [one for one in sure if one.difference < 0]}
     if ahead is not None:
-        sides[ahead == "B"] = []  # as for all
+        sides[decision.interval.low > 0] = []  # as for all
     told = []
     for more, some in sides.items():
         if not some:
             continue
         where = ", ".join(f"{one.attribute} is {one.value} ({_segment_numbers(one)})" for one in some[:MOST_NAMED])
         others = f" and in {counted(len(some) - MOST_NAMED, 'more segment')}" if len(some) > MOST_NAMED else ""
-        told.append(f"{b} gets {'more' if more else 'fewer'} clicks than {a} where {where}{others}.")
+        told.append(f"{b} {_gets(decision)} {metric.compared('', more)} than {a} where {where}{others}.")
     return " ".join(f"But {one}" if ahead is not None else one for one in told)
 
 
