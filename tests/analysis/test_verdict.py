@@ -147,6 +147,8 @@ def of_metrics(nothing: tuple[Rung, ...], none: dict[str, Any]) -> Iterator[Case
     orders, revenue, rank = Orders(role="primary"), Revenue(role="primary"), FirstClickRank(role="primary")
     yield Case("no events, few searches", decided(*nothing, searches=5, metric=orders, **none), {})
     yield Case("no events, many searches", decided(*nothing, searches=5_000, metric=orders, **none), {})
+    young = replace(decided(*nothing, searches=0, metric=orders, **none), state="too early")
+    yield Case("too early, as no search is old enough", young, {})
     early: dict[str, Any] = {"searches": 2_000, "visitors": 900, "clicks": 9, "tests": ()}
     yield Case("too early for orders", decided(*nothing, metric=orders, **early), {})
     yield Case("too early for a rank", decided(*nothing, metric=rank, **early), {})

@@ -137,6 +137,8 @@ def measured(analysis: Analysis, metric: Metric, rules: Rules) -> Measured:
         metric=metric,
     )
     decision = decided()
+    if not len(own.log) and len(analysis.log):
+        return Measured(metric, own, replace(decision, state="too early"), widening(0.0))
     if decision.estimator is not None and decision.estimator != (own.rung and own.rung.name):
         own = replace(own, rung=own.ladder.rung(decision.estimator))
     if (decides or of_clicks) and decision.estimator is not None and own.changed:

@@ -92,6 +92,8 @@ def headline(decision: Decision, labels: tuple[str, str] = ("A", "B"), *, ended:
         case "no events":
             return f"No {decision.metric.title}{yet} after {searches}."
         case "too early":
+            if not decision.searches:
+                return f"Too early to say: no search is old enough yet to count for {decision.metric.title}."
             if of_clicks:
                 return f"Too early to say after {searches} and {counted(decision.clicks, 'click')}."
             of_results = decision.metric.of_results
