@@ -73,6 +73,7 @@ def test_metrics_print_as_written_and_parse_back(metric: Metric, text: str) -> N
         ("Events(actions=('click',))", "clicks are not events"),
         ("Events(actions=('Sign up',))", "must be 1 to 40 lower-case letters"),
         ("Orders(tolerance=0.1)", "only a guard has one"),
+        ("Orders(since=1794830400000)", "since is 1794830400000, must be"),
         ("Orders(role='main')", "role is 'main', must be one of"),
     ],
 )

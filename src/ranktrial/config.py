@@ -29,7 +29,7 @@ from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.schema import Frozen, Span
 from ranktrial.segments import Segments, checked
 from ranktrial.texts import shown
-from ranktrial.times import told_span
+from ranktrial.times import told_span, told_time
 from ranktrial.users import rank_decay
 
 LONGEST_NAME = 40  # characters of what people call a ranker
@@ -334,6 +334,11 @@ def _stage(share: float, wait: float | None) -> str:
     return f"{share:.10g}" if wait is None else f"{share:.10g} for {told_span(wait)}"
 
 
+def _metric_text(metric: Metric) -> str:
+    """A metric with the time since which it counts, for people."""
+    return str(metric) if metric.since is None else f"{replace(metric, since=None)} since {told_time(metric.since)}"
+
+
 def _text(value: object) -> str:
     """The value of an option, for people."""
     match value:
@@ -351,7 +356,7 @@ def _text(value: object) -> str:
         case (str(), str()):
             return " and ".join(value)
         case (Metric(), *_):
-            return ", ".join(map(str, value))
+            return ", ".join(map(_metric_text, value))
         case tuple():
             return f"({', '.join(map(_text, value))})"
         case float():

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal
 from ranktrial import checks
 from ranktrial.spelling import parsed_call, spelled_value
 from ranktrial.texts import shown
-from ranktrial.times import UNITS, span
+from ranktrial.times import LATEST, UNITS, span
 
 LONGEST_NAME = 40
 ACTION = re.compile("[a-z0-9_-]{1,40}")
@@ -81,7 +81,7 @@ class Metric:
                 )
             checks.between("tolerance", self.tolerance, 0, 1)
         if self.since is not None:
-            checks.at_least("since", self.since, 0)
+            checks.between("since", self.since, 0, LATEST)
         if not isinstance(self.name, str) or self.name != shown(self.name, LONGEST_NAME):
             raise ValueError(
                 f"name is {self.name!r}, must have at most {LONGEST_NAME} characters, none of them a control character"

@@ -177,3 +177,32 @@ def test_erased_searches_take_their_events_with_them(tmp_path: Path) -> None:
         assert rows(trial) == []
         assert trial.event(shown.id, shown.ranking[0], "order", 3).outcome == ClickOutcome.VOID
         assert rows(trial) == []
+
+
+def test_a_report_has_what_was_sold_to_the_cent(tmp_path: Path) -> None:
+    clock = Clock()
+    metrics = [Orders(window="1h", role="primary"), Revenue(window="1h", cap=50), Carts(window="1h")]
+    with shop(tmp_path / "t.db", clock, metrics=metrics) as trial:
+        for number in range(60):
+            clock.now += 1
+            shown = trial.rank("q", A, B, unit=f"u{number}")
+            first, second = shown.ranking[:2]
+            if number % 2 == 0:
+                trial.click(shown.id, first, wait=False)
+            if number % 6 == 0:
+                trial.event(shown.id, first, "order", 39.90, event_id=f"{number}", wait=False)
+                trial.event(shown.id, first, "order", 39.90, event_id=f"{number}", wait=False)
+            if number % 12 == 0:
+                trial.event(shown.id, first, "order", -39.90, event_id=f"{number} back", wait=False)
+            if number % 30 == 0:
+                trial.event(shown.id, second, "order", "100", wait=False)  # without a click; capped
+            trial.event(shown.id, first, "cart", time=clock.now + 7_200, wait=False)  # too late
+        clock.now += 7_200
+        found = {row.title: row for row in trial.report().metrics}
+    assert {title: (row.value * 60, row.waiting) for title, row in found.items()} == {
+        "orders": (pytest.approx(10 + 2), 0),
+        "revenue": (pytest.approx((10 - 5) * 39.90 + 2 * 50), 0),
+        "carts": (0, 0),
+        "clicks": (pytest.approx(30), 0),
+    }
+    assert found["orders"].direct == pytest.approx(2 / 12)
