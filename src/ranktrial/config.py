@@ -356,7 +356,7 @@ def _text(value: object) -> str:
         case (str(), str()):
             return " and ".join(value)
         case (Metric(), *_):
-            return ", ".join(map(_metric_text, value))
+            return ", ".join(_metric_text(metric) for metric in value if isinstance(metric, Metric))
         case tuple():
             return f"({', '.join(map(_text, value))})"
         case float():
