@@ -40,6 +40,7 @@ def shown() -> Iterator[tuple[str, State]]:
         "course": "10% of the visitors take part, and 50% after 2 days of that.",
     }
     yield "guards", replace(known["undecided, a smallest difference"], more=guarded)
+    yield "metrics", known["withheld: guard"]
     for number in (2, 8, 20):
         yield f"segments-{number}", replace(decided, more={"segments": segments(number, decided.decision)})
 

@@ -25,12 +25,15 @@ def of_report(report: Any) -> str:
         (one.name, f"{one.difference:+.4f}", str(one.interval), "used" if one.used else "") for one in report.estimates
     ]
     segments = "" if report.segments is None else _segments(report.segments)
+    metrics = [(*one.cells, one.note) for one in report.metrics]
+    heads = "metric", "role", "lift", "per search, B - A", "searches", "finding", ""
     return card(
         report.text.headline,
         interval_chart(
-            report.difference, report.interval.low, report.interval.high, f"clicks per search, {name_b} - {name_a}"
+            report.difference, report.interval.low, report.interval.high, f"{report.unit}, {name_b} - {name_a}"
         ),
         *(line(text) for text in report.lines),
+        folded("By metric", table(heads, metrics), opened=True) if metrics else "",
         segments,
         folded("Estimates", table(("", "B - A", "its own interval", ""), used)) if used else "",
         _checks(report.guardrails),
@@ -46,7 +49,7 @@ def _segments(segments: Any) -> str:
         )
         for one in segments.answers
     ]  # fmt: skip
-    heads = "segment", "of searches", "B - A", "interval", "for ranking", "no chance"
+    heads = "segment", "of searches", "B - A", "interval", "for ranking", "told from chance"
     return folded(
         f"By segment, at a false discovery rate of {segments.rate:.0%}", table(heads, rows), line(segments.text)
     )

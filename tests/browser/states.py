@@ -13,14 +13,16 @@ from ranktrial.analysis.decision import Decision, Lift, Ranker, decide
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.guardrails.status import Guardrail
 from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED, SHARES, Hausman, Ladder, Rung, made_rung
+from ranktrial.analysis.metrics import MetricAnswer
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer
 from ranktrial.analysis.verdict import lift_text, verdict
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
 from ranktrial.log.units import UnitSums
+from ranktrial.metrics import Abandonment, Carts, Clicks, Metric, Orders, Revenue
 from ranktrial.report.harm import Guard
 from ranktrial.report.making import _row
-from ranktrial.report.schema import Contributor, HistoryEntry, Pace, Part, Report, Segmentation
+from ranktrial.report.schema import Contributor, HistoryEntry, MetricRow, Pace, Part, Report, Segmentation
 
 VALUES = ("phone", "desktop", "tablet", "television", "a device with a rather long name of its own", "other")
 DAY, NOW = 86_400.0, 1_795_000_000.0
@@ -198,11 +200,39 @@ def segments(number: int, decision: Decision) -> Segmentation:
     return Segmentation(answers=tuple(answers), tests=tests, rate=0.05, theta_by="", thetas={}, text=text)
 
 
+def metric_row(metric: Metric, share: float, half: float, *, searches: int = 3_600, **more: Any) -> MetricRow:
+    """The answer by a metric: a lift and half of its interval's width, of a value of a twentieth of a search."""
+    value, known = 0.05, np.isfinite(half)
+    answer = MetricAnswer(
+        metric, metric.title, metric.role, "position-based" if known else None, searches=searches, value=value,
+        difference=share * value, interval=Interval((share - half) * value, (share + half) * value),
+        lift=Lift(share, Interval(share - half, share + half)), **more,
+    )  # fmt: skip
+    return MetricRow.of(answer)
+
+
+def metric_rows() -> tuple[MetricRow, ...]:
+    """Orders decide and are more; clicks guard and are fewer; the rest is looked at beside."""
+    nothing = float("nan"), float("inf")
+    late = "No search has had 28 days yet: the first counts on 2026-12-12."
+    fewer = "B (with popularity) has at least 3.0% fewer clicks; 1.0% is allowed."
+    clicks, left = Clicks(role="guard", tolerance=0.01), Abandonment(role="guard", better="less")
+    return (
+        metric_row(ORDERS, 0.12, 0.05, waiting=400),
+        metric_row(clicks, -0.05, 0.02, guard="harm", note=fewer),
+        metric_row(left, 0.01, 0.03, guard="ok"),
+        metric_row(Revenue(window="7d", cap=500), 0.09, 0.30, waiting=400),
+        metric_row(Carts(window="1d"), 0.08, 0.03, discovery=True, rate=0.01),
+        metric_row(Revenue(window="28d", name="revenue of four weeks"), *nothing, searches=0, waiting=4_000, note=late),
+    )
+
+
 def guard(name: str, status: Literal["pass", "harm", "unknown"], text: str) -> Guard:
     found = {"name": name, "tolerance": 0.05, "value": 0.01, "at_least": 0.0, "status": status, "text": text}
     return Guard.model_validate(found)
 
 
+ORDERS = Orders(window="7d", role="primary")
 GUARDS = (
     guard("clicks of B", "pass", "B (with popularity) gets about 1.2% fewer clicks than A (current); 5.0% is allowed."),
     guard("fallbacks", "unknown", "The guard on fallbacks knows nothing yet; 1.0% is allowed."),
@@ -270,5 +300,10 @@ def states() -> Iterator[State]:
     early = made("withheld: too soon", ladder(0.13, 4_000), 4_000)
     soon: dict[str, Any] = {"state": "withheld", "winner": None, "reasons": ("too soon",)}
     yield replace(early, decision=replace(early.decision, **soon))
+    orders = made("withheld: guard", ladder(0.13, 4_000), 4_000, metric=ORDERS)
+    harm: dict[str, Any] = {"state": "withheld", "winner": None, "reasons": ("guard",), "harm": ("5.0% fewer clicks",)}
+    yield replace(orders, decision=replace(orders.decision, **harm), more={"metrics": metric_rows()})
+    yield made("decided for B by orders", ladder(0.13, 4_000), 4_000, metric=ORDERS)
+    yield made("no events", waiting(400), 400, clicks=0, metric=ORDERS)
     yield made("not trusted", ladder(0.13, 4_000), 4_000, checks=(ONCE, WAITS, DRAWN))
     yield made("not trusted, and 0 inside", ladder(0.01, 4_000), 4_000, checks=(ONCE, DRAWN))

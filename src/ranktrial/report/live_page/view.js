@@ -277,10 +277,10 @@ function showMetrics({ metrics = [], segments }) {
   const small = text => text ? [make("small", {}, text)] : [];
   byId("metrics-table").replaceChildren(table(metrics, {
     metric: m => make("div", {}, make("b", {}, m.title), ...small([ROLES[m.role], m.better === "less" && "less is better"].filter(Boolean).join(", "))),
-    lift: m => [told(m)[0], ...small(told(m)[1])],
+    lift: m => [make("span", {}, told(m)[0], ...small(told(m)[1]))],
     "": m => liftBar(m, widest),
-    "per search, B − A": m => [write(m)(m.difference), ...small(m.interval[0] != null && range(m.interval, write(m)))],
-    searches: m => [count(m.searches), ...small(m.waiting > 0 && `${count(m.waiting)} more still wait`)],
+    "B − A": m => [write(m)(m.difference)],
+    searches: m => [make("span", {}, count(m.searches), ...small(m.waiting > 0 && `${count(m.waiting)} more wait`))],
     finding: m => make("div", {}, make("span", { class: `status ${m.guard === "ok" ? "pass" : m.guard ?? ""}` }, finding(m)), ...small(m.note)),
   }, "", true));
   const secondary = metrics.some(m => m.role === "secondary"), rate = segments === null ? "" : " or by segment";
@@ -393,6 +393,7 @@ function toDecision({ decision, shows, days_left: days }) {
   if (decision.estimator === null) return figure(name, UNKNOWN, "known after the first interval");
   if (reasons.includes("untested")) return figure(name, UNKNOWN, "none without A/B traffic");
   if (reasons.includes("too soon")) return figure(name, UNKNOWN, "its time is not over yet");
+  if (reasons.includes("guard")) return figure(name, UNKNOWN, "none while a guard tells harm");
   if (reasons.includes("hostile")) return figure(name, UNKNOWN, "see what to do next");
   if (searches == null || !(remaining >= 1 && remaining < TOO_MANY) || days >= TOO_LONG) return figure(name, UNKNOWN, "not in sight");
   const bar = make("progress", { max: 1, value: decision.searches / searches, "aria-label": "Searches so far, of those to a decision" });
@@ -517,6 +518,7 @@ function show(given, now) {
   showAges(now);
   showGuardrails(report);
   showTables(report, config, decimals);
+  byId("band-title").textContent = `Difference in ${unitOf(report).replace(/^in /, "")}, B against A`;
   showMetrics(report);
   showSegments(report, decimals);
   showGuards(report);
