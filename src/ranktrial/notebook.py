@@ -50,9 +50,8 @@ def _segments(segments: Any) -> str:
         for one in segments.answers
     ]  # fmt: skip
     heads = "segment", "of searches", "B - A", "interval", "for ranking", "told from chance"
-    return folded(
-        f"By segment, at a false discovery rate of {segments.rate:.0%}", table(heads, rows), line(segments.text)
-    )
+    summary = f"By segment; of those told from chance on average at most {segments.rate:.0%} are false"
+    return folded(summary, table(heads, rows), line(segments.text), opened=True)
 
 
 def _checks(checks: Sequence[Any]) -> str:

@@ -107,7 +107,7 @@ def told_lines(answers: Sequence[SegmentAnswer]) -> list[str]:
     return text_table(heads, rows) if rows else []
 
 
-def heading(rate: float = RATE) -> str:
+def table_heading(rate: float = RATE) -> str:
     """Heading of that table."""
     return f"By segment (*: told from chance; on average at most {rate:.0%} of these are false)"
 

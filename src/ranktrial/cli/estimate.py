@@ -17,7 +17,7 @@ from rich.table import Table
 from ranktrial.analysis.answers import Answer, Asked, decide
 from ranktrial.analysis.decision import turned
 from ranktrial.analysis.guardrails.status import Guardrail, Status
-from ranktrial.analysis.segments import heading, told_lines
+from ranktrial.analysis.segments import table_heading, told_lines
 from ranktrial.analysis.verdict import lift_text
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
@@ -248,7 +248,7 @@ def print_answer(answer: Answer) -> None:
         for line in filter(None, (waits, "" if test is None else test.text)):
             out.print(line, markup=False, highlight=False)
     if answer.segments:
-        out.print(f"\n{heading()}", highlight=False)
+        out.print(f"\n{table_heading()}", highlight=False)
     for line in told_lines(answer.segments):
         out.print(line, markup=False, highlight=False)
     for line in filter(None, (*_told_of_checks(answer), answer.unchecked)):

@@ -15,7 +15,7 @@ from ranktrial.analysis.calibration import Discrepancy
 from ranktrial.analysis.decision import Decision, Lift, Ranker
 from ranktrial.analysis.guardrails.status import GROUPS, WORST_FIRST, Guardrail
 from ranktrial.analysis.metrics import MetricAnswer
-from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, told_lines
+from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, table_heading, told_lines
 from ranktrial.analysis.verdict import Verdict, decimals, headline
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
@@ -457,7 +457,7 @@ class Report(Frozen):
         if segments and self.segments is not None:
             segments = [
                 "",
-                heading(self.segments.rate),
+                table_heading(self.segments.rate),
                 *segments,
             ]
         history = ["", "Who changed what", *(f"  {entry}" for entry in self.history)] if self.history else []
