@@ -2,7 +2,7 @@
 
 One pair of rankers with ten results each and no document in common: B's are less relevant by some per cent, so that it gets so
 many fewer clicks. Visitors click by the position-based model, a click a search, and every one comes once. The trial is an
-``AB()``; guards are looked at after every 50 searches, up to 40,000, at their level of 99 %, futility at the trial's 95 %.
+``AB()``; guards and futility are looked at after every 50 searches, up to 40,000, at their level of 99 %.
 
 ``HARM_RUNS`` sets how many trials of each kind there are, ``HARM_WORKERS`` on how many processes, and ``HARM_PARTS`` (all by
 default, with commas between them) what is measured:
@@ -24,16 +24,18 @@ import numpy as np
 
 from benchmarks.verdicts import Trial, World
 from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.answers import settled
 from ranktrial.analysis.intervals import asymptotic_sequence
+from ranktrial.analysis.metrics import GUARDS_TIGHTEST, Measured, level_of_each
 from ranktrial.arrays import FloatArray
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.log.sources import of_pair
 from ranktrial.methods import AB
+from ranktrial.metrics import Clicks
 from ranktrial.rankings import Pair
-from ranktrial.analysis.metrics import GUARDS_TIGHTEST, level_of_each
 from ranktrial.report.harm import guards
-from ranktrial.report.making import in_time, settled
+from ranktrial.report.making import in_time
 from ranktrial.users import position_based, rank_decay
 
 RUNS = int(os.environ.get("HARM_RUNS", "1000"))
@@ -81,14 +83,16 @@ def stops(worse: float, seed: int) -> list[float]:
     assert both is not None
     level = level_of_each(analysis)
     apart = rung.estimate.sequence(POINTS, level, tightest_at=GUARDS_TIGHTEST)
+    alone = rung.estimate.sequence(POINTS, level_of_each(analysis, 1), tightest_at=GUARDS_TIGHTEST)
+    own = rung.estimate.sequence(POINTS, rung.level, tightest_at=rung.tightest_at)
     m = asymptotic_sequence(both, POINTS, level=level, tightest_at=GUARDS_TIGHTEST).high
     with np.errstate(invalid="ignore", divide="ignore"):
         low = apart.low  # of A - B
         paths = {
             "clicks of B": np.where(low > 0, low / (m + low / 2), -np.inf),
             "clicks shown": np.where(low > 0, low / 2 / (m + apart.high / 2), -np.inf),
-            # B is better by less than what matters
-            "futility": 2 * SMALLEST + rung.estimate.sequence(POINTS, rung.level, tightest_at=rung.tightest_at).low,
+            # B is better by less than what matters, by the guards' level and by the decision's
+            "futility": 2 * SMALLEST + np.minimum(alone.low, own.low),
         }
     return [stop_at(paths[what], bound) for what, bound in ASKED[worse]]
 
@@ -139,7 +143,7 @@ def logopt_stops(worse: float, seed: int) -> list[float]:
     stop = {"clicks of B": np.inf, "clicks shown": np.inf}
     for looked, analysis in zip(LOOKS, Trial(world, config, seed).looks(LOOKS)):
         found = settled(analysis, {})
-        for guard in guards(found.analysis, found.decision, found.widen, {}):
+        for guard in guards(Measured(Clicks(), found.analysis, found.decision, found.widen), {}):
             if guard.status == "harm":
                 stop[guard.name] = min(stop[guard.name], looked)
     return list(stop.values())
