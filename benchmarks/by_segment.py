@@ -340,7 +340,7 @@ def subjects(analysis: Analysis, log: Log) -> Iterator[Subject]:
     for metric in every:
         values = metric_values(log, metric)
         options: dict[str, Any] = {"metric": values, "cross_fit": "past", "independent": "cohorts"}
-        if values.of_clicks is None:
+        if values.of_results is None:
             found, name = estimate(log, estimator="adjusted", **options), "A/B"
         else:
             found = estimate(log, theta=analysis.fit, uncovered="leave out", **options)
