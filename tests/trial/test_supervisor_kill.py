@@ -70,6 +70,35 @@ def live(name, start):
         now[0] += 60
     store.close()
 
+def decided(name, start):
+    '''A trial whose share somebody changes, which serves its winner, and whose winner somebody takes back.'''
+    now = [start]
+    store = place.open()
+    trial = Trial.create(
+        store, name, k=3, seed=1, method="AB()", tightest_at=150, background=False, timeout=60, then="serve winner",
+        whole_weeks=False, clock=lambda: now[0], webhooks=[Webhook(sys.argv[3], sys.argv[5])],
+    )
+    trial.supervise()
+    trial.set_share(0.9)
+    if not trial.stopped:
+        for user in range(160):
+            shown = trial.rank("q", A, B, unit=f"u{user}")
+            if shown.fallback is None and (shown.ranking[0] == "c" or user % 5 == 0):
+                trial.click(shown.id, shown.ranking[0], wait=False)
+        store.flush()
+    for _ in range(3):
+        now[0] += 120
+        trial.supervise()
+        trial.refresh()
+    if trial.shows == "B":
+        trial.stop("complaints", show="A")
+    for _ in range(2):
+        now[0] += 120
+        trial.supervise()
+    store.close()
+
+live = {"live": live, "decided": decided}[sys.argv[6]]
+
 def forked(name, start, at):
     '''The same in a process of its own, which is killed at a step; returns its status, and the steps that it took.'''
     global fatal, steps
@@ -113,12 +142,30 @@ time.sleep(600)
 """
 
 
+LIVES = {  # what the history of each says, and what is told
+    "live": (
+        [("changed", "share: 0.5 -> 1"), ("stopped", "(A is shown from now on)")],
+        ["started", "share changed", "harm"],
+    ),
+    "decided": (
+        [
+            ("changed", "share: 1 -> 0.9"),
+            ("stopped", "(B is shown from now on)"),
+            ("stopped", "(A is shown from now on)"),
+        ],
+        ["started", "share changed", "stopped", "stopped"],
+    ),
+}
+
+
+@pytest.mark.parametrize("life", LIVES)
 @pytest.mark.parametrize("kind", available())
-def test_killed_at_every_step_nothing_is_lost_and_nothing_done_twice(tmp_path: Path, kind: str) -> None:
+def test_killed_at_every_step_nothing_is_lost_and_nothing_done_twice(tmp_path: Path, kind: str, life: str) -> None:
     place: Kind = KINDS[kind](tmp_path)  # which tells other processes where its server is
+    done, told_of = LIVES[life]
     with receiving() as receiver:
         run = subprocess.run(
-            [sys.executable, "-c", STEPS, kind, str(tmp_path), receiver.url, TESTS, SECRET],
+            [sys.executable, "-c", STEPS, kind, str(tmp_path), receiver.url, TESTS, SECRET, life],
             stdout=subprocess.PIPE,
             check=True,
             text=True,
@@ -128,14 +175,11 @@ def test_killed_at_every_step_nothing_is_lost_and_nothing_done_twice(tmp_path: P
         with contextlib.closing(place.open()) as store:
             for name in ("whole", *(f"killed {step}" for step in range(1, steps + 1))):
                 history = [(row.what, row.detail) for row in store.history(name)]
-                assert [(what, detail) for what, detail in history if what != "version"] == [
-                    ("changed", "share: 0.5 -> 1"),
-                    ("stopped", "(A is shown from now on)"),
-                ]
+                assert [(what, detail) for what, detail in history if what != "version"] == done, name
                 assert [what for what, _ in history].count("version") == 1
-                told = {one["id"]: one["type"] for one in receiver.bodies if one["trial"] == name}
-                assert Counter(told.values()) >= Counter(["started", "share changed", "harm"]), name
-                assert max(Counter(told.values()).values()) == 1
+                told = Counter({one["id"]: one["type"] for one in receiver.bodies if one["trial"] == name}.values())
+                assert told >= Counter(told_of), name
+                assert all(number == max(told_of.count(what), 1) for what, number in told.items()), (name, told)
                 assert [row for row in store.messages(name) if row.message.due is not None] == []
     assert receiver.forged == 0
 
