@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,18 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[4])
 from ranktrial.trial import Trial, Webhook, supervisor
 from store.kinds import KINDS
-supervisor.LEASE = 1.0
+supervisor.LEASE = float(sys.argv[6])
+took = supervisor.Supervisor._take
+
+def noted(self, seconds):
+    '''Notes from when to when this process takes itself for the leader, by the clock of the machine.'''
+    start, held = time.monotonic(), took(self, seconds)
+    if held:
+        with (Path(sys.argv[2]) / "led.txt").open("a") as file:
+            print(self._me, time.monotonic(), start + seconds, file=file)
+    return held
+
+supervisor.Supervisor._take = noted
 trial = Trial.open(KINDS[sys.argv[1]](Path(sys.argv[2])).open(), "t", webhooks=[Webhook(sys.argv[3], sys.argv[5])])
 print(trial._supervisor._me, flush=True)
 time.sleep(600)
@@ -192,7 +204,7 @@ def test_another_takes_over_when_the_one_that_leads_is_killed(tmp_path: Path, ki
         trial = Trial.create(store, "t", k=3, seed=1, background=False)
 
         def begin() -> None:
-            arguments = [sys.executable, "-c", WATCH, kind, str(tmp_path), receiver.url, TESTS, SECRET]
+            arguments = [sys.executable, "-c", WATCH, kind, str(tmp_path), receiver.url, TESTS, SECRET, "1.0"]
             process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
             assert process.stdout is not None
             alive[process.stdout.readline().strip()] = process
@@ -217,6 +229,7 @@ def test_another_takes_over_when_the_one_that_leads_is_killed(tmp_path: Path, ki
                 process.kill()
                 process.wait()
         assert_shares(receiver)
+    assert_one_leads(tmp_path / "led.txt")
 
 
 def assert_shares(receiver: Receiver) -> None:
@@ -226,3 +239,13 @@ def assert_shares(receiver: Receiver) -> None:
     assert [text.partition("take part ")[2].partition(",")[0] for _, text in told[1:]] == [
         "1 -> 0.1", "0.1 -> 0.2", "0.2 -> 0.3",
     ]  # fmt: skip
+
+
+def assert_one_leads(file: Path) -> None:
+    """No process was given the lease while another took itself for the leader."""
+    rows = sorted(
+        (float(given), float(until), who) for who, given, until in map(str.split, file.read_text().splitlines())
+    )
+    assert len({who for _, _, who in rows}) >= 4
+    for (_, until, before), (given, _, who) in pairwise(rows):
+        assert who == before or given >= until
