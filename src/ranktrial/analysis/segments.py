@@ -97,13 +97,13 @@ class AttributeTest:
 def told_lines(answers: Sequence[SegmentAnswer]) -> list[str]:
     """A table of text with a row for each answer, those that are told from chance with a star."""
     heads = "segment", "searches", "B - A", "interval", "for ranking", ""
-    rows = [
-        (
-            f"{one.attribute}: {one.value}" + (f", {one.metric}" if one.metric else ""), f"{one.share:.0%}",
-            f"{one.difference:+.4f}", str(one.interval), f"{one.shrunken:+.4f}", "*" if one.discovery else "",
+    rows = []
+    for one in answers:
+        numbers = f"{one.difference:+.4f}", str(one.interval), f"{one.shrunken:+.4f}", "*" if one.discovery else ""
+        known = numbers if np.isfinite(one.interval.low) else ("", "no interval", "", "")
+        rows.append(
+            (f"{one.attribute}: {one.value}" + (f", {one.metric}" if one.metric else ""), f"{one.share:.0%}", *known)
         )
-        for one in answers
-    ]  # fmt: skip
     return text_table(heads, rows) if rows else []
 
 
