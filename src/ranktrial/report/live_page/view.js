@@ -531,7 +531,8 @@ const standing = shows => shows === null ? "running" : `stopped, shows ${shows}`
 
 function thetaText(theta) {
   if (theta.fitted && theta.standard_error.some(error => error > 0)) return "Fitted to the clicks of this trial, with two standard errors.";
-  return `${theta.fitted ? "Fitted to earlier clicks." : "Assumed, not fitted."}${theta.note ? ` ${theta.note[0].toUpperCase()}${theta.note.slice(1)}` : ""}`;
+  const note = theta.note && ` ${capital(theta.note)}${/[.?!]$/.test(theta.note) ? "" : "."}`;
+  return `${theta.fitted ? "Fitted to earlier clicks." : "Assumed, not fitted."}${note}`;
 }
 
 function drawCharts(report, config) {
