@@ -46,7 +46,7 @@ class ResultValues(NamedTuple):
     value: FloatArray
 
     def chunk(self, rows: slice, log: Log) -> ResultValues:
-        """Those of some impressions in a row."""
+        """Values of some impressions in a row."""
         first, last = np.searchsorted(log.clicked[0], [rows.start, rows.stop])
         begin, end = np.searchsorted(self.impression, [rows.start, rows.stop])
         there = slice(int(begin), int(end))
@@ -54,7 +54,7 @@ class ResultValues(NamedTuple):
         return ResultValues(self.of_clicks[first:last], impression, self.rank[there], self.value[there])
 
     def take(self, at: IntArray | slice, log: Log) -> ResultValues:
-        """Those of some impressions, increasing."""
+        """Values of some impressions, increasing."""
         inside = np.zeros(len(log), bool)
         inside[at] = True
         number, there = np.cumsum(inside) - 1, inside[self.impression]
