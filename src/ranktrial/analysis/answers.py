@@ -272,6 +272,8 @@ class Answer:
     def __repr__(self) -> str:
         return f"<Answer: {self.text.headline}>"
 
+    chart = notebook.chart
+
     def _repr_html_(self) -> str:
         """Render the decision, its interval and the checks for notebooks."""
         return notebook.of_answer(self)

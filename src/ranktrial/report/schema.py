@@ -430,6 +430,8 @@ class Report(Frozen):
 
     to_frame = frames.to_frame
 
+    chart = notebook.chart
+
     def _repr_html_(self) -> str:
         """Render the verdict, the interval and the checks for notebooks."""
         return notebook.of_report(self)
