@@ -121,9 +121,9 @@ def test_the_chart_holds_zero_and_both_ends() -> None:
 
 
 def test_a_trial_says_how_it_is_set_up_and_how_far_it_is(tmp_path: Path) -> None:
-    with Trial.create(tmp_path / "t.db", name=STRANGE, k=2, seed=1) as trial:
-        for _ in range(3):
-            trial.rank("q", a=["a", "b", "c"], b=["b", "c", "a"], unit="somebody")
+    with Trial.create(tmp_path / "t.db", name=STRANGE, k=2, seed=1, timeout=60.0) as trial:
+        for visitor in "xyz":
+            trial.rank("q", a=["a", "b", "c"], b=["b", "c", "a"], unit=visitor)
         told = text(tree(trial))
         assert "Trial <script>" in told
         assert "running" in told
