@@ -115,9 +115,11 @@ def _(found: Estimate) -> Any:
 @chart.register
 def _(answer: Answer) -> Any:
     """The decision on a log above the estimates that it comes from."""
-    rungs = [one.estimate and (one.name, one.estimate) for one in answer.estimates.rungs]
-    rows = [(name, -one.delta, one.confidence_interval()) for name, one in filter(None, rungs)]
-    own = [(name, value, Interval(-high, -low)) for name, value, (low, high) in rows]
+    own = []
+    for rung in answer.estimates.rungs:
+        if rung.estimate is not None:
+            low, high = rung.estimate.confidence_interval()
+            own.append((rung.name, -rung.estimate.delta, Interval(-high, -low)))
     return _intervals([("decision", answer.decision.difference, Interval(*answer.decision.interval)), *own])
 
 
