@@ -87,7 +87,7 @@ def test_the_command_line_says_the_same(trial: tuple[Trial, Path, Report]) -> No
     values = [(one["attribute"], one["value"], one["metric"]) for one in told["segments"]]
     assert values == [(one.attribute, one.value, one.metric) for one in found.segments]
     printed = " ".join(runner.invoke(app, command).stdout.split())
-    assert "By metric (*: no chance" in printed
+    assert "By metric (*: told from chance" in printed
     assert "orders secondary" in printed
     assert "device: phone, orders" in printed
 

@@ -295,7 +295,7 @@ def metric_lines(answers: Sequence[MetricAnswer]) -> Iterator[str]:
     """A row for each metric, the sentences on it below."""
     width = max((len(one.title) for one in answers), default=0)
     if answers:
-        yield f"By metric (*: no chance, at a false discovery rate of {RATE:.0%}, with those by segment):"
+        yield f"\nBy metric (*: told from chance, with those by segment; on average at most {RATE:.0%} of these are false)"
     for one in answers:
         counts = f"{one.searches:,} searches" + (f", {one.waiting:,} too recent" if one.waiting else "")
         told = f"{one.difference:+.4f}  {one.interval}" if np.isfinite(one.interval.low) else "none yet"
