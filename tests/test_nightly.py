@@ -42,3 +42,14 @@ def test_the_page_that_is_kept_is_as_its_rows_say(tool: ModuleType) -> None:
     named = [row for row in rows if len(row) == 2 and row[0]]
     assert sum(row[0].endswith(tool.FEW) for row in named) == 2
     assert tool.broken(named) == []
+
+
+def test_what_was_written_by_hand_stays_on_a_page_that_is_made_anew(tool: ModuleType, tmp_path: Path) -> None:
+    file, options = tmp_path / "nightly.md", tool.argparse.Namespace(kills=2, requests=3, soak=4.0)
+    assert tool.by_hand(file) == ""
+    file.write_text(tool.page(options, [("lost (0)", "0")], 60.0) + "\n## Why\n\nBecause.\n\n## More\n")
+    again = tool.page(options, [("lost (0)", "1")], 60.0, tool.by_hand(file))
+    assert again.endswith("| lost (0) | 1 |\n\n## Why\n\nBecause.\n\n## More\n")
+    assert "| lost (0) | 0 |" not in again
+    kept = (ROOT / "docs" / "research" / "nightly.md").read_text()
+    assert again.partition("Instances are killed")[2].partition("\n\n| | |")[0] in kept

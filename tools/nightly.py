@@ -73,7 +73,7 @@ def main() -> None:
     rows += told("PostgreSQL", on_postgres(options))
     rows += generated(options)
     rows += soaked(options)
-    options.page.write_text(page(options, rows, time.time() - begun))
+    options.page.write_text(page(options, rows, time.time() - begun, by_hand(options.page)))
     print(options.page.read_text())
     if bad := broken(rows):
         raise SystemExit(f"not as it must be: {bad}")
@@ -428,8 +428,16 @@ def _memory(pid: int) -> float:
 # --- the page ---------------------------------------------------------------------------------------------------------------
 
 
-def page(options: argparse.Namespace, rows: list[tuple[str, str]], seconds: float) -> str:
-    """The figures as a page of the documents."""
+def by_hand(file: Path) -> str:
+    """What somebody has written on the page: from its first heading below the figures on."""
+    if not file.exists():
+        return ""
+    _, heading, rest = file.read_text().partition("\n## ")
+    return heading + rest
+
+
+def page(options: argparse.Namespace, rows: list[tuple[str, str]], seconds: float, remarks: str = "") -> str:
+    """The figures as a page of the documents, with what was written on it by hand."""
     asked = f"--kills {options.kills} --requests {options.requests} --soak {options.soak:g}"
     head = [
         "# Nightly run",
@@ -438,19 +446,17 @@ def page(options: argparse.Namespace, rows: list[tuple[str, str]], seconds: floa
         f"{platform.python_version()}, {os.cpu_count()} processors, {seconds / 60:.0f} minutes. What has (0) behind it "
         f"must be 0, what has {FEW} behind it below that share.",
         "",
+        "Instances are killed (SIGKILL) under load. With every fourth kill something else is wrong as well, in turn, for up "
+        "to three seconds: another process holds the store's lock; the disk is full (SQLite); the database restarts "
+        "(PostgreSQL); an instance is frozen (SIGSTOP) and goes on afterwards.",
+        "",
         "Requests that are answered with 429 or 503 while instances are killed, the disk is full or the database is away "
         "are sent again, as clients do; any other 5xx ends the run.",
-        "",
-        "Counted though A's list was shown: rows that no acknowledged answer shows. An answer that waits too long for the "
-        "store is A's list, and its row is taken back by the next commit. An instance that is killed between these two commits "
-        "cannot take it back, and no other one knows of it. Or an instance is killed after the commit and before its answer, "
-        "the visitor asks again, and the store cannot be asked just then: nobody knows whether the first answer arrived, so "
-        "the row stays. Such a search counts as one without a click. So 0 cannot be promised.",
         "",
         "| | |",
         "|---|---|",
     ]
-    return "\n".join([*head, *(f"| {name} | {value} |" for name, value in rows)]) + "\n"
+    return "\n".join([*head, *(f"| {name} | {value} |" for name, value in rows)]) + "\n" + remarks
 
 
 if __name__ == "__main__":

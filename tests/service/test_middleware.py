@@ -213,19 +213,23 @@ def test_the_status_is_noted_once_however_many_want_to_know() -> None:
     assert outer.status == 204
 
 
-def test_who_asks_all_the_time_how_the_service_is_waits_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("purpose", [Purpose.PROBE, Purpose.NOTHING])
+def test_who_asks_all_the_time_how_the_service_is_or_for_what_is_not_there_waits_for_a_refusal(
+    monkeypatch: pytest.MonkeyPatch, purpose: Purpose
+) -> None:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(load_shedding, "PROBES_A_SECOND", 3)
+    monkeypatch.setattr(load_shedding, "A_SECOND", 3)
     monkeypatch.setattr("asyncio.sleep", sleep)
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     app = LoadSheddingMiddleware(HELLO, in_flight=1, probes=1)
-    assert [status(app, purpose=Purpose.PROBE) for _ in range(5)] == [200] * 3 + [429] * 2
+    assert [status(app, purpose=purpose) for _ in range(5)] == [200] * 3 + [429] * 2
     assert waits == [load_shedding.HELD_BACK] * 2
-    assert status(app, purpose=Purpose.RANK) == 200
+    others = {Purpose.PROBE, Purpose.NOTHING, Purpose.RANK, Purpose.OTHER} - {purpose}
+    assert [status(app, purpose=other) for other in others] == [200] * 3
     now[0] += 1
-    assert status(app, purpose=Purpose.PROBE) == 200
+    assert status(app, purpose=purpose) == 200

@@ -26,7 +26,7 @@ from ranktrial.trial import Trial
 def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readiness is tried whenever it is asked for, not once a second."""
     monkeypatch.setattr(readiness, "PROBE_EVERY", 0.0)
-    monkeypatch.setattr(load_shedding, "PROBES_A_SECOND", 10**9)
+    monkeypatch.setattr(load_shedding, "A_SECOND", 10**9)
 
 
 WHY = "the store was replaced or removed"
@@ -156,7 +156,7 @@ from live_server import A, click, is_problem, rank, send, serving, start
 from ranktrial.service import readiness
 from ranktrial.service.middleware import load_shedding
 readiness.PROBE_EVERY = 0.0
-load_shedding.PROBES_A_SECOND = 10**9
+load_shedding.A_SECOND = 10**9
 folder = Path(sys.argv[1])
 (folder / "ballast").write_bytes(bytes(500_000))
 long = ["x" * 900 + str(i) for i in range(30)]

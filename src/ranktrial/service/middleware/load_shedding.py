@@ -12,15 +12,19 @@ from ranktrial.service.problems import overloaded, response
 
 # Which limits a request counts for; every lane is a part of the one after it. Probes are answered however many other requests
 # there are: how else to see that.
-PROBES_A_SECOND = 50  # of all who ask; more than any monitoring needs
-HELD_BACK = (
-    1.0  # seconds that whoever asks beyond that waits for the refusal: at once it would cost as much as the answer
-)
+A_SECOND = 50  # of each kind, of all who ask: more than any monitoring, and any wrong link, needs
+COUNTED = {
+    Purpose.PROBE: "questions a second how the service is",
+    Purpose.NOTHING: "requests a second for what is not there",
+}
+# Seconds that whoever asks beyond that waits for the refusal: at once it would cost as much as the answer.
+HELD_BACK = 1.0
 LANES = {
     Purpose.RANK: ("rank",),
     Purpose.BEACON: ("beacons", "others", "rank"),
     Purpose.PROBE: ("probes",),
     Purpose.OTHER: ("others", "rank"),
+    Purpose.NOTHING: ("others", "rank"),
 }
 
 
@@ -39,16 +43,15 @@ class LoadSheddingMiddleware:
         others = max(in_flight - kept_for_rank, 0)
         self._limits = {"rank": in_flight, "others": others, "beacons": beacons, "probes": probes}
         self._under_way = dict.fromkeys(self._limits, 0)
-        self._second, self._probes = 0, 0  # of the clock, and how many probes came in it
+        self._second, self._come = 0, dict.fromkeys(COUNTED, 0)  # of the clock, and how many came in it
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         purpose = purpose_of(scope)
-        if purpose is Purpose.PROBE and self._too_often():
+        if purpose in COUNTED and self._too_often(purpose):
             await asyncio.sleep(HELD_BACK)
-            refusal = overloaded(f"more than {PROBES_A_SECOND} questions a second how the service is")
-            return await response(refusal)(scope, receive, send)
+            return await response(overloaded(f"more than {A_SECOND} {COUNTED[purpose]}"))(scope, receive, send)
         lanes = LANES[purpose]
         for lane in lanes:
             self._under_way[lane] += 1
@@ -62,8 +65,10 @@ class LoadSheddingMiddleware:
             for lane in lanes:
                 self._under_way[lane] -= 1
 
-    def _too_often(self) -> bool:
-        """Count a probe, and say whether there were too many in this second."""
+    def _too_often(self, purpose: Purpose) -> bool:
+        """Count a request of a purpose, and say whether there were too many in this second."""
         second = int(time.monotonic())
-        self._second, self._probes = second, self._probes + 1 if second == self._second else 1
-        return self._probes > PROBES_A_SECOND
+        if second != self._second:
+            self._second, self._come = second, dict.fromkeys(COUNTED, 0)
+        self._come[purpose] += 1
+        return self._come[purpose] > A_SECOND

@@ -21,12 +21,16 @@ AMBIGUOUS = "ambiguous"
 
 
 class Purpose(Enum):
-    """Kind of request that guards tell apart: visitors wait for ``RANK``, anybody may send ``BEACON`` and ``PROBE``."""
+    """Kind of request that guards tell apart: visitors wait for ``RANK``, anybody may send ``BEACON`` and ``PROBE``.
+
+    Where there is nothing at the path of a request it is for ``NOTHING``.
+    """
 
     RANK = "rank"
     BEACON = "beacon"
     PROBE = "probe"
     OTHER = "other"
+    NOTHING = "nothing"
 
 
 PURPOSES = {RANK: Purpose.RANK, BEACON: Purpose.BEACON, **dict.fromkeys(PROBES, Purpose.PROBE)}
@@ -48,7 +52,7 @@ class Asked(NamedTuple):
     methods: frozenset[str] = frozenset()
 
 
-NOTHING = Asked(Purpose.OTHER)
+NOTHING = Asked(Purpose.NOTHING)
 
 
 class Routes:
