@@ -95,7 +95,7 @@ class TrialConfig(Frozen):
         level: Of the interval.
         eta: Position bias to start from, 1 / rank^eta,
         theta: or rank by rank. A method with ``bias="known"`` takes it as known.
-        smallest: The smallest difference that matters, in clicks per impression.
+        smallest: The smallest difference that matters, in clicks per impression, or in what the primary metric measures.
         tightest_at: The number of units at which the confidence sequence is tightest, as ``plan`` says. By default where it
             finds ``smallest`` soonest, and 10,000 without one.
         click_window: Seconds after an impression in which a click counts.

@@ -349,7 +349,7 @@ class Report(Frozen):
 
     @property
     def winner(self) -> Ranker | None:
-        """The ranker that gets more clicks, where that is decided; None otherwise."""
+        """The ranker that is better by the metric that decides, where that is decided; None otherwise."""
         return self.decision.winner
 
     @property
