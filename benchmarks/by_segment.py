@@ -1,7 +1,7 @@
 """Segments: what one position bias for all costs where devices differ, false and true discoveries, and what it all takes.
 
 100 queries with 20 candidates, A ranks them better than B, pages of 10, theta = rank^-0.7; phones show the first four results.
-``SEGMENTS_PARTS`` (bias,wrong,null,power,decision,cost,noticed) says what is measured:
+``SEGMENTS_PARTS`` (bias,wrong,null,power,decision,cost,noticed,learnt) says what is measured:
 
 * bias: half of the searches on phones; queries asked mostly on phones and mostly on desktops, which like different documents.
   Bias of the answer for all and for each device, with one theta and with theta by device, and how often their 95 % intervals
@@ -11,6 +11,8 @@
 * power: a segment with a tenth of the searches that loses a tenth of its clicks, the others none: how often that is found;
 * decision: searches to a decision of the same trials with and without six declared segments that mean nothing;
 * cost: time and memory of the analysis of a long log without attributes, with 20 values of four, and with five metrics too;
+* learnt: designs of each device by its own theta, with relevance and the price of clicks learnt from all searches or from its
+  own: clicks gained over an A/B test, and the variance of a search's value;
 * noticed: how often the check "visitors look alike" warns of phones that nobody declared, and falsely.
 
 ``SEGMENTS_TRIALS`` (200) is how many trials each number is from.
@@ -21,7 +23,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +37,7 @@ from ranktrial.analysis.discoveries import discoveries, log_evidence
 from ranktrial.analysis.estimators import by_segment
 from ranktrial.analysis.estimators.metric_values import metric_values
 from ranktrial.analysis.estimators.results import Estimate
+from ranktrial.analysis.evidence import evidence
 from ranktrial.analysis.guardrails.alike import together
 from ranktrial.analysis.guardrails.status import WARN
 from ranktrial.analysis.ladder import made_rung
@@ -44,13 +47,15 @@ from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.log.events import Events
 from ranktrial.methods import LogOpt
+from ranktrial.methods.beliefs import sound_theta
 from ranktrial.metrics import Abandonment, Carts, FirstClickRank, Orders, Revenue
 from ranktrial.rankings import Mixture, Pair
+from ranktrial.report.making import segmentation
 from ranktrial.segments import NO_SEGMENTS, Segments
 from ranktrial.users import User, position_based, rank_decay, two_devices
 
 TRIALS = int(os.environ.get("SEGMENTS_TRIALS", "200"))
-PARTS = os.environ.get("SEGMENTS_PARTS", "bias,wrong,null,power,decision,cost,noticed").split(",")
+PARTS = os.environ.get("SEGMENTS_PARTS", "bias,wrong,null,power,decision,cost,noticed,learnt").split(",")
 LONG = int(os.environ.get("SEGMENTS_LONG", "1000000"))
 K, QUERIES, CANDIDATES, VISIBLE = 10, 100, 20, 4
 THETA = rank_decay(K, 0.7)
@@ -61,15 +66,16 @@ Row = dict[str, object]
 def run() -> list[Row]:
     parts = {
         "bias": bias, "wrong": wrong, "null": null, "power": power, "decision": decision, "cost": cost, "noticed": noticed,
+        "learnt": learnt,
     }  # fmt: skip
     return [one for name in PARTS for one in parts[name]()]
 
 
-def lists(seed: int) -> tuple[Pair, FloatArray, np.random.Generator]:
+def lists(seed: int, noise: float = 0.6) -> tuple[Pair, FloatArray, np.random.Generator]:
     random = np.random.default_rng(seed)
     shape = (QUERIES, CANDIDATES)
     zeta = random.choice([0.05, 0.2, 0.6], shape, p=[0.6, 0.25, 0.15]) * random.uniform(0.3, 1.3, (QUERIES, 1))
-    a, b = (np.argsort(-(zeta + random.normal(0, noise, shape)), 1) for noise in (0.3, 0.6))
+    a, b = (np.argsort(-(zeta + random.normal(0, noise, shape)), 1) for noise in (0.3, noise))
     pair = Pair.from_lists(a.tolist(), b.tolist(), k=K)
     assert pair.ids is not None
     return pair, zeta[query_of(pair), np.array(pair.ids, np.int64)], random
@@ -286,10 +292,10 @@ def power() -> Iterator[Row]:
 
 
 def decision() -> Iterator[Row]:
-    looks = np.unique((1_000 * 2 ** np.arange(0, 5.01, 0.25)).astype(int))
+    looks = np.unique((1_000 * 2 ** np.arange(0, 6.01, 0.25)).astype(int))
     needed: list[list[float]] = []
     for trial in range(max(TRIALS // 5, 1)):
-        pair, zeta, _ = lists(trial)
+        pair, zeta, _ = lists(trial, 0.4)
         log = Log.simulated(pair, designed(pair), position_based(zeta, THETA), int(looks[-1]), seed=trial)
         times = []
         for one in (log, with_attributes(log, (2, 2, 2), trial)):
@@ -320,22 +326,17 @@ def cost() -> Iterator[Row]:
     plain = replace(plain, events=events, actions=("order",))
     declared = with_attributes(plain, (5, 5, 5, 5), 1)
     for warm in (plain, declared):
-        answers(analysed(warm.first(3_000)))
+        segmentation(analysed(warm.first(3_000)))
     for name, log, metrics in (("no attributes", plain, 0), ("20 values", declared, 0), ("and 5 metrics", declared, 5)):
         log = log.take(slice(None))
         start = time.process_time()
         found = analysed(log)
         between = time.process_time()
-        answers(found, [subject for _, subject in zip(range(metrics), subjects(found.analysis, log))])
+        segmentation(found, [subject for _, subject in zip(range(metrics), subjects(found.analysis, log))])
         end, most = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         yield row(f"cost, {name}: analysis of {LONG:,} searches", between - start, "-", "s")
         yield row(f"cost, {name}: answers by segment", end - between, "-", "s")
         yield row(f"cost, {name}: most memory so far", most, "-", "MB")
-
-
-def answers(found: Settled, others: Sequence[Subject] = ()) -> None:
-    """Answer by segment as a report does."""
-    answers_by_segment(found.analysis, found.decision, others, above=found.rules.above)
 
 
 def subjects(analysis: Analysis, log: Log) -> Iterator[Subject]:
@@ -344,7 +345,7 @@ def subjects(analysis: Analysis, log: Log) -> Iterator[Subject]:
     for metric in every:
         values = metric_values(log, metric)
         options: dict[str, Any] = {"metric": values, "cross_fit": "past", "independent": "cohorts"}
-        if values.of_results is None:
+        if values.of_clicks is None:
             found, name = estimate(log, estimator="adjusted", **options), "A/B"
         else:
             found = estimate(log, theta=analysis.fit, uncovered="leave out", **options)
@@ -386,3 +387,42 @@ def of_two_tastes(pair: Pair, zeta: FloatArray) -> dict[str, User]:
     of_a = np.minimum(pair.ranks[0], K) < np.minimum(pair.ranks[1], K)
     liked = (np.clip(np.where(of_a == (name == "a"), 1.8, 0.2) * zeta, 0, 1) for name in ("a", "b"))
     return {name: position_based(one, THETA) for name, one in zip("ab", liked)}
+
+
+# --- designs by device -----------------------------------------------------------------------------------------------------
+
+
+def learnt() -> Iterator[Row]:
+    method, n = LogOpt(), 20_000
+    first = TrialConfig.model_validate({"method": method, "k": K}).first_beliefs
+    for tastes in ("the same", "other"):
+        found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for world in range(max(TRIALS // 10, 1)):
+            pair, zeta, random = lists(world)
+            phones = None if tastes == "the same" else random.permutation(zeta)
+            users = two_devices(zeta, K, on_phones=phones, visible=VISIBLE, eta=0.7)
+            log = Log.simulated_by_segment(
+                pair, dict.fromkeys(users, method.policy(pair, first)), users, dict.fromkeys(users, n // 2), seed=world
+            )
+            of_all, fit = method.learn(evidence(log, impressions=n), first), fit_position_bias(log)
+            for device, own in (("phone", PHONE), ("desktop", THETA)):
+                value = log.attributes.values("device").index(device)
+                theta = sound_theta(fit.bias.theta if fit.by_segment is None else fit.by_segment.thetas[value])
+                part = log.take(log.levels("device") == value)
+                of_device = method.learn(evidence(part, impressions=len(part)), first)
+                for kind, beliefs in (("all searches", of_all), ("its own", of_device)):
+                    policy = method.policy(pair, replace(beliefs, theta=theta))
+                    ab = sum(np.append(own, 0.0)[np.minimum(rank, K)] @ users[device].zeta for rank in pair.ranks) / 2
+                    seen = Log.simulated(pair, policy, users[device], 40_000, seed=world)
+                    spread = estimate(seen, theta=np.maximum(own, 1e-9), cross_fit="past", uncovered="leave out")
+                    found.setdefault((device, kind), []).append(
+                        (
+                            float(policy.exposure(own) @ users[device].zeta) / ab - 1,
+                            spread.standard_error**2 * len(seen),
+                        )
+                    )
+        for (device, kind), each in found.items():
+            gain, variance = np.mean(each, axis=0)
+            head = f"learnt, {tastes} tastes on both, {device}, from {kind}"
+            yield row(f"{head}: clicks over an A/B test", 100 * float(gain), "-", "%")
+            yield row(f"{head}: variance of a search's value", float(variance), "-", "clicks^2")

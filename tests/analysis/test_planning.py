@@ -330,3 +330,19 @@ def test_a_plan_says_what_standing_against_hostile_searches_costs() -> None:
         assert with_hostile.unguarded == without.anytime
         assert with_hostile.anytime > without.anytime
         assert ab.anytime > ab.unguarded == rows[share, None][1].anytime
+
+
+def test_a_segment_needs_its_own_searches_and_more_among_many() -> None:
+    rate, pair = ClickRate(1.0, 1.2), many_queries()
+    options = {"methods": [AB()], "delta": 0.05}
+    alone = plan(pair, rate, segments={"phone": 0.5}, **options)  # type: ignore[arg-type]
+    both = plan(pair, rate, segments={"phone": 0.5, "tv": 0.05}, **options)  # type: ignore[arg-type]
+    (one,), (phone, tv) = alone.segments, both.segments
+    assert one.impressions == one.own / 0.5 < phone.impressions
+    assert phone.own == tv.own
+    assert tv.impressions == tv.own / 0.05
+    assert f"tv (5% of the searches) {int(float(f'{tv.impressions:.3g}')):,}" in both.verdict[-1]
+    assert both.to_dict()["segments"][1]["share"] == 0.05
+    assert plan(pair, rate, **options).segments == ()  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="share of phone is 1"):
+        plan(pair, rate, segments={"phone": 1.2}, **options)  # type: ignore[arg-type]

@@ -97,6 +97,10 @@ def plan_command(
     users: Annotated[
         int, typer.Option(min=1, max=10_000, help="Number of plausible users to judge interleaving on.")
     ] = 40,
+    segment: Annotated[
+        list[str] | None,
+        typer.Option(help="Segment with its share of the searches, as phone=0.6; may be repeated."),
+    ] = None,
     chart: Annotated[
         Path | None, typer.Option(help="Draw the detectable difference by searches: .svg, .png, .pdf or .html.")
     ] = None,
@@ -157,6 +161,7 @@ def plan_command(
                 allowance=allowance,
                 contamination=contamination,
                 users=users,
+                segments=dict(map(_share, segment or [])),
                 seed=seed,
                 progress=progress,
             )
@@ -170,6 +175,13 @@ def plan_command(
             out.print(both.judged_text(), highlight=False)
     for line in result.left_out:
         err.print(f"left out {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+def _share(text: str) -> tuple[str, float]:
+    name, separator, share = text.rpartition("=")
+    if not separator:
+        raise ValueError(f"--segment is {text}, must be a name and its share: phone=0.6")
+    return name, number(share, "--segment")
 
 
 def _difference(text: str, ctr: float) -> float:

@@ -22,7 +22,7 @@ gives), the variance of the closed form is about E_q[TV_q^2] times that of an A/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple
@@ -32,8 +32,9 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.analysis.decision import ALLOWANCE, PER_HOSTILE
+from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED, SHARES
-from ranktrial.analysis.planning.results import BudgetedPlan, LivePlan, Plan, PlannedMethod
+from ranktrial.analysis.planning.results import BudgetedPlan, LivePlan, Plan, PlannedMethod, SegmentPlan
 from ranktrial.analysis.planning.theta_error import (
     Stage,
     learning_stages,
@@ -94,6 +95,7 @@ def plan(
     allowance: float | None = None,
     contamination: float | None = None,
     users: int = USERS,
+    segments: Mapping[str, float] | None = None,
     seed: Seed = 0,
     progress: Progress | None = None,
 ) -> Plan:
@@ -112,6 +114,7 @@ def plan(
         contamination: Share of hostile searches against which a winner must stand; by default a twelfth of the allowance for
             methods that need position bias and none for A/B tests.
         users: How many users to judge interleaving on where only a ``ClickRate`` is known.
+        segments: Share of the searches of each value of the attributes that will be declared, by its name.
         seed: An integer or a SeedSequence; the same seed gives the same users.
         progress: Called with methods done and their number.
 
@@ -182,6 +185,7 @@ def plan(
         share,
         hostile,
         tuple(note for note in [user.note(pair, known) if isinstance(user, ClickRate) else ""] if note),
+        tuple(_by_segment(running, segments or {}, delta, allowed, power)),
     )
 
 
@@ -190,10 +194,36 @@ def _live(
 ) -> LivePlan | None:
     if not running:
         return None
-    row = next((row for row in running if row.method == str(LogOpt())), running[0])
+    row = _run_live(running)
     return LivePlan(
         row.method, delta, row.tightest_at, given, row.first_look, row.anytime, power, row.trusting, hostile, row.unguarded
     )  # fmt: skip
+
+
+def _run_live(running: Sequence[PlannedMethod]) -> PlannedMethod:
+    """Method of the live trial: ``LogOpt()`` if it is planned."""
+    return next((row for row in running if row.method == str(LogOpt())), running[0])
+
+
+def _by_segment(
+    running: Sequence[PlannedMethod], shares: Mapping[str, float], delta: float, allowed: float, power: float
+) -> Iterator[SegmentPlan]:
+    """Searches until a difference in one segment alone is a discovery: by its e-value, at the rate over the number of all."""
+    for value, share in shares.items():
+        checks.between(f"share of {value}", share, 0, 1)
+        if not running or not share > 0:
+            continue
+        row = _run_live(running)
+        spread = row.variance + row.theta_variance
+        own = anytime_impressions(
+            lambda _, spread=spread: spread,  # type: ignore[misc]
+            delta - (allowed if row.theta is not None else 0.0),
+            tightest_at=max(row.tightest_at / (len(shares) + 1), FIRST_LOOK),
+            first_look=max(FIRST_LOOK, CLICKS_TO_SAY / max(row.ctr, ROUNDING)),
+            power=power,
+            level=1 - RATE / len(shares),
+        )
+        yield SegmentPlan(value, share, own, max(own / share, row.first_look))
 
 
 def planned_methods() -> list[Method]:

@@ -110,6 +110,23 @@ class LivePlan:
 
 
 @dataclass(frozen=True)
+class SegmentPlan:
+    """Needs of a segment in a live trial.
+
+    Attributes:
+        value: Its name.
+        share: Its share of the searches.
+        own: Searches of its own by which a difference in it is no chance among all segments, with the power asked for.
+        impressions: Searches of the whole trial until then.
+    """
+
+    value: str
+    share: float
+    own: float
+    impressions: float
+
+
+@dataclass(frozen=True)
 class BudgetedPlan:
     """Needs of a method with one click budget, and the clicks that visitors get.
 
@@ -150,6 +167,7 @@ class Plan:
         allowance: Share of exposure disagreement x clicks per page granted to visitors who follow no click model.
         contamination: Share of hostile searches against which winners by the click model stand.
         notes: Assumptions that differ from what was given.
+        segments: Needs of segments in the live trial, where their shares were given.
     """
 
     rows: tuple[PlannedMethod, ...]
@@ -168,10 +186,9 @@ class Plan:
     allowance: float = 0.0
     contamination: float = 0.0
     notes: tuple[str, ...] = ()
+    segments: tuple[SegmentPlan, ...] = ()
 
     to_frame = frames.to_frame
-
-    chart = notebook.chart
 
     def _repr_html_(self) -> str:
         """Render the advice and the methods for notebooks."""
@@ -189,7 +206,7 @@ class Plan:
     def verdict(self) -> tuple[str, ...]:
         """Advice in plain sentences."""
         live = [] if self.live is None or self.disagreement == 0 else [str(self.live)]
-        return (*self.notes, *self._worth(), *self._wrong_ways(), *live)
+        return (*self.notes, *self._worth(), *self._wrong_ways(), *live, *self._by_segment())
 
     def _best(self, *, is_ab: bool) -> PlannedMethod | None:
         rows = [row for row in self.rows if row.tends_to_delta and row.is_ab == is_ab]
@@ -220,6 +237,16 @@ class Plan:
             )
         return sentences
 
+    def _by_segment(self) -> list[str]:
+        if not self.segments or self.disagreement == 0:
+            return []
+        needs = "; ".join(
+            f"{one.value} ({one.share:.0%} of the searches) {people_count(one.impressions)}" for one in self.segments
+        )
+        return [
+            f"Searches in all until such a difference in one segment alone is no chance among all of them: {needs}."
+        ]
+
     def _wrong_ways(self) -> list[str]:
         rows = [row for row in self.rows if not row.tends_to_delta]
         wrong = [row for row in rows if row.wrong > 0]
@@ -237,10 +264,11 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Plan for JSON; infinite numbers become None."""
         rows = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.rows]
-        apart = ("rows", "budgets", "live")
+        apart = ("rows", "budgets", "live", "segments")
         plain = {name: _finite(value) for name, value in asdict(self).items() if name not in apart}
         if self.live is not None:
             plain["live"] = {name: _finite(value) for name, value in asdict(self.live).items()}
+        plain["segments"] = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.segments]
         plain["budgets"] = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.budgets]
         return {**plain, "gain": _finite(self.gain), "verdict": list(self.verdict), "methods": rows}
 
