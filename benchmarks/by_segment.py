@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +50,6 @@ from ranktrial.methods import LogOpt
 from ranktrial.methods.beliefs import sound_theta
 from ranktrial.metrics import Abandonment, Carts, FirstClickRank, Orders, Revenue
 from ranktrial.rankings import Mixture, Pair
-from ranktrial.report.making import segmentation
 from ranktrial.segments import NO_SEGMENTS, Segments
 from ranktrial.users import User, position_based, rank_decay, two_devices
 
@@ -326,17 +325,22 @@ def cost() -> Iterator[Row]:
     plain = replace(plain, events=events, actions=("order",))
     declared = with_attributes(plain, (5, 5, 5, 5), 1)
     for warm in (plain, declared):
-        segmentation(analysed(warm.first(3_000)))
+        answers(analysed(warm.first(3_000)))
     for name, log, metrics in (("no attributes", plain, 0), ("20 values", declared, 0), ("and 5 metrics", declared, 5)):
         log = log.take(slice(None))
         start = time.process_time()
         found = analysed(log)
         between = time.process_time()
-        segmentation(found, [subject for _, subject in zip(range(metrics), subjects(found.analysis, log))])
+        answers(found, [subject for _, subject in zip(range(metrics), subjects(found.analysis, log))])
         end, most = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         yield row(f"cost, {name}: analysis of {LONG:,} searches", between - start, "-", "s")
         yield row(f"cost, {name}: answers by segment", end - between, "-", "s")
         yield row(f"cost, {name}: most memory so far", most, "-", "MB")
+
+
+def answers(found: Settled, others: Sequence[Subject] = ()) -> None:
+    """Answer by segment as a report does."""
+    answers_by_segment(found.analysis, found.decision, others, above=found.rules.above)
 
 
 def subjects(analysis: Analysis, log: Log) -> Iterator[Subject]:
@@ -345,7 +349,7 @@ def subjects(analysis: Analysis, log: Log) -> Iterator[Subject]:
     for metric in every:
         values = metric_values(log, metric)
         options: dict[str, Any] = {"metric": values, "cross_fit": "past", "independent": "cohorts"}
-        if values.of_clicks is None:
+        if values.of_results is None:
             found, name = estimate(log, estimator="adjusted", **options), "A/B"
         else:
             found = estimate(log, theta=analysis.fit, uncovered="leave out", **options)

@@ -88,6 +88,7 @@ class Compared(NamedTuple):
     Attributes:
         searches: To the decision, without an allowance.
         allowed: The same with the default allowance and room for hostile searches.
+        unguarded: The same with the default allowance alone, of methods by the click model.
         wrong: (method, visitors) -> the limit names the other ranker, or nobody.
         beyond: The same with a limit further from 0 than the allowance, so that the other ranker would be named.
     """
@@ -98,6 +99,7 @@ class Compared(NamedTuple):
     lift: float
     searches: dict[Method, float]
     allowed: dict[Method, float]
+    unguarded: dict[Method, float]
     wrong: dict[tuple[Method, str], float]
     beyond: dict[tuple[Method, str], float]
 
@@ -121,6 +123,8 @@ def compared(case: Case, *, held: bool) -> Compared:
     found, rows = planned(case)
     searches = {method: trusting(row) for method, row in rows.items()}
     allowed = {method: row.impressions for method, row in rows.items()}
+    alone = plan(case.pair.knowing(theta=THETA), case.zeta, methods=BY_MODEL, contamination=0).rows
+    unguarded = {method: row.impressions for method, row in zip(BY_MODEL, alone)}
     wrong, beyond = {}, {}
     for name, behaviour in VISITORS.items():
         user = behaviour(case.zeta)
@@ -129,7 +133,9 @@ def compared(case: Case, *, held: bool) -> Compared:
             wrong[method, name] = np.nan if np.isnan(limit) else float(side * limit <= 0)
             beyond[method, name] = np.nan if np.isnan(limit) else float(side * limit < -room)
     kind = case.kind.split("/")[0]
-    return Compared(kind, held, found.disagreement, found.delta / found.ctr, searches, allowed, wrong, beyond)
+    return Compared(
+        kind, held, found.disagreement, found.delta / found.ctr, searches, allowed, unguarded, wrong, beyond
+    )
 
 
 def limits(pair: Pair, user: Users) -> dict[Method, tuple[float, float]]:
@@ -174,7 +180,10 @@ def ratios(found: list[Compared]) -> list[Row]:
                         "method": str(method),
                         "searches, median": f"{np.median([one.searches[method] for one in some]):,.0f}",
                         "times fewer": _spread([one.searches[BASE] / one.searches[method] for one in some]),
-                        "with the allowance": _spread([one.searches[BASE] / one.allowed[method] for one in some]),
+                        "with the allowance": _spread(
+                            [one.searches[BASE] / one.unguarded.get(method, np.nan) for one in some]
+                        ),
+                        "and hostile searches": _spread([one.searches[BASE] / one.allowed[method] for one in some]),
                         "wrong way": _share([one.wrong.get((method, POSITION_BASED), 0.0) for one in some]),
                     }
                 )
@@ -188,10 +197,12 @@ def by_disagreement(found: list[Compared]) -> list[Row]:
         some = [one for one in found if low <= one.tv < high]
         row: Row = {"table": "by disagreement", "data": f"{low:g} to {min(high, 1):g}", "pairs": len(some)}
         row["lift, median"] = f"{np.median([one.lift for one in some]):.1%}"
+        row["less than the allowance"] = _share([one.lift < ALLOWANCE * one.tv for one in some])
         for method in METHODS:
             row[str(method)] = _spread([one.searches[BASE] / one.searches[method] for one in some])
             if method in BY_MODEL:
-                row[f"{method}, allowance"] = _spread([one.searches[BASE] / one.allowed[method] for one in some])
+                row[f"{method}, allowance"] = _spread([one.searches[BASE] / one.unguarded[method] for one in some])
+                row[f"{method}, and hostile"] = _spread([one.searches[BASE] / one.allowed[method] for one in some])
         rows.append(row)
     return rows
 

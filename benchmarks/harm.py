@@ -1,71 +1,100 @@
-"""Guards against harm: trials that stop though B is harmless, and clicks that visitors lose before the stop.
+"""Guards against harm, futility and whole weeks: how often a trial stops, or names a winner, that should not, and how soon.
 
-One pair of rankers with ten results each and no document in common: B's are less relevant by 0, 5, 10 or 20 %, so that it gets
-so many fewer clicks. Visitors click by the position-based model, a click a search, and every one comes once. The trial is
-``AB()``; the guard on clicks of B is looked at after every 50 searches, up to 40,000, at its level of 99 %.
+One pair of rankers with ten results each and no document in common: B's are less relevant by some per cent, so that it gets so
+many fewer clicks. Visitors click by the position-based model, a click a search, and every one comes once. The trial is an
+``AB()``; guards and futility are looked at after every 50 searches, up to 40,000, at their level of 99 %.
 
-``HARM_RUNS`` sets how many trials of each kind there are, ``HARM_WORKERS`` on how many processes.
+``HARM_RUNS`` sets how many trials of each kind there are, ``HARM_WORKERS`` on how many processes, and ``HARM_PARTS`` (all by
+default, with commas between them) what is measured:
+
+* ``stops``: guards and futility.
+* ``logopt``: guards with ``LogOpt()``, 60 queries, looked at after every 1,000 of 10,000 searches (``HARM_RUNS / 5`` trials).
+* ``ramp``: the interval where the visitors of a small share differ from those of the larger one after it.
+* ``weeks``: winners where the difference depends on the day, looked at once a day for four weeks (``HARM_RUNS / 10`` trials).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 import numpy as np
 
-from ranktrial.analysis.analyse import analyse
+from benchmarks.verdicts import Trial, World
+from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.answers import settled
 from ranktrial.analysis.intervals import asymptotic_sequence
-from ranktrial.analysis.metrics import GUARDS_TIGHTEST, level_of_each
+from ranktrial.analysis.metrics import GUARDS_TIGHTEST, Measured, level_of_each
 from ranktrial.arrays import FloatArray
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.log.sources import of_pair
 from ranktrial.methods import AB
+from ranktrial.metrics import Clicks
 from ranktrial.rankings import Pair
-from ranktrial.users import rank_decay
+from ranktrial.report.harm import guards
+from ranktrial.report.making import in_time
+from ranktrial.users import position_based, rank_decay
 
 RUNS = int(os.environ.get("HARM_RUNS", "1000"))
 WORKERS = int(os.environ.get("HARM_WORKERS", "2"))
+PARTS = os.environ.get("HARM_PARTS", "stops,logopt,ramp,weeks").split(",")
 SEARCHES, EVERY, K, CLICKS = 40_000, 50, 10, 1.0
 PLAN = 20_000  # searches of a trial whose length was fixed beforehand
 THETA = rank_decay(K, 1.0)
 POINTS = np.arange(EVERY, SEARCHES + 1, EVERY)
-CONFIG = TrialConfig.model_validate({"method": "AB()", "k": K, "guards": {"clicks": 0.0}})
+CONFIG = TrialConfig.model_validate({"method": "AB()", "k": K, "guards": {"clicks": 0.0, "shown": 0.0}})
+SMALLEST = 0.05  # clicks per search, for futility
+ASKED = {  # by how much B is worse: guards with what they allow
+    -0.05: [("futility", SMALLEST)],
+    0.0: [("clicks of B", 0.0), ("clicks of B", 0.02), ("clicks shown", 0.0), ("futility", SMALLEST)],
+    0.02: [("clicks of B", 0.02), ("clicks shown", 0.01)],
+    0.05: [("clicks of B", 0.0), ("clicks of B", 0.02), ("clicks of B", 0.05), ("futility", SMALLEST)],
+    0.1: [("clicks of B", 0.0), ("clicks of B", 0.02), ("clicks shown", 0.01)],
+    0.2: [("clicks of B", 0.0), ("clicks of B", 0.02), ("clicks shown", 0.01)],
+}
+Row = dict[str, object]
 
 
-def surely_lost(worse: float, seed: int) -> FloatArray:
-    """Share of A's clicks that B surely loses, at every look of a trial."""
+def trial_of(chances: FloatArray, seed: int, times: FloatArray | None = None) -> Analysis:
+    """An A/B test of as many searches, given the share of A's clicks that B gets in each."""
     names = [f"{ranker}{rank}" for ranker in "ab" for rank in range(K)]
     pair = Pair.from_lists([names[:K]], [names[K:]], k=K)
-    relevance = np.full(2 * K, CLICKS / THETA.sum())
-    relevance[K:] *= 1 - worse
-    policy, random = AB().policy(pair), np.random.default_rng(seed)
-    rows = random.integers(0, 2, SEARCHES)
-    page, nothing = policy.rankings[rows], np.zeros(SEARCHES, np.int64)
-    clicked = random.random((SEARCHES, K)) < THETA * relevance[page]
-    log = Log(**of_pair(pair, [policy], nothing, nothing, page, clicked, np.arange(SEARCHES), None, rows))
-    analysis = analyse(log, CONFIG, CONFIG.first_beliefs)
+    size, policy, random = len(chances), AB().policy(pair), np.random.default_rng(seed)
+    rows = random.integers(0, 2, size)
+    page, nothing = policy.rankings[rows], np.zeros(size, np.int64)
+    share = np.where(page[:, :1] >= K, chances[:, None], 1.0)
+    clicked = random.random((size, K)) < THETA * CLICKS / THETA.sum() * share
+    log = Log(**of_pair(pair, [policy], nothing, nothing, page, clicked, np.arange(size), times, rows))
+    return analyse(log, CONFIG, CONFIG.first_beliefs)
+
+
+# --- stops --------------------------------------------------------------------------------------------------------------------
+
+
+def stops(worse: float, seed: int) -> list[float]:
+    """Searches until each of the guards asked for stops a trial; infinite if none does."""
+    analysis = trial_of(np.full(SEARCHES, 1.0 - worse), seed)
     (rung,) = analysis.ladder.rungs
-    assert rung.estimate is not None
     both = analysis.clicks_of_both
+    assert rung.estimate is not None
     assert both is not None
     level = level_of_each(analysis)
-    apart = -rung.estimate.sequence(POINTS, level, tightest_at=GUARDS_TIGHTEST).low
-    mean = asymptotic_sequence(both, POINTS, level=level, tightest_at=GUARDS_TIGHTEST).high
+    apart = rung.estimate.sequence(POINTS, level, tightest_at=GUARDS_TIGHTEST)
+    alone = rung.estimate.sequence(POINTS, level_of_each(analysis, 1), tightest_at=GUARDS_TIGHTEST)
+    own = rung.estimate.sequence(POINTS, rung.level, tightest_at=rung.tightest_at)
+    m = asymptotic_sequence(both, POINTS, level=level, tightest_at=GUARDS_TIGHTEST).high
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(apart < 0, -apart / (mean - apart / 2), -np.inf)
-
-
-def run() -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    with ProcessPoolExecutor(WORKERS) as pool:
-        for worse in (0.0, 0.05, 0.1, 0.2):
-            paths = list(pool.map(partial(surely_lost, worse), range(RUNS), chunksize=10))
-            for tolerance in (0.0, 0.02):
-                rows.append(row(worse, tolerance, np.array([stop_at(path, tolerance) for path in paths])))
-    return rows
+        low = apart.low  # of A - B
+        paths = {
+            "clicks of B": np.where(low > 0, low / (m + low / 2), -np.inf),
+            "clicks shown": np.where(low > 0, low / 2 / (m + apart.high / 2), -np.inf),
+            # B is better by less than what matters, by the guards' level and by the decision's
+            "futility": 2 * SMALLEST + np.minimum(alone.low, own.low),
+        }
+    return [stop_at(paths[what], bound) for what, bound in ASKED[worse]]
 
 
 def stop_at(path: FloatArray, tolerance: float) -> float:
@@ -74,16 +103,141 @@ def stop_at(path: FloatArray, tolerance: float) -> float:
     return float(POINTS[sure[0]]) if len(sure) else float("inf")
 
 
-def row(worse: float, tolerance: float, stops: FloatArray) -> dict[str, object]:
+def all_stops(pool: ProcessPoolExecutor) -> Iterator[Row]:
+    for worse, asked in ASKED.items():
+        found = np.array(list(pool.map(partial(stops, worse), range(RUNS), chunksize=10)))
+        for (what, bound), of in zip(asked, found.T):
+            yield row(what, worse, bound, of, SEARCHES)
+
+
+def row(what: str, worse: float, tolerance: float, stops: FloatArray, searches: int) -> Row:
     lost = worse * CLICKS / 2  # of every search: half of them are B's
     stopped = np.isfinite(stops)
     return {
+        "guard": what,
         "B worse by": f"{worse:.0%}",
         "allowed": f"{tolerance:.0%}",
         "trials": len(stops),
         "stopped": f"{stopped.mean():.1%}",
         "searches to the stop (median)": float(np.median(stops)),
-        "clicks lost": float(np.mean(np.minimum(stops, SEARCHES)) * lost),
+        "clicks lost": float(np.mean(np.minimum(stops, searches)) * lost),
         "lost by a plan of 20,000": PLAN * lost,
-        "lost without a stop": SEARCHES * lost,
+        "lost without a stop": searches * lost,
     }
+
+
+# --- LogOpt -------------------------------------------------------------------------------------------------------------------
+
+QUERIES, LOOKS = 60, tuple(range(1_000, 10_001, 1_000))
+
+
+def logopt_stops(worse: float, seed: int) -> list[float]:
+    """Searches until the guards on clicks, and on what is shown, stop a trial with ``LogOpt()``."""
+    a = [[f"{query}-{rank}" for rank in range(K)] for query in range(QUERIES)]
+    b = [[f"{one}{'b' * (rank % 2)}" for rank, one in enumerate(ids)] for ids in a]  # every second document is another
+    pair = Pair.from_lists(a, b, k=K)
+    of_b = np.array([str(one).endswith("b") for one in pair.ids])
+    relevance = np.where(of_b, 1 - worse * THETA.sum() / THETA[1::2].sum(), 1.0) * CLICKS / THETA.sum()
+    world = World("", pair, position_based(relevance, THETA), looks=LOOKS)
+    config = TrialConfig.model_validate({"method": "LogOpt()", "k": K, "guards": {"clicks": 0.02, "shown": 0.01}})
+    stop = {"clicks of B": np.inf, "clicks shown": np.inf}
+    for looked, analysis in zip(LOOKS, Trial(world, config, seed).looks(LOOKS)):
+        found = settled(analysis, {})
+        for guard in guards(Measured(Clicks(), found.analysis, found.decision, found.widen), {}):
+            if guard.status == "harm":
+                stop[guard.name] = min(stop[guard.name], looked)
+    return list(stop.values())
+
+
+def logopt(pool: ProcessPoolExecutor) -> Iterator[Row]:
+    for worse in (0.0, 0.1, 0.2):
+        found = np.array(list(pool.map(partial(logopt_stops, worse), range(max(RUNS // 5, 1)))))
+        for what, tolerance, of in zip(("clicks of B", "clicks shown"), (0.02, 0.01), found.T):
+            known = row(f"{what}, LogOpt()", worse, tolerance, of, LOOKS[-1])
+            yield {name: known[name] for name in list(known)[:6]}
+
+
+# --- another mix of visitors after a stage of a ramp --------------------------------------------------------------------------
+
+
+def missed(before: float, after: float, first: int, seed: int) -> bool:
+    """True if an interval ever left out the mean difference of those who had come.
+
+    B gets 10 % more clicks from some visitors, a share ``before`` in the first stage and ``after`` it, and 10 % fewer from all
+    others.
+    """
+    at, random = np.arange(SEARCHES), np.random.default_rng([seed, 1])
+    better = random.random(SEARCHES) < np.where(at < first, before, after)
+    analysis = trial_of(np.where(better, 1.1, 0.9), seed)
+    (rung,) = analysis.ladder.rungs
+    assert rung.estimate is not None
+    band = rung.estimate.sequence(POINTS, rung.level, tightest_at=rung.tightest_at)
+    truth = -np.cumsum(np.where(at < first, before, after) * 0.2 - 0.1)[POINTS - 1] / POINTS * CLICKS
+    return bool(((band.low > truth) | (band.high < truth)).any())
+
+
+def ramp(pool: ProcessPoolExecutor) -> Iterator[Row]:
+    for before, after, first in ((0.5, 0.5, 4_000), (0.9, 0.1, 4_000), (0.1, 0.9, 4_000), (0.9, 0.1, 20_000)):
+        found = list(pool.map(partial(missed, before, after, first), range(RUNS), chunksize=10))
+        yield {
+            "like B, first stage": f"{before:.0%}",
+            "like B, later": f"{after:.0%}",
+            "first stage": first,
+            "trials": RUNS,
+            "the truth was ever left out": f"{np.mean(found):.1%}",
+        }
+
+
+# --- weeks --------------------------------------------------------------------------------------------------------------------
+
+A_DAY, DAYS, DAY = 2_000, 28, 86_400.0
+WEEKS = {
+    "alike every day": [0.0] * 7,
+    "B better on two days, alike over the week": [0.25, 0.25, *[-0.1] * 5],
+    "B better on two days, A over the week": [0.2, 0.2, *[-0.2] * 5],
+    "A better every day": [-0.1] * 7,
+}
+
+
+def winners(of_day: list[float], seed: int) -> list[tuple[str, int]]:
+    """The first winner and its day, if it counts at once and if it counts after whole weeks."""
+    at = np.arange(A_DAY * DAYS)
+    analysis = trial_of(1 + np.array(of_day)[at // A_DAY % 7], seed, times=at / A_DAY * DAY * 1e6)
+    found = {}
+    for weeks in (False, True):
+        config = TrialConfig.model_validate({"method": "AB()", "k": K, "then": "stop", "whole_weeks": weeks})
+        found[weeks] = ("", DAYS)
+        for day in range(1, DAYS + 1):
+            so_far = analyse(analysis.log.first(day * A_DAY), config, config.first_beliefs)
+            winner = in_time(settled(so_far, {}), 0.0, day * DAY).decision.winner
+            if winner is not None:
+                found[weeks] = (winner, day)
+                break
+    return [found[False], found[True]]
+
+
+def weeks(pool: ProcessPoolExecutor) -> Iterator[Row]:
+    for name, of_day in WEEKS.items():
+        better = "" if abs(sum(of_day)) < 1e-9 else "B" if sum(of_day) > 0 else "A"
+        found = list(pool.map(partial(winners, of_day), range(max(RUNS // 10, 1))))
+        known: Row = {"rankers": name, "trials": len(found)}
+        for column, of in zip(("at once", "after whole weeks"), zip(*found)):
+            wrong = np.mean([winner not in ("", better) for winner, _ in of])
+            right = [day for winner, day in of if winner and winner == better]
+            known[f"{column}: wrong"] = f"{wrong:.0%}"
+            known[f"{column}: right"] = f"{len(right) / len(of):.0%}"
+            known[f"{column}: days (median)"] = float(np.median(right)) if right else float("nan")
+        yield known
+
+
+def run() -> list[Row]:
+    parts: dict[str, Callable[[ProcessPoolExecutor], Iterator[Row]]] = {
+        "stops": all_stops, "logopt": logopt, "ramp": ramp, "weeks": weeks,
+    }  # fmt: skip
+    rows: list[Row] = []
+    with ProcessPoolExecutor(WORKERS) as pool:
+        for part in PARTS:
+            for one in parts[part](pool):
+                print(one, flush=True)
+                rows.append(one)
+    return rows

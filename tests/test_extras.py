@@ -13,7 +13,12 @@ from ranktrial.cli import COMMANDS
 from ranktrial.extras import MODULES, missing
 
 ROOT = Path(__file__).parents[1]
-NAMES = {"vl_convert": "vl-convert-python", "prometheus_client": "prometheus-client"}  # where they differ
+NAMES = {  # where they differ
+    "vl_convert": "vl-convert-python",
+    "prometheus_client": "prometheus-client",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+    "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+}
 EVERYTHING = sorted({name for names in MODULES.values() for name in names})
 PLAIN = f"""
 import sys

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as Tree
 
 import numpy as np
 import pytest
 
-from ranktrial import AB, Log, LogOpt, Pair, Trial, decide, estimate, fit_position_bias, notebook, plan
+from ranktrial import AB, Log, LogOpt, Pair, TeamDraft, Trial, decide, estimate, fit_position_bias, notebook, plan
 from ranktrial.users import position_based
 
 PAIR = Pair.from_lists([["a", "b", "c"], ["p", "q"]], [["b", "c", "a"], ["q", "r"]], k=2).knowing(theta=[1.0, 0.6])
@@ -117,3 +118,61 @@ def test_the_chart_holds_zero_and_both_ends() -> None:
     found = Tree.fromstring(notebook.interval_chart(0.3, 0.2, 0.4, "clicks"))
     zero, line = (one.attrib for one in found.iter("{http://www.w3.org/2000/svg}line"))
     assert float(zero["x1"]) < float(line["x1"]) < float(line["x2"]) <= notebook.WIDTH - notebook.MARGIN
+
+
+def test_a_trial_says_how_it_is_set_up_and_how_far_it_is(tmp_path: Path) -> None:
+    with Trial.create(tmp_path / "t.db", name=STRANGE, k=2, seed=1, timeout=60.0) as trial:
+        for visitor in "xyz":
+            trial.rank("q", a=["a", "b", "c"], b=["b", "c", "a"], unit=visitor)
+        told = text(tree(trial))
+        assert "Trial <script>" in told
+        assert "running" in told
+        assert "LogOpt()" in told
+        assert "searches so far3" in told
+        trial.stop(show="B")
+        assert "everybody gets B's list" in text(tree(trial))
+
+
+def test_charts_hold_the_numbers_of_the_result() -> None:
+    def rows(result: Any) -> list[dict[str, Any]]:
+        """What is drawn, from the chart that a notebook gets."""
+        return [row for sheet in result.chart().to_dict()["datasets"].values() for row in sheet]
+
+    found, bias = estimate(LOG), fit_position_bias(LOG)
+    low, high = found.confidence_interval()
+    assert {"what": "this estimator", "difference": -found.delta, "low": -high, "high": -low} in rows(found)
+    assert [row["theta"] for row in rows(bias)] == bias.bias.theta.tolist() == [row["theta"] for row in rows(bias.bias)]
+    planned = plan(PAIR, [0.5, 0.3, 0.2, 0.6, 0.4, 0.1], methods=[AB(), LogOpt()])
+    assert {row["method"] for row in rows(planned) if "method" in row} == {"AB()", "LogOpt()"}
+    answer = decide(LOG)
+    assert [row["what"] for row in rows(answer) if "what" in row][:2] == ["decision", "A/B"]
+    assert next(row["difference"] for row in rows(answer) if "what" in row) == answer.decision.difference
+    with pytest.raises(ValueError, match="no method to draw"):
+        plan(PAIR, [0.5, 0.3, 0.2, 0.6, 0.4, 0.1], methods=[TeamDraft()]).chart()
+
+
+def test_progress_is_told_without_a_notebook(capsys: pytest.CaptureFixture[str]) -> None:
+    report = notebook.Progress("planning")
+    for done in range(1, 1_001):
+        report(done, 1_000)
+    told = capsys.readouterr().err
+    assert told.startswith("\rplanning: 1 of 1,000")
+    assert told.endswith("\rplanning: 1,000 of 1,000, 0 s\n")
+    assert told.count("\r") < 20  # not a thousand
+
+
+def test_progress_is_renewed_in_place_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    handle = SimpleNamespace(update=lambda content, raw: shown.append(content["text/html"]))
+
+    def display(content: dict[str, str], *, raw: bool, display_id: bool) -> Any:
+        shown.append(content["text/plain"])
+        return handle
+
+    monkeypatch.setattr(notebook, "_shell", lambda: SimpleNamespace(display=display))
+    report = notebook.Progress("<b>", every=0.0)
+    report(1, 2)
+    report(2, 2)
+    assert shown[0] == "<b>: 1 of 2, 0 s"
+    assert "&lt;b&gt;: 2 of 2" in shown[1]
+    assert "svg" in shown[1]

@@ -122,6 +122,17 @@ def test_gauges_of_a_trial(tmp_path: Path) -> None:
 # --- Kubernetes ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["ranktrial.yaml", "migrate.yaml", "secrets.yaml"])
+def test_manifests_follow_the_schemas_of_kubernetes(name: str) -> None:
+    schemas = pytest.importorskip("kubernetes_validate")
+    for document in documents(name):
+        schemas.validate(document, schemas.latest_version(), strict=True)
+    if name == "ranktrial.yaml":
+        document["spec"]["replica"] = 1
+        with pytest.raises(schemas.ValidationError):
+            schemas.validate(document, schemas.latest_version(), strict=True)
+
+
 def test_manifests_belong_together() -> None:
     (secret,) = documents("secrets.yaml")
     kinds = {one["kind"]: one for one in documents("ranktrial.yaml")}

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 MODULES = {
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
     "postgres": ("psycopg",),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "logs": ("duckdb", "sqlglot"),
     "frames": ("narwhals", "pyarrow", "duckdb", "sqlglot"),
     "charts": ("altair", "vl_convert"),
@@ -28,5 +29,12 @@ def missing(extra: str, what: str, needed: Sequence[str] | None = None) -> Missi
         what: What needs them.
         needed: Those that it needs, all of the extra's by default.
     """
-    names = [name for name in needed or MODULES[extra] if find_spec(name) is None]
+    names = [name for name in needed or MODULES[extra] if not _is_there(name)]
     return MissingExtra(f"{what} needs {', '.join(names)}: pip install 'ranktrial[{extra}]'") if names else None
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is the package that it is in
+        return False

@@ -1,4 +1,5 @@
-"""HTML snippets of results for notebooks: a heading, an interval as a small chart, and what can be folded away.
+"""HTML snippets of results for notebooks: a heading, an interval as a small chart, and what can be folded away; and a bar of
+progress.
 
 They hold no script and nothing from elsewhere; text of strangers is escaped. Colours are those of the notebook.
 """
@@ -7,7 +8,10 @@ from __future__ import annotations
 
 import html
 import math
+import sys
+import time
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Any
 
 from ranktrial.texts import counted, shown
@@ -25,12 +29,15 @@ def of_report(report: Any) -> str:
         (one.name, f"{one.difference:+.4f}", str(one.interval), "used" if one.used else "") for one in report.estimates
     ]
     segments = "" if report.segments is None else _segments(report.segments)
+    metrics = [(*one.cells, one.note) for one in report.metrics]
+    heads = "metric", "role", "lift", "per search, B - A", "searches", "finding", ""
     return card(
         report.text.headline,
         interval_chart(
-            report.difference, report.interval.low, report.interval.high, f"clicks per search, {name_b} - {name_a}"
+            report.difference, report.interval.low, report.interval.high, f"{report.unit}, {name_b} - {name_a}"
         ),
         *(line(text) for text in report.lines),
+        folded("By metric", table(heads, metrics), opened=True) if metrics else "",
         segments,
         folded("Estimates", table(("", "B - A", "its own interval", ""), used)) if used else "",
         _checks(report.guardrails),
@@ -46,10 +53,9 @@ def _segments(segments: Any) -> str:
         )
         for one in segments.answers
     ]  # fmt: skip
-    heads = "segment", "of searches", "B - A", "interval", "for ranking", "no chance"
-    return folded(
-        f"By segment, at a false discovery rate of {segments.rate:.0%}", table(heads, rows), line(segments.text)
-    )
+    heads = "segment", "of searches", "B - A", "interval", "for ranking", "told from chance"
+    summary = f"By segment; of those told from chance on average at most {segments.rate:.0%} are false"
+    return folded(summary, table(heads, rows), line(segments.text), opened=True)
 
 
 def _checks(checks: Sequence[Any]) -> str:
@@ -146,6 +152,66 @@ def of_log(log: Any) -> str:
     heading = f"{counted(len(log), 'search', 'searches')}, {counted(int(log.clicks.sum()), 'click')}, "
     heading += f"{counted(len(log.queries), 'query', 'queries')}, k = {log.k}"
     return card(heading, folded("First searches", table(("query", "shown", "clicked"), rows), opened=True))
+
+
+def of_trial(trial: Any) -> str:
+    """A trial: how it is set up, whether it runs, and how to go on."""
+    over = f"stopped: everybody gets {trial.shows}'s list" if trial.stopped else "running"
+    told = [
+        ("state", over),
+        ("configuration", f"version {trial.version}"),
+        ("method", str(trial.config.method)),
+        ("results on a page", f"{trial.config.k}"),
+        ("share of visitors", f"{trial.share:.0%}"),
+        ("searches so far", f"{trial.searches:,}"),
+    ]
+    return card(
+        f"Trial {trial.name}", table((), told), line("trial.report() says who gets more clicks, and how surely.")
+    )
+
+
+def chart(result: Any) -> Any:
+    """Draw the result as an Altair chart, with the extra ``charts``: ``.save("file.html")`` keeps it."""
+    return import_module("ranktrial.report.drawing").chart(result)  # charts stand above what they show
+
+
+class Progress:
+    """Bar of progress that a notebook shows and renews in place; lines on standard error elsewhere.
+
+    It is what ``progress=`` takes, and needs no widgets.
+
+    >>> from ranktrial import Pair, plan
+    >>> from ranktrial.notebook import Progress
+    >>> pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1, 0.5])
+    >>> planned = plan(pair, [0.4, 0.1], progress=Progress("planning"))
+    """
+
+    def __init__(self, text: str, *, every: float = 0.2) -> None:
+        self.text, self.every = text, every
+        self._begun, self._shown_at, self._handle = time.monotonic(), -math.inf, None
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how much is done, at most once in ``every`` seconds and at the end."""
+        now = time.monotonic()
+        if now - self._shown_at < self.every and done < total:
+            return
+        self._shown_at = now
+        told = f"{self.text}: {done:,} of {total:,}, {now - self._begun:.0f} s"
+        if (shell := _shell()) is None:
+            print(f"\r{told}", end="\n" if done >= total else "", file=sys.stderr, flush=True)
+            return
+        content = {"text/html": f"{bar(done / total if total else 1.0)} {escaped(told)}", "text/plain": told}
+        if self._handle is None:
+            self._handle = shell.display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+
+def _shell() -> Any:
+    """The module that shows things in the notebook that runs; None elsewhere."""
+    running = sys.modules.get("IPython")
+    kernel = None if running is None else running.get_ipython()
+    return import_module("IPython.display") if hasattr(kernel, "kernel") else None
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Any
 
@@ -42,3 +43,20 @@ def json_values(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_values(part) for part in value]
     return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def text_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table in plain text, indented by two; all columns but the first are set to the right.
+
+    >>> print(*text_table(("", "clicks"), [("A", "12"), ("B", "9")]), sep="\n")
+          clicks
+      A       12
+      B        9
+    """
+    table = [tuple(heads), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    lines = (
+        "  ".join(cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths)))
+        for row in table
+    )
+    return [f"  {line}".rstrip() for line in lines]

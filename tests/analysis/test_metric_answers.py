@@ -11,7 +11,7 @@ import pytest
 
 from ranktrial.analysis import estimate
 from ranktrial.analysis.analyse import Analysis, analyse
-from ranktrial.analysis.answers import Settled, measured_all, settled
+from ranktrial.analysis.answers import Settled, beside, measured_all, settled
 from ranktrial.analysis.discoveries import discoveries
 from ranktrial.analysis.ladder import AB_RUNG, AFFINE, DIRECT, POSITION_BASED
 from ranktrial.analysis.metrics import MetricAnswer, answers_by_metric, guarded, loss_of_b, measured
@@ -22,7 +22,6 @@ from ranktrial.log.purchases import Purchases
 from ranktrial.methods import LogOpt
 from ranktrial.metrics import Abandonment, Clicks, Events, FirstClickRank, Metric, Orders, Revenue
 from ranktrial.rankings import Pair
-from ranktrial.report.making import looked_at
 from ranktrial.segments import Segments
 from ranktrial.users import position_based
 
@@ -223,13 +222,12 @@ def test_metrics_and_segments_are_one_family() -> None:
     config: dict[str, Any] = {"segments": {"device": ("phone", "desktop")}}
     metrics = Orders(role="primary"), Revenue(), Abandonment(), FirstClickRank(role="guard")
     found = settled(analysed(log, metrics, **config), {})
-    segments, answers = looked_at(found, measured_all(found))
-    assert segments is not None
+    answers, segments, _ = beside(found, measured_all(found))
     secondary = [one for one in answers if one.role == "secondary"]
     assert [one.title for one in secondary] == ["revenue", "searches without a click", "clicks"]
-    family: list[Any] = [*secondary, *segments.answers]
+    family: list[Any] = [*secondary, *segments]
     assert len(family) == 3 + 4 * 2
-    assert {one.metric for one in segments.answers} == {"orders", "revenue", "searches without a click", ""}
+    assert {one.metric for one in segments} == {"orders", "revenue", "searches without a click", ""}
     assert [one.discovery for one in family] == discoveries([one.evidence for one in family]).tolist()
     assert any(one.discovery for one in secondary)
     others = [one for one in answers if one.role != "secondary"]
@@ -254,6 +252,6 @@ def test_metrics_that_do_not_differ_are_hardly_ever_discovered() -> None:
         log = replace(log, theta=None, events=events, actions=tuple(f"a{i}" for i in range(20)))
         for n in (1_000, 3_000):
             found = settled(analysed(log.first(n), metrics), {})
-            _, answers = looked_at(found, measured_all(found))
+            answers = beside(found, measured_all(found)).metrics
             false += sum(one.discovery for one in answers)
     assert false == 0

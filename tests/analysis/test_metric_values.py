@@ -23,6 +23,7 @@ from ranktrial.metrics import (
     Abandonment,
     Carts,
     Dwell,
+    EventMetric,
     FirstClickRank,
     Metric,
     Orders,
@@ -127,6 +128,111 @@ def test_every_estimate_has_the_difference_in_value_as_its_mean(
         assert mean == pytest.approx(difference(of_click), abs=1e-12)
 
 
+# What an examined result brings without a click on it, and with one: (probability, [(amount, hours)]), among them refunds.
+Brought = list[list[tuple[float, list[tuple[float, float]]]]]
+WITHOUT: Brought = [[(0.5, []), (0.5, [(8, 1)])], [(0.8, []), (0.2, [(40, 30)])], [(1.0, [])]]
+WITH: Brought = [
+    [(0.4, [(10, 1)]), (0.6, [])],
+    [(0.3, [(70, 2), (-70, 5)]), (0.5, [(20, 30), (5, 1)]), (0.2, [])],
+    [(0.7, [(5, 1)]), (0.3, [(5, 1), (-9, 2)])],
+]
+
+
+def bought(mixture: Mixture) -> Iterator[Outcome]:
+    """Every impression that can happen if examined results are also bought without a click, and some are taken back."""
+    for row, weight in zip(mixture.rankings, mixture.weights / mixture.n_queries):
+        of_rank = []
+        for rank, document in enumerate(row.tolist()):
+            seen, clicked = THETA[rank], ZETA[document]
+            unclicked = [(seen * (1 - clicked) * p, False, orders) for p, orders in WITHOUT[document]]
+            of_click = [(seen * clicked * p, True, orders) for p, orders in WITH[document]]
+            of_rank.append([(1 - seen, False, []), *unclicked, *of_click])
+        for what in itertools.product(*of_rank):
+            orders = tuple((rank, *order) for rank, one in enumerate(what) for order in one[2])
+            chance = float(weight * np.prod([one[0] for one in what]))
+            yield Outcome(tuple(row.tolist()), tuple(one[1] for one in what), orders, chance)
+
+
+def worth_of(metric: EventMetric, orders: list[tuple[float, float]]) -> float:
+    """Value of a result by hand."""
+    counted = [amount for amount, hours in orders if hours * 3600 <= metric.settles_after]
+    value = sum(counted) if metric.sums_amounts else float(sum(amount >= 0 for amount in counted))
+    return min(value, metric.cap or np.inf)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [Orders(window="1d"), Orders(window="7d", cap=1), Revenue(window="7d"), Revenue(window="1d", cap=9)],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("name", "estimator"),
+    [
+        *itertools.product(["uniform", "A/B", "mixed"], ["ips", "rank-aware"]),
+        ("mixed", "doubly-robust"),
+        *itertools.product(["A/B", "mixed"], ["direct"]),
+        ("A/B", "adjusted"),
+    ],
+)
+def test_direct_purchases_and_refunds_count_in_all_estimates_alike(
+    name: str, estimator: str, metric: EventMetric
+) -> None:
+    mixture = policy(name)
+    known: list[dict[str, Any]] = [{}]
+    if estimator in ("rank-aware", "direct"):
+        known.append({"guess": np.array([0.5, 0.2, 0.7]), "worth": np.array([2.0, 9.0, 0.5])})
+    brings = np.array(
+        [
+            (1 - zeta) * sum(p * worth_of(metric, orders) for p, orders in without)
+            + zeta * sum(p * worth_of(metric, orders) for p, orders in of_click)
+            for zeta, without, of_click in zip(ZETA, WITHOUT, WITH)
+        ]
+    )
+    for options in known:
+        mean = sum(
+            one.chance
+            * estimate(
+                log_of([mixture], [one], plain=name != "uniform"), estimator=estimator, metric=metric, **options
+            ).delta
+            for one in bought(mixture)
+        )
+        assert mean == pytest.approx(difference((brings / ZETA).tolist()), abs=1e-12)
+
+
+def test_the_share_bought_without_a_click_is_told() -> None:
+    one = next(
+        one for one in bought(policy("A/B")) if one.clicks == (True, False) and len(one.orders) == 2 and one.chance > 0
+    )
+    log = log_of([policy("A/B")], [one], plain=True)
+    found = metric_values(log, Revenue(window="7d"))
+    amounts = {rank: sum(a for r, a, _ in one.orders if r == rank) for rank in (0, 1)}
+    assert found.direct == pytest.approx(amounts[1] / sum(amounts.values()))
+    assert found.of_results is not None
+    assert found.of_results.rank.tolist() == [1]
+
+
+@pytest.mark.parametrize("estimator", ["rank-aware", "direct", "adjusted"])
+def test_slow_buyers_of_one_ranker_do_not_bend_early_estimates(estimator: str) -> None:
+    """B's first result mostly sells after 30 hours, A's after 1. Of two searches only the first counts, 50 hours after it: what
+    the second has sold by then would favour A."""
+    mixture, metric = policy("A/B"), Orders(window="2d")
+    known: dict[str, Any] = {} if estimator == "adjusted" else {"guess": 0.5, "worth": 0.5}
+    mean = early = 0.0
+    for one in outcomes(mixture):
+        then = one._replace(
+            orders=tuple(order for order in one.orders if order[2] <= 25)
+        )  # what is known of the second
+        log = log_of([mixture, mixture], [one, then], plain=True, time=np.array([0, 25 * HOUR]), read_at=50 * HOUR)
+        values = metric_values(log, metric)
+        assert (len(values.log), values.waiting) == (1, 1)
+        mean += one.chance * estimate(log, estimator=estimator, metric=values, **known).delta
+        second = replace(log.take(slice(1, 2)), read_at=None)
+        early += one.chance * estimate(second, estimator=estimator, metric=metric, **known).delta
+    assert mean == pytest.approx(difference([0.4, 0.8, 1.0]), abs=1e-12)
+    assert early == pytest.approx(difference([0.4, 0.3, 1.0]), abs=1e-12)
+    assert early > mean
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["rank-aware", "direct", "adjusted"])
 def test_means_stay_exact_while_designs_learn_from_clicks_and_orders(estimator: str) -> None:
@@ -180,17 +286,19 @@ def test_metrics_of_a_world_sum_to_what_it_sold() -> None:
     log = replace(log, events=extra, actions=("order", "cart"))
     orders = extra.where(extra.action == 0)
     revenue = metric_values(log, Revenue(window="365d"))
-    assert revenue.of_clicks is not None
+    assert revenue.of_results is not None
+    orders, on_page = (of.where((of.rank >= 0) & (of.rank < k)) for of in (orders, extra))  # no others count
     assert revenue.each.sum() == pytest.approx(orders.amount.sum() / 1e6, abs=1e-6)
     counted = metric_values(log, Orders(window="365d"))
     assert counted.each.sum() == (orders.amount >= 0).sum()
-    assert counted.each.sum() + metric_values(log, Carts(window="365d")).each.sum() == (extra.amount >= 0).sum()
+    assert counted.each.sum() + metric_values(log, Carts(window="365d")).each.sum() == (on_page.amount >= 0).sum()
     by_click = set(zip(*(column.tolist() for column in log.clicked[:2])))
     sold: dict[tuple[int, int], int] = {}
     for at, rank, amount in zip(orders.at.tolist(), orders.rank.tolist(), orders.amount.tolist()):
-        cell = (at, rank if rank < k else -1)
-        sold[cell] = sold.get(cell, 0) + amount
-    assert revenue.of_clicks.sum() == pytest.approx(sum(v for cell, v in sold.items() if cell in by_click) / 1e6)
+        sold[at, rank] = sold.get((at, rank), 0) + amount
+    assert revenue.of_results.of_clicks.sum() == pytest.approx(
+        sum(v for cell, v in sold.items() if cell in by_click) / 1e6
+    )
     without = sum(abs(v) for cell, v in sold.items() if cell not in by_click) / sum(map(abs, sold.values()))
     assert revenue.direct == pytest.approx(without)
     capped = metric_values(log, Revenue(window="365d", cap=25))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from ranktrial.analysis import estimate, fit_position_bias
 from ranktrial.analysis.analyse import Analysis, analyse
-from ranktrial.analysis.answers import decide, settled, words
+from ranktrial.analysis.answers import beside, decide, settled, sure_segments, words
 from ranktrial.analysis.hostile import most_worth, worth_of_each
 from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED
 from ranktrial.analysis.segments import Subject, answers_by_segment, told_lines
@@ -21,8 +22,7 @@ from ranktrial.log.events import Events
 from ranktrial.methods import AB, LogOpt
 from ranktrial.metrics import Orders
 from ranktrial.rankings import Pair
-from ranktrial.report.harm import Guard
-from ranktrial.report.making import make_report, segmentation, sure_segments
+from ranktrial.report.making import make_report, segmentation
 from ranktrial.segments import Segments
 from ranktrial.store.base import ConfigVersion
 from ranktrial.users import two_devices
@@ -81,7 +81,7 @@ def test_what_loses_in_a_segment_is_said() -> None:
     segments = segmentation(found)
     assert segments is not None
     assert found.decision.winner == "B"
-    said = words(found, sure=sure_segments(segments))
+    said = words(found, sure=sure_segments(segments.answers))
     assert "But B gets fewer clicks than A where device is phone (-0." in said.details
     assert "desktop" not in said.details
     assert "The difference is not the same for every device" in segments.text
@@ -93,7 +93,7 @@ def test_segments_are_named_where_there_is_no_answer_for_all() -> None:
     segments = segmentation(found)
     assert found.decision.ahead is None
     assert segments is not None
-    said = words(found, sure=sure_segments(segments)).details
+    said = words(found, sure=sure_segments(segments.answers)).details
     assert "B gets more clicks than A where device is desktop" in said
     assert "B gets fewer clicks than A where device is phone" in said
 
@@ -103,13 +103,12 @@ def test_what_segments_say_waits_as_a_winner_does() -> None:
     log = opposite(6_000)
     found = settled(analysed(log), {})
     answers = answers_by_segment(found.analysis, found.decision)[0]
-    assert {one.ahead for one in sure_segments(segmentation(found))} == {"A", "B"}
-    harm = Guard(name="clicks of B", tolerance=0.1, value=0.2, at_least=0.15, status="harm", text="")
-    assert {one.ahead for one in sure_segments(segmentation(found), [harm])} == {"A"}
+    assert {one.ahead for one in sure_segments(beside(found, ()).segments)} == {"A", "B"}
+    assert {one.ahead for one in sure_segments(beside(found, ()).segments, harm=True)} == {"A"}
     assert all(one.stands for one in answers)
     careful = settled(analysed(log, contamination=0.4), {})
     assert not any(one.stands for one in answers_by_segment(careful.analysis, careful.decision)[0])
-    assert not sure_segments(segmentation(careful))
+    assert not sure_segments(beside(careful, ()).segments)
 
     def details(now: float) -> str:
         weekly = {ConfigVersion(1, 1, "{}"): analysed(log, at_least="7d")}
@@ -235,5 +234,5 @@ def test_a_log_is_decided_with_its_segments() -> None:
     once = decide(opposite(share=0.25), anytime=False).segments
     for one, other in zip(once, found.segments, strict=True):
         assert other.interval.low < one.interval.low < one.difference < one.interval.high < other.interval.high
-    assert told_lines(once)[1].startswith("  device: phone     25% of searches  B - A  -0.")
+    assert re.match(r"  device: phone +25%  -0\.\d{4}  -0\.", told_lines(once)[2])
     assert decide(opposite(2_000).take(slice(0, 0))).segments == ()

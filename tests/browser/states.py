@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ranktrial.analysis.analyse import BandPoint, Theta
-from ranktrial.analysis.decision import Decision, Ranker, decide
+from ranktrial.analysis.decision import Decision, Lift, Ranker, decide
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.guardrails.status import Guardrail
 from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED, SHARES, Hausman, Ladder, Rung, made_rung
+from ranktrial.analysis.metrics import MetricAnswer
+from ranktrial.analysis.segments import AttributeTest, SegmentAnswer
 from ranktrial.analysis.verdict import lift_text, verdict
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
 from ranktrial.log.units import UnitSums
+from ranktrial.metrics import Abandonment, Carts, Clicks, Metric, Orders, Revenue
+from ranktrial.report.harm import Guard
 from ranktrial.report.making import _row
-from ranktrial.report.schema import Contributor, HistoryEntry, Pace, Part, Report
+from ranktrial.report.schema import Contributor, HistoryEntry, MetricRow, Pace, Part, Report, Segmentation
 
+VALUES = ("phone", "desktop", "tablet", "television", "a device with a rather long name of its own", "other")
 DAY, NOW = 86_400.0, 1_795_000_000.0
 STOPPED = "No search for 5 hours; the longest pause before was 20 minutes. Does the site still call the trial?"
 ONCE = Guardrail(
@@ -78,6 +83,7 @@ class State:
         shows: The ranker that is shown since the trial was stopped.
         warning: Of searches that have stopped.
         checks: All guardrails.
+        more: Further parts of the report.
     """
 
     name: str
@@ -86,6 +92,7 @@ class State:
     shows: Ranker | None = None
     warning: str = ""
     checks: tuple[Guardrail, ...] = field(default=(DRAWN,))
+    more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def report(self) -> Report:
@@ -116,7 +123,7 @@ class State:
             units=decision.visitors,
             clicks=decision.clicks,
             ctr=decision.clicks / max(decision.searches, 1),
-            theta=Theta(theta=(1.0, 0.6, 0.4), standard_error=(0.0, 0.05, 0.04), fitted=True, note="", inflation=1.02),
+            theta=THETA if decision.clicks else THETA.model_copy(update=ASSUMED),
             band=band(decision, days),
             contributors=contributors(decision),
             guardrails=self.checks if decision.searches else (),
@@ -124,6 +131,7 @@ class State:
             parts=tuple(part(number, config, decision if number == 2 else EMPTY.decision) for number in (1, 2)),
             shows=self.shows,
             history=HISTORY if self.shows is None else (*HISTORY, stopped(self.shows)),
+            **self.more,
         )
 
 
@@ -171,6 +179,66 @@ def part(number: int, config: TrialConfig, decision: Decision) -> Part:
     )  # fmt: skip
 
 
+def segments(number: int, decision: Decision) -> Segmentation:
+    """Answers by so many segments of devices, countries and more, that lie about the decision's."""
+    names = [(f"{what}", value) for what in ("device", "country", "customer", "query") for value in VALUES][:number]
+    random, half = np.random.default_rng(3), decision.interval.half_width * np.sqrt(number)
+    answers = []
+    for at, (attribute, value) in enumerate(names):
+        middle = decision.difference + half * random.normal()
+        wide = Interval(middle - half, middle + half) if at != 4 else Interval(-np.inf, np.inf)
+        sure, searches = 0 not in wide, decision.searches // number if at != 4 else 3
+        answers.append(
+            SegmentAnswer(
+                attribute, value, searches, searches, searches, searches / decision.searches, middle if at != 4 else np.nan,
+                wide, Lift(middle / 1.1, Interval(wide.low / 1.1, wide.high / 1.1)), middle / 2, discovery=sure,
+                rate=0.01 if sure else 0.6,
+            )
+        )  # fmt: skip
+    tests = tuple(AttributeTest(name, 0.003, 2) for name in dict.fromkeys(name for name, _ in names))
+    text = "The difference is not the same for every device (p = 0.003)."
+    return Segmentation(answers=tuple(answers), tests=tests, rate=0.05, theta_by="", thetas={}, text=text)
+
+
+def metric_row(metric: Metric, share: float, half: float, *, searches: int = 3_600, **more: Any) -> MetricRow:
+    """The answer by a metric: a lift and half of its interval's width, of a value of a twentieth of a search."""
+    value, known = 0.05, np.isfinite(half)
+    answer = MetricAnswer(
+        metric, metric.title, metric.role, "position-based" if known else None, searches=searches, value=value,
+        difference=share * value, interval=Interval((share - half) * value, (share + half) * value),
+        lift=Lift(share, Interval(share - half, share + half)), **more,
+    )  # fmt: skip
+    return MetricRow.of(answer)
+
+
+def metric_rows() -> tuple[MetricRow, ...]:
+    """Orders decide and are more; clicks guard and are fewer; the rest is looked at beside."""
+    nothing = float("nan"), float("inf")
+    late = "No search has had 28 days yet: the first counts on 2026-12-12."
+    fewer = "B (with popularity) has at least 3.0% fewer clicks; 1.0% is allowed."
+    clicks, left = Clicks(role="guard", tolerance=0.01), Abandonment(role="guard", better="less")
+    return (
+        metric_row(ORDERS, 0.12, 0.05, waiting=400),
+        metric_row(clicks, -0.05, 0.02, guard="harm", note=fewer),
+        metric_row(left, 0.01, 0.03, guard="ok"),
+        metric_row(Revenue(window="7d", cap=500), 0.09, 0.30, waiting=400),
+        metric_row(Carts(window="1d"), 0.08, 0.03, discovery=True, rate=0.01),
+        metric_row(Revenue(window="28d", name="revenue of four weeks"), *nothing, searches=0, waiting=4_000, note=late),
+    )
+
+
+def guard(name: str, status: Literal["pass", "harm", "unknown"], text: str) -> Guard:
+    found = {"name": name, "tolerance": 0.05, "value": 0.01, "at_least": 0.0, "status": status, "text": text}
+    return Guard.model_validate(found)
+
+
+ORDERS = Orders(window="7d", role="primary")
+GUARDS = (
+    guard("clicks of B", "pass", "B (with popularity) gets about 1.2% fewer clicks than A (current); 5.0% is allowed."),
+    guard("fallbacks", "unknown", "The guard on fallbacks knows nothing yet; 1.0% is allowed."),
+)
+THETA = Theta(theta=(1.0, 0.6, 0.4), standard_error=(0.0, 0.05, 0.04), fitted=True, note="", inflation=1.02)
+ASSUMED = {"standard_error": (0.0, 0.0, 0.0), "fitted": False, "note": "no clicks yet"}
 HISTORY = (
     HistoryEntry(time=NOW - 5 * DAY, what="version", detail="1: LogOpt(), k=3", who="user ann"),
     HistoryEntry(time=NOW - 4.5 * DAY, what="version", detail="2 (k: 3 -> 10; seed: none -> 5)", who="user ann"),
@@ -232,5 +300,10 @@ def states() -> Iterator[State]:
     early = made("withheld: too soon", ladder(0.13, 4_000), 4_000)
     soon: dict[str, Any] = {"state": "withheld", "winner": None, "reasons": ("too soon",)}
     yield replace(early, decision=replace(early.decision, **soon))
+    orders = made("withheld: guard", ladder(0.13, 4_000), 4_000, metric=ORDERS)
+    harm: dict[str, Any] = {"state": "withheld", "winner": None, "reasons": ("guard",), "harm": ("5.0% fewer clicks",)}
+    yield replace(orders, decision=replace(orders.decision, **harm), more={"metrics": metric_rows()})
+    yield made("decided for B by orders", ladder(0.13, 4_000), 4_000, metric=ORDERS)
+    yield made("no events", waiting(400), 400, clicks=0, metric=ORDERS)
     yield made("not trusted", ladder(0.13, 4_000), 4_000, checks=(ONCE, WAITS, DRAWN))
     yield made("not trusted, and 0 inside", ladder(0.01, 4_000), 4_000, checks=(ONCE, DRAWN))

@@ -65,7 +65,7 @@ def check_content(page: Page, report: dict[str, Any]) -> None:
             f"{decision['difference'] * daily:+,.0f} clicks a day ({low * daily:+,.0f} to {high * daily:+,.0f})",
             "decided",
             f"{report['impressions']:,}of {report['units']:,} visitors{report['clicks']:,} clicks, ",
-            "18 Nov 2026, 16:42 UTC",
+            "18 Nov 2026, 16:43 UTC",
             f"{pace['days']:.1f} dayssince 16 Nov 2026, 12:02 UTC{daily:,.0f} searches a day",
         )
     ):
@@ -127,7 +127,7 @@ def test_new_clicks_appear_by_themselves(browser: Browser, address: str) -> None
     watched.page.goto(f"{address}/#empty")
     expect(watched.page.locator("#headline")).to_have_text("No searches yet.")
     expect(watched.page.locator("#next")).to_have_text("Send searches to the trial.")
-    expect(watched.page.locator("#band")).to_have_text("There is no interval.")
+    expect(watched.page.locator("#band")).to_have_text("There is no interval yet.")
     expect(watched.page.locator("#guardrails-text")).to_have_text("There is nothing to check before the first search.")
     expect(watched.page.locator("#checks")).to_be_hidden()
     search_and_click(address, "empty", range(3))
@@ -337,6 +337,44 @@ def test_who_may_can_stop_a_trial(browser: Browser, tmp_path: Path) -> None:
         expect(page.locator("#history tbody tr").first).to_contain_text("B is shown from now on")
         now = client.get("/v1/trials/hats", headers=authorized).json()
         assert (now["stopped"], now["shows"]) == (True, "B")
+
+
+def test_who_may_can_change_the_share(browser: Browser, tmp_path: Path) -> None:
+    """The page says who takes part, and what another share does to those who do; the history says who asked for it and why."""
+    with Trial.create(tmp_path / "t.db", name="hats", k=3, share=0.1, names=("old", "new"), background=False):
+        pass
+    with serving(tmp_path / "t.db") as client:
+        watched = Watched.open(browser, **PHONE)
+        page = watched.page
+        page.goto(f"{client.base_url}/#hats")
+        expect(page.locator("#course")).to_have_text("10% of the visitors take part.")
+        page.locator("#share").click()
+        number, confirm = page.get_by_label("Share of the visitors"), page.locator("#share-confirm")
+        expect(number).to_have_value("10")
+        expect(confirm).to_be_disabled()
+        for value, told in (
+            ("5", "Some who take part now leave"),
+            ("101", ""),
+            ("", ""),
+            ("50", "All who take part now stay in"),
+        ):
+            number.fill(value)
+            expect(page.locator("#share-text")).to_contain_text(told)
+            expect(page.locator("#share-text")).to_contain_text("Everybody else sees the list of A (old)")
+            expect(confirm).to_be_enabled() if told else expect(confirm).to_be_disabled()
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        page.get_by_role("button", name="Leave it").click()
+        expect(page.locator("#share-dialog")).to_be_hidden()
+        assert client.get("/v1/trials/hats").json()["config"]["share"] == 0.1
+        page.locator("#share").click()
+        number.fill("50")
+        page.locator("#share-reason").fill("a day without complaints")
+        number.press("Enter")
+        expect(page.locator("#course")).to_have_text("50% of the visitors take part.")
+        expect(page.locator("#history tbody tr").first).to_contain_text("share: 0.1 → 0.5")
+        expect(page.locator("#history tbody tr").first).to_contain_text("a day without complaints")
+        assert client.get("/v1/trials/hats").json()["config"]["share"] == 0.5
+        assert watched.complaints == []
 
 
 def test_the_winner_is_what_stopping_shows_unless_one_says_otherwise(browser: Browser, address: str) -> None:

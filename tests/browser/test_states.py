@@ -8,17 +8,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
-from browser.states import NOW, STOPPED, State, states
+from browser.states import GUARDS, NOW, STOPPED, State, segments, states
 from browser.tools import Watched
 from ranktrial.analysis.decision import Reason
 from ranktrial.analysis.decision import State as DecisionState
 from ranktrial.report.live_page import report_html
 from ranktrial.report.schema import Report
 
-LIFT = "Clicks of B (with popularity) against A (current)"
+LIFT = "{} of B (with popularity) against A (current)"
 STATES = {state.name: state for state in states()}
 # Everything that is on the page, and what it looks like.
 READ = """() => {
@@ -98,10 +99,11 @@ def check_sentences(read: dict[str, Any], report: Report) -> None:
     assert text.next
     assert read["warning"] == report.pace.warning
     told = " ".join([text.headline, text.details, text.next, text.trust])
-    names_winner = re.search(r" gets .*(more|fewer) clicks", told) is not None
-    assert names_winner == (decision.state == "decided")
+    names_winner = re.search(rf" gets .*(more|fewer) {report.measure}", told) is not None
+    assert names_winner == (decision.state == "decided" or bool(decision.harm))
+    assert ("%" in text.headline and ", but " in text.headline) == bool(decision.harm)
     if decision.winner is not None:
-        assert ("more clicks than A" in text.headline) == (decision.winner == "B")
+        assert (f"more {report.measure} than A" in text.headline) == (decision.winner == "B")
         assert (decision.difference > 0) == (decision.winner == "B")
     if shows is None:
         assert ", running; " in read["about"]
@@ -121,7 +123,7 @@ def check_sentences(read: dict[str, Any], report: Report) -> None:
 def check_numbers(read: dict[str, Any], report: Report) -> None:
     """One interval: in the sentence, in the figure, at the end of the chart and of its table."""
     decision = report.decision
-    per_search, lift = figures(read)["In clicks per search"], figures(read)[LIFT]
+    per_search, lift = figures(read)[f"In {report.unit}"], figures(read)[LIFT.format(report.measure.capitalize())]
     intervals = re.findall(r"interval ([+-]?[\d.]+ to [+-]?[\d.]+)", read["details"])
     if not report.band:
         assert per_search["value"] == "–"
@@ -237,3 +239,84 @@ def test_the_file_says_when_it_was_made(browser: Browser, tmp_path: Path) -> Non
     assert watched.page.locator("#state").inner_text() == f"as of {datetime.fromtimestamp(NOW, UTC):%Y-%m-%d %H:%M} UTC"
     assert watched.page.locator("#last-search dd").inner_text().startswith("20 minutes ago")
     assert watched.complaints == []
+
+
+# What overlaps in the chart of segments, and what is beyond its edges.
+FOREST = """() => {
+    const box = one => one.getBoundingClientRect(), svg = box(document.querySelector("#forest svg"));
+    const [texts, lines] = ["svg text", ".segment"].map(what => [...document.querySelectorAll(`#forest ${what}`)]);
+    const over = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+    return {
+        names: texts.filter(one => !one.classList.length).map(one => one.textContent),
+        groups: [...document.querySelectorAll("#forest .group")].map(one => one.textContent),
+        lines: lines.length, coloured: lines.filter(one => /\\b[ab]\\b/.test(one.getAttribute("class"))).length,
+        cut: texts.filter(one => box(one).left < svg.left - 1 || box(one).right > svg.right + 1).map(one => one.textContent),
+        covered: texts.filter((one, i) => texts.some((other, j) => i < j && over(box(one), box(other))))
+            .map(one => one.textContent),
+        crossed: texts.filter(one => lines.some(other => over(box(one), box(other)))).map(one => one.textContent),
+        rows: document.querySelectorAll("#segments-table tbody tr").length, wide: document.documentElement.scrollWidth,
+    };
+}"""
+
+
+@pytest.mark.parametrize("number", [2, 8, 20])
+@pytest.mark.parametrize("width", [1200, 390])
+def test_segments_stand_below_each_other_with_their_intervals(page: Page, number: int, width: int) -> None:
+    """The interval of each that has one, nothing cut off or covered, coloured where chance does not explain it."""
+    decided = STATES["decided for B"]
+    found = segments(number, decided.decision)
+    page.set_viewport_size({"width": width, "height": 900})
+    try:
+        drawn(page, replace(decided, more={"segments": found}).report)
+        page.evaluate("drawCharts(latest, latest.parts.find(part => part.version === latest.version).config)")
+        read = page.evaluate(FOREST)
+    finally:
+        page.set_viewport_size({"width": 1200, "height": 900})
+    with_interval = [one for one in found.answers if np.isfinite(one.interval.low)]
+    assert read["groups"] == list(dict.fromkeys(one.attribute for one in found.answers))
+    assert read["lines"] == len(with_interval) + 1  # and that of all searches
+    assert read["coloured"] == sum(one.discovery for one in with_interval)
+    assert (read["cut"], read["covered"], read["crossed"]) == ([], [], [])
+    assert sum(name.startswith("phone, ") for name in read["names"]) == sum(
+        one.value == "phone" for one in found.answers
+    )
+    assert read["rows"] == number
+    assert read["wide"] == width
+    assert "In clicks per search, each with its own interval." in page.locator("#segments-text").inner_text()
+
+
+def test_every_metric_has_a_row_with_its_role_and_finding(page: Page) -> None:
+    report = STATES["withheld: guard"].report
+    drawn(page, report)
+    rows = page.locator("#metrics-table tbody tr")
+    told = [" ".join(row.split()) for row in rows.all_inner_texts()]
+    assert [text.split(" decides")[0].split(" guard")[0].split(" looked")[0] for text in told] == [
+        "orders", "clicks", "searches without a click", "revenue", "carts", "revenue of four weeks",
+    ]  # fmt: skip
+    for row, words in zip(
+        told, ("see above", "✕ harm", "✓ no harm shown", "may be chance", "told from chance", "too early")
+    ):
+        assert words in row
+    assert "−5.0% −7.0% to −3.0%" in told[1]
+    assert "B (with popularity) has at least 3.0% fewer clicks; 1.0% is allowed." in told[1]
+    assert "less is better" in told[2]
+    assert "400 more wait" in told[3]
+    sides = [row.locator("circle").get_attribute("class") for row in rows.all()[:5]]
+    assert sides == ["b", "a", "", "", "b"]  # less is better of what nobody is ahead by
+    assert figures(page.evaluate(READ))["To a decision"]["notes"] == ["none while a guard tells harm"]
+    drawn(page, STATES["undecided"].report)
+    assert page.locator("#metrics").is_hidden()
+
+
+def test_guards_and_what_cannot_matter_are_told_before_anything_happens(page: Page) -> None:
+    state = STATES["undecided, a smallest difference"]
+    futile = "B (with popularity) is surely not better by 0.04 clicks per search."
+    drawn(page, replace(state, more={"guards": GUARDS, "futile": futile, "course": "10% take part."}).report)
+    told = page.locator("#guards-list li").all_inner_texts()
+    assert [text.split("\n")[0] for text in told] == ["✓ no harm shown", "? not known"]
+    assert all(guard.text in text for guard, text in zip(GUARDS, told))
+    assert page.locator("#futile").inner_text() == futile
+    assert page.locator("#course").inner_text() == "10% take part."
+    drawn(page, state.report)
+    for part in ("guards", "futile", "course", "segments"):
+        assert page.locator(f"#{part}").is_hidden()

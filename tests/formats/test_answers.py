@@ -25,7 +25,7 @@ from ranktrial.formats import (
     read_log,
     read_source,
 )
-from ranktrial.methods import Method, Probabilistic, TeamDraft
+from ranktrial.methods import LogOpt, Method, Probabilistic, TeamDraft
 from ranktrial.rankings import Pair
 from ranktrial.trec import Run, read_run
 from ranktrial.trial import Trial
@@ -398,7 +398,7 @@ def test_interleaved_traffic_says_delta(method: Method, tmp_path: Path) -> None:
     (tmp_path / "pages.jsonl").write_text("\n".join(lines))
     log = read_log(tmp_path / "pages.jsonl", method=method)
     np.testing.assert_allclose(log.placement[np.argsort(log.document)], mixture.placement(), atol=1e-12)
-    found = estimate(log, theta=theta)
+    found = estimate(log, theta=theta, cross_fit="past", refits=LogOpt(bias="known").learns_at or None)
     assert abs(found.delta - -0.08) < 4 * found.standard_error < 0.08
     command = ["estimate", str(tmp_path / "pages.jsonl"), "--method", str(method), "--theta", "1,.9,.8", "--json"]
     told = json.loads(runner.invoke(app, command).stdout)

@@ -118,6 +118,7 @@ def test_carts_and_orders_are_taken_with_their_values(client: httpx.Client, tmp_
         ({"value": True}, "value is True"),
         ({"value": {"EUR": 3}}, "value is {'EUR': 3}"),
         ({"value": -3}, "a refund needs an event_id"),
+        ({"value": -3, "event_id": ""}, "a refund needs an event_id"),
         ({"value": 1e300}, "from -10,000,000,000 to 10,000,000,000"),
         ({"action": "Order"}, "action: String should match pattern"),
         ({"action": "click"}, "clicks are not events with a value"),

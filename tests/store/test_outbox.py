@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ranktrial.store.base import Message, Store
+from ranktrial.store.postgres import PostgresStore
 from store.kinds import KINDS, Kind
 
 
@@ -64,12 +66,24 @@ def test_a_trial_that_is_erased_takes_its_messages_along(store: Store) -> None:
 
 def test_a_lease_has_one_holder_until_it_ends(kind: Kind, store: Store) -> None:
     with contextlib.closing(kind.open()) as other:
-        assert store.lead("t", "me", 0, 10)
-        assert not other.lead("t", "you", 9, 19)
-        assert other.lead("another", "you", 9, 19)
-        assert store.lead("t", "me", 9, 19)  # kept
-        assert not other.lead("t", "you", 10, 20)
-        assert other.lead("t", "you", 19, 29)
-        assert not store.lead("t", "me", 20, 30)
-        assert other.lead("t", "you", 20, 0)  # given back
-        assert store.lead("t", "me", 21, 31)
+        assert store.lead("t", "me", 10, 0)
+        assert not other.lead("t", "you", 10, 9)
+        assert other.lead("another", "you", 10, 9)
+        assert store.lead("t", "me", 10, 9)  # kept
+        assert not other.lead("t", "you", 10, 10)
+        assert other.lead("t", "you", 10, 19)
+        assert not store.lead("t", "me", 10, 20)
+        assert other.lead("t", "you", 0, 20)  # given back
+        assert store.lead("t", "me", 10, 21)
+
+
+def test_a_lease_goes_by_the_clock_of_the_store(kind: Kind, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instance whose clock is hours ahead takes no lease that another still has, where the database has a clock."""
+    with contextlib.closing(kind.open()) as other:
+        assert store.lead("t", "me", 60_000_000)
+        if isinstance(other, PostgresStore):
+            ahead = time.time_ns() + 3_600_000_000_000
+            monkeypatch.setattr(time, "time_ns", lambda: ahead)
+        assert not other.lead("t", "you", 60_000_000)
+        assert store.lead("t", "me", 0)  # given back
+        assert other.lead("t", "you", 60_000_000)

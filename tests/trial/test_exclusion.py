@@ -232,7 +232,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["exclude", store, "bot", "--reason", "a [bold] robot"])
     assert told.exit_code == 0, told.output
     assert "a [bold] robot" in told.stdout
-    assert "Left out: 1 visitor (1 by excluded) with 1 search." in told.stdout
+    assert "Left out: 1 visitor (1 by name) with 1 search." in told.stdout
     shown = CliRunner().invoke(app, ["report", store])
     assert "2 searches" in shown.stdout
     assert "a [bold] robot" in " ".join(shown.stdout.split())

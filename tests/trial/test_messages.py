@@ -285,10 +285,10 @@ def test_a_trial_with_nothing_to_look_after_costs_no_lease(tmp_path: Path) -> No
     with Trial.create(tmp_path / "t.db", clock=Clock(), **OPTIONS) as trial:
         trial.supervise()
         now = int(Clock().now * 1e6)
-        assert trial.store.lead("trial trial", "somebody else", now, now)  # which is over at once
+        assert trial.store.lead("trial trial", "somebody else", 0, now)  # which is over at once
         Trial.create(tmp_path / "t.db", guards={"clicks": 0.1}, **OPTIONS).close()
         trial.supervise()
-        assert not trial.store.lead("trial trial", "somebody else", now, now)
+        assert not trial.store.lead("trial trial", "somebody else", 0, now)
 
 
 # --- in a service, and on the command line ----------------------------------------------------------------------------------

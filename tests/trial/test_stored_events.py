@@ -14,6 +14,7 @@ import pytest
 from ranktrial.analysis.estimators.metric_values import metric_values
 from ranktrial.log import Log
 from ranktrial.log import growing as blocks
+from ranktrial.log.events import Events
 from ranktrial.log.reader import LogReader
 from ranktrial.metrics import Abandonment, Carts, Metric, Orders, Reformulation, Revenue, TimeToFirstClick
 from ranktrial.store.base import Event, Store, Void
@@ -282,3 +283,12 @@ def test_a_reader_without_metrics_is_as_before(store: Store, clock: Clock) -> No
         store.flush()
         log = LogReader(store, trial.version_id, K, plain=True).read()
         assert (len(log), log.actions, log.read_at) == (1, (), None)
+
+
+def test_events_are_sorted_by_impression_then_time_then_as_they_came() -> None:
+    random = np.random.default_rng(2)
+    at, delay, amount = random.integers(0, 40, 500), random.integers(0, 9, 500), np.arange(500)
+    order = np.lexsort((delay, at))
+    events = Events.of(at, rank=at % 3, action=at % 2, amount=amount, delay=delay)
+    for name, column in (("at", at), ("rank", at % 3), ("action", at % 2), ("amount", amount), ("delay", delay)):
+        assert getattr(events, name).tolist() == column[order].tolist()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,35 @@ def live(name, start):
         now[0] += 60
     store.close()
 
+def decided(name, start):
+    '''A trial whose share somebody changes, which serves its winner, and whose winner somebody takes back.'''
+    now = [start]
+    store = place.open()
+    trial = Trial.create(
+        store, name, k=3, seed=1, method="AB()", tightest_at=150, background=False, timeout=60, then="serve winner",
+        whole_weeks=False, clock=lambda: now[0], webhooks=[Webhook(sys.argv[3], sys.argv[5])],
+    )
+    trial.supervise()
+    trial.set_share(0.9)
+    if not trial.stopped:
+        for user in range(160):
+            shown = trial.rank("q", A, B, unit=f"u{user}")
+            if shown.fallback is None and (shown.ranking[0] == "c" or user % 5 == 0):
+                trial.click(shown.id, shown.ranking[0], wait=False)
+        store.flush()
+    for _ in range(3):
+        now[0] += 120
+        trial.supervise()
+        trial.refresh()
+    if trial.shows == "B":
+        trial.stop("complaints", show="A")
+    for _ in range(2):
+        now[0] += 120
+        trial.supervise()
+    store.close()
+
+live = {"live": live, "decided": decided}[sys.argv[6]]
+
 def forked(name, start, at):
     '''The same in a process of its own, which is killed at a step; returns its status, and the steps that it took.'''
     global fatal, steps
@@ -106,19 +136,48 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[4])
 from ranktrial.trial import Trial, Webhook, supervisor
 from store.kinds import KINDS
-supervisor.LEASE = 1.0
+supervisor.LEASE = float(sys.argv[6])
+took = supervisor.Supervisor._take
+
+def noted(self, seconds):
+    '''Notes from when to when this process takes itself for the leader, by the clock of the machine.'''
+    start, held = time.monotonic(), took(self, seconds)
+    if held:
+        with (Path(sys.argv[2]) / "led.txt").open("a") as file:
+            print(self._me, time.monotonic(), start + seconds, file=file)
+    return held
+
+supervisor.Supervisor._take = noted
 trial = Trial.open(KINDS[sys.argv[1]](Path(sys.argv[2])).open(), "t", webhooks=[Webhook(sys.argv[3], sys.argv[5])])
 print(trial._supervisor._me, flush=True)
 time.sleep(600)
 """
 
 
+LIVES = {  # what the history of each says, and what is told
+    "live": (
+        [("changed", "share: 0.5 -> 1"), ("stopped", "(A is shown from now on)")],
+        ["started", "share changed", "harm"],
+    ),
+    "decided": (
+        [
+            ("changed", "share: 1 -> 0.9"),
+            ("stopped", "(B is shown from now on)"),
+            ("stopped", "(A is shown from now on)"),
+        ],
+        ["started", "share changed", "stopped", "stopped"],
+    ),
+}
+
+
+@pytest.mark.parametrize("life", LIVES)
 @pytest.mark.parametrize("kind", available())
-def test_killed_at_every_step_nothing_is_lost_and_nothing_done_twice(tmp_path: Path, kind: str) -> None:
+def test_killed_at_every_step_nothing_is_lost_and_nothing_done_twice(tmp_path: Path, kind: str, life: str) -> None:
     place: Kind = KINDS[kind](tmp_path)  # which tells other processes where its server is
+    done, told_of = LIVES[life]
     with receiving() as receiver:
         run = subprocess.run(
-            [sys.executable, "-c", STEPS, kind, str(tmp_path), receiver.url, TESTS, SECRET],
+            [sys.executable, "-c", STEPS, kind, str(tmp_path), receiver.url, TESTS, SECRET, life],
             stdout=subprocess.PIPE,
             check=True,
             text=True,
@@ -128,14 +187,11 @@ def test_killed_at_every_step_nothing_is_lost_and_nothing_done_twice(tmp_path: P
         with contextlib.closing(place.open()) as store:
             for name in ("whole", *(f"killed {step}" for step in range(1, steps + 1))):
                 history = [(row.what, row.detail) for row in store.history(name)]
-                assert [(what, detail) for what, detail in history if what != "version"] == [
-                    ("changed", "share: 0.5 -> 1"),
-                    ("stopped", "(A is shown from now on)"),
-                ]
+                assert [(what, detail) for what, detail in history if what != "version"] == done, name
                 assert [what for what, _ in history].count("version") == 1
-                told = {one["id"]: one["type"] for one in receiver.bodies if one["trial"] == name}
-                assert Counter(told.values()) >= Counter(["started", "share changed", "harm"]), name
-                assert max(Counter(told.values()).values()) == 1
+                told = Counter({one["id"]: one["type"] for one in receiver.bodies if one["trial"] == name}.values())
+                assert told >= Counter(told_of), name
+                assert all(number == max(told_of.count(what), 1) for what, number in told.items()), (name, told)
                 assert [row for row in store.messages(name) if row.message.due is not None] == []
     assert receiver.forged == 0
 
@@ -148,7 +204,7 @@ def test_another_takes_over_when_the_one_that_leads_is_killed(tmp_path: Path, ki
         trial = Trial.create(store, "t", k=3, seed=1, background=False)
 
         def begin() -> None:
-            arguments = [sys.executable, "-c", WATCH, kind, str(tmp_path), receiver.url, TESTS, SECRET]
+            arguments = [sys.executable, "-c", WATCH, kind, str(tmp_path), receiver.url, TESTS, SECRET, "1.0"]
             process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
             assert process.stdout is not None
             alive[process.stdout.readline().strip()] = process
@@ -173,6 +229,7 @@ def test_another_takes_over_when_the_one_that_leads_is_killed(tmp_path: Path, ki
                 process.kill()
                 process.wait()
         assert_shares(receiver)
+    assert_one_leads(tmp_path / "led.txt")
 
 
 def assert_shares(receiver: Receiver) -> None:
@@ -182,3 +239,13 @@ def assert_shares(receiver: Receiver) -> None:
     assert [text.partition("take part ")[2].partition(",")[0] for _, text in told[1:]] == [
         "1 -> 0.1", "0.1 -> 0.2", "0.2 -> 0.3",
     ]  # fmt: skip
+
+
+def assert_one_leads(file: Path) -> None:
+    """No process was given the lease while another took itself for the leader."""
+    rows = sorted(
+        (float(given), float(until), who) for who, given, until in map(str.split, file.read_text().splitlines())
+    )
+    assert len({who for _, _, who in rows}) >= 4
+    for (_, until, before), (given, _, who) in pairwise(rows):
+        assert who == before or given >= until

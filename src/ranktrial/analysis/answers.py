@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from ranktrial import notebook
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.decision import Decision
+from ranktrial.analysis.discoveries import in_one_family
 from ranktrial.analysis.guardrails import (
     ASSUMPTIONS,
     BIAS,
@@ -27,14 +28,14 @@ from ranktrial.analysis.guardrails import (
 from ranktrial.analysis.guardrails.over_time import told as told_of
 from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
 from ranktrial.analysis.ladder import AB_RUNG, AFFINE, DIRECT, POSITION_BASED, Ladder, Rung
-from ranktrial.analysis.metrics import Measured, Rules, measured
-from ranktrial.analysis.segments import SegmentAnswer, answers_by_segment
+from ranktrial.analysis.metrics import Measured, MetricAnswer, Rules, answers_by_metric, guarded, measured
+from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, answers_by_segment, subject
 from ranktrial.analysis.verdict import SureSegment, Verdict, segment_text, verdict
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
 from ranktrial.log.log import Log
 from ranktrial.methods import Beliefs, LogOpt
-from ranktrial.metrics import Clicks
+from ranktrial.metrics import Clicks, Metric
 from ranktrial.position_bias import PositionBias
 from ranktrial.texts import json_values
 
@@ -110,6 +111,52 @@ def measured_all(found: Settled) -> tuple[Measured, ...]:
         if isinstance(metric, Clicks)
         else measured(of_clicks.analysis, metric, found.rules)
         for metric in others
+    )
+
+
+class Beside(NamedTuple):
+    """Answers beside the decision.
+
+    Attributes:
+        metrics: The answer by each metric; none where there are clicks alone.
+        segments: The answer for each value of the attributes of searches.
+        tests: Tests of whether the values of an attribute differ.
+    """
+
+    metrics: tuple[MetricAnswer, ...]
+    segments: tuple[SegmentAnswer, ...]
+    tests: tuple[AttributeTest, ...]
+
+
+def beside(found: Settled, everything: Sequence[Measured]) -> Beside:
+    """Answers by metric and by segment; those beside the decision are one family, at one false discovery rate.
+
+    Args:
+        found: The decision.
+        everything: The decision by each metric, the primary one first; none where there are clicks alone.
+    """
+    secondary = [one for one in everything if one.metric.role == "secondary"]
+    others = [subject(one.analysis, name) for one in secondary if (name := one.decision.estimator) is not None]
+    segments, tests = answers_by_segment(found.analysis, found.decision, others, above=found.rules.above)
+    answers = answers_by_metric(everything)
+    looked_at: list[Any] = [one for one in answers if one.role == "secondary"]
+    if looked_at:
+        family = iter(in_one_family([*looked_at, *segments], trusted=not found.decision.failed))
+        answers = tuple(next(family) if one.role == "secondary" else one for one in answers)
+        segments = tuple(family)
+    return Beside(answers, segments, tests)
+
+
+def sure_segments(
+    answers: Sequence[SegmentAnswer], decision: Decision | None = None, *, harm: bool = False
+) -> tuple[SegmentAnswer, ...]:
+    """Answers by segment that the decision names, of its metric; none in favour of B while there is harm."""
+    harmful = harm or (decision is not None and bool(decision.harm))
+    kept = "A" if decision is None or decision.metric.sign > 0 else "B"  # has more where A is better
+    return tuple(
+        one
+        for one in answers
+        if one.metric == answers[0].metric and one.ahead is not None and (one.ahead == kept or not harmful)
     )
 
 
@@ -202,6 +249,7 @@ class Answer:
         checks: Checks of the log; empty where it was added up in SQL.
         unchecked: Sentence on checks that could not be made.
         note: Sentences on what else the log could not show.
+        metrics: Answers by metric, where others than clicks were asked for.
         segments: Answers by segment, of a log whose searches have attributes.
     """
 
@@ -213,6 +261,7 @@ class Answer:
     checks: tuple[Guardrail, ...] = ()
     unchecked: str = ""
     note: str = ""
+    metrics: tuple[MetricAnswer, ...] = ()
     segments: tuple[SegmentAnswer, ...] = ()
 
     @property
@@ -247,6 +296,7 @@ class Answer:
             "unchecked": self.unchecked,
             "checks": [check.to_dict() for check in self.checks],
             "estimates": [self._row(rung) for rung in self.estimates.rungs],
+            "metrics": [json_values({**asdict(one), "metric": str(one.metric)}) for one in self.metrics],
             "segments": [json_values(asdict(one)) for one in self.segments],
         }
 
@@ -272,6 +322,8 @@ class Answer:
     def __repr__(self) -> str:
         return f"<Answer: {self.text.headline}>"
 
+    chart = notebook.chart
+
     def _repr_html_(self) -> str:
         """Render the decision, its interval and the checks for notebooks."""
         return notebook.of_answer(self)
@@ -286,6 +338,8 @@ def decide(
     smallest: float | None = None,
     allowance: float | None = None,
     contamination: float | None = None,
+    metrics: Sequence[Metric | str] = (),
+    by: Sequence[str] | None = None,
 ) -> Answer:
     """Decide which ranker gets more clicks by a log, as a live trial does: by all estimates and checks of it.
 
@@ -299,6 +353,8 @@ def decide(
         allowance: Share of exposure disagreement x clicks per search by which visitors who follow no click model may move the
             answer; 0 for those who know their visitors.
         contamination: Share of hostile searches against which a winner must stand.
+        metrics: What is measured beside clicks, such as ``Orders(window="7d")``; the one whose role is "primary" decides.
+        by: Attributes of searches to answer by; by default all that the log has.
 
     >>> from ranktrial import AB, Log, Pair, decide, position_based
     >>> pair = Pair.from_lists([["x", "y", "z"]] * 9, [["z", "x", "y"]] * 9, k=3)
@@ -309,14 +365,21 @@ def decide(
     """
     known = None if theta is None else np.asarray(theta, np.float64)
     method = LogOpt() if known is None else LogOpt(bias="known")
-    asked = {"level": level, "smallest": smallest, "allowance": allowance, "contamination": contamination}
+    asked: dict[str, Any] = {
+        "level": level,
+        "smallest": smallest,
+        "allowance": allowance,
+        "contamination": contamination,
+    }
+    asked["metrics"] = tuple(metrics)
+    log = log if by is None else log.with_attributes(by)
     config = TrialConfig.model_validate({"method": str(method), "k": log.k, **asked})
     beliefs = config.first_beliefs if known is None else Beliefs(known)
     found = settled(analyse(log, config, beliefs, anytime=anytime), None)
-    fit = found.analysis.fit
-    segments, _ = answers_by_segment(found.analysis, found.decision, above=found.rules.above)
-    text = words(found, live=False, sure=[one for one in segments if one.ahead])
+    fit, others = found.analysis.fit, beside(found, measured_all(found))
+    found = found._replace(decision=guarded(found.decision, others.metrics))
+    text = words(found, live=False, sure=sure_segments(others.segments, found.decision))
     return Answer(
         found.decision, found.analysis.ladder, text, None if fit is None else fit.bias, "in memory", found.checks,
-        LOG_CHECKS, segments=segments,
+        LOG_CHECKS, metrics=others.metrics, segments=others.segments,
     )  # fmt: skip

@@ -271,7 +271,7 @@ def ladder(
     found: dict[str, Estimate] = {}
     options["independent"] = "cohorts"
     if metric is not None:
-        only = "adjusted" if only is None and metric.of_clicks is None else only
+        only = "adjusted" if only is None and metric.of_results is None else only
         options["metric"], fitted = metric, None if fitted is None else min(fitted, len(log))
     missing = dict.fromkeys(ASSUMES if only is None else (AB_RUNG,), "")
     arms = _arms(log)

@@ -186,7 +186,7 @@ def _note(found: Measured) -> str:
     if values is not None and not len(analysis.log):
         waiting = counted(values.waiting, "search is", "searches are")
         return f"No search counts yet: {waiting} too recent." if values.waiting else "No search counts yet."
-    if values is not None and values.of_clicks is None:
+    if values is not None and values.of_results is None:
         return f"Only A/B traffic tells it; waiting for {'; '.join(decision.waits)}."
     return f"Waiting for {'; '.join(decision.waits)}." if decision.waits else ""
 

@@ -30,6 +30,7 @@ from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import f_tail
 from ranktrial.interval import Interval
 from ranktrial.log import Log, UnitSums
+from ranktrial.texts import text_table
 
 
 @dataclass(frozen=True)
@@ -94,14 +95,21 @@ class AttributeTest:
 
 
 def told_lines(answers: Sequence[SegmentAnswer]) -> list[str]:
-    """A row of text for each answer, those that are no chance with a star."""
-    rows = [(f"{one.attribute}: {one.value}" + (f", {one.metric}" if one.metric else ""), one) for one in answers]
-    width = max((len(name) for name, _ in rows), default=0)
-    return [
-        f"  {name:{width}}  {one.share:4.0%} of searches  B - A  {one.difference:+.4f}  {one.interval}  "
-        f"{'*' if one.discovery else ''}".rstrip()
-        for name, one in rows
-    ]
+    """A table of text with a row for each answer, those that are told from chance with a star."""
+    heads = "segment", "searches", "B - A", "interval", "for ranking", ""
+    rows = []
+    for one in answers:
+        numbers = f"{one.difference:+.4f}", str(one.interval), f"{one.shrunken:+.4f}", "*" if one.discovery else ""
+        known = numbers if np.isfinite(one.interval.low) else ("", "no interval", "", "")
+        rows.append(
+            (f"{one.attribute}: {one.value}" + (f", {one.metric}" if one.metric else ""), f"{one.share:.0%}", *known)
+        )
+    return text_table(heads, rows) if rows else []
+
+
+def table_heading(rate: float = RATE) -> str:
+    """Heading of that table."""
+    return f"By segment (*: told from chance; on average at most {rate:.0%} of these are false)"
 
 
 class EvenSplit(NamedTuple):

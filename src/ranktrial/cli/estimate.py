@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.markup import escape
 from rich.table import Table
@@ -18,7 +19,8 @@ from ranktrial.analysis.answers import Answer, Asked, decide
 from ranktrial.analysis.decision import turned
 from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.guardrails.status import Guardrail, Status
-from ranktrial.analysis.segments import told_lines
+from ranktrial.analysis.metrics import MetricAnswer
+from ranktrial.analysis.segments import table_heading, told_lines
 from ranktrial.analysis.verdict import lift_text
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
@@ -31,9 +33,14 @@ from ranktrial.formats.layout import LogFolder
 from ranktrial.formats.memory import open_bounded
 from ranktrial.formats.readers import ITEMS, TRIAL, LogSource, refuse_options
 from ranktrial.formats.reading import NO_LISTS, LogTables, read_aside, read_tables
+from ranktrial.metrics import Metric, parse_metric
 from ranktrial.texts import counted
 from ranktrial.trec import Run, read_run
 
+NO_SUMS = (
+    "sums have clicks only: other metrics and segments need the log in memory. Give a folder or a file that fits, or leave out "
+    "--metric and --by"
+)
 IN_MEMORY = 1_000_000  # impressions that are read into memory unless asked otherwise
 
 
@@ -49,7 +56,14 @@ class _Options:
     memory: str
     threads: int | None
     uncovered: str
+    metrics: tuple[Metric, ...]
+    by: tuple[str, ...] | None
     decision: Asked
+
+    @property
+    def more_than_clicks(self) -> bool:
+        """True if values of searches or of visitors are asked for that sums do not have."""
+        return bool(self.metrics or self.by)
 
 
 def _numbers(text: str) -> list[float]:
@@ -121,6 +135,12 @@ def estimate_command(
     smallest: Annotated[
         float | None, typer.Option(help="The smallest difference that matters, in clicks per search.")
     ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='Measure more than clicks: \'Orders(window="7d")\'; with role="primary" it decides. May be repeated.'
+        ),
+    ] = None,
     allowance: AllowanceOption = None,
     contamination: ContaminationOption = None,
     leave_out: Annotated[
@@ -144,9 +164,12 @@ def estimate_command(
     with plain_errors():
         asked = _Options(
             version, None if theta is None else _numbers(theta), tuple(estimator or ()), guess, sums, memory, threads,
-            "leave out" if leave_out else "refuse", Asked(level, not fixed, smallest, allowance, contamination),
+            "leave out" if leave_out else "refuse", tuple(map(parse_metric, metric or ())),
+            reading.pop("segments") or None, Asked(level, not fixed, smallest, allowance, contamination),
         )  # fmt: skip
         if connect_to is not None:
+            if asked.more_than_clicks:
+                raise ValueError(NO_SUMS)
             if sums is False:
                 raise ValueError("--in-memory reads files; sums of a log in a database are computed there")
             there = SQLLog(connect(connect_to), log, designs, version=version, dialect=dialect)
@@ -167,7 +190,7 @@ def _of_files(path: str, a: Path | None, b: Path | None, reading: dict[str, Any]
     if folder.exists and folder.state.get("kind") != ITEMS:
         refuse_options(folder, **reading)
         return _of_folder(folder, rankers, asked)
-    with read_aside(path, memory=asked.memory, **reading) as source:
+    with read_aside(path, memory=asked.memory, segments=asked.by or (), **reading) as source:
         if source.kind == ITEMS:
             return _of_items(source, rankers, asked)
         tables = LogTables.of_source(source)
@@ -198,14 +221,16 @@ def _of_tables(
 ) -> Answer:
     """The answer in memory or by sums; ``bounded`` opens the tables for sums, within the memory that is asked for."""
     number = tables.latest_version() if asked.version is None else asked.version
+    if asked.more_than_clicks and (asked.sums or asked.estimators or asked.guess is not None):
+        raise ValueError(NO_SUMS)
     if rankers is not None and asked.sums:
         raise ValueError("other rankers (--a, --b) are evaluated in memory: leave out --sums")
-    many = tables.count(number) > IN_MEMORY
+    many = tables.count(number) > IN_MEMORY and not asked.more_than_clicks
     if rankers is not None or not (
         asked.sums or (asked.sums is None and (many or asked.estimators or asked.guess is not None))
     ):
         log = read_tables(tables, number, rankers=rankers)
-        return decide(log, theta=asked.theta, **asdict(asked.decision))
+        return decide(log, theta=asked.theta, metrics=asked.metrics, by=asked.by, **asdict(asked.decision))
     with bounded() as there:
         there.connection.execute("SET preserve_insertion_order = false")
         sql = SQLLog(there.connection, there.impressions, there.designs, version=number)
@@ -220,6 +245,8 @@ def _by_sums(there: SQLLog, where: str, asked: _Options) -> Answer:
 
 
 def _of_items(source: LogSource, rankers: tuple[Run, Run] | None, asked: _Options) -> Answer:
+    if asked.more_than_clicks:
+        raise ValueError("single results with propensities have clicks only: leave out --metric and --by")
     if rankers is None:
         raise ValueError(f"{source.name} has propensities of single results: --a A.run --b B.run say whom to compare")
     return of_items(*estimate_items(source, *rankers), asked.decision)
@@ -242,6 +269,8 @@ def print_answer(answer: Answer) -> None:
             table.add_row(rung.name, f"{0.0 - rung.estimate.delta:+.5f}", own, used)
     out.print()
     out.print(table, highlight=False)
+    for line in metric_lines(answer.metrics):
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
     for rung in answer.estimates.rungs:
         test = answer.estimates.plainest_test(rung)
         waits = f"{rung.name}: waits for {rung.missing}" if rung.missing else ""
@@ -249,7 +278,7 @@ def print_answer(answer: Answer) -> None:
         for line in filter(None, (waits, "" if test is None else test.text)):
             out.print(line, markup=False, highlight=False)
     if answer.segments:
-        out.print(f"\nBy segment (*: no chance, at a false discovery rate of {RATE:.0%})", highlight=False)
+        out.print(f"\n{table_heading()}", highlight=False)
     for line in told_lines(answer.segments):
         out.print(line, markup=False, highlight=False)
     for line in filter(None, (*_told_of_checks(answer), answer.unchecked)):
@@ -260,6 +289,22 @@ def print_answer(answer: Answer) -> None:
     out.print(
         f"worked out {answer.how}, from {decision.searches:,} searches", style="dim", markup=False, highlight=False
     )
+
+
+def metric_lines(answers: Sequence[MetricAnswer]) -> Iterator[str]:
+    """A row for each metric, the sentences on it below."""
+    width = max((len(one.title) for one in answers), default=0)
+    if answers:
+        yield f"\nBy metric (*: told from chance, with those by segment; on average at most {RATE:.0%} of these are false)"
+    for one in answers:
+        counts = f"{one.searches:,} searches" + (f", {one.waiting:,} too recent" if one.waiting else "")
+        told = f"{one.difference:+.4f}  {one.interval}" if np.isfinite(one.interval.low) else "none yet"
+        yield (
+            f"  {one.title:{width}}  {one.role:9}  {one.value:.4f} a search  B - A  {told}  {counts}  "
+            + "*" * one.discovery
+        )
+        if one.note:
+            yield f"  {'':{width}}  {one.note}"
 
 
 def _told_of_checks(answer: Answer) -> Iterator[str]:

@@ -23,7 +23,10 @@ def reading_options(
         typer.Option("--format", help="Format: impressions, ubi, flat, counts or items. Default: by the columns."),
     ] = None,
     events: Annotated[
-        Path | None, typer.Option(help="UBI: the file of events, if they are not among the queries.")
+        Path | None,
+        typer.Option(
+            help="A second file: events such as orders after the searches, or those of UBI if they are apart."
+        ),
     ] = None,
     k: Annotated[
         int | None, typer.Option("-k", "--k", min=1, help="Ranks that count. Default: as many as were shown.")
@@ -33,6 +36,16 @@ def reading_options(
     ] = None,
     action: Annotated[
         list[str] | None, typer.Option(help=f"UBI: an action that is a click. Default: {', '.join(CLICKS)}.")
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="Attributes of searches, with commas (columns of a file): device,country. Answers are by segment too."
+        ),
+    ] = None,
+    read_at: Annotated[
+        str | None,
+        typer.Option(help="Date and time until which events of a file are known. Default: the last time in it."),
     ] = None,
     method: Annotated[
         str | None,
@@ -51,6 +64,8 @@ def reading_options(
         "events": events,
         "k": k,
         "columns": named,
+        "segments": () if by is None else tuple(name.strip() for name in by.split(",")),
+        "read_at": read_at,
         "actions": tuple(action) if action else CLICKS,
         "method": None if method is None else parse_method(method),
     }

@@ -222,7 +222,8 @@ def _measured(source: LogSource) -> list[Finding]:
         for name, values in source.attributes.attributes
     ]
     rows = source.connection.execute(
-        "SELECT action, count(*), sum(amount) / 1000000 FROM events GROUP BY action ORDER BY count(*) DESC, action"
+        "SELECT action, count(*), sum(amount) / 1000000 FROM events WHERE action <> 'click' GROUP BY action "
+        "ORDER BY count(*) DESC, action"
     ).fetchall()
     told = ", ".join(
         f"{count:,} {action}" + (f" worth {amount:,.2f}" if amount else "") for action, count, amount in rows

@@ -90,9 +90,8 @@ class RawTable:
 
     def json(self, column: str) -> str:
         """SQL for a column as JSON: a value with parts, or JSON as text; null where it is no JSON."""
-        kind = self.types[column]
-        if kind in ("JSON", "VARCHAR"):
-            return f"TRY_CAST({identifier(column) if kind == 'JSON' else self.text(column)} AS JSON)"
+        if self.types[column] in ("JSON", "VARCHAR"):
+            return f"TRY_CAST({self.text(column)} AS JSON)"
         return f"to_json({identifier(column)})"
 
     def seconds(self, column: str) -> str:

@@ -253,6 +253,17 @@ def sort_by_number(number: Any, starts: Any) -> Any:
 
 
 @nb.njit(cache=True)
+def sort_within(positions: Any, number: Any, value: Any) -> None:
+    """Sort positions of the same number, which stand together, by value: quick where each number has few."""
+    for i in range(1, positions.shape[0]):
+        one, j = positions[i], i
+        while j > 0 and number[positions[j - 1]] == number[one] and value[positions[j - 1]] > value[one]:
+            positions[j] = positions[j - 1]
+            j -= 1
+        positions[j] = one
+
+
+@nb.njit(cache=True)
 def add_shows(impressions: Any, row: Any, rankings: Any, clicks: Any, number: Any, shown: Any, clicked: Any) -> None:
     """Count shows and clicks by rank of slots in rows of their own: slot s in row ``number[s]``, in none if negative."""
     for j in range(impressions.shape[0]):

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ranktrial.arrays import BoolArray, IntArray
+from ranktrial.arrays import BoolArray, IntArray, offsets_of
+from ranktrial.log._kernels import sort_by_number, sort_within
 
 NOT_ON_PAGE = -1  # instead of a rank: a direct purchase
 
@@ -42,7 +43,8 @@ class Events:
     def of(cls, at: ArrayLike, *, rank: ArrayLike, action: ArrayLike, amount: ArrayLike, delay: ArrayLike) -> Events:
         """Events in any order."""
         places, delays = np.asarray(at, np.int64), np.asarray(delay, np.int64)
-        order = np.lexsort((delays, places))
+        order = sort_by_number(places, offsets_of(np.bincount(places)))
+        sort_within(order, places, delays)
         return cls(
             places[order],
             np.asarray(rank, np.int8)[order],

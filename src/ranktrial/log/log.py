@@ -335,6 +335,15 @@ class Log:
         names = ("design", "row", "unit", "time", "clicks", *(("segment",) if self.attributes else ()))
         return {name: getattr(self, name)[impressions] for name in names}
 
+    def with_attributes(self, names: Sequence[str]) -> Log:
+        """Return the log with these attributes of its searches only."""
+        kept = Segments.of({name: self.attributes.values(name)[1:] for name in names})
+        code, factor = np.zeros(len(self), np.int64), 1
+        for name in kept.names:
+            code += factor * self.levels(name)
+            factor *= len(kept.values(name))
+        return replace(self, attributes=kept, segment=code if kept else NO_CODES)
+
     def levels(self, attribute: str) -> IntArray:
         """Number of each impression's value of an attribute, in ``attributes.values``: 0 is "other"."""
         return self.attributes.levels(attribute, self.segment)

@@ -70,6 +70,8 @@ class PositionBias:
 
     to_frame = frames.to_frame
 
+    chart = notebook.chart
+
     def _repr_html_(self) -> str:
         """Render theta with its intervals for notebooks."""
         return notebook.of_position_bias(self)

@@ -52,9 +52,15 @@ def report_rows(report: Report) -> Iterator[dict[str, Any]]:
     yield row("result", "winner", text={"A": a, "B": b, None: ""}[report.winner])
     yield row("result", "what to do next", text=report.text.next)
     yield row("result", "what it rests on", text=report.text.trust)
-    yield row("result", "clicks per search, B - A", decision.difference, **ends(decision.interval), **counts)
-    yield row("result", "clicks of B against A, share", decision.lift.share, **ends(decision.lift.interval))
-    yield row("result", "clicks a day, B - A", decision.difference * pace.searches_a_day, low=daily[0], high=daily[1])
+    yield row("result", f"{report.unit}, B - A", decision.difference, **ends(decision.interval), **counts)
+    yield row("result", f"{report.measure} of B against A, share", decision.lift.share, **ends(decision.lift.interval))
+    yield row(
+        "result",
+        f"{report.measure} a day, B - A",
+        decision.difference * pace.searches_a_day,
+        low=daily[0],
+        high=daily[1],
+    )
     yield row("result", "clicks per search shown", report.ctr, **counts)
     yield row("result", "level of intervals", decision.level)
     yield row("result", "allowance, clicks per search", decision.allowance)
@@ -65,17 +71,31 @@ def report_rows(report: Report) -> Iterator[dict[str, Any]]:
     yield row("result", "searches a day", pace.searches_a_day)
     yield row("result", "searches to a decision", decision.forecast.searches)
     yield row("result", "days to a decision", report.days_left)
+    yield row("result", "course", text=report.course)
+    yield row("result", "share of the visitors who take part", report.config.share)
+    yield row("result", "not better by what matters", text=report.futile)
+    for guard in report.guards:
+        yield row("guard", guard.name, guard.value, low=guard.at_least, status=guard.status, text=guard.text)
     if report.visitors is not None:
         told = report.visitors
         yield row("result", "share of clicks visitors gained", told.gain, **ends(told.interval), text=told.text)
     for one in report.estimates:
         status = "used" if one.used else "contradicted" if one.contradicted else ""
         yield row("estimate", one.name, one.difference, **ends(one.interval), status=status, text=one.assumes)
+    for metric in report.metrics:
+        size = {"impressions": metric.searches, "text": metric.note}
+        yield row("metric", metric.title, metric.difference, **ends(metric.interval), **size, status=metric.finding)
+        yield row("metric, share", metric.title, metric.lift.share, **ends(metric.lift.interval), text=metric.metric)
+        yield row("metric, searches that wait", metric.title, metric.waiting)
     for segment in [] if report.segments is None else report.segments.answers:
         size = {"units": segment.visitors, "impressions": segment.searches, "clicks": segment.clicks}
-        status, name = "no chance" if segment.discovery else "", f"{segment.attribute}: {segment.value}"
+        status, name = "told from chance" if segment.discovery else "", f"{segment.attribute}: {segment.value}"
+        name += f", {segment.metric}" if segment.metric else ""
         yield row("segment", name, segment.difference, **ends(segment.interval), **size, status=status)
         yield row("segment, share of clicks", name, segment.lift.share, **ends(segment.lift.interval))
+        yield row("segment, for ranking", name, segment.shrunken)
+        yield row("segment, share of searches", name, segment.share)
+        yield row("segment, least false discovery rate", name, segment.rate)
     for test in [] if report.segments is None else report.segments.tests:
         yield row("segments differ, p", test.attribute, test.p)
     for check in report.guardrails:

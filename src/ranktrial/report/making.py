@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ranktrial.analysis import Ladder, Rung
 from ranktrial.analysis.analyse import Analysis, BandPoint
-from ranktrial.analysis.answers import Settled, measured_all, settled, words
+from ranktrial.analysis.answers import Beside, Settled, beside, measured_all, settled, sure_segments, words
 from ranktrial.analysis.calibration import discrepancy
 from ranktrial.analysis.decision import Decision, Ranker, State, turned
-from ranktrial.analysis.discoveries import RATE, in_one_family
+from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.guardrails import BIAS, BIAS_OVER_TIME, COMPANY
 from ranktrial.analysis.ladder import POSITION_BASED
-from ranktrial.analysis.metrics import Measured, MetricAnswer, answers_by_metric, guarded
-from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, Subject, answers_by_segment, subject
+from ranktrial.analysis.metrics import guarded
+from ranktrial.analysis.segments import AttributeTest
 from ranktrial.analysis.verdict import duration, lift_text, percent
 from ranktrial.arrays import weighted_counts
 from ranktrial.log import LeftOut
 from ranktrial.log.rules import EXCLUDED
 from ranktrial.report.course import WEEK, counts_from, course, is_over, week_end
-from ranktrial.report.harm import Guard, futility, guards
+from ranktrial.report.harm import futility, guards
 from ranktrial.report.schema import (
     Contributor,
     EstimateRow,
@@ -81,14 +80,15 @@ def make_report(
         found = in_time(found, seen.began, now)
     decision, analysis, clicks = found.decision, found.analysis, found.of_clicks
     stored = len((clicks.analysis if whole is None else whole[1]).log)
-    everything = measured_all(found)
-    segments, answers = looked_at(found, everything)
+    others = beside(found, measured_all(found))
+    segments, answers = segmentation(found, others), others.metrics
     harm = guards(clicks, sorted_tallies, stored, answers)
     decision = guarded(decision, answers)
     found = found._replace(decision=decision)
     for what in AS_IT_SHOULD_BE:
         sorted_tallies.pop(what, None)
-    sure = sure_segments(segments, harm, decision)
+    harmful = any(guard.status == "harm" for guard in harm)
+    sure = sure_segments(others.segments, decision, harm=harmful)
     if shows is None and now < counts_from(analysis.config, seen.began):
         sure = ()  # too soon
     everyone = None
@@ -182,10 +182,10 @@ def _was_so(found: Settled, began: float, now: float) -> bool:
     return low > 0 if (decision.winner == "B") == (decision.metric.sign > 0) else high < 0
 
 
-def segmentation(found: Settled, others: Sequence[Subject] = ()) -> Segmentation | None:
-    """Answers by segment, with what they say in sentences; None where there are none. ``others`` are of further metrics."""
-    decision, analysis = found.decision, found.analysis
-    answers, tests = answers_by_segment(analysis, decision, others, above=found.rules.above)
+def segmentation(found: Settled, known: Beside | None = None) -> Segmentation | None:
+    """Answers by segment, with what they say in sentences; None where there are none."""
+    analysis = found.analysis
+    _, answers, tests = beside(found, ()) if known is None else known
     if not answers:
         return None
     differs = analysis.differs
@@ -204,25 +204,6 @@ def segmentation(found: Settled, others: Sequence[Subject] = ()) -> Segmentation
     )
 
 
-def looked_at(found: Settled, everything: Sequence[Measured]) -> tuple[Segmentation | None, tuple[MetricAnswer, ...]]:
-    """Answers by segment and by metric; those beside the decision are one family.
-
-    Args:
-        found: The decision.
-        everything: The decision by each metric, the primary one first; none where there are clicks alone.
-    """
-    beside = [one for one in everything if one.metric.role == "secondary"]
-    others = [subject(one.analysis, name) for one in beside if (name := one.decision.estimator) is not None]
-    segments, answers = segmentation(found, others), answers_by_metric(everything)
-    by_segment = () if segments is None else segments.answers
-    secondary: list[Any] = [one for one in answers if one.role == "secondary"]
-    if not secondary:
-        return segments, answers
-    family = iter(in_one_family([*secondary, *by_segment], trusted=not found.decision.failed))
-    answers = tuple(next(family) if one.role == "secondary" else one for one in answers)
-    return None if segments is None else segments.model_copy(update={"answers": tuple(family)}), answers
-
-
 def _test_text(test: AttributeTest) -> str:
     """Sentence on whether the difference is the same for all values of an attribute."""
     if not np.isfinite(test.p):
@@ -230,20 +211,6 @@ def _test_text(test: AttributeTest) -> str:
     if test.p < SURELY:
         return f"The difference is not the same for every {test.attribute} (p = {test.p:.2g})."
     return f"Values of {test.attribute} differ no more than chance explains (p = {test.p:.2g})."
-
-
-def sure_segments(
-    segments: Segmentation | None, guards: Sequence[Guard] = (), decision: Decision | None = None
-) -> tuple[SegmentAnswer, ...]:
-    """Answers by segment that the decision names, of its metric; none in favour of B while a guard tells harm."""
-    harm = any(guard.status == "harm" for guard in guards) or (decision is not None and bool(decision.harm))
-    some = () if segments is None else segments.answers
-    kept = "A" if decision is None or decision.metric.sign > 0 else "B"  # has more where A is better
-    return tuple(
-        one
-        for one in some
-        if one.metric == some[0].metric and one.ahead is not None and (one.ahead == kept or not harm)
-    )
 
 
 def readings_agree(analysis: Analysis) -> bool | None:

@@ -15,8 +15,8 @@ from ranktrial.analysis.calibration import Discrepancy
 from ranktrial.analysis.decision import Decision, Lift, Ranker
 from ranktrial.analysis.guardrails.status import GROUPS, WORST_FIRST, Guardrail
 from ranktrial.analysis.metrics import MetricAnswer
-from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, told_lines
-from ranktrial.analysis.verdict import Verdict, headline
+from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, table_heading, told_lines
+from ranktrial.analysis.verdict import Verdict, decimals, headline
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
 from ranktrial.metrics import Role
@@ -24,6 +24,7 @@ from ranktrial.report.files import report_csv
 from ranktrial.report.harm import Guard
 from ranktrial.report.live_page import write_report
 from ranktrial.schema import Frozen
+from ranktrial.texts import text_table
 from ranktrial.times import told_time
 
 
@@ -130,9 +131,12 @@ class Segmentation(Frozen):
 
     @property
     def lines(self) -> list[str]:
-        """A row for each segment, and the sentences, as text."""
+        """A table with a row for each segment, and the sentences, as text."""
         told = told_lines(self.answers)
         return [*told, f"  {self.text}"] if told else []
+
+
+METRIC_HEADS = "metric", "role", "lift", "per search, B - A", "searches", "finding"
 
 
 class MetricRow(Frozen):
@@ -177,6 +181,27 @@ class MetricRow(Frozen):
     rate: float
     guard: Literal["ok", "harm", "unknown"] | None
     note: str
+
+    @property
+    def finding(self) -> str:
+        """The answer in a few words."""
+        if self.guard is not None:
+            return {"ok": "no harm shown", "harm": "harm", "unknown": "not known"}[self.guard]
+        if self.role == "primary":
+            return "decides"
+        return (
+            "told from chance" if self.discovery else "may be chance" if np.isfinite(self.interval.low) else "too early"
+        )
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Cells of its row in a table of ``METRIC_HEADS``."""
+        known = np.isfinite(self.interval.low)
+        lift = f"{self.lift.share:+.1%}" if np.isfinite(self.lift.share) else ""
+        spec = f"+.{decimals(self.interval)}f"
+        difference = f"{self.difference:{spec}} ({self.interval:{spec}})" if known else "no interval"
+        counts = f"{self.searches:,}" + (f" ({self.waiting:,} wait)" if self.waiting else "")
+        return self.title, self.role, lift, difference, counts, self.finding
 
     @classmethod
     def of(cls, answer: MetricAnswer) -> MetricRow:
@@ -339,6 +364,18 @@ class Report(Frozen):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
+    def measure(self) -> str:
+        """Name of the metric that decides: "clicks"."""
+        return self.decision.metric.title
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def unit(self) -> str:
+        """Unit of differences by the metric that decides: "clicks per search"."""
+        return self.decision.metric.unit
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
     def verdict(self) -> str:
         """The answer and its numbers in words."""
         return str(self.text)
@@ -393,6 +430,8 @@ class Report(Frozen):
 
     to_frame = frames.to_frame
 
+    chart = notebook.chart
+
     def _repr_html_(self) -> str:
         """Render the verdict, the interval and the checks for notebooks."""
         return notebook.of_report(self)
@@ -412,12 +451,16 @@ class Report(Frozen):
         ]
         if estimates:
             estimates = ["", "Estimates, each with its own interval", *estimates]
+        metrics = []
+        if self.metrics:
+            notes = [f"  {one.title}: {one.note}" for one in self.metrics if one.note]
+            metrics = ["", "By metric", *text_table(METRIC_HEADS, [one.cells for one in self.metrics]), *notes]
         segments = [] if self.segments is None else self.segments.lines
         if segments and self.segments is not None:
             segments = [
                 "",
-                f"By segment (*: no chance, at a false discovery rate of {self.segments.rate:.0%})",
+                table_heading(self.segments.rate),
                 *segments,
             ]
         history = ["", "Who changed what", *(f"  {entry}" for entry in self.history)] if self.history else []
-        return "\n".join([self.about, self.verdict, *self.lines, *estimates, *segments, *rows, *history])
+        return "\n".join([self.about, self.verdict, *self.lines, *metrics, *estimates, *segments, *rows, *history])

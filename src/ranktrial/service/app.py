@@ -25,7 +25,7 @@ import ranktrial
 from ranktrial.metrics import checked_action
 from ranktrial.report.making import QUERY_UNITS
 from ranktrial.service import events as event_batches
-from ranktrial.service import problems
+from ranktrial.service import problems, telemetry
 from ranktrial.service.api_keys import KeyFile, Keys
 from ranktrial.service.client_address import checked_networks
 from ranktrial.service.client_script import mount_client
@@ -89,6 +89,7 @@ def create_app(
         query_units: How many units must have asked a query before a report names it.
         webhooks: Receivers of messages about all trials.
     """
+    shut_down = telemetry.set_up() if telemetry.asked_for() else None
     bounds, sites, trusted = limits or Limits(), [checked_origin(one) for one in origins], checked_networks(proxies)
 
     @contextlib.asynccontextmanager
@@ -108,12 +109,15 @@ def create_app(
                 watcher.cancel()
             await asyncio.to_thread(app.state.trials.close)
             await asyncio.to_thread(store.close)  # writes what is queued
+            if shut_down is not None:
+                await asyncio.to_thread(shut_down)
 
     metrics = Metrics(lambda: app.state.store.waiting, lambda: app.state.trials.watched())
     middleware = [  # the outermost first
         Middleware(RequestMetricsMiddleware, metrics=metrics),
         Middleware(AccessLogMiddleware, log_all=log_all),
         Middleware(RoutingMiddleware, routes=lambda: app.routes),
+        *([Middleware(telemetry.TelemetryMiddleware)] if shut_down is not None else []),
         Middleware(CORSMiddleware, origins=sites),
         Middleware(ServerErrorMiddleware),
         Middleware(

@@ -722,8 +722,13 @@ class Store(Protocol):
         """Note when a message is due next, None for never, and how often it was tried in vain."""
         ...
 
-    def lead(self, name: str, holder: str, now: int, until: int) -> bool:
-        """Take or keep a lease until a time, unless somebody else has it (microseconds); True if ``holder`` has it now."""
+    def lead(self, name: str, holder: str, length: int, now: int | None = None) -> bool:
+        """Take or keep a lease for so long, unless somebody else has it (microseconds); True if ``holder`` has it now.
+
+        Args:
+            now: The time, for trials that have one of their own; by default that of the database where it has a clock, so that
+                clocks of instances may differ.
+        """
         ...
 
     def check(self) -> None:

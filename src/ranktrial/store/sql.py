@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -305,10 +306,15 @@ class SQLStore(ABC):
     def retry_message(self, row: int, due: int | None, attempts: int) -> None:
         self._execute("UPDATE outbox SET due = ?, attempts = ? WHERE number_of_row = ?", (due, attempts, row))
 
-    def lead(self, name: str, holder: str, now: int, until: int) -> bool:
+    def _now(self) -> int:
+        """Time of the store, in microseconds."""
+        return time.time_ns() // 1_000
+
+    def lead(self, name: str, holder: str, length: int, now: int | None = None) -> bool:
+        now = self._now() if now is None else now
         held = "SELECT 1 FROM leases WHERE name = ? AND holder <> ? AND until > ?"
         if not self._select(held, (name, holder, now)):  # which asks before it writes
-            self._execute(LEAD, (name, holder, until, now))
+            self._execute(LEAD, (name, holder, now + length, now))
         return bool(self._select("SELECT 1 FROM leases WHERE name = ? AND holder = ?", (name, holder)))
 
     def biases(self, version: int) -> list[Bias]:

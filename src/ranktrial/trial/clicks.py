@@ -90,7 +90,7 @@ def check_event(action: object, value: object, event_id: object) -> int:
     """Amount of an event in millionths. Raises ValueError where action and value cannot be those of one."""
     checked_action(action)
     amount = 0 if value is None else millionths(value)
-    if amount < 0 and event_id is None:
+    if amount < 0 and event_id in (None, ""):
         raise ValueError(f"value is {value!r}: a refund needs an event_id, or it would be the event that it takes back")
     return amount
 

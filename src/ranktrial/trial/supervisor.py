@@ -119,7 +119,7 @@ class Supervisor:
         store: Where the trial is.
         trial: Its name.
         hooks: Receivers of messages.
-        clock: Seconds since 1970.
+        clock: Seconds since 1970; ``time.time`` but in simulations.
         report: Makes the report on the current version; None where this process has another.
         closing: Set when the process lets go of the trial: nothing more is sent then.
     """
@@ -135,6 +135,9 @@ class Supervisor:
     ) -> None:
         self._store, self._trial, self._hooks = store, trial, {hook.id: hook for hook in hooks}
         self._clock, self._report, self._closing = clock, report, closing
+        self._own_time = (
+            clock is not time.time
+        )  # leases go by the store's clock otherwise: those of instances may differ
         self._me, self._held_until = uuid.uuid4().hex, 0.0
         self._looks = 0.0, 0.0  # times of the last report and of the next
         self._began: tuple[int, float] = (0, float("nan"))  # a version, and when its first search came
@@ -163,7 +166,7 @@ class Supervisor:
         """Let another process take over at once."""
         if self._held_until:
             self._held_until = 0.0
-            self._store.lead(self._lease, self._me, int(self._clock() * 1e6), 0)
+            self._take(0.0)
 
     @property
     def _lease(self) -> str:
@@ -171,11 +174,14 @@ class Supervisor:
 
     def _leads(self) -> bool:
         """True if this process looks after the trial now; the lease is kept while there is time left."""
-        now = self._clock()
+        now = self._clock() if self._own_time else time.monotonic()  # which nobody sets
         if not now < self._held_until - LEASE / 2 <= now + LEASE:
-            held = self._store.lead(self._lease, self._me, int(now * 1e6), int((now + LEASE) * 1e6))
-            self._held_until = now + LEASE if held else 0.0
+            self._held_until = now + LEASE if self._take(LEASE) else 0.0
         return bool(self._held_until)
+
+    def _take(self, seconds: float) -> bool:
+        now = int(self._clock() * 1e6) if self._own_time else None
+        return self._store.lead(self._lease, self._me, int(seconds * 1e6), now)
 
     # --- what is due ----------------------------------------------------------------------------------------------------
 

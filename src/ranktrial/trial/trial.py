@@ -18,7 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
-from ranktrial import checks, tokens
+from ranktrial import checks, notebook, tokens
 from ranktrial.analysis import evidence
 from ranktrial.analysis.analyse import MOST_LEARNT, Analysis, analyse, with_few_designs, with_segments
 from ranktrial.config import TrialConfig
@@ -265,6 +265,11 @@ class Trial:
     def last_search(self) -> float:
         """Time of the last search that is stored, as far as this process knows; 0 if there is none."""
         return self._seen.latest / 1e6
+
+    @property
+    def searches(self) -> int:
+        """Number of searches of this version that are stored, as far as this process knows."""
+        return self._seen.impressions
 
     # --- showing ------------------------------------------------------------------------------------------------------
 
@@ -785,6 +790,12 @@ class Trial:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _repr_html_(self) -> str:
+        """Render how the trial is set up and how far it is, for notebooks."""
+        self.store.flush(60.0)
+        self._count()
+        return notebook.of_trial(self)
 
     def __repr__(self) -> str:
         return f"Trial({self.name!r}, version {self.version}, {self.config.method}, k={self.config.k})"

@@ -39,6 +39,7 @@ from ranktrial.analysis.estimators.by_segment import by_value, fit_by_segment
 from ranktrial.analysis.estimators.cross_fitting import groups_at, groups_of, refit_points
 from ranktrial.analysis.estimators.metric_values import (
     MetricValues,
+    ResultValues,
     WorthGuess,
     known_worth,
     metric_values,
@@ -238,22 +239,22 @@ class _Valuer:
         """The estimate of a log, given the guesses that each of its impressions may use."""
         at_once = self.options[0] or self.estimator == "self-normalised"
         pieces = [(slice(0, len(log)), log)] if at_once else log.chunks()
-        worths = (one for rows, part in pieces for one in self._worths(part, rows, group))
+        worths = (one for rows, part in pieces for one in self._worths(log, part, rows, group))
         return worth_in_all(log, worths, self.theta, independent, self.fit)
 
-    def _worths(self, part: Log, rows: slice, group: IntArray) -> Iterator[tuple[IntArray | slice, Log, Worth]]:
-        clicks = None if self.values is None else self.values.of_chunk(rows)
+    def _worths(
+        self, log: Log, part: Log, rows: slice, group: IntArray
+    ) -> Iterator[tuple[IntArray | slice, Log, Worth]]:
+        known = None if self.values is None else self.values.of_results
+        results = None if known is None else known.chunk(rows, log)
         if self.fit is None or self.fit.by_segment is None:
             without = np.empty((0, part.k)) if self.fit is None else self.fit.without
-            yield rows, part, self._value(part, group[rows], self.theta, without, clicks)
+            yield rows, part, self._value(part, group[rows], self.theta, without, results)
             return
         differs = self.fit.by_segment
         for value, at, own in by_value(part, differs.attribute):
-            where, of_own = np.arange(rows.start, rows.stop)[at], clicks
-            if clicks is not None:
-                inside = np.zeros(len(part), bool)
-                inside[at] = True
-                of_own = clicks[inside[part.clicked[0]]]
+            where = np.arange(rows.start, rows.stop)[at]
+            of_own = None if results is None else results.take(at, part)
             theta = scaled(differs.thetas[value])
             yield where, own, self._value(own, group[where], theta, differs.without[value], of_own)
 
@@ -263,11 +264,11 @@ class _Valuer:
         group: IntArray,
         theta: FloatArray,
         without: FloatArray,
-        clicks: FloatArray | None,
+        results: ResultValues | None,
     ) -> Worth:
         left_out = None if self.fit is None else part.group(len(self.fit.without))
         others = np.array([scaled(one) for one in without])
-        valued = Values(part, theta, self.estimator, *self.options, own=clicks)
+        valued = Values(part, theta, self.estimator, *self.options, own=results)
         return valued.worth(group, self.guessed, others, left_out, self.of_click)
 
 
@@ -294,7 +295,7 @@ def _valued(log: Log, metric: Metric | MetricValues | str | None) -> MetricValue
 
 
 def _refuse_values(values: MetricValues, estimator: str, clip: float | None) -> None:
-    if values.of_clicks is None and estimator not in AB_ESTIMATORS:
+    if values.of_results is None and estimator not in AB_ESTIMATORS:
         raise ValueError(f'{values.metric} is of the whole page: use estimator="adjusted", not "{estimator}"')
     if estimator in ("self-normalised", "observed"):
         raise ValueError(f'estimator="{estimator}" is for clicks only, not for {values.metric}')

@@ -2,7 +2,8 @@
 
 An impression counts once the metric's window after it is over at ``Log.read_at``: before that, a ranker whose visitors buy
 quickly would look better than it is. What one result of an impression adds is capped, so that the capped value of a document is
-its own, whatever else is on the page: A/B estimates and those by the click model then mean the same difference.
+its own, whatever else is on the page. An event on a result of the page counts with its value whether or not a click on it was
+recorded, and no other event does: A/B estimates and those by the click model then mean the same difference.
 """
 
 from __future__ import annotations
@@ -29,6 +30,39 @@ from ranktrial.metrics import (
 from ranktrial.position_bias.relevance import nested_effects
 
 
+class ResultValues(NamedTuple):
+    """Values of results of the page.
+
+    Attributes:
+        of_clicks: Value of each clicked result, in the order of ``Log.clicked``.
+        impression: Impression of each result that has a value and no click, increasing.
+        rank: Its rank from 0.
+        value: Its value.
+    """
+
+    of_clicks: FloatArray
+    impression: IntArray
+    rank: IntArray
+    value: FloatArray
+
+    def chunk(self, rows: slice, log: Log) -> ResultValues:
+        """Values of some impressions in a row."""
+        first, last = np.searchsorted(log.clicked[0], [rows.start, rows.stop])
+        begin, end = np.searchsorted(self.impression, [rows.start, rows.stop])
+        there = slice(int(begin), int(end))
+        impression = self.impression[there] - rows.start
+        return ResultValues(self.of_clicks[first:last], impression, self.rank[there], self.value[there])
+
+    def take(self, at: IntArray | slice, log: Log) -> ResultValues:
+        """Values of some impressions, increasing."""
+        inside = np.zeros(len(log), bool)
+        inside[at] = True
+        number, there = np.cumsum(inside) - 1, inside[self.impression]
+        impression = number[self.impression[there]]
+        clicks = self.of_clicks[inside[log.clicked[0]]]
+        return ResultValues(clicks, impression, self.rank[there], self.value[there])
+
+
 @dataclass(frozen=True, eq=False)
 class MetricValues:
     """Impressions that count for a metric, with their values.
@@ -37,7 +71,7 @@ class MetricValues:
         metric: The metric.
         log: The impressions.
         each: Value of each impression.
-        of_clicks: Value that came by each click of ``log.clicked``; None for page metrics.
+        of_results: Values of results; None for page metrics.
         waiting: Number of impressions whose window is not over yet.
         direct: Share of the value, without regard to signs, that came without a click on the result.
         capped: Share of the value that caps cut off.
@@ -46,7 +80,7 @@ class MetricValues:
     metric: Metric
     log: Log
     each: FloatArray
-    of_clicks: FloatArray | None
+    of_results: ResultValues | None
     waiting: int = 0
     direct: float = 0.0
     capped: float = 0.0
@@ -62,22 +96,9 @@ class MetricValues:
         counted = len(self.log) + self.waiting
         return len(self.log) / counted if counted else float("nan")
 
-    def of_chunk(self, rows: slice) -> FloatArray:
-        """Values of the clicks of a chunk."""
-        assert self.of_clicks is not None
-        first, last = np.searchsorted(self.log.clicked[0], [rows.start, rows.stop])
-        return self.of_clicks[first:last]
-
-    def of_part(self, at: IntArray | slice, part: Log) -> MetricValues:
-        """Values of some impressions, increasing, given the log of them."""
-        inside = np.zeros(len(self.log), bool)
-        inside[at] = True
-        clicks = None if self.of_clicks is None else self.of_clicks[inside[self.log.clicked[0]]]
-        return MetricValues(self.metric, part, self.each[at], clicks)
-
 
 class _Results(NamedTuple):
-    """Values of results, by impression * (k + 1) + rank + 1; rank -1 is for all that were not on the page."""
+    """Values of results, by impression * k + rank, and the sum that caps cut off."""
 
     key: IntArray
     value: FloatArray
@@ -95,22 +116,23 @@ def metric_values(log: Log, metric: Metric) -> MetricValues:
     """
     counts, waiting = _counting(log, metric)
     part = _part(log, counts)
+    none = np.empty(0, np.int64)
     if isinstance(metric, Clicks):
-        return MetricValues(metric, part, part.clicks_each.astype(np.float64), np.ones(len(part.clicked[0])), waiting)
+        clicks = ResultValues(np.ones(len(part.clicked[0])), none, none, np.empty(0))
+        return MetricValues(metric, part, part.clicks_each.astype(np.float64), clicks, waiting)
     if not isinstance(metric, EventMetric):
         return MetricValues(metric, part, _of_page(log, metric)[counts], None, waiting)
     found = _of_results(part, metric)
-    impression, rank, _ = part.clicked
-    clicked = impression * (part.k + 1) + rank + 1
-    of_clicks = np.zeros(len(clicked))
-    if len(found.key):
-        place = np.minimum(np.searchsorted(found.key, clicked), len(found.key) - 1)
-        of_clicks = np.where(found.key[place] == clicked, found.value[place], 0.0)
+    impression, rank = np.divmod(found.key, part.k)
+    clicked = part.clicks[impression, rank]
+    of_clicks = np.zeros(len(part.clicked[0]))
+    at = np.searchsorted(part.clicked[0] * part.k + part.clicked[1], found.key[clicked])
+    of_clicks[at] = found.value[clicked]
     size = float(np.abs(found.value).sum())
-    each = weighted_counts(found.key // (part.k + 1), found.value, len(part))
     return MetricValues(
-        metric, part, each, of_clicks, waiting,
-        direct=max(1 - float(np.abs(of_clicks).sum()) / size, 0.0) if size else 0.0,
+        metric, part, weighted_counts(impression, found.value, len(part)),
+        ResultValues(of_clicks, impression[~clicked], rank[~clicked], found.value[~clicked]), waiting,
+        direct=float(np.abs(found.value[~clicked]).sum()) / size if size else 0.0,
         capped=found.cut / (size + found.cut) if found.cut else 0.0,
     )  # fmt: skip
 
@@ -136,14 +158,15 @@ def _part(log: Log, counts: BoolArray) -> Log:
 def _of_results(log: Log, metric: EventMetric) -> _Results:
     events, k = log.events, log.k
     numbers = [at for at, action in enumerate(log.actions) if action in metric.of_actions]
-    within = (events.delay >= 0) & (events.delay <= round(metric.settles_after * 1e6))
+    shown = (events.rank >= 0) & (events.rank < k)
+    shown[shown] = log.rankings[log.row[events.at[shown]], events.rank[shown]] >= 0
+    within = shown & (events.delay >= 0) & (events.delay <= round(metric.settles_after * 1e6))
     least = 0 if metric.least_amount is None else round(metric.least_amount * MILLIONTHS)
     counted = within & np.isin(events.action, numbers)
     if not metric.sums_amounts:
         counted &= events.amount >= least  # a refund takes nothing away from a number
     some = events.where(counted)
-    rank = np.where(some.rank < k, some.rank, -1)
-    key, place = np.unique(some.at * (k + 1) + rank + 1, return_inverse=True)
+    key, place = np.unique(some.at * k + some.rank, return_inverse=True)
     if metric.sums_amounts:
         sums = np.zeros(len(key), np.int64)
         np.add.at(sums, place, some.amount)  # whole millionths: no rounding
@@ -234,10 +257,10 @@ def worth_guess(values: MetricValues, counted: IntArray, groups: int, cross_fit:
         counted: Group in which each of the first impressions counts; those after them are not used.
         groups: Number of groups.
     """
-    assert values.of_clicks is not None
+    assert values.of_results is not None
     impression, _, slot = values.log.clicked
     used = impression < len(counted)
-    worth, group = values.of_clicks[used], counted[impression[used]]
+    worth, group = values.of_results.of_clicks[used], counted[impression[used]]
     documents, place = np.unique(values.log.document[slot[used]], return_inverse=True)
     means, effects = [], []
     for number in range(groups):

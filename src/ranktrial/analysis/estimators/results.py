@@ -60,6 +60,8 @@ class BiasFit:
 
     to_frame = frames.to_frame
 
+    chart = notebook.chart
+
     def _repr_html_(self) -> str:
         """Render theta with its intervals for notebooks."""
         return self.bias._repr_html_()
@@ -198,6 +200,8 @@ class Estimate:
         return told
 
     to_frame = frames.to_frame
+
+    chart = notebook.chart
 
     def _repr_html_(self) -> str:
         """Render who gets more clicks, and the interval, for notebooks."""

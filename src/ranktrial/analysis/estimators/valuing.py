@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.analysis.estimators.click_weights import ClickWeights
+from ranktrial.analysis.estimators.metric_values import ResultValues
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
 from ranktrial.log._kernels import clicks_by_row, sort_by_number, values_of_rows
@@ -87,9 +88,9 @@ class Values:
         clip: float | None,
         uncovered: str,
         of: str = "difference",
-        own: FloatArray | None = None,
+        own: ResultValues | None = None,
     ) -> None:
-        """``own`` is the value of each click, by a metric; each is 1 by default."""
+        """``own`` are the values of results, by a metric; those of clicks are 1 by default."""
         self.log, self.theta, self.known_queries, self.clip, self.of = log, theta, known_queries, clip, of
         self.own = own
         self.rank_aware, self.direct = estimator == "rank-aware", None
@@ -147,10 +148,10 @@ class Values:
                 clicked = shown.clicks > 0
                 weights.append(ClickWeights.of(values[clicked], shown.clicks[clicked]))
             else:
-                impression, of_clicks = self._weights(shown, guess, values, value)
-                added = weighted_counts(impression, of_clicks, len(log))
+                impression, worths = self._weights(shown, guess, values, value)
+                added = weighted_counts(impression, worths, len(log))
                 x[shown.inside] = base[shown.display[shown.inside]] + added[shown.inside]
-                weights.append(ClickWeights.of(of_clicks))
+                weights.append(ClickWeights.of(worths))
             largest = max(largest, valued.largest)
             lost += float(valued.lost @ np.diff(shown.starts))
             if left_out is not None:
@@ -185,13 +186,13 @@ class Values:
         return sums
 
     def _rest_of_values(self, shown: _Shown, thetas: FloatArray, left_out: IntArray, value: FloatArray) -> FloatArray:
-        """Additions to the sums of x by values of clicks that differ from the guess."""
+        """Additions to the sums of x by values of results that differ from what their clicks were guessed to bring."""
         log, n = self.log, len(thetas)
-        impression, _, slot, own = self._clicks(shown)
+        impression, _, slot, away = self._away(shown, value)
         codes, code = log.codes
         of_code = 0 if code is None else code[impression] * log.n_slots
         pairs, place = np.unique(of_code + slot, return_inverse=True)
-        by_group = weighted_counts(place * n + left_out[impression], own - value[slot], len(pairs) * n).reshape(-1, n)
+        by_group = weighted_counts(place * n + left_out[impression], away, len(pairs) * n).reshape(-1, n)
         at_code, at_slot = np.divmod(pairs, log.n_slots)
         slots, at = np.unique(at_slot, return_inverse=True)
         columns = np.pad(thetas, ((0, 0), (0, 1))).T
@@ -205,23 +206,32 @@ class Values:
             sums[at_code[firsts]] = np.add.reduceat(added, firsts)
         return sums
 
-    def _clicks(self, shown: _Shown) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
-        """Impression, rank, slot and value by the metric of each click on some impressions."""
-        assert self.own is not None
-        use = shown.inside[self.log.clicked[0]]
-        impression, rank, slot = (of[use] for of in self.log.clicked)
-        return impression, rank, slot, self.own[use]
+    def _away(self, shown: _Shown, value: FloatArray) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+        """Impression, rank and slot of the results of some impressions that were clicked, and then of others with a value; and
+        by how much the value of each differs from what its click, if it has one, was guessed to bring."""
+        log, own = self.log, self.own
+        assert own is not None
+        use, more = shown.inside[log.clicked[0]], shown.inside[own.impression]
+        impression, rank, slot = (of[use] for of in log.clicked)
+        others, other_rank = own.impression[more], own.rank[more]
+        return (
+            np.concatenate([impression, others]),
+            np.concatenate([rank, other_rank]),
+            np.concatenate([slot, log.rankings[log.row[others], other_rank]]),
+            np.concatenate([own.of_clicks[use] - value[slot], own.value[more]]),
+        )
 
     def _weights(
         self, shown: _Shown, guess: FloatArray, values: FloatArray, value: FloatArray
     ) -> tuple[IntArray, FloatArray]:
-        """Impression of each click on some impressions, and its weight times its value by the metric."""
-        impression, rank, slot, own = self._clicks(shown)
-        weights, row = values[shown.display[impression], rank], shown.display[impression]
+        """Impression of each result of some impressions that was clicked or has a value, and what both add to x."""
         if self.direct is not None:
-            return impression, weights * own
+            impression, rank, _, own = self._away(shown, np.zeros_like(value))
+            return impression, values[shown.display[impression], rank] * own
+        impression, rank, _, away = self._away(shown, value)
+        row = shown.display[impression]
         plain = self._rows(shown, self.lam, np.zeros_like(guess), self.theta, rank_aware=False).affine.values
-        return impression, weights + plain[row, rank] * (own - value[slot])
+        return impression, self.log.clicks[impression, rank] * values[row, rank] + plain[row, rank] * away
 
     def _part(
         self,

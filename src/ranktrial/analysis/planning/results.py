@@ -190,6 +190,8 @@ class Plan:
 
     to_frame = frames.to_frame
 
+    chart = notebook.chart
+
     def _repr_html_(self) -> str:
         """Render the advice and the methods for notebooks."""
         return notebook.of_plan(self)

@@ -60,7 +60,7 @@ async function update(signal) {
     text = answer;
     showAges(now());
     byId("actions").hidden = false;
-    byId("stop").hidden = !scopes.includes("admin") || trials.find(trial => trial.name === chosen).stopped;
+    byId("stop").hidden = byId("share").hidden = !scopes.includes("admin") || trials.find(trial => trial.name === chosen).stopped;
     tell(missing && `${missing} This is ${chosen}.`);
   }
   byId("state").textContent = `as of ${new Date().toLocaleTimeString("en-GB", { timeZone: "UTC" })} UTC`;
@@ -157,17 +157,48 @@ function tellStop() {
 }
 
 byId("stop-cancel").addEventListener("click", () => byId("stop-dialog").close());
-byId("stop-confirm").addEventListener("click", async () => {
-  const { trial } = byId("stop-dialog").dataset;  // the one that was asked about, whatever is shown by now
-  byId("stop-dialog").close();
-  const body = JSON.stringify({ reason: byId("stop-reason").value.trim(), show: toShow() });
+byId("stop-confirm").addEventListener("click", () =>
+  post("stop", { reason: byId("stop-reason").value.trim(), show: toShow() }, "Not stopped"));
+
+// Sends what a dialog asks for, of the trial that it was about, whatever is shown by now.
+async function post(what, body, failed) {
+  const dialog = byId(`${what}-dialog`), { trial } = dialog.dataset;
+  dialog.close();
   try {
-    await ask(`v1/trials/${encodeURIComponent(trial)}/stop`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    await ask(`v1/trials/${encodeURIComponent(trial)}/${what}`,
+      { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
     turn();
   } catch (fault) {
-    tell(`Not stopped: ${fault.message}.`);
+    tell(`${failed}: ${fault.message}.`);
   }
+}
+
+// --- the share of visitors who take part ---------------------------------------------------------------------------------------
+
+byId("share").addEventListener("click", () => {
+  const { config: { share } } = latest.parts.find(part => part.version === latest.version);
+  byId("share-title").textContent = `Who takes part in ${chosen}?`;
+  byId("share-number").value = Number((100 * share).toPrecision(6));
+  byId("share-reason").value = "";
+  byId("share-dialog").dataset.trial = chosen;
+  byId("share-dialog").dataset.share = share;
+  tellShare();
+  byId("share-dialog").showModal();
 });
+byId("share-number").addEventListener("input", tellShare);
+byId("share-cancel").addEventListener("click", () => byId("share-dialog").close());
+byId("share-form").addEventListener("submit", event => {
+  event.preventDefault();
+  post("share", { share: byId("share-number").valueAsNumber / 100, reason: byId("share-reason").value.trim() }, "The share stays as it was");
+});
+
+function tellShare() {
+  const before = 100 * byId("share-dialog").dataset.share, after = byId("share-number").valueAsNumber, { names: [a] } = latest;
+  const who = after > before ? "All who take part now stay in, and more come in." :
+    after < before ? "Some who take part now leave; their searches so far still count." : "That is the share now.";
+  byId("share-text").textContent = `${who} Everybody else sees the list of ${a.label}, and nothing of that is kept.`;
+  byId("share-confirm").disabled = !(after >= 0 && after <= 100) || after === before;
+}
 
 // --- keys ------------------------------------------------------------------------------------------------------------------
 

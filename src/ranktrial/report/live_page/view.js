@@ -37,6 +37,11 @@ function decimalsFor([low, high], least = 4) {
   return Math.min(Math.max(Math.ceil(-Math.log10((high - low) / 2)) + 1, least), 8);
 }
 
+// What differences are of: clicks per search, or what another metric that decides is counted in.
+const unitOf = report => report.unit ?? "clicks per search";
+const measureOf = report => report.measure ?? "clicks";
+const capital = text => text[0].toUpperCase() + text.slice(1);
+
 const percent = (x, decimals) => x == null ? UNKNOWN : `${signed(100 * x, decimals)}%`;
 const level = report => `${Number((100 * report.decision.level).toPrecision(4))}%`;
 const range = ([low, high], write) => low == null || high == null ? UNKNOWN : `${write(low)} to ${write(high)}`;
@@ -115,7 +120,7 @@ function drawBand(place, report, config) {
   const known = report.band.filter(point => point.low != null && point.high != null);
   byId("band-table").parentElement.hidden = known.length === 0;
   if (known.length < 2) {
-    place.replaceChildren(make("p", { class: "caption" }, "There is no interval."));
+    place.replaceChildren(make("p", { class: "caption" }, noInterval(report)));
     byId("band-text").textContent = "";
     return;
   }
@@ -123,7 +128,7 @@ function drawBand(place, report, config) {
   const recent = known.filter(point => point.units >= last.units / 8);  // earlier ones are wider: they run off the top and bottom
   const low = Math.min(0, ...recent.map(p => p.low)), high = Math.max(0, ...recent.map(p => p.high));
   const pad = (high - low) * 0.06, decimals = decimalsFor([last.low, last.high]), narrow = place.clientWidth < 500;
-  const y = { low: low - pad, high: high + pad, ticks: niceTicks(low, high, 6), title: "clicks per search" };
+  const y = { low: low - pad, high: high + pad, ticks: niceTicks(low, high, 6), title: unitOf(report) };
   const digits = Math.max(0, Math.ceil(-Math.log10(y.ticks[1] - y.ticks[0]) - 1e-9));
   const dated = last.time - first.time > 5;  // seconds: a log without times has its order alone
   const at = dated ? point => point.time : point => point.units, from = dated ? report.pace.began ?? first.time : 0;
@@ -150,6 +155,8 @@ function drawBand(place, report, config) {
       `${config.smallest ? `; dashed: the smallest difference that matters, ${config.smallest}` : ""}.`;
   });
 }
+
+const noInterval = ({ shows }) => `There is no interval${shows === null ? " yet" : ""}.`;
 
 const winnerOf = ({ decision }) => decision.winner === null ? "nobody" : `of-${decision.winner.toLowerCase()}`;
 
@@ -189,15 +196,15 @@ function drawTheta(place, { theta, standard_error: errors }) {
 
 // A forest plot: the interval of every segment, and of all, one below the other. On a phone names stand above their intervals.
 function drawForest(place, report, decimals) {
-  const { answers, rate } = report.segments, width = Math.max(place.clientWidth, 260), narrow = width < 560;
+  const { rate } = report.segments, answers = byDeciding(report.segments), width = Math.max(place.clientWidth, 260), narrow = width < 560;
   const all = { value: "all searches", share: 1, difference: report.decision.difference, interval: report.decision.interval };
   const groups = [[null, [all]], ...Object.entries(Object.groupBy ? Object.groupBy(answers, a => a.attribute) : grouped(answers))];
   const known = [all, ...answers].filter(one => one.interval.every(end => end != null));
-  if (known.length === 0) return place.replaceChildren(make("p", { class: "caption" }, "There is no interval."));
+  if (known.length === 0) return place.replaceChildren(make("p", { class: "caption" }, noInterval(report)));
   const sizes = known.map(one => one.interval[1] - one.interval[0]).sort((one, two) => one - two);
   const shown = known.filter(one => one.interval[1] - one.interval[0] <= 4 * sizes[sizes.length >> 1]);  // wider ones run off the sides
   const low = Math.min(0, ...shown.map(one => one.interval[0])), high = Math.max(0, ...shown.map(one => one.interval[1]));
-  const left = narrow ? 8 : 250, right = narrow ? 8 : 150, pad = 0.04 * (high - low || 1), bottom = 36;
+  const left = narrow ? 8 : 230, right = narrow ? 8 : 212, pad = 0.04 * (high - low || 1), bottom = 36;
   const across = v => left + (Math.min(Math.max(v, low - pad), high + pad) - low + pad) / (high - low + 2 * pad) * (width - left - right);
   const step = narrow ? 40 : 24, ticks = niceTicks(low - pad, high + pad, narrow ? 4 : 6);
   const digits = Math.max(0, Math.ceil(-Math.log10(ticks.length > 1 ? ticks[1] - ticks[0] : 1) - 1e-9));
@@ -223,24 +230,90 @@ function drawForest(place, report, decimals) {
     svg.append(draw("line", { class: tick === 0 ? "zero" : "grid", x1: across(tick), x2: across(tick), y1: 8, y2: y + 4 }));
     svg.append(draw("text", { x: across(tick), y: y + 20, "text-anchor": "middle" }, signed(tick, digits)));
   }
-  svg.append(rows, draw("text", { x: left, y: height - 2 }, "clicks per search"));
+  const room = 90, side = across(0), y1 = height - 5;
+  if (side > room) svg.append(draw("text", { class: "a", x: side - 8, y: y1, "text-anchor": "end" }, "← A gets more"));
+  if (width - side > room) svg.append(draw("text", { class: "b", x: side + 8, y: y1 }, "B gets more →"));
+  svg.append(rows);
   place.replaceChildren(svg);
-  say("segments-text", `${report.segments.text} Coloured: no chance, at a false discovery rate of ${Math.round(100 * rate)}% of all segments together.`.trim());
+  say("segments-text", `In ${unitOf(report).replace(/^in /, "")}, each with its own interval. ${report.segments.text} Coloured where chance does not explain it: ` +
+    `on average at most ${Math.round(100 * rate)}% of all that is coloured is false.`);
 }
 
 const grouped = rows => rows.reduce((found, row) => ({ ...found, [row.attribute]: [...found[row.attribute] ?? [], row] }), {});
 const short = text => text.length > 28 ? `${text.slice(0, 27)}…` : text;
 const percentOf = share => `${share > 0 && share < 0.01 ? "<1" : Math.round(100 * share)}%`;
 
+// Answers by segment of the metric that decides; those of others are in the table.
+const byDeciding = ({ answers }) => answers.filter(one => one.metric === answers[0].metric);
+
 function showSegments(report, decimals) {
   byId("segments").hidden = report.segments === null;
   if (report.segments === null) return;
-  const write = x => signed(x, decimals), digits = 1;
-  byId("segments-table").replaceChildren(table(report.segments.answers, {
-    segment: s => make("bdi", {}, `${s.attribute}: ${s.value}`), searches: s => [`${count(s.searches)} (${percentOf(s.share)})`],
-    "B − A": s => [write(s.difference)], interval: s => [range(s.interval, write)], lift: s => [percent(s.lift.share, digits)],
-    "for ranking": s => [write(s.shrunken)], "no chance": s => s.discovery ? "yes" : "no",
+  const { answers } = report.segments, several = answers.some(one => one.metric !== answers[0].metric);
+  const write = s => x => signed(x, s.metric === answers[0].metric ? decimals : decimalsFor(s.interval));
+  byId("segments-table").replaceChildren(table(answers, {
+    segment: s => make("bdi", {}, `${s.attribute}: ${s.value}`), ...(several ? { metric: s => s.metric || "clicks" } : {}),
+    searches: s => [`${count(s.searches)} (${percentOf(s.share)})`],
+    "B − A": s => [write(s)(s.difference)], interval: s => [range(s.interval, write(s))], lift: s => [percent(s.lift.share, 1)],
+    "for ranking": s => [write(s)(s.shrunken)], "told from chance": s => s.discovery ? "yes" : "no",
   }, "", true));
+}
+
+// --- metrics and guards ------------------------------------------------------------------------------------------------------
+
+const ROLES = { primary: "decides", secondary: "looked at beside", guard: "guard" };
+const GUARDED = { ok: "✓ no harm shown", harm: "✕ harm", unknown: "? not known" };
+
+function showMetrics({ metrics = [], segments }) {
+  byId("metrics").hidden = metrics.length === 0;
+  if (metrics.length === 0) return;
+  const ends = metrics.flatMap(m => m.lift.interval).filter(end => end != null).map(Math.abs).sort((one, two) => one - two);
+  const widest = 1.05 * Math.min(ends.at(-1) ?? 1, 4 * (ends[ends.length >> 1] ?? 1)) || 1;  // wider ones run off the sides
+  const write = m => x => signed(x, decimalsFor(m.interval));
+  const told = m => {
+    const sure = m.lift.interval.every(end => end != null), digits = sure ? decimalsFor(m.lift.interval.map(end => 100 * end), 1) : 1;
+    return [percent(m.lift.share, digits), sure && `${range(m.lift.interval, x => percent(x, digits))}`];
+  };
+  const small = text => text ? [make("small", {}, text)] : [];
+  byId("metrics-table").replaceChildren(table(metrics, {
+    metric: m => make("div", {}, make("b", {}, m.title), ...small([ROLES[m.role], m.better === "less" && "less is better"].filter(Boolean).join(", "))),
+    lift: m => [make("span", {}, told(m)[0], ...small(told(m)[1]))],
+    "": m => liftBar(m, widest),
+    "B − A": m => [write(m)(m.difference)],
+    searches: m => [make("span", {}, count(m.searches), ...small(m.waiting > 0 && `${count(m.waiting)} more wait`))],
+    finding: m => make("div", {}, make("span", { class: `status ${m.guard === "ok" ? "pass" : m.guard ?? ""}` }, finding(m)), ...small(m.note)),
+  }, "", true));
+  const secondary = metrics.some(m => m.role === "secondary"), rate = segments === null ? "" : " or by segment";
+  byId("metrics-text").textContent = "Lift is the difference as a share of what A gets; every interval holds by itself, however often you look." +
+    (secondary ? ` Of what is looked at beside${rate} and told from chance, on average at most 5% is false.` : "") +
+    (metrics.some(m => m.waiting > 0) ? " A search counts once the time in which events count is over." : "");
+}
+
+function finding({ role, guard, discovery, interval }) {
+  if (role === "guard") return GUARDED[guard];
+  if (role === "primary") return "see above";
+  return interval[0] == null ? "too early" : discovery ? "told from chance" : "may be chance";
+}
+
+// The interval of a lift: B on the right, coloured where it is sure which ranker is better.
+function liftBar({ lift, better, role, guard, discovery, title }, widest) {
+  const [low, high] = lift.interval, at = x => `${50 + 50 * Math.min(Math.max(x / widest, -1), 1)}%`;
+  const zero = draw("line", { class: "zero", x1: "50%", x2: "50%", y1: 0, y2: 20 });
+  if (low == null || high == null) return draw("svg", { "aria-hidden": "true" }, zero);
+  const outside = low > 0 || high < 0, sure = role === "guard" ? guard === "harm" : role === "secondary" ? discovery : outside;
+  const side = !sure || !outside && role !== "guard" ? "" : (lift.share > 0) === (better === "more") ? "b" : "a";
+  return draw("svg", { role: "img", "aria-label": `${title}: lift ${range(lift.interval, x => percent(x, 1))}` }, zero,
+    draw("line", { class: `segment ${side}`, x1: at(low), x2: at(high), y1: 10, y2: 10 }),
+    draw("circle", { class: side, cx: at(lift.share), cy: 10, r: 4 }));
+}
+
+const HARM = { pass: "✓ no harm shown", harm: "✕ harm", unknown: "? not known" };
+
+function showGuards({ guards = [] }) {
+  byId("guards").hidden = guards.length === 0;
+  byId("guards-list").replaceChildren(...guards.map(({ name, status, text }) =>
+    make("li", {}, make("span", { class: `status ${status}` }, HARM[status]),
+      make("div", {}, make("span", { class: "check" }, name), make("span", { class: "text" }, text)))));
 }
 
 // --- tables ----------------------------------------------------------------------------------------------------------------
@@ -289,22 +362,23 @@ function say(id, text, hidden = text === "") {
 }
 
 function showFigures(report, decimals) {
-  const { decision, pace, names: [a, b] } = report, { lift, difference } = decision;
+  const { decision, pace, names: [a, b] } = report, { lift, difference } = decision, unit = unitOf(report);
   const whole = x => x == null ? UNKNOWN : `${x < 0 ? "−" : "+"}${count(Math.abs(x))}`;
   const [known, sure] = [decision.interval, lift.interval].map(ends => ends.every(end => end != null)), daily = pace.searches_a_day;
   const digits = sure ? decimalsFor(lift.interval.map(end => 100 * end), 1) : 1;
   byId("figures").replaceChildren(
-    figure(`Clicks of ${b.label} against ${a.label}`, percent(lift.share, digits),
+    figure(`${capital(measureOf(report))} of ${b.label} against ${a.label}`, percent(lift.share, digits),
       sure ? `${level(report)} interval ${range(lift.interval, x => percent(x, digits))}` : "no interval"),
-    figure("In clicks per search", signed(difference, decimals), known && range(decision.interval, x => signed(x, decimals)),
-      known && daily != null && `${whole(difference * daily)} clicks a day (${range(decision.interval, x => whole(x * daily))})`),
+    figure(capital(unit.replace(/^(?!in )/, "in ")), signed(difference, decimals), known && range(decision.interval, x => signed(x, decimals)),
+      known && daily != null && !unit.startsWith("in ") && `${whole(difference * daily)} ${measureOf(report)} a day (${range(decision.interval, x => whole(x * daily))})`),
     toDecision(report),
     figure("Searches", count(report.impressions), report.impressions > 0 && `of ${count(report.units)} visitors`,
       report.impressions > 0 && `${count(report.clicks)} clicks, ${plain(report.ctr)} per search`),
     make("div", { id: "last-search" }),
     figure(report.shows === null ? "Runs for" : "Ran for", howLong(pace.days), pace.began == null ? "not begun" : `since ${told(pace.began)}`,
       daily != null && `${count(daily)} searches a day`));
-  say("course", [report.course, ...report.guards.filter(g => g.status === "harm").map(g => g.text)].filter(Boolean).join(" "));
+  say("course", report.course);
+  say("futile", report.futile);
   say("visitors", report.visitors?.text ?? "");
   say("left-out", report.everyone?.text ?? "");
 }
@@ -319,6 +393,7 @@ function toDecision({ decision, shows, days_left: days }) {
   if (decision.estimator === null) return figure(name, UNKNOWN, "known after the first interval");
   if (reasons.includes("untested")) return figure(name, UNKNOWN, "none without A/B traffic");
   if (reasons.includes("too soon")) return figure(name, UNKNOWN, "its time is not over yet");
+  if (reasons.includes("guard")) return figure(name, UNKNOWN, "none while a guard tells harm");
   if (reasons.includes("hostile")) return figure(name, UNKNOWN, "see what to do next");
   if (searches == null || !(remaining >= 1 && remaining < TOO_MANY) || days >= TOO_LONG) return figure(name, UNKNOWN, "not in sight");
   const bar = make("progress", { max: 1, value: decision.searches / searches, "aria-label": "Searches so far, of those to a decision" });
@@ -443,7 +518,10 @@ function show(given, now) {
   showAges(now);
   showGuardrails(report);
   showTables(report, config, decimals);
+  byId("band-title").textContent = `Difference in ${unitOf(report).replace(/^in /, "")}, B against A`;
+  showMetrics(report);
   showSegments(report, decimals);
+  showGuards(report);
   byId("theta-section").hidden = report.estimates.length === 1;  // an A/B test needs none
   byId("theta-text").textContent = thetaText(report.theta);
   drawCharts(report, config);
@@ -453,7 +531,8 @@ const standing = shows => shows === null ? "running" : `stopped, shows ${shows}`
 
 function thetaText(theta) {
   if (theta.fitted && theta.standard_error.some(error => error > 0)) return "Fitted to the clicks of this trial, with two standard errors.";
-  return `${theta.fitted ? "Fitted to earlier clicks." : "Assumed, not fitted."}${theta.note ? ` ${theta.note[0].toUpperCase()}${theta.note.slice(1)}` : ""}`;
+  const note = theta.note && ` ${capital(theta.note)}${/[.?!]$/.test(theta.note) ? "" : "."}`;
+  return `${theta.fitted ? "Fitted to earlier clicks." : "Assumed, not fitted."}${note}`;
 }
 
 function drawCharts(report, config) {

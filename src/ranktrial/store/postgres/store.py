@@ -195,6 +195,10 @@ class PostgresStore(SQLStore):
         found: list[tuple[Any, ...]] = self._read(read, timeout)
         return found
 
+    def _now(self) -> int:
+        """Time of the database: one for all instances."""
+        return int(self._select("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")[0][0])
+
     def _execute(self, statement: str, values: Sequence[Any], noted: Noted = None) -> None:
         self._check_open()
         try:
