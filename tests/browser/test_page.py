@@ -66,7 +66,7 @@ def check_content(page: Page, report: dict[str, Any]) -> None:
             "decided",
             f"{report['impressions']:,}of {report['units']:,} visitors{report['clicks']:,} clicks, ",
             "18 Nov 2026, 16:43 UTC",
-            f"{pace['days']:.1f} dayssince 16 Nov 2026, 12:02 UTC{daily:,.0f} searches a day",
+            f"{pace['days']:.1f} dayssince 16 Nov 2026, 12:03 UTC{daily:,.0f} searches a day",
         )
     ):
         expect(figures(page).nth(number)).to_contain_text(text.replace("-", "−"))
@@ -327,7 +327,7 @@ def test_who_may_can_stop_a_trial(browser: Browser, tmp_path: Path) -> None:
         page.get_by_label("B (new)").check()
         expect(page.locator("#stop-text")).to_contain_text("Everybody gets the list of B (new)")
         assert page.evaluate("document.documentElement.scrollWidth") == 390
-        page.get_by_label("Why").fill("B is better")
+        page.locator("#stop-reason").fill("B is better")
         page.get_by_role("button", name="Stop and show B").click()
         expect(page.locator("#about")).to_contain_text("stopped, shows B")
         expect(page.locator("#next")).to_have_text("The trial is stopped and shows B (new).")
