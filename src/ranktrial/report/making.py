@@ -164,15 +164,15 @@ def in_time(found: Settled, began: float, now: float) -> Settled:
 def _was_so(found: Settled, began: float, now: float) -> bool:
     """True if the interval at the end of the last whole week had said so too, or need not have.
 
-    A difference that was seen to change needs a week since then.
+    A difference that was seen to change needs a week since then as well: a rhythm of days looks like a change.
     """
     decision, analysis = found.decision, found.analysis
     week = week_end(analysis.config, began, now)
     if week is None:
         return True
-    if analysis.changed:
-        changed = analysis.drift.since_time
-        return changed is None or now >= changed / 1e6 + WEEK
+    changed = analysis.drift.since_time if analysis.changed else None
+    if changed is not None and now < changed / 1e6 + WEEK:
+        return False
     points = analysis.points(decision.used, found.widen, until=week)
     if not points:
         return False
