@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from ranktrial import methods
 from ranktrial.methods import AB, Counterfactual, LogOpt, Method, Optimized, Probabilistic, TeamDraft
 from ranktrial.rankings import Pair
 from ranktrial.testing import CHECKS
-from ranktrial.users import position_based
+from ranktrial.users import mixed_devices, position_based, two_devices
 
 EXPORTED = [
     kind()
@@ -52,6 +53,25 @@ def test_interleaving_and_clipping_are_known_to_be_biased(method: Method) -> Non
     user = position_based([0.5, 0, 1], [1, 0.9, 0.3])
     pair = pair.knowing(theta=user.slope)
     assert abs(method.moments(pair, user).mean - pair.delta(user)) > 0.05
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_moments_of_two_devices_are_those_of_either_by_their_shares(method: Method) -> None:
+    """With the theta of both together what tends to Delta still does; which clicks come together tells them apart."""
+    options = {"visible": 2, "eta": 0.7}
+    zeta = [0.5, 0, 1, 0.3, 0.6]
+    both, (phone, desktop) = mixed_devices(zeta, 3, phones=0.6, **options), two_devices(zeta, 3, **options).values()
+    theta = desktop.slope * [1, 1, 0.4]
+    pair = Pair.from_lists([[0, 1, 2], [3, 4]], [[1, 2, 0], [4, 3]], k=3).knowing(theta=theta)
+    found, of_phone, of_desktop = (method.moments(pair, user) for user in (both, phone, desktop))
+    means, variances = np.array([(one.mean, one.variance) for one in (of_phone, of_desktop)]).T
+    mean = [0.6, 0.4] @ means
+    assert found.mean == pytest.approx(mean, abs=1e-12)
+    if method != AB():  # each arm's variance about its own mean, which is not the same for either device
+        assert found.variance == pytest.approx([0.6, 0.4] @ (variances + (means - mean) ** 2), rel=1e-9)
+    assert found.ctr == pytest.approx(0.6 * of_phone.ctr + 0.4 * of_desktop.ctr, abs=1e-12)
+    if method.tends_to_delta:
+        assert found.mean == pytest.approx(pair.delta(both), abs=1e-9)
 
 
 def test_properties_hold_for_these_methods_and_no_others() -> None:

@@ -13,7 +13,7 @@ from ranktrial.log import Log
 from ranktrial.methods import AB
 from ranktrial.rankings import Mixture, Pair, draw_impressions, expected_clicks
 from ranktrial.rankings.traffic import draw_clicks
-from ranktrial.users import Users, cascade, comparing, crowd, position_based, rank_decay
+from ranktrial.users import Users, cascade, comparing, crowd, mixed_devices, position_based, rank_decay
 
 ZETA = np.array([0.5, 0.2, 0.9, 0.3, 0.5])
 Pattern = tuple[int, ...]
@@ -75,11 +75,12 @@ def world(k: int) -> list[tuple[Users, Law]]:
         (crowd([0.15, 0.85], [comparing(ZETA, k), reader]), mixed([0.15, 0.85], [compared(2), read(theta)])),
         (crowd([0.5, 0.5], [position_based(ZETA, phone), reader]), mixed([0.5, 0.5], [read(phone), read(theta)])),
         (crowd([0.3, 0.7], [leaver, reader]), mixed([0.3, 0.7], [read(theta, 0.5), read(theta)])),
+        (mixed_devices(ZETA, k, phones=0.6, visible=2), mixed([0.6, 0.4], [read(phone), read(theta)])),
     ]
 
 
 @pytest.mark.parametrize("k", [3, 5])
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_expected_clicks_are_those_of_all_click_patterns(k: int, number: int) -> None:
     user, law = world(k)[number]
     table = np.array(list(permutations(range(5), k)), np.int32)
@@ -89,7 +90,7 @@ def test_expected_clicks_are_those_of_all_click_patterns(k: int, number: int) ->
     np.testing.assert_allclose(expected_clicks(table, user), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_drawn_click_patterns_have_their_law(number: int) -> None:
     n, ranking = 40_000, [3, 2, 0]
     user, law = world(3)[number]

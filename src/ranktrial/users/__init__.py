@@ -2,7 +2,7 @@
 
 from ranktrial.users.behaviour import User, cascade, position_based, rank_decay, trust_bias
 from ranktrial.users.crowds import Comparing, Crowd, Users, comparing, crowd
-from ranktrial.users.devices import two_devices
+from ranktrial.users.devices import mixed_devices, two_devices
 
 __all__ = [
     "Comparing",
@@ -12,6 +12,7 @@ __all__ = [
     "cascade",
     "comparing",
     "crowd",
+    "mixed_devices",
     "position_based",
     "rank_decay",
     "trust_bias",

@@ -12,6 +12,7 @@ from ranktrial.paper.logopt_network import LogOptNetwork
 from ranktrial.paper.study import PlanError, StudyPlan, UserPlan, read_plan
 from ranktrial.paper.study.plan import PRESETS
 from ranktrial.paper.study.tasks import seed_of
+from ranktrial.rankings import expected_clicks
 
 MINIMAL = """
 pairs = 2
@@ -110,6 +111,18 @@ def test_files_are_relative_to_the_plan(tmp_path: Path) -> None:
         ("queries = 50", "queries = 50\n[user]\nzeta = [0.1, 2]", "[user] zeta[1] is 2, must be between 0 and 1"),
         ("queries = 50", 'queries = 50\n[user]\nzeta = ["a"]', "[user] zeta is ['a'], must be a list of numbers"),
         ("queries = 50", "queries = 50\n[user]\nrelevant = [1]", '[user] relevant is for kind = "trust-bias"'),
+        ("queries = 50", "queries = 50\n[user]\nphones = 0.5", '[user] phones is for kind = "two-devices"'),
+        ("queries = 50", "queries = 50\n[user]\nvisible = 3", '[user] visible is for kind = "two-devices"'),
+        (
+            "queries = 50",
+            'queries = 50\n[user]\nkind = "two-devices"\nphones = 1',
+            "[user] phones is 1.0, must be strictly between 0 and 1",
+        ),
+        (
+            "queries = 50",
+            'queries = 50\nk = 3\nuser.kind = "two-devices"',
+            "visible is 4, must be between 1 and 3",
+        ),
         (
             "queries = 50",
             'queries = 50\n[user]\nkind = "trust-bias"\nrelevant = [1, 1]',
@@ -138,13 +151,23 @@ def test_an_unknown_preset_names_those_there_are() -> None:
         read_plan("papers")
 
 
-@pytest.mark.parametrize("kind", ["position-based", "trust-bias", "cascade"])
+@pytest.mark.parametrize("kind", ["position-based", "trust-bias", "cascade", "two-devices"])
 def test_users_can_be_told_in_a_plan(tmp_path: Path, kind: str) -> None:
     plan = read(tmp_path, MINIMAL + f'[user]\nkind = "{kind}"\neta = 0.5\nassumed_eta = 1')
-    user = plan.user.build(np.full(3, 0.4), 4)
+    user = plan.user.build(np.full(3, 0.4), 5)
     assert user.name.replace(" ", "-") == kind
-    assert user.reads_on == (kind != "cascade")
+    assert user.reads_on == (kind not in ("cascade", "two-devices"))
     assert plan.user.theta(2).tolist() == [1, 0.5]
+
+
+def test_methods_are_told_one_theta_of_two_devices(tmp_path: Path) -> None:
+    """That of the average visitor: with it clicks on a document at rank r are theta_r times its relevance, on average."""
+    plan = read(tmp_path, MINIMAL + '[user]\nkind = "two-devices"\nphones = 0.75\nvisible = 2')
+    theta = plan.user.theta(4)
+    assert theta.tolist() == [1, 0.5, 0.25 / 3, 0.25 / 4]
+    user, ranking = plan.user.build(np.array([0.4, 0.8, 0.2, 0.6]), 4), np.array([[2, 0, 3, 1]], np.int32)
+    np.testing.assert_allclose(expected_clicks(ranking, user), theta * user.zeta[ranking], atol=1e-15)
+    assert "phones" not in StudyPlan.to_dict(read(tmp_path, MINIMAL))["user"]  # studies that are kept go on
 
 
 def test_seeds_depend_on_every_part_of_the_key_and_nothing_else() -> None:

@@ -25,12 +25,12 @@ from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.methods import parse_method
 from ranktrial.paper.data import mslr_like, yahoo_like
-from ranktrial.users import User, cascade, position_based, rank_decay, trust_bias
+from ranktrial.users import User, cascade, mixed_devices, position_based, rank_decay, trust_bias
 
 PRESETS = ("smoke", "small", "paper", "departures", "depth", "wrong-bias", "users")
 SYNTHETIC = {"yahoo-like": yahoo_like, "mslr-like": mslr_like}
 TRAINED = ("code", "paper")
-USERS = ("position-based", "trust-bias", "cascade")
+USERS = ("position-based", "trust-bias", "cascade", "two-devices")
 FIRST_CHECKPOINT = 100
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ class UserPlan:
     """Simulated user of a study.
 
     Attributes:
-        kind: "position-based" (the paper's), "trust-bias" or "cascade".
+        kind: "position-based" (the paper's), "trust-bias", "cascade" or "two-devices".
         eta: Examination falls as theta_r = 1 / r^eta.
         assumed_eta: The eta given to methods that are given the position bias; None for the true one.
         zeta: P(click | examined) by relevance label, from 0.
@@ -188,6 +188,8 @@ class UserPlan:
         irrelevant: Trust bias: P(click | examined, not relevant) by rank; None for 0.3 / r.
         leave_after_click: Cascade: P(stops reading after a click).
         leave_after_skip: Cascade: P(stops reading after a document not clicked).
+        phones: Two devices: share of searches on phones; None for a half.
+        visible: Two devices: results that a phone shows; None for 4.
     """
 
     kind: Text = "position-based"
@@ -198,6 +200,8 @@ class UserPlan:
     irrelevant: Numbers | None = None
     leave_after_click: Number = 0.5
     leave_after_skip: Number = 0.1
+    phones: Number | None = None
+    visible: Whole | None = None
 
     def __post_init__(self) -> None:
         checks.one_of("kind", self.kind, USERS)
@@ -206,18 +210,27 @@ class UserPlan:
             checks.between("assumed_eta", self.assumed_eta, 0, 10)
         if len(checks.probabilities("zeta", self.zeta)) == 0:
             raise ValueError("zeta is empty, must have a probability for every label from 0")
-        for name, only in (("relevant", "trust-bias"), ("irrelevant", "trust-bias")):
-            values = getattr(self, name)
-            if values is not None and self.kind != only:
-                raise ValueError(f'{name} is for kind = "{only}", but kind is "{self.kind}"')
-            if values is not None:
+        for only, names in (("trust-bias", ("relevant", "irrelevant")), ("two-devices", ("phones", "visible"))):
+            for name in names:
+                if getattr(self, name) is not None and self.kind != only:
+                    raise ValueError(f'{name} is for kind = "{only}", but kind is "{self.kind}"')
+        for name in ("relevant", "irrelevant"):
+            if (values := getattr(self, name)) is not None:
                 checks.probabilities(name, values)
+        if self.phones is not None:
+            checks.between("phones", self.phones, 0, 1, open_ends=True)
         checks.between("leave_after_click", self.leave_after_click, 0, 1)
         checks.between("leave_after_skip", self.leave_after_skip, 0, 1)
 
     def theta(self, k: int) -> FloatArray:
-        """Position bias as methods are told it."""
+        """Position bias as methods are told it: one for all devices, that of their average visitor."""
+        if self.kind == "two-devices" and self.assumed_eta is None:
+            phones, visible = self._devices()
+            return rank_decay(k, self.eta) * np.where(np.arange(k) < visible, 1.0, 1.0 - phones)
         return rank_decay(k, self.eta if self.assumed_eta is None else self.assumed_eta)
+
+    def _devices(self) -> tuple[float, int]:
+        return 0.5 if self.phones is None else self.phones, 4 if self.visible is None else self.visible
 
     def build(self, zeta: FloatArray, k: int) -> User:
         theta = rank_decay(k, self.eta)
@@ -228,6 +241,9 @@ class UserPlan:
             relevant = np.ones(k) if self.relevant is None else np.asarray(self.relevant)
             irrelevant = 0.3 / np.arange(1, k + 1) if self.irrelevant is None else np.asarray(self.irrelevant)
             return trust_bias(zeta, theta, relevant=relevant, irrelevant=irrelevant)
+        if self.kind == "two-devices":
+            phones, visible = self._devices()
+            return mixed_devices(zeta, k, phones=phones, visible=visible, eta=self.eta)
         return position_based(zeta, theta)
 
 
