@@ -234,6 +234,12 @@ def wrong_pages(
     return clicks, tallies
 
 
+def half_on_phones(visible: int, world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Told]:
+    """Every other visitor sees the first results alone, on a device that nobody declared."""
+    seen = (RANKS < visible) | (random.random(len(drawn.number)) < 0.5)[:, None]
+    return _drawn(np.where(seen, world.chance(drawn.page), 0.0), random)
+
+
 def _marks(kind: Mark, drawn: Drawn, found: BoolArray) -> Told:
     """A mark for each page with any of these."""
     return Counter((kind, number) for number in drawn.number[found.any(1)].tolist())
@@ -339,6 +345,8 @@ FAULTS = {
     "one robot, 10 %": Fault(partial(some_act, 0.1, robots), robot=0.1),
     "1 % hostile": Fault(partial(some_act, 0.01, hostile)),
     "D12 1 % hostile": Fault(partial(some_act, 0.01, hostile), world=_equal(partial(position_based, theta=THETA))),
+    "half on phones that show 2": Fault(partial(half_on_phones, 2)),
+    "half on phones that show 4": Fault(partial(half_on_phones, 4)),
     "rankers change halfway": Fault(in_order, world=partial(World.make, noises=(0.6, 0.05))),
     "position bias changes halfway": Fault(steeper),
     "more clicks from halfway on": Fault(busier),

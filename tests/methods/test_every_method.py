@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_interleaving_and_clipping_are_known_to_be_biased(method: Method) -> Non
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_moments_of_two_devices_are_those_of_either_by_their_shares(method: Method) -> None:
     """With the theta of both together what tends to Delta still does; which clicks come together tells them apart."""
-    options = {"visible": 2, "eta": 0.7}
+    options: dict[str, Any] = {"visible": 2, "eta": 0.7}
     zeta = [0.5, 0, 1, 0.3, 0.6]
     both, (phone, desktop) = mixed_devices(zeta, 3, phones=0.6, **options), two_devices(zeta, 3, **options).values()
     theta = desktop.slope * [1, 1, 0.4]
