@@ -236,7 +236,7 @@ def wrong_pages(
 
 def half_on_phones(visible: int, world: World, drawn: Drawn, random: np.random.Generator) -> tuple[BoolArray, Told]:
     """Every other visitor sees the first results alone, on a device that nobody declared."""
-    seen = (RANKS < visible) | (random.random(len(drawn.number)) < 0.5)[:, None]
+    seen = (visible > RANKS) | (random.random(len(drawn.number)) < 0.5)[:, None]
     return _drawn(np.where(seen, world.chance(drawn.page), 0.0), random)
 
 
