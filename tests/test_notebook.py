@@ -151,6 +151,22 @@ def test_charts_hold_the_numbers_of_the_result() -> None:
         plan(PAIR, [0.5, 0.3, 0.2, 0.6, 0.4, 0.1], methods=[TeamDraft()]).chart()
 
 
+def test_the_chart_of_a_report_is_its_course(tmp_path: Path) -> None:
+    with Trial.create(tmp_path / "t.db", k=2, method="AB()", timeout=60.0, seed=2) as trial:
+        for visitor in range(260):
+            shown = trial.rank("q", a=["1", "2"], b=["2", "3"], unit=f"user-{visitor}")
+            if shown.ranking[0] == "1" or visitor % 3 == 0:
+                trial.click(shown.id, shown.ranking[0])
+        report = trial.report()
+    rows = [row for sheet in report.chart().to_dict()["datasets"].values() for row in sheet if "low" in row]
+    told = [one for one in report.band if np.isfinite(one.low)]
+    assert len(rows) == len(told) > 1
+    assert [row["difference"] for row in rows] == [one.difference for one in told]
+    (now,) = [row for sheet in report.model_copy(update={"band": ()}).chart().to_dict()["datasets"].values()
+              for row in sheet if "what" in row]  # fmt: skip
+    assert (now["difference"], now["low"]) == (report.difference, report.interval.low)
+
+
 def test_progress_is_told_without_a_notebook(capsys: pytest.CaptureFixture[str]) -> None:
     report = notebook.Progress("planning")
     for done in range(1, 1_001):
