@@ -10,7 +10,7 @@
 
 A check on chance alarms in one of a thousand trials that are in order (fail) or in one of a hundred (warn), over the whole
 trial and however often one looks (``analysis.e_processes``). A check that cannot be made is unknown, and says what it
-would take. ``advice`` says what each means, and what to do.
+would take. ``advised`` above each function says what it means, and what to do.
 """
 
 from __future__ import annotations

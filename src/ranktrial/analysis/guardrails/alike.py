@@ -24,6 +24,7 @@ from ranktrial.analysis.estimators.by_segment import by_value
 from ranktrial.analysis.estimators.results import SegmentBias
 from ranktrial.analysis.estimators.valuing import scaled
 from ranktrial.analysis.guardrails._kernels import pair_scores
+from ranktrial.analysis.guardrails.advice import advised
 from ranktrial.analysis.guardrails.status import WARN, Guardrail, needless, unknown
 from ranktrial.arrays import FloatArray
 from ranktrial.log.log import Log
@@ -72,6 +73,15 @@ def together(log: Log, theta: FloatArray, differs: SegmentBias | None = None) ->
     return Together(log.sums(values), float(values.sum()) / information if information > 0 else float("nan"))
 
 
+@advised(
+    ALIKE,
+    "assumptions",
+    "All visitors look down the page alike",
+    cause="Phones show fewer results at once than desktops, and nobody said which search came from which; or visitors stop "
+    "reading at different places.",
+    remedy='One position bias is a little wrong for all, and more so for some. Declare the device (segments={"device": [...]}) '
+    "and send it with every search: each then has its own.",
+)
 def look_alike(analysis: Analysis) -> Guardrail:
     """Ranks that are clicked together, against those that one position bias for all would give (``together``).
 

@@ -14,6 +14,7 @@ from ranktrial.analysis.estimators.by_segment import by_value
 from ranktrial.analysis.estimators.estimation import guessed_from
 from ranktrial.analysis.estimators.valuing import Fitted, scaled
 from ranktrial.analysis.guardrails._kernels import added_above, clicks_after, clicks_by_draw
+from ranktrial.analysis.guardrails.advice import advised
 from ranktrial.analysis.guardrails.status import (
     NO_NUMBER,
     WARN,
@@ -37,6 +38,14 @@ MOST_COMPARED = 1_000_000  # impressions, the first so many, whose clicks are co
 LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything is bet on it
 
 
+@advised(
+    ASSUMPTIONS,
+    "assumptions",
+    "The click model agrees with A/B traffic",
+    cause="People click for more reasons than relevance and rank: they trust what stands first, or results compete.",
+    remedy="Nothing needs mending: the estimate that assumes less is used, and takes more searches. A version with a larger "
+    "hold-back gets there sooner.",
+)
 def assumptions(analysis: Analysis) -> Guardrail:
     """Estimates against those with fewer assumptions (``analysis.ladder``): the method's own, and any that is surely wrong."""
     ladder = analysis.ladder
@@ -165,6 +174,14 @@ def _shift(analysis: Analysis, parts: Sequence[AddedAbove]) -> float:
     return float(moved) / len(analysis.log)
 
 
+@advised(
+    COMPANY,
+    "assumptions",
+    "A click does not depend on what stands above it",
+    cause="People stop once they have found what they wanted.",
+    remedy="The A/B estimate is reported instead, once there is enough A/B traffic: a version with a larger hold-back, or "
+    'AB(estimate="adjusted"), gets there sooner.',
+)
 def company(analysis: Analysis, above: Above | None = None) -> Guardrail:
     """Clicks against what the draw put above them (``interference``): sees users who stop, also where every query is new.
 
@@ -269,6 +286,13 @@ def clicks_above(analysis: Analysis) -> Above:
     )
 
 
+@advised(
+    INDEPENDENCE,
+    "assumptions",
+    "Clicks on one page do not depend on each other",
+    cause="Some visitors click on everything, which harms nothing, or visitors leave after a click, which does.",
+    remedy="Nothing needs mending: the interval is wider by what this could do to the answer.",
+)
 def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
     """Clicks after a click above, against those without, on the same document at the same rank.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ranktrial.analysis.analyse import Analysis
 from ranktrial.analysis.e_processes import DrawsSoFar
+from ranktrial.analysis.guardrails.advice import advised
 from ranktrial.analysis.guardrails.status import WARN, Guardrail, by_chance, unknown
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.log import Log
@@ -19,6 +20,13 @@ LEAST_CHANCE = 5.0  # variance of the counts, before they can say anything
 Draws = tuple[IntArray, FloatArray]  # outcome of each, and the chances of the outcomes for each design
 
 
+@advised(
+    "sample ratio",
+    "data",
+    "A, B and mixed pages are drawn as often as designed",
+    cause="Searches of one kind get lost: a filter for robots, a cache, an error after the draw.",
+    remedy="Show what rank returned whenever it was called, and filter before rank, not after it.",
+)
 def sample_ratio(analysis: Analysis) -> Guardrail:
     """Check of the numbers of draws by design and of A/B traffic with A and with B against their designed shares."""
     log, name = analysis.log, "sample ratio"
@@ -33,6 +41,13 @@ def sample_ratio(analysis: Analysis) -> Guardrail:
     return Guardrail(name=name, status=by_chance(found.p), value=found.p, text=text)
 
 
+@advised(
+    "placement calibration",
+    "data",
+    "Rankings are drawn as often as designed",
+    cause="Searches of some rankings get lost, as for the sample ratio.",
+    remedy="Show what rank returned whenever it was called, and filter before rank, not after it.",
+)
 def calibration(analysis: Analysis) -> Guardrail:
     """Rankings shown against their weights in the mixtures that they were drawn from.
 

@@ -10,6 +10,7 @@ from ranktrial.analysis.analyse import Analysis
 from ranktrial.analysis.drift import position_scores
 from ranktrial.analysis.e_processes import anytime_p, mean_evidence
 from ranktrial.analysis.estimators.results import Estimate
+from ranktrial.analysis.guardrails.advice import advised
 from ranktrial.analysis.guardrails.status import (
     NO_NUMBER,
     WARN,
@@ -26,6 +27,13 @@ from ranktrial.log import Log, UnitSums
 from ranktrial.tokens import unit_name
 
 
+@advised(
+    "coverage",
+    "assumptions",
+    "Every result that matters could be shown",
+    cause="Designs never show some results on which the rankers differ.",
+    remedy="Start a version with a hold-back above 0: it shows both lists as they are.",
+)
 def coverage(analysis: Analysis) -> Guardrail:
     """Documents on which the rankers differ and that could not be seen."""
     log = analysis.log
@@ -40,6 +48,13 @@ def coverage(analysis: Analysis) -> Guardrail:
     return Guardrail(name="coverage", status="fail", value=float(bad), text=text)
 
 
+@advised(
+    "effective clicks",
+    "data",
+    "Enough clicks carry the answer",
+    cause="The trial is young, or a few clicks have most of the weight.",
+    remedy="Wait for more clicks.",
+)
 def effective_clicks(analysis: Analysis) -> Guardrail:
     """Equally weighted clicks that would say as much as those that the estimate rests on."""
     effective = analysis.estimate.effective_clicks
@@ -48,6 +63,13 @@ def effective_clicks(analysis: Analysis) -> Guardrail:
     return Guardrail(name="effective clicks", status=status, value=effective, text=text)
 
 
+@advised(
+    "largest weight",
+    "data",
+    "No click counts for very many",
+    cause="Some results are shown rarely, so that a click on them stands for many.",
+    remedy="Start a version with a larger hold-back or floor: they are shown more often then.",
+)
 def largest_weight(analysis: Analysis) -> Guardrail:
     """The largest weight of a click."""
     weights = analysis.estimate.weights
@@ -61,6 +83,13 @@ def largest_weight(analysis: Analysis) -> Guardrail:
 BIAS = "position bias"
 
 
+@advised(
+    BIAS,
+    "assumptions",
+    "How much each rank is looked at is known",
+    cause="There are too few clicks yet to fit it, or the theta or eta that was given is not that of this page.",
+    remedy='Wait for more clicks. Where it was given, start a version with bias="estimated".',
+)
 def bias(analysis: Analysis) -> Guardrail:
     """Position bias: whether it is known from this trial's clicks, and how well; one that was given is held against them."""
     theta, name = analysis.theta, BIAS
@@ -105,6 +134,13 @@ def exponent_effect(analysis: Analysis, theta: FloatArray, moved: float, since: 
     return float(away / len(log))
 
 
+@advised(
+    "clicks on what is shown",
+    "visitors",
+    "The trial costs visitors no clicks",
+    cause="Mixed pages are worse than A's and B's own, and the click budget has not caught up with that yet.",
+    remedy="The budget corrects itself at the next refit. A lower loss, or a floor, gives more back.",
+)
 def page(analysis: Analysis) -> Guardrail:
     """Clicks that the trial costs, against an A/B test.
 
@@ -173,6 +209,13 @@ def heaviest_unit(log: Log, found: Estimate) -> Heaviest:
     return Heaviest(int(log.units.names[heavy]), most / found.impressions, float(variance))
 
 
+@advised(
+    "heaviest unit",
+    "visitors",
+    "No single visitor makes the answer",
+    cause="A robot, a test script, or an account that many people share.",
+    remedy="If it is a robot, exclude it; rules in the configuration leave such visitors out from the start.",
+)
 def heaviest(analysis: Analysis) -> Guardrail:
     """The share of the log that one unit makes: an estimate should not be about a single visitor."""
     name = "heaviest unit"

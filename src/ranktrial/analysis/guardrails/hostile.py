@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ranktrial.analysis.analyse import Analysis
+from ranktrial.analysis.guardrails.advice import advised
 from ranktrial.analysis.guardrails.status import Guardrail, Status, unknown
 from ranktrial.arrays import FloatArray, weighted_counts
 
@@ -17,6 +18,13 @@ LEAST_CLICKS = 100
 BY_CHANCE = 5.0  # standard errors
 
 
+@advised(
+    CROWDED,
+    "visitors",
+    "No few pages make the answer",
+    cause="Somebody clicks on everything that one ranker favours.",
+    remedy="Look at who does, and exclude them; rules in the configuration bound the clicks on one search.",
+)
 def crowded_pages(analysis: Analysis) -> Guardrail:
     """The estimate without the few pages that have most clicks, in proportion to the clicks that are left.
 

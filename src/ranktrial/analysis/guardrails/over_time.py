@@ -12,6 +12,7 @@ import numpy as np
 from ranktrial.analysis.analyse import Analysis, came
 from ranktrial.analysis.drift import Drift, position_scores
 from ranktrial.analysis.estimators.valuing import scaled
+from ranktrial.analysis.guardrails.advice import advised
 from ranktrial.analysis.guardrails.estimates import exponent_effect, mean_worth
 from ranktrial.analysis.guardrails.status import Guardrail, Status, harmful, needless, unknown
 from ranktrial.log import UnitSums
@@ -30,6 +31,13 @@ def told(drift: Drift) -> str:
     return f"{drift.text} That was on {told_time(drift.since_time / 1e6)}."
 
 
+@advised(
+    DIFFERENCE,
+    "assumptions",
+    "The difference stays the same",
+    cause="A ranker, the catalogue or the visitors changed on the way.",
+    remedy="Find out what changed at that time. If it was a ranker, start a new version; the report is of the time since.",
+)
 def difference_over_time(analysis: Analysis) -> Guardrail:
     """Check whether the difference changed; the report is then of the time since, so this only warns."""
     drift = analysis.drift
@@ -39,6 +47,13 @@ def difference_over_time(analysis: Analysis) -> Guardrail:
     return Guardrail(name=DIFFERENCE, status="warn" if drift.changed else "pass", value=drift.p, text=text)
 
 
+@advised(
+    CLICKS,
+    "assumptions",
+    "Visitors click as much as before",
+    cause="A campaign, a season, other searches; or clicks are recorded in another way than before.",
+    remedy="Make sure that click events did not change then. Otherwise nothing needs mending.",
+)
 def clicks_over_time(analysis: Analysis) -> Guardrail:
     """Clicks that a page of A or of B would get, at the same hours of the day.
 
@@ -70,6 +85,13 @@ def clicks_over_time(analysis: Analysis) -> Guardrail:
     return Guardrail(name=CLICKS, status="warn" if drift.changed else "pass", value=drift.p, text=text)
 
 
+@advised(
+    BIAS_OVER_TIME,
+    "assumptions",
+    "Visitors look at ranks as before",
+    cause="The page was changed, or more visitors come with a phone than before.",
+    remedy="Start a new version for the new page. Until then an estimate without position bias is used.",
+)
 def bias_over_time(analysis: Analysis) -> Guardrail:
     """Position bias, by where documents are clicked: other searches and other designs do not move it.
 

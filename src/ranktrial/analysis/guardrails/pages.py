@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ranktrial.analysis.analyse import Analysis
+from ranktrial.analysis.guardrails.advice import advised
 from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail, Status, above, few, unknown
 from ranktrial.log import Log
 from ranktrial.store import tallies as names
@@ -79,6 +80,14 @@ def _pages(log: Log, kind: Mark, *, keyed: bool) -> Counter[int]:
     return found
 
 
+@advised(
+    "the page shows what was drawn",
+    "data",
+    "Pages show what was drawn",
+    cause="A cache hands one answer to many visitors, a template sorts again, or a fallback shows A's list with our id.",
+    remedy="Show the ranking as it came, to the visitor it was drawn for. Events with positions or seen lists tell which page "
+    "does not.",
+)
 def shown_as_drawn(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
     """Pages against draws, by what is known of pages.
 
@@ -137,6 +146,13 @@ def _off_page(analysis: Analysis, tallies: Mapping[str, int]) -> Found:
     return unexplained.status(log, *UNEXPLAINED), unexplained.share, text
 
 
+@advised(
+    "duplicate clicks",
+    "data",
+    "Every click is sent once",
+    cause="A cached page shares its id among visitors, or the page sends each click twice.",
+    remedy="Do not cache what rank returned; look for two listeners on the same link.",
+)
 def duplicates(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
     """Click events that were there before, beyond what retries and impatient fingers explain.
 
@@ -161,6 +177,13 @@ def duplicates(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
     return Guardrail(name=name, status=status, value=evidence.share, text=text)
 
 
+@advised(
+    "clicks",
+    "data",
+    "Clicks belong to what was shown",
+    cause="Events do not arrive, arrive late, carry another id than the search's, or come from robots.",
+    remedy="Send the id that rank returned with every click, at once; what is not counted is listed under Left out.",
+)
 def clicks(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
     """Clicks that belong to nothing that was shown, by the units that send them."""
     strange = ("clicks without impression", "clicks on what was not shown", "clicks with an id that is not ours")
@@ -219,6 +242,13 @@ def _clicked_pages(log: Log, kind: Mark) -> Counter[int]:
     return found
 
 
+@advised(
+    "fallbacks",
+    "data",
+    "Visitors get what was drawn for them",
+    cause="The store is slow, full or overloaded, or requests are not in order.",
+    remedy="Look at the reasons, and at the log of the service.",
+)
 def faults(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
     """Share of impressions that were lost, or showed A because something was wrong."""
     reasons = {
@@ -236,6 +266,13 @@ def faults(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
     return Guardrail(name="fallbacks", status=few(analysis, above(share, 0.001, 0.01)), value=share, text=text)
 
 
+@advised(
+    "latency",
+    "visitors",
+    "Visitors do not wait for rank",
+    cause="The machine is busy, or lists are long and all queries are new.",
+    remedy="Give the service a processor of its own, or send shorter lists.",
+)
 def latency(analysis: Analysis, tallies: Mapping[str, int], nanoseconds: Sequence[int]) -> Guardrail:
     """Calls of ``rank`` that took long, in all processes; no matter of trust, so it never fails."""
     calls = max(len(analysis.log), len(nanoseconds))
