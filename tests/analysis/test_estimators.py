@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from oracles import click_patterns, fixed_world
 from ranktrial.analysis import Estimate, estimate, fixed_interval
+from ranktrial.analysis.estimators.estimation import ESTIMATORS, OF_LOG
 from ranktrial.arrays import NO_DOCUMENT
 from ranktrial.design.closed_form import closed_form
 from ranktrial.formats import read_log
@@ -158,12 +159,40 @@ def test_ratio_estimates_are_biased_with_few_impressions(estimator: str) -> None
     assert abs(bias) > 0.01
 
 
-@pytest.mark.parametrize("estimator", ["self-normalised", "observed", *UNBIASED])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_every_estimate_tends_to_delta(estimator: str) -> None:
     pair, user = fixed_world(seed=4, k=2, n_queries=3)
     mixture = PlackettLuce(np.zeros(pair.n_documents), pair.offsets, 2).listed()
     found = estimate(Log.simulated(pair, mixture, user, 20_000, seed=1), estimator=estimator)
     assert abs(found.delta - pair.delta(user)) < 4.5 * found.standard_error
+
+
+def test_no_two_estimators_are_the_same() -> None:
+    """One that is named, and has nothing of its own, would be the paper's."""
+    pair, user = fixed_world(seed=4, k=2, n_queries=3)
+    mixture = PlackettLuce(np.zeros(pair.n_documents), pair.offsets, 2).listed()
+    log = Log.simulated(pair, mixture, user, 400, seed=1)
+    x = {name: estimate(log, estimator=name).x for name in ESTIMATORS}
+    alike = [(one, other) for one, other in itertools.combinations(x, 2) if np.allclose(x[one], x[other])]
+    assert alike == []
+
+
+@pytest.mark.parametrize("estimator", OF_LOG)
+def test_estimators_of_a_whole_log_follow_its_options(estimator: str) -> None:
+    pair, user = small()
+    log = Log.simulated(pair, explicit(pair, "uniform"), user, 400, seed=1, units=np.arange(400) // 4)
+    assert (
+        estimate(log, estimator=estimator).units
+        == estimate(log, estimator=estimator, independent="cohorts").units
+        == 100
+    )
+    assert estimate(log, estimator=estimator, independent="impressions").units == 400
+    only = Log.of(
+        pair, Mixture(np.array([[0, 1]], np.int32), np.ones(1), np.array([0, 1]), 3), [[0, 1]], [[True, False]]
+    )
+    with pytest.raises(RequirementError, match="could never be seen"):
+        estimate(only, estimator=estimator)
+    assert estimate(only, estimator=estimator, uncovered="leave out").impressions == 1
 
 
 def test_fitted_guesses_approach_the_true_ones_on_a_yahoo_like_set() -> None:
@@ -425,7 +454,7 @@ def test_a_policy_that_cannot_be_listed_is_valued_by_its_placement() -> None:
     np.testing.assert_allclose(
         unlisted.exposure(pair.known_theta)[unlisted.clicked[2]], listed.exposure(pair.known_theta)[listed.clicked[2]]
     )
-    for estimator in ("self-normalised", "observed", *UNBIASED):
+    for estimator in ESTIMATORS:
         np.testing.assert_allclose(
             estimate(unlisted, estimator=estimator).x, estimate(listed, estimator=estimator).x, atol=1e-9
         )

@@ -26,7 +26,7 @@ theta is fitted anew without each group, and the rest valued with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,16 +61,20 @@ from ranktrial.analysis.estimators.valuing import (
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.log.log import GROUPS, Log
 from ranktrial.log.units import Units
+from ranktrial.methods.click_model import ESTIMATES as BY_CLICK_MODEL
 from ranktrial.metrics import Clicks, Metric, parse_metric
 from ranktrial.position_bias import Auto, Conditional, Estimator, NotIdentifiable, fit_groups
 from ranktrial.users import rank_decay
 
-ESTIMATORS = ("ips", "constant", "doubly-robust", "rank-aware", "direct", "self-normalised", "observed")
+# Made by the formula with what ``Values`` has for each by its name: one that is only named here would be "ips" again.
+FORMULA = (*BY_CLICK_MODEL, "direct", "self-normalised")
+# Made by a function of a log, of theta, and of whose searches they are (None: each is independent).
+OF_LOG: dict[str, Callable[[Log, FloatArray, Units | None], Estimate]] = {"observed": observed}
+ESTIMATORS = (*FORMULA, *OF_LOG)
 GUESSED = ("constant", "doubly-robust", "rank-aware", "direct")
 ESTIMATED = "estimated"
 INDEPENDENT = ("units", "cohorts", "impressions")
 UNCOVERED = ("refuse", "leave out")
-BY_CLICK_MODEL = ("ips", "constant", "doubly-robust", "rank-aware")
 OF = ("difference", "gain")
 
 
@@ -207,8 +211,9 @@ def estimate(
         group, guessed = np.zeros(len(log), np.int64), given_guess(log, guess, estimator)
     if estimator == "self-normalised":
         guessed = Values(log, bias, estimator, *options).normalising()
-    if estimator == "observed":
-        return observed(log, Values(log, bias, estimator, *options), independent)
+    if estimator in OF_LOG:
+        Values(log, bias, estimator, *options)  # refuses what could not be seen
+        return OF_LOG[estimator](log, bias, None if independent == "impressions" else log.units)
     of_click = None if values is None else _worth(values, worth, group, fitted, cross_fit, folds=folds, refits=refits)
     valuer = _Valuer(estimator, bias, fit, guessed, options, values, of_click)
     return valuer.estimate(log, group, independent)
@@ -297,7 +302,7 @@ def _valued(log: Log, metric: Metric | MetricValues | str | None) -> MetricValue
 def _refuse_values(values: MetricValues, estimator: str, clip: float | None) -> None:
     if values.of_results is None and estimator not in AB_ESTIMATORS:
         raise ValueError(f'{values.metric} is of the whole page: use estimator="adjusted", not "{estimator}"')
-    if estimator in ("self-normalised", "observed"):
+    if estimator == "self-normalised" or estimator in OF_LOG:
         raise ValueError(f'estimator="{estimator}" is for clicks only, not for {values.metric}')
     if clip is not None:
         raise ValueError(f"clip applies to weights of clicks, not to {values.metric}: use its cap")

@@ -15,7 +15,7 @@ from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
 from ranktrial.log._kernels import clicks_by_row, sort_by_number, values_of_rows
 from ranktrial.log.log import Log
-from ranktrial.log.units import UnitSums
+from ranktrial.log.units import Units, UnitSums
 from ranktrial.position_bias import Examinations, RelevanceFit
 from ranktrial.position_bias.jackknife import jackknife_variance, ratio_freedom
 from ranktrial.position_bias.relevance import GUESSES, linear_guess
@@ -601,9 +601,9 @@ def checked_inputs(inputs: FloatArray, documents: int) -> FloatArray:
     return table
 
 
-def observed(log: Log, values: Values, independent: str) -> Estimate:
+def observed(log: Log, theta: FloatArray, units: Units | None) -> Estimate:
     """Exposure and relevance of each document as they happened to be: weighted surprises cancel for each of them."""
-    theta, lam = values.theta, values.lam
+    lam = Values(log, theta, "observed", False, None, "leave out").lam
     seen = examinations(log, np.ones(len(log), bool), theta, log.document, len(log.documents))
     impressions = np.bincount(log.query[log.design], minlength=len(log.queries))
     ever = seen.examined > 0  # documents never examined count as never clicked
@@ -616,5 +616,4 @@ def observed(log: Log, values: Values, independent: str) -> Estimate:
     first = sum_by_group(lam * guess, log.slot_offsets)[log.design]
     x = first + (padded * (log.clicks - theta * guessed)).sum(1)
     largest = float(np.abs(weights).max(initial=0.0))
-    units = log.unit if independent == "units" else None
     return Estimate.of(x, padded[log.clicks], largest_weight=largest, units=units, theta=theta)
