@@ -11,6 +11,9 @@ import pytest
 from documents import ROOT, Block, Reader
 from page_blocks import BLOCKS, EVERY_PAGE, GROUPS
 from ranktrial.analysis.decision import ALLOWANCE
+from ranktrial.analysis.estimators.estimation import ESTIMATORS
+from ranktrial.formats.readers import NEEDED
+from ranktrial.formats.readers.common import OTHER_NAMES
 from ranktrial.methods import known_methods, parse_method
 from ranktrial.paper.study.plan import read_plan
 from ranktrial.trial import Trial
@@ -100,7 +103,21 @@ def test_every_guardrail_is_listed_and_has_a_remedy(tmp_path: Path) -> None:
     for page in ("how-to/guardrail-fails.md", "reference/guardrails.md"):
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
         told = {name.strip() for row in re.findall(r"^\| ([a-z][^|]*) \|", text, re.M) for name in row.split(",")}
-        assert [name for name in checks if name not in told] == []
+        assert [name for name in checks if name not in told] == [], f"in no row of docs/{page}"
+
+
+def test_every_format_of_logs_is_listed_with_its_columns() -> None:
+    text = (ROOT / "docs/reference/log-formats.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z]+)` \| (.*)$", text.split("## Exported logs")[0], re.M))
+    for name, needed in NEEDED.items():
+        assert name in rows, f"{name}: has no row in docs/reference/log-formats.md"
+        known = [[f"`{spelt}`" for spelt in OTHER_NAMES.get(column, (column,))] for column in needed]
+        assert [spelt[0] for spelt in known if not any(one in rows[name] for one in spelt)] == [], name
+
+
+def test_every_estimator_is_listed() -> None:
+    text = (ROOT / "docs/explanation/estimators.md").read_text(encoding="utf-8")
+    assert [name for name in ESTIMATORS if f'"{name}"' not in text] == [], "in no row of docs/explanation/estimators.md"
 
 
 def test_the_plans_of_the_study_can_be_run() -> None:

@@ -25,7 +25,8 @@ from sphinx.environment import BuildEnvironment
 import ranktrial
 from ranktrial.cli import app as command_line
 from ranktrial.formats.layout import TABLES
-from ranktrial.formats.readers.common import NEEDED, OTHER_NAMES
+from ranktrial.formats.readers import NEEDED
+from ranktrial.formats.readers.common import OTHER_NAMES
 from ranktrial.service import create_app
 from ranktrial.service.auth import Needs
 from ranktrial.service.metrics import Metrics

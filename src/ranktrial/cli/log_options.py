@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ranktrial.cli.console import plain_errors
-from ranktrial.formats.readers import CLICKS
+from ranktrial.formats.readers import CLICKS, NEEDED
 from ranktrial.methods import parse_method
 
 READING = "reading"
@@ -20,7 +20,7 @@ READING = "reading"
 def reading_options(
     format: Annotated[
         str | None,
-        typer.Option("--format", help="Format: impressions, ubi, flat, counts or items. Default: by the columns."),
+        typer.Option("--format", help=f"Format: {', '.join(NEEDED)}. Default: by the columns."),
     ] = None,
     events: Annotated[
         Path | None,

@@ -18,14 +18,12 @@ class Advice(NamedTuple):
         title: Statement that is checked.
         cause: Usual cause of a warning or a failure.
         remedy: Advice for that case.
-        check: The function that it explains, with its module.
     """
 
     group: Group
     title: str
     cause: str
     remedy: str
-    check: str
 
 
 ADVICE: dict[str, Advice] = {}
@@ -40,7 +38,7 @@ def advised(
     """
 
     def explain(check: Callable[P, Guardrail]) -> Callable[P, Guardrail]:
-        ADVICE[name] = Advice(group, title, cause, remedy, f"{check.__module__}.{check.__qualname__}")
+        ADVICE[name] = Advice(group, title, cause, remedy)
         return check
 
     return explain

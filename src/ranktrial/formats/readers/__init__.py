@@ -1,12 +1,6 @@
 """Formats of logs that other people keep, each made into the tables of this package, or refused with the row that is wrong.
 
-| format | a row is | becomes |
-|---|---|---|
-| impressions | a search with both lists, what was shown and what was clicked (``Log.from_records``) | a log of two rankers |
-| ubi | a query or an event of OpenSearch's User Behavior Insights, in one file or in two | pages |
-| flat | a result: query, document, position, clicked; with the impression it belongs to | pages, or counts without it |
-| counts | a document: shows and clicks by position | counts |
-| items | a result that was drawn with a known probability: Open Bandit's columns | items |
+Each has a file here: ``FORMATS`` are those of one file, ``impressions`` and ``ubi`` may have a second one for their events.
 
 A log of two rankers is the two tables of ``layout``. Pages are its impressions without designs: enough for position bias. Items
 have propensities of their own: enough for any two rankers.
@@ -14,7 +8,7 @@ have propensities of their own: enough for any two rankers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,11 +23,9 @@ from ranktrial.formats.readers.common import (
     COUNTS,
     ITEMS,
     LINES,
-    NEEDED,
     PAGES,
     PERIODS,
     TRIAL,
-    WIDE,
     Columns,
     Use,
     declared,
@@ -41,11 +33,12 @@ from ranktrial.formats.readers.common import (
     no_column,
     no_times,
 )
-from ranktrial.formats.readers.counts import read_counts
+from ranktrial.formats.readers.counts import COUNTED, WIDE
 from ranktrial.formats.readers.events import no_events, read_events
-from ranktrial.formats.readers.flat import read_flat
+from ranktrial.formats.readers.flat import FLAT
+from ranktrial.formats.readers.impressions import NEEDED as SEARCHES
 from ranktrial.formats.readers.impressions import read_impressions
-from ranktrial.formats.readers.items import read_items
+from ranktrial.formats.readers.items import DRAWN
 from ranktrial.formats.readers.ubi import CLICKS, is_ubi, read_ubi, ubi_tables
 from ranktrial.formats.tables import RawTable, identifier, read_table
 from ranktrial.methods import Method
@@ -73,11 +66,9 @@ __all__ = [
     "save",
 ]
 
-READERS: dict[str, Callable[[Columns, int | None, bool], tuple[str, int, int]]] = {
-    "flat": read_flat,
-    "counts": read_counts,
-    "items": read_items,
-}
+FORMATS = (DRAWN, COUNTED, FLAT)  # a file is of the first whose columns it has
+READERS = {one.name: one.read for one in FORMATS}
+NEEDED = {"impressions": SEARCHES, "ubi": ("query_id",)} | {one.name: one.needed for one in FORMATS}
 NO_EVENTS = "UBI queries need their events, in the same file or in another: --events FILE"
 KEPT = {
     TRIAL: ("impressions", "designs", "events"),
@@ -134,9 +125,9 @@ def detect(columns: Columns) -> str:
     table = columns.table
     if columns.has("a", "b", "shown"):
         return "impressions"
-    for name in ("items", "counts", "flat"):
-        if columns.has(*NEEDED[name]):
-            return name
+    for one in FORMATS:
+        if columns.has(*one.needed):
+            return one.name
     if columns.has("query", "document") and any(WIDE.fullmatch(column) for column in table.types):
         return "counts"
     if columns.has("query_id", "hits"):
@@ -169,7 +160,7 @@ def read_source(
     Args:
         path: CSV, JSON lines (also a bulk file or an export of OpenSearch) or Parquet (also a folder of it); .gz is
             welcome. Or a data frame of pandas, polars, Arrow or DuckDB.
-        format: "impressions", "ubi", "flat", "counts" or "items"; by default what the columns say.
+        format: One of ``NEEDED``, such as "impressions" or "ubi"; by default what the columns say.
         events: A second file: events of "ubi", or events such as orders after searches of "impressions".
         k: Ranks that count; by default as many as were shown at most.
         columns: Names of their columns by ours, where they are others: ``{"document": "sku"}``.
@@ -216,12 +207,13 @@ def read_source(
         found = Columns(raw, given, within, segments)
         kind = detect(found) if kind is None else kind
         wide = kind == "counts" and any(WIDE.fullmatch(column) for column in raw.types)
-        missing = [name for name in NEEDED[kind] if name not in found.of]
+        missing = [name for name in NEEDED[kind] if not found.has(name)]
         if missing and not wide:
             raise FormatError(
                 raw.path,
                 None,
-                f"there is no column {missing[0]!r}, which format {kind} needs; columns: {', '.join(names_of(raw))}",
+                f"there is no column {missing[0]!r}, which format {kind} needs; columns: {', '.join(names_of(raw))}; "
+                f"--column {missing[0]}=theirs names it",
             )
         if kind == "impressions":
             made, deepest, skipped = read_impressions(found, k, skip, method)

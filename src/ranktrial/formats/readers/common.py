@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -43,14 +42,6 @@ OTHER_NAMES = {
     "event_id": ("event_id",),
     "hits": ("query_response_hit_ids", "query_response_object_ids", "query_response_objects_ids"),
 }
-NEEDED = {
-    "impressions": ("query", "a", "b", "shown", "clicked"),
-    "items": ("document", "position", "clicked", "propensity"),
-    "ubi": ("query_id",),
-    "counts": ("query", "document", "position", "shows", "clicks"),
-    "flat": ("query", "document", "position", "clicked"),
-}
-WIDE = re.compile(r"(shows|clicks)_(?:pos|position|rank)_?(\d+)")  # counts with columns for each position
 MICROSECONDS = "CAST(time * 1000000 AS BIGINT)"
 DATE = "CAST(make_timestamp(CAST({} * 1000000 AS BIGINT)) AS DATE)"  # SQL, of seconds
 DAY = DATE.format("time")
@@ -94,20 +85,12 @@ class Columns:
     ) -> None:
         self.table, self.within, self.given = table, within, given
         self._segment = table.json(segment) if segment in table.types else None
-        self.of = {}
         for theirs in given.values():
             if theirs not in table.types:
                 raise FormatError(
                     table.path, None, f"there is no column {theirs!r}; columns: {', '.join(names_of(table))}"
                 )
-        for ours in {*OTHER_NAMES, *(name for names in NEEDED.values() for name in names), "arm", "split", "rankings"}:
-            names = (given[ours],) if ours in given else OTHER_NAMES.get(ours, (ours,))
-            found = [column for column in table.types if column.lower() in names or column in names]
-            if found:
-                self.of[ours] = min(
-                    found, key=lambda column: names.index(column if column in names else column.lower())
-                )
-        if within in PERIODS and "time" not in self.of:
+        if within in PERIODS and not self.has("time"):
             raise FormatError(table.path, None, f"{no_times(within)}: a column time, or --column time=theirs")
         if within is not None and within not in PERIODS and within not in names_of(table):
             raise FormatError(table.path, None, no_column(within, names_of(table)))
@@ -154,10 +137,35 @@ class Columns:
         return PERIODS[self.within].format(DATE.format(f"({self.table.seconds(self['time'])})"))
 
     def has(self, *names: str) -> bool:
-        return all(name in self.of for name in names)
+        return all(self.get(name) is not None for name in names)
 
-    def __getitem__(self, name: str) -> str:
-        return self.of[name]
+    def get(self, ours: str) -> str | None:
+        """Name of their column for one of ours: as it was given, or one of those in ``OTHER_NAMES``, or the same as ours."""
+        names = (self.given[ours],) if ours in self.given else OTHER_NAMES.get(ours, (ours,))
+        found = [column for column in self.table.types if column.lower() in names or column in names]
+        return min(found, key=lambda column: names.index(column if column in names else column.lower()), default=None)
+
+    def __getitem__(self, ours: str) -> str:
+        if (theirs := self.get(ours)) is None:
+            raise KeyError(ours)
+        return theirs
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of logs that are read from one file.
+
+    Attributes:
+        name: By which it is asked for.
+        needed: Columns that it must have, by our names.
+        read: Makes the tables, given the columns of a file, k (None for as many ranks as there are) and whether to leave wrong
+            rows out instead of refusing them; gives back which tables these are (``PAGES``, ``COUNTS`` or ``ITEMS``), k, and
+            how many rows were left out.
+    """
+
+    name: str
+    needed: tuple[str, ...]
+    read: Callable[[Columns, int | None, bool], tuple[str, int, int]]
 
 
 def names_of(table: RawTable) -> list[str]:

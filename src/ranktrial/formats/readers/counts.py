@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from ranktrial.formats.readers.common import COUNTS, NEEDED, WIDE, Columns, add_up, depth, period_problems
+import re
+
+from ranktrial.formats.readers.common import COUNTS, Columns, Format, add_up, depth, period_problems
 from ranktrial.trec.files import FormatError
+
+NEEDED = ("query", "document", "position", "shows", "clicks")
+WIDE = re.compile(r"(shows|clicks)_(?:pos|position|rank)_?(\d+)")  # columns for each position
 
 
 def read_counts(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, int]:
@@ -11,7 +16,7 @@ def read_counts(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, 
     table, db = columns.table, columns.table.connection
     query, document = table.text(columns["query"]), table.text(columns["document"])
     named = f"SELECT line, {query} AS query, {document} AS document, {columns.period} AS period"
-    if columns.has(*NEEDED["counts"]):
+    if columns.has(*NEEDED):
         position = table.whole(columns["position"])
         shows, clicks = table.number(columns["shows"]), table.number(columns["clicks"])
         parts = [f"{named}, {position} AS rank, {shows} AS shown, {clicks} AS clicked FROM raw"]
@@ -52,3 +57,6 @@ def read_counts(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, 
     db.execute(f"DELETE FROM draft WHERE rank > {deepest} OR shown = 0")
     add_up(columns)
     return COUNTS, deepest, skipped
+
+
+COUNTED = Format("counts", NEEDED, read_counts)

@@ -8,6 +8,7 @@ from ranktrial.formats.readers.common import (
     PAGES,
     PERIODS,
     Columns,
+    Format,
     add_up,
     common,
     depth,
@@ -61,3 +62,6 @@ def read_flat(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, in
         list_transform(range(1, depth + 1), lambda r: coalesce(hit[r], 0)) AS clicked FROM pages; DROP TABLE pages""")
     make_pages(columns)
     return PAGES, deepest, skipped + found
+
+
+FLAT = Format("flat", ("query", "document", "position", "clicked"), read_flat)

@@ -13,7 +13,6 @@ from ranktrial.formats.readers.common import (
     DAY,
     IMPRESSION,
     MICROSECONDS,
-    NEEDED,
     OTHER_NAMES,
     TRIAL,
     Columns,
@@ -27,8 +26,9 @@ from ranktrial.formats.tables import identifier
 from ranktrial.methods import Method
 from ranktrial.rankings import Pair
 
+NEEDED = ("query", "a", "b", "shown", "clicked")
 KEYS = (
-    *NEEDED["impressions"],
+    *NEEDED,
     "rankings",
     "split",
     "arm",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ranktrial.formats.layout import quoted
-from ranktrial.formats.readers.common import ITEMS, Columns, common, depth, result_problems
+from ranktrial.formats.readers.common import ITEMS, Columns, Format, common, depth, result_problems
 
 
 def read_items(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, int]:
@@ -34,3 +34,6 @@ def read_items(columns: Columns, k: int | None, skip: bool) -> tuple[str, int, i
         coalesce(unit, impression, 'l' || line) AS unit, query, document, CAST(rank AS INTEGER) AS rank, clicked,
         propensity{period} FROM draft""")
     return ITEMS, deepest, skipped
+
+
+DRAWN = Format("items", ("document", "position", "clicked", "propensity"), read_items)

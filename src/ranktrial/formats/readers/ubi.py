@@ -148,7 +148,7 @@ def _queries(tables: Tables, skip: bool) -> int:
         CASE WHEN len(shown) > 0 THEN shown END AS shown, unit, time, period, segment FROM (SELECT *, {shown} AS shown,
         {_unit(table, tables.units)} AS unit, {time} AS time, {columns.period} AS period,
         {columns.segment} AS segment FROM {table.name})""")
-    hits, moment = (quoted(columns.of.get(name, name)) for name in ("hits", "time"))
+    hits, moment = (quoted(columns.get(name) or name) for name in ("hits", "time"))
     return table.refuse(
         [
             ("page IS NULL", "'query_id is missing'"),
@@ -169,7 +169,7 @@ def _events(tables: Tables, actions: Sequence[str], skip: bool) -> int:
     db, nothing = events.connection, "CAST(NULL AS VARCHAR)"
     position = _nested(events, "position", "ordinal") or nothing
     text = {name: events.text(name) if name in events.types else nothing for name in ("application", "user_query")}
-    time = columns.of.get("time", "timestamp")
+    time = columns.get("time") or "timestamp"
     moment = events.seconds(time) if time in events.types else "CAST(NULL AS DOUBLE)"
     period = nothing
     if columns.within in PERIODS:
