@@ -173,9 +173,9 @@ def test_every_guardrail_has_plain_words(tmp_path: Path) -> None:
 
 def test_a_guardrail_without_plain_words_is_refused() -> None:
     with pytest.raises(
-        LookupError, match=r"the check 'same lists' has no plain words: put @advised\('same lists', ...\)"
+        LookupError, match=r"the check 'of nobody' has no plain words: put @advised\('of nobody', ...\)"
     ):
-        explained(Guardrail(name="same lists", status="pass", value=0.0, text="None."))
+        explained(Guardrail(name="of nobody", status="pass", value=0.0, text="None."))
 
 
 def test_queries_of_strangers_are_cut_and_turn_nothing(tmp_path: Path) -> None:
