@@ -40,10 +40,10 @@ Orders(window="7d", role="primary")
 
 An existing log:
 
->>> from ranktrial import Log, estimate
+>>> from ranktrial import IPS, Log, estimate
 >>> search = {"query": "red shoes", "a": ["sku-1", "sku-2"], "b": ["sku-2", "sku-3"], "shown": ["sku-1", "sku-2"]}
 >>> log = Log.from_records([{**search, "clicked": ["sku-1"]}, {**search, "clicked": []}], k=2)
->>> print(estimate(log, theta=[1.0, 0.5], estimator="ips").delta)
+>>> print(estimate(log, theta=[1.0, 0.5], estimator=IPS()).delta)
 1.0
 """
 
@@ -53,7 +53,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ranktrial.analysis import Estimate, decide, estimate, estimate_ab, fit_position_bias, plan
+    from ranktrial.analysis import (
+        IPS,
+        Adjusted,
+        Direct,
+        DoublyRobust,
+        Estimate,
+        Means,
+        RankAware,
+        decide,
+        estimate,
+        estimate_ab,
+        fit_position_bias,
+        plan,
+    )
     from ranktrial.formats import pair_from_frame, read_log, to_frame
     from ranktrial.interval import Interval
     from ranktrial.log import Log
@@ -91,7 +104,10 @@ __version__ = "0.2.0"
 
 # Found when asked for, so that importing a part of the package does not load all of it.
 _HOMES = {
-    "analysis": ("Estimate", "decide", "estimate", "estimate_ab", "fit_position_bias", "plan"),
+    "analysis": (
+        "IPS", "Adjusted", "Direct", "DoublyRobust", "Estimate", "Means", "RankAware", "decide", "estimate", "estimate_ab",
+        "fit_position_bias", "plan",
+    ),
     "formats": ("pair_from_frame", "read_log", "to_frame"),
     "interval": ("Interval",),
     "log": ("Log",),
@@ -113,11 +129,15 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AB",
+    "IPS",
     "Abandonment",
+    "Adjusted",
     "Balanced",
     "Carts",
     "Clicks",
     "Counterfactual",
+    "Direct",
+    "DoublyRobust",
     "Dwell",
     "Estimate",
     "Events",
@@ -126,11 +146,13 @@ __all__ = [
     "Log",
     "LogOpt",
     "LogOptNetwork",
+    "Means",
     "Optimized",
     "Orders",
     "Pair",
     "PositionBias",
     "Probabilistic",
+    "RankAware",
     "Reformulation",
     "Revenue",
     "SessionSuccess",

@@ -26,7 +26,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar, Literal
 
 from ranktrial import checks
-from ranktrial.spelling import parsed_call, spelled_value
+from ranktrial.spelling import parsed_object, spelled_value
 from ranktrial.texts import shown
 from ranktrial.times import LATEST, UNITS, span
 
@@ -449,21 +449,8 @@ def parse_metric(text: str | Metric) -> Metric:
     """
     if isinstance(text, Metric):
         return text
-    known = ", ".join(sorted(Metric.registry))
-    called = parsed_call(text) if isinstance(text, str) else None
-    if called is None:
-        raise ValueError(f'{text!r} is not a metric; write one like Orders(window="7d"). Known: {known}')
-    name, options = called
-    if name not in Metric.registry:
-        raise ValueError(f"no metric {name!r}; known: {known}")
-    kind = Metric.registry[name]
-    for option in options:
-        if option not in {f.name for f in fields(kind)}:
-            raise ValueError(f"{name} has no option {option!r}; options: {', '.join(f.name for f in fields(kind))}")
-    try:
-        return kind(**options)
-    except TypeError as problem:
-        raise ValueError(f"{text!r} is not a metric: {problem}") from None
+    names = sorted(Metric.registry)
+    return parsed_object(text, Metric.registry.get, names, what="a metric", example='Orders(window="7d")')
 
 
 def checked_metrics(metrics: Sequence[Metric]) -> tuple[Metric, ...]:

@@ -100,7 +100,7 @@ def test_by_hand() -> None:
         ([True, False], [1, 1], {"queries": [1]}, "must be one for each of 2 impressions"),
         ([True, False], [1, 1], {"split": 1.0, "estimator": "paper"}, "split is 1.0"),
         ([True, True], [1, 1], {"estimator": "means"}, "there is no difference"),
-        ([True, True], [1, 1], {"estimator": "other"}, "estimator is 'other'"),
+        ([True, True], [1, 1], {"estimator": "other"}, "no estimator 'other'; known: "),
     ],
 )
 def test_malformed_traffic_is_refused(in_a: Any, clicks: Any, options: dict[str, Any], message: str) -> None:

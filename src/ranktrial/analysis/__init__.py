@@ -3,6 +3,21 @@
 from ranktrial.analysis.answers import Answer, decide
 from ranktrial.analysis.decision import Combined, Decision, combine
 from ranktrial.analysis.drift import Drift, position_scores
+from ranktrial.analysis.estimators import (
+    IPS,
+    Adjusted,
+    ClickValues,
+    Constant,
+    DeltaEstimator,
+    Direct,
+    DoublyRobust,
+    Means,
+    Observed,
+    Paper,
+    RankAware,
+    SelfNormalised,
+    parse_estimator,
+)
 from ranktrial.analysis.estimators.estimation import estimate, estimate_ab, fit_position_bias
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.analysis.evidence import Gain, click_gain, evidence
@@ -23,19 +38,31 @@ from ranktrial.analysis.planning.users import ClickRate
 from ranktrial.analysis.verdict import Verdict, verdict
 
 __all__ = [
+    "IPS",
+    "Adjusted",
     "Answer",
     "Band",
     "BiasFit",
     "ClickRate",
+    "ClickValues",
     "Combined",
+    "Constant",
     "Decision",
+    "DeltaEstimator",
+    "Direct",
+    "DoublyRobust",
     "Drift",
     "Estimate",
     "Gain",
     "Hausman",
     "Ladder",
+    "Means",
+    "Observed",
+    "Paper",
     "Plan",
+    "RankAware",
     "Rung",
+    "SelfNormalised",
     "Verdict",
     "asymptotic_radius",
     "asymptotic_sequence",
@@ -51,6 +78,7 @@ __all__ = [
     "fixed_interval",
     "ladder",
     "looks",
+    "parse_estimator",
     "plan",
     "position_scores",
     "refuted_after",

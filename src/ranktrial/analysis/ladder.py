@@ -3,7 +3,7 @@
 | estimator | assumes | estimate |
 |---|---|---|
 | A/B | nothing | clicks on A/B traffic, adjusted by query |
-| direct | a click depends on the document and its rank | ``estimator="direct"`` |
+| direct | a click depends on the document and its rank | ``Direct()`` |
 | affine | and is a_rank times the document's relevance plus b_rank (trust bias) | ``affine.affine_estimate`` |
 | position-based | and is theta_rank times the document's relevance | the method's own, with the least variance |
 
@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from ranktrial.analysis.estimators import Adjusted, DeltaEstimator, Direct, RankAware
 from ranktrial.analysis.estimators.affine import affine_estimate, fit_affine
 from ranktrial.analysis.estimators.estimation import estimate
 from ranktrial.analysis.estimators.metric_values import MetricValues
@@ -45,10 +46,10 @@ from ranktrial.users import rank_decay
 
 AB_RUNG, DIRECT, AFFINE, POSITION_BASED = "A/B", "direct", "affine", "position-based"
 ASSUMES = {
-    AB_RUNG: "nothing about how people click",
-    DIRECT: "a click depends on the document and its rank alone",
+    AB_RUNG: Adjusted.assumes,
+    DIRECT: Direct.assumes,
     AFFINE: "a click is what the rank lets through of the document's relevance, and chance of the rank's own on top",
-    POSITION_BASED: "a click is the chance that its rank is looked at times the document's relevance",
+    POSITION_BASED: RankAware.assumes,
 }
 # Of the error probability: a verdict mostly comes from the top, so the top has most of it.
 SHARES = {AB_RUNG: 0.1, DIRECT: 0.05, AFFINE: 0.05, POSITION_BASED: 0.8}
@@ -232,13 +233,13 @@ def ladder(
     *,
     theta: FloatArray | BiasFit | None,
     fitted: int | None = None,
-    estimator: str = "rank-aware",
+    estimator: str | DeltaEstimator = "rank-aware",
     level: float = 0.95,
     anytime: bool = True,
     tightest_at: float | None = None,
     smallest: float | None = None,
     waits_for: str = "position bias",
-    only: str | None = None,
+    only: str | DeltaEstimator | None = None,
     metric: MetricValues | None = None,
     **options: Any,
 ) -> Ladder:
@@ -271,19 +272,19 @@ def ladder(
     found: dict[str, Estimate] = {}
     options["independent"] = "cohorts"
     if metric is not None:
-        only = "adjusted" if only is None and metric.of_results is None else only
+        only = Adjusted() if only is None and metric.of_results is None else only
         options["metric"], fitted = metric, None if fitted is None else min(fitted, len(log))
     missing = dict.fromkeys(ASSUMES if only is None else (AB_RUNG,), "")
     arms = _arms(log)
     clicks = float(happened(log, metric).sum())
     known = scaled(theta.bias.theta) if isinstance(theta, BiasFit) else theta
     if min(arms) >= (LEAST_ARM if only is None else 1):
-        found[AB_RUNG] = estimate(log, estimator=only or "adjusted", **options)
+        found[AB_RUNG] = estimate(log, estimator=only or Adjusted(), **options)
     else:
         missing[AB_RUNG] = f"{LEAST_ARM} A/B searches of A and of B ({arms[0]} and {arms[1]} so far)"
     if only is None and len(log):
         try:
-            found[DIRECT] = estimate(log, estimator=DIRECT, theta=known, fitted=fitted, **options)
+            found[DIRECT] = estimate(log, estimator=Direct(), theta=known, fitted=fitted, **options)
         except RequirementError as refusal:
             missing[DIRECT] = f"A/B traffic: {refusal}"
         if theta is None:

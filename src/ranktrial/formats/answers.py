@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from ranktrial.analysis.answers import AS_IN_A_TRIAL, Answer, Asked
 from ranktrial.analysis.decision import Decision
 from ranktrial.analysis.decision import decide as decide_by
+from ranktrial.analysis.estimators import DeltaEstimator, Means, parse_estimator
 from ranktrial.analysis.ladder import AB_RUNG, DIRECT, POSITION_BASED, SHARES, Ladder, made_rung
 from ranktrial.analysis.verdict import verdict
 from ranktrial.formats.database import SQLLog
@@ -54,7 +55,7 @@ def by_sums(
     log: SQLLog,
     *,
     theta: ArrayLike | None = None,
-    estimators: Sequence[str] = ("constant",),
+    estimators: Sequence[str | DeltaEstimator] = ("constant",),
     guess: float | None = None,
     asked: Asked = AS_IN_A_TRIAL,
     how: str = "",
@@ -64,15 +65,15 @@ def by_sums(
     found: dict[str, SummedEstimate] = {}
     missing = dict.fromkeys((AB_RUNG, DIRECT, POSITION_BASED), "")
     try:
-        found[AB_RUNG] = estimate_sums(log, estimator="means")
+        found[AB_RUNG] = estimate_sums(log, estimator=Means())
     except NoPlainTrafficError as refusal:
         missing[AB_RUNG] = str(refusal)
-    for name in estimators:
-        rung = AB_RUNG if name == "means" else DIRECT if name == DIRECT else POSITION_BASED
+    for kind in map(parse_estimator, estimators):
+        rung = AB_RUNG if isinstance(kind, Means) else DIRECT if kind.at_list_ranks else POSITION_BASED
         if rung in found:
             continue
         try:
-            found[rung] = estimate_sums(log, theta=theta, estimator=name, guess=guess, uncovered=uncovered)
+            found[rung] = estimate_sums(log, theta=theta, estimator=kind, guess=guess, uncovered=uncovered)
         except NotIdentifiable as refusal:
             missing[rung] = CANNOT_BE_TOLD.format(refusal)
     names = [name for name in missing if name in found or missing[name]]
@@ -95,7 +96,9 @@ def by_sums(
     made = Ladder(
         rungs, tuple(test for test in tests if test is not None), sums["apart"] / max(n, 1), clicks / max(n, 1)
     )
-    told_theta = next((one.theta for one in found.values() if one.theta is not None and one.estimator != DIRECT), None)
+    told_theta = next(
+        (one.theta for one in found.values() if one.theta is not None and not one.estimator.at_list_ranks), None
+    )
     both = clicks_of_both(log, told_theta)
 
     @cache

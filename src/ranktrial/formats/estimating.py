@@ -7,7 +7,7 @@ units, the same jackknife. Options that need a number for each impression or doc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
+from ranktrial.analysis.estimators import DeltaEstimator, Means, parse_estimator
 from ranktrial.analysis.estimators.cross_fitting import training_sums
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.estimators.valuing import scaled
@@ -32,8 +33,6 @@ from ranktrial.rankings import RequirementError
 from ranktrial.rankings.values import RANK_AWARE_GUESSES
 
 FOLDS = 5
-ADDS_UP = ("ips", "constant", "rank-aware", "direct")
-BY_ARMS = ("means",)
 FIRST_LOOK, ENOUGH_TO_TELL = 100, 20
 
 
@@ -78,7 +77,7 @@ class UnitMoments(UnitSums):
 class SummedEstimate(Estimate):
     """An ``Estimate`` of which only sums are known: no values of single impressions, so one look and no sequence of them."""
 
-    estimator: str = ""
+    estimator: DeltaEstimator = field(default_factory=Means)
     guess: tuple[float, ...] = ()  # of each fold
     fixed: FloatArray | None = None  # the estimate without each group of units, theta as it is
 
@@ -147,7 +146,7 @@ def estimate_sums(
     log: SQLLog,
     *,
     theta: ArrayLike | None = None,
-    estimator: str = "constant",
+    estimator: str | DeltaEstimator = "constant",
     guess: float | None = None,
     folds: int = FOLDS,
     groups: int = GROUPS,
@@ -157,19 +156,21 @@ def estimate_sums(
 
     Args:
         theta: Position bias where it is known; by default it is fitted to the log.
-        estimator: "ips" or "constant"; "rank-aware" or "direct" with a ``guess``; "means" of A/B traffic.
+        estimator: ``IPS()`` or ``Constant()``; ``RankAware()`` or ``Direct()`` with a ``guess``; ``Means()`` of A/B traffic.
         guess: Relevance of all documents; by default, for "constant", clicks per examination in the other folds.
         folds: Number of folds of units for that default.
         groups: Number of groups of units for the jackknife, where theta is fitted.
         uncovered: "refuse" logs in which a document that matters could not be seen, or "leave out" such documents.
     """
-    if estimator in BY_ARMS:
+    kind = parse_estimator(estimator)
+    if isinstance(kind, Means):
         return _of_arms(log)
-    if estimator not in ADDS_UP or (estimator in ("rank-aware", "direct") and guess is None):
+    fitted = kind.one_relevance and guess is None
+    if not kind.adds_up or kind.weight_cap or (kind.has_guess and guess is None and not fitted):
         raise ValueError(
-            f'estimator "{estimator}" cannot be computed by sums where the log is: it needs the relevance of each document, or '
-            'a number for each search, which the engine does not have. Possible are "ips", "constant", "means", and '
-            '"rank-aware" or "direct" with one relevance for all documents (guess=0.2). Or read the log into memory.'
+            f"{kind} cannot be computed by sums where the log is: it needs the relevance of each document, or a number for "
+            "each search, which the engine does not have. Possible are IPS(), Constant(), Means(), and RankAware() or Direct() "
+            "with one relevance for all documents (guess=0.2). Or read the log into memory."
         )
     checks.one_of("uncovered", uncovered, ("refuse", "leave out"))
     bias, without = None, np.empty((0, log.k))
@@ -180,13 +181,12 @@ def estimate_sums(
         known = checks.probabilities("theta", theta)
         if len(known) != log.k:
             raise ValueError(f"theta has {len(known)} ranks, the log k = {log.k}")
-    direct, given = estimator == "direct", None
-    if estimator == "rank-aware":
+    direct, given = kind.at_list_ranks, None
+    if kind.rank_aware:
         guess = float(np.clip(checks.between("guess", guess, 0, 1), *RANK_AWARE_GUESSES))  # type: ignore[arg-type]
         given = guess
     elif guess is not None:
         checks.between("guess", guess, 0, 1)
-    fitted = estimator == "constant" and guess is None
     parts = folds if fitted else 1
     largest = log.sums(log.queries.largest(known, guess=given, direct=direct))
     if uncovered == "refuse" and largest["unseen"][0] > 0:
@@ -199,7 +199,7 @@ def estimate_sums(
     guesses = np.zeros(parts)
     if fitted:
         guesses = _constants(found, folds)
-    elif guess is not None and estimator != "ips":
+    elif guess is not None and kind.has_guess:
         guesses[:] = guess
     z = guesses[found["fold"].astype(np.int64)]
     value = {name: column.astype(np.float64) for name, column in found.items()}
@@ -232,7 +232,7 @@ def estimate_sums(
         largest_weight=float(largest["largest"][0]),
         theta=known,
         sums=moments,
-        estimator=estimator,
+        estimator=kind,
         guess=tuple(guesses.tolist()),
         **more,
     )
@@ -287,7 +287,7 @@ def _of_arms(log: SQLLog) -> SummedEstimate:
     found = _arms(log)
     n_a, n_b = found["n_a"], found["n_b"]
     if not n_a or not n_b:
-        raise NoPlainTrafficError('estimator="means" needs A/B traffic of both lists, and this log has none')
+        raise NoPlainTrafficError("Means() needs A/B traffic of both lists, and this log has none")
     mean_a, mean_b, total = found["y_a"] / n_a, found["y_b"] / n_b, n_a + n_b
     delta = mean_a - mean_b
     moments = _of_linear(found, _arm_values(found), delta)
@@ -302,7 +302,6 @@ def _of_arms(log: SQLLog) -> SummedEstimate:
         effective_clicks=float((weights @ clicks) ** 2 / max(weights**2 @ clicks, 1e-300)),
         largest_weight=float(weights.max()),
         sums=moments,
-        estimator="means",
     )
 
 
@@ -316,7 +315,7 @@ def most_worth(log: SQLLog, found: SummedEstimate, *, name: str) -> tuple[float,
         told = log.sums(log.queries.results())
         return float(told["for_a"][0]) / arms["n_a"], float(told["for_b"][0]) / arms["n_b"]
     assert found.theta is not None
-    told = log.sums(log.queries.hostile(found.theta, direct=found.estimator == "direct"))
+    told = log.sums(log.queries.hostile(found.theta, direct=found.estimator.at_list_ranks))
     return float(told["for_a"][0]) / found.impressions, float(told["for_b"][0]) / found.impressions
 
 
@@ -375,9 +374,9 @@ def against_means(log: SQLLog, upper: SummedEstimate, *, name: str) -> Hausman |
     As between two estimates of ``analysis.ladder``: the spread of the difference over units, times what refitting theta adds.
     """
     assert upper.theta is not None
-    guess = upper.guess[0] if upper.estimator == "rank-aware" else None
+    guess = upper.guess[0] if upper.estimator.rank_aware else None
     query = log.queries.moments(
-        upper.theta, folds=len(upper.guess), guess=guess, direct=upper.estimator == "direct", arms=True
+        upper.theta, folds=len(upper.guess), guess=guess, direct=upper.estimator.at_list_ranks, arms=True
     )
     by_fold = {column: values.astype(np.float64) for column, values in log.sums(query).items()}
     sums = {column: float(values.sum()) for column, values in by_fold.items()}

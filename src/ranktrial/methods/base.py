@@ -21,7 +21,7 @@ from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Moments, Pair, PlackettLuce
 from ranktrial.seeds import Seed, children
-from ranktrial.spelling import parsed_call, spelled_value
+from ranktrial.spelling import parsed_object, spelled_object, spelled_value
 from ranktrial.users import User
 
 MANY_IMPRESSIONS = 4_000_000
@@ -254,14 +254,7 @@ class Method:
         options = ", ".join(f"{f.name}={spelled_value(getattr(self, f.name))}" for f in fields(self))
         return f"{type(self).__name__}({options})"
 
-    def __repr__(self) -> str:
-        shown = []
-        for f in fields(self):
-            value = getattr(self, f.name)
-            text = spelled_value(bool(value) if isinstance(f.default, bool) and value in (0, 1) else value)
-            if f.metadata.get("spelled") or text != spelled_value(f.default):
-                shown.append(f"{f.name}={text}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+    __repr__ = spelled_object
 
 
 def known_methods() -> list[str]:
@@ -286,19 +279,4 @@ def parse_method(text: str) -> Method:
     >>> parse_method("Probabilistic( tau = 3.0 )"), parse_method("AB")
     (Probabilistic(tau=3), AB())
     """
-    known = ", ".join(known_methods())
-    called = parsed_call(text)
-    if called is None:
-        raise ValueError(f"{text!r} is not a method; write one like Probabilistic(tau=4). Known: {known}")
-    name, options = called
-    method = _method_named(name)
-    if method is None:
-        raise ValueError(f"no method {name!r}; known: {known}")
-    for option in options:
-        if option not in {f.name for f in fields(method)}:
-            allowed = ", ".join(f.name for f in fields(method)) or "none"
-            raise ValueError(f"{name} has no option {option!r}; options: {allowed}")
-    try:
-        return method(**options)
-    except TypeError as problem:  # an option of the wrong kind, or one missing that has no default
-        raise ValueError(f"{text!r} is not a method: {problem}") from None
+    return parsed_object(text, _method_named, known_methods(), what="a method", example="Probabilistic(tau=4)")

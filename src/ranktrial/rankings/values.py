@@ -131,7 +131,7 @@ def value_rows(
         direct: Ranks of the candidates in A's list and in B's, to count clicks at these ranks only, over how often they stand
             there: right for clicks that depend on document and rank in any way, with more variance.
     """
-    most = _checked_clip(clip)
+    most = checked_clip(clip)
     base, lost, values = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((len(rows), rankings.shape[1]))
     exact = np.empty((0, rankings.shape[1])) if placement is None else placement
     if direct is not None:
@@ -190,13 +190,14 @@ def value_sums(
     exact = np.empty((0, k)) if placement is None else placement
     affine_sums(
         rows, design, starts, impressions, clicks, left_out, slot_offsets, row_offsets, rankings, weights, exact,
-        *ranks, guess, np.empty(0) if worth is None else worth, columns, gain, rank_aware, _checked_clip(clip), first,
+        *ranks, guess, np.empty(0) if worth is None else worth, columns, gain, rank_aware, checked_clip(clip), first,
         np.empty(0, np.int64) if code is None else code, sums,
     )  # fmt: skip
     return sums
 
 
-def _checked_clip(clip: float | None) -> float:
+def checked_clip(clip: float | None) -> float:
+    """The largest absolute weight allowed; infinite for None."""
     if clip is not None and not 0 < clip < np.inf:
         raise ValueError(f"clip is {clip!r}, must be positive and finite (None for no limit)")
     return np.inf if clip is None else float(clip)

@@ -1,12 +1,4 @@
-"""Estimates of Delta from A/B traffic, without click model or position bias: the check of every other estimate.
-
-* "paper": the paper's x = (1[A]/P(A) - 1[B]/P(B)) clicks.
-* "means": the difference of the two arms' mean clicks, 2-3 times less variance.
-* "adjusted": with a prediction m of the clicks of each arm on each query, made from other impressions,
-      x = m_A - m_B + 1[A]/P(A) (clicks - m_A) - 1[B]/P(B) (clicks - m_B).
-  Unbiased whatever the predictions; the better they are the less variance. They are means per query and arm, shrunk towards
-  those of the arms as much as their spread tells. Where both rankers have the same list x is 0: nobody can see a difference.
-"""
+"""Values of A/B traffic, without click model or position bias, and the predictions of ``Adjusted``."""
 
 from __future__ import annotations
 
@@ -15,13 +7,12 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.analysis.estimators.cross_fitting import contributions, groups_of, training_sums
-from ranktrial.analysis.intervals import difference_values
+from ranktrial.analysis.estimators.kinds import DeltaEstimator, OfABTraffic, parse_estimator
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
 from ranktrial.log.units import Units
 from ranktrial.position_bias.relevance import nested_effects
 
 MOST_NUMBERS = 10  # times as many as impressions: then numbers need not be sorted to be told apart
-AB_ESTIMATORS = ("paper", "means", "adjusted")
 
 
 def ab_values(
@@ -30,7 +21,7 @@ def ab_values(
     *,
     queries: ArrayLike | None = None,
     split: ArrayLike = 0.5,
-    estimator: str = "adjusted",
+    estimator: str | DeltaEstimator = "adjusted",
     cross_fit: str = "folds",
     folds: int = 5,
     refits: ArrayLike | None = None,
@@ -40,12 +31,16 @@ def ab_values(
     """Values x of impressions that showed A (``in_a``) or B, from the clicks on each, and the weight of a click.
 
     ``split`` is the probability of A by design (one, or one for each impression), ``queries`` the query of each impression (any
-    names), for "adjusted", and ``same`` where both rankers have the same list. The other options are those of ``estimate``.
+    names), for ``Adjusted``, and ``same`` where both rankers have the same list. The other options are those of ``estimate``.
 
     >>> ab_values([True, False, True], [2, 1, 0], split=0.25, estimator="paper")[0].round(3)
     array([ 8.   , -1.333,  0.   ])
     """
-    checks.one_of("estimator", estimator, AB_ESTIMATORS)
+    kind = parse_estimator(estimator)
+    if not isinstance(kind, OfABTraffic):
+        raise ValueError(
+            f"{kind} needs more than an A/B test's clicks: estimator must be Means(), Adjusted() or Paper()"
+        )
     a, y = np.asarray(in_a, bool), checks.finite("clicks", clicks)
     if a.shape != y.shape or len(y) == 0:
         raise ValueError(f"in_a has shape {a.shape}, clicks {y.shape}: must be one each, and at least one")
@@ -53,18 +48,18 @@ def ab_values(
     if len(odd):
         raise ValueError(f"clicks[{odd[0]}] is {y[odd[0]]:g}, must be a number of clicks")
     return values_of_arms(
-        a, y, queries=queries, split=split, estimator=estimator, cross_fit=cross_fit, folds=folds, refits=refits,
+        kind, a, y, queries=queries, split=split, cross_fit=cross_fit, folds=folds, refits=refits,
         units=units, same=same,
     )  # fmt: skip
 
 
 def values_of_arms(
+    kind: OfABTraffic,
     a: BoolArray,
     y: FloatArray,
     *,
     queries: ArrayLike | None,
     split: ArrayLike,
-    estimator: str,
     cross_fit: str,
     folds: int,
     refits: ArrayLike | None,
@@ -75,11 +70,9 @@ def values_of_arms(
     share = np.broadcast_to(np.asarray(split, np.float64), y.shape)
     checks.between("split", float(share.min()), 0, 1, open_ends=True)
     checks.between("split", float(share.max()), 0, 1, open_ends=True)
-    if estimator == "means":
-        return difference_values(y, a), np.where(a, 1 / a.mean(), -1 / (~a).mean())
-    sign_over_share = np.where(a, 1 / share, -1 / (1 - share))
-    if estimator == "paper":
-        return sign_over_share * y, sign_over_share
+    values = kind.arm_values(a, y, share)
+    if values is not None:
+        return values
     groups = groups_of(len(y), cross_fit, folds=folds, refits=refits, units=units)
     counted = contributions(groups, cross_fit, refits=refits)
     predicted = _predictions(a, y, _numbered(queries, len(y)), counted, groups, cross_fit)

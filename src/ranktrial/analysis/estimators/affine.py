@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ranktrial.analysis.estimators.estimation import estimate
+from ranktrial.analysis.estimators.kinds import DoublyRobust
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.analysis.estimators.valuing import by_group, jackknifed, sums_by
 from ranktrial.arrays import FloatArray, weighted_counts
@@ -69,7 +70,7 @@ def affine_estimate(
     bias = replace(theta.bias, theta=lines.slope, standard_error=lines.slope_error)
     fit = BiasFit(bias, lines.without[:, 0])
     found = estimate(
-        log, theta=fit, estimator="doubly-robust", uncovered="leave out", independent=independent, **options
+        log, theta=fit, estimator=DoublyRobust(), uncovered="leave out", independent=independent, **options
     )
     assert found.replicates is not None
 

@@ -2,23 +2,8 @@
 
 Every impression keeps the placement of the design that showed it, so a log may hold any number of designs.
 
-* "ips": the paper's Eq. ips; needs nothing but clicks.
-* "constant": subtracts the clicks to be expected if all documents were equally relevant.
-* "doubly-robust": subtracts those expected from a guess per document, made from other impressions of the log.
-* "rank-aware": the same, and weighs clicks by what their rank can tell. The least variance, hence the default.
-
-These are unbiased given theta, where clicks are position-based: theta_r zeta_d.
-
-* "direct": counts clicks at the ranks that documents have in A's list and in B's, over how often they stood there. Right for
-  clicks that depend on document and rank in any way; much more variance unless a good part of the traffic is plain A/B.
-
-Two more are not unbiased; they are here to compare with:
-
-* "self-normalised": divides by the sum of weights instead of its expectation.
-* "observed": the authors' code's, divides by how often a document happened to be shown. Badly biased with
-  few impressions of a query.
-
-Plain A/B traffic inside the log also has estimates that need no click model ("paper", "means", "adjusted"; see ``ab``).
+``kinds`` has the estimators: by the click model, direct, and from the A/B traffic inside the log. ``IPS``, ``Constant``,
+``DoublyRobust`` and ``RankAware`` are unbiased given theta, where clicks are position-based: theta_r zeta_d.
 
 When theta is fitted to the same log its error is part of the estimate's. A delete-a-group jackknife over units tells both:
 theta is fitted anew without each group, and the rest valued with it.
@@ -26,7 +11,7 @@ theta is fitted anew without each group, and the rest valued with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,9 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks, frames
-from ranktrial.analysis.estimators.ab import AB_ESTIMATORS, ab_values
+from ranktrial.analysis.estimators.ab import ab_values
 from ranktrial.analysis.estimators.by_segment import by_value, fit_by_segment
 from ranktrial.analysis.estimators.cross_fitting import groups_at, groups_of, refit_points
+from ranktrial.analysis.estimators.kinds import DeltaEstimator, OfABTraffic, SelfNormalised, parse_estimator
 from ranktrial.analysis.estimators.metric_values import (
     MetricValues,
     ResultValues,
@@ -54,24 +40,16 @@ from ranktrial.analysis.estimators.valuing import (
     checked_inputs,
     given_guess,
     guesses,
-    observed,
     scaled,
     worth_in_all,
 )
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.log.log import GROUPS, Log
 from ranktrial.log.units import Units
-from ranktrial.methods.click_model import ESTIMATES as BY_CLICK_MODEL
 from ranktrial.metrics import Clicks, Metric, parse_metric
 from ranktrial.position_bias import Auto, Conditional, Estimator, NotIdentifiable, fit_groups
 from ranktrial.users import rank_decay
 
-# Made by the formula with what ``Values`` has for each by its name: one that is only named here would be "ips" again.
-FORMULA = (*BY_CLICK_MODEL, "direct", "self-normalised")
-# Made by a function of a log, of theta, and of whose searches they are (None: each is independent).
-OF_LOG: dict[str, Callable[[Log, FloatArray, Units | None], Estimate]] = {"observed": observed}
-ESTIMATORS = (*FORMULA, *OF_LOG)
-GUESSED = ("constant", "doubly-robust", "rank-aware", "direct")
 ESTIMATED = "estimated"
 INDEPENDENT = ("units", "cohorts", "impressions")
 UNCOVERED = ("refuse", "leave out")
@@ -125,7 +103,7 @@ def estimate(
     *,
     columns: Mapping[str, str] | None = None,
     theta: ArrayLike | BiasFit | str | None = None,
-    estimator: str = "rank-aware",
+    estimator: str | DeltaEstimator = "rank-aware",
     guess: ArrayLike | float | None = None,
     cross_fit: str = "folds",
     folds: int = 5,
@@ -133,12 +111,12 @@ def estimate(
     fitted: int | None = None,
     inputs: FloatArray | None = None,
     known_queries: bool = False,
-    clip: float | None = None,
     independent: str = "units",
     uncovered: str = "refuse",
     of: str = "difference",
     metric: Metric | MetricValues | str | None = None,
     worth: ArrayLike | None = None,
+    **options: Any,
 ) -> Estimate:
     """Estimate Delta from a log, with its error and the data it rests on.
 
@@ -149,7 +127,7 @@ def estimate(
         columns: Names of columns of a data frame, where they are others.
         theta: Position bias, if it is known; "estimated" (or what ``fit_position_bias`` found) if it comes from the log's
             clicks, with its error. By default the log's own, if it knows it, and else estimated.
-        estimator: See the module.
+        estimator: Such as ``IPS()`` (``kinds``), or its name, such as "ips".
         guess: Of the relevances, not made from this log: one number, or one per document. By default it is made from
             those impressions of the log that ``cross_fit`` allows.
         cross_fit: Guesses come from other "folds", or from the "past" only (see ``cross_fitting``).
@@ -160,62 +138,56 @@ def estimate(
         inputs: Columns per document that may tell its relevance; by default what both ranked lists say.
         known_queries: All queries of the pair are known to be equally frequent: what the log's own frequencies add to the
             variance is taken out, which pays from about 10 impressions a query.
-        clip: Caps weights, and widens the interval by the bias that can cost.
         independent: Whether "units" are independent, or all "impressions". "cohorts" are units too, put together where they
             are more than 131,072 (``units.Cohorts``). All impressions of a unit share a fold (or the guess there was when it
             first came) in any case.
         uncovered: "refuse" logs in which a document that matters could not be seen, or "leave out" such documents.
         of: The "difference" between A and B; or the "gain" in clicks of what was shown over an A/B test, by a click model.
         metric: What impressions are worth, such as ``Orders(window="7d")``; clicks by default. The estimate is of impressions
-            that count for it. Page metrics have A/B estimates only ("paper", "means", "adjusted").
+            that count for it. Page metrics have A/B estimates only.
         worth: Guess of the value of a click, by document, not made from this log; with ``guess`` only.
+        options: Options of an estimator that is given by its name, such as ``clip``.
 
+    >>> from ranktrial.analysis import IPS
     >>> from ranktrial.rankings import Mixture, Pair
     >>> pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1.0, 0.5])
     >>> even = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents)
     >>> log = Log.of(pair, even, [[0, 1], [1, 0], [0, 1]], [[True, False], [False, False], [True, True]])
-    >>> round(estimate(log, estimator="ips").delta, 4)
+    >>> round(estimate(log, estimator=IPS()).delta, 4)
     0.2222
     """
     log = _log_of(log, columns)
-    checks.one_of("estimator", estimator, (*ESTIMATORS, *AB_ESTIMATORS))
+    kind = parse_estimator(estimator, **options)
     checks.one_of("independent", independent, INDEPENDENT)
     checks.one_of("uncovered", uncovered, UNCOVERED)
-    checks.one_of("of", of, OF if estimator in BY_CLICK_MODEL else OF[:1])
-    if clip is not None and estimator not in BY_CLICK_MODEL:
-        raise ValueError(f'clip applies to weights from the policy, not to estimator="{estimator}"')
+    checks.one_of("of", of, OF if kind.by_click_model else OF[:1])
     values = _valued(log, metric)
     if values is not None:
         log, fitted = values.log, None if fitted is None else min(fitted, len(values.log))
-        _refuse_values(values, estimator, clip)
+        _refuse_values(values, kind)
     if worth is not None and (values is None or guess is None):
         raise ValueError("worth is the value of a click by a metric, and goes with a guess of relevance")
-    if estimator in AB_ESTIMATORS:
+    if isinstance(kind, OfABTraffic):
         each = None if values is None else values.each
-        return plain_estimate(log, estimator, independent, cross_fit=cross_fit, folds=folds, refits=refits, each=each)
-    if estimator == "direct" and theta is None and log.theta is None:
+        return plain_estimate(log, kind, independent, cross_fit=cross_fit, folds=folds, refits=refits, each=each)
+    if kind.at_list_ranks and theta is None and log.theta is None:
         theta = rank_decay(log.k)  # enters the guess only
     fit, bias = _resolved(log, theta, fitted)
-    fit = None if estimator == "direct" else fit
-    options = known_queries, clip, uncovered, of
     guessed: Guesses
-    if estimator in GUESSED and guess is None:
-        group, guessed = guessed_from(
-            log, fitted, bias, estimator, inputs, cross_fit=cross_fit, folds=folds, refits=refits
-        )
+    if kind.has_guess and guess is None:
+        group, guessed = guessed_from(log, fitted, bias, kind, inputs, cross_fit=cross_fit, folds=folds, refits=refits)
     else:
-        if guess is not None and estimator not in GUESSED:
-            raise ValueError(f'guess belongs to {", ".join(GUESSED)}, not to estimator="{estimator}"')
+        if guess is not None and not kind.has_guess:
+            guessing = [name for name, other in DeltaEstimator.registry.items() if other.has_guess]
+            raise ValueError(f"guess belongs to {', '.join(guessing)}, not to {kind}")
         none = np.empty(0, np.int64)
         groups_at(none, none, cross_fit, folds=folds, refits=refits)  # checks them
-        group, guessed = np.zeros(len(log), np.int64), given_guess(log, guess, estimator)
-    if estimator == "self-normalised":
-        guessed = Values(log, bias, estimator, *options).normalising()
-    if estimator in OF_LOG:
-        Values(log, bias, estimator, *options)  # refuses what could not be seen
-        return OF_LOG[estimator](log, bias, None if independent == "impressions" else log.units)
+        group, guessed = np.zeros(len(log), np.int64), given_guess(log, guess, kind)
+    asked = known_queries, uncovered, of
+    if isinstance(kind, SelfNormalised):
+        guessed = Values(log, bias, kind, *asked).normalising()
     of_click = None if values is None else _worth(values, worth, group, fitted, cross_fit, folds=folds, refits=refits)
-    valuer = _Valuer(estimator, bias, fit, guessed, options, values, of_click)
+    valuer = _Valuer(kind, bias, fit if kind.theta_error else None, guessed, asked, values, of_click)
     return valuer.estimate(log, group, independent)
 
 
@@ -232,17 +204,17 @@ class _Valuer:
         of_click: Guesses of the value of a click.
     """
 
-    estimator: str
+    kind: DeltaEstimator
     theta: FloatArray
     fit: BiasFit | None
     guessed: Guesses
-    options: tuple[bool, float | None, str, str]
+    options: tuple[bool, str, str]
     values: MetricValues | None = None
     of_click: Guesses | None = None
 
     def estimate(self, log: Log, group: IntArray, independent: str) -> Estimate:
         """The estimate of a log, given the guesses that each of its impressions may use."""
-        at_once = self.options[0] or self.estimator == "self-normalised"
+        at_once = self.options[0] or self.kind.whole_log
         pieces = [(slice(0, len(log)), log)] if at_once else log.chunks()
         worths = (one for rows, part in pieces for one in self._worths(log, part, rows, group))
         return worth_in_all(log, worths, self.theta, independent, self.fit)
@@ -273,7 +245,9 @@ class _Valuer:
     ) -> Worth:
         left_out = None if self.fit is None else part.group(len(self.fit.without))
         others = np.array([scaled(one) for one in without])
-        valued = Values(part, theta, self.estimator, *self.options, own=results)
+        valued = Values(part, theta, self.kind, *self.options, own=results)
+        if type(self.kind).values is not DeltaEstimator.values:
+            return valued.own_worth(others, left_out)
         return valued.worth(group, self.guessed, others, left_out, self.of_click)
 
 
@@ -299,12 +273,12 @@ def _valued(log: Log, metric: Metric | MetricValues | str | None) -> MetricValue
     return None if known == Clicks() else metric_values(log, known)
 
 
-def _refuse_values(values: MetricValues, estimator: str, clip: float | None) -> None:
-    if values.of_results is None and estimator not in AB_ESTIMATORS:
-        raise ValueError(f'{values.metric} is of the whole page: use estimator="adjusted", not "{estimator}"')
-    if estimator == "self-normalised" or estimator in OF_LOG:
-        raise ValueError(f'estimator="{estimator}" is for clicks only, not for {values.metric}')
-    if clip is not None:
+def _refuse_values(values: MetricValues, kind: DeltaEstimator) -> None:
+    if values.of_results is None and not kind.of_ab_traffic:
+        raise ValueError(f"{values.metric} is of the whole page: use estimator=Adjusted(), not {kind}")
+    if kind.clicks_only:
+        raise ValueError(f"{kind} is for clicks only, not for {values.metric}")
+    if kind.weight_cap is not None:
         raise ValueError(f"clip applies to weights of clicks, not to {values.metric}: use its cap")
     if not len(values.log):
         raise ValueError(f"no search counts for {values.metric} yet")
@@ -338,7 +312,7 @@ def guessed_from(
     log: Log,
     fitted: int | None,
     theta: FloatArray,
-    estimator: str,
+    kind: DeltaEstimator,
     inputs: FloatArray | None = None,
     *,
     cross_fit: str,
@@ -357,13 +331,13 @@ def guessed_from(
 
     def fit(part: Log) -> Guesses:
         given = None if inputs is None else checked_inputs(inputs, len(part.documents))
-        return guesses(part, theta, counted, cross_fit, estimator, given)
+        return guesses(part, theta, counted, cross_fit, kind, given)
 
     usable = np.minimum(group, last)
     if inputs is not None:
         return usable, fit(log.first(first))
     points = None if refits is None else tuple(np.asarray(refits).tolist())
-    what = "constant" if estimator == "constant" else "by rank", theta.tobytes(), cross_fit, folds, points
+    what = "constant" if kind.one_relevance else "by rank", theta.tobytes(), cross_fit, folds, points
     return usable, log.fitted(first, what, fit)
 
 
@@ -390,7 +364,7 @@ def estimate_ab(
     *,
     queries: ArrayLike | None = None,
     split: ArrayLike = 0.5,
-    estimator: str = "adjusted",
+    estimator: str | DeltaEstimator = "adjusted",
     units: ArrayLike | Units | None = None,
     independent: str = "units",
     **fit: Any,

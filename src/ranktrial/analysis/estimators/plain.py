@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from ranktrial.analysis.estimators.ab import adjusted_values, expected_clicks, values_of_arms
 from ranktrial.analysis.estimators.click_weights import ClickWeights
 from ranktrial.analysis.estimators.cross_fitting import groups_at, refit_points
+from ranktrial.analysis.estimators.kinds import Adjusted, OfABTraffic
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.log.log import Log
@@ -18,7 +19,7 @@ from ranktrial.log.units import Units, UnitSums, first_seen
 
 def plain_estimate(
     log: Log,
-    estimator: str,
+    kind: OfABTraffic,
     independent: str,
     *,
     cross_fit: str,
@@ -26,22 +27,22 @@ def plain_estimate(
     refits: ArrayLike | None,
     each: FloatArray | None = None,
 ) -> Estimate:
-    """Estimate Delta from the A/B traffic, by one of ``AB_ESTIMATORS``; options are those of ``estimate``.
+    """Estimate Delta from the A/B traffic, by an estimator of it; options are those of ``estimate``.
 
     ``each`` is the value of every impression by a metric; its clicks by default.
     """
     at = np.flatnonzero(log.arm)
     if not len(at):
-        raise ValueError(f'estimator="{estimator}" needs A/B traffic, and this log has none')
+        raise ValueError(f"{kind} needs A/B traffic, and this log has none")
     values = (log.clicks_each if each is None else each)[at].astype(np.float64)
     in_a, shares = log.arm[at] > 0, log.plain_shares[log.design[at]]
     split, differ, query = shares[:, 0] / shares.sum(1), log.differ[log.design[at]], log.asked[at]
-    if estimator == "adjusted" and cross_fit == "past":
+    if isinstance(kind, Adjusted) and cross_fit == "past":
         predicted = _by_the_past(log, refit_points(refits), at, query, each)
         x, weight = adjusted_values(in_a, values, split, predicted, differ)
     else:
         x, weight = values_of_arms(
-            in_a, values, queries=query, split=split, estimator=estimator, units=Units.of(log.unit[at]), same=~differ,
+            kind, in_a, values, queries=query, split=split, units=Units.of(log.unit[at]), same=~differ,
             cross_fit=cross_fit, folds=folds, refits=refits,
         )  # fmt: skip
     if independent == "cohorts":

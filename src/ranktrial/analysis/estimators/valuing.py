@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.analysis.estimators.click_weights import ClickWeights
+from ranktrial.analysis.estimators.kinds import ClickValues, DeltaEstimator
 from ranktrial.analysis.estimators.metric_values import ResultValues
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
 from ranktrial.log._kernels import clicks_by_row, sort_by_number, values_of_rows
 from ranktrial.log.log import Log
-from ranktrial.log.units import Units, UnitSums
+from ranktrial.log.units import UnitSums
 from ranktrial.position_bias import Examinations, RelevanceFit
 from ranktrial.position_bias.jackknife import jackknife_variance, ratio_freedom
 from ranktrial.position_bias.relevance import GUESSES, linear_guess
@@ -83,19 +84,16 @@ class Values:
         self,
         log: Log,
         theta: FloatArray,
-        estimator: str,
+        kind: DeltaEstimator,
         known_queries: bool,
-        clip: float | None,
         uncovered: str,
         of: str = "difference",
         own: ResultValues | None = None,
     ) -> None:
         """``own`` are the values of results, by a metric; those of clicks are 1 by default."""
-        self.log, self.theta, self.known_queries, self.clip, self.of = log, theta, known_queries, clip, of
-        self.own = own
-        self.rank_aware, self.direct = estimator == "rank-aware", None
-        if estimator == "direct":
-            self.direct = log.rank_a, log.rank_b
+        self.log, self.theta, self.known_queries, self.clip, self.of = log, theta, known_queries, kind.weight_cap, of
+        self.own, self.kind, self.rank_aware = own, kind, kind.rank_aware
+        self.direct = (log.rank_a, log.rank_b) if kind.at_list_ranks else None
         self.lam, self.unseen = self._lambda(theta)
         if self.direct is not None:  # what could not be seen at its ranks counts as if both left it out
             self.direct = np.where(self.unseen, log.k, log.rank_a), np.where(self.unseen, log.k, log.rank_b)
@@ -157,6 +155,23 @@ class Values:
             if left_out is not None:
                 rest_sums += self._rest(shown, guess, others, left_out, value)
         return Worth(x, ClickWeights.merged(weights), largest, lost, rest_sums, np.flatnonzero(self.unseen))
+
+    def own_worth(self, others: FloatArray, left_out: IntArray | None) -> Worth:
+        """Every impression valued by an estimator that has ``values`` of its own, otherwise as ``worth``."""
+        codes, code = self.log.codes
+        x, found = self._x(self.theta)
+        rest_sums = np.zeros((len(codes), len(others)))
+        for number, theta in enumerate(others):
+            use = np.flatnonzero(left_out != number)
+            of_code = np.zeros(len(use), np.int64) if code is None else code[use]
+            rest_sums[:, number] = weighted_counts(of_code, self._x(theta)[0][use], len(codes))
+        weights = ClickWeights.of(found.weights)
+        largest = weights.largest if found.largest is None else found.largest
+        return Worth(x, weights, largest, found.lost, rest_sums, np.flatnonzero(self.unseen))
+
+    def _x(self, theta: FloatArray) -> tuple[FloatArray, ClickValues]:
+        found = self.kind.values(self.log, theta, self._lambda(theta)[0])
+        return found.base + weighted_counts(self.log.clicked[0], found.weights, len(self.log)), found
 
     def _rest(
         self,
@@ -478,11 +493,11 @@ def _looked_up(table: FloatArray, number: IntArray, otherwise: float) -> FloatAr
     return found
 
 
-def given_guess(log: Log, guess: ArrayLike | float | None, estimator: str) -> ByDocument:
+def given_guess(log: Log, guess: ArrayLike | float | None, kind: DeltaEstimator) -> ByDocument:
     given = None if guess is None else np.asarray(guess, np.float64)
     single = given is not None and given.ndim == 0
     known = float(given) if single else given  # type: ignore[arg-type]
-    per_document = checked_guess(known, len(log.documents), rank_aware=estimator == "rank-aware")
+    per_document = checked_guess(known, len(log.documents), rank_aware=kind.rank_aware)
     return ByDocument(per_document)
 
 
@@ -491,14 +506,14 @@ def guesses(
     theta: FloatArray,
     counted: IntArray,
     cross_fit: str,
-    estimator: str,
+    kind: DeltaEstimator,
     inputs: FloatArray | None,
 ) -> Guesses:
     """Guesses for each group, from the impressions that may be used for it; ``counted`` is where each one counts."""
     width, n_groups = log.rank_width, int(counted.max(initial=-1)) + 1
     seen = _Seen.of(log, theta, counted)
     usable = [seen.group < g if cross_fit == "past" else seen.group != g for g in range(n_groups)]
-    if estimator == "constant":
+    if kind.one_relevance:
         return Constants([Examinations(*(part[use] for part in seen.sums)).mean for use in usable])
     table, number = _rank_inputs(seen.key % width**2, width) if inputs is None else (inputs, np.arange(len(inputs)))
     fits = []
@@ -599,21 +614,3 @@ def checked_inputs(inputs: FloatArray, documents: int) -> FloatArray:
         row = int(np.argwhere(~np.isfinite(table))[0][0])
         raise ValueError(f"inputs of document {row} are not all finite numbers")
     return table
-
-
-def observed(log: Log, theta: FloatArray, units: Units | None) -> Estimate:
-    """Exposure and relevance of each document as they happened to be: weighted surprises cancel for each of them."""
-    lam = Values(log, theta, "observed", False, None, "leave out").lam
-    seen = examinations(log, np.ones(len(log), bool), theta, log.document, len(log.documents))
-    impressions = np.bincount(log.query[log.design], minlength=len(log.queries))
-    ever = seen.examined > 0  # documents never examined count as never clicked
-    guess = np.divide(seen.clicks, seen.examined, out=np.zeros(len(ever)), where=ever)[log.document]
-    weights = np.zeros(log.n_slots)
-    showings = impressions[log.document_query[log.document]]
-    np.divide(lam * showings, seen.examined[log.document], out=weights, where=ever[log.document])
-    slots = log.rankings[log.row]
-    padded, guessed = np.append(weights, 0.0)[slots], np.append(guess, 0.0)[slots]
-    first = sum_by_group(lam * guess, log.slot_offsets)[log.design]
-    x = first + (padded * (log.clicks - theta * guessed)).sum(1)
-    largest = float(np.abs(weights).max(initial=0.0))
-    return Estimate.of(x, padded[log.clicks], largest_weight=largest, units=units, theta=theta)

@@ -12,6 +12,7 @@ from ranktrial.analysis.decision import turned
 from ranktrial.analysis.e_processes import anytime_p, bet_evidence, mean_evidence
 from ranktrial.analysis.estimators.by_segment import by_value
 from ranktrial.analysis.estimators.estimation import guessed_from
+from ranktrial.analysis.estimators.kinds import DoublyRobust
 from ranktrial.analysis.estimators.valuing import Fitted, scaled
 from ranktrial.analysis.guardrails._kernels import added_above, clicks_after, clicks_by_draw
 from ranktrial.analysis.guardrails.advice import advised
@@ -112,7 +113,7 @@ def interference(analysis: Analysis) -> Interference:
     always from earlier impressions, decide only how much it tells.
     """
     log, theta = analysis.log, np.array(analysis.theta.theta)
-    group, guessed = guessed_from(log, analysis.learnt, theta, "doubly-robust", cross_fit="past", refits=REFITS)
+    group, guessed = guessed_from(log, analysis.learnt, theta, DoublyRobust(), cross_fit="past", refits=REFITS)
     assert isinstance(guessed, Fitted)
     values, bound, information = np.zeros(len(log)), np.zeros(len(log)), 0.0
     added: dict[int, list[AddedAbove]] = {}
