@@ -94,7 +94,7 @@ def test_options_go_with_a_name_or_inside_an_object() -> None:
         ({"estimator": OwnWeights(), "metric": Orders()}, r"OwnWeights\(\) is for clicks only"),
     ):
         with pytest.raises(ValueError, match=message):
-            estimate(log, **options)  # type: ignore[arg-type]
+            estimate(log, **options)
 
 
 @pytest.mark.parametrize("devices", [False, True])
