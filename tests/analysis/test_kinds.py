@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ranktrial import AB, Log, Orders, Pair, estimate, position_based
+from ranktrial import AB, Log, Orders, Pair, analysis, estimate, position_based
 from ranktrial.analysis import IPS, Adjusted, ClickValues, DeltaEstimator, Direct, Paper, RankAware, parse_estimator
 from ranktrial.arrays import FloatArray
 from ranktrial.log import log as logs
@@ -53,18 +53,20 @@ def world(n: int = 600, devices: bool = False) -> Log:
 @pytest.mark.parametrize("short", SHORT)
 def test_an_estimator_prints_as_written_and_has_one_short_name(short: str) -> None:
     kind = parse_estimator(short)
-    assert parse_estimator(str(kind)) == kind == parse_estimator(type(kind).__name__) == eval(str(kind), vars(kinds()))
-
-
-def kinds() -> Any:
-    import ranktrial.analysis
-
-    return ranktrial.analysis
+    assert parse_estimator(str(kind)) == kind == parse_estimator(type(kind).__name__) == eval(str(kind), vars(analysis))
 
 
 def test_all_that_the_package_has_are_tested_here() -> None:
     own = {name for name, kind in DeltaEstimator.registry.items() if kind.__module__.startswith("ranktrial.")}
     assert {type(parse_estimator(short)).__name__ for short in SHORT} == own
+
+
+def test_an_estimator_without_values_is_not_the_papers() -> None:
+    class Forgotten(DeltaEstimator, abstract=True):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"Forgotten\(\) has no values"):
+        estimate(world(), estimator=Forgotten())
 
 
 def test_methods_name_estimators_that_there_are() -> None:

@@ -22,7 +22,7 @@ from ranktrial import checks, frames
 from ranktrial.analysis.estimators.ab import ab_values
 from ranktrial.analysis.estimators.by_segment import by_value, fit_by_segment
 from ranktrial.analysis.estimators.cross_fitting import groups_at, groups_of, refit_points
-from ranktrial.analysis.estimators.kinds import DeltaEstimator, OfABTraffic, SelfNormalised, parse_estimator
+from ranktrial.analysis.estimators.kinds import ByFormula, DeltaEstimator, OfABTraffic, SelfNormalised, parse_estimator
 from ranktrial.analysis.estimators.metric_values import (
     MetricValues,
     ResultValues,
@@ -246,7 +246,7 @@ class _Valuer:
         left_out = None if self.fit is None else part.group(len(self.fit.without))
         others = np.array([scaled(one) for one in without])
         valued = Values(part, theta, self.kind, *self.options, own=results)
-        if type(self.kind).values is not DeltaEstimator.values:
+        if not isinstance(self.kind, ByFormula):
             return valued.own_worth(others, left_out)
         return valued.worth(group, self.guessed, others, left_out, self.of_click)
 

@@ -69,18 +69,23 @@ class DeltaEstimator:
         return None
 
     def values(self, log: Log, theta: FloatArray, lam: FloatArray) -> ClickValues:
-        """Values of the impressions of a log, or of a chunk of it, for estimators without a guess.
+        """Values of the impressions of a log, or of a chunk of it, by an estimator without a guess.
 
         ``lam`` is, of every slot, its exposure in A's list less that in B's; 0 where it could not be seen.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{self} has no values(log, theta, lam)")
 
     __repr__ = spelled_object
 
 
 @dataclass(frozen=True, repr=False)
-class ByClickModel(DeltaEstimator, abstract=True):
-    """Estimator by the one formula of ``rankings.values``, unbiased given theta.
+class ByFormula(DeltaEstimator, abstract=True):
+    """Estimator by the one formula of ``rankings.values``, which ``valuing`` computes with what the class declares."""
+
+
+@dataclass(frozen=True, repr=False)
+class ByClickModel(ByFormula, abstract=True):
+    """Estimator by the click model, unbiased given theta.
 
     Attributes:
         clip: Caps weights, and widens the interval by the bias that can cost.
@@ -146,7 +151,7 @@ class RankAware(DoublyRobust):
 
 
 @dataclass(frozen=True, repr=False)
-class Direct(DeltaEstimator):
+class Direct(ByFormula):
     """Clicks at the ranks that documents have in A's list and in B's, over how often they stood there.
 
     Right for clicks that depend on document and rank in any way; much more variance unless a good part of the traffic is A/B.
@@ -164,7 +169,7 @@ class Direct(DeltaEstimator):
 
 
 @dataclass(frozen=True, repr=False)
-class SelfNormalised(DeltaEstimator):
+class SelfNormalised(ByFormula):
     """IPS over the sum of weights instead of its expectation: biased with few searches, to compare with."""
 
     whole_log: ClassVar[bool] = True
