@@ -45,3 +45,39 @@ def draws_evidence(
         for cell in range(cells):
             expected[cell] += p[cell]
             spread[cell] += p[cell] * (1.0 - p[cell])
+
+
+@nb.njit(cache=True)
+def part_differences(
+    points: Any, count: Any, shown: Any, summed: Any, squares: Any, effective: Any, enough: Any
+) -> Any:
+    """Squared differences between the means up to one point and from there to a later one, in units of their variance V, and
+    the variance of the mean before over V: a row for each later point, 0 where too little is known.
+
+    By phase, sums up to each point of units, their impressions and values; squares of errors, and the effective share of units.
+    """
+    n, phases = shown.shape
+    away, size = np.zeros((n, n)), np.zeros((n, n))
+    for i in range(n):
+        spread = squares[i] / points[i]  # a part with few clicks shows too little
+        for j in range(i):
+            before, after = points[j], points[i] - points[j]
+            if min(before, after) * effective[i] < enough:
+                continue
+            of_before = max(squares[j] / before, spread)
+            of_after = max((squares[i] - squares[j]) / after, spread)
+            tells, moved, noise, whole = 0.0, 0.0, 0.0, 0.0
+            for one in range(phases):
+                n1, n2 = shown[j, one], shown[i, one] - shown[j, one]
+                whole += n1
+                if n1 > 0.0 and n2 > 0.0:
+                    share = 1.0 / (n1 + n2)
+                    s1, s2 = summed[j, one], summed[i, one] - summed[j, one]
+                    u1, u2 = count[j, one], count[i, one] - count[j, one]
+                    tells += n1 * n2 * share
+                    moved += (n1 * s2 - n2 * s1) * share
+                    noise += share**2 * (of_before * u1 * n2**2 + of_after * u2 * n1**2)
+            if noise > 0.0:
+                away[i, j] = moved**2 / noise
+                size[i, j] = of_before * before * (tells / whole) ** 2 / noise
+    return away, size

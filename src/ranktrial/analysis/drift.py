@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
+from ranktrial.analysis._kernels import part_differences
 from ranktrial.analysis.estimators.by_segment import by_value
 from ranktrial.analysis.estimators.results import SegmentBias
 from ranktrial.analysis.estimators.valuing import scaled
@@ -215,33 +216,9 @@ def _log_ratios(sums: UnitSums, points: IntArray, phase: IntArray) -> FloatArray
     errors = errors_between(sums.totals, sums.impressions, points, phase, phases, mean)
     squares, fourths = np.cumsum(errors, axis=1).sum(2)
     effective = np.divide(squares**2, fourths * points, out=np.zeros(len(points)), where=fourths > 0)  # of a unit
-    spread = squares / points
-
-    def around(up_to: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The part before t, and that after it up to N."""
-        return np.broadcast_to(up_to, known.shape), up_to[:, None] - up_to
-
-    known = np.tri(len(points), k=-1, dtype=bool)
-    variance = []  # of a unit on either side
-    for some, square in zip(around(points.astype(np.float64)), around(squares)):
-        known &= some * effective[:, None] >= ENOUGH
-        own = np.divide(square, some, out=np.zeros(known.shape), where=known)
-        variance.append(np.maximum(own, spread[:, None]))  # a part with few clicks shows too little spread
-    tells, moved, noise = np.zeros((3, *known.shape))
-    for one in range(phases):
-        (u1, u2), (n1, n2), (s1, s2) = (around(column[:, one]) for column in (count, shown, summed))
-        both = known & (n1 > 0) & (n2 > 0)
-        n1, n2 = np.where(both, n1, 1.0), np.where(both, n2, 1.0)
-        weight = both * n1 * n2 / (n1 + n2)
-        tells += weight
-        moved += weight * (s2 / n2 - s1 / n1)
-        noise += weight**2 * (variance[0] * u1 / n1**2 + variance[1] * u2 / n2**2)
-    known &= noise > 0
-    of_before = variance[0] * points / shown.sum(1) ** 2 * tells**2
-    ratio = np.divide(of_before, noise, out=np.ones(known.shape), where=known)
-    z2 = np.divide(moved**2, noise, out=np.zeros(known.shape), where=known)
-    logs = [(z2 * r / (1 + r) - np.log1p(r)) / 2 for r in (size * ratio for size in SIZES)]
-    return np.where(known, np.logaddexp(*logs) - np.log(len(SIZES)), -np.inf)
+    away, size = part_differences(points, count, shown, summed, squares, effective, ENOUGH)
+    logs = [(away * r / (1 + r) - np.log1p(r)) / 2 for r in (times * size for times in SIZES)]
+    return np.where(size > 0, np.logaddexp(*logs) - np.log(len(SIZES)), -np.inf)
 
 
 def position_scores(log: Log, theta: FloatArray, differs: SegmentBias | None = None) -> UnitSums:
