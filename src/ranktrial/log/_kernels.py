@@ -134,6 +134,19 @@ def hash_texts(raw: Any, lengths: Any, seeds: Any) -> Any:
 
 
 @nb.njit(cache=True)
+def find_slots(design: Any, wanted: Any, offsets: Any, document: Any) -> Any:
+    """Place of each wanted document among the candidates of a design, -1 where it is none of them."""
+    place = np.full(design.shape[0], -1)
+    for i in range(design.shape[0]):
+        first = offsets[design[i]]
+        for slot in range(first, offsets[design[i] + 1]):
+            if document[slot] == wanted[i]:
+                place[i] = slot - first
+                break
+    return place
+
+
+@nb.njit(cache=True)
 def first_places(keys: Any) -> Any:
     """Positions of the first occurrence of each distinct key, in order, and for each key its index among them."""
     n = keys.shape[0]

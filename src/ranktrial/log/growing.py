@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -11,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ranktrial.arrays import IntArray, offsets_of
 from ranktrial.log._kernels import find_numbers, number_on
-
-BLOCK = 10_000  # rows that are tuples at a time
 
 
 class Growing:
@@ -136,10 +133,3 @@ class Numbering:
 
     def __len__(self) -> int:
         return self._count
-
-
-def in_blocks(rows: Iterable[Any]) -> Iterator[list[tuple[Any, ...]]]:
-    """Some thousand rows at a time, as plain tuples: the garbage collector goes through named ones that are kept."""
-    left = iter(rows)
-    while some := [tuple(row) for row in islice(left, BLOCK)]:
-        yield some

@@ -6,7 +6,7 @@ Rows are read once, from where the last reading ended, and stay as numbers: what
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.log.events import Events
-from ranktrial.log.growing import Growing, Numbering, in_blocks
+from ranktrial.log.growing import Growing, Numbering
 from ranktrial.log.log import NO_CODES, Log
 from ranktrial.log.stored_designs import CELLS, LATER_PAGE, NOT_SHOWN, StoredDesigns
 from ranktrial.log.stored_events import StoredEvents, actions_of
 from ranktrial.metrics import Metric
 from ranktrial.segments import NO_SEGMENTS, Segments
-from ranktrial.store.base import ClickRow, Store
+from ranktrial.store.base import ClickRow, ImpressionRow, MarkRow, Store
 from ranktrial.store.marks import PUBLIC, Mark, mark
 from ranktrial.store.tallies import ELSEWHERE, NOT_STORED, NOT_STORED_PUBLIC, OFF_PAGE, SEEN_OTHERWISE
 from ranktrial.tokens import KEY_BYTES
@@ -88,7 +88,9 @@ class LogReader:
             events_came = self._events.read()
         # Clicks first: an impression that is stored before its clicks, or events, is then never missed.
         timed = self._events is not None and self._events.timed
-        clicks_to = self._unmatched.add(self._store.clicks(self._version, before[1]), before[1], timed=timed)
+        clicks_to = before[1]
+        for some in self._store.blocks(ClickRow, self._version, clicks_to):
+            clicks_to = self._unmatched.add(some, timed=timed)
         voids = list(self._store.voids(self._version, before[2]))
         marks_to = self._add_marks(before[3])
         impressions_to = self._add_impressions(start)
@@ -110,7 +112,7 @@ class LogReader:
         return bool((after > before).any())
 
     def _add_impressions(self, after: int) -> int:
-        blocks = in_blocks(self._store.impressions(self._version, after))
+        blocks = iter(self._store.blocks(ImpressionRow, self._version, after))
         while some := [np.array(block, STORED) for block in islice(blocks, BLOCKS)]:
             new = np.concatenate(some)
             after = int(new["id"][-1])
@@ -132,7 +134,7 @@ class LogReader:
         return after
 
     def _add_marks(self, after: int) -> int:
-        for some in in_blocks(self._store.marks(self._version, after)):
+        for some in self._store.blocks(MarkRow, self._version, after):
             after = int(some[-1][0])
             self._marks.append(np.array([row[1:] for row in some], MARKED))
         return after
@@ -290,16 +292,12 @@ class _Clicks:
     late: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)  # if they are needed
 
-    def add(self, rows: Iterable[ClickRow], after: int, *, timed: bool) -> int:
-        """Add rows with an id above ``after``, and return the highest."""
-        for row in rows:
-            self.keys.append(row.key)
-            self.documents.append(row.document)
-            self.late.append(row.late)
-            if timed:
-                self.times.append(row.time)
-            after = row.id
-        return after
+    def add(self, rows: Sequence[tuple[Any, ...]], *, timed: bool) -> int:
+        """Add some rows, and return the highest id."""
+        ids, *columns = zip(*rows)
+        for column, values in zip((self.keys, self.documents, self.late, self.times)[: 3 + timed], columns):
+            column.extend(values)
+        return int(ids[-1])
 
     def where(self, use: BoolArray) -> _Clicks:
         """Return the clicks whose flag is set."""

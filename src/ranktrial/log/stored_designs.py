@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import IntArray, offsets_of, ragged
-from ranktrial.log._kernels import hash_texts
+from ranktrial.log._kernels import find_slots, hash_texts
 from ranktrial.log.designs import checksum, is_sound
 from ranktrial.log.growing import Growing, Numbering, Texts
 from ranktrial.log.sources import NOTHING, ranks_of
@@ -93,7 +93,7 @@ class StoredDesigns:
 
     def _numbered_queries(self, queries: Sequence[str]) -> tuple[IntArray, IntArray]:
         """Hash and number of each query."""
-        raw, lengths = _joined([_encoded(query) for query in queries])
+        raw, lengths = _joined_texts(queries)
         hashes = hash_texts(raw, lengths, np.full(len(lengths), self._seed))
         return hashes, _added(self._query_keys, self._queries, hashes, raw, lengths)[0]
 
@@ -114,19 +114,13 @@ class StoredDesigns:
 
     def cells(self, design: IntArray, documents: Sequence[str]) -> IntArray:
         """Slot of each document in its design, counted within it, or that it is on a later page, or that it is on none."""
-        raw, lengths = _joined([_encoded(document) for document in documents])
-        wanted = self._document_keys.find(hash_texts(raw, lengths, self._hashes.values[design]))
-        start = self._slots.values[design]
-        size = self._slots.values[design + 1] - start
-        slot, owner = ragged(start, size), np.repeat(np.arange(len(design)), size)
-        hit = self._document.values[slot] == wanted[owner]
-        cell = np.full(len(design), -1)
-        cell[owner[hit]] = slot[hit] - start[owner[hit]]
+        hashes = hash_texts(*_joined_texts(documents), self._hashes.values[design])
+        cell = find_slots(design, self._document_keys.find(hashes), self._slots.values, self._document.values)
         for at in np.flatnonzero(cell < 0).tolist():
             sum_of, number = checksum(documents[at]), design[at]
             later = sum_of in self._rest.values[self._rests.values[number] : self._rests.values[number + 1]]
             cell[at] = sum_of + (LATER_PAGE if later else NOT_SHOWN)
-        return cell
+        return np.asarray(cell)
 
     def rank_of(self, row: IntArray, design: IntArray, cell: IntArray) -> IntArray:
         """Rank from 0 of these slots in rows of their designs, -1 where they do not stand."""
@@ -172,6 +166,15 @@ def _flat(blobs: Any, kind: Any) -> NDArray[Any]:
 def _joined(texts: Sequence[bytes]) -> tuple[NDArray[np.uint8], IntArray]:
     """Texts one after the other, and the length of each."""
     return _flat(texts, np.uint8), np.array([len(text) for text in texts], np.int64)
+
+
+def _joined_texts(texts: Sequence[str]) -> tuple[NDArray[np.uint8], IntArray]:
+    """``_joined`` of their encodings, all made at once where every character is a byte."""
+    raw = _encoded("".join(texts))
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    if len(raw) > lengths.sum():
+        return _joined(list(map(_encoded, texts)))
+    return np.frombuffer(raw, np.uint8), lengths
 
 
 def _names(text: str) -> list[bytes]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.log.events import Events
-from ranktrial.log.growing import Growing, in_blocks
+from ranktrial.log.growing import Growing
 from ranktrial.metrics import CLICK, EventMetric, Metric, TimeToFirstClick
-from ranktrial.store.base import Store
+from ranktrial.store.base import EventRow, Store
 from ranktrial.tokens import KEY_BYTES
 
 KEY = f"S{KEY_BYTES}"
@@ -58,7 +58,7 @@ class StoredEvents:
         """Read new events, some thousand at a time, and tell whether there were any."""
         before = self._position
         if self._number.keys() - {CLICK}:
-            for rows in in_blocks(self._store.events(self._version, before)):
+            for rows in self._store.blocks(EventRow, self._version, before):
                 self._position = rows[-1][0]
                 self._match(rows)
         return self._position != before

@@ -235,6 +235,9 @@ class VoidRow(NamedTuple):
     reason: str
 
 
+LogRow = TypeVar("LogRow", ImpressionRow, ClickRow, EventRow, VoidRow, MarkRow)
+
+
 class DesignRow(NamedTuple):
     """A design as it is stored, unchecked: its digest, and what was put in with it."""
 
@@ -586,6 +589,10 @@ class Store(Protocol):
 
     def marks(self, version: int, after: int) -> Iterable[MarkRow]:
         """Marks of a version's impressions with an id above ``after``, in order of id."""
+        ...
+
+    def blocks(self, kind: type[LogRow], version: int, after: int) -> Iterable[Sequence[tuple[Any, ...]]]:
+        """Rows of this kind as above, some thousand at a time and as plain tuples: for whoever reads all of them."""
         ...
 
     def designs(self, ids: Sequence[int]) -> Iterable[DesignRow]:

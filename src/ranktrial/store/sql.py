@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from ranktrial.methods import Beliefs
 from ranktrial.store.base import (
@@ -24,6 +24,7 @@ from ranktrial.store.base import (
     HistoryRow,
     ImpressionCount,
     ImpressionRow,
+    LogRow,
     MarkRow,
     Message,
     MessageRow,
@@ -39,7 +40,9 @@ from ranktrial.store.erasure import Eraser, Execute
 from ranktrial.store.migrations import Migrated
 from ranktrial.store.writer import Item, Tallies, Writer
 
-R = TypeVar("R", ImpressionRow, ClickRow, EventRow, VoidRow, MarkRow)
+TABLES: dict[type, str] = {
+    ImpressionRow: "impressions", ClickRow: "clicks", EventRow: "events", VoidRow: "voids", MarkRow: "marks",
+}  # fmt: skip
 DUPLICATE = "duplicate clicks"  # a tally
 DUPLICATE_EVENT = "duplicate events"  # a tally
 DESIGN_COLUMNS = ", ".join(f"d.{name}" for name in DesignRow._fields)
@@ -171,29 +174,33 @@ class SQLStore(ABC):
         return str(found[0][0]) if found else None
 
     def impressions(self, version: int, after: int) -> Iterator[ImpressionRow]:
-        return self._after(ImpressionRow, "impressions", version, after)
+        return self._rows(ImpressionRow, version, after)
 
     def clicks(self, version: int, after: int) -> Iterator[ClickRow]:
-        return self._after(ClickRow, "clicks", version, after)
+        return self._rows(ClickRow, version, after)
 
     def events(self, version: int, after: int) -> Iterator[EventRow]:
-        return self._after(EventRow, "events", version, after)
+        return self._rows(EventRow, version, after)
 
     def voids(self, version: int, after: int) -> Iterator[VoidRow]:
-        return self._after(VoidRow, "voids", version, after)
+        return self._rows(VoidRow, version, after)
 
     def marks(self, version: int, after: int) -> Iterator[MarkRow]:
-        return self._after(MarkRow, "marks", version, after)
+        return self._rows(MarkRow, version, after)
 
-    def _after(self, kind: type[R], table: str, version: int, after: int) -> Iterator[R]:
+    def blocks(self, kind: type[LogRow], version: int, after: int) -> Iterator[list[tuple[Any, ...]]]:
         columns, last = ", ".join(kind._fields), self._last_row()
-        statement = f"SELECT {columns} FROM {table} WHERE id > ? AND id <= ? AND version = ? ORDER BY id LIMIT {BLOCK}"
-        make = partial(tuple.__new__, kind)  # as ``kind._make``, which calls Python for every row
+        statement = f"""SELECT {columns} FROM {TABLES[kind]} WHERE id > ? AND id <= ? AND version = ?
+                        ORDER BY id LIMIT {BLOCK}"""
         while rows := self._select(statement, (after, last, version)):
             after = rows[-1][0]
-            yield from map(make, rows)
+            yield rows
             if len(rows) < BLOCK:
                 return
+
+    def _rows(self, kind: type[LogRow], version: int, after: int) -> Iterator[LogRow]:
+        make = partial(tuple.__new__, kind)  # as ``kind._make``, which calls Python for every row
+        return (make(row) for rows in self.blocks(kind, version, after) for row in rows)
 
     def designs(self, ids: Sequence[int]) -> Iterator[DesignRow]:
         for start in range(0, len(ids), 500):

@@ -74,12 +74,14 @@ def affine_estimate(
     )
     assert found.replicates is not None
 
-    x, rest = np.empty(len(log)), np.zeros(len(lines.without))
+    n = len(lines.without)
+    x, rest = np.empty(len(log)), np.zeros(n)
     for rows, part in log.chunks():
-        x[rows] = found.x[rows] - _taken_off(part, lines.slope, lines.intercept)
-        group = part.group(len(lines.without))
-        rest += [_taken_off(part, a, b)[group != g].sum() for g, (a, b) in enumerate(lines.without)]
-    groups = by_group(log, x, len(lines.without))
+        shown, display = part.displays
+        x[rows] = found.x[rows] - _taken_off(part, lines.slope, lines.intercept)[display]
+        times = np.bincount(part.group(n) * len(shown) + display, minlength=n * len(shown)).reshape(n, -1)
+        rest += [left @ _taken_off(part, a, b) for left, (a, b) in zip(times.sum(0) - times, lines.without)]
+    groups = by_group(log, x, n)
     return Estimate.summed(
         sums_by(independent, log, x),
         found.weights,
@@ -93,12 +95,12 @@ def affine_estimate(
 
 
 def _taken_off(log: Log, slope: FloatArray, intercept: FloatArray) -> FloatArray:
-    """Correction of each impression's value for the intercepts b: the sum of W b_r less their part in Delta."""
+    """Correction of the value of each ranking shown for the intercepts b: the sum of W b_r less their part in Delta."""
     by_a, by_b = log.list_exposures(slope)
     rho = log.exposure(slope)
     worth = np.append(np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0), 0.0)
-    rows, display = log.displays
-    of_row = worth[log.rankings[rows]] @ intercept
+    rows, _ = log.displays
+    design = np.searchsorted(log.row_offsets, rows, side="right") - 1
     from_a, from_b = log.list_exposures(intercept)
     added = weighted_counts(log.design_of_slot, from_a - from_b, log.n_designs)
-    return np.asarray(of_row[display] - added[log.design])
+    return np.asarray(worth[log.rankings[rows]] @ intercept - added[design])
