@@ -13,10 +13,10 @@ import pytest
 
 from ranktrial.analysis.estimators.metric_values import metric_values
 from ranktrial.log import Log
-from ranktrial.log import growing as blocks
 from ranktrial.log.events import Events
 from ranktrial.log.reader import LogReader
 from ranktrial.metrics import Abandonment, Carts, Metric, Orders, Reformulation, Revenue, TimeToFirstClick
+from ranktrial.store import sql
 from ranktrial.store.base import Event, Store, Void
 from ranktrial.tokens import read_token
 from ranktrial.trial import Shown, Trial
@@ -153,7 +153,7 @@ def test_a_log_is_the_same_in_whatever_order_and_steps_it_was_read(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     """Searches, clicks and events that come in one order, and in others, from another trial of the same secret."""
-    monkeypatch.setattr(blocks, "BLOCK", 5)
+    monkeypatch.setattr(sql, "BLOCK", 5)
     random = np.random.default_rng(steps)
     with (
         contextlib.closing(KINDS["sqlite"](tmp_path).open()) as one,

@@ -134,6 +134,16 @@ def hash_texts(raw: Any, lengths: Any, seeds: Any) -> Any:
 
 
 @nb.njit(cache=True)
+def moved_slots(rankings: Any, by: Any) -> Any:
+    """A table of rankings whose slots have other numbers, each row's higher by as much as is given for it."""
+    found = np.empty_like(rankings)
+    for i in range(rankings.shape[0]):
+        for r in range(rankings.shape[1]):
+            found[i, r] = rankings[i, r] + by[i] if rankings[i, r] >= 0 else -1
+    return found
+
+
+@nb.njit(cache=True)
 def find_slots(design: Any, wanted: Any, offsets: Any, document: Any) -> Any:
     """Place of each wanted document among the candidates of a design, -1 where it is none of them."""
     place = np.full(design.shape[0], -1)

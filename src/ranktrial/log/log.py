@@ -26,6 +26,7 @@ from ranktrial.log._kernels import (
     first_places,
     list_clicks,
     mark_clicked,
+    moved_slots,
     sort_by_number,
 )
 from ranktrial.log.events import Events
@@ -46,6 +47,7 @@ MOST_FITS = 4  # that are kept
 GROUPS = 20  # of units, for jackknives
 NO_CODES: IntArray = np.empty(0, np.int64)  # of a log whose searches have no attributes
 CHUNK = 65_536  # impressions that are worked on at a time: what is made of them on the way is then small
+SHARED = 4  # times as many where they share a few designs, each of which is worked on once in every chunk
 
 
 class Members(NamedTuple):
@@ -366,11 +368,12 @@ class Log:
 
     def chunks(self) -> Iterator[tuple[slice, Log]]:
         """The log in chunks: the range of each among the impressions, and a log of it with the designs that it needs."""
-        if len(self) <= CHUNK:
+        size = CHUNK if self.n_designs > CHUNK // 4 else SHARED * CHUNK
+        if len(self) <= size:
             yield slice(0, len(self)), self
             return
-        for start in range(0, len(self), CHUNK):
-            rows = slice(start, min(start + CHUNK, len(self)))
+        for start in range(0, len(self), size):
+            rows = slice(start, min(start + size, len(self)))
             yield rows, self._chunk(rows)
 
     def _chunk(self, rows: slice) -> Log:
@@ -391,10 +394,7 @@ class Log:
             rows = slice(int(self.row_offsets[first]), int(self.row_offsets[last]))
         else:
             slots, rows = ragged(self.slot_offsets[order], slot_sizes), ragged(self.row_offsets[order], row_sizes)
-        moved = np.repeat(slot_offsets[:-1] - self.slot_offsets[order], row_sizes).astype(self.rankings.dtype)
-        table = self.rankings[rows]
-        rankings = table + moved[:, None]
-        rankings[table < 0] = -1
+        moved = np.repeat(slot_offsets[:-1] - self.slot_offsets[order], row_sizes)
         placement = self.given_placement
         return replace(
             self,
@@ -405,7 +405,7 @@ class Log:
             rank_a=self.rank_a[slots],
             rank_b=self.rank_b[slots],
             row_offsets=row_offsets,
-            rankings=rankings,
+            rankings=moved_slots(self.rankings[rows], moved),
             weights=self.weights[rows],
             design=design,
             row=self.row - self.row_offsets[self.design] + row_offsets[design],
@@ -499,7 +499,7 @@ class Log:
     @property
     def listed(self) -> int:
         """Number of candidates of all designs that showed an impression."""
-        return int(np.diff(self.slot_offsets)[np.unique(self.design)].sum())
+        return int(np.diff(self.slot_offsets)[np.bincount(self.design, minlength=self.n_designs) > 0].sum())
 
     # --- units ------------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -294,10 +295,9 @@ class _Clicks:
 
     def add(self, rows: Sequence[tuple[Any, ...]], *, timed: bool) -> int:
         """Add some rows, and return the highest id."""
-        ids, *columns = zip(*rows)
-        for column, values in zip((self.keys, self.documents, self.late, self.times)[: 3 + timed], columns):
-            column.extend(values)
-        return int(ids[-1])
+        for at, column in enumerate((self.keys, self.documents, self.late, self.times)[: 3 + timed], start=1):
+            column.extend(map(itemgetter(at), rows))
+        return int(rows[-1][0])
 
     def where(self, use: BoolArray) -> _Clicks:
         """Return the clicks whose flag is set."""
