@@ -46,6 +46,7 @@ PLAIN = 2  # where designs hold A/B traffic, their last two rankings are A's own
 MOST_FITS = 4  # that are kept
 GROUPS = 20  # of units, for jackknives
 NO_CODES: IntArray = np.empty(0, np.int64)  # of a log whose searches have no attributes
+NO_COVARIATES: FloatArray = np.empty((0, 0))  # of a log of whose units nothing was known before
 CHUNK = 65_536  # impressions that are worked on at a time: what is made of them on the way is then small
 SHARED = 4  # times as many where they share a few designs, each of which is worked on once in every chunk
 
@@ -105,6 +106,8 @@ class Log:
         read_at: Until when events are known, in microseconds; None if nothing more can come.
         attributes: Attributes of searches, with the values that each may have; none by default.
         segment: Code of each impression's values (``ranktrial.segments``); empty where there are no attributes.
+        covariates: Numbers known of each impression's unit before the trial, ``(impressions, m)``, nan where one is missing.
+        covariate_names: Name of each of them; none by default.
 
     >>> search = {"query": "shoes", "a": ["x", "y"], "b": ["y", "z"]}
     >>> log = Log.from_records([{**search, "shown": ["x", "y"], "clicked": ["y"]}, {**search, "shown": ["y", "z"]}], k=2)
@@ -142,6 +145,8 @@ class Log:
     read_at: int | None = None
     attributes: Segments = NO_SEGMENTS
     segment: IntArray = field(default_factory=lambda: NO_CODES)
+    covariates: FloatArray = field(default_factory=lambda: NO_COVARIATES)
+    covariate_names: tuple[str, ...] = ()
 
     # --- where logs come from -----------------------------------------------------------------------------------------
 
@@ -296,7 +301,8 @@ class Log:
         * ``unit`` and ``time`` (seconds), if known;
         * ``events`` after it: mappings with a ``document`` of the page and an ``action``, and if known ``value``, ``time``, and
           ``event_id``, by which each counts once;
-        * ``segment``: its attributes and their values, of which the most frequent count.
+        * ``segment``: its attributes and their values, of which the most frequent count;
+        * ``covariates``: numbers known of its unit before the trial, by their names, such as ``{"clicks_last_month": 3}``.
 
         Args:
             records: The records, in any order.
@@ -334,7 +340,8 @@ class Log:
 
     def _columns(self, impressions: BoolArray | IntArray | slice) -> dict[str, Any]:
         """Arrays with a row for each impression, of some."""
-        names = ("design", "row", "unit", "time", "clicks", *(("segment",) if self.attributes else ()))
+        names = ["design", "row", "unit", "time", "clicks"]
+        names += ["segment"] * bool(self.attributes) + ["covariates"] * bool(self.covariate_names)
         return {name: getattr(self, name)[impressions] for name in names}
 
     def with_attributes(self, names: Sequence[str]) -> Log:

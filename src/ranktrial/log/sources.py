@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, offsets_of
+from ranktrial.covariates import checked_names, is_number
 from ranktrial.ids import text_id, text_ids
 from ranktrial.log.events import Events
 from ranktrial.log.units import first_seen
@@ -177,6 +178,7 @@ KEYS = (
     "time",
     "events",
     "segment",
+    "covariates",
 )  # of a record
 EVENT_KEYS = "document", "action", "value", "time", "event_id"  # of an event of a record
 NOTHING = 255  # instead of a slot: nothing stands there
@@ -362,6 +364,16 @@ def _read_segment(record: Mapping[str, Any]) -> Mapping[str, str]:
     return known
 
 
+def _read_covariates(record: Mapping[str, Any]) -> Mapping[str, float]:
+    given = record.get("covariates") or {}
+    known = {name: value for name, value in given.items() if value is not None} if isinstance(given, Mapping) else None
+    if known is None or not all(is_number(value) for value in known.values()):
+        raise ValueError(
+            f"covariates are {given!r}, must be numbers by their names, such as {{'clicks_last_month': 3}}"
+        )
+    return known
+
+
 def _told(problem: Exception) -> object:
     return f"there is no {problem}" if isinstance(problem, KeyError) else problem
 
@@ -384,6 +396,7 @@ def of_records(records: Iterable[Mapping[str, Any]], k: int, read_at: Time | Non
     clicks: list[list[bool]] = []
     events: list[tuple[int, RecordedEvent]] = []
     segments: list[Mapping[str, str]] = []
+    known: list[Mapping[str, float]] = []
     last, timed = 0.0, False
     for number, record in enumerate(records):
         try:
@@ -391,6 +404,7 @@ def of_records(records: Iterable[Mapping[str, Any]], k: int, read_at: Time | Non
             unit, moment = _unit_and_time(record, number)
             after = _read_events(record)
             segments.append(_read_segment(record))
+            known.append(_read_covariates(record))
         except (KeyError, TypeError, ValueError) as problem:
             raise ValueError(f"record {number + 1}: {_told(problem)}") from None
         events += [(number, event) for event in after if event.rank < k]
@@ -408,6 +422,7 @@ def of_records(records: Iterable[Mapping[str, Any]], k: int, read_at: Time | Non
     actions = sorted({event.action for _, event in events})
     until = seconds("read_at", read_at) if read_at is not None else last if timed else None
     attributes = _attributes(segments)
+    names = checked_names(sorted({name for one in known for name in one}))
     return dict(
         k=k,
         **arrays,
@@ -428,4 +443,6 @@ def of_records(records: Iterable[Mapping[str, Any]], k: int, read_at: Time | Non
         read_at=None if until is None else round(until * 1e6),
         attributes=attributes,
         segment=attributes.codes(segments)[order] if attributes else np.empty(0, np.int64),
+        covariates=np.array([[one.get(name, np.nan) for name in names] for one in known])[order],
+        covariate_names=names,
     )

@@ -12,7 +12,7 @@ theta is fitted anew without each group, and the rest valued with it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from ranktrial import checks, frames
 from ranktrial.analysis.estimators.ab import ab_values
 from ranktrial.analysis.estimators.by_segment import by_value, fit_by_segment
+from ranktrial.analysis.estimators.covariates import adjusted
 from ranktrial.analysis.estimators.cross_fitting import groups_at, groups_of, refit_points
 from ranktrial.analysis.estimators.kinds import ByFormula, DeltaEstimator, OfABTraffic, SelfNormalised, parse_estimator
 from ranktrial.analysis.estimators.metric_values import (
@@ -188,7 +189,10 @@ def estimate(
         guessed = Values(log, bias, kind, *asked).normalising()
     of_click = None if values is None else _worth(values, worth, group, fitted, cross_fit, folds=folds, refits=refits)
     valuer = _Valuer(kind, bias, fit if kind.theta_error else None, guessed, asked, values, of_click)
-    return valuer.estimate(log, group, independent)
+    found = valuer.estimate(log, group, independent)
+    if not log.covariate_names or not kind.has_guess or kind.weight_cap is not None or known_queries or of != "difference":
+        return found
+    return adjusted(log, found, valuer.unclicked(log, group), independent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +222,15 @@ class _Valuer:
         pieces = [(slice(0, len(log)), log)] if at_once else log.chunks()
         worths = (one for rows, part in pieces for one in self._worths(log, part, rows, group))
         return worth_in_all(log, worths, self.theta, independent, self.fit)
+
+    def unclicked(self, log: Log, group: IntArray) -> FloatArray:
+        """Value of each impression had nothing been clicked."""
+        none, values = np.empty(0, np.int64), self.values
+        bare = replace(log, clicks=np.zeros_like(log.clicks))
+        if values is not None:
+            nothing = ResultValues(np.empty(0), none, none, np.empty(0))
+            values = replace(values, log=bare, each=np.zeros(len(bare)), of_results=nothing)
+        return replace(self, values=values).estimate(bare, group, "impressions").x
 
     def _worths(
         self, log: Log, part: Log, rows: slice, group: IntArray

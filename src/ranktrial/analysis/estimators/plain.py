@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial.analysis.estimators.ab import adjusted_values, expected_clicks, values_of_arms
 from ranktrial.analysis.estimators.click_weights import ClickWeights
+from ranktrial.analysis.estimators.covariates import adjustment
 from ranktrial.analysis.estimators.cross_fitting import groups_at, refit_points
 from ranktrial.analysis.estimators.kinds import Adjusted, OfABTraffic
 from ranktrial.analysis.estimators.results import Estimate
@@ -45,6 +46,7 @@ def plain_estimate(
             kind, in_a, values, queries=query, split=split, units=Units.of(log.unit[at]), same=~differ,
             cross_fit=cross_fit, folds=folds, refits=refits,
         )  # fmt: skip
+    x = x + adjustment(log, x, x - weight * values, at)
     if independent == "cohorts":
         sums = log.sums_from(log.by_cohort(np.ones(len(at)), at), log.by_cohort(x, at))
     else:
