@@ -190,7 +190,13 @@ def estimate(
     of_click = None if values is None else _worth(values, worth, group, fitted, cross_fit, folds=folds, refits=refits)
     valuer = _Valuer(kind, bias, fit if kind.theta_error else None, guessed, asked, values, of_click)
     found = valuer.estimate(log, group, independent)
-    if not log.covariate_names or not kind.has_guess or kind.weight_cap is not None or known_queries or of != "difference":
+    if (
+        not log.covariate_names
+        or not kind.has_guess
+        or kind.weight_cap is not None
+        or known_queries
+        or of != "difference"
+    ):
         return found
     return adjusted(log, found, valuer.unclicked(log, group), independent)
 
