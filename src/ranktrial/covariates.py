@@ -31,7 +31,8 @@ def checked_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def is_number(value: object) -> bool:
     """True for a number that can be stored."""
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and abs(value) <= LARGEST
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return real and bool(abs(value) <= LARGEST)  # type: ignore[arg-type]
 
 
 def packed(names: Sequence[str], given: object) -> tuple[bytes, tuple[str, ...]]:

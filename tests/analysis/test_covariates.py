@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,12 @@ def visits(seed: int, n: int = 3000, per_unit: int = 1, signal: bool = True) -> 
     chance = np.where(eager, 1.8, 0.2)[unit, None] * ZETA[table] * THETA
     log = Log.of(PAIR, POLICY, table, rng.random((n, 5)) < chance, units=unit)
     told = eager if signal else rng.random(len(eager)) < 0.5
-    return replace(log, plain=True, covariates=(3.0 * told + 1)[unit, None], covariate_names=("clicks_last_month",))
+    return replace(
+        log,
+        plain=True,
+        covariates=np.array(3.0 * told + 1, np.float64)[unit, None],
+        covariate_names=("clicks_last_month",),
+    )
 
 
 def plain(log: Log) -> Log:
@@ -52,7 +58,7 @@ def test_the_mean_of_a_search_is_the_same_exactly(estimator: str) -> None:
         log = Log.of(pair, policy, rankings, np.vstack([past.clicks[:, :2], clicks]))
         log = replace(log, plain=True, covariates=np.append(past.covariates, 4.0)[:, None], covariate_names=("m",))
         chances = np.where(clicks, ZETA[tops[last]] * theta, 1 - ZETA[tops[last]] * theta)
-        options = {} if estimator == "adjusted" else {"theta": theta}
+        options: dict[str, Any] = {} if estimator == "adjusted" else {"theta": theta}
         both = [estimate(one, estimator=estimator, cross_fit="past", **options).x[-1] for one in (log, plain(log))]
         assert both[0] != both[1]
         total += 0.5 * chances.prod() * np.array(both)
@@ -112,6 +118,8 @@ def test_the_error_of_a_fitted_theta_stays_part_of_the_error() -> None:
     log = visits(5, 3000)
     theta = fit_position_bias(log)
     found, before = (estimate(one, theta=theta, cross_fit="past") for one in (log, plain(log)))
+    assert found.replicates is not None
+    assert before.replicates is not None
     moved = found.x - before.x
     group = log.group(20)
     expected = [before.replicates[g] + moved[group != g].sum() / (group != g).sum() for g in range(20)]
@@ -140,7 +148,7 @@ def test_revenue_is_adjusted() -> None:
     log = Log.from_records(records, k=2)
     assert log.covariate_names == ("spent",)
     for estimator in ("adjusted", "direct", "rank-aware"):
-        options = {"estimator": estimator, "metric": "Revenue()", "cross_fit": "past"}
+        options: dict[str, Any] = {"estimator": estimator, "metric": "Revenue()", "cross_fit": "past"}
         options |= {} if estimator == "adjusted" else {"theta": [1.0, 0.5]}
         both = [estimate(one, **options) for one in (log, plain(log))]
         assert both[0].standard_error < 0.98 * both[1].standard_error
