@@ -16,6 +16,8 @@ export interface Search {
   size?: number;
   /** Value of each attribute that the trial was declared to have, such as `{ device: "phone" }`. */
   segment?: Record<string, string>;
+  /** Numbers known of the visitor before the trial, by the names declared with it, such as `{ clicks_last_month: 3 }`. */
+  covariates?: Record<string, number>;
 }
 
 /** What to show. */

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from ranktrial import checks
+from ranktrial.covariates import checked_names
 from ranktrial.log.rules import Rules
 from ranktrial.methods import Beliefs, Method, parse_method
 from ranktrial.metrics import Clicks, EventMetric, Metric, checked_metrics, measured, parse_metric
@@ -42,7 +43,7 @@ WrittenMetric = Annotated[
     WithJsonSchema({"type": "string", "description": 'A metric as it is written, such as Orders(window="7d").'}),
 ]
 Then = Literal["tell", "stop", "serve winner"]
-SHOWN = "method", "k", "theta", "eta", "seed", "segments"  # that decide what is shown: other ones need a new version
+SHOWN = "method", "k", "theta", "eta", "seed", "segments", "covariates"  # other ones need a new version
 
 
 BOUNDS = "clicks", "shown", "fallbacks", "latency"  # of guards
@@ -86,8 +87,8 @@ class Guards:
 class TrialConfig(Frozen):
     """Configuration of a trial: a method, and the options that belong to no method.
 
-    ``method``, ``k``, ``theta``, ``eta``, ``seed`` and ``segments`` decide what is shown: another value of one of these needs a
-    new version. All others change in place.
+    ``method``, ``k``, ``theta``, ``eta``, ``seed`` and ``segments`` decide what is shown, ``covariates`` what is stored:
+    another value of one of these needs a new version. All others change in place.
 
     Attributes:
         method: Decides what is shown and how it is valued, as it is written: ``LogOpt(floor=0.9)``, ``AB(split=0.5)``.
@@ -121,6 +122,8 @@ class TrialConfig(Frozen):
         names: What people call A and B, in reports and on the page.
         segments: Attributes of searches, each with its values, such as ``{"device": ["phone", "desktop"]}``; or "head/tail" for
             how often a query was asked so far. Every search then gives its values, and all answers are also by segment.
+        covariates: Names of numbers that are known of a visitor before the trial, such as ``["clicks_last_month"]``. Searches
+            give their values, and estimates are adjusted by them.
     """
 
     model_config = ConfigDict(allow_inf_nan=False)  # what is not finite could not be read back
@@ -148,6 +151,12 @@ class TrialConfig(Frozen):
     seed: int | None = Field(None, ge=0)
     names: tuple[str, str] = NO_NAMES
     segments: dict[str, tuple[str, ...] | Literal["head/tail"]] = Field(default_factory=dict)
+    covariates: tuple[str, ...] = ()
+
+    @field_validator("covariates")
+    @classmethod
+    def _know(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_names(names)
 
     @field_validator("segments")
     @classmethod

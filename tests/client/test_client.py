@@ -114,6 +114,20 @@ def test_a_wrong_segment_is_no_reason_for_a_fallback(tmp_path: Path) -> None:
         }
 
 
+def test_covariates_are_passed_on_and_wrong_ones_are_missing(tmp_path: Path) -> None:
+    wrong: list[Any] = ["old", [3], {"age": "3"}, {"age": float("nan")}, {"age": object()}, {1: 3}]
+    with serving(tmp_path / "t.db") as service, Client(url_of(service), timeout=PATIENT) as client:
+        start(service, covariates=["age"])
+        for at, covariates in enumerate([*wrong, {"age": 30}, {"age": np.int64(40)}, {"age": None}, {}, None]):
+            assert client.rank("t", "q", A, B, unit=f"u{at}", covariates=covariates).fallback is None, covariates
+        tallies = service.get("/v1/trials/t/report").json()["tallies"]
+        kinds = {what.partition(": ")[2]: n for what, n in tallies.items() if what.startswith("searches without")}
+        assert kinds == {"age is not a number": 2, "what is given is not declared": 4}
+    with Trial.open(tmp_path / "t.db", background=False) as trial:
+        known = trial.log().covariates[:, 0]
+        assert known[~np.isnan(known)].tolist() == [30, 40]
+
+
 def test_many_threads_share_a_client(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db") as service, Client(url_of(service), timeout=PATIENT) as client:
         start(service)

@@ -159,6 +159,19 @@ def test_a_wrong_segment_is_other_and_counted(client: httpx.Client) -> None:
     }
 
 
+def test_a_wrong_covariate_is_missing_and_counted(client: httpx.Client) -> None:
+    start(client, "adjusted", covariates=["age"])
+    for at, covariates in enumerate(
+        [7, [7], {"age": "7"}, {"age": True}, {"age": 10**400}, {"age": 7}, {"age": None}, {}, None]
+    ):
+        assert rank(client, f"u{at}", "adjusted", covariates=covariates)["fallback"] is None, covariates
+    tallies = client.get("/v1/trials/adjusted/report").json()["tallies"]
+    assert {what.partition(": ")[2]: n for what, n in tallies.items() if what.startswith("searches without a")} == {
+        "age is not a number": 3,
+        "what is given is not declared": 2,
+    }
+
+
 def test_a_fault_inside_is_a_problem_document_and_is_logged(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

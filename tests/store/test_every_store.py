@@ -91,6 +91,13 @@ def test_an_impression_keeps_its_segment(store: Store) -> None:
     assert [row.segment for row in store.impressions(1, 0)] == [7, 0]
 
 
+def test_an_impression_keeps_its_covariates(store: Store) -> None:
+    for row in (replace(impression(1), covariates=b"\x00\x00\xc0\x7f\x00\x00@@"), impression(2)):
+        store.put(row)
+    store.flush()
+    assert [row.covariates for row in store.impressions(1, 0)] == [b"\x00\x00\xc0\x7f\x00\x00@@", None]
+
+
 def test_rows_are_read_as_they_were_put_in(store: Store) -> None:
     store.put(impression(1, place=1))
     store.put(Click(key(1), 1, "x", False))

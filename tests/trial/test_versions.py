@@ -25,7 +25,7 @@ OTHER: dict[str, Any] = {
     "contamination": 0.01, "guards": {"clicks": 0.05}, "at_least": 60.0, "at_most": 1e9, "whole_weeks": False, "then": "stop",
     "share": 0.9, "ramp": ((0.5, 60.0), (1.0, None)), "names": ("current", "with popularity"),
     "metrics": ('Orders(window="1d", since=2e9)',),  # later than any clock here
-    "segments": {"device": ("phone", "desktop"), "query": "head/tail"},
+    "segments": {"device": ("phone", "desktop"), "query": "head/tail"}, "covariates": ("clicks_last_month",),
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import ssl
 import time
 import uuid
@@ -92,6 +93,7 @@ class Client:
         offset: int = 0,
         size: int | None = None,
         segment: Mapping[str, str] | None = None,
+        covariates: Mapping[str, float] | None = None,
     ) -> Shown:
         """Ask for the ranking to show for a query; A's list, with the reason in ``fallback``, if no answer comes in time.
 
@@ -105,6 +107,8 @@ class Client:
             size: Results on the page; all by default.
             segment: Value of each attribute that the trial was declared to have, such as ``{"device": "phone"}``. A wrong one
                 is "other" for the trial, which counts it.
+            covariates: Numbers known of the visitor before the trial, by the names declared with it. A wrong one is missing for
+                the trial, which counts it.
         """
         first: list[str] = []
         try:
@@ -120,6 +124,7 @@ class Client:
                 "offset": offset,
                 "size": size,
                 **({} if segment is None else {"segment": _segment(segment)}),
+                **({} if covariates is None else {"covariates": _covariates(covariates)}),
             }
             path = f"/v1/trials/{quote(trial, safe='')}/rank"
             answer = self._endpoint.post(path, json.dumps(asked).encode(), self.timeout)
@@ -241,6 +246,21 @@ def _segment(given: object) -> object:
         return {_short(name): None if value is None else _short(value) for name, value in values}
     except Exception:
         return "?"
+
+
+def _covariates(given: object) -> object:
+    """Numbers as they can be sent; "?" for what cannot be one."""
+    try:
+        assert isinstance(given, Mapping)
+        values = islice(given.items(), MOST_ATTRIBUTES)
+        return {_short(name): None if value is None else _finite(value) for name, value in values}
+    except Exception:
+        return "?"
+
+
+def _finite(value: Any) -> float | str:
+    number = math.nan if isinstance(value, str | bytes) else float(value)
+    return number if math.isfinite(number) else "?"
 
 
 def _short(text: object) -> str:

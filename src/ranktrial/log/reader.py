@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, IntArray
+from ranktrial.covariates import unpacked
 from ranktrial.log.events import Events
 from ranktrial.log.growing import Growing, Numbering
-from ranktrial.log.log import NO_CODES, Log
+from ranktrial.log.log import NO_CODES, NO_COVARIATES, Log
 from ranktrial.log.stored_designs import CELLS, LATER_PAGE, NOT_SHOWN, StoredDesigns
 from ranktrial.log.stored_events import StoredEvents, actions_of
 from ranktrial.metrics import Metric
@@ -30,8 +31,9 @@ from ranktrial.tokens import KEY_BYTES
 
 KEY = f"S{KEY_BYTES}"
 STORED = np.dtype(
-    [("id", "i8"), ("key", KEY), ("design", "i8"), ("place", "i8"), ("unit", "i8"), ("time", "i8"), ("segment", "i4")]
-)
+    [("id", "i8"), ("key", KEY), ("design", "i8"), ("place", "i8"), ("unit", "i8"), ("time", "i8"), ("segment", "i4"),
+     ("covariates", "O")]
+)  # fmt: skip
 CLICK = np.dtype([("at", "i4"), ("cell", "i8"), ("rank", "i1"), ("late", "?")])
 MARKED = np.dtype([("key", KEY), ("kind", "i1")])
 BLOCKS = 50  # of rows, before they are sorted in
@@ -42,8 +44,8 @@ class LogReader:
     """Reads what is new in the store and makes the log; the same object again if nothing is new.
 
     ``plain`` says that every design of the version ends with A's own list and B's own: its method has A/B traffic. ``segments``
-    are the attributes that its searches were declared to have. Events, times of clicks and the clock are read only if some of
-    the ``metrics`` need them.
+    are the attributes that its searches were declared to have, ``covariates`` names of what is known of their units. Events,
+    times of clicks and the clock are read only if some of the ``metrics`` need them.
 
     If reading fails, start over with another reader.
     """
@@ -56,6 +58,7 @@ class LogReader:
         *,
         plain: bool,
         segments: Segments = NO_SEGMENTS,
+        covariates: Sequence[str] = (),
         metrics: Sequence[Metric] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -64,6 +67,7 @@ class LogReader:
         actions = actions_of(metrics)
         self._events = StoredEvents(store, version, actions, self._place) if actions else None
         self._segments, self._segment = segments, Growing(np.int32)
+        self._covariates, self._known = tuple(covariates), Growing(np.float32, len(covariates))
         self._store, self._version, self._k, self._plain = store, version, k, plain
         self._designs = StoredDesigns(store, k)
         self._numbers, self._number_at = Numbering(), Growing(np.int64)  # of keys, and where each impression is
@@ -130,6 +134,8 @@ class LogReader:
                 column.append(values)
             if self._segments:
                 self._segment.append(np.where(new["segment"] < self._segments.size, new["segment"], 0))
+            if self._covariates:
+                self._known.append(unpacked(new["covariates"].tolist(), len(self._covariates)))
         if missing := len(self._key) - len(self._clicked):
             self._clicked = np.concatenate([self._clicked, np.zeros((missing, self._k), bool)])
         return after
@@ -225,6 +231,8 @@ class LogReader:
             clicks=self._clicked[order],
             attributes=self._segments,
             segment=self._segment.values[order] if self._segments else NO_CODES,
+            covariates=self._known.values[order].astype(np.float64) if self._covariates else NO_COVARIATES,
+            covariate_names=self._covariates,
             plain=self._plain,
             left_out={what: count for what, count in sorted(left_out.items()) if count},
             marked=marked,

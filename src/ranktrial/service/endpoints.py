@@ -196,9 +196,9 @@ async def get_trial(request: Request, name: Name) -> Response:
 async def put_trial(request: Request, name: NewName, new_version: NewVersion = False) -> Response:
     """Make a trial, or change its configuration.
 
-    Where ``method``, ``k``, ``theta``, ``eta``, ``seed`` or ``segments`` differ from those of the current version the answer is
-    409, unless a new version is asked for, which has draws and a report of its own. The values of an earlier version are that
-    version again.
+    Where ``method``, ``k``, ``theta``, ``eta``, ``seed``, ``segments`` or ``covariates`` differ from those of the current
+    version the answer is 409, unless a new version is asked for, which has draws and a report of its own. The values of an
+    earlier version are that version again.
     All other options change in place; those that are not named stay as they are.
     """
     raw = await read_body(request, request.app.state.limits.body)
@@ -231,7 +231,15 @@ async def rank(request: Request, name: Name) -> Response:
     unit = None if asked.unit is None else str(asked.unit)
     # Nothing is shown before it is on the disk, so the store tells then whether it was there before.
     steps = trial.rank_steps(
-        asked.query, asked.a, asked.b, unit, offset=asked.offset, size=asked.size, look=False, segment=asked.segment
+        asked.query,
+        asked.a,
+        asked.b,
+        unit,
+        offset=asked.offset,
+        size=asked.size,
+        look=False,
+        segment=asked.segment,
+        covariates=asked.covariates,
     )
     shown = await wait_on_loop(steps, state.limits.timeout)
     state.metrics.ranked(name, shown.fallback)

@@ -11,6 +11,7 @@ from ranktrial.schema import LONGEST_LIST, LONGEST_TEXT, Frozen, Id, Moment
 
 # Whatever is given: what is no declared value is "other", and counted, so that nothing is refused for it.
 SEGMENT = {"description": "Value of each declared attribute.", "examples": [{"device": "phone"}]}
+COVARIATES = {"description": "Value of each declared covariate, a number.", "examples": [{"clicks_last_month": 3}]}
 
 
 VALUE = {"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "null"}], "examples": ["39.90"]}
@@ -26,6 +27,7 @@ class RankRequest(Frozen):
     offset: int = Field(0, ge=0, le=LONGEST_LIST * 2)
     size: int | None = Field(None, ge=0, le=LONGEST_LIST * 2)
     segment: Annotated[Any, WithJsonSchema(SEGMENT)] = None
+    covariates: Annotated[Any, WithJsonSchema(COVARIATES)] = None
 
 
 class RankResponse(Frozen):

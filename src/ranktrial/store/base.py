@@ -87,7 +87,7 @@ class Impression(Generic[D]):
     """An impression: which ranking (``place``) of which design was shown to which unit, when (microseconds).
 
     ``looked`` says that the store had none of this key when it was drawn; otherwise ``Stored.again`` tells. ``segment`` is the
-    code of what the search was declared to be (``ranktrial.segments``).
+    code of what the search was declared to be (``ranktrial.segments``), ``covariates`` what ``ranktrial.covariates`` packs.
     """
 
     key: bytes
@@ -98,6 +98,7 @@ class Impression(Generic[D]):
     time: int
     looked: bool = True
     segment: int = 0
+    covariates: bytes = b""
 
 
 class Click(NamedTuple):
@@ -196,6 +197,7 @@ class ImpressionRow(NamedTuple):
     unit: int
     time: int
     segment: int = 0
+    covariates: bytes | None = None
 
 
 class ClickRow(NamedTuple):

@@ -110,9 +110,10 @@ MIGRATIONS = (
         event_id TEXT NOT NULL, amount INTEGER NOT NULL, time INTEGER NOT NULL, UNIQUE (key, event_id)
     )
     """,
+    "ALTER TABLE impressions ADD COLUMN covariates BLOB",
 )
 INSERT_DESIGN = "INSERT OR IGNORE INTO designs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_IMPRESSION = "INSERT OR IGNORE INTO impressions VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_CLICK = "INSERT OR IGNORE INTO clicks VALUES (NULL, ?, ?, ?, ?, ?)"
 INSERT_LIMITED_CLICK = """INSERT OR IGNORE INTO clicks SELECT NULL, ?, ?, ?, ?, ?
                           WHERE (SELECT count(*) FROM clicks WHERE key = ?) < ?"""
@@ -443,8 +444,9 @@ class SQLiteStore(SQLStore):
         marks: list[tuple[int, bytes, int]] = []
         for item in items:
             match item.row:
-                case Impression(key, version, design, place, unit, time, _, segment):
-                    impressions.append((key, version, self._design_id(connection, design), place, unit, time, segment))
+                case Impression(key, version, design, place, unit, time, _, segment, covariates):
+                    number = self._design_id(connection, design)
+                    impressions.append((key, version, number, place, unit, time, segment, covariates or None))
                 case Click() as click:
                     clicks.append(click)
                 case Event() as event:

@@ -17,6 +17,7 @@ OUTSIDE_SHARE_CLICKS = "clicks outside the share"
 OUTSIDE_SHARE_EVENTS = "events outside the share"
 ERASED = "clicks on erased impressions"
 SEGMENT = "searches of another segment: "  # and why
+COVARIATES = "searches without a covariate: "  # and why
 
 # For guardrails only: neither left out nor out of order, or (slow calls) up to chance, where the rest of a report is not.
 AS_IT_SHOULD_BE = (SLOW, SHOWN_AGAIN, LATER_PAGES, NOT_STORED_PUBLIC)

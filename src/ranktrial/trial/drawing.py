@@ -22,12 +22,13 @@ from typing import Any, Literal, TypeVar
 
 from ranktrial import tokens
 from ranktrial.config import TrialConfig
+from ranktrial.covariates import packed
 from ranktrial.ids import BadId, text_id, text_ids
 from ranktrial.log.designs import CorruptDesign, Design
 from ranktrial.log.known import Known
 from ranktrial.segments import OTHER, Traffic
 from ranktrial.store.base import Bias, Impression, Marked, Store, Stored, StoreError, Void
-from ranktrial.store.tallies import LATER_PAGES, OUTSIDE_SHARE, SEGMENT, SHOWN_AGAIN, SLOW
+from ranktrial.store.tallies import COVARIATES, LATER_PAGES, OUTSIDE_SHARE, SEGMENT, SHOWN_AGAIN, SLOW
 from ranktrial.trial.designing import is_warm, make_design, page_of
 
 T = TypeVar("T")
@@ -102,6 +103,7 @@ class Draws:
         self.nanoseconds: deque[int] = deque(maxlen=10_000)
         self._store, self._version, self.config = store, version, config
         self._method, self._segments = config.comparison, config.segmented
+        self._covariates = config.covariates
         self._clock, self._cache_size = clock, cache_size
         self._outside = self._token(0, tokens.OUTSIDE)
         self._latest = 0
@@ -123,11 +125,12 @@ class Draws:
         size: int | None,
         look: bool,
         segment: Mapping[str, str | None] | None = None,
+        covariates: Mapping[str, float | None] | None = None,
     ) -> Shown:
         """Draw a ranking without waiting for the disk; never raises. ``Trial.rank`` describes the parameters."""
         start = time.perf_counter_ns()
         try:
-            shown = self._rank(query, a, b, unit, offset, size, look, segment)
+            shown = self._rank(query, a, b, unit, offset, size, look, segment, covariates)
         except Exception as fault:
             shown = self._fallback(a, offset, size, reason_of(fault), str(fault) if isinstance(fault, BadId) else "")
         took = time.perf_counter_ns() - start
@@ -146,12 +149,13 @@ class Draws:
         size: int | None,
         look: bool,
         segment: Mapping[str, str | None] | None = None,
+        covariates: Mapping[str, float | None] | None = None,
     ) -> Steps:
         """The steps of a draw that waits for the disk: yields what to wait for, returns what to show.
 
         Whoever takes them waits until what is yielded is on the disk, however one waits there, and throws in what went wrong.
         """
-        shown = self.rank(query, a, b, unit, offset, size, look, segment)
+        shown = self.rank(query, a, b, unit, offset, size, look, segment, covariates)
         if shown.fallback is not None:
             return shown
         try:
@@ -160,7 +164,7 @@ class Draws:
             return self.fall_back(shown, a, offset, size, reason_of(fault))
         if not shown.stored.again:
             return shown
-        again = yield from self.steps(query, a, b, unit, offset, size, look=True, segment=segment)
+        again = yield from self.steps(query, a, b, unit, offset, size, True, segment, covariates)
         if again.fallback is not None:
             self.take_back(shown, again.fallback)
         return again
@@ -175,6 +179,7 @@ class Draws:
         size: int | None,
         look: bool,
         segment: Mapping[str, str | None] | None,
+        covariates: Mapping[str, float | None] | None,
     ) -> Shown:
         if self.shows is not None:
             chosen = a if self.shows == "A" else text_ids("B", b)
@@ -198,7 +203,9 @@ class Draws:
         key = tokens.impression_key(self.secret, self._version, who, query, lists)
         # Without a unit it cannot have been there before.
         recorded = self.recorded(key, look and bool(unit))
-        impression, stored = recorded or self._draw(key, query, ranked_a, ranked_b, who, look or not unit, segment)
+        impression, stored = recorded or self._draw(
+            key, query, ranked_a, ranked_b, who, look or not unit, segment, covariates
+        )
         page = page_of(impression.design.top(impression.place), ranked_a, ranked_b, k, offset, size)
         if page and offset + len(page) > k:
             self.tally(LATER_PAGES, soon=False)
@@ -265,12 +272,13 @@ class Draws:
         unit: str,
         looked: bool,
         segment: Mapping[str, str | None] | None,
+        covariates: Mapping[str, float | None] | None,
     ) -> tuple[Impression[Design], Stored]:
-        code = self._code(query, segment)
+        code, known = self._code(query, segment), self._packed(covariates)
         design = self._design(query, a, b, code)
         place = design.row(tokens.draw(self.secret, self._version, unit, query))
         number = tokens.unit_number(self.secret, unit)
-        impression = Impression(key, self._version, design, place, number, self._now(), looked, code)
+        impression = Impression(key, self._version, design, place, number, self._now(), looked, code, known)
         return self._remember(impression, self._store.put(impression))
 
     def _code(self, query: str, given: Mapping[str, str | None] | None) -> int:
@@ -287,6 +295,15 @@ class Draws:
         for problem in problems:
             self.tally(f"{SEGMENT}{problem}", soon=False)
         return code
+
+    def _packed(self, given: Mapping[str, float | None] | None) -> bytes:
+        """Covariates of a new search as they are stored; what is wrong is missing, and counted."""
+        if given is None:
+            return b""
+        stored, problems = packed(self._covariates, given)
+        for problem in problems:
+            self.tally(f"{COVARIATES}{problem}", soon=False)
+        return stored
 
     @cached_property
     def traffic(self) -> Traffic | None:

@@ -186,10 +186,10 @@ class Trial:
     ) -> Self:
         """Make a trial, or open the one that exists and bring it to this configuration.
 
-        ``method``, ``k``, ``theta``, ``eta``, ``seed`` and ``segments`` decide what is shown and never change in a version:
-        where they differ from those of the current one, ``VersionConflict`` is raised unless ``new_version`` asks for a new
-        one, which begins with nothing. The values of an earlier version are that version again. All other options change in
-        place, and stay as they are where they are not given. Nothing is written before everything has been checked.
+        ``method``, ``k``, ``theta``, ``eta``, ``seed``, ``segments`` and ``covariates`` never change in a version: where they
+        differ from those of the current one, ``VersionConflict`` is raised unless ``new_version`` asks for a new one, which
+        begins with nothing. The values of an earlier version are that version again. All other options change in place, and
+        stay as they are where they are not given. Nothing is written before everything has been checked.
 
         Args:
             store: A SQLite file, made if it does not exist, or a store.
@@ -285,6 +285,7 @@ class Trial:
         wait: bool = False,
         look: bool = True,
         segment: Mapping[str, str | None] | None = None,
+        covariates: Mapping[str, float | None] | None = None,
     ) -> Shown:
         """Draw the ranking to show for a query, given both rankers' lists of ids; never raises.
 
@@ -303,10 +304,14 @@ class Trial:
                 anything; callers that wait for ``stored`` themselves must call once more, and look, if it is ``again``.
             segment: Value of each declared attribute (``TrialConfig.segments``), such as ``{"device": "phone"}``. What is
                 missing or not declared is "other", and counted.
+            covariates: Numbers known of the visitor before the trial, by the names declared (``TrialConfig.covariates``), such
+                as ``{"clicks_last_month": 3}``. A missing one is the mean; what is no number is missing, and counted.
         """
         if wait:
-            return wait_in_thread(self._draws.steps(query, a, b, unit, offset, size, look, segment), self._timeout)
-        return self._draws.rank(query, a, b, unit, offset, size, look, segment)
+            return wait_in_thread(
+                self._draws.steps(query, a, b, unit, offset, size, look, segment, covariates), self._timeout
+            )
+        return self._draws.rank(query, a, b, unit, offset, size, look, segment, covariates)
 
     def rank_steps(
         self,
@@ -319,12 +324,13 @@ class Trial:
         size: int | None = None,
         look: bool = True,
         segment: Mapping[str, str | None] | None = None,
+        covariates: Mapping[str, float | None] | None = None,
     ) -> Steps:
         """``rank(wait=True)`` for callers that wait in their own way, such as an event loop: a generator that returns it.
 
         It yields what must be on the disk first: wait for that, and throw in what went wrong.
         """
-        return self._draws.steps(query, a, b, unit, offset, size, look, segment)
+        return self._draws.steps(query, a, b, unit, offset, size, look, segment, covariates)
 
     def fall_back(
         self,
@@ -467,6 +473,7 @@ class Trial:
                     config.k,
                     plain=any(config.comparison.plain_shares),
                     segments=config.segmented,
+                    covariates=config.covariates,
                     metrics=config.metrics,
                     clock=self._clock,
                 )

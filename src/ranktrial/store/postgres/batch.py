@@ -36,7 +36,7 @@ INSERT_DESIGNS = f"""
     SELECT * FROM unnest({", ".join(f"%b::{DESIGN_TYPES.get(name, ('bytea',))[0]}[]" for name in DESIGN_VALUES)})
     ON CONFLICT DO NOTHING
 """
-PUT_ROWS = f"SELECT put_rows({', '.join(['%b'] * 33)})"
+PUT_ROWS = f"SELECT put_rows({', '.join(['%b'] * 34)})"
 INSERT_VOIDS = """
     INSERT INTO voids (id, version, key, reason) SELECT nextval('row_ids'), * FROM unnest(%b::int8[], %b::bytea[], %b::text[])
     ON CONFLICT DO NOTHING
@@ -88,7 +88,17 @@ class Batch:
         for row, _ in sorted(batch.drawn, key=lambda one: one[0].key):
             digest = row.design.digest
             batch.designs[digest] = row.design
-            columns = row.key, row.version, digest, row.place, row.unit, row.time, row.looked, row.segment
+            columns = (
+                row.key,
+                row.version,
+                digest,
+                row.place,
+                row.unit,
+                row.time,
+                row.looked,
+                row.segment,
+                row.covariates,
+            )
             batch.impressions.setdefault(row.key, columns)
         both = (*batch.clicks, *batch.limited)
         batch.marks.extend((click.key, kind, click.version) for click in both for kind in click.marks)
@@ -159,8 +169,8 @@ def _put(
     sender: Sender,
     number: int,
 ) -> frozenset[bytes] | None:
-    shown = zip(*batch.impressions.values()) if batch.impressions else ([],) * 8
-    keys, versions, digests, places, units, times, looked, segments = shown
+    shown = zip(*batch.impressions.values()) if batch.impressions else ([],) * 9
+    keys, versions, digests, places, units, times, looked, segments, covariates = shown
     rows = sorted(
         (one.key, one.version, one.document, one.late, one.second, mark(Mark.AGAIN, one.public), one.time)
         for one in clicks
@@ -180,7 +190,7 @@ def _put(
         (
             sender.number, number, sender.locks, sender.slot,
             Byteas(keys), Int8s(versions), Byteas(digests), Int8s(places), Int8s(units), Int8s(times), Int8s(looked),
-            Int8s(segments),
+            Int8s(segments), Byteas(covariates),
             Int8s(click_versions), Byteas(click_keys), Texts(documents), Int8s(lates), Int8s(seconds), Int8s(agains),
             Int8s(times_clicked),
             Int8s(event_versions), Byteas(event_keys), Int8s(shown_at), Texts(things), Texts(actions), Texts(event_ids),

@@ -134,6 +134,13 @@ PUT_ROWS_OF_EVENTS = (
     .replace("p_lates, p_seconds)\n                ON", "p_lates, p_seconds, p_click_times)\n                ON")
     .replace("        IF cardinality(p_marks) > 0 THEN", f"{PUT_EVENTS[1:]}        IF cardinality(p_marks) > 0 THEN")
 )
+# The same with the covariates of each impression.
+PUT_ROWS_OF_COVARIATES = (
+    PUT_ROWS_OF_EVENTS.replace("p_segments bigint[],", "p_segments bigint[], p_covariates bytea[],")
+    .replace("p_times, p_segments)", "p_times, p_segments, p_covariates)")
+    .replace("unit, time, segment)", "unit, time, segment, covariates)")
+    .replace("d.id, place, unit, time, segment", "d.id, place, unit, time, segment, nullif(covariates, '')")
+)
 MIGRATIONS = (
     f"""
     CREATE SEQUENCE row_ids;
@@ -209,6 +216,11 @@ MIGRATIONS = (
     CREATE UNIQUE INDEX events_once ON events (key, hashtextextended(event_id, 0), second);
     DROP FUNCTION put_rows;
     {PUT_ROWS_OF_EVENTS}
+    """,
+    f"""
+    ALTER TABLE impressions ADD COLUMN covariates bytea;
+    DROP FUNCTION put_rows;
+    {PUT_ROWS_OF_COVARIATES}
     """,
 )
 
