@@ -87,7 +87,8 @@ class LogReader:
 
     def read(self) -> Log:
         """The log as it is in the store now."""
-        before, now, start, events_came = self._position, round(self._clock() * 1e6), self._position[0], False
+        now = round(self._clock() * 1e6) if self._windows else 0
+        before, start, events_came = self._position, self._position[0], False
         if self._events is not None:  # of which there may be too many to keep until all impressions are there
             start = self._add_impressions(start)
             events_came = self._events.read()

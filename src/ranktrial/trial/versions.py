@@ -88,7 +88,7 @@ def _change(
     store: Store, trial: str, version: ConfigVersion, config: TrialConfig, entry: Callable[[str, str], Entry]
 ) -> ConfigVersion:
     """Change options of a version in place. Metrics that it did not have count from then on."""
-    moment = entry("changed", "").time / 1e6
+    moment = entry("changed", "").time / 1e6 if config.metrics else 0.0
     while True:
         before = TrialConfig.stored(version.config)
         after = config.keeping(before).measuring_from(before, moment)
