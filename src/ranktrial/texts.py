@@ -48,10 +48,8 @@ def json_values(value: Any) -> Any:
 def text_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a table in plain text, indented by two; all columns but the first are set to the right.
 
-    >>> print(*text_table(("", "clicks"), [("A", "12"), ("B", "9")]), sep="\n")
-          clicks
-      A       12
-      B        9
+    >>> text_table(("", "clicks"), [("A", "12"), ("B", "9")])
+    ['     clicks', '  A      12', '  B       9']
     """
     table = [tuple(heads), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*table)]
