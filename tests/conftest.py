@@ -54,6 +54,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
+def own_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands count their own memory, not that of all tests that ran in this process before."""
+    if request.path.parent.name in ("cli", "formats") and request.path.name != "test_memory.py":
+        from ranktrial.formats import memory
+
+        monkeypatch.setattr(memory, "resident", lambda: memory.PYTHON)
+
+
+@pytest.fixture(autouse=True)
 def own_log() -> Iterator[None]:
     """Handlers of a service's log end with the test that began it: what they write to is closed then."""
     yield

@@ -65,8 +65,8 @@ def check_content(page: Page, report: dict[str, Any]) -> None:
             f"{decision['difference'] * daily:+,.0f} clicks a day ({low * daily:+,.0f} to {high * daily:+,.0f})",
             "decided",
             f"{report['impressions']:,}of {report['units']:,} visitors{report['clicks']:,} clicks, ",
-            "18 Nov 2026, 16:43 UTC",
-            f"{pace['days']:.1f} dayssince 16 Nov 2026, 12:03 UTC{daily:,.0f} searches a day",
+            "18 Nov 2026, 16:42 UTC",
+            f"{pace['days']:.1f} dayssince 16 Nov 2026, 12:02 UTC{daily:,.0f} searches a day",
         )
     ):
         expect(figures(page).nth(number)).to_contain_text(text.replace("-", "−"))

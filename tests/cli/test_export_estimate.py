@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from postgres_server import PASSWORD, binaries, shared_server, url
 from ranktrial.analysis import decide, estimate
 from ranktrial.cli import app
-from ranktrial.formats import memory
 from ranktrial.formats.layout import LogFolder
 from ranktrial.methods import LogOpt
 from ranktrial.trial import Trial
@@ -23,12 +22,6 @@ from simulated_trial import Ticks, World
 
 runner = CliRunner()
 METHOD = 'AB(estimate="rank-aware")'
-
-
-@pytest.fixture(autouse=True)
-def _a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count the memory of a command, not that of all tests that ran in this process before."""
-    monkeypatch.setattr(memory, "resident", lambda: memory.PYTHON)
 
 
 @pytest.fixture(scope="module")
