@@ -18,7 +18,7 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ranktrial import tokens
 from ranktrial.config import TrialConfig
@@ -65,6 +65,20 @@ Steps = Generator[Stored, None, Shown]
 
 class Voided(Exception):  # noqa: N818 (reads as what it says)
     """Error for an impression that was shown as A's list before."""
+
+
+class Asked(NamedTuple):
+    """Search that a ranking is drawn for; ``Trial.rank`` describes its parameters."""
+
+    query: str
+    a: Ids
+    b: Ids
+    unit: str | None = None
+    offset: int = 0
+    size: int | None = None
+    look: bool = True
+    segment: Mapping[str, str | None] | None = None
+    covariates: Mapping[str, float | None] | None = None
 
 
 class Draws:
@@ -115,72 +129,41 @@ class Draws:
         self._later_views: OrderedDict[bytes, int] = OrderedDict()  # when an impression was last shown once more
         self._told: OrderedDict[bytes, None] = OrderedDict()
 
-    def rank(
-        self,
-        query: str,
-        a: Ids,
-        b: Ids,
-        unit: str | None,
-        offset: int,
-        size: int | None,
-        look: bool,
-        segment: Mapping[str, str | None] | None = None,
-        covariates: Mapping[str, float | None] | None = None,
-    ) -> Shown:
-        """Draw a ranking without waiting for the disk; never raises. ``Trial.rank`` describes the parameters."""
+    def rank(self, asked: Asked) -> Shown:
+        """Draw a ranking without waiting for the disk; never raises."""
         start = time.perf_counter_ns()
         try:
-            shown = self._rank(query, a, b, unit, offset, size, look, segment, covariates)
+            shown = self._rank(asked)
         except Exception as fault:
-            shown = self._fallback(a, offset, size, reason_of(fault), str(fault) if isinstance(fault, BadId) else "")
+            told = str(fault) if isinstance(fault, BadId) else ""
+            shown = self._fallback(asked.a, asked.offset, asked.size, reason_of(fault), told)
         took = time.perf_counter_ns() - start
         self.nanoseconds.append(took)
         if took > 5_000_000:
             self.tally(SLOW)
         return shown
 
-    def steps(
-        self,
-        query: str,
-        a: Ids,
-        b: Ids,
-        unit: str | None,
-        offset: int,
-        size: int | None,
-        look: bool,
-        segment: Mapping[str, str | None] | None = None,
-        covariates: Mapping[str, float | None] | None = None,
-    ) -> Steps:
+    def steps(self, asked: Asked) -> Steps:
         """The steps of a draw that waits for the disk: yields what to wait for, returns what to show.
 
         Whoever takes them waits until what is yielded is on the disk, however one waits there, and throws in what went wrong.
         """
-        shown = self.rank(query, a, b, unit, offset, size, look, segment, covariates)
+        shown = self.rank(asked)
         if shown.fallback is not None:
             return shown
         try:
             yield shown.stored
         except Exception as fault:
-            return self.fall_back(shown, a, offset, size, reason_of(fault))
+            return self.fall_back(shown, asked.a, asked.offset, asked.size, reason_of(fault))
         if not shown.stored.again:
             return shown
-        again = yield from self.steps(query, a, b, unit, offset, size, True, segment, covariates)
+        again = yield from self.steps(asked._replace(look=True))
         if again.fallback is not None:
             self.take_back(shown, again.fallback)
         return again
 
-    def _rank(
-        self,
-        query: str,
-        a: Ids,
-        b: Ids,
-        unit: str | None,
-        offset: int,
-        size: int | None,
-        look: bool,
-        segment: Mapping[str, str | None] | None,
-        covariates: Mapping[str, float | None] | None,
-    ) -> Shown:
+    def _rank(self, asked: Asked) -> Shown:
+        query, a, b, unit, offset, size, look, segment, covariates = asked
         if self.shows is not None:
             chosen = a if self.shows == "A" else text_ids("B", b)
             return self._fallback(chosen, offset, size, f"the trial is stopped, {self.shows} is shown")

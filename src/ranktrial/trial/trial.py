@@ -46,7 +46,7 @@ from ranktrial.store.base import (
 from ranktrial.times import LATEST, Time, seconds
 from ranktrial.trial.clicks import Clicked, ClickJudge, Judged, SeenOutcome
 from ranktrial.trial.designing import warm_up
-from ranktrial.trial.drawing import DONE, Draws, Ids, Shown, Steps, wait_in_thread
+from ranktrial.trial.drawing import DONE, Asked, Draws, Ids, Shown, Steps, wait_in_thread
 from ranktrial.trial.history import SCHEDULE, entry_of, excluded_units, history_of, this_user
 from ranktrial.trial.supervisor import Supervisor
 from ranktrial.trial.versions import change_share, configure, pick_version
@@ -307,11 +307,8 @@ class Trial:
             covariates: Numbers known of the visitor before the trial, by the names declared (``TrialConfig.covariates``), such
                 as ``{"clicks_last_month": 3}``. A missing one is the mean; what is no number is missing, and counted.
         """
-        if wait:
-            return wait_in_thread(
-                self._draws.steps(query, a, b, unit, offset, size, look, segment, covariates), self._timeout
-            )
-        return self._draws.rank(query, a, b, unit, offset, size, look, segment, covariates)
+        asked = Asked(query, a, b, unit, offset, size, look, segment, covariates)
+        return wait_in_thread(self._draws.steps(asked), self._timeout) if wait else self._draws.rank(asked)
 
     def rank_steps(
         self,
@@ -330,7 +327,7 @@ class Trial:
 
         It yields what must be on the disk first: wait for that, and throw in what went wrong.
         """
-        return self._draws.steps(query, a, b, unit, offset, size, look, segment, covariates)
+        return self._draws.steps(Asked(query, a, b, unit, offset, size, look, segment, covariates))
 
     def fall_back(
         self,
