@@ -4,8 +4,8 @@ Means over 20 pairs of rankers for each data set, ten trained as the paper's tex
 paper's own rankers on mslr_sample), each on 200 other queries; exact variances and clicks. "Times fewer" is against the
 difference in means of an A/B test. States of knowledge: nothing; what places in the lists tell, from 2,000 and from 20,000
 impressions in all; that and single documents, from the same 10 and 100 impressions a query. Every design has 10 % of plain
-traffic and is valued rank-aware, with the guess of its state. ``BUDGET_PAIRS`` and ``BUDGET_DATA`` (part of a name) make less
-of it.
+traffic and is valued rank-aware, with the prediction of its state. ``BUDGET_PAIRS`` and ``BUDGET_DATA`` (part of a name) make
+less of it.
 """
 
 from __future__ import annotations
@@ -103,11 +103,13 @@ def measured(pair: Pair, user: User, seed: int) -> Found:
     after_100 = f"lists, {100 * pair.n_queries:,} impressions", "100 impressions a query"
     for state, beliefs in states.items():
         nothing = state == "nothing"
-        guess = expected_beliefs(pair, user).relevance if nothing else beliefs.guess(*pair.ranks)
+        prediction = expected_beliefs(pair, user).relevance if nothing else beliefs.prediction(*pair.ranks)
 
-        def add(name: str, method: LogOpt, beliefs: Beliefs, guess: object = guess, state: str = state) -> None:
+        def add(
+            name: str, method: LogOpt, beliefs: Beliefs, prediction: object = prediction, state: str = state
+        ) -> None:
             shown = method.policy(pair, beliefs)
-            value = variance(pair, user, shown, zeta_hat=guess, rank_aware=True)  # type: ignore[arg-type]
+            value = variance(pair, user, shown, zeta_hat=prediction, rank_aware=True)  # type: ignore[arg-type]
             found[name, state] = plain / value, shown.ctr(user) / mean - 1
 
         for floor in FLOORS:

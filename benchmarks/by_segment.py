@@ -40,7 +40,7 @@ from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.evidence import evidence
 from ranktrial.analysis.guardrails.alike import together
 from ranktrial.analysis.guardrails.status import WARN
-from ranktrial.analysis.ladder import made_rung
+from ranktrial.analysis.ladder import made_result
 from ranktrial.analysis.segments import Subject, answers_by_segment
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.config import TrialConfig
@@ -208,7 +208,7 @@ def wrong() -> Iterator[Row]:
 
 
 def values_by_segment(log: Log, x: FloatArray, looks: IntArray, tightest_at: float) -> Iterator[FloatArray]:
-    """Logarithms of e-values of all segments at each look; x stay the same, as guesses are from the past and theta is known."""
+    """Logarithms of e-values of all segments at each look; x stay the same, by predictions from the past and a known theta."""
     for n in looks:
         yield np.array([
             log_evidence(Estimate.of(x[:n][level[:n] == value], np.empty(0), largest_weight=0.0), tightest_at=tightest_at)
@@ -354,8 +354,8 @@ def subjects(analysis: Analysis, log: Log) -> Iterator[Subject]:
         else:
             found = estimate(log, theta=analysis.fit, uncovered="leave out", **options)
             name = "position-based"
-        rung = made_rung(name, found, "", clicks=1e9, level=0.95, share=1.0)
-        yield Subject(values.log, rung, values.each, metric=str(metric))
+        result = made_result(name, found, "", clicks=1e9, level=0.95, share=1.0)
+        yield Subject(values.log, result, values.each, metric=str(metric))
 
 
 # --- devices that nobody declared ------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Time: one query at a time (both rankers' lists, as a live trial asks) and in batch, with and without a price, in turns within
 one run. Trade-off: impressions against an A/B test (difference in means) and clicks against it, and the pages that visitors
 see: how often the document that both rankers put first is shown first, among the first three, and at all; means of six
-pairs of rankers on 200 queries each, exact, at given prices and at those of budgets. Relevance is guessed with nothing known
+pairs of rankers on 200 queries each, exact, at given prices and at those of budgets. Relevance is predicted with nothing known
 (one number for all documents), from what the two lists say (one regression over all queries, 2,000 impressions in all), and
 with 10 impressions of every query.
 """
@@ -26,7 +26,7 @@ from ranktrial.design.budget import ClickForecast, price_for
 from ranktrial.design.closed_form import NONE_EACH, NOT_KEPT, closed_form, closed_form_query
 from ranktrial.methods import AB
 from ranktrial.paper.data import Dataset, train_rankers
-from ranktrial.position_bias import relevance_guess
+from ranktrial.position_bias import relevance_prediction
 from ranktrial.position_bias.relevance import Examinations
 from ranktrial.rankings import Mixture, Pair, list_inputs, show_counts
 from ranktrial.users import User, position_based, rank_decay
@@ -103,8 +103,8 @@ def speed_of_pair(k: int, noise: float, alike: str) -> list[Row]:
     ]
 
     def one_by_one(floor: float, price: float) -> None:
-        for top_a, top_b, guess in lists:
-            closed_form_query(top_a, top_b, theta, zeta=guess if price else None, floor=floor, price=price)
+        for top_a, top_b, prediction in lists:
+            closed_form_query(top_a, top_b, theta, zeta=prediction if price else None, floor=floor, price=price)
 
     rows = []
     for floor in (0.0, 0.5):
@@ -194,25 +194,25 @@ class Measured:
 
 
 def measured(pair: Pair, user: User, seed: int) -> dict[tuple[str, str], dict[str, Measured]]:
-    """By what is known and the price, given or found for a budget from clicks as guessed."""
+    """By what is known and the price, given or found for a budget from clicks as predicted."""
     theta, mean = pair.known_theta, sum(pair.ctr(user)) / 2
     ab = AB().moments(pair, user).variance
     result: dict[tuple[str, str], dict[str, Measured]] = {}
-    for known, guess in guesses(pair, user, seed).items():
+    for known, prediction in predictions(pair, user, seed).items():
         for name, limits in LIMITS.items():
-            forecast = ClickForecast.of(pair.tables, theta, guess, **limits)
+            forecast = ClickForecast.of(pair.tables, theta, prediction, **limits)
             prices = {f"{price:g}": price for price in PRICES}
             prices |= {f"for a loss of {loss:.0%}": price_for(forecast, loss).price for loss in BUDGETS}
             for label, price in prices.items() if known != "nothing" else [("0", 0.0)]:
-                shown = closed_form(pair, theta, zeta=guess, price=price, **limits)
-                times = ab / variance(pair, user, shown, zeta_hat=guess, rank_aware=True)
+                shown = closed_form(pair, theta, zeta=prediction, price=price, **limits)
+                times = ab / variance(pair, user, shown, zeta_hat=prediction, rank_aware=True)
                 clicks = shown.ctr(user) / mean - 1
                 row = result.setdefault((known, label), {})
                 row[name] = Measured(times, clicks, first_of_both(pair, shown))
     return result
 
 
-def guesses(pair: Pair, user: User, seed: int) -> dict[str, FloatArray]:
+def predictions(pair: Pair, user: User, seed: int) -> dict[str, FloatArray]:
     theta, inputs = pair.known_theta, list_inputs(pair)
     shown, clicked = show_counts(closed_form(pair, theta, floor=0.9), user, IMPRESSIONS, seed=seed)
     seen = Examinations.from_counts(shown, clicked, theta)
@@ -223,7 +223,7 @@ def guesses(pair: Pair, user: User, seed: int) -> dict[str, FloatArray]:
     return {
         "nothing": np.full(pair.n_documents, seen.mean),
         "lists": np.clip(columns @ slopes, 0.02, 0.98),
-        "10 impressions": relevance_guess(shown, clicked, theta, pair.offsets, inputs),
+        "10 impressions": relevance_prediction(shown, clicked, theta, pair.offsets, inputs),
     }
 
 

@@ -119,9 +119,9 @@ def costs() -> Iterator[Row]:
         user = FAMILIES[POSITION_BASED](case.zeta)
         world = World(name, case.pair, user, looks=(5_000,))
         (analysis,) = Trial(world, CONFIG, 1).looks(world.looks)
-        rung, size = analysis.ladder.rungs[-1], abs(case.pair.delta(user))
+        result, size = analysis.ladder.results[-1], abs(case.pair.delta(user))
         allowance = settled(analysis, {}).decision.allowance
-        worth = most_worth(analysis.log, rung, 1 if case.pair.delta(user) > 0 else -1)
+        worth = most_worth(analysis.log, result, 1 if case.pair.delta(user) > 0 else -1)
         row: Row = {
             "pair": name,
             "difference": f"{size:.4f}",

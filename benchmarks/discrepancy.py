@@ -35,7 +35,7 @@ from ranktrial.methods.logopt import LEAST_PRICE
 from ranktrial.paper.data import Dataset, mslr_like, read_letor, read_rankers, read_splits, train_rankers, yahoo_like
 from ranktrial.position_bias import Conditional, Counts, NotIdentifiable
 from ranktrial.rankings import Mixture, Pair, Rankings, expected_clicks
-from ranktrial.rankings.values import RANK_AWARE_GUESSES
+from ranktrial.rankings.values import RANK_AWARE_PREDICTIONS
 from ranktrial.users import Crowd, Users, cascade, comparing, crowd, position_based, rank_decay
 
 K, THETA = 10, rank_decay(10, 0.7)
@@ -99,7 +99,7 @@ def limit(pair: Pair, user: Users, traffic: Mixture) -> Limit:
         for of in (np.ones_like(chances), chances)
     )
     theta = scaled(Conditional().fit(Counts.from_dense(shown, np.minimum(clicked, shown))).theta)
-    zeta = np.clip(clicked.sum(1) / np.maximum(shown @ theta, 1e-300), *RANK_AWARE_GUESSES)
+    zeta = np.clip(clicked.sum(1) / np.maximum(shown @ theta, 1e-300), *RANK_AWARE_PREDICTIONS)
     found = valued(pair, traffic, theta, zeta, estimate="rank-aware").value
     assert isinstance(found, Linear)
     mean = traffic.mean(found.base + (found.values * chances).sum(1)).mean()
@@ -154,7 +154,7 @@ def of_long_trials(pair: Pair, user: Users) -> Limit:
     thetas, deltas = [], []
     for seed in range(TRIALS):
         (last,) = Trial(World("long", pair, user), config, seed).looks((SEARCHES,))
-        estimates = (last.ladder.rung(name).estimate for name in (POSITION_BASED, DIRECT))
+        estimates = (last.ladder.result(name).estimate for name in (POSITION_BASED, DIRECT))
         thetas.append(last.theta.theta)
         deltas.append([np.nan if one is None else one.delta for one in estimates])
     return Limit(np.mean(thetas, axis=0), np.empty(0), *np.mean(deltas, axis=0).tolist())
@@ -177,7 +177,7 @@ Data = tuple[Dataset, FloatArray]  # and the weights of two rankers for each pai
 
 
 def real_data() -> Path:
-    """The folder of the real data sets; refuses to guess it."""
+    """The folder of the real data sets; refuses to prediction it."""
     if "RANKTRIAL_DATA" not in os.environ:
         raise ValueError("RANKTRIAL_DATA is not set, must be the folder of the real data sets")
     return Path(os.environ["RANKTRIAL_DATA"])

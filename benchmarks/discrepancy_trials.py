@@ -35,7 +35,7 @@ from benchmarks.discrepancy import (
     without_overlap,
 )
 from benchmarks.verdicts import K, Row, Trial, World, top_tail
-from ranktrial.analysis import Decision, Estimate, Hausman, Ladder, Rung
+from ranktrial.analysis import Decision, Estimate, EstimatorResult, Hausman, Ladder
 from ranktrial.analysis.analyse import Analysis
 from ranktrial.analysis.answers import MODEL, barred_by, settled
 from ranktrial.analysis.decision import decide
@@ -61,15 +61,15 @@ def recorded(analysis: Analysis) -> dict[str, float | str]:
     """Everything that a decision rests on, at one look; differences are A - B, in clicks per search."""
     ladder, nan = analysis.ladder, float("nan")
     found: dict[str, float | str] = {}
-    for rung in ladder.rungs:
-        known = rung.estimate if rung.has_interval else None
-        found[f"{rung.name}.delta"] = nan if known is None else known.delta
-        found[f"{rung.name}.standard_error"] = nan if known is None else known.standard_error
-        found[f"{rung.name}.low"], found[f"{rung.name}.high"] = rung.interval
+    for result in ladder.results:
+        known = result.estimate if result.has_interval else None
+        found[f"{result.name}.delta"] = nan if known is None else known.delta
+        found[f"{result.name}.standard_error"] = nan if known is None else known.standard_error
+        found[f"{result.name}.low"], found[f"{result.name}.high"] = result.interval
         for share in SHARES:
             level = 1 - (1 - analysis.config.level) * share
             width = nan if known is None else known.anytime_interval(level).half_width
-            found[f"{rung.name}.half_width.{share:g}"] = width
+            found[f"{result.name}.half_width.{share:g}"] = width
     names = list(ASSUMES)
     for at, upper in enumerate(names):
         for lower in names[:at]:
@@ -205,11 +205,13 @@ def decision_at(found: Records, at: tuple[int, int], allowance: float) -> Decisi
     def number(name: str) -> float:
         return float(found[name][at])
 
-    rungs, names = [], list(ASSUMES)
+    results, names = [], list(ASSUMES)
     for name in names:
         delta, error = number(f"{name}.delta"), number(f"{name}.standard_error")
         known = Estimate(delta, error, 2, 2, 0.0, 0.0, sums=UnitSums.of([delta, delta])) if np.isfinite(delta) else None
-        rungs.append(Rung(name, known, Interval(number(f"{name}.low"), number(f"{name}.high")), "", tightest_at=1e4))
+        results.append(
+            EstimatorResult(name, known, Interval(number(f"{name}.low"), number(f"{name}.high")), "", tightest_at=1e4)
+        )
     tests = [
         Hausman(
             upper, lower, *(number(f"{upper} - {lower}.{what}") for what in ("difference", "standard_error", "reach"))
@@ -222,7 +224,7 @@ def decision_at(found: Records, at: tuple[int, int], allowance: float) -> Decisi
     effect = Interval(number("above.low"), number("above.high"))
     n, clicks = number("searches"), number("clicks_per_page")
     return decide(
-        Ladder(tuple(rungs), tuple(tests), number("tv"), clicks),
+        Ladder(tuple(results), tuple(tests), number("tv"), clicks),
         searches=round(n), visitors=round(n), clicks=round(n * clicks), allowance=allowance, barred=barred_by(failed),
         above=effect if INDEPENDENCE in warned and np.isfinite(effect.low) else None,
         failed=[name for name in failed if name and name not in MODEL],

@@ -26,7 +26,7 @@ def one_run(world: World, method: Method, impressions: int, seed: int) -> tuple[
     """Squared width, variance of one search's value with theta as it is, and the widening by theta's error."""
     config = TrialConfig.model_validate({"method": method, "k": K})
     (last,) = Trial(world, config, seed).looks((impressions,))
-    top = last.ladder.rungs[-1]
+    top = last.ladder.results[-1]
     assert top.estimate is not None
     low, high = top.interval
     return (high - low) ** 2, top.estimate.sums.standard_error**2 * impressions, top.estimate.inflation(top.level)

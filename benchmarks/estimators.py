@@ -1,6 +1,6 @@
 """How much variance do better estimators take out of the same impressions?
 
-Var(x) of one impression shown by the closed form, exact, mean of pairs of rankers trained as the paper says. Guesses of the
+Var(x) of one impression shown by the closed form, exact, mean of pairs of rankers trained as the paper says. Predictions of the
 relevances come from a log of the given size, drawn from the same policy, that is not the one estimated from. Bias is that of
 the "observed" estimate when every query was seen once, exact, the mean of |bias| and of |Delta| over pairs. The last line is
 processor time.
@@ -38,7 +38,9 @@ def run() -> list[Row]:
         biases = [(abs(observed_bias(pair, user)), abs(pair.delta(user))) for pair, user in pairs]
         for what, value in zip(("observed, every query seen once, |bias|", "|Delta|"), np.mean(biases, axis=0)):
             rows.append({"data": dataset.name, "what": what, "value": float(value)})
-        rows.append({"data": dataset.name, "what": "a guess, seconds per 10^6 documents", "value": seconds(*pairs[0])})
+        rows.append(
+            {"data": dataset.name, "what": "a prediction, seconds per 10^6 documents", "value": seconds(*pairs[0])}
+        )
     return rows
 
 
@@ -57,14 +59,14 @@ def variances(pair: Pair, user: User) -> dict[str, float]:
     }
     for size in IMPRESSIONS_PER_QUERY:
         seen = log_of(pair, user, designed, size)
-        guess = RelevanceFit.of(seen, pair.offsets, list_inputs(pair)).guess
-        after = f"guess from {size} a query"
+        prediction = RelevanceFit.of(seen, pair.offsets, list_inputs(pair)).prediction
+        after = f"prediction from {size} a query"
         found[f"one constant, {after}"] = variance(zeta_hat=seen.mean)
         found[f"rank-aware, one constant, {after}"] = variance(zeta_hat=seen.mean, rank_aware=True)
-        found[f"doubly robust, {after}"] = variance(zeta_hat=guess)
-        found[f"rank-aware, {after}"] = variance(zeta_hat=guess, rank_aware=True)
-        found[f"rank-aware, P(q) known, {after}"] = variance(zeta_hat=guess, rank_aware=True, known_queries=True)
-        raw = np.divide(seen.clicks, seen.examined, out=np.full(len(guess), seen.mean), where=seen.examined > 0)
+        found[f"doubly robust, {after}"] = variance(zeta_hat=prediction)
+        found[f"rank-aware, {after}"] = variance(zeta_hat=prediction, rank_aware=True)
+        found[f"rank-aware, P(q) known, {after}"] = variance(zeta_hat=prediction, rank_aware=True, known_queries=True)
+        raw = np.divide(seen.clicks, seen.examined, out=np.full(len(prediction), seen.mean), where=seen.examined > 0)
         found[f"rank-aware, raw rates, {after}"] = variance(zeta_hat=np.clip(raw, 0, 1), rank_aware=True)
     ab = AB().displays(pair).mixture
     found["A/B logging, IPS"] = variance(ab)

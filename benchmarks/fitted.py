@@ -1,4 +1,4 @@
-"""What it costs to fit position bias and guesses to the first impressions of a long log instead of to all of it.
+"""What it costs to fit position bias and predictions to the first impressions of a long log instead of to all of it.
 
 Trials of 40,000 impressions between different rankers of equal CTR (``verdicts``), looked at five times from 13,000 on. Every
 log is read as trials do (``analysis.analyse.fitted_impressions``) with everything fitted to all of it, and with everything
@@ -58,7 +58,7 @@ def _to(impressions: int, look: analysis.Analysis, config: TrialConfig) -> analy
 
 
 def _numbers(one: analysis.Analysis, delta: float, reach: float) -> tuple[float, ...]:
-    top = one.ladder.rungs[-1].estimate
+    top = one.ladder.results[-1].estimate
     assert top is not None
     error = top.delta - delta
     missed = abs(error) > reach * top.standard_error

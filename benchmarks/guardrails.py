@@ -421,7 +421,7 @@ def effect(seed: int) -> Row:
     world, log, _ = simulated(fault, 100, seed, impressions=60_000)
     analysis: Analysis = analyse(log, fault.config, fault.config.first_beliefs)
     ctr_a, ctr_b = (np.mean(1 - np.prod(1 - world.chance(top), 1)) for top in (world.pair.top_a, world.pair.top_b))
-    top, found = analysis.ladder.rungs[-1].estimate, checks.interference(analysis)
+    top, found = analysis.ladder.results[-1].estimate, checks.interference(analysis)
     assert top is not None
     return {
         "trials": "cascade, 60,000 impressions",
@@ -438,7 +438,7 @@ def hides(name: str, ctr: float) -> Row:
     behaviour = behaviours()[name] if name == "cascade" else partial(leaving, 0.5)
     impressions = 100_000
     (analysis,) = Trial(top_tail(behaviour, ctr), CONFIG, 1).looks((impressions,))
-    top, found = analysis.ladder.rungs[-1].estimate, checks.clicks_above(analysis)
+    top, found = analysis.ladder.results[-1].estimate, checks.clicks_above(analysis)
     assert top is not None
     per_look = np.sqrt(10_000 / impressions)
     reach = asymptotic_radius([10_000], [top.standard_error * np.sqrt(impressions)])[0]
@@ -456,11 +456,13 @@ def readings(name: str, seed: int) -> dict[str, float]:
     """The width of each estimate's interval at the end of a trial; nan where it has none."""
     fault = (RIGHT | FAULTS)[name]
     _, log, _ = simulated(fault, QUERIES["repeated"], seed)
-    rungs = analyse(log, fault.config, fault.config.first_beliefs).ladder.rungs
-    return {rung.name: rung.interval.high - rung.interval.low if rung.has_interval else np.nan for rung in rungs}
+    results = analyse(log, fault.config, fault.config.first_beliefs).ladder.results
+    return {
+        result.name: result.interval.high - result.interval.low if result.has_interval else np.nan for result in results
+    }
 
 
 def widths(name: str, found: list[dict[str, float]]) -> Row:
-    means = {f"width, {rung}": float(np.nanmean([one[rung] for one in found])) for rung in found[0]}
+    means = {f"width, {result}": float(np.nanmean([one[result] for one in found])) for result in found[0]}
     known = float(np.mean([np.isfinite(one["affine"]) for one in found]))
     return {"trials": name, "traffic": "repeated", **means, "affine has an interval": known, "runs": len(found)}

@@ -77,14 +77,14 @@ def trial_of(chances: FloatArray, seed: int, times: FloatArray | None = None) ->
 def stops(worse: float, seed: int) -> list[float]:
     """Searches until each of the guards asked for stops a trial; infinite if none does."""
     analysis = trial_of(np.full(SEARCHES, 1.0 - worse), seed)
-    (rung,) = analysis.ladder.rungs
+    (result,) = analysis.ladder.results
     both = analysis.clicks_of_both
-    assert rung.estimate is not None
+    assert result.estimate is not None
     assert both is not None
     level = level_of_each(analysis)
-    apart = rung.estimate.sequence(POINTS, level, tightest_at=GUARDS_TIGHTEST)
-    alone = rung.estimate.sequence(POINTS, level_of_each(analysis, 1), tightest_at=GUARDS_TIGHTEST)
-    own = rung.estimate.sequence(POINTS, rung.level, tightest_at=rung.tightest_at)
+    apart = result.estimate.sequence(POINTS, level, tightest_at=GUARDS_TIGHTEST)
+    alone = result.estimate.sequence(POINTS, level_of_each(analysis, 1), tightest_at=GUARDS_TIGHTEST)
+    own = result.estimate.sequence(POINTS, result.level, tightest_at=result.tightest_at)
     m = asymptotic_sequence(both, POINTS, level=level, tightest_at=GUARDS_TIGHTEST).high
     with np.errstate(invalid="ignore", divide="ignore"):
         low = apart.low  # of A - B
@@ -169,9 +169,9 @@ def missed(before: float, after: float, first: int, seed: int) -> bool:
     at, random = np.arange(SEARCHES), np.random.default_rng([seed, 1])
     better = random.random(SEARCHES) < np.where(at < first, before, after)
     analysis = trial_of(np.where(better, 1.1, 0.9), seed)
-    (rung,) = analysis.ladder.rungs
-    assert rung.estimate is not None
-    band = rung.estimate.sequence(POINTS, rung.level, tightest_at=rung.tightest_at)
+    (result,) = analysis.ladder.results
+    assert result.estimate is not None
+    band = result.estimate.sequence(POINTS, result.level, tightest_at=result.tightest_at)
     truth = -np.cumsum(np.where(at < first, before, after) * 0.2 - 0.1)[POINTS - 1] / POINTS * CLICKS
     return bool(((band.low > truth) | (band.high < truth)).any())
 

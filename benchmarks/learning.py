@@ -58,7 +58,7 @@ class Learnt(NamedTuple):
 
 def one_run(world: World, seed: int) -> Learnt:
     found = verdicts(world, LogOpt(), seed)
-    log, top = found.last.log, found.last.ladder.rungs[-1].estimate
+    log, top = found.last.log, found.last.ladder.results[-1].estimate
     assert top is not None
     by_design, together = (fit_groups(parts)[0] for parts in (log.parts(), pooled_counts(log)))
     status = tuple(check.name for check in settled(found.last, {})[1] if check.status in ("warn", "fail"))

@@ -4,7 +4,7 @@ Worlds are those of ``benchmarks.visitors``. All but the schedule and the prices
 
 * "limits": the least variance with everything known, and what is left of it with A/B traffic, a budget and less knowledge;
 * "score": theta by the augmented score U_j = sum (c - theta_r m) u (1[r = j] - w_j), u = 1 / (1 - theta_r m),
-  w_j = P_j theta_j u_j / sum P theta u, of mean 0 for any guess m of relevance;
+  w_j = P_j theta_j u_j / sum P theta u, of mean 0 for any prediction m of relevance;
 * "design": designs that count A/B traffic, and theta's own part g' H^-1 g, by Frank and Wolfe's steps from the closed form;
 * "design in trials": the same, made anew at each point of the schedule;
 * "split": other shares of the error probability among the A/B interval and the click model's;
@@ -83,22 +83,22 @@ def limits() -> Iterator[Row]:
         user, theta = world.reader, world.reader.slope
         pair = world.pair.knowing(theta=theta)
         known, clicks = expected_beliefs(pair, user), float(np.mean(pair.ctr(user)))
-        lists = known.guess(*pair.ranks)
+        lists = known.prediction(*pair.ranks)
         between = float(np.var(sum_by_group(pair.lam(theta) * user.zeta, pair.offsets)))
         yield {
             "where": f"{queries} queries, bound",
             "variance": efficiency_bound(pair, user.zeta, theta).value + between,
         }
         even = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents)
-        for name, guess in (("lists", lists), ("documents", user.zeta)):
-            ab = variance(pair, user, even, zeta_hat=guess, rank_aware=True)
+        for name, prediction in (("lists", lists), ("documents", user.zeta)):
+            ab = variance(pair, user, even, zeta_hat=prediction, rank_aware=True)
             yield {"where": f"{queries} queries, {name}, A/B test", "variance": ab, "against A/B": 1.0}
             for share in (0.5, 0.25, 0.1, 0.0):
                 for loss in (0.0, None):
                     options: dict[str, Any] = {"keep": 3, "zeta0": known.relevance, "plain": (share / 2, share / 2)}
-                    price = 0.0 if loss is None else _true_price(pair, user, theta, guess, options)
-                    shown = closed_form(pair, theta, zeta=guess, price=price, **options)
-                    found = variance(pair, user, shown, zeta_hat=guess, rank_aware=True)
+                    price = 0.0 if loss is None else _true_price(pair, user, theta, prediction, options)
+                    shown = closed_form(pair, theta, zeta=prediction, price=price, **options)
+                    found = variance(pair, user, shown, zeta_hat=prediction, rank_aware=True)
                     yield {
                         "where": f"{queries} queries, {name}, {share:.0%} A/B, loss {loss}",
                         "variance": found,
@@ -111,18 +111,18 @@ def _true_price(
     pair: Pair,
     user: User,
     theta: FloatArray,
-    guess: FloatArray,
+    prediction: FloatArray,
     options: dict[str, Any],
     often: FloatArray | None = None,
 ) -> float:
-    """Price of no loss, by the true clicks on designs made from a guess."""
+    """Price of no loss, by the true clicks on designs made from a prediction."""
     some = np.unique(np.linspace(0, pair.n_queries - 1, 2 * SEARCHES).astype(np.int64))
     if often is not None and pair.n_queries > len(some):  # the most frequent ones have most of the searches
         some = np.union1d(np.argsort(-often)[:SEARCHES], some)
     forecast = ClickForecast.of(
         pair.tables[:, some],
         theta,
-        guess,
+        prediction,
         judged_by=(user.slope, user.zeta),
         **options,
     )
@@ -142,13 +142,13 @@ class Exact:
         log: The designs, and how often each was drawn.
         zeta: True relevance of each slot.
         theta: True position bias.
-        guess: Relevance that searches are valued with.
+        prediction: Relevance that searches are valued with.
     """
 
     log: Log
     zeta: FloatArray
     theta: FloatArray
-    guess: FloatArray
+    prediction: FloatArray
 
     @cached_property
     def often(self) -> FloatArray:
@@ -178,13 +178,13 @@ class Exact:
 
     def x(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The rank-aware value of a search at a theta: for clicks, for shows, and of the design."""
-        log, guess = self.log, self.guess[:, None]
+        log, prediction = self.log, self.prediction[:, None]
         at = np.append(theta, 0.0)
         lam = at[np.minimum(log.rank_a, log.k)] - at[np.minimum(log.rank_b, log.k)]
-        sure = 1 / (1 - theta * guess)
+        sure = 1 / (1 - theta * prediction)
         seen = (log.placement * theta * sure).sum(1)
         weight = lam[:, None] * sure / np.maximum(seen, 1e-300)[:, None]
-        return weight, -weight * theta * guess, sum_by_group(lam * self.guess, log.slot_offsets)
+        return weight, -weight * theta * prediction, sum_by_group(lam * self.prediction, log.slot_offsets)
 
     @cached_property
     def alone(self) -> float:
@@ -223,12 +223,12 @@ def trial_of(world: World, method: Method, impressions: int, seed: int) -> tuple
     trial = Trial(world, config, seed)
     (last,) = trial.looks((impressions,))
     log, theta, zeta = last.log, world.reader.slope, world.reader.zeta[trial.document]
-    guess = np.clip(searches(log).fit(theta).guess, *RELEVANCES)[log.members.of_slot]
+    prediction = np.clip(searches(log).fit(theta).prediction, *RELEVANCES)[log.members.of_slot]
     of_lists = sum(log.list_exposures(theta)) / 2
     got, ab = (
         float(sum_by_group(zeta * rho, log.slot_offsets)[log.design].mean()) for rho in (log.exposure(theta), of_lists)
     )
-    return Exact(log, zeta, theta, guess), got / ab - 1
+    return Exact(log, zeta, theta, prediction), got / ab - 1
 
 
 def scores() -> Iterator[Row]:
@@ -236,8 +236,8 @@ def scores() -> Iterator[Row]:
     for name, world, impressions in traffic():
         for method in (LogOpt(), AB(estimate="rank-aware")):
             exact, _ = trial_of(world, method, impressions, 0)
-            before, _ = exact.with_theta(exact.guess, augmented=False)
-            for relevance, m in (("learnt", exact.guess), ("true", exact.zeta)):
+            before, _ = exact.with_theta(exact.prediction, augmented=False)
+            for relevance, m in (("learnt", exact.prediction), ("true", exact.zeta)):
                 after, largest = exact.with_theta(m, augmented=True)
                 yield {
                     "where": f"{name}, {method}, relevance {relevance}",
@@ -360,10 +360,10 @@ def designs() -> Iterator[Row]:
         theta, often = user.slope, np.full(QUERIES, 1 / QUERIES)
         truth, known = Problem(pair, theta, user.zeta, often), expected_beliefs(pair, user)
         between, ab = float(np.var(sum_by_group(truth.lam * user.zeta, pair.offsets))), float(np.mean(pair.ctr(user)))
-        lists = np.clip(known.guess(*pair.ranks), *RELEVANCES)
-        for state, guess in (("lists", lists), ("documents", user.zeta)):
+        lists = np.clip(known.prediction(*pair.ranks), *RELEVANCES)
+        for state, prediction in (("lists", lists), ("documents", user.zeta)):
             for share in (0.5, 0.1):
-                made = Problem(pair, theta, guess, often)
+                made = Problem(pair, theta, prediction, often)
 
                 def told(shown: Mixture, share: float = share, truth: Problem = truth) -> Parts:
                     return truth.parts(share * truth.lists + (1 - share) * shown.placement())
@@ -372,8 +372,8 @@ def designs() -> Iterator[Row]:
                     return told(shown).clicks >= ab
 
                 options: dict[str, Any] = {"zeta0": known.relevance}
-                price = _true_price(pair, user, theta, guess, {**options, "plain": (share / 2, share / 2)})
-                before = closed_form(pair, theta, zeta=guess, price=price, **options)
+                price = _true_price(pair, user, theta, prediction, {**options, "plain": (share / 2, share / 2)})
+                before = closed_form(pair, theta, zeta=prediction, price=price, **options)
                 first = told(before)
                 row: Row = {
                     "where": f"{name}, {state}, {share:.0%} A/B",
@@ -427,9 +427,11 @@ def designs_in_trials() -> Iterator[Row]:
 
     def policy(world: World, theta_part: bool) -> Callable[..., Mixture]:
         def made(method: LogOpt, pair: Pair, beliefs: Beliefs) -> Mixture:
-            guess, ab = np.clip(beliefs.guess(*pair.ranks), *RELEVANCES), sum(method._shares(beliefs))
-            problem = Problem(pair, beliefs.theta, guess, _often(world))
-            start = closed_form(pair, beliefs.theta, zeta=guess, **{**method._options(beliefs), "plain": (0.0, 0.0)})
+            prediction, ab = np.clip(beliefs.prediction(*pair.ranks), *RELEVANCES), sum(method._shares(beliefs))
+            problem = Problem(pair, beliefs.theta, prediction, _often(world))
+            start = closed_form(
+                pair, beliefs.theta, zeta=prediction, **{**method._options(beliefs), "plain": (0.0, 0.0)}
+            )
             own = problem.stepwise(start, ab, beliefs.price / (1 - ab), theta_part=theta_part)  # of its own clicks
             n = pair.n_queries
             query = np.concatenate([np.repeat(np.arange(n), np.diff(own.offsets)), np.arange(n), np.arange(n)])
@@ -447,7 +449,7 @@ def designs_in_trials() -> Iterator[Row]:
             found = []
             for seed in range(RUNS):
                 exact, gain = trial_of(world, LogOpt(keep=0), impressions, seed)
-                found.append((exact.alone, exact.with_theta(exact.guess, augmented=False)[0], gain))
+                found.append((exact.alone, exact.with_theta(exact.prediction, augmented=False)[0], gain))
             yield {"where": f"{name}, {what}", **_means(("theta known", "variance", "clicks"), found)}
         LogOpt.policy = closed  # type: ignore[method-assign]
 
@@ -501,8 +503,8 @@ def prices() -> Iterator[Row]:
         def made(method: LogOpt, pair: Pair, beliefs: Beliefs) -> Mixture:
             options = method._options(beliefs)
             del options["price"]
-            guess = np.clip(beliefs.guess(*pair.ranks), *RELEVANCES)
-            best = _true_price(pair, world.reader, beliefs.theta, guess, options, _often(world))
+            prediction = np.clip(beliefs.prediction(*pair.ranks), *RELEVANCES)
+            best = _true_price(pair, world.reader, beliefs.theta, prediction, options, _often(world))
             used.append(beliefs.price)
             used.append(best)
             better = which == "all" or (which == "the first" and beliefs.lists is FIRST_LISTS)
@@ -533,7 +535,7 @@ def schedules() -> Iterator[Row]:
         both = []
         for method in (LogOpt(), LogOpt(schedule=DENSE)):
             found = [trial_of(world, method, impressions, seed) for seed in range(RUNS)]
-            both.append([(exact.with_theta(exact.guess, augmented=False)[0], gain) for exact, gain in found])
+            both.append([(exact.with_theta(exact.prediction, augmented=False)[0], gain) for exact, gain in found])
         before, after = np.array(both)
         change = after[:, 0] / before[:, 0] - 1
         yield {
@@ -550,7 +552,7 @@ def groups() -> Iterator[Row]:
             found = []
             for seed in range(RUNS):
                 exact, _ = trial_of(world, method, impressions, seed)
-                true = exact.with_theta(exact.guess, augmented=False)[0] / exact.alone
+                true = exact.with_theta(exact.prediction, augmented=False)[0] / exact.alone
                 log = replace(exact.log, theta=None)
                 fits = (fit_position_bias(log, groups=n) for n in (20, 60))
                 found.append((*(estimate(log, theta=fit).inflation(0.96) ** 2 for fit in fits), true))

@@ -2,7 +2,7 @@
 
 Var(x) of one impression, means over 20 pairs of rankers for each data set: ten trained as the paper's text says, ten as the
 authors' code does, each pair on 50 other queries. Exact for A/B and for all mixtures; with Plackett-Luce policies the pairs
-of documents are sampled (a thousandth). Guesses of relevance are shrunken, from a log of 10 impressions a query that is not
+of documents are sampled (a thousandth). Predictions of relevance are shrunken, from a log of 10 impressions a query that is not
 the one estimated from (cross-fitting), mean of three logs. Ratios are means of the ratios of single pairs.
 
 Three Oracles, all Plackett-Luce policies made with the true relevances: the paper's network after its 1,000 steps, after
@@ -29,7 +29,7 @@ from ranktrial.paper.logopt_network import LogOptNetwork
 from ranktrial.paper.network.gradients import low_noise_gradient
 from ranktrial.paper.network.network import Adam
 from ranktrial.paper.network.network_policy import Objective, ips_variance
-from ranktrial.position_bias import relevance_guess
+from ranktrial.position_bias import relevance_prediction
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, affine_values, list_inputs, show_counts
 from ranktrial.seeds import children
 from ranktrial.users import User, position_based, rank_decay
@@ -117,7 +117,7 @@ def measured(pair: Pair, user: User, number: int) -> Variances:
         CONSTANT: ips_variance(plain, goal).value,
         "closed form, floor 0.5, IPS": ips_variance(floored, goal).value,
         "closed form, true zeta, IPS": ips_variance(closed_form(pair, theta, zeta=user.zeta), goal).value,
-        "closed form, one constant guess": variance(pair, user, plain, zeta_hat=zeta0),
+        "closed form, one constant prediction": variance(pair, user, plain, zeta_hat=zeta0),
         "closed form for IPS, rank-aware doubly robust": cross_fitted(pair, user, plain, rank_aware=True),
         RANK_AWARE: cross_fitted(pair, user, aware, rank_aware=True),
         "closed form, floor 0.5, rank-aware doubly robust": cross_fitted(pair, user, aware_floored, rank_aware=True),
@@ -138,7 +138,7 @@ def variance(
     rank_aware: bool = False,
     known_queries: bool = False,
 ) -> float:
-    """Exactly, of an impression that the guess has not seen."""
+    """Exactly, of an impression that the prediction has not seen."""
     theta = pair.known_theta
     affine = affine_values(
         shown,
@@ -158,8 +158,10 @@ def cross_fitted(
     inputs, found = list_inputs(pair), []
     for seed in children(7, LOGS):
         counts = show_counts(shown, user, IMPRESSIONS_PER_QUERY * pair.n_queries, seed=seed)
-        guess = relevance_guess(*counts, pair.known_theta, pair.offsets, inputs)
-        found.append(variance(pair, user, shown, zeta_hat=guess, rank_aware=rank_aware, known_queries=known_queries))
+        prediction = relevance_prediction(*counts, pair.known_theta, pair.offsets, inputs)
+        found.append(
+            variance(pair, user, shown, zeta_hat=prediction, rank_aware=rank_aware, known_queries=known_queries)
+        )
     return float(np.mean(found))
 
 

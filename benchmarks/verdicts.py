@@ -318,7 +318,7 @@ def verdicts(world: World, method: Method, seed: int) -> Verdicts:
         held |= bool(decision.failed) and 0 not in decision.interval
         if not first and name:
             first, when = name, n
-    top, delta = analysis.ladder.rungs[-1].estimate, world.pair.delta(world.user)
+    top, delta = analysis.ladder.results[-1].estimate, world.pair.delta(world.user)
     covers = top is not None and delta in top.confidence_interval()
     plain = float(analysis.log.plain_shares.sum(1)[-1])
     return Verdicts(first, when, reading, held, covers, plain, analysis)

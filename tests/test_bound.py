@@ -105,11 +105,11 @@ def listed(pair: Pair, weights: FloatArray) -> Mixture:
 
 
 def exact_variance(
-    pair: Pair, user: User, shown: Mixture, guess: FloatArray | float | None, *, rank_aware: bool
+    pair: Pair, user: User, shown: Mixture, prediction: FloatArray | float | None, *, rank_aware: bool
 ) -> float:
     lam = pair.lam(user.slope)
     affine = affine_values(
-        shown, lam, user.slope, pair.offsets, zeta_hat=guess, rank_aware=rank_aware, known_queries=True
+        shown, lam, user.slope, pair.offsets, zeta_hat=prediction, rank_aware=rank_aware, known_queries=True
     )
     return shown.moments(affine.values, user, affine.base).variance
 
@@ -152,19 +152,19 @@ def test_no_estimate_on_any_design_has_less_variance(world: tuple[Pair, User], s
         listed(pair, rng.dirichlet(np.full(count, 0.1)) + 1e-3),
     ]
     for shown in designs:
-        for guess, rank_aware in (
+        for prediction, rank_aware in (
             (None, False),
             (0.4, False),
             (user.zeta, False),
             (user.zeta, True),
             (rng.uniform(0, 1, pair.n_documents), True),
         ):
-            assert exact_variance(pair, user, shown, guess, rank_aware=rank_aware) >= bound.value * (1 - 1e-9)
+            assert exact_variance(pair, user, shown, prediction, rank_aware=rank_aware) >= bound.value * (1 - 1e-9)
 
 
 @given(world=worlds())
 def test_rank_aware_estimates_reach_it_on_its_design(world: tuple[Pair, User]) -> None:
-    """With the true zeta as the guess, as far as such weights go (0.01 to 0.9)."""
+    """With the true zeta as the prediction, as far as such weights go (0.01 to 0.9)."""
     pair, user = world
     user = position_based(np.clip(user.zeta, 0.05, 0.9), user.slope)
     bound = efficiency_bound(pair, user.zeta, user.slope, gap=GAP)

@@ -74,8 +74,8 @@ def test_estimates_from_a_random_log_are_those_of_obp(estimator: str) -> None:
     shown = np.repeat([0, 1, 2], [114, 105, 10_000 - 114 - 105])
     clicked = np.isin(np.arange(10_000), [0, 1, 2, 114, 115])
     log = Log.of(pair, every, shown[:, None], clicked[:, None])
-    guess = {"guess": 0.004} if estimator == "doubly-robust" else {}
-    found = estimate(log, estimator=estimator, **guess)  # type: ignore[arg-type]
+    prediction = {"prediction": 0.004} if estimator == "doubly-robust" else {}
+    found = estimate(log, estimator=estimator, **prediction)  # type: ignore[arg-type]
     assert found.delta == pytest.approx(OBP[estimator], rel=1e-10)
 
 

@@ -72,7 +72,7 @@ def of_answer(answer: Any) -> str:
     low, high = decision.interval
     rows = [
         (one.name, f"{-one.estimate.delta:+.4f}", "used" if one.name in decision.used else "")
-        for one in answer.estimates.rungs
+        for one in answer.estimates.results
         if one.estimate is not None
     ]
     return card(

@@ -78,14 +78,14 @@ def truth(device: int) -> float:
 def test_the_sum_over_segments_is_the_difference_exactly(name: str, estimator: str) -> None:
     log, chance = every_outcome(by_design()[name])
     assert chance.sum() == pytest.approx(1, abs=1e-12)
-    guess = None if estimator == "ips" else 0.3
-    x = estimate(log, theta=known(), estimator=estimator, guess=guess).x
+    prediction = None if estimator == "ips" else 0.3
+    x = estimate(log, theta=known(), estimator=estimator, prediction=prediction).x
     delta = [truth(device) for device in range(2)]
     for device in range(2):
         of_device = log.levels("device") == device + 1
         assert x[of_device] @ chance[of_device] == pytest.approx(SHARES[device] * delta[device], abs=1e-12)
     assert x @ chance == pytest.approx(SHARES @ delta, abs=1e-12)
-    one = estimate(log, theta=known(divided=False), estimator=estimator, guess=guess).x
+    one = estimate(log, theta=known(divided=False), estimator=estimator, prediction=prediction).x
     assert abs(one @ chance - SHARES @ delta) > 0.01  # one theta is right for neither
 
 
@@ -93,7 +93,7 @@ def test_the_replicates_of_the_jackknife_use_the_theta_of_the_segment() -> None:
     log, _ = every_outcome(by_design()["a design of each theta"])
     units = np.arange(len(log)) % 3
     log = replace(log, unit=units)
-    found = estimate(log, theta=known(), estimator="rank-aware", guess=0.3)
+    found = estimate(log, theta=known(), estimator="rank-aware", prediction=0.3)
     assert found.replicates is not None
     group = log.group(3)
     for left_out in range(3):

@@ -176,7 +176,7 @@ def test_numbers_by_first_use() -> None:
     fit, fit_again = fit_position_bias(log), fit_position_bias(again)
     np.testing.assert_allclose(fit.bias.theta, fit_again.bias.theta, rtol=1e-9)
     assert position_scores(log, THETA).mean == pytest.approx(position_scores(again, THETA).mean, rel=1e-9)
-    found, found_again = (ladder(of, theta=THETA).rung("position-based").estimate for of in (log, again))
+    found, found_again = (ladder(of, theta=THETA).result("position-based").estimate for of in (log, again))
     assert found is not None
     assert found_again is not None
     assert found.delta == pytest.approx(found_again.delta, rel=1e-9)

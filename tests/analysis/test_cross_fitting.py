@@ -18,7 +18,7 @@ def test_stretches_of_the_past_begin_at_refits() -> None:
     assert np.flatnonzero(np.diff(default)).tolist() == [99, 199, 399, 799]
 
 
-def test_a_unit_keeps_the_guess_of_its_first_impression_but_tells_later_ones() -> None:
+def test_a_unit_keeps_the_prediction_of_its_first_impression_but_tells_later_ones() -> None:
     valued = groups_of(5, "past", folds=5, refits=[1, 3], units=["b", "a", "b", "c", "a"])
     assert valued.tolist() == [0, 1, 0, 2, 1]
     assert contributions(valued, "past", refits=[1, 3]).tolist() == [0, 1, 1, 2, 2]

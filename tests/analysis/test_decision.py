@@ -11,11 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hand_made import COUNTS, agrees, decided, rung, waiting
+from hand_made import COUNTS, agrees, decided, result, waiting
 from ranktrial.analysis.decision import ALLOWANCE, Decision, combine, decide, lift, turned, widening
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.intervals import asymptotic_sequence
-from ranktrial.analysis.ladder import AB_RUNG, AFFINE, DIRECT, NO_INTERVAL, POSITION_BASED, Ladder, Rung, made_rung
+from ranktrial.analysis.ladder import (
+    AB_TRAFFIC,
+    AFFINE,
+    DIRECT,
+    NO_INTERVAL,
+    POSITION_BASED,
+    EstimatorResult,
+    Ladder,
+    made_result,
+)
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.distributions import normal_quantile
 from ranktrial.interval import Interval
@@ -26,10 +35,10 @@ from ranktrial.log.units import UnitSums
 
 def test_the_answer_is_what_all_estimates_allow() -> None:
     found = decided(
-        rung(AB_RUNG, -0.10, 0.02),
-        rung(DIRECT, -0.11, -0.01),
-        rung(AFFINE, -0.2, 0.1),
-        rung(POSITION_BASED, -0.07, 0.01),
+        result(AB_TRAFFIC, -0.10, 0.02),
+        result(DIRECT, -0.11, -0.01),
+        result(AFFINE, -0.2, 0.1),
+        result(POSITION_BASED, -0.07, 0.01),
     )
     assert found.interval == (
         0.01,
@@ -37,53 +46,55 @@ def test_the_answer_is_what_all_estimates_allow() -> None:
     )  # of B against A: low from the direct estimate, high from the position-based one
     assert found.difference == pytest.approx(0.03)
     assert found.ab == (-0.02, 0.10)
-    assert found.used == (AB_RUNG, DIRECT, AFFINE, POSITION_BASED)
+    assert found.used == (AB_TRAFFIC, DIRECT, AFFINE, POSITION_BASED)
     assert (found.state, found.winner, found.estimator) == ("decided", "B", POSITION_BASED)
     assert found.off_by == pytest.approx(0.07)  # from 0.03 to the farther end of what A/B traffic allows
 
 
 def test_an_estimate_outside_what_the_others_allow_is_moved_to_its_edge() -> None:
-    found = decided(rung(AB_RUNG, -0.10, -0.04), rung(POSITION_BASED, -0.06, 0.02))
+    found = decided(result(AB_TRAFFIC, -0.10, -0.04), result(POSITION_BASED, -0.06, 0.02))
     assert found.interval == (0.04, 0.06)
     assert found.difference == 0.04
 
 
 def test_the_allowance_widens_what_rests_on_the_click_model_and_nothing_else() -> None:
     """1 % of an exposure disagreement of 0.5 and 2 clicks per search is 0.01."""
-    pair = rung(AB_RUNG, -0.02, 0.10), rung(POSITION_BASED, 0.005, 0.035)
+    pair = result(AB_TRAFFIC, -0.02, 0.10), result(POSITION_BASED, 0.005, 0.035)
     with_it, without = decided(*pair, allowance=0.01), decided(*pair, allowance=0.0)
     assert (without.winner, without.interval) == ("A", (-0.035, -0.005))
     assert (with_it.winner, with_it.state, with_it.allowance) == (None, "undecided", 0.01)
     assert with_it.interval == pytest.approx((-0.045, 0.005))
     assert with_it.ab == without.ab == (-0.10, 0.02)
-    narrow = decided(rung(AB_RUNG, 0.02, 0.03), rung(DIRECT, 0.0, 0.04), rung(POSITION_BASED, 0.0, 0.04), allowance=0.5)
+    narrow = decided(
+        result(AB_TRAFFIC, 0.02, 0.03), result(DIRECT, 0.0, 0.04), result(POSITION_BASED, 0.0, 0.04), allowance=0.5
+    )
     assert narrow.interval == (-0.03, -0.02)  # that of A/B traffic, whatever is allowed
     assert decided(*pair, allowance=None).allowance == pytest.approx(ALLOWANCE * 0.5 * 2)
     assert decided(*pair, allowance=0.1, disagreement=0.0).interval == without.interval
 
 
 def test_an_empty_intersection_drops_the_estimate_with_more_assumptions() -> None:
-    apart = rung(AB_RUNG, 0.05, 0.15), rung(POSITION_BASED, -0.05, -0.01)
+    apart = result(AB_TRAFFIC, 0.05, 0.15), result(POSITION_BASED, -0.05, -0.01)
     found = decided(*apart)
-    assert (found.used, found.interval, found.winner) == ((AB_RUNG,), (-0.15, -0.05), "A")
+    assert (found.used, found.interval, found.winner) == ((AB_TRAFFIC,), (-0.15, -0.05), "A")
     assert found.off_by == 0
     assert combine(Ladder(apart, ())).contradicted == (POSITION_BASED,)
-    assert decided(*apart, allowance=0.07).used == (AB_RUNG, POSITION_BASED)  # 0.07 x 0.5 x 2 bridges 0.06
-    three = rung(AB_RUNG, -0.1, 0.1), rung(DIRECT, 0.02, 0.08), rung(POSITION_BASED, -0.05, -0.01)
-    assert decided(*three).used == (AB_RUNG, DIRECT)
-    assert decided(*three, barred=[DIRECT]).used == (AB_RUNG, POSITION_BASED)
+    assert decided(*apart, allowance=0.07).used == (AB_TRAFFIC, POSITION_BASED)  # 0.07 x 0.5 x 2 bridges 0.06
+    three = result(AB_TRAFFIC, -0.1, 0.1), result(DIRECT, 0.02, 0.08), result(POSITION_BASED, -0.05, -0.01)
+    assert decided(*three).used == (AB_TRAFFIC, DIRECT)
+    assert decided(*three, barred=[DIRECT]).used == (AB_TRAFFIC, POSITION_BASED)
 
 
 def test_an_estimate_that_a_test_contradicts_is_not_used() -> None:
-    pair = rung(AB_RUNG, -0.10, 0.10), rung(POSITION_BASED, 0.02, 0.04)
+    pair = result(AB_TRAFFIC, -0.10, 0.10), result(POSITION_BASED, 0.02, 0.04)
     assert decided(*pair).winner == "A"
     found = decided(*pair, tests=(agrees(POSITION_BASED, apart=0.0025),))
-    assert (found.used, found.state) == ((AB_RUNG,), "undecided")
+    assert (found.used, found.state) == ((AB_TRAFFIC,), "undecided")
 
 
 def test_clicks_further_up_widen_the_side_that_they_may_have_moved() -> None:
     """They may have moved A - B by -0.02 to 0.05: the truth may be 0.05 below the estimate, or 0.02 above it."""
-    pair, above = (rung(AB_RUNG, -0.2, 0.3), rung(POSITION_BASED, 0.03, 0.09)), Interval(-0.02, 0.05)
+    pair, above = (result(AB_TRAFFIC, -0.2, 0.3), result(POSITION_BASED, 0.03, 0.09)), Interval(-0.02, 0.05)
     found = decided(*pair, above=above)
     assert found.interval == pytest.approx((-0.11, 0.02))
     assert found.state == "undecided"
@@ -97,7 +108,7 @@ def test_clicks_further_up_widen_the_side_that_they_may_have_moved() -> None:
 
 
 def test_before_anything_can_be_said() -> None:
-    nothing = waiting(AB_RUNG, "50 A/B searches"), waiting(POSITION_BASED, "position bias")
+    nothing = waiting(AB_TRAFFIC, "50 A/B searches"), waiting(POSITION_BASED, "position bias")
     made = Ladder(nothing, ())
     assert decide(made, searches=0, visitors=0, clicks=0).state == "no searches"
     assert decide(made, searches=9, visitors=8, clicks=0).state == "no clicks"
@@ -111,17 +122,17 @@ def test_before_anything_can_be_said() -> None:
 
 @pytest.mark.parametrize(("low", "high", "winner"), [(0.01, 0.05, "A"), (-0.05, -0.01, "B"), (-0.01, 0.05, None)])
 def test_a_winner_is_named_where_zero_is_outside(low: float, high: float, winner: str | None) -> None:
-    found = decided(rung(AB_RUNG, low, high))
+    found = decided(result(AB_TRAFFIC, low, high))
     assert (found.winner, found.ahead) == (winner, winner)
     assert found.state == ("undecided" if winner is None else "decided")
     assert found.reasons == ()
 
 
 def test_what_nothing_tests_names_no_winner() -> None:
-    found = decided(waiting(AB_RUNG, "50 A/B searches"), rung(POSITION_BASED, 0.01, 0.05), tests=())
+    found = decided(waiting(AB_TRAFFIC, "50 A/B searches"), result(POSITION_BASED, 0.01, 0.05), tests=())
     assert (found.state, found.winner, found.ahead, found.reasons) == ("withheld", None, "A", ("untested",))
     assert found.off_by == np.inf
-    both = decided(rung(AB_RUNG, 0.01, 0.10), rung(POSITION_BASED, 0.01, 0.05), tests=())
+    both = decided(result(AB_TRAFFIC, 0.01, 0.10), result(POSITION_BASED, 0.01, 0.05), tests=())
     assert (both.state, both.winner) == ("decided", "A")  # A/B traffic needs no test
 
 
@@ -129,14 +140,16 @@ def test_what_nothing_tests_names_no_winner() -> None:
 def test_a_bias_as_large_as_the_difference_must_have_been_visible(error: float, reasons: tuple[str, ...]) -> None:
     """1.5 standard errors of the surest test, against 0.03."""
     tests = agrees(POSITION_BASED, error=0.05), agrees(POSITION_BASED, DIRECT, error=error)
-    found = decided(rung(AB_RUNG, -0.2, 0.2), rung(POSITION_BASED, 0.01, 0.05), tests=tests)
+    found = decided(result(AB_TRAFFIC, -0.2, 0.2), result(POSITION_BASED, 0.01, 0.05), tests=tests)
     assert found.reasons == reasons
     assert found.winner == (None if reasons else "A")
     affine = agrees(
         POSITION_BASED, AFFINE, error=0.0001
     )  # sees biases of document and rank as well as any, beside another
-    assert decided(rung(AB_RUNG, -0.2, 0.2), rung(POSITION_BASED, 0.01, 0.05), tests=(*tests, affine)).reasons == ()
-    alone = decided(rung(AB_RUNG, -0.2, 0.2), rung(POSITION_BASED, 0.01, 0.05), tests=(affine,))
+    assert (
+        decided(result(AB_TRAFFIC, -0.2, 0.2), result(POSITION_BASED, 0.01, 0.05), tests=(*tests, affine)).reasons == ()
+    )
+    alone = decided(result(AB_TRAFFIC, -0.2, 0.2), result(POSITION_BASED, 0.01, 0.05), tests=(affine,))
     assert alone.reasons == ("untested",)
 
 
@@ -145,25 +158,25 @@ def test_a_winner_must_stand_against_hostile_searches(low: float, high: float, s
     """Each adds a click per search: without 0.02 of them the end of the interval is at 0."""
     asked = []
 
-    def worth(one: Rung, ranker: int) -> float:
+    def worth(one: EstimatorResult, ranker: int) -> float:
         asked.append((one.name, ranker))
         return 1.0
 
     stands, falls = (
-        decided(rung(AB_RUNG, low, high), worth=worth, contamination=least) for least in (0.02 - 1e-9, 0.02 + 1e-9)
+        decided(result(AB_TRAFFIC, low, high), worth=worth, contamination=least) for least in (0.02 - 1e-9, 0.02 + 1e-9)
     )
-    assert set(asked) == {(AB_RUNG, side)}
+    assert set(asked) == {(AB_TRAFFIC, side)}
     assert stands.overturned_by == falls.overturned_by == pytest.approx(0.02)
     assert (stands.winner, stands.reasons) == ("A" if side > 0 else "B", ())
     assert (falls.winner, falls.state, falls.reasons) == (None, "withheld", ("hostile",))
-    assert np.isnan(decided(rung(AB_RUNG, -0.02, 0.06), worth=worth, contamination=0).overturned_by)
+    assert np.isnan(decided(result(AB_TRAFFIC, -0.02, 0.06), worth=worth, contamination=0).overturned_by)
 
 
 def test_a_winner_stands_if_one_of_the_estimates_that_decide_does_and_the_allowance_is_not_counted_twice() -> None:
-    rungs = rung(AB_RUNG, 0.01, 0.09), rung(POSITION_BASED, 0.03, 0.05)
+    results = result(AB_TRAFFIC, 0.01, 0.09), result(POSITION_BASED, 0.03, 0.05)
     tests = (agrees(POSITION_BASED, error=0.001),)
-    worth = {AB_RUNG: 10.0, POSITION_BASED: 2.0}
-    found = decided(*rungs, tests=tests, worth=lambda one, _: worth[one.name], allowance=0.02)
+    worth = {AB_TRAFFIC: 10.0, POSITION_BASED: 2.0}
+    found = decided(*results, tests=tests, worth=lambda one, _: worth[one.name], allowance=0.02)
     assert found.allowance > 0
     assert found.overturned_by == pytest.approx(0.03 / 2)
 
@@ -173,18 +186,22 @@ def test_a_winner_stands_if_one_of_the_estimates_that_decide_does_and_the_allowa
     [
         (POSITION_BASED, {"allowance": 0.012}, 0.001),  # by default a twelfth of the allowance
         (POSITION_BASED, {"allowance": 0.012, "contamination": 0.003}, 0.003),
-        (AB_RUNG, {"allowance": 0.012}, 0.0),
-        (AB_RUNG, {"contamination": 0.003}, 0.003),
+        (AB_TRAFFIC, {"allowance": 0.012}, 0.0),
+        (AB_TRAFFIC, {"contamination": 0.003}, 0.003),
     ],
 )
 def test_hostile_searches_a_winner_must_stand_against(name: str, options: dict[str, float], must: float) -> None:
     """An interval 0.05 away from 0, which a little more or a little less than the share asked for could have made up."""
-    rungs = [rung(AB_RUNG, 0.05, 0.09)] if name == AB_RUNG else [rung(AB_RUNG, -1, 1), rung(name, 0.05, 0.09)]
-    tests = () if name == AB_RUNG else (agrees(name, error=0.001),)
+    results = (
+        [result(AB_TRAFFIC, 0.05, 0.09)]
+        if name == AB_TRAFFIC
+        else [result(AB_TRAFFIC, -1, 1), result(name, 0.05, 0.09)]
+    )
+    tests = () if name == AB_TRAFFIC else (agrees(name, error=0.001),)
     for times, winner in ((1.01, "A"), (0.99, None)):
         made_up_by = max(times * must, 1e-6)
         found = decided(
-            *rungs, tests=tests, worth=lambda *_, of=made_up_by: 0.05 / of, disagreement=0.1, ctr=0.1, **options
+            *results, tests=tests, worth=lambda *_, of=made_up_by: 0.05 / of, disagreement=0.1, ctr=0.1, **options
         )
         assert found.overturned_by == pytest.approx(made_up_by)
         assert found.winner == (winner if must else "A")
@@ -192,7 +209,7 @@ def test_hostile_searches_a_winner_must_stand_against(name: str, options: dict[s
 
 def test_the_forecast_counts_hostile_searches() -> None:
     """Where .02 of the searches are worth a click each, an estimate of 0.04 is decided when its interval is 0.02 wide."""
-    one = rung(AB_RUNG, -0.001, 0.081)
+    one = result(AB_TRAFFIC, -0.001, 0.081)
     without, with_hostile, never = (
         decided(one, worth=lambda *_: 1.0, contamination=least).forecast.searches for least in (0.0, 0.02, 0.04)
     )
@@ -204,7 +221,7 @@ def test_the_forecast_counts_hostile_searches() -> None:
 
 
 def test_rankers_are_alike_within_the_smallest_difference_that_matters() -> None:
-    inside, outside = rung(AB_RUNG, -0.03, 0.05), rung(AB_RUNG, 0.01, 0.05)
+    inside, outside = result(AB_TRAFFIC, -0.03, 0.05), result(AB_TRAFFIC, 0.01, 0.05)
     assert decided(inside, smallest=0.06).state == "alike"
     assert decided(inside, smallest=0.05).state == "undecided"
     assert decided(inside).state == "undecided"
@@ -212,7 +229,7 @@ def test_rankers_are_alike_within_the_smallest_difference_that_matters() -> None
 
 
 def test_nothing_is_decided_while_a_check_fails() -> None:
-    found = decided(rung(AB_RUNG, 0.01, 0.05), failed=["Clicks arrive"], smallest=0.1)
+    found = decided(result(AB_TRAFFIC, 0.01, 0.05), failed=["Clicks arrive"], smallest=0.1)
     assert (found.state, found.winner, found.failed) == ("not trusted", None, ("Clicks arrive",))
     assert found.ahead == "A"
     assert np.isnan(found.forecast.searches)
@@ -220,7 +237,7 @@ def test_nothing_is_decided_while_a_check_fails() -> None:
 
 def test_a_difference_that_changed_is_that_since() -> None:
     """Estimates of all of the time are no longer intersected; who is named a winner needs what it always does."""
-    pair = rung(AB_RUNG, -0.09, -0.01), rung(POSITION_BASED, -0.05, -0.03)
+    pair = result(AB_TRAFFIC, -0.09, -0.01), result(POSITION_BASED, -0.05, -0.03)
     found = decided(*pair, since=Interval(0.02, 0.06), allowance=0.01)
     assert found.interval == pytest.approx((-0.07, -0.01))
     assert found.difference == pytest.approx(-0.04)
@@ -236,17 +253,19 @@ def test_a_difference_that_changed_is_that_since() -> None:
     assert alike.remaining == pytest.approx(5 * 50 * 3)
     nothing = decided(*pair, since=Interval(-np.inf, np.inf), units_since=50)
     assert np.isnan(nothing.forecast.searches)
-    untested = decided(waiting(AB_RUNG, ""), rung(POSITION_BASED, -0.05, -0.03), since=Interval(0.02, 0.06), tests=())
+    untested = decided(
+        waiting(AB_TRAFFIC, ""), result(POSITION_BASED, -0.05, -0.03), since=Interval(0.02, 0.06), tests=()
+    )
     assert (untested.winner, untested.reasons) == (None, ("untested",))
 
 
 def test_an_interval_for_one_look_is_told_from_one_for_every_look() -> None:
-    assert decided(rung(AB_RUNG, 0.01, 0.05)).anytime
-    assert not decided(rung(AB_RUNG, 0.01, 0.05, fixed=True)).anytime
+    assert decided(result(AB_TRAFFIC, 0.01, 0.05)).anytime
+    assert not decided(result(AB_TRAFFIC, 0.01, 0.05, fixed=True)).anytime
     values = np.random.default_rng(1).normal(0.1, 1, 900)
     found = Estimate.of(values, np.ones(30), largest_weight=1.0)
     often, once = (
-        decided(made_rung(AB_RUNG, found, "", clicks=30, level=0.95, share=1.0, anytime=anytime))
+        decided(made_result(AB_TRAFFIC, found, "", clicks=30, level=0.95, share=1.0, anytime=anytime))
         for anytime in (True, False)
     )
     assert often.interval.half_width > 1.2 * once.interval.half_width
@@ -256,7 +275,7 @@ def test_an_interval_for_one_look_is_told_from_one_for_every_look() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_swapping_a_and_b_flips_the_sign_exactly(seed: int) -> None:
     random = np.random.default_rng(seed)
-    names = (AB_RUNG, DIRECT, AFFINE, POSITION_BASED)
+    names = (AB_TRAFFIC, DIRECT, AFFINE, POSITION_BASED)
     halves = random.uniform(0.01, 0.1, 4)
     middles = random.normal(0.03, 0.04, 4)
     errors = random.uniform(0.001, 0.04, 3)
@@ -267,7 +286,7 @@ def test_swapping_a_and_b_flips_the_sign_exactly(seed: int) -> None:
         decide(
             Ladder(
                 tuple(
-                    rung(name, sign * m - half, sign * m + half, delta=sign * m)
+                    result(name, sign * m - half, sign * m + half, delta=sign * m)
                     for name, m, half in zip(names, middles, halves)
                 ),
                 tuple(agrees(name, error=e, apart=sign * a) for name, e, a in zip(names[1:], errors, apart)),
@@ -281,7 +300,7 @@ def test_swapping_a_and_b_flips_the_sign_exactly(seed: int) -> None:
             above=above if sign > 0 else turned(above),
             since=None if seed % 4 else (effect if sign > 0 else turned(effect)),
             both=both,
-            worth=lambda rung, winner, sign=sign: 0.5 if winner == sign else 0.8,  # type: ignore[misc]
+            worth=lambda result, winner, sign=sign: 0.5 if winner == sign else 0.8,  # type: ignore[misc]
         )
         for sign in (1, -1)
     )
@@ -303,7 +322,7 @@ def test_swapping_a_and_b_flips_the_sign_exactly(seed: int) -> None:
 def growing(mean: float, n: int, **options: Any) -> Decision:
     """An A/B test whose values have this mean of A - B and a standard deviation of 1, after so many searches."""
     found = Estimate.of(np.tile([mean - 1, mean + 1], n // 2), np.ones(30), largest_weight=1.0)
-    made = made_rung(AB_RUNG, found, "", clicks=30, level=0.95, share=1.0, smallest=options.get("smallest"))
+    made = made_result(AB_TRAFFIC, found, "", clicks=30, level=0.95, share=1.0, smallest=options.get("smallest"))
     return decide(Ladder((made,), ()), searches=n, visitors=n, clicks=n, allowance=0.0, **options)
 
 
@@ -336,12 +355,12 @@ def test_no_difference_at_all_is_never_decided() -> None:
 
 def test_a_forecast_has_not_come_while_estimates_scatter_around_zero() -> None:
     """A/B traffic is sure enough to find 0.05, but has 0; the other one has 0.05, and is not."""
-    found = decided(rung(AB_RUNG, -0.03, 0.03), rung(POSITION_BASED, -0.01, 0.11))
+    found = decided(result(AB_TRAFFIC, -0.03, 0.03), result(POSITION_BASED, -0.01, 0.11))
     assert found.state == "undecided"
     assert found.forecast.remaining > 0
     blind = decided(
-        rung(AB_RUNG, -0.2, 0.2),
-        rung(POSITION_BASED, 0.01, 0.05, spread=0.01),
+        result(AB_TRAFFIC, -0.2, 0.2),
+        result(POSITION_BASED, 0.01, 0.05, spread=0.01),
         tests=(agrees(POSITION_BASED, error=0.04),),
         smallest=0.5,
     )
@@ -438,14 +457,16 @@ def test_there_is_no_share_of_nothing() -> None:
 
 def test_the_lift_of_a_decision_has_its_level() -> None:
     both = UnitSums.of([1.0, 0.0] * 200)
-    wide, narrow = (decided(rung(AB_RUNG, 0.02, 0.06), both=both, level=level).lift.interval for level in (0.99, 0.9))
+    wide, narrow = (
+        decided(result(AB_TRAFFIC, 0.02, 0.06), both=both, level=level).lift.interval for level in (0.99, 0.9)
+    )
     assert wide.low < narrow.low
     assert wide.high > narrow.high
 
 
 def test_values_for_json_are_plain() -> None:
-    found = decided(rung(AB_RUNG, 0.02, 0.06)).to_dict()
+    found = decided(result(AB_TRAFFIC, 0.02, 0.06)).to_dict()
     assert found["interval"] == [-0.06, -0.02]
     assert found["lift"] == {"share": None, "interval": [None, None]}
     assert set(found) == set(Decision.__dataclass_fields__)
-    assert replace(decided(rung(AB_RUNG, 0.02, 0.06)), ab=NO_INTERVAL).to_dict()["ab"] == [None, None]
+    assert replace(decided(result(AB_TRAFFIC, 0.02, 0.06)), ab=NO_INTERVAL).to_dict()["ab"] == [None, None]

@@ -43,11 +43,11 @@ def expectation(pair: Pair, user: User, mixture: Mixture, **options: object) -> 
 
 @pytest.mark.parametrize("method", [AB(split=0.3), LogOpt(holdback=0.4), LogOpt(holdback=0.1, floor=0)], ids=str)
 def test_unbiased_exactly_for_clicks_that_depend_on_document_and_rank(method: LogOpt) -> None:
-    """Under trust bias too, where every position-based estimate is off; whatever the guess."""
+    """Under trust bias too, where every position-based estimate is off; whatever the prediction."""
     pair = small()
     mixture = method.displays(pair).mixture
-    for user, guess in itertools.product(users(pair), (0.0, 0.3, np.linspace(0.9, 0.1, pair.n_documents))):
-        mean = expectation(pair, user, mixture, estimator="direct", guess=guess)
+    for user, prediction in itertools.product(users(pair), (0.0, 0.3, np.linspace(0.9, 0.1, pair.n_documents))):
+        mean = expectation(pair, user, mixture, estimator="direct", prediction=prediction)
         assert mean == pytest.approx(pair.delta(user), abs=1e-12)
     affine = users(pair)[1]
     assert abs(expectation(pair, affine, mixture, estimator="ips") - pair.delta(affine)) > 0.01
@@ -58,7 +58,10 @@ def test_a_policy_that_cannot_be_listed_is_valued_by_its_placement() -> None:
     policy = PlackettLuce(np.linspace(-1, 1, pair.n_documents), pair.offsets, pair.k)
     listed = Log.simulated(pair, policy.listed(), users(pair)[0], 200, seed=1)
     shown = np.append(listed.document, -1)[listed.rankings[listed.row]]
-    x = [estimate(log, estimator="direct", guess=0.3).x for log in (listed, Log.of(pair, policy, shown, listed.clicks))]
+    x = [
+        estimate(log, estimator="direct", prediction=0.3).x
+        for log in (listed, Log.of(pair, policy, shown, listed.clicks))
+    ]
     np.testing.assert_allclose(x[0], x[1], atol=1e-9)
 
 
@@ -69,7 +72,7 @@ def test_a_rank_that_is_never_shown_is_refused_or_left_out() -> None:
     log = Log.of(pair, mixture, [[0, 1]], [[True, True]])
     with pytest.raises(RequirementError, match="document a is at rank 1 in A's list and 2 in B's"):
         estimate(log, estimator="direct")
-    left = estimate(log, estimator="direct", guess=0.0, uncovered="leave out")
+    left = estimate(log, estimator="direct", prediction=0.0, uncovered="leave out")
     assert left.uncovered.tolist() == [0]
     assert left.delta == 1 / 1.0  # b alone, which always stands at rank 2
 

@@ -105,7 +105,7 @@ def test_unbiased_exactly_under_any_policy(name: str, estimator: str) -> None:
 def test_cross_fitted_estimates_are_unbiased_exactly_while_the_policy_changes(
     estimator: str, fit: dict[str, Any]
 ) -> None:
-    """Every log of three impressions by three policies: guesses come from the log, and the mean is still exact."""
+    """Every log of three impressions by three policies: predictions come from the log, and the mean is still exact."""
     pair, user = small()
     tables = [pair.top_a, pair.top_b]
     policies = [Mixture.of_tables(tables, (w, 1 - w), 3) for w in (0.5, 0.3, 0.8)]
@@ -127,8 +127,8 @@ def test_unbiased_exactly_on_unequal_and_short_lists(fit: dict[str, Any], known_
 
 
 @pytest.mark.parametrize(("cross_fit", "exact"), [("past", True), ("folds", False)])
-def test_guesses_from_the_past_stay_exact_when_clicks_decide_the_next_policy(cross_fit: str, exact: bool) -> None:
-    """The second policy depends on the first impression's clicks: with folds the guess for the first then knows of them."""
+def test_predictions_from_the_past_stay_exact_when_clicks_decide_the_next_policy(cross_fit: str, exact: bool) -> None:
+    """The second policy depends on the first impression's clicks: with folds the prediction of the first then knows them."""
     pair, user = small()
     first, others = explicit(pair, "A/B"), (explicit(pair, "mixture"), explicit(pair, "uniform"))
     options = {"refits": [1]} if cross_fit == "past" else {}
@@ -143,8 +143,8 @@ def test_guesses_from_the_past_stay_exact_when_clicks_decide_the_next_policy(cro
 
 
 @pytest.mark.parametrize(("units", "exact"), [([7, 7], True), (None, False)])
-def test_a_user_who_is_shown_the_same_again_is_valued_with_one_guess(units: list[int] | None, exact: bool) -> None:
-    """The ranking is drawn once for both impressions: a guess that has seen the first knows the second's ranking."""
+def test_a_user_who_is_shown_the_same_again_is_valued_with_one_prediction(units: list[int] | None, exact: bool) -> None:
+    """The ranking is drawn once for both impressions: a prediction that has seen the first knows the second's ranking."""
     pair, user = small()
     mixture = explicit(pair, "mixture")
     mean = 0.0
@@ -201,17 +201,19 @@ def test_estimators_with_values_of_their_own_follow_the_options_of_a_log(estimat
     assert estimate(only, estimator=estimator, uncovered="leave out").impressions == 1
 
 
-def test_fitted_guesses_approach_the_true_ones_on_a_yahoo_like_set() -> None:
-    """Exact variances under the closed form, guesses from another log: no worse than one constant at 1 impression a query."""
+def test_fitted_predictions_approach_the_true_ones_on_a_yahoo_like_set() -> None:
+    """Exact variances of the closed form, predictions from another log: no worse than one constant at 1 impression a query."""
     data, theta = yahoo_like(400, seed=3), rank_decay(5)
     rank = data.features @ np.random.default_rng(1).normal(size=(data.features.shape[1], 2)) / 5 + data.labels[:, None]
     pair = Pair.from_scores(rank[:, 0], rank[:, 1], data.offsets, 5).knowing(theta=theta)
     user = position_based(data.zeta(), theta)
     mixture = closed_form(pair, theta)
 
-    def variance(guess: Any) -> float:
-        rank_aware = guess is not None
-        affine = affine_values(mixture, pair.lam(theta), theta, pair.offsets, zeta_hat=guess, rank_aware=rank_aware)
+    def variance(prediction: Any) -> float:
+        rank_aware = prediction is not None
+        affine = affine_values(
+            mixture, pair.lam(theta), theta, pair.offsets, zeta_hat=prediction, rank_aware=rank_aware
+        )
         return mixture.moments(affine.values, user, affine.base).variance
 
     best = variance(user.zeta)
@@ -221,7 +223,7 @@ def test_fitted_guesses_approach_the_true_ones_on_a_yahoo_like_set() -> None:
             seen = Examinations.from_counts(*show_counts(mixture, user, 400 * per_query, seed=seed), theta)
             constant, fitted = (
                 variance(seen.mean),
-                variance(RelevanceFit.of(seen, pair.offsets, list_inputs(pair)).guess),
+                variance(RelevanceFit.of(seen, pair.offsets, list_inputs(pair)).prediction),
             )
             assert constant < 0.95 * variance(None)
             gains.append((constant - fitted) / (constant - best))
@@ -239,7 +241,7 @@ def test_self_normalised_by_hand() -> None:
     assert found.delta == pytest.approx(0.9 * up - 0.9 * down)
 
 
-def test_better_guesses_give_smaller_standard_errors_on_one_log() -> None:
+def test_better_predictions_give_smaller_standard_errors_on_one_log() -> None:
     pair, user = fixed_world(seed=1, k=3, n_queries=8)
     mixture = PlackettLuce(np.zeros(pair.n_documents), pair.offsets, 3).listed()
     log = Log.simulated(pair, mixture, user, 5000, seed=3)
@@ -311,8 +313,8 @@ def test_an_estimate_prints_and_exports_without_its_values() -> None:
         ({"independent": "users"}, "independent is 'users'"),
         ({"theta": "known"}, "theta is 'known'"),
         ({"theta": [1.0]}, "theta has 1 ranks, the log k = 2"),
-        ({"estimator": "ips", "guess": 0.3}, "guess belongs to"),
-        ({"guess": [0.3]}, "zeta_hat has 1 numbers for 3 documents"),
+        ({"estimator": "ips", "prediction": 0.3}, "prediction belongs to"),
+        ({"prediction": [0.3]}, "zeta_hat has 1 numbers for 3 documents"),
         ({"estimator": "adjusted"}, "needs A/B traffic"),
         ({"inputs": np.ones((2, 1))}, "a row for each of 3 documents"),
         ({"inputs": np.full((3, 1), np.nan)}, "inputs of document 0 are not all finite"),
@@ -488,8 +490,8 @@ def test_a_log_of_an_ab_test_is_read_from_records(tmp_path: Path) -> None:
     read = read_log(file, k=2)
     theta = pair.known_theta
     for estimator in ("ips", "constant", "rank-aware", "paper", "means", "adjusted"):
-        # Ranks beyond the page are not in the file, so guesses from list positions would differ.
-        options: dict[str, Any] = {"guess": 0.3} if estimator == "rank-aware" else {}
+        # Ranks beyond the page are not in the file, so predictions from list positions would differ.
+        options: dict[str, Any] = {"prediction": 0.3} if estimator == "rank-aware" else {}
         found, expected = (estimate(each, theta=theta, estimator=estimator, **options) for each in (read, log))
         np.testing.assert_allclose(found.x, expected.x, atol=1e-9)
 

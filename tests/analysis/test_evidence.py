@@ -72,7 +72,7 @@ def test_an_ab_test_costs_nothing_exactly() -> None:
 
 
 def test_searches_of_a_log_tell_what_those_of_its_pair_do() -> None:
-    """Tables, guesses and clicks to be expected: from a log of many impressions, near what they are on average."""
+    """Tables, predictions and clicks to be expected: from a log of many impressions, near what they are on average."""
     pair, user = world()
     log = Log.simulated(pair, AB().policy(pair), user, 200_000, seed=4)
     found = searches(log)
@@ -80,8 +80,8 @@ def test_searches_of_a_log_tell_what_those_of_its_pair_do() -> None:
     method = LogOpt(bias="known", holdback=0.1)
     beliefs = method.learn(evidence(log), expected_beliefs(pair, user))
     truth, sizes, clicks = user.zeta[log.members.document[found.row]], [], []
-    for tables, guess, judged in found.cross_fitted(beliefs.theta, effects=True):
-        assert np.abs(guess - truth).mean() < 0.03
+    for tables, prediction, judged in found.cross_fitted(beliefs.theta, effects=True):
+        assert np.abs(prediction - truth).mean() < 0.03
         assert judged.mean() == pytest.approx(truth.mean(), rel=0.05)
         sizes.append(tables.shape[1])
         clicks.append(float(np.mean(np.append(judged, 0)[tables] @ THETA)))

@@ -92,7 +92,7 @@ def test_options_go_with_a_name_or_inside_an_object() -> None:
         ({"estimator": "ips", "clip": -1}, "clip is -1, must be positive"),
         ({"estimator": 3}, "3 is not an estimator; write one like RankAware"),
         ({"estimator": "IPS(2)"}, "is not an estimator"),
-        ({"estimator": OwnWeights(), "guess": 0.3}, r"guess belongs to .*RankAware.*, not to OwnWeights\(\)"),
+        ({"estimator": OwnWeights(), "prediction": 0.3}, r"prediction belongs to .*RankAware.*, not to OwnWeights\(\)"),
         ({"estimator": OwnWeights(), "metric": Orders()}, r"OwnWeights\(\) is for clicks only"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -9,7 +9,16 @@ from ranktrial.analysis import estimate, fit_position_bias, ladder
 from ranktrial.analysis.decision import decide
 from ranktrial.analysis.estimators.affine import fit_affine
 from ranktrial.analysis.estimators.results import Estimate
-from ranktrial.analysis.ladder import AB_RUNG, AFFINE, DIRECT, POSITION_BASED, SHARES, Hausman, Ladder, Rung
+from ranktrial.analysis.ladder import (
+    AB_TRAFFIC,
+    AFFINE,
+    DIRECT,
+    POSITION_BASED,
+    SHARES,
+    EstimatorResult,
+    Hausman,
+    Ladder,
+)
 from ranktrial.interval import Interval
 from ranktrial.log import Log
 from ranktrial.methods import AB, LogOpt
@@ -60,9 +69,9 @@ def trusting_user() -> User:
     )
 
 
-def used(found: Ladder) -> Rung | None:
+def used(found: Ladder) -> EstimatorResult | None:
     """The last estimate that has an interval, is tested and is not contradicted."""
-    able = (r for r in reversed(found.rungs) if r.has_interval and found.tested(r) and not found.contradictions(r))
+    able = (r for r in reversed(found.results) if r.has_interval and found.tested(r) and not found.contradictions(r))
     return next(able, None)
 
 
@@ -74,7 +83,7 @@ def test_all_estimates_hold_the_truth_and_none_contradicts_another_where_clicks_
     for seed in range(100):
         log = simulated(user, 2000, seed)
         found = ladder(log, theta=fit_position_bias(log))
-        missed += any(truth not in rung.interval for rung in found.rungs)
+        missed += any(truth not in result.interval for result in found.results)
         refuted += any(test.refuted for test in found.tests)
         top = used(found)
         tops.append(None if top is None else top.name)
@@ -95,7 +104,7 @@ def test_under_trust_bias_the_position_based_estimate_is_not_used() -> None:
     truth = pair.delta(user)
     log = simulated(user, 40_000, seed=1)
     found = ladder(log, theta=fit_position_bias(log))
-    top = found.rung(POSITION_BASED)
+    top = found.result(POSITION_BASED)
     assert top.estimate is not None
     assert truth not in top.interval
     assert found.contradictions(top)
@@ -131,9 +140,9 @@ def test_under_trust_bias_the_affine_estimate_is_used_where_the_log_can_tell_it(
     policy, truth = designed(pair, 0.5), pair.delta(user)
     log = Log.simulated(pair, policy, user, 30_000, seed=1)
     found = ladder(log, theta=fit_position_bias(log))
-    assert [rung.name for rung in found.rungs] == [AB_RUNG, DIRECT, AFFINE, POSITION_BASED]
-    assert found.shown is used(found) is found.rung(AFFINE)
-    affine, direct, top = (found.rung(name).estimate for name in (AFFINE, DIRECT, POSITION_BASED))
+    assert [result.name for result in found.results] == [AB_TRAFFIC, DIRECT, AFFINE, POSITION_BASED]
+    assert found.shown is used(found) is found.result(AFFINE)
+    affine, direct, top = (found.result(name).estimate for name in (AFFINE, DIRECT, POSITION_BASED))
     assert affine is not None
     assert direct is not None
     assert top is not None
@@ -148,10 +157,10 @@ def test_under_trust_bias_the_affine_estimate_is_used_where_the_log_can_tell_it(
 
 def test_there_is_no_affine_estimate_where_documents_do_not_differ_enough() -> None:
     log = simulated(trusting_user(), 2000, seed=7)
-    found = ladder(log, theta=fit_position_bias(log)).rung(AFFINE)
+    found = ladder(log, theta=fit_position_bias(log)).result(AFFINE)
     assert not found.has_interval
     assert found.missing.startswith("more clicks")
-    assert ladder(log, theta=THETA).rung(AFFINE).missing == "position bias from the trial's own clicks"
+    assert ladder(log, theta=THETA).result(AFFINE).missing == "position bias from the trial's own clicks"
 
 
 def test_affine_and_position_based_estimates_differ_by_chance_where_both_are_right() -> None:
@@ -163,7 +172,7 @@ def test_affine_and_position_based_estimates_differ_by_chance_where_both_are_rig
     for seed in range(20):
         log = Log.simulated(pair, policy, user, 8000, seed=seed)
         found = ladder(log, theta=fit_position_bias(log))
-        affine = found.rung(AFFINE).estimate
+        affine = found.result(AFFINE).estimate
         if affine is not None:
             off.append((affine.delta - truth) / affine.standard_error)
             apart += [
@@ -178,20 +187,20 @@ def test_affine_and_position_based_estimates_differ_by_chance_where_both_are_rig
 def test_before_theta_is_known_estimates_with_fewer_assumptions_are_used() -> None:
     log = simulated(position_based_user(), 3000, seed=2)
     found = ladder(log, theta=None, waits_for="clicks at rank 7")
-    top = found.rung(POSITION_BASED)
+    top = found.result(POSITION_BASED)
     assert not top.has_interval
     assert top.missing == "clicks at rank 7"
-    assert found.shown is used(found) is found.rung(DIRECT)
+    assert found.shown is used(found) is found.result(DIRECT)
     known = ladder(log, theta=THETA)
-    assert known.shown is used(known) is known.rung(POSITION_BASED)
+    assert known.shown is used(known) is known.result(POSITION_BASED)
 
 
 def test_without_ab_traffic_nothing_is_tested_so_nothing_decides() -> None:
     log = simulated(position_based_user(), 3000, seed=3, holdback=0.0)
     found = ladder(log, theta=THETA)
-    assert found.rung(AB_RUNG).missing.startswith("50 A/B searches of A and of B (0 and 0 so far)")
+    assert found.result(AB_TRAFFIC).missing.startswith("50 A/B searches of A and of B (0 and 0 so far)")
     assert used(found) is None
-    assert found.shown is found.rung(POSITION_BASED)
+    assert found.shown is found.result(POSITION_BASED)
     assert found.hidden(found.shown) == np.inf
     decision = decide(found, searches=3000, visitors=3000, clicks=2000, allowance=0)
     assert (decision.state, decision.winner, decision.reasons) == ("withheld", None, ("untested",))
@@ -200,21 +209,21 @@ def test_without_ab_traffic_nothing_is_tested_so_nothing_decides() -> None:
 def test_few_units_or_clicks_say_nothing() -> None:
     log = simulated(position_based_user(), 90, seed=4)
     found = ladder(log, theta=THETA)
-    assert not any(rung.has_interval for rung in found.rungs)
+    assert not any(result.has_interval for result in found.results)
     assert decide(found, searches=90, visitors=90, clicks=50).state == "too early"
     silent = ladder(
         simulated(position_based(np.full(top_and_tail()[0].n_documents, 1e-4), THETA), 900, seed=5), theta=THETA
     )
-    assert not any(rung.has_interval for rung in silent.rungs)
+    assert not any(result.has_interval for result in silent.results)
 
 
 def test_an_ab_test_has_one_estimate_with_all_of_the_level() -> None:
     log = simulated(position_based_user(), 1000, seed=6, holdback=1.0)
     found = ladder(log, theta=None, only="means", level=0.9)
-    assert [rung.name for rung in found.rungs] == [AB_RUNG]
-    assert used(found) is found.rungs[0]
-    assert found.rungs[0].level == pytest.approx(0.9)
-    assert found.hidden(found.rungs[0]) == 0
+    assert [result.name for result in found.results] == [AB_TRAFFIC]
+    assert used(found) is found.results[0]
+    assert found.results[0].level == pytest.approx(0.9)
+    assert found.hidden(found.results[0]) == 0
 
 
 def test_searches_with_equal_lists_add_no_noise_to_the_ab_estimate() -> None:
@@ -229,9 +238,11 @@ def test_searches_with_equal_lists_add_no_noise_to_the_ab_estimate() -> None:
     assert abs(found.delta - pair.delta(user)) < 4.5 * found.standard_error
 
 
-def rung_with(name: str, delta: float, half: float) -> Rung:
+def result_with(name: str, delta: float, half: float) -> EstimatorResult:
     x = np.tile([delta - 1, delta + 1], 50)
-    return Rung(name, Estimate.of(x, np.ones(3), largest_weight=1.0), Interval(delta - half, delta + half), "")
+    return EstimatorResult(
+        name, Estimate.of(x, np.ones(3), largest_weight=1.0), Interval(delta - half, delta + half), ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -247,7 +258,7 @@ def rung_with(name: str, delta: float, half: float) -> Rung:
 def test_when_less_ab_traffic_will_do_and_when_a_winner_may_be_named(
     error: float, difference: float, half: float, settled: bool | None, decides: bool
 ) -> None:
-    top, lower = rung_with(POSITION_BASED, 0.04, half), rung_with(DIRECT, 0.04 - difference, 0.2)
+    top, lower = result_with(POSITION_BASED, 0.04, half), result_with(DIRECT, 0.04 - difference, 0.2)
     test = Hausman(POSITION_BASED, DIRECT, difference, error, reach=3 * error)
     found = Ladder((lower, top), (test,))
     assert found.settled is settled
@@ -258,7 +269,7 @@ def test_when_less_ab_traffic_will_do_and_when_a_winner_may_be_named(
 
 def test_the_affine_estimate_is_no_witness_for_the_position_based_one() -> None:
     """It shares what the position-based one assumes: alone it tests nothing, and says nothing of how much could hide."""
-    top, affine = rung_with(POSITION_BASED, 0.04, 0.03), rung_with(AFFINE, 0.04, 0.05)
+    top, affine = result_with(POSITION_BASED, 0.04, 0.03), result_with(AFFINE, 0.04, 0.05)
     sure = Hausman(POSITION_BASED, AFFINE, 0.0, 0.001, reach=0.003)
     found = Ladder((affine, top), (sure,))
     assert found.hidden(top) == np.inf
@@ -268,9 +279,9 @@ def test_the_affine_estimate_is_no_witness_for_the_position_based_one() -> None:
 
 def test_the_test_to_look_at_is_that_by_ab_traffic_or_one_that_fails() -> None:
     """Agreement with an estimate that shares most of the assumption says little, however sure it is."""
-    top = rung_with(POSITION_BASED, 0.04, 0.03)
+    top = result_with(POSITION_BASED, 0.04, 0.03)
     by_ab, by_direct = (
-        Hausman(POSITION_BASED, AB_RUNG, 0.01, 0.02, 0.06),
+        Hausman(POSITION_BASED, AB_TRAFFIC, 0.01, 0.02, 0.06),
         Hausman(POSITION_BASED, DIRECT, 0.0, 0.001, 0.003),
     )
     failed, refuted = (

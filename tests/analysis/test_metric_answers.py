@@ -13,7 +13,7 @@ from ranktrial.analysis import estimate
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import Settled, beside, measured_all, settled
 from ranktrial.analysis.discoveries import discoveries
-from ranktrial.analysis.ladder import AB_RUNG, AFFINE, DIRECT, POSITION_BASED
+from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, DIRECT, POSITION_BASED
 from ranktrial.analysis.metrics import MetricAnswer, answers_by_metric, guarded, loss_of_b, measured
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
@@ -83,7 +83,7 @@ def test_an_answer_is_what_its_log_says() -> None:
     assert empty.value == np.mean(log.clicks_each == 0)
     by_hand = np.mean(log.clicks_each[ab < 0] == 0) - np.mean(log.clicks_each[ab > 0] == 0)
     assert empty.difference == pytest.approx(by_hand, abs=0.01)  # adjusted by query
-    assert empty.estimator == AB_RUNG
+    assert empty.estimator == AB_TRAFFIC
 
 
 def test_orders_on_every_click_are_clicks() -> None:
@@ -91,21 +91,21 @@ def test_orders_on_every_click_are_clicks() -> None:
     log = log_of(rate=1.0)
     found = settled(analysed(log, [Orders()]), {})
     clicks, orders = measured_all(found)
-    for name in (AB_RUNG, DIRECT, POSITION_BASED):
-        of_clicks, of_orders = (one.analysis.ladder.rung(name) for one in (clicks, orders))
+    for name in (AB_TRAFFIC, DIRECT, POSITION_BASED):
+        of_clicks, of_orders = (one.analysis.ladder.result(name) for one in (clicks, orders))
         assert of_orders.estimate is not None
         assert of_clicks.estimate is not None
         apart = np.flatnonzero(np.abs(of_orders.estimate.x - of_clicks.estimate.x) > 1e-9)
-        assert apart.max(initial=-1) < (0 if name == AB_RUNG else 100)
-    assert [rung.name for rung in orders.analysis.ladder.rungs] == [AB_RUNG, DIRECT, POSITION_BASED]
-    assert AFFINE in [rung.name for rung in clicks.analysis.ladder.rungs]
+        assert apart.max(initial=-1) < (0 if name == AB_TRAFFIC else 100)
+    assert [result.name for result in orders.analysis.ladder.results] == [AB_TRAFFIC, DIRECT, POSITION_BASED]
+    assert AFFINE in [result.name for result in clicks.analysis.ladder.results]
     assert orders.decision.allowance == pytest.approx(clicks.decision.allowance)
     assert orders.decision.difference == pytest.approx(clicks.decision.difference, rel=0.01)
     both = [one.analysis.clicks_of_both for one in (clicks, orders)]
     assert both[0] is not None
     assert both[1] is not None
     assert both[1].mean == pytest.approx(both[0].mean, rel=0.01)
-    points = [one.analysis.points([AB_RUNG], one.widen) for one in (clicks, orders)]
+    points = [one.analysis.points([AB_TRAFFIC], one.widen) for one in (clicks, orders)]
     assert [point.low for point in points[0]] == pytest.approx([point.low for point in points[1]])
 
 

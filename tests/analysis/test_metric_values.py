@@ -110,10 +110,10 @@ def difference(of_click: list[float]) -> float:
 def test_every_estimate_has_the_difference_in_value_as_its_mean(
     name: str, estimator: str, metric: Metric, of_click: list[float]
 ) -> None:
-    """Every ranking, click and order of an enumerable world; with guesses of relevance and of a click's value, and none."""
+    """Every ranking, click and order of an enumerable world; with predictions of relevance and of a click's value, and none."""
     known: list[dict[str, Any]] = [{}]
     if estimator in ("rank-aware", "direct", "doubly-robust"):
-        known.append({"guess": np.array([0.5, 0.2, 0.7]), "worth": np.array([2.0, 9.0, 0.5])})
+        known.append({"prediction": np.array([0.5, 0.2, 0.7]), "worth": np.array([2.0, 9.0, 0.5])})
     if estimator == "adjusted" and name == "mixed":
         pytest.skip("what is not A/B traffic has no A/B estimate: an impression alone may have none")
     mixture = policy(name)
@@ -180,7 +180,7 @@ def test_direct_purchases_and_refunds_count_in_all_estimates_alike(
     mixture = policy(name)
     known: list[dict[str, Any]] = [{}]
     if estimator in ("rank-aware", "direct"):
-        known.append({"guess": np.array([0.5, 0.2, 0.7]), "worth": np.array([2.0, 9.0, 0.5])})
+        known.append({"prediction": np.array([0.5, 0.2, 0.7]), "worth": np.array([2.0, 9.0, 0.5])})
     brings = np.array(
         [
             (1 - zeta) * sum(p * worth_of(metric, orders) for p, orders in without)
@@ -216,7 +216,7 @@ def test_slow_buyers_of_one_ranker_do_not_bend_early_estimates(estimator: str) -
     """B's first result mostly sells after 30 hours, A's after 1. Of two searches only the first counts, 50 hours after it: what
     the second has sold by then would favour A."""
     mixture, metric = policy("A/B"), Orders(window="2d")
-    known: dict[str, Any] = {} if estimator == "adjusted" else {"guess": 0.5, "worth": 0.5}
+    known: dict[str, Any] = {} if estimator == "adjusted" else {"prediction": 0.5, "worth": 0.5}
     mean = early = 0.0
     for one in outcomes(mixture):
         then = one._replace(
@@ -236,7 +236,7 @@ def test_slow_buyers_of_one_ranker_do_not_bend_early_estimates(estimator: str) -
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["rank-aware", "direct", "adjusted"])
 def test_means_stay_exact_while_designs_learn_from_clicks_and_orders(estimator: str) -> None:
-    """The second policy depends on what the first impression brought; guesses of both kinds are from the past."""
+    """The second policy depends on what the first impression brought; predictions of both kinds are from the past."""
     metric, of_click = METRICS[3]
     first = policy("A/B")
     others = [Mixture.of_tables([PAIR.top_a, PAIR.top_b], (w, 1 - w), 3) for w in (0.5, 0.8, 0.2)]
@@ -324,8 +324,8 @@ def test_a_jackknife_of_values_is_the_estimate_without_each_group() -> None:
     """The sums at other thetas, which are made for all groups at once, against estimates of the other impressions."""
     log = world(1_200)
     fit = fit_position_bias(log, groups=4)
-    guess, worth = np.full(len(log.documents), 0.4), np.full(len(log.documents), 7.0)
-    options: dict[str, Any] = {"metric": Revenue(), "guess": guess, "worth": worth}
+    prediction, worth = np.full(len(log.documents), 0.4), np.full(len(log.documents), 7.0)
+    options: dict[str, Any] = {"metric": Revenue(), "prediction": prediction, "worth": worth}
     found = estimate(log, theta=fit, **options)
     for group, theta in enumerate(fit.without):
         rest = log.take(log.group(4) != group)
@@ -335,10 +335,10 @@ def test_a_jackknife_of_values_is_the_estimate_without_each_group() -> None:
 
 
 def test_two_part_values_have_less_variance() -> None:
-    """Orders with a guess of a click's value, against orders as if they were clicks: the noise of looks is gone."""
+    """Orders with a prediction of a click's value, against orders as if they were clicks: the noise of looks is gone."""
     log = world(20_000)
     split = estimate(log, metric=Orders(window="30d"))
-    whole = estimate(log, metric=Orders(window="30d"), guess=0.3, worth=0.0)
+    whole = estimate(log, metric=Orders(window="30d"), prediction=0.3, worth=0.0)
     means = estimate(log, metric=Orders(window="30d"), estimator="means")
     assert split.standard_error < whole.standard_error < means.standard_error
 

@@ -222,7 +222,7 @@ def test_without_labels_interleaving_is_judged_on_plausible_users() -> None:
     assert "no plausible users make a difference of 0.6" in huge.left_out[0]
 
 
-def test_the_guess_of_the_closed_form_comes_from_the_click_rate() -> None:
+def test_the_prediction_of_the_closed_form_comes_from_the_click_rate() -> None:
     pair = many_queries()
     estimates = ("ips", "constant", "rank-aware")
     methods: list[Method] = [

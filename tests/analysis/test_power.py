@@ -13,7 +13,7 @@ from oracles import fixed_world
 from ranktrial.analysis import analyse as analysis
 from ranktrial.analysis import asymptotic_radius, estimate, fit_position_bias, plan
 from ranktrial.analysis.ladder import LEAST_CLICKS as LIVE_LEAST_CLICKS
-from ranktrial.analysis.ladder import made_rung
+from ranktrial.analysis.ladder import made_result
 from ranktrial.analysis.planning.theta_error import (
     learning_stages,
     log_theta_variances,
@@ -102,14 +102,14 @@ def test_what_an_estimated_theta_adds(method: Method) -> None:
     stages = learning_stages(method, pair, user, n)
     exact = theta_error(stages, n, mean_bend(stages, n))
     policy = method.planned_displays(pair, user).mixture
-    guess = expected_beliefs(pair, user).relevance
+    prediction = expected_beliefs(pair, user).relevance
     found, with_known, thetas = [], [], []
     for seed in range(runs):
         log = Log.simulated(pair, policy, user, n, seed=seed)
         fit = Conditional(given="design").fit(log.counts())
         thetas.append(fit.theta)
-        found.append(estimate(log, theta=np.minimum(fit.theta, 1.0), guess=guess).delta)
-        with_known.append(estimate(log, guess=guess).delta)
+        found.append(estimate(log, theta=np.minimum(fit.theta, 1.0), prediction=prediction).delta)
+        with_known.append(estimate(log, prediction=prediction).delta)
     error = 4.5 * np.sqrt(2 / runs)
     assert n * np.var(found) == pytest.approx(exact.variance, rel=error)
     expected = log_theta_variances(stages, n) * pair.known_theta**2
@@ -198,7 +198,7 @@ def test_values_at_an_estimated_theta_vary_more() -> None:
     for error in errors:
         thetas = [pair.known_theta * np.exp(sign * np.append(0, error)) for sign in (1, -1)]
         both = [
-            valued(pair, stage.displays.mixture, theta, stage.guess, estimate="rank-aware").moments(user).variance
+            valued(pair, stage.displays.mixture, theta, stage.prediction, estimate="rank-aware").moments(user).variance
             for theta in thetas
         ]
         more.append(np.mean(both) - stage.variance)
@@ -226,14 +226,14 @@ def test_a_plan_and_a_live_trial_are_tightest_at_the_same_number() -> None:
     log = Log.simulated(pair, method.planned_displays(pair, user).mixture, user, 20_000, seed=1)
     theta = tuple((pair.known_theta / pair.known_theta[0]).tolist())
     config = TrialConfig.model_validate({"method": str(method), "k": 3, "smallest": 0.01, "theta": theta})
-    values = estimate(log, guess=expected_beliefs(pair, user).relevance)
+    values = estimate(log, prediction=expected_beliefs(pair, user).relevance)
     tightest = {}
     for name, given in (("told", {}), ("not told", {"smallest": None}), ("given", {"tightest_at": 500.0})):
         one = config.model_copy(update=given)
         options: dict[str, Any] = {"tightest_at": one.tightest_at, "smallest": one.smallest, "level": one.level}
-        tightest[name] = made_rung("position-based", values, "", clicks=1_000, share=0.8, **options).tightest_at
-        (top,) = analysis.analyse(log, one, one.first_beliefs).ladder.rungs[-1:]
-        assert top.tightest_at == pytest.approx(tightest[name], rel=0.1)  # its guesses are from the past alone
+        tightest[name] = made_result("position-based", values, "", clicks=1_000, share=0.8, **options).tightest_at
+        (top,) = analysis.analyse(log, one, one.first_beliefs).ladder.results[-1:]
+        assert top.tightest_at == pytest.approx(tightest[name], rel=0.1)  # its predictions are from the past alone
     assert tightest["told"] == pytest.approx(found.rows[0].tightest_at, rel=0.05)
     assert (tightest["not told"], tightest["given"]) == (10_000, 500)
     assert found.live is not None

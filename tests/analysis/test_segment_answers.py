@@ -14,7 +14,7 @@ from ranktrial.analysis import estimate, fit_position_bias
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import beside, decide, settled, sure_segments, words
 from ranktrial.analysis.hostile import most_worth, worth_of_each
-from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED
+from ranktrial.analysis.ladder import AB_TRAFFIC, POSITION_BASED
 from ranktrial.analysis.segments import Subject, answers_by_segment, told_lines
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
@@ -121,11 +121,11 @@ def test_what_segments_say_waits_as_a_winner_does() -> None:
 def test_hostile_searches_of_a_segment_are_a_share_of_all() -> None:
     """What a winner must stand against may all be in one segment: the smaller that is, the more there."""
     found = settled(analysed(opposite(share=0.1)), {})
-    rung = found.analysis.ladder.rung(POSITION_BASED)
+    result = found.analysis.ladder.result(POSITION_BASED)
     log = found.analysis.log
     for ranker in (1, -1):
-        each = worth_of_each(log, rung, ranker)
-        assert each.sum() / len(log) == pytest.approx(most_worth(log, rung, ranker))
+        each = worth_of_each(log, result, ranker)
+        assert each.sum() / len(log) == pytest.approx(most_worth(log, result, ranker))
     stands = []
     for contamination in (0.01, 0.02, 0.16):
         careful = settled(analysed(log, contamination=contamination), {})
@@ -158,7 +158,7 @@ def test_replicates_by_segment_are_those_of_its_searches_alone() -> None:
     for options in ({}, orders):
         events = Events.of([3, 100, 101, 900], rank=[0, 1, 2, 0], action=[0] * 4, amount=[10**6] * 4, delay=[10] * 4)
         shopped = replace(log, events=events, actions=("order",))
-        known: dict[str, Any] = {"theta": fit, "estimator": "rank-aware", "guess": 0.3, "uncovered": "leave out"}
+        known: dict[str, Any] = {"theta": fit, "estimator": "rank-aware", "prediction": 0.3, "uncovered": "leave out"}
         rests = estimate(shopped, **known, **options).rests["device"]
         assert not rests[0].any()
         for value in (1, 2):
@@ -173,10 +173,10 @@ def test_metrics_and_segments_are_one_family() -> None:
     found = settled(analysed(opposite(6_000)), {})
     analysis, decision = found.analysis, found.decision
     clicks, _ = answers_by_segment(analysis, decision)
-    rung = analysis.ladder.rung(POSITION_BASED)
-    assert rung.estimate is not None
-    nothing = replace(rung.estimate, x=np.zeros(len(analysis.log)), rests={})
-    other = Subject(analysis.log, replace(rung, estimate=nothing), np.ones(len(analysis.log)), metric="orders")
+    result = analysis.ladder.result(POSITION_BASED)
+    assert result.estimate is not None
+    nothing = replace(result.estimate, x=np.zeros(len(analysis.log)), rests={})
+    other = Subject(analysis.log, replace(result, estimate=nothing), np.ones(len(analysis.log)), metric="orders")
     both, tests = answers_by_segment(analysis, decision, [other])
     assert [one.metric for one in both] == ["", "", "orders", "orders"]
     assert [one.metric for one in tests] == ["", "orders"]
@@ -194,7 +194,7 @@ def test_an_ab_test_answers_by_segment_without_a_click_model() -> None:
     log = Log.simulated_by_segment(pair, dict.fromkeys(users, policy), users, sizes, seed=4)
     found = settled(analysed(log, "AB()"), {})
     answers, tests = answers_by_segment(found.analysis, found.decision)
-    assert found.decision.estimator == AB_RUNG
+    assert found.decision.estimator == AB_TRAFFIC
     for one in answers:
         assert 0 in one.interval
         assert not one.discovery

@@ -71,14 +71,14 @@ def test_replicates_are_refits_of_the_raw_log_without_the_group(given: str, user
 
 
 @pytest.mark.parametrize("rank_aware", [False, True])
-def test_a_guess_of_the_relevances_enters_as_in_the_one_formula(rank_aware: bool) -> None:
+def test_a_prediction_of_the_relevances_enters_as_in_the_one_formula(rank_aware: bool) -> None:
     pair, user, policy = world()
     log = a_log(pair, user, [policy], 400, seed=2)
-    guess = np.random.default_rng(3).uniform(0.1, 0.8, pair.n_documents)
-    found = estimated(log, groups=4, guess=guess, estimator="rank-aware" if rank_aware else "doubly-robust")
+    prediction = np.random.default_rng(3).uniform(0.1, 0.8, pair.n_documents)
+    found = estimated(log, groups=4, prediction=prediction, estimator="rank-aware" if rank_aware else "doubly-robust")
     assert found.theta is not None
     theta = found.theta
-    values = affine_values(policy, pair.lam(theta), theta, pair.offsets, zeta_hat=guess, rank_aware=rank_aware)
+    values = affine_values(policy, pair.lam(theta), theta, pair.offsets, zeta_hat=prediction, rank_aware=rank_aware)
     x = [values.base[row] + values.values[row] @ clicks for row, clicks in zip(log.row, log.clicks)]
     assert found.delta == pytest.approx(np.mean(x), abs=1e-12)
 
@@ -147,7 +147,7 @@ def test_a_theta_above_the_first_ranks_is_no_obstacle() -> None:
     pair, _, policy = world()
     odd = position_based(np.full(pair.n_documents, 0.9), [0.5, 1.0, 0.7])
     log = a_log(pair, odd, [policy], 2000, seed=8)
-    found = estimated(log, guess=0.9, estimator="rank-aware")
+    found = estimated(log, prediction=0.9, estimator="rank-aware")
     assert found.bias is not None
     assert found.bias.theta[1] > 1.5
     assert abs(found.delta - pair.delta(odd)) < 4.5 * found.standard_error

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from hand_made import agrees, decided, rung, waiting
+from hand_made import agrees, decided, result, waiting
 from ranktrial.analysis.decision import Decision
 from ranktrial.analysis.guardrails import ASSUMPTIONS
 from ranktrial.analysis.guardrails.advice import explained
 from ranktrial.analysis.guardrails.status import Guardrail
-from ranktrial.analysis.ladder import AB_RUNG, DIRECT, POSITION_BASED, Rung
+from ranktrial.analysis.ladder import AB_TRAFFIC, DIRECT, POSITION_BASED, EstimatorResult
 from ranktrial.analysis.verdict import Verdict, lift_text, segment_text, verdict
 from ranktrial.interval import Interval
 from ranktrial.log import LeftOut
@@ -35,7 +35,7 @@ CHANGED = "These numbers are since a change. It changed on 2026-01-03. Over all 
 LEFT_OUT = LeftOut(units={"excluded": 1, "unit_clicks": 3}, impressions=140, clicks=30)
 WITH_EVERYBODY = "undecided", "withheld from B: too soon", "not trusted"
 HARM = ("at least 7.6% fewer clicks",)
-NO_AB = waiting(AB_RUNG, "50 A/B searches of A and of B (0 and 0 so far)")
+NO_AB = waiting(AB_TRAFFIC, "50 A/B searches of A and of B (0 and 0 so far)")
 
 
 class Case(NamedTuple):
@@ -57,7 +57,7 @@ class Segment(NamedTuple):
 
 def of(*ends: float, ab: tuple[float, float] = (-0.2, 0.2), error: float = 0.001, **options: Any) -> Decision:
     """A decision by the click model whose interval of B against A has these ends, and this one of A/B traffic."""
-    pair = rung(AB_RUNG, *ab), rung(POSITION_BASED, -ends[1], -ends[0])
+    pair = result(AB_TRAFFIC, *ab), result(POSITION_BASED, -ends[1], -ends[0])
     tests = (agrees(POSITION_BASED, error=error),)
     return decided(
         *pair, tests=tests, **{"both": BOTH, "searches": 12_000, "visitors": 9_000, "clicks": 4_000, **options}
@@ -67,12 +67,12 @@ def of(*ends: float, ab: tuple[float, float] = (-0.2, 0.2), error: float = 0.001
 def by_ab(*ends: float, **options: Any) -> Decision:
     """A decision by A/B traffic alone."""
     counts = {"both": BOTH, "searches": 12_000, "visitors": 9_000, "clicks": 4_000}
-    return decided(rung(AB_RUNG, -ends[1], -ends[0]), **{**counts, **options})
+    return decided(result(AB_TRAFFIC, -ends[1], -ends[0]), **{**counts, **options})
 
 
 def untested(*ends: float, **options: Any) -> Decision:
     """A decision without A/B traffic."""
-    return decided(NO_AB, rung(POSITION_BASED, -ends[1], -ends[0]), tests=(), **{"both": BOTH, **options})
+    return decided(NO_AB, result(POSITION_BASED, -ends[1], -ends[0]), tests=(), **{"both": BOTH, **options})
 
 
 def hostile(*ends: float, **options: Any) -> Decision:
@@ -128,7 +128,7 @@ def cases() -> Iterator[Case]:
     known = {"weakest": f'"{model.title}". {model.text}'}
     yield Case("undecided by A/B traffic, as the click model is wrong", by_ab(-0.01, 0.05), known)
     yield Case("decided for B by A/B traffic, as the click model is wrong", by_ab(0.01, 0.05), known)
-    blocked = decided(NO_AB, rung(POSITION_BASED, 0.01, 0.05), tests=(), barred=(POSITION_BASED,))
+    blocked = decided(NO_AB, result(POSITION_BASED, 0.01, 0.05), tests=(), barred=(POSITION_BASED,))
     yield Case(
         "too early, as the click model is wrong",
         blocked,
@@ -142,7 +142,7 @@ def cases() -> Iterator[Case]:
     yield Case("not trusted, two checks", of(0.01, 0.05, failed=["Clicks arrive", "Draws are fair"]), remedy)
 
 
-def of_metrics(nothing: tuple[Rung, ...], none: dict[str, Any]) -> Iterator[Case]:
+def of_metrics(nothing: tuple[EstimatorResult, ...], none: dict[str, Any]) -> Iterator[Case]:
     """Decisions by other metrics than clicks, and with guards that find harm."""
     orders, revenue, rank = Orders(role="primary"), Revenue(role="primary"), FirstClickRank(role="primary")
     yield Case("no events, few searches", decided(*nothing, searches=5, metric=orders, **none), {})
@@ -282,7 +282,7 @@ def test_no_sentence_contradicts_another(told: Told) -> None:
         assert text.next.startswith(f"The trial is stopped and shows {LABELS[told.shows == 'B']}.")
         assert (f" {verb} {decision.metric.compared('', decision.metric.better == 'more')}" in text.next) == other
         assert "stop the trial" not in text.next
-    assert ("assumes nothing" in text.trust) == (decision.used == (AB_RUNG,) and not decision.failed)
+    assert ("assumes nothing" in text.trust) == (decision.used == (AB_TRAFFIC,) and not decision.failed)
     assert ("no A/B traffic tests that" in text.trust) == (
         decision.ab == (-np.inf, np.inf) and decision.estimator is not None and not decision.failed
     )
@@ -297,7 +297,7 @@ def test_sentences_are_plain(told: Told) -> None:
         assert not part or re.search(r"[.?]$", part)
         assert part == " ".join(part.split())
         assert ".." not in part
-    for word in ("nan", "inf", "impression", "unit", "reading", "rung", "plain traffic", "per cent", "None"):
+    for word in ("nan", "inf", "impression", "unit", "reading", "result", "plain traffic", "per cent", "None"):
         assert not re.search(rf"\b{word}s?\b", told.whole)
     assert not re.search(r"\d\s+%", told.whole)
     if not told.live:
@@ -310,7 +310,7 @@ def test_the_decision_on_one_click_and_one_search_counts_them_as_one() -> None:
 
 
 def test_direct_and_other_assumptions_are_said_in_words() -> None:
-    found = decided(NO_AB, rung(DIRECT, 0.01, 0.05), tests=())
+    found = decided(NO_AB, result(DIRECT, 0.01, 0.05), tests=())
     assert verdict(found).trust == (
         "This assumes that a click depends on the document and its rank alone, and no A/B traffic tests that."
     )

@@ -12,7 +12,7 @@ from ranktrial.analysis.analyse import BandPoint, Theta
 from ranktrial.analysis.decision import Decision, Lift, Ranker, decide
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.guardrails.status import Guardrail
-from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED, SHARES, Hausman, Ladder, Rung, made_rung
+from ranktrial.analysis.ladder import AB_TRAFFIC, POSITION_BASED, SHARES, EstimatorResult, Hausman, Ladder, made_result
 from ranktrial.analysis.metrics import MetricAnswer
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer
 from ranktrial.analysis.verdict import lift_text, verdict
@@ -57,19 +57,19 @@ DRAWN = Guardrail(
 )
 
 
-def rung(name: str, b_minus_a: float, spread: float, searches: int) -> Rung:
+def result(name: str, b_minus_a: float, spread: float, searches: int) -> EstimatorResult:
     """An estimate from values of this mean and spread, one a visitor, with the interval that the ladder gives it."""
     values = -b_minus_a + spread * np.where(np.arange(searches) % 2, 1.0, -1.0)
     found = Estimate.of(values, np.ones(searches), largest_weight=1.0)
-    return made_rung(name, found, "", clicks=searches, level=0.95, share=SHARES[name])
+    return made_result(name, found, "", clicks=searches, level=0.95, share=SHARES[name])
 
 
 def ladder(b_minus_a: float, searches: int, *, error: float = 0.01) -> Ladder:
     """A/B traffic, and the click model's estimate with a tenth of its spread; the test between them has this error."""
     size = max(searches // 2, 100)
-    rungs = rung(AB_RUNG, b_minus_a, 1.5, size), rung(POSITION_BASED, b_minus_a, 0.6, searches)
-    test = Hausman(POSITION_BASED, AB_RUNG, error / 2, error, 4 * error)
-    return Ladder(rungs, (test,), disagreement=0.3, ctr=1.1)
+    results = result(AB_TRAFFIC, b_minus_a, 1.5, size), result(POSITION_BASED, b_minus_a, 0.6, searches)
+    test = Hausman(POSITION_BASED, AB_TRAFFIC, error / 2, error, 4 * error)
+    return Ladder(results, (test,), disagreement=0.3, ctr=1.1)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class State:
             lift=lift_text(decision, config.labels, a_day),
             pace=pace(decision, days, self.warning),
             days_left=left,
-            estimates=tuple(_row(self.ladder, one, decision) for one in self.ladder.rungs),
+            estimates=tuple(_row(self.ladder, one, decision) for one in self.ladder.results),
             impressions=decision.searches,
             units=decision.visitors,
             clicks=decision.clicks,
@@ -267,7 +267,9 @@ def waiting(searches: int) -> Ladder:
     """Estimates that wait."""
     none = Interval(-np.inf, np.inf)
     missing = ("50 A/B searches of A and of B (3 and 5 so far)", "position bias")
-    return Ladder(tuple(Rung(name, None, none, why) for name, why in zip((AB_RUNG, POSITION_BASED), missing)), ())
+    return Ladder(
+        tuple(EstimatorResult(name, None, none, why) for name, why in zip((AB_TRAFFIC, POSITION_BASED), missing)), ()
+    )
 
 
 EMPTY = made("no searches", Ladder((), ()), 0)
@@ -289,10 +291,10 @@ def states() -> Iterator[State]:
     yield made("alike", ladder(0.002, 400_000), 400_000, smallest=0.1)
     yield made("decided for A", ladder(-0.13, 4_000), 4_000, worth=lambda *_: 5.0)
     yield made("decided for B", ladder(0.13, 4_000), 4_000, smallest=0.05, checks=(WAITS, DRAWN))
-    little = rung(AB_RUNG, 0.0013, 0.1, 100_000), rung(POSITION_BASED, 0.00131, 0.05, 200_000)
-    test = Hausman(POSITION_BASED, AB_RUNG, 0.0, 0.0004, 0.002)
+    little = result(AB_TRAFFIC, 0.0013, 0.1, 100_000), result(POSITION_BASED, 0.00131, 0.05, 200_000)
+    test = Hausman(POSITION_BASED, AB_TRAFFIC, 0.0, 0.0004, 0.002)
     yield made("decided by little", Ladder(little, (test,), 0.3, 0.01), 200_000, clicks=2_000)
-    yield made("withheld: untested", Ladder((rung(POSITION_BASED, 0.13, 0.6, 4_000),), (), 0.3, 1.1), 4_000)
+    yield made("withheld: untested", Ladder((result(POSITION_BASED, 0.13, 0.6, 4_000),), (), 0.3, 1.1), 4_000)
     yield made("withheld: blind", ladder(-0.13, 4_000, error=0.2), 4_000)
     hostile: dict[str, Any] = {"contamination": 0.05, "worth": lambda *_: 5.0}
     yield made("withheld: hostile", ladder(0.13, 4_000), 4_000, **hostile)

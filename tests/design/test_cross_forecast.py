@@ -1,4 +1,4 @@
-"""Forecasts of clicks on a design: by its own guess, and by somebody else's."""
+"""Forecasts of clicks on a design: by its own prediction, and by somebody else's."""
 
 from __future__ import annotations
 
@@ -17,28 +17,31 @@ def test_clicks_on_a_design_are_those_of_its_rankings_whoever_judges(zeta0: floa
     lists = [[rng.permutation(7)[:5].tolist() for _ in range(4)] for _ in "AB"]
     pair = Pair.from_lists(lists[0], lists[1], k=4)
     own, other = rank_decay(4), rank_decay(4, 0.4)
-    guess, judged = rng.uniform(0.1, 0.5, (2, pair.n_documents))
+    prediction, judged = rng.uniform(0.1, 0.5, (2, pair.n_documents))
     tables = pair.tables
     plain = (0.1, 0.2)
-    forecast = ClickForecast.of(tables, own, guess, zeta0=zeta0, plain=plain, judged_by=(other, judged))
+    forecast = ClickForecast.of(tables, own, prediction, zeta0=zeta0, plain=plain, judged_by=(other, judged))
     user = position_based(judged, other)
     for price in (0.0, 1.0, 20.0):
-        shown = closed_form(pair, own, zeta=guess, zeta0=zeta0, plain=plain, price=price)
+        shown = closed_form(pair, own, zeta=prediction, zeta0=zeta0, plain=plain, price=price)
         assert forecast.shown(price) == pytest.approx(shown.ctr(user), rel=1e-12)
     assert forecast.ab == pytest.approx(np.mean(pair.ctr(user)), rel=1e-12)
 
 
 def test_a_forecast_by_other_folds_asks_for_more_than_one_by_itself() -> None:
-    """Two guesses that are the truth and noise: each flatters its own design."""
+    """Two predictions that are the truth and noise: each flatters its own design."""
     rng = np.random.default_rng(2)
     lists = [[rng.permutation(8).tolist() for _ in range(60)] for _ in "AB"]
     pair = Pair.from_lists(lists[0], lists[1], k=4)
     theta = rank_decay(4)
-    guesses = np.clip(0.3 + rng.normal(0, 0.1, (2, pair.n_documents)), 0.05, 0.9)
+    predictions = np.clip(0.3 + rng.normal(0, 0.1, (2, pair.n_documents)), 0.05, 0.9)
     tables = pair.tables
-    flattered = [ClickForecast.of(tables, theta, guess) for guess in guesses]
+    flattered = [ClickForecast.of(tables, theta, prediction) for prediction in predictions]
     crossed = CrossForecast(
-        [ClickForecast.of(tables, theta, one, judged_by=(theta, other)) for one, other in (guesses, guesses[::-1])]
+        [
+            ClickForecast.of(tables, theta, one, judged_by=(theta, other))
+            for one, other in (predictions, predictions[::-1])
+        ]
     )
     assert crossed.ab == pytest.approx(np.mean([one.ab for one in flattered]))
     assert crossed.shown(5.0) < min(one.shown(5.0) for one in flattered)
@@ -47,15 +50,15 @@ def test_a_forecast_by_other_folds_asks_for_more_than_one_by_itself() -> None:
     assert not price_for(crossed, loss=-0.05).kept
 
 
-def test_a_guess_that_is_worse_than_the_rankers_is_not_followed_at_the_highest_price() -> None:
-    """On the first query the guess is right; on the second it ranks last what is best, and differs less."""
+def test_a_prediction_that_is_worse_than_the_rankers_is_not_followed_at_the_highest_price() -> None:
+    """On the first query the prediction is right; on the second it ranks last what is best, and differs less."""
     pair = Pair.from_lists(["xyz", "pqr"], ["xzy", "qrp"], k=3)
     ids = list(pair.ids)
     right = {"x": 0.8, "y": 0.1, "z": 0.1, "p": 0.6, "q": 0.2, "r": 0.2}
     wrong = right | {"p": 0.2, "q": 0.23, "r": 0.23}
     theta = rank_decay(3)
-    judged, guess = ([relevance[one] for one in ids] for relevance in (right, wrong))
-    forecast = ClickForecast.of(pair.tables, theta, guess, judged_by=(theta, judged))
+    judged, prediction = ([relevance[one] for one in ids] for relevance in (right, wrong))
+    forecast = ClickForecast.of(pair.tables, theta, prediction, judged_by=(theta, judged))
     prices = np.geomspace(1e-6, 100, 200)
     clicks = np.array([forecast.shown(price) for price in prices])
     assert clicks.max() > 1.02 * max(clicks[0], clicks[-1])  # neither end is best

@@ -225,8 +225,8 @@ def test_pairs(world: tuple[Pair, User], price: float, floor: float, keep: int, 
     """Valid, floors hold, the same whichever ranker comes first, unbiased whatever relevance really is."""
     pair, user = world
     theta, keep = pair.known_theta, min(keep, pair.k)
-    guess = (1 + np.arange(pair.n_documents) % 4) / 5
-    mixture = closed_form(pair, theta, zeta=guess, floor=floor, keep=keep, zeta0=zeta0, price=price)
+    prediction = (1 + np.arange(pair.n_documents) % 4) / 5
+    mixture = closed_form(pair, theta, zeta=prediction, floor=floor, keep=keep, zeta0=zeta0, price=price)
     check_valid(mixture, candidates_of(pair), each=1 + (keep > 0))
     rho = mixture.exposure(theta)
     tables = pair.top_a, pair.top_b
@@ -239,7 +239,7 @@ def test_pairs(world: tuple[Pair, User], price: float, floor: float, keep: int, 
         if first == other and theta[0] >= lowest > 0:
             assert mixture.placement()[first, theta >= lowest].sum() == pytest.approx(1, abs=1e-8)
     weights = ips_weights(by_a - by_b, rho, pair.offsets)
-    swapped = closed_form(pair.swapped(), theta, zeta=guess, floor=floor, keep=keep, zeta0=zeta0, price=price)
+    swapped = closed_form(pair.swapped(), theta, zeta=prediction, floor=floor, keep=keep, zeta0=zeta0, price=price)
     assert np.array_equal(swapped.rankings, mixture.rankings)
     assert np.array_equal(swapped.weights, mixture.weights)
     reader = position_based(user.zeta, theta)
@@ -251,28 +251,28 @@ def test_pairs(world: tuple[Pair, User], price: float, floor: float, keep: int, 
 @pytest.mark.parametrize("keep", [1, 2, 3])
 @pytest.mark.parametrize("zeta0", [None, 0.3])
 def test_what_both_put_first_is_kept_among_the_first(keep: int, zeta0: float | None) -> None:
-    """Whatever the price and the guess, on every page, where it could be missing otherwise; and it costs no more than that
+    """Whatever the price and the prediction, on every page, where it could be missing otherwise; and it costs no more than that
     least exposure does: exposures are the best with it, and it moves by one rank at most."""
     rng = np.random.default_rng(12)
     theta = rank_decay(4)
     bias = theta if zeta0 is None else theta / (1 - zeta0 * theta)
     pair = Pair.from_lists([[0, *rng.permutation(np.arange(1, 9))] for _ in range(40)], [[0, *range(1, 9)]] * 40, k=4)
     first, lam = pair.top_a[:, 0], pair.lam(theta)
-    guess = rng.uniform(0.05, 0.9, pair.n_documents)
+    prediction = rng.uniform(0.05, 0.9, pair.n_documents)
     for price in PRICES:
-        kept = closed_form(pair, theta, zeta=guess, zeta0=zeta0, price=price, keep=keep)
+        kept = closed_form(pair, theta, zeta=prediction, zeta0=zeta0, price=price, keep=keep)
         check_valid(kept, candidates_of(pair), each=2)
         placement = kept.placement()[first]
         np.testing.assert_allclose(placement[:, :keep].sum(1), 1, atol=1e-12)
         assert np.all((placement > 0).sum(1) <= 2)
         assert np.all(np.ptp(np.where(placement > 0, np.arange(4), placement.argmax(1)[:, None]), axis=1) <= 1)
-        loose = closed_form(pair, theta, zeta=guess, zeta0=zeta0, price=price)
+        loose = closed_form(pair, theta, zeta=prediction, zeta0=zeta0, price=price)
         assert loose.placement()[first].sum(1).min() < 0.1
         for query in range(0, 40, 5):
             documents = np.array(sorted(candidates_of(pair)[query]))
-            need = np.abs(lam[documents]) * np.sqrt(guess[documents])
+            need = np.abs(lam[documents]) * np.sqrt(prediction[documents])
             least = np.where(documents == first[query], bias[keep - 1], 0)
-            best = mixture_of_bias(need, bias, least, price * guess[documents])
+            best = mixture_of_bias(need, bias, least, price * prediction[documents])
             np.testing.assert_allclose(kept.exposure(bias)[documents][need > 0], best[need > 0], atol=1e-8)
 
 

@@ -367,7 +367,7 @@ def test_third_rankers_by_command(trial: tuple[World, LogFolder], tmp_path: Path
     top = {one["name"]: one for one in found["estimates"]}["position-based"]
     assert top["difference"] == pytest.approx(
         estimate(log, theta=world.theta).delta, rel=0.05
-    )  # guesses see other list ranks
+    )  # predictions see other list ranks
 
 
 def test_mailru_clicks() -> None:

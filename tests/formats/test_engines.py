@@ -15,7 +15,7 @@ import sqlglot
 from postgres_server import PASSWORD
 from ranktrial.analysis import estimate, fit_position_bias
 from ranktrial.analysis.hostile import most_worth as most_worth_in_memory
-from ranktrial.analysis.ladder import AB_RUNG, DIRECT, POSITION_BASED, Rung, _hausman, disagreement
+from ranktrial.analysis.ladder import AB_TRAFFIC, DIRECT, POSITION_BASED, EstimatorResult, _hausman, disagreement
 from ranktrial.formats.answers import by_sums
 from ranktrial.formats.connecting import connect
 from ranktrial.formats.database import SQLLog
@@ -38,9 +38,9 @@ GIVEN = [
     ("ips", {}),
     ("constant", {}),
     ("constant", {"folds": 3}),
-    ("constant", {"guess": 0.25}),
-    ("rank-aware", {"guess": 0.25}),
-    ("direct", {"guess": 0.25}),
+    ("constant", {"prediction": 0.25}),
+    ("rank-aware", {"prediction": 0.25}),
+    ("direct", {"prediction": 0.25}),
     ("means", {}),
 ]
 
@@ -117,11 +117,11 @@ def test_the_test_of_the_click_model_is_that_of_the_ladder(
 ) -> None:
     log = exported[0]
     fit, estimated = fit_position_bias(log) if fitted else None, partial(estimate, log, independent="cohorts")
-    rungs = [
-        Rung(POSITION_BASED, estimated(theta=fit or THETA, estimator="constant"), NOWHERE, ""),
-        Rung(AB_RUNG, estimated(estimator="means"), NOWHERE, ""),
+    results = [
+        EstimatorResult(POSITION_BASED, estimated(theta=fit or THETA, estimator="constant"), NOWHERE, ""),
+        EstimatorResult(AB_TRAFFIC, estimated(estimator="means"), NOWHERE, ""),
     ]
-    inside = _hausman(log, rungs[0], rungs[1], fit, 10_000)
+    inside = _hausman(log, results[0], results[1], fit, 10_000)
     upper = estimate_sums(engine, theta=None if fitted else THETA)
     there = against_means(engine, upper, name=POSITION_BASED)
     assert there is not None
@@ -130,19 +130,25 @@ def test_the_test_of_the_click_model_is_that_of_the_ladder(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "estimator"), [(POSITION_BASED, "constant"), (DIRECT, "direct"), (AB_RUNG, "means")])
+@pytest.mark.parametrize(
+    ("name", "estimator"), [(POSITION_BASED, "constant"), (DIRECT, "direct"), (AB_TRAFFIC, "means")]
+)
 def test_what_hostile_clicks_add_is_that_of_the_log(
     name: str, estimator: str, engine: SQLLog, exported: tuple[Log, LogFolder]
 ) -> None:
     """On A/B pages each click counts one over the share of them that is its ranker's: here as they were, not as drawn."""
-    log, guess = exported[0], 0.25 if estimator == "direct" else None
-    there = most_worth(engine, estimate_sums(engine, theta=THETA, estimator=estimator, guess=guess), name=name)
-    if name == AB_RUNG:
+    log, prediction = exported[0], 0.25 if estimator == "direct" else None
+    there = most_worth(
+        engine, estimate_sums(engine, theta=THETA, estimator=estimator, prediction=prediction), name=name
+    )
+    if name == AB_TRAFFIC:
         filled = (log.rankings[log.row] >= 0).sum(1)
         assert there == pytest.approx([filled[log.arm == side].mean() for side in (1, -1)], rel=1e-12)
     else:
-        rung = Rung(name, estimate(log, theta=THETA, estimator=estimator, guess=guess), NOWHERE, "")
-        inside = [most_worth_in_memory(log, rung, side) for side in (1, -1)]
+        result = EstimatorResult(
+            name, estimate(log, theta=THETA, estimator=estimator, prediction=prediction), NOWHERE, ""
+        )
+        inside = [most_worth_in_memory(log, result, side) for side in (1, -1)]
         assert there == pytest.approx(inside, rel=1e-11)
 
 
@@ -241,12 +247,12 @@ def test_every_query_can_be_read_in_every_dialect(dialect: str) -> None:
     queries = [
         sums.sizes,
         sums.moments(theta, folds=5),
-        sums.moments(theta, folds=1, guess=0.2),
+        sums.moments(theta, folds=1, prediction=0.2),
         sums.moments(theta, folds=1, direct=True),
         sums.largest(theta),
         sums.counts(20),
-        sums.replicates([theta, theta], 2, guesses=[0.1, 0.2]),
-        sums.replicates([theta, theta], 2, guesses=[0.1], direct=True),
+        sums.replicates([theta, theta], 2, predictions=[0.1, 0.2]),
+        sums.replicates([theta, theta], 2, predictions=[0.1], direct=True),
         sums.moments(theta, folds=1, both=True),
         sums.largest(theta, both=True),
         sums.hostile(theta),

@@ -68,7 +68,7 @@ def test_a_file_says_what_its_records_say(suffix: str, tmp_path: Path) -> None:
     records = searches()
     read, expected = read_log(write(tmp_path / f"log{suffix}", records)), Log.from_records(records, k=3)
     for estimator in ("means", "adjusted", "constant", "direct"):
-        options: dict[str, Any] = {"guess": 0.3} if estimator == "direct" else {}
+        options: dict[str, Any] = {"prediction": 0.3} if estimator == "direct" else {}
         found, told = (estimate(log, theta=THETA, estimator=estimator, **options) for log in (read, expected))
         np.testing.assert_allclose(found.x, told.x, atol=1e-12)
         assert found.standard_error == pytest.approx(told.standard_error, rel=1e-12)

@@ -295,7 +295,7 @@ def test_a_log_that_became_a_frame_is_read_again(method: Any, backend: str) -> N
     assert len(again) == len(log)
     fits = [fit_position_bias(one).bias.theta for one in (again, log)]
     np.testing.assert_allclose(fits[0], fits[1], rtol=1e-9)
-    for options in ({"estimator": "ips"}, {"guess": 0.3}):
+    for options in ({"estimator": "ips"}, {"prediction": 0.3}):
         found, told = (estimate(one, theta=[1.0, 0.6], **options) for one in (again, log))
         np.testing.assert_allclose([found.delta, found.standard_error], [told.delta, told.standard_error], rtol=1e-12)
 

@@ -53,31 +53,31 @@ def expectation(displays: Displays, user: User) -> float:
 @pytest.mark.parametrize("budgeted", [False, True])
 @pytest.mark.parametrize("estimate", ESTIMATES)
 def test_every_version_is_unbiased_exactly_whatever_was_learnt_before(estimate: str, budgeted: bool) -> None:
-    """Enumerated on 3 queries: versions whose guesses of relevance, and prices of a click, came from misleading data."""
+    """Enumerated on 3 queries: versions whose predictions of relevance, and prices of a click, came from misleading data."""
     pair, user = world(n_queries=3, n_documents=5, k=3)
     misleading = position_based(1 - user.zeta, rank_decay(3, eta=0.2))
     method = free(estimate=estimate, schedule=(5, 400))
     if budgeted:
         method = LogOpt(bias="known", estimate=estimate, schedule=(5, 400))
     state = SimulatedTrial(method, pair, misleading, pair.known_theta, seed=1)
-    guesses = []
+    predictions = []
     for begin, end in ((0, 5), (5, 400), (400, 500)):
         state.next_version()
         displays = state._displays(state.versions[-1])
         assert expectation(displays, user) == pytest.approx(pair.delta(user), abs=1e-12)
         state.show(begin, end, np.array([end]))
-        guesses.append(state.versions[-1].guess)
+        predictions.append(state.versions[-1].prediction)
     if estimate == "ips":
-        assert guesses == [None, None, None]
+        assert predictions == [None, None, None]
     else:
-        assert guesses[0] == FIRST_RELEVANCE
-        assert not np.array_equal(np.asarray(guesses[1]), np.asarray(guesses[2]))
+        assert predictions[0] == FIRST_RELEVANCE
+        assert not np.array_equal(np.asarray(predictions[1]), np.asarray(predictions[2]))
     assert state.beliefs.effects is not None
 
 
 @pytest.mark.parametrize("estimate", ESTIMATES)
 def test_runs_are_unbiased_and_as_spread_as_they_say(estimate: str) -> None:
-    """150 runs in which guesses and design change twice: mean within 4.5 standard errors, spread of means as x^2 tells."""
+    """150 runs in which predictions and design change twice: mean within 4.5 standard errors, spread of means as x^2 tells."""
     pair, user = world()
     method = free(estimate=estimate, schedule=(300, 1500))
     runs = [method.simulate(pair, user, [3000], seed=seed) for seed in range(150)]
@@ -194,7 +194,7 @@ def test_an_oracle_that_knows_a_document_to_be_never_clicked_still_compares_it(e
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bias": "guessed"}, "bias is 'guessed'"),
+        ({"bias": "predicted"}, "bias is 'predicted'"),
         ({"estimate": "dr"}, "estimate is 'dr'"),
         ({"floor": 1.5}, "floor is 1.5"),
         ({"holdback": -0.1}, "holdback is -0.1"),
@@ -281,7 +281,7 @@ def test_a_budget_is_kept_and_asking_for_more_costs_variance() -> None:
 
 
 def test_a_budget_is_kept_on_average_where_only_lists_are_known_and_little_of_them() -> None:
-    """Two impressions a query: designs judged by the guess that made them lost 1.7 % here."""
+    """Two impressions a query: designs judged by the prediction that made them lost 1.7 % here."""
     method, lost = LogOpt(bias="known", holdback=0.1), []
     for seed in range(12):
         pair, user = world(n_queries=300, seed=seed)

@@ -144,7 +144,7 @@ def test_relevance_is_shrunk_towards_the_mean() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bias": "guessed"}, "bias is 'guessed'"),
+        ({"bias": "predicted"}, "bias is 'predicted'"),
         ({"schedule": (1000, 100)}, "checkpoints must increase"),
         ({"samples": 1}, "samples is 1"),
         ({"gradient": "exact"}, "gradient is 'exact'"),

@@ -126,11 +126,11 @@ def test_known_bias_leaves_only_relevance() -> None:
     counts = Counts.from_dense([[10, 0], [0, 10], [0, 10], [0, 0]], [[3, 0], [0, 2], [0, 8], [0, 0]])
     estimate = EM(theta=(1.0, 0.5)).fit(counts)
     assert estimate.zeta is not None
-    assert estimate.guessed is not None
+    assert estimate.predicted is not None
     np.testing.assert_allclose(estimate.zeta[:3], [0.3, 0.4, 1.0])
     # The document never shown gets the mean over shows, and is marked.
     assert estimate.zeta[3] == pytest.approx((0.3 + 0.4 + 1.0) / 3)
-    assert estimate.guessed.tolist() == [False, False, False, True]
+    assert estimate.predicted.tolist() == [False, False, False, True]
     np.testing.assert_array_equal(estimate.standard_error, 0)
 
 

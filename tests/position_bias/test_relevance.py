@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ranktrial.arrays import FloatArray, IntArray, offsets_of
-from ranktrial.position_bias import Examinations, RelevanceFit, relevance_guess
+from ranktrial.position_bias import Examinations, RelevanceFit, relevance_prediction
 from ranktrial.position_bias._kernels import spread_sums
 from ranktrial.position_bias.relevance import nested_effects, spreads
 
@@ -15,20 +15,20 @@ def queries(n: int, size: int) -> IntArray:
 
 def test_nothing_known_is_the_prior_everywhere() -> None:
     none = np.zeros((6, 2))
-    guess = relevance_guess(none, none, np.array([1, 0.5]), queries(2, 3), np.arange(6.0)[:, None])
-    np.testing.assert_allclose(guess, 0.3)
+    prediction = relevance_prediction(none, none, np.array([1, 0.5]), queries(2, 3), np.arange(6.0)[:, None])
+    np.testing.assert_allclose(prediction, 0.3)
 
 
-def test_equal_documents_get_the_same_guess() -> None:
+def test_equal_documents_get_the_same_prediction() -> None:
     """Clicks exactly as expected of one constant leave nothing to learn."""
     shown = np.array([[3.0, 1.0], [0, 4], [2, 0], [0, 0]])
     theta = np.array([1, 0.5])
     clicked = shown * theta * 0.4
-    guess = relevance_guess(shown, clicked, theta, queries(2, 2), np.arange(4.0)[:, None])
-    np.testing.assert_allclose(guess, guess[0])
+    prediction = relevance_prediction(shown, clicked, theta, queries(2, 2), np.arange(4.0)[:, None])
+    np.testing.assert_allclose(prediction, prediction[0])
 
 
-def test_effects_are_the_best_linear_guess() -> None:
+def test_effects_are_the_best_linear_prediction() -> None:
     """Against the dense formula: covariance of effects with rates, times the inverse covariance of rates."""
     rng = np.random.default_rng(0)
     sizes = np.resize([3, 1, 4], 30)
@@ -89,40 +89,40 @@ def world(per_query: float, seed: int = 0) -> tuple[FloatArray, Examinations, In
     return zeta, Examinations.from_counts(shown, clicked, theta), offsets, inputs
 
 
-def error(zeta: FloatArray, guess: FloatArray | float) -> float:
-    return float(np.mean((zeta - guess) ** 2))
+def error(zeta: FloatArray, prediction: FloatArray | float) -> float:
+    return float(np.mean((zeta - prediction) ** 2))
 
 
 @pytest.mark.parametrize(("per_query", "at_most"), [(0.05, 1.0), (1, 0.9), (10, 0.65), (100, 0.35)])
 def test_never_worse_than_the_constant_and_better_the_more_is_seen(per_query: float, at_most: float) -> None:
     zeta, seen, offsets, inputs = world(per_query)
-    assert error(zeta, RelevanceFit.of(seen, offsets, inputs).guess) < at_most * error(zeta, seen.mean)
-    assert error(zeta, RelevanceFit.of(seen, offsets).guess) <= 1.001 * error(zeta, seen.mean)
+    assert error(zeta, RelevanceFit.of(seen, offsets, inputs).prediction) < at_most * error(zeta, seen.mean)
+    assert error(zeta, RelevanceFit.of(seen, offsets).prediction) <= 1.001 * error(zeta, seen.mean)
 
 
 def test_far_better_than_raw_rates_at_few_impressions() -> None:
     zeta, seen, offsets, inputs = world(3)
     raw = np.divide(seen.clicks, seen.examined, out=np.full(len(zeta), seen.mean), where=seen.examined > 0)
-    assert error(zeta, RelevanceFit.of(seen, offsets, inputs).guess) < 0.1 * error(zeta, raw)
+    assert error(zeta, RelevanceFit.of(seen, offsets, inputs).prediction) < 0.1 * error(zeta, raw)
 
 
 def test_the_truth_in_the_long_run() -> None:
     zeta, seen, offsets, inputs = world(100_000)
-    assert error(zeta, RelevanceFit.of(seen, offsets, inputs).guess) < 2e-4
+    assert error(zeta, RelevanceFit.of(seen, offsets, inputs).prediction) < 2e-4
 
 
 def test_inputs_that_tell_nothing_do_no_harm() -> None:
     zeta, seen, offsets, _ = world(2)
     noise = np.random.default_rng(5).normal(size=(len(zeta), 6))
-    with_noise = error(zeta, RelevanceFit.of(seen, offsets, noise).guess)
-    assert with_noise < 1.01 * error(zeta, RelevanceFit.of(seen, offsets).guess)
+    with_noise = error(zeta, RelevanceFit.of(seen, offsets, noise).prediction)
+    assert with_noise < 1.01 * error(zeta, RelevanceFit.of(seen, offsets).prediction)
 
 
 def test_constant_inputs_change_nothing() -> None:
     _, seen, offsets, inputs = world(5)
     more = np.column_stack([inputs, np.full(len(inputs), 0.1)])
     np.testing.assert_allclose(
-        RelevanceFit.of(seen, offsets, more).guess, RelevanceFit.of(seen, offsets, inputs).guess, atol=1e-9
+        RelevanceFit.of(seen, offsets, more).prediction, RelevanceFit.of(seen, offsets, inputs).prediction, atol=1e-9
     )
 
 
@@ -157,7 +157,7 @@ def test_inputs_that_are_given_once_say_the_same_as_for_every_document(prior: Fl
     table = inputs[:7]
     short = RelevanceFit.of(seen, offsets, table, place=place, prior=prior)
     whole = RelevanceFit.of(seen, offsets, table[place], prior=prior)
-    np.testing.assert_allclose(short.guess, whole.guess, atol=1e-12)
+    np.testing.assert_allclose(short.prediction, whole.prediction, atol=1e-12)
     np.testing.assert_allclose(short.slopes, whole.slopes, atol=1e-12)
     assert np.abs(short.slopes).max() > 1e-4
 
@@ -166,6 +166,6 @@ def test_effects_from_the_same_clicks_are_those_of_the_fit() -> None:
     zeta, seen, offsets, inputs = world(5)
     fit = RelevanceFit.of(seen, offsets, inputs)
     again = fit.with_effects_from(seen, inputs, np.arange(len(zeta)), offsets)
-    np.testing.assert_allclose(again.guess, fit.guess, atol=1e-12)
+    np.testing.assert_allclose(again.prediction, fit.prediction, atol=1e-12)
     less = fit.with_effects_from(seen - seen, inputs, np.arange(len(zeta)), offsets)
     assert not less.effects.any()

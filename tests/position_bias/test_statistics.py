@@ -136,8 +136,8 @@ def test_em_recovers_theta_from_a_million_impressions() -> None:
     assert estimate.converged
     assert np.abs(estimate.theta - world.slope).max() < 0.02
     assert estimate.zeta is not None
-    assert estimate.guessed is not None
-    assert np.abs(estimate.zeta - world.zeta.ravel())[~estimate.guessed].mean() < 0.05
+    assert estimate.predicted is not None
+    assert np.abs(estimate.zeta - world.zeta.ravel())[~estimate.predicted].mean() < 0.05
 
 
 @pytest.mark.slow
@@ -220,11 +220,11 @@ def test_regression_em_shares_relevance_through_features() -> None:
     counts = world.log(20_000, np.random.default_rng(9))
     estimate = RegressionEM(Logistic(5), features).fit(counts)
     assert estimate.zeta is not None
-    assert estimate.guessed is not None
+    assert estimate.predicted is not None
     assert np.abs(estimate.theta - world.slope).max() < 0.05
     # Documents never shown are predicted as well as the others, and marked.
-    assert estimate.guessed.sum() >= 2900
-    assert np.corrcoef(estimate.zeta[estimate.guessed], world.zeta.ravel()[estimate.guessed])[0, 1] > 0.95
+    assert estimate.predicted.sum() >= 2900
+    assert np.corrcoef(estimate.zeta[estimate.predicted], world.zeta.ravel()[estimate.predicted])[0, 1] > 0.95
     assert np.isnan(estimate.standard_error[1:]).all()
     again = RegressionEM(Logistic(5), features).fit(counts)
     np.testing.assert_array_equal(again.theta, estimate.theta)

@@ -20,56 +20,62 @@ def everything(pair: Pair) -> Mixture:
     return PlackettLuce(np.linspace(-1, 1, pair.n_documents), pair.offsets, pair.k).listed()
 
 
-def wrong_guess(pair: Pair) -> FloatArray:
+def wrong_prediction(pair: Pair) -> FloatArray:
     return np.resize([0.7, 0.05, 0.4, 0.9], pair.n_documents)
 
 
 def formula(
-    mixture: Mixture, pair: Pair, guess: FloatArray, rank_aware: bool, row: int, query: int, clicks: tuple[bool, ...]
+    mixture: Mixture,
+    pair: Pair,
+    prediction: FloatArray,
+    rank_aware: bool,
+    row: int,
+    query: int,
+    clicks: tuple[bool, ...],
 ) -> float:
     """x of one impression, as printed: no arrays, no rescaling."""
     theta, lam, placement = pair.known_theta, pair.lam(pair.known_theta), mixture.placement()
 
     def u(d: int, r: int) -> float:
-        return 1 / (1 - theta[r] * guess[d]) if rank_aware else 1.0
+        return 1 / (1 - theta[r] * prediction[d]) if rank_aware else 1.0
 
-    x = sum(lam[d] * guess[d] for d in range(pair.offsets[query], pair.offsets[query + 1]))
+    x = sum(lam[d] * prediction[d] for d in range(pair.offsets[query], pair.offsets[query + 1]))
     for r, d in enumerate(mixture.rankings[row]):
         if d != NO_DOCUMENT and lam[d] != 0:
             below = sum(placement[d, s] * theta[s] * u(d, s) for s in range(pair.k))
-            x += lam[d] * u(d, r) / below * ((r < len(clicks) and clicks[r]) - theta[r] * guess[d])
+            x += lam[d] * u(d, r) / below * ((r < len(clicks) and clicks[r]) - theta[r] * prediction[d])
     return float(x)
 
 
 @pytest.mark.parametrize("rank_aware", [False, True])
 def test_x_is_the_printed_formula_on_every_ranking_and_click_pattern(rank_aware: bool) -> None:
     pair, user = fixed_world(seed=3)
-    mixture, guess = everything(pair), wrong_guess(pair)
+    mixture, prediction = everything(pair), wrong_prediction(pair)
     lam, theta = pair.lam(pair.known_theta), pair.known_theta
-    affine = affine_values(mixture, lam, theta, pair.offsets, zeta_hat=guess, rank_aware=rank_aware)
+    affine = affine_values(mixture, lam, theta, pair.offsets, zeta_hat=prediction, rank_aware=rank_aware)
     for query in range(pair.n_queries):
         for row in range(mixture.offsets[query], mixture.offsets[query + 1]):
             shown = mixture.rankings[row][mixture.rankings[row] != NO_DOCUMENT]
             for clicks, _ in click_patterns(user, shown):
                 x = affine.base[row] + affine.values[row, : len(shown)][list(clicks)].sum()
-                assert x == pytest.approx(formula(mixture, pair, guess, rank_aware, row, query, clicks), abs=1e-12)
+                assert x == pytest.approx(formula(mixture, pair, prediction, rank_aware, row, query, clicks), abs=1e-12)
                 assert abs(x) <= affine.bound + 1e-12
     rows = np.arange(1, len(mixture.rankings), 3)
-    some = affine_values(mixture, lam, theta, pair.offsets, zeta_hat=guess, rank_aware=rank_aware, rows=rows)
+    some = affine_values(mixture, lam, theta, pair.offsets, zeta_hat=prediction, rank_aware=rank_aware, rows=rows)
     assert np.array_equal(some.base, affine.base[rows])
     assert np.array_equal(some.values, affine.values[rows])
 
 
 @given(small_worlds(queries=2, max_k=3), st.sampled_from([None, 0.3, -1.0]), st.booleans(), st.booleans())
-def test_unbiased_exactly_whatever_the_guess(
+def test_unbiased_exactly_whatever_the_prediction(
     world: tuple[Pair, User], kind: float | None, rank_aware: bool, known_queries: bool
 ) -> None:
     """Lists of unequal length, shorter than k, disjoint or equal; position-based users with any zeta and theta."""
     pair, user = world
     theta = np.maximum(pair.known_theta, 0.05)
     user = position_based(user.zeta, theta)
-    guess = wrong_guess(pair) if kind == -1 else kind
-    if guess is None:
+    prediction = wrong_prediction(pair) if kind == -1 else kind
+    if prediction is None:
         rank_aware = False
     mixture = everything(pair)
     affine = affine_values(
@@ -77,7 +83,7 @@ def test_unbiased_exactly_whatever_the_guess(
         pair.lam(theta),
         theta,
         pair.offsets,
-        zeta_hat=guess,
+        zeta_hat=prediction,
         rank_aware=rank_aware,
         known_queries=known_queries,
     )
@@ -93,7 +99,9 @@ def exact_variance(pair: Pair, user: User, mixture: Mixture, **options: object) 
 def test_moments_with_a_base_agree_with_enumeration_and_simulation() -> None:
     pair, user = fixed_world(seed=5)
     mixture, theta = everything(pair), pair.known_theta
-    affine = affine_values(mixture, pair.lam(theta), theta, pair.offsets, zeta_hat=wrong_guess(pair), rank_aware=True)
+    affine = affine_values(
+        mixture, pair.lam(theta), theta, pair.offsets, zeta_hat=wrong_prediction(pair), rank_aware=True
+    )
     exact = mixture.moments(affine.values, user, affine.base)
     first = second = 0.0
     for query in range(pair.n_queries):
@@ -114,7 +122,7 @@ def test_moments_with_a_base_agree_with_enumeration_and_simulation() -> None:
     assert displays.value_of(0, [False] * pair.k) == affine.base[0]
 
 
-def test_better_guesses_have_less_variance() -> None:
+def test_better_predictions_have_less_variance() -> None:
     """Exact variances: IPS > one constant > true relevances > rank-aware > P(q) known."""
     pair, user = fixed_world(seed=1, n_queries=8)
     mixture = everything(pair)
@@ -180,7 +188,7 @@ def test_clipping_caps_every_weight() -> None:
         ({"zeta_hat": np.ones(2)}, "zeta_hat has 2 numbers for 3 documents"),
     ],
 )
-def test_guesses_without_sense_are_refused(options: dict[str, object], message: str) -> None:
+def test_predictions_without_sense_are_refused(options: dict[str, object], message: str) -> None:
     pair = Pair.from_lists(["abc"], ["bca"], k=2)
     theta = np.array([0.9, 0.5])
     with pytest.raises(ValueError, match=message):
@@ -215,7 +223,7 @@ def test_a_pair_without_documents_is_worth_nothing() -> None:
 def test_sums_at_many_thetas_are_those_of_each(rank_aware: bool, gain: bool, clip: float | None, listed: bool) -> None:
     """By code of impressions. Each theta leaves out some; one lets nothing be seen at most ranks, another is 0 at the last."""
     pair, _ = fixed_world(seed=3)
-    mixture, guess, random = everything(pair), wrong_guess(pair), np.random.default_rng(3)
+    mixture, prediction, random = everything(pair), wrong_prediction(pair), np.random.default_rng(3)
     rows = np.sort(random.choice(len(mixture.rankings), 40, replace=False))
     query = np.searchsorted(mixture.offsets, rows, side="right") - 1
     display = np.sort(random.integers(0, len(rows), 200))
@@ -229,7 +237,7 @@ def test_sums_at_many_thetas_are_those_of_each(rank_aware: bool, gain: bool, cli
     found = value_sums(
         rows, query, np.searchsorted(display, np.arange(len(rows) + 1)), impressions, clicks[::-1].copy(),
         left_out[::-1].copy(), pair.offsets, mixture.offsets, mixture.rankings, weights,
-        (pair.ranks[0], pair.ranks[1]), guess, thetas, rank_aware=rank_aware, gain=gain, clip=clip, placement=placement,
+        (pair.ranks[0], pair.ranks[1]), prediction, thetas, rank_aware=rank_aware, gain=gain, clip=clip, placement=placement,
         code=code[::-1].copy(), codes=2,
     )  # fmt: skip
     for t, theta in enumerate(thetas):
@@ -237,10 +245,10 @@ def test_sums_at_many_thetas_are_those_of_each(rank_aware: bool, gain: bool, cli
         rho = mixture.exposure(theta)
         lam = np.where(rho > 0, rho - (by_a + by_b) / 2 if gain else by_a - by_b, 0.0)
         valued = value_rows(
-            rows, query, pair.offsets, mixture.offsets, mixture.rankings, mixture.weights, lam, guess, theta,
+            rows, query, pair.offsets, mixture.offsets, mixture.rankings, mixture.weights, lam, prediction, theta,
             rank_aware=rank_aware, clip=clip,
         )  # fmt: skip
-        first = expected_value(lam, guess, pair.offsets, known_queries=False)[query]
+        first = expected_value(lam, prediction, pair.offsets, known_queries=False)[query]
         x = (first + valued.affine.base)[display] + (valued.affine.values[display] * clicks).sum(1)
         for c in range(2):
             assert found[c, t] == pytest.approx(x[(left_out != t) & (code == c)].sum(), abs=1e-10)

@@ -73,12 +73,12 @@ def test_a_trials_log_is_valued_as_a_log_from_arrays(log: Log) -> None:
     for estimator in ("ips", "constant"):
         x = [estimate(each, theta=theta, estimator=estimator, cross_fit="past").x for each in (part, copy)]
         np.testing.assert_allclose(x[0], x[1], atol=1e-12)
-    x = [estimate(each, theta=theta, estimator="rank-aware", guess=0.3).x for each in (part, copy)]
+    x = [estimate(each, theta=theta, estimator="rank-aware", prediction=0.3).x for each in (part, copy)]
     np.testing.assert_allclose(x[0], x[1], atol=1e-12)
 
 
-def test_a_unit_that_comes_again_keeps_the_guess_from_before_it_came(log: Log) -> None:
-    """Its first and its last impression here; what lies between must not be in the guess for either."""
+def test_a_unit_that_comes_again_keeps_the_prediction_from_before_it_came(log: Log) -> None:
+    """Its first and its last impression here; what lies between must not be in the prediction for either."""
     units = np.arange(len(log))
     units[-1] = 0
     alone, again = (
@@ -86,7 +86,7 @@ def test_a_unit_that_comes_again_keeps_the_guess_from_before_it_came(log: Log) -
         for each in (log, replace(log, unit=units))
     )
     np.testing.assert_array_equal(again[:-1], alone[:-1])
-    short = log.take(np.array([len(log) - 1]))  # valued with the first guess, as in a log where it stands alone
+    short = log.take(np.array([len(log) - 1]))  # valued with the first prediction, as in a log where it stands alone
     assert again[-1] == estimate(short, theta=rank_decay(5), estimator="constant", cross_fit="past").x[0] != alone[-1]
 
 

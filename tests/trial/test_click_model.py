@@ -72,9 +72,9 @@ def clicked(queries: int, impressions: int, users: Users, seed: int, config: Tri
 
 
 def test_clicks_against_the_draw_have_mean_zero_and_their_bound_over_all_pages_and_clicks() -> None:
-    """Every ranking of every design with every pattern of clicks, relevance other than guessed: exactly."""
+    """Every ranking of every design with every pattern of clicks, relevance other than predicted: exactly."""
     log, random = clicked(6, 60, right, 1).log, np.random.default_rng(1)
-    guess, zeta = random.random((2, log.n_slots))
+    prediction, zeta = random.random((2, log.n_slots))
     patterns = (np.arange(2**K)[:, None] >> np.arange(K)) % 2 == 1
     design_of_row = np.repeat(np.arange(log.n_designs), np.diff(log.row_offsets))
     rows = np.flatnonzero(log.weights > 0)
@@ -83,7 +83,7 @@ def test_clicks_against_the_draw_have_mean_zero_and_their_bound_over_all_pages_a
     values, bound = np.zeros((2, len(shown)))
     told = clicks_by_draw(
         designs, np.append(starts, len(shown)), np.arange(len(shown)), shown, clicks, log.slot_offsets, log.row_offsets,
-        log.rankings, log.weights, THETA, guess, values, bound,
+        log.rankings, log.weights, THETA, prediction, values, bound,
     )  # fmt: skip
     assert told > 0
     slots = log.rankings[shown]
@@ -100,12 +100,12 @@ def test_clicks_against_the_draw_have_mean_zero_and_their_bound_over_all_pages_a
     of_design = [row for row in rows.tolist() if design_of_row[row] == design_of_row[shown[at]]]
 
     def above(row: int, rank: int) -> float:
-        return float((THETA * guess[log.rankings[row]])[:rank].sum())
+        return float((THETA * prediction[log.rankings[row]])[:rank].sum())
 
     for rank, slot in enumerate(slots[at]):
         same = [(log.weights[row], above(row, rank)) for row in of_design if log.rankings[row, rank] == slot]
         mean_above = sum(w * x for w, x in same) / sum(w for w, _ in same)
-        away += (clicks[at, rank] - THETA[rank] * guess[slot]) * (above(int(shown[at]), rank) - mean_above)
+        away += (clicks[at, rank] - THETA[rank] * prediction[slot]) * (above(int(shown[at]), rank) - mean_above)
     assert values[at] == pytest.approx(away, abs=1e-12)
 
 
@@ -150,7 +150,7 @@ def test_users_who_leave_are_seen_with_what_that_does_to_the_estimate(queries: i
     assert told.status == "fail"
     assert "That moves B against A by" in told.text
     zeta, pair = world(queries, 2)
-    by_model = analysis.ladder.rungs[-1].estimate
+    by_model = analysis.ladder.results[-1].estimate
     assert by_model is not None
     truth = by_model.delta - found.effect
     assert pair.ids is not None
@@ -169,7 +169,7 @@ def test_the_effect_on_the_estimate_is_what_expected_clicks_say(learns: bool) ->
     config = TrialConfig.model_validate({"method": LogOpt(), "k": K}) if learns else CONFIG
     analysis = clicked(12, 20_000, right, 5, config)
     log = analysis.log
-    guess = np.random.default_rng(5).uniform(0.1, 0.5, 12 * 10)[: log.n_slots]
+    prediction = np.random.default_rng(5).uniform(0.1, 0.5, 12 * 10)[: log.n_slots]
     assert (analysis.fit is not None) == learns
     theta = np.array(analysis.theta.theta)
     times = np.bincount(log.design, minlength=log.n_designs)
@@ -183,7 +183,7 @@ def test_the_effect_on_the_estimate_is_what_expected_clicks_say(learns: bool) ->
             above = 0.0
             for rank, slot in enumerate(log.rankings[row]):
                 if slot >= 0:
-                    chance = theta[rank] * guess[slot]
+                    chance = theta[rank] * prediction[slot]
                     shown[slot, rank] += by_rank[row]
                     hits[slot, rank] += by_rank[row] * chance * (1 + slope * above)
                     above += chance
@@ -195,14 +195,14 @@ def test_the_effect_on_the_estimate_is_what_expected_clicks_say(learns: bool) ->
                 slots = np.flatnonzero((log.design_of_slot == d) & (place < K))
                 above = 0.0
                 for slot in slots[np.argsort(place[slots])]:
-                    chance = theta[place[slot]] * guess[slot]
+                    chance = theta[place[slot]] * prediction[slot]
                     found -= sign * times[d] * chance * (1 + slope * above)
                     above += chance
         return float(found / len(log))
 
     numeric = (off(1e-4) - off(-1e-4)) / 2e-4
     assert abs(off(0.0)) < 1e-9
-    assert _shift(analysis, [AddedAbove.of(log, theta, guess)]) == pytest.approx(numeric, rel=1e-4)
+    assert _shift(analysis, [AddedAbove.of(log, theta, prediction)]) == pytest.approx(numeric, rel=1e-4)
     assert abs(numeric) > 0.005
 
 

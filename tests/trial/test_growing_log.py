@@ -144,7 +144,7 @@ def test_relevance_is_learnt_from_fewer_designs_than_theta(monkeypatch: pytest.M
     assert few.fitted == whole.learnt == whole.fitted > 3_000
     assert few.learnt == analysis.with_few_designs(log.design, 8) < 1_000
     assert few.theta == whole.theta.model_copy(update={"inflation": few.theta.inflation})
-    found = few.ladder.rung("position-based").estimate
+    found = few.ladder.result("position-based").estimate
     fit, refits = fit_position_bias(log, fitted=few.fitted), config.comparison.learns_at
     by_hand = estimate(log, theta=fit, fitted=few.learnt, cross_fit="past", refits=refits)
     assert found is not None
@@ -158,7 +158,7 @@ def test_values_stay_until_the_next_fit() -> None:
     assert [look.fitted for look in looks] == [2_879, 3_167, 3_483]
     same = analyse(log.take(np.arange(3_510)), config, config.first_beliefs)
     for name in ("direct", "position-based"):
-        now, before, later = (one.ladder.rung(name).estimate for one in (same, looks[0], looks[2]))
+        now, before, later = (one.ladder.result(name).estimate for one in (same, looks[0], looks[2]))
         assert now is not None
         assert before is not None
         assert later is not None
@@ -167,7 +167,7 @@ def test_values_stay_until_the_next_fit() -> None:
     fit = fit_position_bias(log, fitted=2_879)
     refits = config.comparison.learns_at
     by_hand = estimate(log, theta=fit, fitted=2_879, cross_fit="past", refits=refits)
-    now = same.ladder.rung("position-based").estimate
+    now = same.ladder.result("position-based").estimate
     assert now is not None
     np.testing.assert_array_equal(by_hand.x[:3_510], now.x)
     again = estimate(log, theta="estimated", fitted=2_879, cross_fit="past", refits=refits)

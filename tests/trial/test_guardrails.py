@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hand_made import agrees, rung
+from hand_made import agrees, result
 from ranktrial.analysis import guardrails as checks
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import Settled, settled, words
 from ranktrial.analysis.decision import turned
 from ranktrial.analysis.guardrails.advice import explained
 from ranktrial.analysis.guardrails.status import Guardrail, above
-from ranktrial.analysis.ladder import AB_RUNG, DIRECT, POSITION_BASED, Ladder
+from ranktrial.analysis.ladder import AB_TRAFFIC, DIRECT, POSITION_BASED, Ladder
 from ranktrial.analysis.verdict import percent
 from ranktrial.arrays import BoolArray
 from ranktrial.config import TrialConfig
@@ -152,12 +152,12 @@ def test_clicks_that_depend_on_the_company_contradict_the_click_model(good: tupl
     told = checks.assumptions(analysis)
     assert told.status == "fail"
     assert told.text.endswith("The A/B estimate is reported instead.")
-    assert analysis.rung is not None
-    assert analysis.rung.name == "A/B"
+    assert analysis.result is not None
+    assert analysis.result.name == "A/B"
     right = analysed(log, config)
     assert checks.assumptions(right).status == "pass"
-    assert right.rung is not None
-    assert right.rung.name == "position-based"
+    assert right.result is not None
+    assert right.result.name == "position-based"
 
 
 def test_intervals_without_anything_in_common_are_a_failed_check(good: tuple[Log, TrialConfig]) -> None:
@@ -169,38 +169,40 @@ def test_intervals_without_anything_in_common_are_a_failed_check(good: tuple[Log
         (-0.02, 0.1, True, "fail"),
     ):
         test = agrees(POSITION_BASED, error=0.03, apart=0.13 if refuted else 0.07)
-        apart = Ladder((rung(AB_RUNG, -0.1, 0.01), rung(POSITION_BASED, low, high)), (test,))
-        told = checks.assumptions(replace(analysis, ladder=apart, rung=apart.rungs[0]))
+        apart = Ladder((result(AB_TRAFFIC, -0.1, 0.01), result(POSITION_BASED, low, high)), (test,))
+        told = checks.assumptions(replace(analysis, ladder=apart, result=apart.results[0]))
         assert told.status == status
         assert ("nothing in common" in told.text) is (low > 0.01)
         assert told.text.endswith("The A/B estimate is reported instead.")
-    bridged = Ladder((rung(AB_RUNG, -0.1, 0.01), rung(POSITION_BASED, 0.02, 0.1)), (agrees(POSITION_BASED),), 0.5, 2.0)
+    bridged = Ladder(
+        (result(AB_TRAFFIC, -0.1, 0.01), result(POSITION_BASED, 0.02, 0.1)), (agrees(POSITION_BASED),), 0.5, 2.0
+    )
     assert checks.assumptions(replace(analysis, ladder=bridged)).status == "pass"
 
 
 def test_where_intervals_have_nothing_in_common_only_ab_traffic_is_used(good: tuple[Log, TrialConfig]) -> None:
     """Also where the estimate that is apart is not the one with most assumptions, and where no test contradicts it."""
     analysis = analysed(*good)
-    ab, direct, top = (analysis.ladder.rung(name) for name in (AB_RUNG, DIRECT, POSITION_BASED))
+    ab, direct, top = (analysis.ladder.result(name) for name in (AB_TRAFFIC, DIRECT, POSITION_BASED))
     tests = agrees(DIRECT, error=0.03), agrees(POSITION_BASED, error=0.03)
 
     def found(of_ab: Interval, of_direct: Interval, of_top: Interval) -> Settled:
-        rungs = replace(ab, interval=of_ab), replace(direct, interval=of_direct), replace(top, interval=of_top)
-        return settled(replace(analysis, ladder=Ladder(rungs, tests), rung=rungs[-1]), None)
+        results = replace(ab, interval=of_ab), replace(direct, interval=of_direct), replace(top, interval=of_top)
+        return settled(replace(analysis, ladder=Ladder(results, tests), result=results[-1]), None)
 
     below, near, above = Interval(-0.1, 0.01), Interval(-0.08, 0.0), Interval(0.02, 0.1)
-    assert found(below, near, near).decision.used == (AB_RUNG, DIRECT, POSITION_BASED)
+    assert found(below, near, near).decision.used == (AB_TRAFFIC, DIRECT, POSITION_BASED)
     for intervals in ((below, above, near), (below, near, above), (below, above, above)):
         told = found(*intervals)
         check = next(one for one in told.checks if one.name == checks.ASSUMPTIONS)
         assert check.status == "fail"
         assert check.text.endswith("Their intervals have nothing in common. The A/B estimate is reported instead.")
-        assert told.decision.used == (AB_RUNG,)
+        assert told.decision.used == (AB_TRAFFIC,)
         assert told.decision.interval == turned(below)
         assert words(told).trust.endswith(f'Weakest check: "{check.title}". {check.text}')
     nothing = Interval(-np.inf, np.inf)
     told = found(nothing, below, above)
-    assert told.decision.used == (AB_RUNG,) if told.decision.used else told.decision.state == "too early"
+    assert told.decision.used == (AB_TRAFFIC,) if told.decision.used else told.decision.state == "too early"
     assert words(told).next.endswith("gets there sooner.")
 
 
@@ -353,7 +355,7 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
     more = checks.Dependence(UnitSums.of(np.full(100, 0.5)), 25.0, 100.0, 1.5, np.zeros(100))
     fewer = checks.Dependence(UnitSums.of(np.full(100, -0.5)), 25.0, 100.0, 0.5, np.zeros(100))
     d = analysis.estimate.delta
-    assert 0 in analysis.ladder.rungs[0].interval  # A/B traffic alone does not decide
+    assert 0 in analysis.ladder.results[0].interval  # A/B traffic alone does not decide
     for slope, error, shift, seen, winner in (
         (0.0, 0.1, 0.001, more, "A"),
         (1.0, 0.001, d, more, None),
@@ -375,8 +377,8 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
         assert re.match(said, report.verdict)
         assert re.match(said, report.parts[0].verdict)
     early = analysed(log.take(np.arange(250)), config)  # too few A/B pages for an estimate of their own
-    assert early.ladder.rungs[0].estimate is None
-    without = replace(analysis.ladder, rungs=(early.ladder.rungs[0], *analysis.ladder.rungs[1:]))
+    assert early.ladder.results[0].estimate is None
+    without = replace(analysis.ladder, results=(early.ladder.results[0], *analysis.ladder.results[1:]))
     assert settled(replace(analysis, ladder=without), {}).decision.winner is None
     whole = settled(analysed(log, config), {})  # A/B traffic names a winner by now, whatever is above
     assert whole.decision.winner == "A"
@@ -384,7 +386,7 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
     failed = Guardrail(name=checks.COMPANY, status="fail", value=0.0, text="")
     monkeypatch.setattr("ranktrial.analysis.answers.guardrails", lambda *_: (failed,))
     told = settled(analysis, {})
-    assert told.analysis.rung is analysis.ladder.rungs[0]
+    assert told.analysis.result is analysis.ladder.results[0]
     assert told.decision.used == ("A/B",)
     assert "This assumes nothing about how visitors click." in words(told).trust
 
@@ -402,7 +404,7 @@ def test_position_bias_that_was_given_is_held_against_clicks(good: tuple[Log, Tr
     found = settled(analysis, {})
     assert explained(told) in found.checks
     if told.status == "fail":
-        assert found.analysis.rung is not analysis.ladder.rungs[-1]
+        assert found.analysis.result is not analysis.ladder.results[-1]
     assert checks.bias(analysed(log.take(np.arange(5)), config)).status == "unknown"
 
 

@@ -182,7 +182,7 @@ def test_all_guards_share_one_level(tmp_path: Path) -> None:
             trial.store.tally(1, "fallback: the store is overloaded", 100)
             analysis = trial._analysed(*trial.store.versions("trial")).analysis
             number = ends(analysis)
-            assert number == (expected or len(analysis.ladder.rungs) + 4)
+            assert number == (expected or len(analysis.ladder.results) + 4)
             assert number * (1 - level_of_each(analysis)) / 2 == pytest.approx(0.03)
             sure += [guard.at_least for guard in trial.report().guards if guard.name == "fallbacks"]
     assert len(set(sure)) == len(sure) == 4

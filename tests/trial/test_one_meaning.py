@@ -78,13 +78,13 @@ def test_the_plan_the_simulation_and_the_trial_have_the_same_variance(tmp_path: 
     with trial_of(tmp_path, method) as trial:
         WORLD.run(trial, 4000, seed=3)
         by_method = (
-            trial._analysed(trial._version).analysis.ladder.rungs[-1].estimate
+            trial._analysed(trial._version).analysis.ladder.results[-1].estimate
         )  # whichever is reported at this look
     assert by_method is not None
     x = by_method.x
     error = 4.5 * np.std((x - x.mean()) ** 2) / np.sqrt(len(x))
     assert abs(x.var() - planned.variance) < error
-    # A guess of relevance fitted to clicks can only do better than the planner's one number, and here hardly does.
+    # A prediction of relevance fitted to clicks can only do better than the planner's one number, and here hardly does.
     assert simulated == pytest.approx(planned.variance, rel=0.05)
     assert abs(by_method.delta - pair.delta(user)) < 4.5 * np.sqrt(planned.variance / len(x))
 

@@ -92,7 +92,7 @@ def test_position_bias_that_changes_fails_with_its_effect_and_an_estimate_withou
     assert "That was on 2026-01-0" in told.text
     pair, zeta = world()
     truth = np.mean([pair.delta(position_based(zeta, theta)) for theta in (EARLY, LATE)])
-    top = analysis.ladder.rungs[-1].estimate
+    top = analysis.ladder.results[-1].estimate
     assert top is not None
     effect = float(told.text.rsplit("by ", 1)[1].rstrip("."))
     assert abs(-top.delta - effect + truth) < 4 * top.standard_error
@@ -103,7 +103,7 @@ def test_position_bias_that_changes_fails_with_its_effect_and_an_estimate_withou
         found = settled(analysis, {})
     assert found.decision.estimator in ("direct", "A/B")
     assert "position-based" not in found.decision.used
-    assert found.analysis.rung is analysis.ladder.rung(found.decision.estimator)
+    assert found.analysis.result is analysis.ladder.result(found.decision.estimator)
     assert found.decision.state != "not trusted"
 
 

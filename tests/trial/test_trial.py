@@ -242,7 +242,7 @@ def test_clicks_elsewhere_do_not_count(trial: Trial) -> None:
 
 def test_forged_ids_are_refused_and_counted(trial: Trial) -> None:
     shown = trial.rank("q", A, B, unit="u", wait=True)
-    forged = Token(1, 1_700_000_000, b"0123456789").sign(b"a guess")
+    forged = Token(1, 1_700_000_000, b"0123456789").sign(b"a prediction")
     for id in (forged, "", "nonsense", shown.id[:-1] + ("A" if shown.id[-1] != "A" else "B")):
         clicked = trial.click(id, on_page(shown))
         assert clicked.outcome == ClickOutcome.NOT_OURS

@@ -31,7 +31,7 @@ from ranktrial.analysis.intervals import (
     looks,
     refuted_after,
 )
-from ranktrial.analysis.ladder import Hausman, Ladder, Rung, ladder
+from ranktrial.analysis.ladder import EstimatorResult, Hausman, Ladder, ladder
 from ranktrial.analysis.planning.plan import plan
 from ranktrial.analysis.planning.results import Plan
 from ranktrial.analysis.planning.users import ClickRate
@@ -53,6 +53,7 @@ __all__ = [
     "DoublyRobust",
     "Drift",
     "Estimate",
+    "EstimatorResult",
     "Gain",
     "Hausman",
     "Ladder",
@@ -61,7 +62,6 @@ __all__ = [
     "Paper",
     "Plan",
     "RankAware",
-    "Rung",
     "SelfNormalised",
     "Verdict",
     "asymptotic_radius",

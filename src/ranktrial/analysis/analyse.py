@@ -19,7 +19,7 @@ from ranktrial.analysis.estimators.metric_values import MetricValues, metric_val
 from ranktrial.analysis.estimators.results import BiasFit, Estimate, SegmentBias
 from ranktrial.analysis.evidence import Gain, click_gain
 from ranktrial.analysis.intervals import looks
-from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, TIGHTEST_AT, Ladder, Rung, happened, ladder
+from ranktrial.analysis.ladder import AB_TRAFFIC, LEAST_CLICKS, TIGHTEST_AT, EstimatorResult, Ladder, happened, ladder
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
@@ -77,9 +77,9 @@ class Analysis:
         fit: Position bias from the log, if it can be fitted.
         theta: Position bias as it is reported.
         ladder: All estimates of the log, with fewer and more assumptions.
-        rung: The estimate that checks look at; None if there is none yet.
+        result: The estimate that checks look at; None if there is none yet.
         fitted: Number of first impressions that theta is from.
-        learnt: Number of first impressions that guesses of relevance and lines are from.
+        learnt: Number of first impressions that predictions of relevance and lines are from.
         values: Values by the metric that it is of; None for clicks.
     """
 
@@ -88,7 +88,7 @@ class Analysis:
     fit: BiasFit | None
     theta: Theta
     ladder: Ladder
-    rung: Rung | None
+    result: EstimatorResult | None
     fitted: int
     learnt: int
     values: MetricValues | None = None
@@ -115,9 +115,9 @@ class Analysis:
     @property
     def estimate(self) -> Estimate:
         """The estimate that checks look at, or an empty one."""
-        if self.rung is None or self.rung.estimate is None:
+        if self.result is None or self.result.estimate is None:
             return Estimate.of(np.empty(0), np.empty(0), largest_weight=0.0)
-        return self.rung.estimate
+        return self.result.estimate
 
     @cached_property
     def combined(self) -> Combined:
@@ -141,12 +141,12 @@ class Analysis:
     @cached_property
     def drift(self) -> Drift:
         """The test of whether B against A stays the same over time."""
-        if self.rung is None or self.rung.estimate is None:
+        if self.result is None or self.result.estimate is None:
             return Drift("unknown", 1.0, 0, what="B against A")
-        found, level = self.estimate, self.rung.level
+        found, level = self.estimate, self.result.level
         return Drift.of(
             replace(found.sums, totals=-found.sums.totals), times=came(self.log, found.sums), level=level,
-            tightest_at=TIGHTEST_AT if np.isnan(self.rung.tightest_at) else self.rung.tightest_at,
+            tightest_at=TIGHTEST_AT if np.isnan(self.result.tightest_at) else self.result.tightest_at,
             widen=found.inflation(level), what="B against A",
         )  # fmt: skip
 
@@ -167,7 +167,7 @@ class Analysis:
 
         Given a time in seconds since 1970, only that of the units that had come ``until`` then.
         """
-        if self.rung is None or not self.rung.has_interval:
+        if self.result is None or not self.result.has_interval:
             return ()
         log, sums = self.log, self.estimate.sums
         if until is None:
@@ -178,19 +178,19 @@ class Analysis:
             places = np.array([come])
         times = came(log, sums)[places - 1]
         low, high = (np.full(len(places), side * np.inf) for side in (-1, 1))
-        for rung in self.ladder.rungs:
-            if rung.name not in used or rung.estimate is None:
+        for result in self.ladder.results:
+            if result.name not in used or result.estimate is None:
                 continue
-            own = rung.estimate.sums
+            own = result.estimate.sums
             there = np.searchsorted(came(log, own), times, side="right")  # cohorts that have come by then
-            clicks = happened(log, self.values, on_ab=rung.name == AB_RUNG)
+            clicks = happened(log, self.values, on_ab=result.name == AB_TRAFFIC)
             so_far = np.append(0.0, np.cumsum(clicks[own.units]))[there]
             some = np.flatnonzero(so_far >= LEAST_CLICKS)
             once, again = np.unique(there[some], return_inverse=True)  # A/B traffic may stand still between two looks
-            band = rung.estimate.sequence(own.come(once), rung.level, tightest_at=rung.tightest_at)
-            ends = widened(rung, widen, Interval(band.low[again], band.high[again]))  # type: ignore[arg-type]  # arrays
+            band = result.estimate.sequence(own.come(once), result.level, tightest_at=result.tightest_at)
+            ends = widened(result, widen, Interval(band.low[again], band.high[again]))  # type: ignore[arg-type]  # arrays
             low[some], high[some] = np.maximum(low[some], ends.low), np.minimum(high[some], ends.high)
-        band = self.estimate.sequence(sums.come(places), self.rung.level, tightest_at=self.rung.tightest_at)
+        band = self.estimate.sequence(sums.come(places), self.result.level, tightest_at=self.result.tightest_at)
         known = np.isfinite(low) & np.isfinite(high) & (low <= high)
         middle = np.clip(band.mean, low, high)
         columns = (column[known].tolist() for column in (band.units, times / 1e6, -middle, -high, -low))
@@ -203,7 +203,7 @@ class Analysis:
         Estimated from A/B traffic if that is the estimate in use, or the only one; by the click model otherwise.
         """
         log, each = self.log, self.log.clicks_each if self.values is None else self.values.each
-        if self.rung is not None and self.rung.name != AB_RUNG and self.gain is not None:
+        if self.result is not None and self.result.name != AB_TRAFFIC and self.gain is not None:
             gained = self.gain.estimate.sums
             return replace(gained, totals=log.by_cohort(each.astype(np.float64)) - gained.totals)
 
@@ -263,7 +263,7 @@ def analyse(log: Log, config: TrialConfig, beliefs: Beliefs, *, anytime: bool = 
     Args:
         log: The log.
         config: The configuration it was shown under.
-        beliefs: The beliefs in force last: their theta was assumed or fitted earlier, and is no more than a guess here.
+        beliefs: The beliefs in force last: their theta was assumed or fitted earlier, and is no more than a prediction here.
         anytime: See ``ladder``.
     """
     method, fitted = config.comparison, fitted_impressions(log, config.click_window)
@@ -273,15 +273,15 @@ def analyse(log: Log, config: TrialConfig, beliefs: Beliefs, *, anytime: bool = 
         fit, note = _fit(log.first(fitted))
     found = _estimates(log, config, beliefs.theta if fit is None else fit, learnt, note, anytime=anytime)
     theta = beliefs.theta if fit is None else fit.bias.theta
-    rung = found.shown
+    result = found.shown
     reported = Theta(
         theta=tuple(theta.tolist()),
         standard_error=tuple((np.zeros_like(theta) if fit is None else fit.bias.standard_error).tolist()),
         fitted=fit is not None or beliefs.fitted,
         note=note,
-        inflation=1.0 if rung is None or rung.estimate is None else rung.estimate.inflation(config.level),
+        inflation=1.0 if result is None or result.estimate is None else result.estimate.inflation(config.level),
     )
-    return Analysis(log, config, fit, reported, found, rung, fitted, learnt)
+    return Analysis(log, config, fit, reported, found, result, fitted, learnt)
 
 
 def analyse_metric(analysis: Analysis, metric: Metric) -> Analysis:
@@ -291,7 +291,7 @@ def analyse_metric(analysis: Analysis, metric: Metric) -> Analysis:
     values = metric_values(analysis.log, metric)
     known = np.array(analysis.theta.theta) if analysis.fit is None else analysis.fit
     found = _estimates(values.log, analysis.config, known, analysis.learnt, analysis.theta.note, values)
-    return replace(analysis, log=values.log, ladder=found, rung=found.shown, values=values)
+    return replace(analysis, log=values.log, ladder=found, result=found.shown, values=values)
 
 
 def _estimates(

@@ -27,7 +27,7 @@ from ranktrial.analysis.guardrails import (
 )
 from ranktrial.analysis.guardrails.over_time import told as told_of
 from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
-from ranktrial.analysis.ladder import AB_RUNG, AFFINE, DIRECT, POSITION_BASED, Ladder, Rung
+from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, DIRECT, POSITION_BASED, EstimatorResult, Ladder
 from ranktrial.analysis.metrics import Measured, MetricAnswer, Rules, answers_by_metric, guarded, measured
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, answers_by_segment, subject
 from ranktrial.analysis.verdict import SureSegment, Verdict, segment_text, verdict
@@ -267,8 +267,8 @@ class Answer:
     @property
     def gain(self) -> float:
         """Factor by which an A/B test alone would need more searches to be as sure; nan if that is not known."""
-        by_name = {rung.name: rung.estimate for rung in self.estimates.rungs}
-        ab, used = by_name.get(AB_RUNG), by_name.get(self.decision.estimator or "")
+        by_name = {result.name: result.estimate for result in self.estimates.results}
+        ab, used = by_name.get(AB_TRAFFIC), by_name.get(self.decision.estimator or "")
         if ab is None or used is None or ab is used or not used.standard_error > 0:
             return float("nan")
         return ab.standard_error**2 * ab.impressions / (used.standard_error**2 * used.impressions)
@@ -295,24 +295,24 @@ class Answer:
             "note": self.note,
             "unchecked": self.unchecked,
             "checks": [check.to_dict() for check in self.checks],
-            "estimates": [self._row(rung) for rung in self.estimates.rungs],
+            "estimates": [self._row(result) for result in self.estimates.results],
             "metrics": [json_values({**asdict(one), "metric": str(one.metric)}) for one in self.metrics],
             "segments": [json_values(asdict(one)) for one in self.segments],
         }
 
-    def _row(self, rung: Rung) -> dict[str, Any]:
-        low, high = rung.interval
+    def _row(self, result: EstimatorResult) -> dict[str, Any]:
+        low, high = result.interval
         row = {
-            "name": rung.name,
-            "assumes": rung.assumes,
-            "used": rung.name in self.decision.used,
-            "waits_for": rung.missing,
-            "difference": float("nan") if rung.estimate is None else -rung.estimate.delta,
+            "name": result.name,
+            "assumes": result.assumes,
+            "used": result.name in self.decision.used,
+            "waits_for": result.missing,
+            "difference": float("nan") if result.estimate is None else -result.estimate.delta,
             "interval": (-high, -low),
-            "tests": [test.text for test in self.estimates.tests if test.upper == rung.name],
+            "tests": [test.text for test in self.estimates.tests if test.upper == result.name],
         }
-        if rung.estimate is not None:
-            row |= {name: value for name, value in rung.estimate.to_dict().items() if name != "delta"}
+        if result.estimate is not None:
+            row |= {name: value for name, value in result.estimate.to_dict().items() if name != "delta"}
         found: dict[str, Any] = json_values(row)
         return found
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED, Ladder
+from ranktrial.analysis.ladder import AB_TRAFFIC, POSITION_BASED, Ladder
 from ranktrial.distributions import find_root, normal_quantile
 
 LEAST_TRIALS = 3
@@ -61,7 +61,7 @@ def discrepancy(ladder: Ladder) -> Discrepancy | None:
     """The difference of the position-based and the A/B estimate of a log; None where one of them is missing."""
     unit = ladder.disagreement * ladder.ctr
     for test in ladder.tests:
-        if (test.upper, test.lower) == (POSITION_BASED, AB_RUNG) and unit > 0:
+        if (test.upper, test.lower) == (POSITION_BASED, AB_TRAFFIC) and unit > 0:
             return Discrepancy(-test.difference, test.standard_error, unit)
     return None
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ranktrial.analysis.ladder import AB_RUNG, NO_INTERVAL, Ladder, Rung
+from ranktrial.analysis.ladder import AB_TRAFFIC, NO_INTERVAL, EstimatorResult, Ladder
 from ranktrial.config import WrittenMetric
 from ranktrial.distributions import normal_quantile
 from ranktrial.interval import Interval
@@ -142,7 +142,7 @@ class Decision:
     @property
     def off_by(self) -> float:
         """Largest error that A/B traffic alone cannot rule out; 0 where nothing is assumed, infinite where nothing tests it."""
-        if self.used == (AB_RUNG,):
+        if self.used == (AB_TRAFFIC,):
             return 0.0
         return max(self.ab.high - self.difference, self.difference - self.ab.low)
 
@@ -161,7 +161,7 @@ class Combined(NamedTuple):
         contradicted: Names of estimates that had nothing in common with those before them.
     """
 
-    used: tuple[tuple[Rung, Interval], ...]
+    used: tuple[tuple[EstimatorResult, Interval], ...]
     interval: Interval
     contradicted: tuple[str, ...] = ()
 
@@ -173,25 +173,25 @@ def combine(ladder: Ladder, widen: Interval = NOTHING, barred: Container[str] = 
         widen: By how much intervals that rest on the click model are widened, downwards and upwards.
         barred: Names of estimates whose assumption a check has found wrong.
     """
-    used: list[tuple[Rung, Interval]] = []
+    used: list[tuple[EstimatorResult, Interval]] = []
     interval, contradicted = NO_INTERVAL, []
-    for rung in ladder.rungs:
-        if not rung.has_interval or rung.name in barred or ladder.contradictions(rung):
+    for result in ladder.results:
+        if not result.has_interval or result.name in barred or ladder.contradictions(result):
             continue
-        own = widened(rung, widen)
+        own = widened(result, widen)
         both = Interval(max(interval.low, own.low), min(interval.high, own.high))
         if both.low > both.high:
-            contradicted.append(rung.name)
+            contradicted.append(result.name)
         else:
-            used.append((rung, own))
+            used.append((result, own))
             interval = both
     return Combined(tuple(used), interval, tuple(contradicted))
 
 
-def widened(rung: Rung, widen: Interval, interval: Interval | None = None) -> Interval:
+def widened(result: EstimatorResult, widen: Interval, interval: Interval | None = None) -> Interval:
     """The interval of an estimate, or another one of it, with what visitors who do not follow the click model may do."""
-    low, high = rung.interval if interval is None else interval
-    return Interval(low, high) if rung.name == AB_RUNG else Interval(low - widen.low, high + widen.high)
+    low, high = result.interval if interval is None else interval
+    return Interval(low, high) if result.name == AB_TRAFFIC else Interval(low - widen.low, high + widen.high)
 
 
 def widening(allowance: float, above: Interval | None = None) -> Interval:
@@ -220,7 +220,7 @@ def decide(
     since: Interval | None = None,
     units_since: int = 0,
     both: UnitSums | None = None,
-    worth: Callable[[Rung, int], float] | None = None,
+    worth: Callable[[EstimatorResult, int], float] | None = None,
     metric: Metric = CLICKS,
 ) -> Decision:
     """Make one answer of all estimates.
@@ -248,7 +248,7 @@ def decide(
     known = Decision(
         "no searches", level=level, anytime=_anytime(ladder), allowance=granted, contamination=stands_against,
         failed=tuple(failed), smallest=smallest, searches=searches, visitors=visitors, clicks=clicks,
-        waits=tuple(rung.missing for rung in ladder.rungs if rung.missing), metric=metric,
+        waits=tuple(result.missing for result in ladder.results if result.missing), metric=metric,
     )  # fmt: skip
     if not searches:
         return known
@@ -266,21 +266,21 @@ def decide(
         delta = since.middle
     delta = float(np.clip(delta, *interval))
     side = int(interval.low > 0) - int(interval.high < 0)
-    deciding = [rung for rung, own in found.used if 0 not in own] if since is None else [top]
+    deciding = [result for result, own in found.used if 0 not in own] if since is None else [top]
     overturned_by, stands = float("nan"), True
     if side and worth is not None:
-        shares = [made_up_by(since or rung.interval, worth(rung, side)) for rung in deciding]
+        shares = [made_up_by(since or result.interval, worth(result, side)) for result in deciding]
         overturned_by = max(shares)
-        stands = any(share > must_stand(rung, contamination, allowance) for rung, share in zip(deciding, shares))
-    first = ladder.rungs[0]
+        stands = any(share > must_stand(result, contamination, allowance) for result, share in zip(deciding, shares))
+    first = ladder.results[0]
     told = replace(
         known,
         estimator=top.name,
-        used=tuple(rung.name for rung, _ in found.used),
+        used=tuple(result.name for result, _ in found.used),
         difference=0.0 - delta,
         interval=turned(interval),
         lift=lift(turned(interval), 0.0 - delta, both, level),
-        ab=turned(first.interval) if first.name == AB_RUNG else NO_INTERVAL,
+        ab=turned(first.interval) if first.name == AB_TRAFFIC else NO_INTERVAL,
         overturned_by=overturned_by,
     )
     reasons = _reasons(ladder, deciding, stands) if side else ()
@@ -293,23 +293,23 @@ def decide(
     winner: Ranker | None = None if state != "decided" else "A" if side * metric.sign > 0 else "B"
     told = replace(told, state=state, winner=winner, reasons=reasons)
 
-    def hostile(rung: Rung) -> float:
-        assert rung.estimate is not None
-        least = must_stand(rung, contamination, allowance)
-        return least * worth(rung, 1 if rung.estimate.delta > 0 else -1) if least and worth is not None else 0.0
+    def hostile(result: EstimatorResult) -> float:
+        assert result.estimate is not None
+        least = must_stand(result, contamination, allowance)
+        return least * worth(result, 1 if result.estimate.delta > 0 else -1) if least and worth is not None else 0.0
 
     changed = None if since is None else Changed(since, units_since)
     return replace(told, forecast=_forecast(ladder, found, widen, told, hostile, changed))
 
 
-def must_stand(rung: Rung, contamination: float | None, allowance: float | None) -> float:
+def must_stand(result: EstimatorResult, contamination: float | None, allowance: float | None) -> float:
     """Share of hostile searches that an estimate must stand against, where ``contamination`` and ``allowance`` were given.
 
     By default a twelfth of the allowance, and none for A/B traffic.
     """
     if contamination is not None:
         return contamination
-    return 0.0 if rung.name == AB_RUNG else (ALLOWANCE if allowance is None else allowance) / PER_HOSTILE
+    return 0.0 if result.name == AB_TRAFFIC else (ALLOWANCE if allowance is None else allowance) / PER_HOSTILE
 
 
 def made_up_by(interval: Interval, worth: float) -> float:
@@ -346,7 +346,7 @@ def lift(difference: Interval, middle: float, both: UnitSums | None, level: floa
 
 
 def _anytime(ladder: Ladder) -> bool:
-    return not any(rung.has_interval and np.isnan(rung.tightest_at) for rung in ladder.rungs)
+    return not any(result.has_interval and np.isnan(result.tightest_at) for result in ladder.results)
 
 
 def turned(interval: Interval) -> Interval:
@@ -354,13 +354,13 @@ def turned(interval: Interval) -> Interval:
     return Interval(0.0 - interval.high, 0.0 - interval.low)
 
 
-def _reasons(ladder: Ladder, deciding: Sequence[Rung], stands: bool) -> tuple[Reason, ...]:
+def _reasons(ladder: Ladder, deciding: Sequence[EstimatorResult], stands: bool) -> tuple[Reason, ...]:
     """Reasons to name no winner though 0 is outside, by the estimates that leave it out."""
     reasons: list[Reason] = []
-    tested = [rung for rung in deciding if ladder.tested(rung)]
+    tested = [result for result in deciding if ladder.tested(result)]
     if not tested:
         reasons.append("untested")
-    elif all(ladder.blind(rung) > 1 for rung in tested):
+    elif all(ladder.blind(result) > 1 for result in tested):
         reasons.append("blind")
     if not stands:
         reasons.append("hostile")
@@ -372,7 +372,7 @@ def _forecast(
     found: Combined,
     widen: Interval,
     told: Decision,
-    hostile: Callable[[Rung], float],
+    hostile: Callable[[EstimatorResult], float],
     changed: Changed | None,
 ) -> Forecast:
     """Forecast of when the interval will leave out 0, or what lies beyond the smallest difference that matters.
@@ -381,22 +381,24 @@ def _forecast(
     not come yet while nothing is decided. After a change only the answer's own estimate counts.
     """
     target = max(abs(told.difference), told.smallest or 0.0)
-    if told.failed or not any(ladder.tested(rung) for rung, _ in found.used):
+    if told.failed or not any(ladder.tested(result) for result, _ in found.used):
         return Forecast(target)
     if told.state in ("decided", "alike"):
         return Forecast(target, told.searches, 0.0)
     if changed is not None and not (changed.units and np.isfinite(changed.interval.half_width)):
         return Forecast(target)
     needed = np.inf
-    for rung, _ in found.used if changed is None else found.used[-1:]:
-        assert rung.estimate is not None
-        if not ladder.tested(rung):
+    for result, _ in found.used if changed is None else found.used[-1:]:
+        assert result.estimate is not None
+        if not ladder.tested(result):
             continue
-        units_for = partial(_units_for, rung) if changed is None else partial(changed.units_for, rung.estimate.units)
-        sizes = abs(told.difference), abs(told.difference if changed else rung.estimate.delta)
-        allowed = max(0.0 if rung.name == AB_RUNG else max(widen), hostile(rung))
-        each = told.searches / rung.estimate.units
-        seen = told.searches * ladder.blind(rung, min(sizes))
+        units_for = (
+            partial(_units_for, result) if changed is None else partial(changed.units_for, result.estimate.units)
+        )
+        sizes = abs(told.difference), abs(told.difference if changed else result.estimate.delta)
+        allowed = max(0.0 if result.name == AB_TRAFFIC else max(widen), hostile(result))
+        each = told.searches / result.estimate.units
+        seen = told.searches * ladder.blind(result, min(sizes))
         needed = min(needed, max(units_for(min(sizes) - allowed) * each, seen))
         if told.smallest is not None and told.ahead is None:
             needed = min(needed, units_for(told.smallest - max(sizes) - allowed) * each)
@@ -420,12 +422,12 @@ class Changed(NamedTuple):
         return now + self.units * max((self.interval.half_width / room) ** 2 - 1, 0.0)
 
 
-def _units_for(rung: Rung, room: float) -> float:
+def _units_for(result: EstimatorResult, room: float) -> float:
     """The least number of units whose interval is no wider than so much on either side."""
     low, high = 1.0, FARTHEST * 2
     if room <= 0:
         return high
     while high / low > 1.0001:
         middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if rung.radius(middle) > room else (low, middle)
+        low, high = (middle, high) if result.radius(middle) > room else (low, middle)
     return high

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from ranktrial.analysis.ladder import AB_RUNG, DIRECT, Rung
+from ranktrial.analysis.ladder import AB_TRAFFIC, DIRECT, EstimatorResult
 from ranktrial.arrays import FloatArray
 from ranktrial.log.log import Log
 
 
-def most_worth(log: Log, rung: Rung, ranker: int) -> float:
+def most_worth(log: Log, result: EstimatorResult, ranker: int) -> float:
     """Mean over searches of ``worth_of_each``."""
-    assert rung.estimate is not None
-    return float(worth_of_each(log, rung, ranker).sum()) / rung.estimate.impressions
+    assert result.estimate is not None
+    return float(worth_of_each(log, result, ranker).sum()) / result.estimate.impressions
 
 
-def worth_of_each(log: Log, rung: Rung, ranker: int) -> FloatArray:
+def worth_of_each(log: Log, result: EstimatorResult, ranker: int) -> FloatArray:
     """Amount that clicks on all results of each search that count for a ranker would add to an estimate in its favour.
 
     Args:
-        rung: The estimate.
+        result: The estimate.
         ranker: 1 for A, -1 for B.
     """
-    assert rung.estimate is not None
-    theta, direct, plain = rung.estimate.theta, rung.name == DIRECT, rung.name == AB_RUNG
+    assert result.estimate is not None
+    theta, direct, plain = result.estimate.theta, result.name == DIRECT, result.name == AB_TRAFFIC
 
     def of_part(part: Log) -> FloatArray:
         if plain:  # all of its own pages

@@ -44,16 +44,16 @@ from ranktrial.position_bias.affine import AffineBias
 from ranktrial.rankings import RequirementError
 from ranktrial.users import rank_decay
 
-AB_RUNG, DIRECT, AFFINE, POSITION_BASED = "A/B", "direct", "affine", "position-based"
+AB_TRAFFIC, DIRECT, AFFINE, POSITION_BASED = "A/B", "direct", "affine", "position-based"
 ASSUMES = {
-    AB_RUNG: Adjusted.assumes,
+    AB_TRAFFIC: Adjusted.assumes,
     DIRECT: Direct.assumes,
     AFFINE: "a click is what the rank lets through of the document's relevance, and chance of the rank's own on top",
     POSITION_BASED: RankAware.assumes,
 }
 # Of the error probability: a verdict mostly comes from the top, so the top has most of it.
-SHARES = {AB_RUNG: 0.1, DIRECT: 0.05, AFFINE: 0.05, POSITION_BASED: 0.8}
-CONTRADICTED = 2.0  # standard errors between two rungs, at one look: the upper one is not used
+SHARES = {AB_TRAFFIC: 0.1, DIRECT: 0.05, AFFINE: 0.05, POSITION_BASED: 0.8}
+CONTRADICTED = 2.0  # standard errors between two results, at one look: the upper one is not used
 VISIBLE = 1.5  # standard errors of the surest test: a smaller difference could be all bias and not be seen
 REFUTED = 0.05  # error probability over all looks of the test that an assumption is wrong
 SMALL = 2.0  # half-widths of an interval: a bias that could hide in it is small below that
@@ -64,7 +64,7 @@ NO_INTERVAL = Interval(-np.inf, np.inf)
 
 
 @dataclass(frozen=True, eq=False)
-class Rung:
+class EstimatorResult:
     """One estimate of a log.
 
     Attributes:
@@ -126,7 +126,7 @@ class Hausman:
 
     @property
     def contradicted(self) -> bool:
-        """True if the two rungs differ by more than two standard errors at this look."""
+        """True if the two results differ by more than two standard errors at this look."""
         return abs(self.difference) > CONTRADICTED * self.standard_error
 
     @property
@@ -156,71 +156,77 @@ class Ladder:
     """All estimates of a log, those with fewest assumptions first, and the tests between them.
 
     Attributes:
-        rungs: The estimates.
+        results: The estimates.
         tests: Tests of each by those before it.
         disagreement: Exposure disagreement of A and B, the mean over searches.
         ctr: Clicks per search on what was shown, or value per search by a metric.
     """
 
-    rungs: tuple[Rung, ...]
+    results: tuple[EstimatorResult, ...]
     tests: tuple[Hausman, ...]
     disagreement: float = 0.0
     ctr: float = 0.0
 
-    def rung(self, name: str) -> Rung:
+    def result(self, name: str) -> EstimatorResult:
         """The estimate of this name."""
-        return next(rung for rung in self.rungs if rung.name == name)
+        return next(result for result in self.results if result.name == name)
 
-    def tested(self, rung: Rung) -> bool:
+    def tested(self, result: EstimatorResult) -> bool:
         """True if an estimate with fewer assumptions could have contradicted it; the first one needs no test."""
-        return rung.name == AB_RUNG or bool(self._witnesses(rung))
+        return result.name == AB_TRAFFIC or bool(self._witnesses(result))
 
-    def blind(self, rung: Rung, difference: float | None = None) -> float:
+    def blind(self, result: EstimatorResult, difference: float | None = None) -> float:
         """Factor by which searches are too few for a winner by this estimate; at most 1 where they are enough.
 
         A winner by an estimate that assumes something needs a test in which a bias as large as its whole estimate would show,
         or as large as another ``difference``. That is for biases of document and rank, such as trust bias; what other results
         on a page do is the allowance's business, as most tests share that assumption.
         """
-        if rung.name == AB_RUNG or rung.estimate is None:
+        if result.name == AB_TRAFFIC or result.estimate is None:
             return 0.0
-        surest = min((test.standard_error for test in self.tests if test.upper == rung.name), default=float("inf"))
-        size = abs(rung.estimate.delta if difference is None else difference)
+        surest = min((test.standard_error for test in self.tests if test.upper == result.name), default=float("inf"))
+        size = abs(result.estimate.delta if difference is None else difference)
         ratio = VISIBLE * surest / max(size, 1e-150)
         return float(ratio * ratio)
 
     @property
-    def shown(self) -> Rung | None:
+    def shown(self) -> EstimatorResult | None:
         """The estimate to look at: the last that is tested and not contradicted, or at least not contradicted."""
-        found = [rung for rung in reversed(self.rungs) if rung.estimate is not None and not self.contradictions(rung)]
-        tested = (rung for rung in found if rung.has_interval and self.tested(rung))
-        return next(tested, None) or next((rung for rung in found if rung.has_interval), found[0] if found else None)
+        found = [
+            result
+            for result in reversed(self.results)
+            if result.estimate is not None and not self.contradictions(result)
+        ]
+        tested = (result for result in found if result.has_interval and self.tested(result))
+        return next(tested, None) or next(
+            (result for result in found if result.has_interval), found[0] if found else None
+        )
 
-    def contradictions(self, rung: Rung) -> tuple[Hausman, ...]:
+    def contradictions(self, result: EstimatorResult) -> tuple[Hausman, ...]:
         """Tests that contradict an estimate at this look."""
-        return tuple(test for test in self.tests if test.upper == rung.name and test.contradicted)
+        return tuple(test for test in self.tests if test.upper == result.name and test.contradicted)
 
-    def plainest_test(self, rung: Rung) -> Hausman | None:
+    def plainest_test(self, result: EstimatorResult) -> Hausman | None:
         """The test of an estimate to look at: one that it fails, or else the one by the estimate that assumes least."""
-        tests = [test for test in self.tests if test.upper == rung.name]
+        tests = [test for test in self.tests if test.upper == result.name]
         return min(tests, key=lambda test: (not test.refuted, not test.contradicted), default=None)
 
-    def hidden(self, rung: Rung) -> float:
+    def hidden(self, result: EstimatorResult) -> float:
         """Largest bias that the surest test of an estimate could have missed; infinite where nothing tests it."""
-        if rung.name == AB_RUNG:
+        if result.name == AB_TRAFFIC:
             return 0.0
-        return min((test.hidden for test in self._witnesses(rung)), default=float("inf"))
+        return min((test.hidden for test in self._witnesses(result)), default=float("inf"))
 
-    def _witnesses(self, rung: Rung) -> list[Hausman]:
+    def _witnesses(self, result: EstimatorResult) -> list[Hausman]:
         """Tests by estimates that do not share its assumption: the affine one has most of the position-based one's."""
-        return [test for test in self.tests if test.upper == rung.name and test.lower != AFFINE]
+        return [test for test in self.tests if test.upper == result.name and test.lower != AFFINE]
 
     @property
     def settled(self) -> bool | None:
         """True if A/B traffic may be halved: a bias that could hide in the last estimate is small against its interval, and
         one as large as the estimate would show. False if its assumption is refuted, None if more must be known.
         """
-        top = self.rungs[-1]
+        top = self.results[-1]
         tests = [test for test in self.tests if test.upper == top.name]
         if any(test.refuted for test in tests):
             return False
@@ -248,7 +254,7 @@ def ladder(
     Args:
         theta: Position bias known, or fitted to the log (``fit_position_bias``); None if it is neither (yet): then the
             position-based estimate waits for ``waits_for``.
-        fitted: Number of first impressions that theta, guesses and the lines of the affine estimate are from; all by default.
+        fitted: Number of first impressions that theta, predictions and lines of the affine estimate are from; all by default.
         estimator: Estimator of the position-based estimate.
         anytime: Intervals that hold however often one looks; False for one look after a number of units fixed beforehand.
         tightest_at: The number of units at which confidence sequences are tightest; by default where they find ``smallest``
@@ -266,7 +272,7 @@ def ladder(
     >>> pair = Pair.from_lists([["x", "y", "z"]] * 9, [["z", "x", "y"]] * 9, k=3).knowing(theta=[1, 0.5, 0.3])
     >>> user = position_based([0.6, 0.3, 0.2] * 9, [1, 0.5, 0.3])
     >>> found = ladder(Log.simulated(pair, LogOpt(holdback=0.5).policy(pair), user, 4000, seed=2), theta=pair.theta)
-    >>> [(rung.name, str(rung.interval)) for rung in found.rungs], found.shown.name
+    >>> [(result.name, str(result.interval)) for result in found.results], found.shown.name
     (..., 'position-based')
     """
     found: dict[str, Estimate] = {}
@@ -274,14 +280,14 @@ def ladder(
     if metric is not None:
         only = Adjusted() if only is None and metric.of_results is None else only
         options["metric"], fitted = metric, None if fitted is None else min(fitted, len(log))
-    missing = dict.fromkeys(ASSUMES if only is None else (AB_RUNG,), "")
+    missing = dict.fromkeys(ASSUMES if only is None else (AB_TRAFFIC,), "")
     arms = _arms(log)
     clicks = float(happened(log, metric).sum())
     known = scaled(theta.bias.theta) if isinstance(theta, BiasFit) else theta
     if min(arms) >= (LEAST_ARM if only is None else 1):
-        found[AB_RUNG] = estimate(log, estimator=only or Adjusted(), **options)
+        found[AB_TRAFFIC] = estimate(log, estimator=only or Adjusted(), **options)
     else:
-        missing[AB_RUNG] = f"{LEAST_ARM} A/B searches of A and of B ({arms[0]} and {arms[1]} so far)"
+        missing[AB_TRAFFIC] = f"{LEAST_ARM} A/B searches of A and of B ({arms[0]} and {arms[1]} so far)"
     if only is None and len(log):
         try:
             found[DIRECT] = estimate(log, estimator=Direct(), theta=known, fitted=fitted, **options)
@@ -311,9 +317,9 @@ def ladder(
         missing[AFFINE] = "more clicks: the direct estimate assumes less and is surer"
         del found[AFFINE]
     on_ab = float(happened(log, metric, on_ab=True).sum())
-    rungs = [
-        made_rung(
-            name, found.get(name), waits, clicks=on_ab if name == AB_RUNG else clicks, level=level,
+    results = [
+        made_result(
+            name, found.get(name), waits, clicks=on_ab if name == AB_TRAFFIC else clicks, level=level,
             share=1.0 if only else SHARES[name], anytime=anytime, tightest_at=tightest_at, smallest=smallest,
             of="clicks" if metric is None else metric.metric.occasions,
         )
@@ -322,12 +328,12 @@ def ladder(
     fit = theta if isinstance(theta, BiasFit) else None
     tests = [
         _hausman(log, upper, lower, fit, tightest_at or TIGHTEST_AT)
-        for at, upper in enumerate(rungs)
-        for lower in rungs[:at]
+        for at, upper in enumerate(results)
+        for lower in results[:at]
         if upper.has_interval and lower.has_interval
     ]
     return Ladder(
-        tuple(rungs),
+        tuple(results),
         tuple(test for test in tests if test.standard_error > 0),
         disagreement(log, rank_decay(log.k) if known is None else known) if len(log) else 0.0,
         (clicks if metric is None else float(metric.each.sum())) / max(len(log), 1),
@@ -360,7 +366,7 @@ def disagreements(log: Log, theta: FloatArray) -> FloatArray:
     return np.divide(away, both, out=np.zeros(log.n_designs), where=both > 0)
 
 
-def made_rung(
+def made_result(
     name: str,
     found: Estimate | None,
     missing: str,
@@ -372,7 +378,7 @@ def made_rung(
     tightest_at: float | None = None,
     smallest: float | None = None,
     of: str = "clicks",
-) -> Rung:
+) -> EstimatorResult:
     """An estimate with its interval, at its share of the error probability.
 
     Args:
@@ -383,30 +389,32 @@ def made_rung(
             as it is anyway.
         of: Name of what is counted as ``clicks``.
     """
-    rung = Rung(name, found, NO_INTERVAL, missing, 1 - (1 - level) * share)
+    result = EstimatorResult(name, found, NO_INTERVAL, missing, 1 - (1 - level) * share)
     if found is None:
-        return rung
+        return result
     if anytime:
         variance = found.standard_error**2 * found.units
         if tightest_at is None:
             known = smallest is not None and variance > 0
             tightest_at = tightest_for(variance, smallest, level=level) if known else TIGHTEST_AT  # type: ignore[arg-type]
-        rung = replace(rung, tightest_at=tightest_at)
+        result = replace(result, tightest_at=tightest_at)
     if clicks >= LEAST_CLICKS:
-        rung = replace(rung, interval=_interval(rung))
+        result = replace(result, interval=_interval(result))
     return (
-        rung
-        if rung.has_interval
-        else replace(rung, missing=f"{LEAST_UNITS} visitors and {LEAST_CLICKS} {of}, on lists that differ")
+        result
+        if result.has_interval
+        else replace(result, missing=f"{LEAST_UNITS} visitors and {LEAST_CLICKS} {of}, on lists that differ")
     )
 
 
-def _interval(rung: Rung) -> Interval:
-    assert rung.estimate is not None
-    if not np.isnan(rung.tightest_at):
-        return rung.estimate.anytime_interval(rung.level, tightest_at=rung.tightest_at)
+def _interval(result: EstimatorResult) -> Interval:
+    assert result.estimate is not None
+    if not np.isnan(result.tightest_at):
+        return result.estimate.anytime_interval(result.level, tightest_at=result.tightest_at)
     try:
-        return rung.estimate.confidence_interval(rung.level) if rung.estimate.units >= LEAST_UNITS else NO_INTERVAL
+        return (
+            result.estimate.confidence_interval(result.level) if result.estimate.units >= LEAST_UNITS else NO_INTERVAL
+        )
     except ValueError:
         return NO_INTERVAL
 
@@ -425,7 +433,9 @@ def _lines(log: Log, theta: BiasFit) -> AffineBias | str:
         return str(refusal)
 
 
-def _hausman(log: Log, upper: Rung, lower: Rung, fit: BiasFit | None, tightest_at: float) -> Hausman:
+def _hausman(
+    log: Log, upper: EstimatorResult, lower: EstimatorResult, fit: BiasFit | None, tightest_at: float
+) -> Hausman:
     """The spread of the difference over units, with theta as it is, times what refitting theta adds to it."""
     assert upper.estimate is not None
     assert lower.estimate is not None
@@ -447,24 +457,24 @@ def _hausman(log: Log, upper: Rung, lower: Rung, fit: BiasFit | None, tightest_a
     return Hausman(upper.name, lower.name, upper.estimate.delta - lower.estimate.delta, error, float(reach))
 
 
-def _influence(log: Log, rung: Rung) -> FloatArray:
+def _influence(log: Log, result: EstimatorResult) -> FloatArray:
     """Influence of each cohort on an estimate."""
-    assert rung.estimate is not None
-    sums, moved = rung.estimate.sums, np.zeros(len(log.cohorts))
+    assert result.estimate is not None
+    sums, moved = result.estimate.sums, np.zeros(len(log.cohorts))
     assert sums.units is not None
     moved[sums.units] = (sums.totals - sums.mean * sums.impressions) / sums.impressions.sum()
     return moved
 
 
-def _without(log: Log, rung: Rung, fit: BiasFit) -> FloatArray:
+def _without(log: Log, result: EstimatorResult, fit: BiasFit) -> FloatArray:
     """Jackknife replicates of an estimate: without each group of units, with theta unchanged."""
-    assert rung.estimate is not None
-    found, groups = rung.estimate, len(fit.without)
+    assert result.estimate is not None
+    found, groups = result.estimate, len(fit.without)
     sizes, sums = by_group(log, found.x, groups, found.picked)
     return np.asarray((sums.sum() - sums) / np.maximum(sizes.sum() - sizes, 1))
 
 
-def _refitted(log: Log, rung: Rung, fit: BiasFit) -> FloatArray:
+def _refitted(log: Log, result: EstimatorResult, fit: BiasFit) -> FloatArray:
     """Jackknife replicates of an estimate with its own parameters refitted, if it has any."""
-    assert rung.estimate is not None
-    return _without(log, rung, fit) if rung.estimate.replicates is None else rung.estimate.replicates
+    assert result.estimate is not None
+    return _without(log, result, fit) if result.estimate.replicates is None else result.estimate.replicates

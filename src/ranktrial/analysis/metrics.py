@@ -20,7 +20,7 @@ from ranktrial.analysis.decision import Decision, Lift, decide, must_stand, turn
 from ranktrial.analysis.discoveries import log_evidence
 from ranktrial.analysis.hostile import most_worth
 from ranktrial.analysis.intervals import asymptotic_sequence
-from ranktrial.analysis.ladder import AB_RUNG, NO_INTERVAL, SHARES
+from ranktrial.analysis.ladder import AB_TRAFFIC, NO_INTERVAL, SHARES
 from ranktrial.analysis.verdict import percent
 from ranktrial.interval import Interval
 from ranktrial.methods import AB
@@ -118,7 +118,7 @@ def measured(analysis: Analysis, metric: Metric, rules: Rules) -> Measured:
     if effect is not None and not of_clicks:
         scale = own.ladder.ctr / analysis.ladder.ctr if analysis.ladder.ctr > 0 else 0.0
         effect = Interval(*sorted(end * scale for end in effect))
-    barred = (*rules.barred, *(name for name in SHARES if name != AB_RUNG)) if own.apart else rules.barred
+    barred = (*rules.barred, *(name for name in SHARES if name != AB_TRAFFIC)) if own.apart else rules.barred
     decided = partial(
         decide,
         own.ladder,
@@ -139,8 +139,8 @@ def measured(analysis: Analysis, metric: Metric, rules: Rules) -> Measured:
     decision = decided()
     if not len(own.log) and len(analysis.log):
         return Measured(metric, own, replace(decision, state="too early"), widening(0.0))
-    if decision.estimator is not None and decision.estimator != (own.rung and own.rung.name):
-        own = replace(own, rung=own.ladder.rung(decision.estimator))
+    if decision.estimator is not None and decision.estimator != (own.result and own.result.name):
+        own = replace(own, result=own.ladder.result(decision.estimator))
     if (decides or of_clicks) and decision.estimator is not None and own.changed:
         drift = own.drift
         decision = decided(since=turned(drift.since), units_since=drift.units - (drift.at or drift.units))
@@ -169,10 +169,12 @@ def _answer(found: Measured) -> MetricAnswer:
         note=_note(found),
     )  # fmt: skip
     if metric.role == "secondary" and decision.estimator is not None and not decision.failed:
-        rung = analysis.ladder.rung(decision.estimator)
-        assert rung.estimate is not None
-        allowed = 0.0 if rung.name == AB_RUNG else max(widen)
-        told = log_evidence(rung.estimate, tightest_at=rung.tightest_at, level=analysis.config.level, allowed=allowed)
+        result = analysis.ladder.result(decision.estimator)
+        assert result.estimate is not None
+        allowed = 0.0 if result.name == AB_TRAFFIC else max(widen)
+        told = log_evidence(
+            result.estimate, tightest_at=result.tightest_at, level=analysis.config.level, allowed=allowed
+        )
         return replace(answer, evidence=told)
     return _guarded(answer, found) if metric.role == "guard" else answer
 
@@ -215,13 +217,13 @@ def compared(analysis: Analysis, decision: Decision, widen: Interval, level: flo
 def apart(analysis: Analysis, decision: Decision, widen: Interval, level: float) -> Interval:
     """Interval of B against A by the estimates of the decision, each at a level."""
     config, (low, high) = analysis.config, NO_INTERVAL
-    for rung in analysis.ladder.rungs:
-        if rung.name in decision.used and rung.estimate is not None:
-            own = rung.estimate.anytime_interval(level, tightest_at=GUARDS_TIGHTEST)
-            lower, upper = widened(rung, widen, own)
-            hostile = must_stand(rung, config.contamination, config.allowance) if analysis.values is None else 0.0
+    for result in analysis.ladder.results:
+        if result.name in decision.used and result.estimate is not None:
+            own = result.estimate.anytime_interval(level, tightest_at=GUARDS_TIGHTEST)
+            lower, upper = widened(result, widen, own)
+            hostile = must_stand(result, config.contamination, config.allowance) if analysis.values is None else 0.0
             if lower > 0 and hostile:  # either, not both: like a winner
-                lower = min(lower, own.low - hostile * most_worth(analysis.log, rung, 1))
+                lower = min(lower, own.low - hostile * most_worth(analysis.log, result, 1))
             low, high = max(low, lower), min(high, upper)
     return Interval(0.0 - high, 0.0 - low)
 

@@ -25,7 +25,7 @@ from ranktrial.analysis.estimators.click_weights import ClickWeights
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.estimators.valuing import by_group, jackknifed
 from ranktrial.analysis.hostile import worth_of_each
-from ranktrial.analysis.ladder import AB_RUNG, LEAST_CLICKS, NO_INTERVAL, TIGHTEST_AT, Rung, disagreements
+from ranktrial.analysis.ladder import AB_TRAFFIC, LEAST_CLICKS, NO_INTERVAL, TIGHTEST_AT, EstimatorResult, disagreements
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import f_tail
 from ranktrial.interval import Interval
@@ -125,14 +125,14 @@ class Subject:
 
     Attributes:
         log: The searches that count.
-        rung: Their estimate, by the estimator in use.
+        result: Their estimate, by the estimator in use.
         value: Value of each, by the metric.
         both: The same under an even A/B split; None where that is not known: there is no lift then.
         metric: Name of the metric; "" for clicks.
     """
 
     log: Log
-    rung: Rung
+    result: EstimatorResult
     value: FloatArray
     both: EvenSplit | None = None
     metric: str = ""
@@ -142,14 +142,14 @@ def subject(analysis: Analysis, estimator: str) -> Subject:
     """The question which ranker gets more clicks, or more by the metric of the analysis, by this estimator."""
     log, values, both = analysis.log, analysis.values, None
     each = log.clicks_each.astype(np.float64) if values is None else values.each
-    gain = None if values is not None and estimator == AB_RUNG else analysis.gain
+    gain = None if values is not None and estimator == AB_TRAFFIC else analysis.gain
     if gain is not None and len(gain.estimate.x) == len(log):
         both = EvenSplit(np.ones(len(log), bool), each - gain.estimate.x)
     elif (plain := log.arm != 0).any() and ((shares := log.shares)[plain] > 0).all():
         own = np.where(log.arm > 0, shares[:, 0], shares[:, 1]) / np.maximum(shares.sum(1), 1e-300)
         both = EvenSplit(plain, np.where(plain, each / (2 * np.maximum(own, 1e-300)), 0.0))
-    rung, metric = analysis.ladder.rung(estimator), "" if values is None else values.metric.title
-    return Subject(log, rung, each, both, metric)
+    result, metric = analysis.ladder.result(estimator), "" if values is None else values.metric.title
+    return Subject(log, result, each, both, metric)
 
 
 def answers_by_segment(
@@ -190,15 +190,15 @@ class _Cut:
     """A subject as arrays of its log, from which answers by segment are added up."""
 
     def __init__(self, analysis: Analysis, subject: Subject, above: Interval | None) -> None:
-        log, whole, self.subject = subject.log, subject.rung.estimate, subject
+        log, whole, self.subject = subject.log, subject.result.estimate, subject
         assert whole is not None
         config = analysis.config
         self.log, self.whole, self.level, self.above = log, whole, config.level, above
         if above is not None and subject.metric:
             value_of_click = float(subject.value.mean()) / max(float(log.clicks_each.mean()), 1e-300)
             self.above = Interval(*sorted(end * value_of_click for end in above))
-        plain = subject.rung.name == AB_RUNG
-        self.stands_against = must_stand(subject.rung, config.contamination, config.allowance)
+        plain = subject.result.name == AB_TRAFFIC
+        self.stands_against = must_stand(subject.result, config.contamination, config.allowance)
         self.counted, self.x = np.zeros((2, len(log)))
         self.counted[whole.picked], self.x[whole.picked] = 1.0, whole.x
         self.granted = np.zeros(len(log))
@@ -213,11 +213,11 @@ class _Cut:
 
     def answers(self, attribute: str) -> Iterator[tuple[SegmentAnswer, Estimate | None, float]]:
         """Answer, estimate and logarithm of the e-value of every value of an attribute that has searches."""
-        log, whole, rung = self.log, self.whole, self.subject.rung
+        log, whole, result = self.log, self.whole, self.subject.result
         names, level, total = log.attributes.values(attribute), log.levels(attribute), int(self.now.sum())
         # Fixed before the trial: the sequence of a segment is tightest at an even share of the searches.
-        fixed = bool(np.isnan(rung.tightest_at))
-        tightest_at = max((TIGHTEST_AT if fixed else rung.tightest_at) / len(names), 100.0)
+        fixed = bool(np.isnan(result.tightest_at))
+        tightest_at = max((TIGHTEST_AT if fixed else result.tightest_at) / len(names), 100.0)
         order = np.argsort(level, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(level, minlength=len(names)))[:-1])
         for name, ever, rest in zip(names, parts, whole.rests.get(attribute, [None] * len(names))):
@@ -237,7 +237,7 @@ class _Cut:
             interval = found.anytime_interval(self.level, tightest_at=tightest_at)
             if fixed and np.isfinite(interval.low):
                 interval = found.confidence_interval(self.level)
-            wide = turned(widened(rung, widen, interval))
+            wide = turned(widened(result, widen, interval))
             answer = replace(
                 answer,
                 difference=0.0 - found.delta,
@@ -246,7 +246,7 @@ class _Cut:
                 stands=0 in wide or self.subject.metric != "" or self._stands(at, found, interval),
             )
             told = log_evidence(
-                found, tightest_at=tightest_at, level=self.level, allowed=0.0 if rung.name == AB_RUNG else widen
+                found, tightest_at=tightest_at, level=self.level, allowed=0.0 if result.name == AB_TRAFFIC else widen
             )
             yield answer, found if np.isfinite(interval.low) else None, told - self.penalty
 
@@ -290,7 +290,7 @@ class _Cut:
 
     def _stands(self, at: IntArray, found: Estimate, interval: Interval) -> bool:
         """True unless so few hostile searches as a winner must withstand, all of them in the segment, could have made it up."""
-        worth = worth_of_each(self.log.take(at), self.subject.rung, 1 if found.delta > 0 else -1).sum()
+        worth = worth_of_each(self.log.take(at), self.subject.result, 1 if found.delta > 0 else -1).sum()
         share = made_up_by(interval, float(worth) / found.impressions)
         return bool(share * len(at) > self.stands_against * self.now.sum())
 

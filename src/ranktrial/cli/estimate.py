@@ -51,7 +51,7 @@ class _Options:
     version: int | None
     theta: list[float] | None
     estimators: tuple[str, ...]
-    guess: float | None
+    prediction: float | None
     sums: bool | None
     memory: str
     threads: int | None
@@ -100,10 +100,10 @@ def estimate_command(
     estimator: Annotated[
         list[str] | None,
         typer.Option(
-            help="Estimator for --sums: ips, constant, rank-aware or direct (with --guess), means. Default: constant."
+            help="Estimator for --sums: ips, constant, rank-aware or direct (with --prediction), means. Default: constant."
         ),
     ] = None,
-    guess: Annotated[
+    prediction: Annotated[
         float | None, typer.Option(min=0, max=1, help="Relevance to assume of all results, for --sums.")
     ] = None,
     sums: Annotated[
@@ -163,7 +163,7 @@ def estimate_command(
     """
     with plain_errors():
         asked = _Options(
-            version, None if theta is None else _numbers(theta), tuple(estimator or ()), guess, sums, memory, threads,
+            version, None if theta is None else _numbers(theta), tuple(estimator or ()), prediction, sums, memory, threads,
             "leave out" if leave_out else "refuse", tuple(map(parse_metric, metric or ())),
             reading.pop("segments") or None, Asked(level, not fixed, smallest, allowance, contamination),
         )  # fmt: skip
@@ -221,13 +221,13 @@ def _of_tables(
 ) -> Answer:
     """The answer in memory or by sums; ``bounded`` opens the tables for sums, within the memory that is asked for."""
     number = tables.latest_version() if asked.version is None else asked.version
-    if asked.more_than_clicks and (asked.sums or asked.estimators or asked.guess is not None):
+    if asked.more_than_clicks and (asked.sums or asked.estimators or asked.prediction is not None):
         raise ValueError(NO_SUMS)
     if rankers is not None and asked.sums:
         raise ValueError("other rankers (--a, --b) are evaluated in memory: leave out --sums")
     many = tables.count(number) > IN_MEMORY and not asked.more_than_clicks
     if rankers is not None or not (
-        asked.sums or (asked.sums is None and (many or asked.estimators or asked.guess is not None))
+        asked.sums or (asked.sums is None and (many or asked.estimators or asked.prediction is not None))
     ):
         log = read_tables(tables, number, rankers=rankers)
         return decide(log, theta=asked.theta, metrics=asked.metrics, by=asked.by, **asdict(asked.decision))
@@ -239,8 +239,8 @@ def _of_tables(
 
 def _by_sums(there: SQLLog, where: str, asked: _Options) -> Answer:
     return by_sums(
-        there, theta=asked.theta, estimators=asked.estimators or ("constant",), guess=asked.guess, asked=asked.decision,
-        uncovered=asked.uncovered, how=f"by sums, {where}",
+        there, theta=asked.theta, estimators=asked.estimators or ("constant",), prediction=asked.prediction,
+        asked=asked.decision, uncovered=asked.uncovered, how=f"by sums, {where}",
     )  # fmt: skip
 
 
@@ -262,19 +262,19 @@ def print_answer(answer: Answer) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in ("estimate", "B - A", "its own interval", "used"):
         table.add_column(name, no_wrap=True)
-    for rung in answer.estimates.rungs:
-        if rung.estimate is not None:
-            own = str(turned(rung.interval)) if rung.has_interval else "none yet"
-            used = "yes" if rung.name in decision.used else "no"
-            table.add_row(rung.name, f"{0.0 - rung.estimate.delta:+.5f}", own, used)
+    for result in answer.estimates.results:
+        if result.estimate is not None:
+            own = str(turned(result.interval)) if result.has_interval else "none yet"
+            used = "yes" if result.name in decision.used else "no"
+            table.add_row(result.name, f"{0.0 - result.estimate.delta:+.5f}", own, used)
     out.print()
     out.print(table, highlight=False)
     for line in metric_lines(answer.metrics):
         out.print(line, markup=False, highlight=False, soft_wrap=True)
-    for rung in answer.estimates.rungs:
-        test = answer.estimates.plainest_test(rung)
-        waits = f"{rung.name}: waits for {rung.missing}" if rung.missing else ""
-        waits += "; --theta can give it" if rung.missing.startswith("position bias (") else ""
+    for result in answer.estimates.results:
+        test = answer.estimates.plainest_test(result)
+        waits = f"{result.name}: waits for {result.missing}" if result.missing else ""
+        waits += "; --theta can give it" if result.missing.startswith("position bias (") else ""
         for line in filter(None, (waits, "" if test is None else test.text)):
             out.print(line, markup=False, highlight=False)
     if answer.segments:

@@ -27,7 +27,7 @@ BETWEEN = 5  # prices tried between the lowest and the highest where the highest
 
 
 def expected_clicks(rankings: DocumentArray, theta: FloatArray, zeta: FloatArray) -> FloatArray:
-    """Clicks to be expected on each ranking of a table, with relevance as guessed.
+    """Clicks to be expected on each ranking of a table, with relevance as predicted.
 
     >>> expected_clicks(np.array([[0, 1], [1, -1]]), np.array([1.0, 0.5]), np.array([0.2, 0.4]))
     array([0.4, 0.4])
@@ -88,10 +88,10 @@ class ClickForecast:
                 f"{np.size(zeta)} zeta, but the lists have a document {tables.max()}: there must be one each"
             )
         problem = checked_problem(tables, np.size(zeta), theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0)
-        bias, guess = (np.asarray(one, np.float64) for one in judged_by or (theta, zeta))
-        by_list = expected_clicks(tables, bias, guess)
+        bias, prediction = (np.asarray(one, np.float64) for one in judged_by or (theta, zeta))
+        by_list = expected_clicks(tables, bias, prediction)
         shares = np.full(tables.shape[1], 1 / tables.shape[1])
-        return cls(problem, bias, guess[problem.documents], by_list[0], by_list[1], shares, plain)
+        return cls(problem, bias, prediction[problem.documents], by_list[0], by_list[1], shares, plain)
 
     def designed(self, price: float) -> FloatArray:
         """Expected clicks on the design at this price, per query, without A/B traffic."""
@@ -116,7 +116,8 @@ class ClickForecast:
 class CrossForecast:
     """Mean of forecasts, of designs made without a fold of a log and judged by that fold (``Searches.cross_fitted``).
 
-    A design made from a guess shows most of what the guess happens to overrate, so its own guess forecasts too many clicks.
+    A design made from predicted relevance shows most of what is overrated by chance, so the same prediction forecasts too many
+    clicks.
     """
 
     folds: Sequence[ClickForecast]

@@ -13,7 +13,7 @@ from ranktrial.analysis.answers import AS_IN_A_TRIAL, Answer, Asked
 from ranktrial.analysis.decision import Decision
 from ranktrial.analysis.decision import decide as decide_by
 from ranktrial.analysis.estimators import DeltaEstimator, Means, parse_estimator
-from ranktrial.analysis.ladder import AB_RUNG, DIRECT, POSITION_BASED, SHARES, Ladder, made_rung
+from ranktrial.analysis.ladder import AB_TRAFFIC, DIRECT, POSITION_BASED, SHARES, Ladder, made_result
 from ranktrial.analysis.verdict import verdict
 from ranktrial.formats.database import SQLLog
 from ranktrial.formats.estimating import (
@@ -56,29 +56,29 @@ def by_sums(
     *,
     theta: ArrayLike | None = None,
     estimators: Sequence[str | DeltaEstimator] = ("constant",),
-    guess: float | None = None,
+    prediction: float | None = None,
     asked: Asked = AS_IN_A_TRIAL,
     how: str = "",
     uncovered: str = "refuse",
 ) -> Answer:
     """Decide on a log that is added up where it is."""
     found: dict[str, SummedEstimate] = {}
-    missing = dict.fromkeys((AB_RUNG, DIRECT, POSITION_BASED), "")
+    missing = dict.fromkeys((AB_TRAFFIC, DIRECT, POSITION_BASED), "")
     try:
-        found[AB_RUNG] = estimate_sums(log, estimator=Means())
+        found[AB_TRAFFIC] = estimate_sums(log, estimator=Means())
     except NoPlainTrafficError as refusal:
-        missing[AB_RUNG] = str(refusal)
+        missing[AB_TRAFFIC] = str(refusal)
     for kind in map(parse_estimator, estimators):
-        rung = AB_RUNG if isinstance(kind, Means) else DIRECT if kind.at_list_ranks else POSITION_BASED
-        if rung in found:
+        result = AB_TRAFFIC if isinstance(kind, Means) else DIRECT if kind.at_list_ranks else POSITION_BASED
+        if result in found:
             continue
         try:
-            found[rung] = estimate_sums(log, theta=theta, estimator=kind, guess=guess, uncovered=uncovered)
+            found[result] = estimate_sums(log, theta=theta, estimator=kind, prediction=prediction, uncovered=uncovered)
         except NotIdentifiable as refusal:
-            missing[rung] = CANNOT_BE_TOLD.format(refusal)
+            missing[result] = CANNOT_BE_TOLD.format(refusal)
     names = [name for name in missing if name in found or missing[name]]
-    rungs = tuple(
-        made_rung(
+    results = tuple(
+        made_result(
             name, found.get(name), missing[name], clicks=np.inf, level=asked.level,  # sums have seen to that
             share=SHARES[name] if len(names) > 1 else 1.0, anytime=asked.anytime, smallest=asked.smallest,
         )
@@ -87,14 +87,14 @@ def by_sums(
     tests = [
         against_means(log, found[name], name=name)
         for name in (DIRECT, POSITION_BASED)
-        if name in found and AB_RUNG in found
+        if name in found and AB_TRAFFIC in found
     ]
     last = next((found[name] for name in reversed(names) if name in found), None)
     theta_used = next((one.theta for one in found.values() if one.theta is not None), rank_decay(log.k))
     sums = {name: float(column[0] or 0) for name, column in log.sums(log.queries.overview(theta_used)).items()}
     n, clicks = round(sums["searches"]), round(sums["clicks"])
     made = Ladder(
-        rungs, tuple(test for test in tests if test is not None), sums["apart"] / max(n, 1), clicks / max(n, 1)
+        results, tuple(test for test in tests if test is not None), sums["apart"] / max(n, 1), clicks / max(n, 1)
     )
     told_theta = next(
         (one.theta for one in found.values() if one.theta is not None and not one.estimator.at_list_ranks), None
@@ -107,7 +107,7 @@ def by_sums(
 
     decision = _decided(
         made, asked, searches=n, visitors=round(sums["visitors"]), clicks=clicks, both=both,
-        worth=lambda rung, side: of_hostile(rung.name)[side < 0],
+        worth=lambda result, side: of_hostile(result.name)[side < 0],
     )  # fmt: skip
     return Answer(
         decision, made, verdict(decision), None if last is None else last.bias, how, unchecked=UNCHECKED,
@@ -117,10 +117,10 @@ def by_sums(
 
 def of_items(found: SummedEstimate, places: Places, asked: Asked) -> Answer:
     """Decide on a log of single results with their propensities, by the direct estimate, which nothing there tests."""
-    rung = made_rung(
+    result = made_result(
         DIRECT, found, "", clicks=found.effective_clicks, level=asked.level, share=1.0, anytime=asked.anytime
     )
-    made = Ladder((rung,), ())
+    made = Ladder((result,), ())
     clicks = round(found.effective_clicks)
     decision = _decided(
         made, asked, searches=found.impressions, visitors=found.units, clicks=clicks, both=places.both,

@@ -20,7 +20,7 @@ from ranktrial.analysis.estimators.cross_fitting import training_sums
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.estimators.valuing import scaled
 from ranktrial.analysis.intervals import Band, asymptotic_radius
-from ranktrial.analysis.ladder import AB_RUNG, LEAST_ARM, REFUTED, Hausman
+from ranktrial.analysis.ladder import AB_TRAFFIC, LEAST_ARM, REFUTED, Hausman
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.formats.database import SQLLog
@@ -30,7 +30,7 @@ from ranktrial.log.units import UnitSums
 from ranktrial.position_bias import Counts, Examinations, NotIdentifiable, PositionBias, fit_groups
 from ranktrial.position_bias.jackknife import jackknife_variance, ratio_freedom
 from ranktrial.rankings import RequirementError
-from ranktrial.rankings.values import RANK_AWARE_GUESSES
+from ranktrial.rankings.values import RANK_AWARE_PREDICTIONS
 
 FOLDS = 5
 FIRST_LOOK, ENOUGH_TO_TELL = 100, 20
@@ -78,7 +78,7 @@ class SummedEstimate(Estimate):
     """An ``Estimate`` of which only sums are known: no values of single impressions, so one look and no sequence of them."""
 
     estimator: DeltaEstimator = field(default_factory=Means)
-    guess: tuple[float, ...] = ()  # of each fold
+    prediction: tuple[float, ...] = ()  # of each fold
     fixed: FloatArray | None = None  # the estimate without each group of units, theta as it is
 
     def sequence(self, units: ArrayLike, level: float = 0.95, *, tightest_at: float = 10_000) -> Band:
@@ -147,7 +147,7 @@ def estimate_sums(
     *,
     theta: ArrayLike | None = None,
     estimator: str | DeltaEstimator = "constant",
-    guess: float | None = None,
+    prediction: float | None = None,
     folds: int = FOLDS,
     groups: int = GROUPS,
     uncovered: str = "refuse",
@@ -156,8 +156,8 @@ def estimate_sums(
 
     Args:
         theta: Position bias where it is known; by default it is fitted to the log.
-        estimator: ``IPS()`` or ``Constant()``; ``RankAware()`` or ``Direct()`` with a ``guess``; ``Means()`` of A/B traffic.
-        guess: Relevance of all documents; by default, for "constant", clicks per examination in the other folds.
+        estimator: ``IPS()`` or ``Constant()``; ``RankAware()`` or ``Direct()`` with a ``prediction``; ``Means()`` of A/B.
+        prediction: Relevance of all documents; by default, for "constant", clicks per examination in the other folds.
         folds: Number of folds of units for that default.
         groups: Number of groups of units for the jackknife, where theta is fitted.
         uncovered: "refuse" logs in which a document that matters could not be seen, or "leave out" such documents.
@@ -165,12 +165,12 @@ def estimate_sums(
     kind = parse_estimator(estimator)
     if isinstance(kind, Means):
         return _of_arms(log)
-    fitted = kind.one_relevance and guess is None
-    if not kind.adds_up or kind.weight_cap or (kind.has_guess and guess is None and not fitted):
+    fitted = kind.one_relevance and prediction is None
+    if not kind.adds_up or kind.weight_cap or (kind.has_prediction and prediction is None and not fitted):
         raise ValueError(
             f"{kind} cannot be computed by sums where the log is: it needs the relevance of each document, or a number for "
             "each search, which the engine does not have. Possible are IPS(), Constant(), Means(), and RankAware() or Direct() "
-            "with one relevance for all documents (guess=0.2). Or read the log into memory."
+            "with one relevance for all documents (prediction=0.2). Or read the log into memory."
         )
     checks.one_of("uncovered", uncovered, ("refuse", "leave out"))
     bias, without = None, np.empty((0, log.k))
@@ -183,25 +183,25 @@ def estimate_sums(
             raise ValueError(f"theta has {len(known)} ranks, the log k = {log.k}")
     direct, given = kind.at_list_ranks, None
     if kind.rank_aware:
-        guess = float(np.clip(checks.between("guess", guess, 0, 1), *RANK_AWARE_GUESSES))  # type: ignore[arg-type]
-        given = guess
-    elif guess is not None:
-        checks.between("guess", guess, 0, 1)
+        prediction = float(np.clip(checks.between("prediction", prediction, 0, 1), *RANK_AWARE_PREDICTIONS))  # type: ignore[arg-type]
+        given = prediction
+    elif prediction is not None:
+        checks.between("prediction", prediction, 0, 1)
     parts = folds if fitted else 1
-    largest = log.sums(log.queries.largest(known, guess=given, direct=direct))
+    largest = log.sums(log.queries.largest(known, prediction=given, direct=direct))
     if uncovered == "refuse" and largest["unseen"][0] > 0:
         raise RequirementError(
             f"query {largest['query'][0]}: document {largest['document'][0]} or another could never be seen, and the rankers "
             f"differ on it ({int(largest['unseen'][0])} candidates in all); a logging policy must be able to show every "
             "document on which the rankers differ"
         )
-    found = log.sums(log.queries.moments(known, folds=parts, guess=given, direct=direct))
-    guesses = np.zeros(parts)
+    found = log.sums(log.queries.moments(known, folds=parts, prediction=given, direct=direct))
+    predictions = np.zeros(parts)
     if fitted:
-        guesses = _constants(found, folds)
-    elif guess is not None and kind.has_guess:
-        guesses[:] = guess
-    z = guesses[found["fold"].astype(np.int64)]
+        predictions = _constants(found, folds)
+    elif prediction is not None and kind.has_prediction:
+        predictions[:] = prediction
+    z = predictions[found["fold"].astype(np.int64)]
     value = {name: column.astype(np.float64) for name, column in found.items()}
     moments = UnitMoments(
         None,
@@ -215,7 +215,7 @@ def estimate_sums(
     )
     more: dict[str, Any] = {"standard_error": moments.standard_error, "clicks_alone": moments.standard_error}
     if bias is not None:
-        replicates, alone = _replicates(log, known, without, guesses, given, direct)
+        replicates, alone = _replicates(log, known, without, predictions, given, direct)
         more = {
             "bias": bias,
             "replicates": replicates,
@@ -233,7 +233,7 @@ def estimate_sums(
         theta=known,
         sums=moments,
         estimator=kind,
-        guess=tuple(guesses.tolist()),
+        prediction=tuple(predictions.tolist()),
         **more,
     )
 
@@ -242,7 +242,8 @@ def _constants(found: Mapping[str, NDArray[Any]], folds: int) -> FloatArray:
     """Relevance for each fold: clicks per examination in all others."""
     if len(found["fold"]) < folds:
         raise ValueError(
-            f"{len(found['fold'])} units cannot be divided into {folds} folds: give a relevance of all documents (guess=0.2)"
+            f"{len(found['fold'])} units cannot be divided into {folds} folds: give one relevance of all documents "
+            "(prediction=0.2)"
         )
     seen = [found[name].astype(np.float64) for name in ("clicks", "seen", "seen_twice")]
     parts = [Examinations(*(column[[fold]] for column in seen)) for fold in range(folds)]
@@ -253,14 +254,16 @@ def _replicates(
     log: SQLLog,
     theta: FloatArray,
     without: FloatArray,
-    guesses: FloatArray,
-    guess: float | None,
+    predictions: FloatArray,
+    prediction: float | None,
     direct: bool,
 ) -> tuple[FloatArray, FloatArray]:
     """The estimate without each group of units: theta fitted anew, and theta as it is."""
     groups = len(without)
     thetas = [theta, *(scaled(one) for one in without)]
-    found = log.sums(log.queries.replicates(thetas, groups, guesses=guesses.tolist(), guess=guess, direct=direct))
+    found = log.sums(
+        log.queries.replicates(thetas, groups, predictions=predictions.tolist(), prediction=prediction, direct=direct)
+    )
     t, group = (found[name].astype(np.int64) for name in ("t", "grp"))
     x = found["x"].astype(np.float64)
     whole, own, refitted = np.zeros(groups + 1), np.zeros(groups), np.zeros(groups)
@@ -310,7 +313,7 @@ def most_worth(log: SQLLog, found: SummedEstimate, *, name: str) -> tuple[float,
 
     The same as ``analysis.hostile.most_worth``, from sums. A click on an A/B page weighs as in the difference in means.
     """
-    if name == AB_RUNG:
+    if name == AB_TRAFFIC:
         arms = _arms(log)
         told = log.sums(log.queries.results())
         return float(told["for_a"][0]) / arms["n_a"], float(told["for_b"][0]) / arms["n_b"]
@@ -374,9 +377,9 @@ def against_means(log: SQLLog, upper: SummedEstimate, *, name: str) -> Hausman |
     As between two estimates of ``analysis.ladder``: the spread of the difference over units, times what refitting theta adds.
     """
     assert upper.theta is not None
-    guess = upper.guess[0] if upper.estimator.rank_aware else None
+    prediction = upper.prediction[0] if upper.estimator.rank_aware else None
     query = log.queries.moments(
-        upper.theta, folds=len(upper.guess), guess=guess, direct=upper.estimator.at_list_ranks, arms=True
+        upper.theta, folds=len(upper.prediction), prediction=prediction, direct=upper.estimator.at_list_ranks, arms=True
     )
     by_fold = {column: values.astype(np.float64) for column, values in log.sums(query).items()}
     sums = {column: float(values.sum()) for column, values in by_fold.items()}
@@ -387,7 +390,7 @@ def against_means(log: SQLLog, upper: SummedEstimate, *, name: str) -> Hausman |
     squares = 0.0
     for at, fold in enumerate(by_fold["fold"].astype(np.int64)):
         found = {column: float(values[at]) for column, values in by_fold.items()}
-        away = np.array([-upper.delta / n, upper.guess[fold] / n, 1 / n, *(-linear / plain)])
+        away = np.array([-upper.delta / n, upper.prediction[fold] / n, 1 / n, *(-linear / plain)])
         squares += float(away @ _products(found, names) @ away)
     error, wider, level = float(np.sqrt(units / (units - 1) * max(squares, 0.0))), 1.0, 1 - REFUTED
     delta = sums["y_a"] / sums["n_a"] - sums["y_b"] / sums["n_b"]
@@ -403,4 +406,4 @@ def against_means(log: SQLLog, upper: SummedEstimate, *, name: str) -> Hausman |
         half = 0.5 + level / 2
         wider = t_quantile(half, groups - 1) / normal_quantile(half)
     reach = asymptotic_radius([units], [wider * error * np.sqrt(units)], level=level)[0]
-    return Hausman(name, AB_RUNG, upper.delta - delta, error, float(reach))
+    return Hausman(name, AB_TRAFFIC, upper.delta - delta, error, float(reach))

@@ -142,7 +142,7 @@ class Sums:
         ]
 
     def _weights(
-        self, thetas: Sequence[FloatArray], guess: float | None, direct: bool, both: bool = False
+        self, thetas: Sequence[FloatArray], prediction: float | None, direct: bool, both: bool = False
     ) -> list[str]:
         """The weight of a click on each candidate, and what it adds to Delta, for each of several thetas (numbered t).
 
@@ -151,7 +151,9 @@ class Sums:
         zero, one = _double(0.0), _double(1.0)
         rows = []
         for t, theta in enumerate(thetas):
-            useful = np.ones(self.k) if guess is None else (1 - theta.max() * guess) / (1 - theta * guess)
+            useful = (
+                np.ones(self.k) if prediction is None else (1 - theta.max() * prediction) / (1 - theta * prediction)
+            )
             told = [
                 f"{_double(value)} AS {name}{r}"
                 for name, values in (("theta", theta), ("useful", useful))
@@ -192,14 +194,14 @@ class Sums:
         stands = f"WHEN w.rank_a = {{r}} THEN 1 / w.at_a WHEN w.rank_b = {{r}} THEN -1 / w.at_b ELSE {_double(0.0)}"
         return f"w.w * CASE {stands} END"
 
-    def _worth(self, theta: FloatArray, guess: float | None, direct: bool, both: bool = False) -> list[str]:
+    def _worth(self, theta: FloatArray, prediction: float | None, direct: bool, both: bool = False) -> list[str]:
         """SQL tables of the shift of each ranking, the weight of a click at each rank, and its examinations."""
         zero = _double(0.0)
         by_rank = self._each(f"sum(CASE WHEN c.r = {{r}} THEN {self._value(direct)} ELSE {zero} END) AS w{{r}}")
         seen = self._at("c.r", "b.theta{r}")
         return [
             *self._cells(),
-            *self._weights([theta], guess, direct, both),
+            *self._weights([theta], prediction, direct, both),
             f"""valued AS (SELECT c.number AS number, c.display AS display, {by_rank}, sum({seen}) AS seen,
                 sum({self._at("c.r", "b.theta{r} * b.theta{r}")}) AS seen_twice
                 FROM cell AS c JOIN weight AS w ON w.item = c.item CROSS JOIN bias AS b GROUP BY c.number, c.display)""",
@@ -223,14 +225,14 @@ class Sums:
         theta: FloatArray,
         *,
         folds: int,
-        guess: float | None = None,
+        prediction: float | None = None,
         direct: bool = False,
         arms: bool = False,
         both: bool = False,
     ) -> str:
         """SQL of the moments of each fold: units, sums of products of impressions, shift and hit, clicks, examinations.
 
-        ``guess`` makes weights rank-aware; ``direct`` makes them those of the direct estimate; ``arms`` adds A/B traffic;
+        ``prediction`` makes weights rank-aware; ``direct`` makes them those of the direct estimate; ``arms`` adds A/B traffic;
         ``both`` is for the clicks of pages that are half A's and half B's.
         """
         names = (*MOMENTS, *ARMS) if arms else MOMENTS
@@ -239,7 +241,7 @@ class Sums:
         order = ", min(l.time) AS began, min(l.impression) AS foremost" if folds > 1 else ""
         fold = f"(row_number() OVER (ORDER BY began, foremost) - 1) % {folds}" if folds > 1 else "0"
         ctes = [
-            *self._worth(theta, guess, direct, both),
+            *self._worth(theta, prediction, direct, both),
             f"""unit_sum AS (SELECT l.unit, {_count()} AS impressions, sum(d.shift) AS shift, sum({self._clicks()}) AS hit,
                 sum({self._clicks("abs(d.w{r})")}) AS heavy, sum({self._clicks("d.w{r} * d.w{r}")}) AS squares,
                 sum({self._clicks(_double(1.0))}) AS clicks, sum(d.seen) AS seen, sum(d.seen_twice) AS seen_twice{order}{plain}
@@ -254,7 +256,7 @@ class Sums:
         )
 
     def largest(
-        self, theta: FloatArray, *, guess: float | None = None, direct: bool = False, both: bool = False
+        self, theta: FloatArray, *, prediction: float | None = None, direct: bool = False, both: bool = False
     ) -> str:
         """The largest weight that a click can have, and how many candidates that matter cannot be seen, with one of them."""
         biggest, zero = "abs(w.w)", _double(0.0)
@@ -262,7 +264,7 @@ class Sums:
             sides = (f"CASE WHEN w.rank_{side} > 0 THEN w.w / w.at_{side} ELSE {zero} END" for side in "ab")
             biggest = f"CASE WHEN w.w > 0 THEN greatest({', '.join(sides)}) ELSE {zero} END"
         return _with(
-            [*self._cells(drawn=True), *self._weights([theta], guess, direct, both)],
+            [*self._cells(drawn=True), *self._weights([theta], prediction, direct, both)],
             f"""SELECT max({biggest}) AS largest, {_double_of("sum(w.unseen)")} AS unseen,
             min(CASE WHEN w.unseen = 1 THEN c.query END) AS query, min(CASE WHEN w.unseen = 1 THEN c.document END) AS document
             FROM weight AS w JOIN candidate AS c ON c.item = w.item""",
@@ -316,18 +318,18 @@ class Sums:
             FROM {self._log()} AS l JOIN design AS d ON d.design = l.design JOIN exposed AS e ON e.number = d.number""",
         )
 
-    def _tally(self, groups: int, guesses: Sequence[float] = ()) -> list[str]:
+    def _tally(self, groups: int, predictions: Sequence[float] = ()) -> list[str]:
         """Impressions and clicks of each ranking by group of units, in one pass over the log; and impressions of each design.
 
-        With ``guesses``, one for each fold, impressions count as often as their fold's guess says (``nz``).
+        With ``predictions``, one for each fold, impressions count as often as their fold's prediction says (``nz``).
         """
         clicks = self._each(f"{_double_of('sum(CASE WHEN l.clicked[{r}] = 1 THEN 1 ELSE 0 END)')} AS c{{r}}")
         group, ctes, nz, joined = _group("l.unit", groups), [], _double(0.0), ""
-        if len(guesses) == 1:
-            nz = f"count(*) * {_double(guesses[0])}"
-        elif guesses:
-            ctes = [self._fold(len(guesses))]
-            cases = " ".join(f"WHEN {fold} THEN {_double(guess)}" for fold, guess in enumerate(guesses))
+        if len(predictions) == 1:
+            nz = f"count(*) * {_double(predictions[0])}"
+        elif predictions:
+            ctes = [self._fold(len(predictions))]
+            cases = " ".join(f"WHEN {fold} THEN {_double(prediction)}" for fold, prediction in enumerate(predictions))
             nz, joined = f"sum(CASE f.fold {cases} END)", " JOIN fold AS f ON f.unit = l.unit"
         return [
             *ctes,
@@ -371,13 +373,13 @@ class Sums:
         thetas: Sequence[FloatArray],
         groups: int,
         *,
-        guesses: Sequence[float],
-        guess: float | None = None,
+        predictions: Sequence[float],
+        prediction: float | None = None,
         direct: bool = False,
     ) -> str:
         """Impressions and sums of x: of the whole log (grp -1) with each theta, of each group with theta 0 and group + 1.
 
-        ``thetas`` are that of the whole log and those without each group; ``guesses`` those of each fold. What is linear in
+        ``thetas`` are that of the whole log and those without each group; ``predictions`` those of each fold. What is linear in
         impressions and clicks needs no impression: candidates and ranks are enough.
         """
         many, zero = len(thetas), _double(0.0)
@@ -387,8 +389,8 @@ class Sums:
         surprise = self._each(f"({self._value(direct)}) * (s.c{{r}} - b.theta{{r}} * s.z{{r}})", " + ")
         ctes = [
             *self._cells(),
-            *self._weights(thetas, guess, direct),
-            *self._tally(groups, guesses),
+            *self._weights(thetas, prediction, direct),
+            *self._tally(groups, predictions),
             f"""stood AS (SELECT c.item AS item, t.grp AS grp,
                 {self._each(f"sum(CASE WHEN c.r = {{r}} THEN t.nz ELSE {zero} END) AS z{{r}}")},
                 {self._each(f"sum(CASE WHEN c.r = {{r}} THEN t.c{{r}} ELSE {zero} END) AS c{{r}}")}

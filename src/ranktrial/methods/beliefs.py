@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import DocumentArray, FloatArray, IntArray
-from ranktrial.methods._kernels.guesses import list_guess, rank_guess
+from ranktrial.methods._kernels.predictions import list_prediction, rank_prediction
 from ranktrial.position_bias import Conditional, Counts, Examinations, NotIdentifiable, RelevanceFit, fit_groups
-from ranktrial.position_bias.relevance import linear_guess
+from ranktrial.position_bias.relevance import linear_prediction
 from ranktrial.rankings import rank_inputs
 
 BIAS = ("known", "estimated")
@@ -74,20 +74,20 @@ class Beliefs:
     def _of_segments(self) -> list[Beliefs]:
         return [replace(self, theta=np.array(theta), attribute="", thetas=()) for theta in self.thetas]
 
-    def guess(self, rank_a: IntArray, rank_b: IntArray) -> FloatArray:
+    def prediction(self, rank_a: IntArray, rank_b: IntArray) -> FloatArray:
         """Predicted relevance of the documents at these ranks (from 0; k or more is nowhere), with their own effects."""
-        return self.guess_at(rank_a, rank_b, self.effects)
+        return self.prediction_at(rank_a, rank_b, self.effects)
 
-    def guess_at(self, rank_a: IntArray, rank_b: IntArray, effects: FloatArray | None) -> FloatArray:
+    def prediction_at(self, rank_a: IntArray, rank_b: IntArray, effects: FloatArray | None) -> FloatArray:
         """Predicted relevance of documents at these ranks (from 0; k or more is nowhere), with the effects given."""
         known = NOTHING if effects is None else effects
-        found: FloatArray = rank_guess(rank_a, rank_b, len(self.theta), self.coefficients, known)
+        found: FloatArray = rank_prediction(rank_a, rank_b, len(self.theta), self.coefficients, known)
         return found
 
-    def guess_for(self, a: DocumentArray, b: DocumentArray, effects: FloatArray | None) -> FloatArray:
+    def prediction_for(self, a: DocumentArray, b: DocumentArray, effects: FloatArray | None) -> FloatArray:
         """Relevance of the candidates of one query, given two lists of their numbers."""
         known = NOTHING if effects is None else effects
-        found: FloatArray = list_guess(a, b, len(self.theta), self.coefficients, known)
+        found: FloatArray = list_prediction(a, b, len(self.theta), self.coefficients, known)
         return found
 
     @cached_property
@@ -178,11 +178,11 @@ class Searches:
     ) -> Iterator[tuple[DocumentArray, FloatArray, FloatArray]]:
         """Searches of each fold, and the relevance of every candidate for their designs and for judging these.
 
-        A design made from a guess shows most of what the guess happens to overrate, and a search in the log has left its own
-        clicks there. So the design of a search is made without its fold and judged by the fold: by a regression of the fold's
-        clicks on what lists say and on what the others say of the document, not shrunken, so noisier than the guess but right
-        on average. Its equation has mean zero also while designs change with clicks. Without ``effects`` designs are made from
-        what lists say alone. What a long log says of lists is taken to be the same without a fold.
+        A design made from predicted relevance shows most of what is overrated by chance, and a search in the log has left its
+        own clicks there. So the design of a search is made without its fold and judged by the fold: by a regression of the
+        fold's clicks on what lists say and on what the others say of the document, not shrunken, so noisier than the
+        prediction but right on average. Its equation has mean zero also while designs change with clicks. Without ``effects``
+        designs are made from what lists say alone. What a long log says of lists is taken to be the same without a fold.
         """
         sums = self.folds(theta)
         rows = sums.rows
@@ -217,13 +217,13 @@ class Searches:
                 )
             else:
                 made = fit.with_effects_from(others, inputs, document, offsets, place=place)
-            guess = made.guess if effects else linear_guess(made.constant, made.slopes, inputs)[place]
+            prediction = made.prediction if effects else linear_prediction(made.constant, made.slopes, inputs)[place]
             some = np.flatnonzero(fold.examined)
             features = features_of(some, made.effects)
-            missed = features.T @ (fold.clicks - guess * fold.examined)[some]
+            missed = features.T @ (fold.clicks - prediction * fold.examined)[some]
             gram = (features * fold.examined[some, None]).T @ features
             correction = features_of(candidate, made.effects) @ np.linalg.lstsq(gram, missed, rcond=1e-9)[0]
-            yield self.tables[:, own], guess[candidate], guess[candidate] + correction
+            yield self.tables[:, own], prediction[candidate], prediction[candidate] + correction
 
 
 @dataclass(frozen=True, eq=False)

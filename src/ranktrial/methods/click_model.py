@@ -31,7 +31,7 @@ from ranktrial.position_bias._kernels import conditional_equation
 from ranktrial.position_bias.identifiability import exposure
 from ranktrial.rankings import Mixture, Moments, Pair, affine_values, exposure_of
 from ranktrial.rankings.traffic import display_counts
-from ranktrial.rankings.values import Guess, checked_guess, expected_value, value_rows
+from ranktrial.rankings.values import Prediction, checked_prediction, expected_value, value_rows
 from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User
 
@@ -57,14 +57,14 @@ class LearningMethod(LearningInStages, Protocol):
     def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs: ...
 
 
-def valued(pair: Pair, policy: Mixture, theta: FloatArray, guess: Guess, *, estimate: str) -> Displays:
+def valued(pair: Pair, policy: Mixture, theta: FloatArray, prediction: Prediction, *, estimate: str) -> Displays:
     """Displays of a design with their values at a position bias and, except for "ips", a predicted relevance."""
     affine = affine_values(
         policy,
         pair.lam(theta),
         theta,
         pair.offsets,
-        zeta_hat=None if estimate == "ips" else guess,
+        zeta_hat=None if estimate == "ips" else prediction,
         rank_aware=estimate == "rank-aware",
     )
     return Displays(policy, Linear(affine.values, affine.base))
@@ -187,7 +187,7 @@ class DesignVersion:
         covered: The queries that it is made for.
         policy: What it shows for these.
         theta: Position bias it was made with.
-        guess: Relevance that its impressions are valued with; None for IPS.
+        prediction: Relevance that its impressions are valued with; None for IPS.
         note: What the estimate of position bias had to say.
         shown: How often each ranking of the policy was shown.
         clicked: How often it was clicked at each rank.
@@ -197,7 +197,7 @@ class DesignVersion:
     covered: Covered
     policy: Mixture
     theta: FloatArray
-    guess: Guess
+    prediction: Prediction
     note: str
     shown: IntArray
     clicked: IntArray
@@ -230,7 +230,7 @@ class SimulatedTrial:
         self._number(pair, user.cut(pair.k))
         self.delta = pair.delta(self.user)
         self.zeta = np.maximum(user.zeta, LEAST_RELEVANCE) if method.relevance == "true" else None  # for the design
-        self.guess: Guess = None if method.estimate == "ips" else self.beliefs.relevance  # for the estimate
+        self.prediction: Prediction = None if method.estimate == "ips" else self.beliefs.relevance  # for the estimate
         drawing, self.folding = children(seed, 2)
         self.drawing = generator(drawing)
         self.versions: list[DesignVersion] = []
@@ -259,24 +259,24 @@ class SimulatedTrial:
                 self._follow(LAW_QUERIES)
             covered = self.all.coming(ahead, self.whole.n_queries, self.drawing)
         self.ahead = iter(covered.came)
-        known, zeta, guess = self._known_of(covered)
+        known, zeta, prediction = self._known_of(covered)
         policy = self.method.policy(covered.pair, known, zeta=zeta)
         shown, clicked = np.zeros(len(policy.rankings), np.int64), np.zeros(policy.rankings.shape, np.int64)
-        version = DesignVersion(self.impressions, covered, policy, known.theta, guess, known.note, shown, clicked)
+        version = DesignVersion(self.impressions, covered, policy, known.theta, prediction, known.note, shown, clicked)
         self.versions.append(version)
 
-    def _known_of(self, covered: Covered) -> tuple[Beliefs, FloatArray | None, Guess]:
+    def _known_of(self, covered: Covered) -> tuple[Beliefs, FloatArray | None, Prediction]:
         """Beliefs, true relevance (if known) and predicted relevance of the documents of some queries."""
         known = self.beliefs
         zeta = self.zeta
-        guess = self.guess
+        prediction = self.prediction
         some = covered.documents
         if covered.pair is self.pair:
-            return known, zeta, guess
+            return known, zeta, prediction
         return (
             replace(known, effects=None if known.effects is None else known.effects[some]),
             None if zeta is None else zeta[some],
-            guess[some] if isinstance(guess, np.ndarray) else guess,
+            prediction[some] if isinstance(prediction, np.ndarray) else prediction,
         )
 
     def _follow(self, most: int) -> None:
@@ -287,7 +287,7 @@ class SimulatedTrial:
             return
         some = self.all.of(np.sort(self.drawing.permutation(n)[:most]))
         rows = self.row[some.documents[some.pair.listed]]
-        self.beliefs, self.zeta, self.guess = self._known_of(some)
+        self.beliefs, self.zeta, self.prediction = self._known_of(some)
         self.shown, self.clicked = self.shown[rows], self.clicked[rows]
         self._number(some.pair, some.user)
 
@@ -341,9 +341,9 @@ class SimulatedTrial:
         if not np.array_equal(self.beliefs.theta, before):
             self.sum_x = None
         if method.estimate in ROBUST:
-            self.guess = self.beliefs.guess(*pair.ranks)
+            self.prediction = self.beliefs.prediction(*pair.ranks)
         if method.estimate == "constant":
-            self.guess = self.beliefs.relevance
+            self.prediction = self.beliefs.relevance
 
     def _seen(self, theta: FloatArray) -> Examinations:
         return Examinations.from_counts(self.shown, self.clicked, theta)
@@ -362,7 +362,7 @@ class SimulatedTrial:
     def _displays(self, version: DesignVersion, theta: FloatArray | None = None) -> Displays:
         """A version's displays, valued at a position bias, by default the current one."""
         known = self.beliefs.theta if theta is None else theta
-        return valued(version.covered.pair, version.policy, known, version.guess, estimate=self.method.estimate)
+        return valued(version.covered.pair, version.policy, known, version.prediction, estimate=self.method.estimate)
 
     def show(self, begin: int, end: int, points: IntArray) -> list[tuple[float, float, float]]:
         """Show impressions begin..end with the current design; estimate, mean square and CTR at each point."""
@@ -488,10 +488,10 @@ class SimulatedTrial:
         lam = lam[version.covered.documents]
         query = np.searchsorted(policy.offsets, rows, side="right") - 1
         rank_aware = self.method.estimate == "rank-aware"
-        guess = checked_guess(version.guess, len(lam), rank_aware=rank_aware)
+        prediction = checked_prediction(version.prediction, len(lam), rank_aware=rank_aware)
         design = pair.offsets, policy.offsets, policy.rankings, policy.weights
-        x = value_rows(rows, query, *design, lam, guess, theta, rank_aware=rank_aware).affine
-        base = expected_value(lam, guess, pair.offsets, known_queries=False)[query] + x.base
+        x = value_rows(rows, query, *design, lam, prediction, theta, rank_aware=rank_aware).affine
+        base = expected_value(lam, prediction, pair.offsets, known_queries=False)[query] + x.base
         return float(base @ version.shown[rows] + (x.values * version.clicked[rows]).sum())
 
     def _remember(self, impressions: int, shown: IntArray, clicked: IntArray) -> None:

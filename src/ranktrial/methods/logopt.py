@@ -100,14 +100,14 @@ class LogOpt(Adaptive):
     def query_policy(
         self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs, effects: FloatArray | None = None
     ) -> tuple[DocumentArray, FloatArray]:
-        zeta = beliefs.guess_for(a, b, effects) if self._tells_documents_apart(beliefs) else None
+        zeta = beliefs.prediction_for(a, b, effects) if self._tells_documents_apart(beliefs) else None
         return closed_form_query(a, b, beliefs.theta, zeta=zeta, **self._options(beliefs))
 
     def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:
         """Design for the given beliefs, by default that the pair's theta is right; ``zeta`` is relevance per document."""
         known = Beliefs(pair.known_theta) if beliefs is None else beliefs
         if zeta is None and self._tells_documents_apart(known):
-            zeta = known.guess(*pair.ranks)
+            zeta = known.prediction(*pair.ranks)
         return closed_form(pair, known.theta, zeta=zeta, **self._options(known))
 
     def _tells_documents_apart(self, beliefs: Beliefs) -> bool:
@@ -167,8 +167,8 @@ class LogOpt(Adaptive):
         del options["price"]
         forecast = CrossForecast(
             [
-                ClickForecast.of(tables, theta, guess, judged_by=(theta, judged), **options)
-                for tables, guess, judged in searches.cross_fitted(theta, effects=beliefs.effects is not None)
+                ClickForecast.of(tables, theta, prediction, judged_by=(theta, judged), **options)
+                for tables, prediction, judged in searches.cross_fitted(theta, effects=beliefs.effects is not None)
             ]
         )
         if not forecast.ab > 0:  # so few clicks that nothing can be forecast

@@ -7,7 +7,7 @@ from ranktrial.position_bias.harvesting import Harvesting
 from ranktrial.position_bias.identifiability import Identifiability, NotIdentifiable, identifiability
 from ranktrial.position_bias.jackknife import fit_groups, jackknife
 from ranktrial.position_bias.model import Estimator, PositionBias
-from ranktrial.position_bias.relevance import Examinations, RelevanceFit, relevance_guess
+from ranktrial.position_bias.relevance import Examinations, RelevanceFit, relevance_prediction
 from ranktrial.position_bias.trust import TrustBias, trust_bias_lines
 
 __all__ = [
@@ -25,6 +25,6 @@ __all__ = [
     "fit_groups",
     "identifiability",
     "jackknife",
-    "relevance_guess",
+    "relevance_prediction",
     "trust_bias_lines",
 ]

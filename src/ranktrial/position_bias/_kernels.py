@@ -269,8 +269,8 @@ def spread_sums(residual: Any, examined: Any, noise: Any, offsets: Any) -> Any:
 
 @nb.njit(cache=True)
 def shrunken_effects(residual: Any, examined: Any, noise: Any, offsets: Any, within: Any, shared: Any) -> Any:
-    """Best linear guess of each member's deviation per examination, given the variances of members and of groups; and of what
-    the members of each group share.
+    """Best linear prediction of each member's deviation per examination, given the variances of members and of groups; and of
+    what the members of each group share.
     """
     effects, commons = np.empty(residual.shape[0]), np.empty(offsets.shape[0] - 1)
     for group in range(offsets.shape[0] - 1):

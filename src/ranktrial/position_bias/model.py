@@ -38,7 +38,7 @@ class PositionBias:
         identifiability: what the log can tell.
         log_likelihood: at the estimate; of the clicks given each document's total for the conditional equation.
         zeta: relevance of every document of the data set, from models that estimate it.
-        guessed: documents that were never shown: their zeta is the mean (or the regression's prediction).
+        predicted: documents that were never shown: their zeta is the mean (or the regression's prediction).
         degrees_of_freedom: of the t distribution behind ``confidence_interval``, one number or one per rank; few where few
             independent units (queries, or documents if queries are not known) have the evidence.
         remark: why this estimator, what to beware of.
@@ -64,7 +64,7 @@ class PositionBias:
     identifiability: Identifiability
     log_likelihood: float | None = None
     zeta: FloatArray | None = None
-    guessed: BoolArray | None = None
+    predicted: BoolArray | None = None
     degrees_of_freedom: float | FloatArray = float("inf")
     remark: str = ""
 

@@ -21,7 +21,7 @@ import numpy as np
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
 from ranktrial.position_bias._kernels import examined_rows, shrunken_effects, spread_sums
 
-GUESSES = (0.01, 0.99)
+PREDICTIONS = (0.01, 0.99)
 PRIOR_RELEVANCE = 0.3  # believed before any click
 PRIOR_EXAMINATIONS = 1.0  # that the belief is worth
 
@@ -68,10 +68,10 @@ class Examinations:
     def mean(self) -> float:
         """Clicks per examination over all documents, the estimate of relevance without a model."""
         clicks = self.clicks.sum() + PRIOR_EXAMINATIONS * PRIOR_RELEVANCE
-        return float(np.clip(clicks / (self.examined.sum() + PRIOR_EXAMINATIONS), *GUESSES))
+        return float(np.clip(clicks / (self.examined.sum() + PRIOR_EXAMINATIONS), *PREDICTIONS))
 
 
-def relevance_guess(
+def relevance_prediction(
     shown: FloatArray, clicked: FloatArray, theta: FloatArray, offsets: IntArray, inputs: FloatArray | None = None
 ) -> FloatArray:
     """Shrinkage estimate of zeta per document from counts per (document, rank); 0.3 where nothing is known at all.
@@ -81,10 +81,10 @@ def relevance_guess(
     Three documents of a query; their clicks per examination are 0.9, 0.13 and 0, the last from few shows:
 
     >>> shown, clicked = np.array([[20.0, 20], [20, 20], [2, 2]]), np.array([[18.0, 9], [3, 1], [0, 0]])
-    >>> relevance_guess(shown, clicked, np.array([1.0, 0.5]), np.array([0, 3])).round(2)
+    >>> relevance_prediction(shown, clicked, np.array([1.0, 0.5]), np.array([0, 3])).round(2)
     array([0.83, 0.2 , 0.34])
     """
-    return RelevanceFit.of(Examinations.from_counts(shown, clicked, theta), offsets, inputs).guess
+    return RelevanceFit.of(Examinations.from_counts(shown, clicked, theta), offsets, inputs).prediction
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ class RelevanceFit:
     """Relevance fitted to a log: a regression on the inputs, and the effects of single documents.
 
     Attributes:
-        guess: Of every row.
+        prediction: Of every row.
         constant: Of the regression on the inputs.
         slopes: And one for each input.
         effects: How each document deviates; queries' deviations are part of it.
@@ -100,7 +100,7 @@ class RelevanceFit:
         spread: Variances of deviations, of single documents within a query and of what those of a query share.
     """
 
-    guess: FloatArray
+    prediction: FloatArray
     constant: float
     slopes: FloatArray
     effects: FloatArray
@@ -127,23 +127,23 @@ class RelevanceFit:
         scale, believed as far as clicks do not say otherwise; by default relevance is taken not to depend on the inputs.
         """
         constant, slopes = seen.mean, np.zeros(0 if inputs is None else inputs.shape[1])
-        guess = np.full(len(seen.clicks), constant)
-        place = np.arange(len(guess)) if place is None else place
+        prediction = np.full(len(seen.clicks), constant)
+        place = np.arange(len(prediction)) if place is None else place
         if inputs is not None:
             if prior is not None:
                 shape = (prior[0] + inputs @ prior[1:])[place]
                 scale = constant * max(seen.examined.sum(), 1e-300) / max(float(seen.examined @ shape), 1e-300)
                 constant, slopes = scale * prior[0], scale * prior[1:]
-                guess = linear_guess(constant, slopes, inputs)[place]
-            more, deviations = _explained(seen, guess, offsets, inputs, place)
+                prediction = linear_prediction(constant, slopes, inputs)[place]
+            more, deviations = _explained(seen, prediction, offsets, inputs, place)
             constant, slopes = constant + more, slopes + deviations
-            guess = linear_guess(constant, slopes, inputs)[place]
+            prediction = linear_prediction(constant, slopes, inputs)[place]
         if document is None or document_offsets is None:
-            document, document_offsets = np.arange(len(guess)), offsets
-        summed = _residuals(seen, guess, document, int(document_offsets[-1]))
+            document, document_offsets = np.arange(len(prediction)), offsets
+        summed = _residuals(seen, prediction, document, int(document_offsets[-1]))
         spread = spreads(*summed, document_offsets)
         effects, shared = shrunken_effects(*summed, document_offsets, *spread)
-        return cls(np.clip(guess + effects[document], *GUESSES), constant, slopes, effects, shared, spread)
+        return cls(np.clip(prediction + effects[document], *PREDICTIONS), constant, slopes, effects, shared, spread)
 
     def with_effects_from(
         self,
@@ -155,28 +155,30 @@ class RelevanceFit:
         place: IntArray | None = None,
     ) -> RelevanceFit:
         """Fit with this regression and these spreads, and effects of some documents from other clicks."""
-        guess = linear_guess(self.constant, self.slopes, inputs)
-        guess = guess if place is None else guess[place]
-        summed = _residuals(seen, guess, document, int(document_offsets[-1]))
+        prediction = linear_prediction(self.constant, self.slopes, inputs)
+        prediction = prediction if place is None else prediction[place]
+        summed = _residuals(seen, prediction, document, int(document_offsets[-1]))
         effects, shared = shrunken_effects(*summed, document_offsets, *self.spread)
-        return replace(self, guess=np.clip(guess + effects[document], *GUESSES), effects=effects, shared=shared)
+        return replace(
+            self, prediction=np.clip(prediction + effects[document], *PREDICTIONS), effects=effects, shared=shared
+        )
 
 
-def linear_guess(constant: float, slopes: FloatArray, inputs: FloatArray) -> FloatArray:
+def linear_prediction(constant: float, slopes: FloatArray, inputs: FloatArray) -> FloatArray:
     """Relevance by a regression on inputs."""
-    return np.asarray(np.clip(constant + inputs @ slopes, *GUESSES))
+    return np.asarray(np.clip(constant + inputs @ slopes, *PREDICTIONS))
 
 
-def _residual(seen: Examinations, guess: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Clicks beyond those expected, and their variance if the guess were right."""
-    return seen.clicks - guess * seen.examined, guess * seen.examined - guess**2 * seen.squared
+def _residual(seen: Examinations, prediction: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Clicks beyond those expected, and their variance if the prediction were right."""
+    return seen.clicks - prediction * seen.examined, prediction * seen.examined - prediction**2 * seen.squared
 
 
 def _residuals(
-    seen: Examinations, guess: FloatArray, document: IntArray, n: int
+    seen: Examinations, prediction: FloatArray, document: IntArray, n: int
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Residual clicks, examinations and variance of the residual, summed over the rows of each of n documents."""
-    residual, noise = _residual(seen, guess)
+    residual, noise = _residual(seen, prediction)
     return (
         weighted_counts(document, residual, n),
         weighted_counts(document, seen.examined, n),
@@ -185,10 +187,10 @@ def _residuals(
 
 
 def _explained(
-    seen: Examinations, guess: FloatArray, offsets: IntArray, inputs: FloatArray, place: IntArray
+    seen: Examinations, prediction: FloatArray, offsets: IntArray, inputs: FloatArray, place: IntArray
 ) -> tuple[float, FloatArray]:
-    """Constant and slopes of a ridge regression of the deviations from the guess on the inputs; the fit sets its penalty."""
-    residual, noise = _residual(seen, guess)
+    """Constant and slopes of a ridge regression of deviations from the prediction on the inputs; the fit sets its penalty."""
+    residual, noise = _residual(seen, prediction)
     within, shared = spreads(residual, seen.examined, noise, offsets)
     # A document examined for ever would still say no more of the inputs than one document can.
     precision = _precision(seen.examined, noise, within + shared)
@@ -228,7 +230,7 @@ def _surely(squares: float, spread: float, scale: float) -> float:
 def nested_effects(
     residual: FloatArray, examined: FloatArray, noise: FloatArray, offsets: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Best linear guess of each member's deviation per examination (its group's plus its own), and of each group's."""
+    """Best linear prediction of each member's deviation per examination (its group's plus its own), and of each group's."""
     effects, commons = shrunken_effects(
         residual, examined, noise, offsets, *spreads(residual, examined, noise, offsets)
     )

@@ -391,7 +391,7 @@ def affine_rows(
     weights: Any,
     placement: Any,
     lam: Any,
-    guess: Any,
+    prediction: Any,
     theta: Any,
     rank_aware: Any,
     clip: Any,
@@ -414,14 +414,14 @@ def affine_rows(
         if placement.shape[0] > 0:
             for s in range(start, end):
                 for r in range(k):
-                    useful = (1.0 - top * guess[s]) / (1.0 - theta[r] * guess[s]) if rank_aware else 1.0
+                    useful = (1.0 - top * prediction[s]) / (1.0 - theta[r] * prediction[s]) if rank_aware else 1.0
                     examined[s - start] += placement[s, r] * theta[r] * useful
         else:
             for row in range(row_offsets[d], row_offsets[d + 1]):
                 for r in range(k):
                     s = rankings[row, r]
                     if s >= 0:
-                        useful = (1.0 - top * guess[s]) / (1.0 - theta[r] * guess[s]) if rank_aware else 1.0
+                        useful = (1.0 - top * prediction[s]) / (1.0 - theta[r] * prediction[s]) if rank_aware else 1.0
                         examined[s - start] += weights[row] * theta[r] * useful
         worth = np.zeros(end - start)
         given_up = 0.0
@@ -438,9 +438,9 @@ def affine_rows(
             for r in range(k):
                 s = rankings[rows[i], r]
                 if s >= 0:
-                    useful = (1.0 - top * guess[s]) / (1.0 - theta[r] * guess[s]) if rank_aware else 1.0
+                    useful = (1.0 - top * prediction[s]) / (1.0 - theta[r] * prediction[s]) if rank_aware else 1.0
                     values[i, r] = worth[s - start] * useful
-                    foreseen += values[i, r] * theta[r] * guess[s]
+                    foreseen += values[i, r] * theta[r] * prediction[s]
             base[i] = -foreseen
             lost[i] = given_up
             i += 1
@@ -462,7 +462,7 @@ def affine_sums(
     placement: Any,
     rank_a: Any,
     rank_b: Any,
-    guess: Any,
+    prediction: Any,
     value_of: Any,
     thetas: Any,
     gain: Any,
@@ -510,7 +510,7 @@ def affine_sums(
         for t in range(n):
             first[t] = 0.0
         for s in range(end - start):
-            zh = guess[start + s]
+            zh = prediction[start + s]
             for r in range(k):
                 p = placed[s, r]
                 if p > 0.0:
@@ -538,7 +538,7 @@ def affine_sums(
             for r in range(k):
                 if rankings[rows[i], r] >= 0:
                     s = rankings[rows[i], r] - start
-                    zh = guess[start + s]
+                    zh = prediction[start + s]
                     for t in range(n):
                         useful = (1.0 - top[t] * zh) / (1.0 - thetas[r, t] * zh) if rank_aware else 1.0
                         value[r, t] = worth[s, t] * useful
@@ -567,7 +567,7 @@ def direct_rows(
     placement: Any,
     rank_a: Any,
     rank_b: Any,
-    guess: Any,
+    prediction: Any,
     theta: Any,
     base: Any,
     values: Any,
@@ -606,7 +606,7 @@ def direct_rows(
                     elif rank_b[s] == r:
                         values[i, r] = -1.0 / at_b[s - start]
                     largest = max(largest, abs(values[i, r]))
-                    foreseen += values[i, r] * theta[r] * guess[s]
+                    foreseen += values[i, r] * theta[r] * prediction[s]
             base[i] = -foreseen
             i += 1
     return largest

@@ -1,16 +1,16 @@
 """The value of an impression: every estimator that is unbiased given theta is one formula.
 
-With a guess zh of the relevances, made without looking at this impression,
+With a prediction zh of the relevances, made without looking at this impression,
 
     u_d(r) = 1 / (1 - theta_r zh_d)  (rank-aware)   or   1  (plain)
     W_d(r) = lambda_d u_d(r) / sum_s P(d, s) theta_s u_d(s)
     x      = sum_d lambda_d zh_d + sum_r W_{R_r}(r) (c_{R_r} - theta_r zh_{R_r})
 
-has mean Delta whatever the guess. zh = 0 is the paper's IPS; a constant already takes out most of the variance that a good
-guess takes out; a good guess is doubly robust estimation. A click at rank r that was to be expected (theta_r zh_d near 1) says
-more when it fails to come, which is what the rank-aware weights use.
+has mean Delta whatever the prediction. zh = 0 is the paper's IPS; a constant already takes out most of the variance that a
+good prediction takes out; a good prediction is doubly robust estimation. A click at rank r that was to be expected (theta_r
+zh_d near 1) says more when it fails to come, which is what the rank-aware weights use.
 
-Clicks may have values V, such as orders: with v a guess of the value of a click, as zh is of relevance,
+Clicks may have values V, such as orders: with v a prediction of the value of a click, as zh is of relevance,
 
     x      = sum_d lambda_d v_d zh_d + sum_r W_{R_r}(r) v_{R_r} (c_{R_r} - theta_r zh_{R_r})
              + sum_r lambda_{R_r} / rho_{R_r} c_{R_r} (V_r - v_{R_r})
@@ -35,9 +35,9 @@ from ranktrial.rankings._kernels import affine_rows, affine_sums, direct_rows
 from ranktrial.rankings.mixture import Mixture
 from ranktrial.rankings.propensity import require_seen
 
-RANK_AWARE_GUESSES = (0.01, 0.9)  # beyond, 1 / (1 - theta zh) would trust a guess too much
+RANK_AWARE_PREDICTIONS = (0.01, 0.9)  # beyond, 1 / (1 - theta zh) would trust a prediction too much
 
-Guess = float | FloatArray | None
+Prediction = float | FloatArray | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ def affine_values(
     theta: FloatArray,
     offsets: IntArray,
     *,
-    zeta_hat: Guess = None,
+    zeta_hat: Prediction = None,
     rank_aware: bool = False,
     known_queries: bool = False,
     clip: float | None = None,
@@ -93,15 +93,15 @@ def affine_values(
     array([[ 0.667, -0.667],
            [-0.667,  0.667]])
     """
-    guess = checked_guess(zeta_hat, len(lam), rank_aware=rank_aware)
+    prediction = checked_prediction(zeta_hat, len(lam), rank_aware=rank_aware)
     require_seen(lam, mixture.exposure(theta), offsets)
     rows = np.arange(len(mixture.rankings)) if rows is None else rows
     query = np.searchsorted(mixture.offsets, rows, side="right") - 1
     valued = value_rows(
-        rows, query, offsets, mixture.offsets, mixture.rankings, mixture.weights, lam, guess, theta,
+        rows, query, offsets, mixture.offsets, mixture.rankings, mixture.weights, lam, prediction, theta,
         rank_aware=rank_aware, clip=clip,
     )  # fmt: skip
-    first = expected_value(lam, guess, offsets, known_queries=known_queries)
+    first = expected_value(lam, prediction, offsets, known_queries=known_queries)
     return Affine(first[query] + valued.affine.base, valued.affine.values)
 
 
@@ -113,7 +113,7 @@ def value_rows(
     rankings: DocumentArray | IntArray,
     weights: FloatArray,
     lam: FloatArray,
-    guess: FloatArray,
+    prediction: FloatArray,
     theta: FloatArray,
     *,
     rank_aware: bool,
@@ -125,7 +125,7 @@ def value_rows(
 
     Args:
         rows: Which, those of one design together; ``design`` is that of each.
-        slot_offsets: The candidates of each design, numbered through; lam, guess and rankings speak of these numbers.
+        slot_offsets: The candidates of each design, numbered through; lam, prediction and rankings speak of these numbers.
         row_offsets: The rankings that each design may show, with their ``weights``.
         placement: P(candidate at rank), where a design's rankings are too many to list.
         direct: Ranks of the candidates in A's list and in B's, to count clicks at these ranks only, over how often they stand
@@ -136,11 +136,11 @@ def value_rows(
     exact = np.empty((0, rankings.shape[1])) if placement is None else placement
     if direct is not None:
         largest = direct_rows(
-            rows, design, slot_offsets, row_offsets, rankings, weights, exact, *direct, guess, theta, base, values
+            rows, design, slot_offsets, row_offsets, rankings, weights, exact, *direct, prediction, theta, base, values
         )
         return Valued(Affine(base, values), float(largest), lost)
     largest = affine_rows(
-        rows, design, slot_offsets, row_offsets, rankings, weights, exact, lam, guess, theta, rank_aware, most,
+        rows, design, slot_offsets, row_offsets, rankings, weights, exact, lam, prediction, theta, rank_aware, most,
         base, values, lost,
     )  # fmt: skip
     return Valued(Affine(base, values), float(largest), lost)
@@ -158,7 +158,7 @@ def value_sums(
     rankings: DocumentArray | IntArray,
     weights: FloatArray,
     ranks: tuple[IntArray, IntArray],
-    guess: FloatArray,
+    prediction: FloatArray,
     thetas: FloatArray,
     *,
     rank_aware: bool,
@@ -190,7 +190,7 @@ def value_sums(
     exact = np.empty((0, k)) if placement is None else placement
     affine_sums(
         rows, design, starts, impressions, clicks, left_out, slot_offsets, row_offsets, rankings, weights, exact,
-        *ranks, guess, np.empty(0) if worth is None else worth, columns, gain, rank_aware, checked_clip(clip), first,
+        *ranks, prediction, np.empty(0) if worth is None else worth, columns, gain, rank_aware, checked_clip(clip), first,
         np.empty(0, np.int64) if code is None else code, sums,
     )  # fmt: skip
     return sums
@@ -203,21 +203,21 @@ def checked_clip(clip: float | None) -> float:
     return np.inf if clip is None else float(clip)
 
 
-def checked_guess(zeta_hat: Guess, n_documents: int, *, rank_aware: bool) -> FloatArray:
+def checked_prediction(zeta_hat: Prediction, n_documents: int, *, rank_aware: bool) -> FloatArray:
     """Relevance as one number per document: 0 for None; moved inside (0, 1) where rank-aware weights divide by it."""
     if zeta_hat is None:
         if rank_aware:
             raise ValueError("zeta_hat is None, but rank-aware weights need a relevance")
         return np.zeros(n_documents)
-    guess = checks.probabilities("zeta_hat", np.atleast_1d(np.asarray(zeta_hat, np.float64)))
-    if np.ndim(zeta_hat) and len(guess) != n_documents:
-        raise ValueError(f"zeta_hat has {len(guess)} numbers for {n_documents} documents, must have one each")
+    prediction = checks.probabilities("zeta_hat", np.atleast_1d(np.asarray(zeta_hat, np.float64)))
+    if np.ndim(zeta_hat) and len(prediction) != n_documents:
+        raise ValueError(f"zeta_hat has {len(prediction)} numbers for {n_documents} documents, must have one each")
     if rank_aware:
-        guess = np.clip(guess, *RANK_AWARE_GUESSES)
-    return np.array(np.broadcast_to(guess, n_documents))
+        prediction = np.clip(prediction, *RANK_AWARE_PREDICTIONS)
+    return np.array(np.broadcast_to(prediction, n_documents))
 
 
-def expected_value(lam: FloatArray, guess: FloatArray, offsets: IntArray, *, known_queries: bool) -> FloatArray:
+def expected_value(lam: FloatArray, prediction: FloatArray, offsets: IntArray, *, known_queries: bool) -> FloatArray:
     """The first sum per query: the expected x if the relevances were right."""
-    per_query = sum_by_group(lam * guess, offsets)
+    per_query = sum_by_group(lam * prediction, offsets)
     return np.full_like(per_query, per_query.mean()) if known_queries else per_query

@@ -116,10 +116,10 @@ def _(found: Estimate) -> Any:
 def _(answer: Answer) -> Any:
     """The decision on a log above the estimates that it comes from."""
     own = []
-    for rung in answer.estimates.rungs:
-        if rung.estimate is not None:
-            low, high = rung.estimate.confidence_interval()
-            own.append((rung.name, -rung.estimate.delta, Interval(-high, -low)))
+    for result in answer.estimates.results:
+        if result.estimate is not None:
+            low, high = result.estimate.confidence_interval()
+            own.append((result.name, -result.estimate.delta, Interval(-high, -low)))
     return _intervals([("decision", answer.decision.difference, Interval(*answer.decision.interval)), *own])
 
 

@@ -144,7 +144,7 @@ def futility(analysis: Analysis, decision: Decision, widen: Interval) -> str:
 
     if smallest is None or decision.failed or not most(decision.interval) < smallest:
         return ""
-    level = level_of_each(analysis, max(ends(analysis), len(analysis.ladder.rungs)))
+    level = level_of_each(analysis, max(ends(analysis), len(analysis.ladder.results)))
     if not most(apart(analysis, decision, widen, level)) < smallest:
         return ""
     return f"{b} is surely not better by {smallest:g} {metric.unit}."

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ranktrial.analysis import Ladder, Rung
+from ranktrial.analysis import EstimatorResult, Ladder
 from ranktrial.analysis.analyse import Analysis, BandPoint
 from ranktrial.analysis.answers import Beside, Settled, beside, measured_all, settled, sure_segments, words
 from ranktrial.analysis.calibration import discrepancy
@@ -107,7 +107,7 @@ def make_report(
         lift=lift_text(decision, analysis.config.labels, seen.searches_a_day),
         pace=seen,
         days_left=days,
-        estimates=tuple(_row(analysis.ladder, rung, decision) for rung in analysis.ladder.rungs),
+        estimates=tuple(_row(analysis.ladder, result, decision) for result in analysis.ladder.results),
         impressions=len(clicks.analysis.log),
         units=clicks.analysis.log.cohorts.count,
         clicks=clicks.analysis.clicks,
@@ -215,7 +215,7 @@ def _test_text(test: AttributeTest) -> str:
 
 def readings_agree(analysis: Analysis) -> bool | None:
     """Tell whether A/B traffic may be halved (``Ladder.settled``); False also where a check of the click model fails."""
-    if len(analysis.ladder.rungs) == 1 or not any(test.upper == POSITION_BASED for test in analysis.ladder.tests):
+    if len(analysis.ladder.results) == 1 or not any(test.upper == POSITION_BASED for test in analysis.ladder.tests):
         return None
     checks = settled(analysis, {}).checks
     if any(check.status == "fail" and check.name in (COMPANY, BIAS, BIAS_OVER_TIME) for check in checks):
@@ -263,16 +263,16 @@ def everyone_text(left_out: LeftOut, said: str) -> str:
     return f"Left out: {units} ({why}) with {counted(left_out.impressions, 'search', 'searches')}. With everybody in: {said}"
 
 
-def _row(ladder: Ladder, rung: Rung, decision: Decision) -> EstimateRow:
-    tests = [test.text for test in ladder.tests if test.upper == rung.name]
-    waits = f"Waiting for {rung.missing}." if rung.missing else ""
+def _row(ladder: Ladder, result: EstimatorResult, decision: Decision) -> EstimateRow:
+    tests = [test.text for test in ladder.tests if test.upper == result.name]
+    waits = f"Waiting for {result.missing}." if result.missing else ""
     return EstimateRow(
-        name=rung.name,
-        assumes=rung.assumes,
-        difference=float("nan") if rung.estimate is None else 0.0 - rung.estimate.delta,
-        interval=turned(rung.interval),
-        used=rung.name in decision.used,
-        contradicted=bool(ladder.contradictions(rung)),
+        name=result.name,
+        assumes=result.assumes,
+        difference=float("nan") if result.estimate is None else 0.0 - result.estimate.delta,
+        interval=turned(result.interval),
+        used=result.name in decision.used,
+        contradicted=bool(ladder.contradictions(result)),
         text=" ".join([waits, *tests]).strip(),
     )
 
@@ -337,7 +337,7 @@ def _since_click(analysis: Analysis, now: float) -> tuple[float, float, int]:
 
 def contributors(analysis: Analysis, query_units: int = QUERY_UNITS) -> tuple[Contributor, ...]:
     """Queries by how far they moved B against A; those that fewer units have asked are one row, without their names."""
-    if analysis.rung is None:
+    if analysis.result is None:
         return ()
     log, found = analysis.log, analysis.estimate
     names, query = log.queries, log.asked[found.picked]

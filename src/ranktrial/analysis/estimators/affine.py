@@ -5,7 +5,7 @@ of ``rankings.values`` has mean Delta with a for theta and clicks c - b_r: as it
 
     sum over ranks of W b_r - sum_d (b at d's rank in A - b at its rank in B),    W = lambda_d / rho_d,
 
-whatever the guess of relevance is. Where both lists fill the page the second sum is 0.
+whatever the prediction of relevance is. Where both lists fill the page the second sum is 0.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def refit_points(refits: ArrayLike | None) -> IntArray:
 
 
 def contributions(groups: IntArray, cross_fit: str, *, refits: ArrayLike | None) -> IntArray:
-    """The group that each impression is counted in when sums are made for guesses: in time, for "past"."""
+    """The group that each impression is counted in when sums are made for predictions: in time, for "past"."""
     if cross_fit == "folds":
         return groups
     return groups_of(len(groups), cross_fit, folds=2, refits=refits, units=None)

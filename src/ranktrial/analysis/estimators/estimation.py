@@ -27,20 +27,20 @@ from ranktrial.analysis.estimators.kinds import ByFormula, DeltaEstimator, OfABT
 from ranktrial.analysis.estimators.metric_values import (
     MetricValues,
     ResultValues,
-    WorthGuess,
+    WorthPrediction,
     known_worth,
     metric_values,
-    worth_guess,
+    worth_prediction,
 )
 from ranktrial.analysis.estimators.plain import plain_estimate
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.analysis.estimators.valuing import (
-    Guesses,
+    Predictions,
     Values,
     Worth,
     checked_inputs,
-    given_guess,
-    guesses,
+    given_prediction,
+    predictions,
     scaled,
     worth_in_all,
 )
@@ -105,7 +105,7 @@ def estimate(
     columns: Mapping[str, str] | None = None,
     theta: ArrayLike | BiasFit | str | None = None,
     estimator: str | DeltaEstimator = "rank-aware",
-    guess: ArrayLike | float | None = None,
+    prediction: ArrayLike | float | None = None,
     cross_fit: str = "folds",
     folds: int = 5,
     refits: ArrayLike | None = None,
@@ -129,24 +129,24 @@ def estimate(
         theta: Position bias, if it is known; "estimated" (or what ``fit_position_bias`` found) if it comes from the log's
             clicks, with its error. By default the log's own, if it knows it, and else estimated.
         estimator: Such as ``IPS()`` (``kinds``), or its name, such as "ips".
-        guess: Of the relevances, not made from this log: one number, or one per document. By default it is made from
+        prediction: Of the relevances, not made from this log: one number, or one per document. By default it is made from
             those impressions of the log that ``cross_fit`` allows.
-        cross_fit: Guesses come from other "folds", or from the "past" only (see ``cross_fitting``).
+        cross_fit: Predictions come from other "folds", or from the "past" only (see ``cross_fitting``).
         folds: How many.
-        refits: After how many impressions guesses are made from the past; by default 100, 200, 400, ...
-        fitted: From how many of the first impressions theta is estimated and guesses are made; by default from all. As long
+        refits: After how many impressions predictions are made from the past; by default 100, 200, 400, ...
+        fitted: From how many of the first impressions theta is estimated and predictions are made; by default from all. As long
             as these stay the same, so do the values of all that have been valued.
         inputs: Columns per document that may tell its relevance; by default what both ranked lists say.
         known_queries: All queries of the pair are known to be equally frequent: what the log's own frequencies add to the
             variance is taken out, which pays from about 10 impressions a query.
         independent: Whether "units" are independent, or all "impressions". "cohorts" are units too, put together where they
-            are more than 131,072 (``units.Cohorts``). All impressions of a unit share a fold (or the guess there was when it
-            first came) in any case.
+            are more than 131,072 (``units.Cohorts``). All impressions of a unit share a fold (or the prediction there was when
+            it first came) in any case.
         uncovered: "refuse" logs in which a document that matters could not be seen, or "leave out" such documents.
         of: The "difference" between A and B; or the "gain" in clicks of what was shown over an A/B test, by a click model.
         metric: What impressions are worth, such as ``Orders(window="7d")``; clicks by default. The estimate is of impressions
             that count for it. Page metrics have A/B estimates only.
-        worth: Guess of the value of a click, by document, not made from this log; with ``guess`` only.
+        worth: Prediction of the value of a click, by document, not made from this log; with ``prediction`` only.
         options: Options of an estimator that is given by its name, such as ``clip``.
 
     >>> from ranktrial.analysis import IPS
@@ -166,33 +166,35 @@ def estimate(
     if values is not None:
         log, fitted = values.log, None if fitted is None else min(fitted, len(values.log))
         _refuse_values(values, kind)
-    if worth is not None and (values is None or guess is None):
-        raise ValueError("worth is the value of a click by a metric, and goes with a guess of relevance")
+    if worth is not None and (values is None or prediction is None):
+        raise ValueError("worth is the value of a click by a metric, and goes with a prediction of relevance")
     if isinstance(kind, OfABTraffic):
         each = None if values is None else values.each
         return plain_estimate(log, kind, independent, cross_fit=cross_fit, folds=folds, refits=refits, each=each)
     if kind.at_list_ranks and theta is None and log.theta is None:
-        theta = rank_decay(log.k)  # enters the guess only
+        theta = rank_decay(log.k)  # enters the prediction only
     fit, bias = _resolved(log, theta, fitted)
-    guessed: Guesses
-    if kind.has_guess and guess is None:
-        group, guessed = guessed_from(log, fitted, bias, kind, inputs, cross_fit=cross_fit, folds=folds, refits=refits)
+    predicted: Predictions
+    if kind.has_prediction and prediction is None:
+        group, predicted = predicted_from(
+            log, fitted, bias, kind, inputs, cross_fit=cross_fit, folds=folds, refits=refits
+        )
     else:
-        if guess is not None and not kind.has_guess:
-            guessing = [name for name, other in DeltaEstimator.registry.items() if other.has_guess]
-            raise ValueError(f"guess belongs to {', '.join(guessing)}, not to {kind}")
+        if prediction is not None and not kind.has_prediction:
+            predicting = [name for name, other in DeltaEstimator.registry.items() if other.has_prediction]
+            raise ValueError(f"prediction belongs to {', '.join(predicting)}, not to {kind}")
         none = np.empty(0, np.int64)
         groups_at(none, none, cross_fit, folds=folds, refits=refits)  # checks them
-        group, guessed = np.zeros(len(log), np.int64), given_guess(log, guess, kind)
+        group, predicted = np.zeros(len(log), np.int64), given_prediction(log, prediction, kind)
     asked = known_queries, uncovered, of
     if isinstance(kind, SelfNormalised):
-        guessed = Values(log, bias, kind, *asked).normalising()
+        predicted = Values(log, bias, kind, *asked).normalising()
     of_click = None if values is None else _worth(values, worth, group, fitted, cross_fit, folds=folds, refits=refits)
-    valuer = _Valuer(kind, bias, fit if kind.theta_error else None, guessed, asked, values, of_click)
+    valuer = _Valuer(kind, bias, fit if kind.theta_error else None, predicted, asked, values, of_click)
     found = valuer.estimate(log, group, independent)
     if (
         not log.covariate_names
-        or not kind.has_guess
+        or not kind.has_prediction
         or kind.weight_cap is not None
         or known_queries
         or of != "difference"
@@ -208,22 +210,22 @@ class _Valuer:
     Attributes:
         theta: Position bias.
         fit: Where theta comes from, if it was fitted: it may be another one for each segment.
-        guessed: Guesses of relevance.
+        predicted: Predictions of relevance.
         options: Those of ``Values``.
         values: Of the log, by a metric; None for clicks.
-        of_click: Guesses of the value of a click.
+        of_click: Predictions of the value of a click.
     """
 
     kind: DeltaEstimator
     theta: FloatArray
     fit: BiasFit | None
-    guessed: Guesses
+    predicted: Predictions
     options: tuple[bool, str, str]
     values: MetricValues | None = None
-    of_click: Guesses | None = None
+    of_click: Predictions | None = None
 
     def estimate(self, log: Log, group: IntArray, independent: str) -> Estimate:
-        """The estimate of a log, given the guesses that each of its impressions may use."""
+        """The estimate of a log, given the predictions that each of its impressions may use."""
         at_once = self.options[0] or self.kind.whole_log
         pieces = [(slice(0, len(log)), log)] if at_once else log.chunks()
         worths = (one for rows, part in pieces for one in self._worths(log, part, rows, group))
@@ -267,7 +269,7 @@ class _Valuer:
         valued = Values(part, theta, self.kind, *self.options, own=results)
         if not isinstance(self.kind, ByFormula):
             return valued.own_worth(others, left_out)
-        return valued.worth(group, self.guessed, others, left_out, self.of_click)
+        return valued.worth(group, self.predicted, others, left_out, self.of_click)
 
 
 def _log_of(given: Any, columns: Mapping[str, str] | None) -> Log:
@@ -312,8 +314,8 @@ def _worth(
     *,
     folds: int,
     refits: ArrayLike | None,
-) -> WorthGuess:
-    """Guesses of the value of a click for each group of impressions."""
+) -> WorthPrediction:
+    """Predictions of the value of a click for each group of impressions."""
     log = values.log
     if worth is not None:
         given = np.broadcast_to(np.asarray(worth, np.float64), len(log.documents))
@@ -324,10 +326,10 @@ def _worth(
     counted = group[: len(log) if fitted is None else fitted]
     if cross_fit == "past":
         counted = groups_of(len(counted), cross_fit, folds=folds, refits=refits, units=None)
-    return worth_guess(values, counted, groups, cross_fit)
+    return worth_prediction(values, counted, groups, cross_fit)
 
 
-def guessed_from(
+def predicted_from(
     log: Log,
     fitted: int | None,
     theta: FloatArray,
@@ -337,8 +339,8 @@ def guessed_from(
     cross_fit: str,
     folds: int = 5,
     refits: ArrayLike | None = None,
-) -> tuple[IntArray, Guesses]:
-    """Guesses of relevance from the first impressions of a log, and which of them each impression may use."""
+) -> tuple[IntArray, Predictions]:
+    """Predictions of relevance from the first impressions of a log, and which of them each impression may use."""
     first = len(log) if fitted is None else checks.whole("fitted", fitted, 0, len(log))
     group = groups_at(log.units.place, log.units.first, cross_fit, folds=folds, refits=refits)
     counted = group[:first]
@@ -348,9 +350,9 @@ def guessed_from(
     else:
         last = int(counted.max(initial=0))
 
-    def fit(part: Log) -> Guesses:
+    def fit(part: Log) -> Predictions:
         given = None if inputs is None else checked_inputs(inputs, len(part.documents))
-        return guesses(part, theta, counted, cross_fit, kind, given)
+        return predictions(part, theta, counted, cross_fit, kind, given)
 
     usable = np.minimum(group, last)
     if inputs is not None:

@@ -48,11 +48,11 @@ class DeltaEstimator:
     by_click_model: ClassVar[bool] = (
         False  # unbiased given theta: it also estimates the gain in clicks of what was shown
     )
-    has_guess: ClassVar[bool] = False  # needs a guess of relevance, which is made from the log unless given
-    one_relevance: ClassVar[bool] = False  # the same guess for all documents
+    has_prediction: ClassVar[bool] = False  # needs a prediction of relevance, which is made from the log unless given
+    one_relevance: ClassVar[bool] = False  # the same prediction for all documents
     rank_aware: ClassVar[bool] = False  # weighs clicks by what their rank can tell
     at_list_ranks: ClassVar[bool] = (
-        False  # counts clicks at the ranks in A's list and in B's: theta enters the guess only
+        False  # counts clicks at the ranks in A's list and in B's: theta enters the prediction only
     )
     theta_error: ClassVar[bool] = True  # has the error of a fitted theta in its own
     whole_log: ClassVar[bool] = False  # cannot be worked out chunk by chunk
@@ -69,7 +69,7 @@ class DeltaEstimator:
         return None
 
     def values(self, log: Log, theta: FloatArray, lam: FloatArray) -> ClickValues:
-        """Values of the impressions of a log, or of a chunk of it, by an estimator without a guess.
+        """Values of the impressions of a log, or of a chunk of it, by an estimator without a prediction.
 
         ``lam`` is, of every slot, its exposure in A's list less that in B's; 0 where it could not be seen.
         """
@@ -122,20 +122,20 @@ class Constant(ByClickModel):
     True
     """
 
-    has_guess: ClassVar[bool] = True
+    has_prediction: ClassVar[bool] = True
     one_relevance: ClassVar[bool] = True
     adds_up: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, repr=False)
 class DoublyRobust(ByClickModel):
-    """IPS less the clicks to be expected by a guess for every document, made from other impressions of the log.
+    """IPS less the clicks to be expected by a prediction for every document, made from other impressions of the log.
 
     >>> parse_estimator("doubly-robust")
     DoublyRobust()
     """
 
-    has_guess: ClassVar[bool] = True
+    has_prediction: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, repr=False)
@@ -161,7 +161,7 @@ class Direct(ByFormula):
     """
 
     assumes: ClassVar[str] = "a click depends on the document and its rank alone"
-    has_guess: ClassVar[bool] = True
+    has_prediction: ClassVar[bool] = True
     at_list_ranks: ClassVar[bool] = True
     theta_error: ClassVar[bool] = False
     clicks_only: ClassVar[bool] = False

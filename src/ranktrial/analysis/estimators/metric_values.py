@@ -232,7 +232,7 @@ def _success(log: Log, window: int) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class WorthGuess:
+class WorthPrediction:
     """Value of a click by document, one model for each group of impressions; the mean for documents that it has not met."""
 
     document: IntArray
@@ -249,7 +249,7 @@ class WorthGuess:
         return np.where(met, self.means[group] + self.effects[group][place], self.means[group])
 
 
-def worth_guess(values: MetricValues, counted: IntArray, groups: int, cross_fit: str) -> WorthGuess:
+def worth_prediction(values: MetricValues, counted: IntArray, groups: int, cross_fit: str) -> WorthPrediction:
     """Fit the value of a click for each group, from impressions that may be used for it: means of documents, shrunken as much
     as their spread tells.
 
@@ -275,9 +275,9 @@ def worth_guess(values: MetricValues, counted: IntArray, groups: int, cross_fit:
         shrunken, _ = nested_effects(total - n * mean, n, noise * n, np.array([0, len(documents)]))
         means.append(mean)
         effects.append(shrunken)
-    return WorthGuess(documents, tuple(means), tuple(effects))
+    return WorthPrediction(documents, tuple(means), tuple(effects))
 
 
-def known_worth(log: Log, worth: FloatArray) -> WorthGuess:
+def known_worth(log: Log, worth: FloatArray) -> WorthPrediction:
     """A given value of a click for each document of a log."""
-    return WorthGuess(np.arange(len(log.documents)), (0.0,), (worth,))
+    return WorthPrediction(np.arange(len(log.documents)), (0.0,), (worth,))

@@ -27,10 +27,10 @@ class Observed(DeltaEstimator):
         seen = examinations(log, np.ones(len(log), bool), theta, log.document, len(log.documents))
         impressions = np.bincount(log.query[log.design], minlength=len(log.queries))
         ever = seen.examined > 0  # documents never examined count as never clicked
-        guess = np.divide(seen.clicks, seen.examined, out=np.zeros(len(ever)), where=ever)[log.document]
+        prediction = np.divide(seen.clicks, seen.examined, out=np.zeros(len(ever)), where=ever)[log.document]
         weights = np.zeros(log.n_slots)
         showings = impressions[log.document_query[log.document]]
         np.divide(lam * showings, seen.examined[log.document], out=weights, where=ever[log.document])
-        foreseen = np.append(weights * guess, 0.0)[log.rankings[log.row]] @ theta
-        first = sum_by_group(lam * guess, log.slot_offsets)[log.design]
+        foreseen = np.append(weights * prediction, 0.0)[log.rankings[log.row]] @ theta
+        first = sum_by_group(lam * prediction, log.slot_offsets)[log.design]
         return ClickValues(weights[log.clicked[2]], first - foreseen, largest=float(np.abs(weights).max(initial=0.0)))

@@ -19,10 +19,10 @@ from ranktrial.log.log import Log
 from ranktrial.log.units import UnitSums
 from ranktrial.position_bias import Examinations, RelevanceFit
 from ranktrial.position_bias.jackknife import jackknife_variance, ratio_freedom
-from ranktrial.position_bias.relevance import GUESSES, linear_guess
+from ranktrial.position_bias.relevance import PREDICTIONS, linear_prediction
 from ranktrial.rankings import rank_inputs
 from ranktrial.rankings.propensity import RequirementError
-from ranktrial.rankings.values import RANK_AWARE_GUESSES, Valued, checked_guess, value_rows, value_sums
+from ranktrial.rankings.values import RANK_AWARE_PREDICTIONS, Valued, checked_prediction, value_rows, value_sums
 
 
 def scaled(theta: FloatArray) -> FloatArray:
@@ -117,13 +117,13 @@ class Values:
     def worth(
         self,
         group: IntArray,
-        guesses: Guesses,
+        predictions: Predictions,
         others: FloatArray,
         left_out: IntArray | None,
-        of_click: Guesses | None = None,
+        of_click: Predictions | None = None,
     ) -> Worth:
-        """Every impression valued with the guesses of its group; and, for each of the other thetas, the sum of x of those
-        that are not in the part of the log that it leaves out. ``of_click`` guesses the value of a click."""
+        """Every impression valued with the predictions of its group; and, for each of the other thetas, the sum of x of those
+        that are not in the part of the log that it leaves out. ``of_click`` predicts the value of a click."""
         log, everything = self.log, np.arange(self.log.n_slots)
         x, rest_sums = np.zeros(len(log)), np.zeros((len(log.codes[0]), len(others)))
         weights = [ClickWeights.of([])]
@@ -131,29 +131,29 @@ class Values:
         for number in np.flatnonzero(np.bincount(group)).tolist():
             shown = _Shown.of(log, group == number)
             slots = everything if self.known_queries else shown.slots
-            guess = np.zeros(log.n_slots)
-            guess[slots] = guesses.of(number, log, slots)
+            prediction = np.zeros(log.n_slots)
+            prediction[slots] = predictions.of(number, log, slots)
             if self.rank_aware:
-                guess[slots] = np.clip(guess[slots], *RANK_AWARE_GUESSES)
+                prediction[slots] = np.clip(prediction[slots], *RANK_AWARE_PREDICTIONS)
             value = None
             if of_click is not None:
                 value = np.zeros(log.n_slots)
                 value[slots] = of_click.of(number, log, slots)
-            first, valued = self._part(shown, guess, self.theta, self.lam, value)
+            first, valued = self._part(shown, prediction, self.theta, self.lam, value)
             base, values = first + valued.affine.base, valued.affine.values
             if value is None:
                 values_of_rows(shown.impressions, shown.starts, base, values, log.clicks, x)
                 clicked = shown.clicks > 0
                 weights.append(ClickWeights.of(values[clicked], shown.clicks[clicked]))
             else:
-                impression, worths = self._weights(shown, guess, values, value)
+                impression, worths = self._weights(shown, prediction, values, value)
                 added = weighted_counts(impression, worths, len(log))
                 x[shown.inside] = base[shown.display[shown.inside]] + added[shown.inside]
                 weights.append(ClickWeights.of(worths))
             largest = max(largest, valued.largest)
             lost += float(valued.lost @ np.diff(shown.starts))
             if left_out is not None:
-                rest_sums += self._rest(shown, guess, others, left_out, value)
+                rest_sums += self._rest(shown, prediction, others, left_out, value)
         return Worth(x, ClickWeights.merged(weights), largest, lost, rest_sums, np.flatnonzero(self.unseen))
 
     def own_worth(self, others: FloatArray, left_out: IntArray | None) -> Worth:
@@ -176,7 +176,7 @@ class Values:
     def _rest(
         self,
         shown: _Shown,
-        guess: FloatArray,
+        prediction: FloatArray,
         thetas: FloatArray,
         left_out: IntArray,
         value: FloatArray | None,
@@ -185,23 +185,25 @@ class Values:
         log = self.log
         sums = value_sums(
             shown.rows, shown.design, shown.starts, shown.impressions, log.clicks, left_out, log.slot_offsets,
-            log.row_offsets, log.rankings, log.weights, (log.rank_a, log.rank_b), guess, thetas,
+            log.row_offsets, log.rankings, log.weights, (log.rank_a, log.rank_b), prediction, thetas,
             rank_aware=self.rank_aware, gain=self.of == "gain", first=not self.known_queries, clip=self.clip,
             placement=log.given_placement, worth=value, code=log.codes[1], codes=len(log.codes[0]),
         )  # fmt: skip
         if value is not None:
             sums += self._rest_of_values(shown, thetas, left_out, value)
-            guess = guess * value
+            prediction = prediction * value
         if self.known_queries:
             code, some = log.codes[1], shown.impressions
             cell = left_out[some] if code is None else code[some] * len(thetas) + left_out[some]
             of_rest = np.bincount(cell, minlength=sums.size).reshape(sums.shape)
             rest = of_rest.sum(1, keepdims=True) - of_rest
-            sums += rest * [sum_by_group(self._lambda(theta)[0] * guess, log.slot_offsets).mean() for theta in thetas]
+            sums += rest * [
+                sum_by_group(self._lambda(theta)[0] * prediction, log.slot_offsets).mean() for theta in thetas
+            ]
         return sums
 
     def _rest_of_values(self, shown: _Shown, thetas: FloatArray, left_out: IntArray, value: FloatArray) -> FloatArray:
-        """Additions to the sums of x by values of results that differ from what their clicks were guessed to bring."""
+        """Additions to the sums of x by values of results that differ from what their clicks were predicted to bring."""
         log, n = self.log, len(thetas)
         impression, _, slot, away = self._away(shown, value)
         codes, code = log.codes
@@ -223,7 +225,7 @@ class Values:
 
     def _away(self, shown: _Shown, value: FloatArray) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
         """Impression, rank and slot of the results of some impressions that were clicked, and then of others with a value; and
-        by how much the value of each differs from what its click, if it has one, was guessed to bring."""
+        by how much the value of each differs from what its click, if it has one, was predicted to bring."""
         log, own = self.log, self.own
         assert own is not None
         use, more = shown.inside[log.clicked[0]], shown.inside[own.impression]
@@ -237,7 +239,7 @@ class Values:
         )
 
     def _weights(
-        self, shown: _Shown, guess: FloatArray, values: FloatArray, value: FloatArray
+        self, shown: _Shown, prediction: FloatArray, values: FloatArray, value: FloatArray
     ) -> tuple[IntArray, FloatArray]:
         """Impression of each result of some impressions that was clicked or has a value, and what both add to x."""
         if self.direct is not None:
@@ -245,46 +247,46 @@ class Values:
             return impression, values[shown.display[impression], rank] * own
         impression, rank, _, away = self._away(shown, value)
         row = shown.display[impression]
-        plain = self._rows(shown, self.lam, np.zeros_like(guess), self.theta, rank_aware=False).affine.values
+        plain = self._rows(shown, self.lam, np.zeros_like(prediction), self.theta, rank_aware=False).affine.values
         return impression, self.log.clicks[impression, rank] * values[row, rank] + plain[row, rank] * away
 
     def _part(
         self,
         shown: _Shown,
-        guess: FloatArray,
+        prediction: FloatArray,
         theta: FloatArray,
         lam: FloatArray,
         value: FloatArray | None = None,
     ) -> tuple[FloatArray, Valued]:
         """The first sum of the formula for each ranking shown, and the second."""
-        log, foreseen, lam_v = self.log, guess, lam
+        log, foreseen, lam_v = self.log, prediction, lam
         if value is not None:
-            foreseen, lam_v = (guess, lam * value) if self.direct is None else (guess * value, lam * value)
+            foreseen, lam_v = (prediction, lam * value) if self.direct is None else (prediction * value, lam * value)
         valued = self._rows(shown, lam_v, foreseen, theta, rank_aware=self.rank_aware)
         if self.known_queries:
-            return np.full(len(shown.rows), sum_by_group(lam_v * guess, log.slot_offsets).mean()), valued
-        return sum_by_group(lam_v[shown.slots] * guess[shown.slots], shown.slot_offsets)[shown.place], valued
+            return np.full(len(shown.rows), sum_by_group(lam_v * prediction, log.slot_offsets).mean()), valued
+        return sum_by_group(lam_v[shown.slots] * prediction[shown.slots], shown.slot_offsets)[shown.place], valued
 
     def _rows(
-        self, shown: _Shown, lam: FloatArray, guess: FloatArray, theta: FloatArray, *, rank_aware: bool
+        self, shown: _Shown, lam: FloatArray, prediction: FloatArray, theta: FloatArray, *, rank_aware: bool
     ) -> Valued:
         log = self.log
         return value_rows(
-            shown.rows, shown.design, log.slot_offsets, log.row_offsets, log.rankings, log.weights, lam, guess, theta,
+            shown.rows, shown.design, log.slot_offsets, log.row_offsets, log.rankings, log.weights, lam, prediction, theta,
             rank_aware=rank_aware, clip=self.clip, placement=log.given_placement, direct=self.direct,
         )  # fmt: skip
 
     def normalising(self) -> BySlot:
-        """The guess under which weighted surprises cancel over the log, one constant for each sign of lambda."""
+        """The prediction under which weighted surprises cancel over the log, one constant for each sign of lambda."""
         log, nothing = self.log, np.zeros(self.log.n_slots)
         shown = _Shown.of(log, np.ones(len(log), bool))
         times, weights = np.diff(shown.starts), self._part(shown, nothing, self.theta, self.lam)[1].affine.values
-        guess = nothing.copy()
+        prediction = nothing.copy()
         for sign in (1, -1):
             examined = float(times @ (np.maximum(sign * weights, 0) @ self.theta))
             clicked = float((np.maximum(sign * weights, 0) * shown.clicks).sum())
-            guess[sign * self.lam > 0] = clicked / examined if examined > 0 else 0.0
-        return BySlot(guess)
+            prediction[sign * self.lam > 0] = clicked / examined if examined > 0 else 0.0
+        return BySlot(prediction)
 
 
 class Worth(NamedTuple):
@@ -399,10 +401,10 @@ def _rank(rank: int, k: int) -> str:
     return str(rank + 1) if rank < k else "none"
 
 
-# --- guesses ---------------------------------------------------------------------------------------------------------------
+# --- predictions --------------------------------------------------------------------------------------------------------------
 
 
-class Guesses(Protocol):
+class Predictions(Protocol):
     """Relevance models, one for each group of impressions."""
 
     def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
@@ -414,30 +416,30 @@ class Guesses(Protocol):
 class BySlot:
     """Given relevance of every slot of a log."""
 
-    guess: FloatArray
+    prediction: FloatArray
 
     def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
-        return self.guess[slots]
+        return self.prediction[slots]
 
 
 @dataclass(frozen=True, eq=False)
 class ByDocument:
     """Given relevance of every document of a log."""
 
-    guess: FloatArray
+    prediction: FloatArray
 
     def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
-        return self.guess[log.document[slots]]
+        return self.prediction[log.document[slots]]
 
 
 @dataclass(frozen=True, eq=False)
 class Constants:
     """Relevance that is the same for all slots, one number for each group."""
 
-    guess: Sequence[float]
+    prediction: Sequence[float]
 
     def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
-        return np.full(len(slots), self.guess[group])
+        return np.full(len(slots), self.prediction[group])
 
 
 class Fit(NamedTuple):
@@ -468,13 +470,13 @@ class Fitted:
         if self.inputs is None:
             ranks = log.rank_a[slots] * log.rank_width + log.rank_b[slots]
             table, place = _rank_inputs(ranks, log.rank_width)
-            guess = linear_guess(fit.constant, fit.slopes, table)[place[ranks]]
+            prediction = linear_prediction(fit.constant, fit.slopes, table)[place[ranks]]
         else:
-            guess = linear_guess(fit.constant, fit.slopes, self.inputs)[document]
+            prediction = linear_prediction(fit.constant, fit.slopes, self.inputs)[document]
         effects = _looked_up(fit.effects, document, np.nan)
         new = np.flatnonzero(np.isnan(effects))
         effects[new] = _looked_up(fit.shared, log.document_query[document[new]], 0.0)
-        return np.asarray(np.clip(guess + effects, *GUESSES))
+        return np.asarray(np.clip(prediction + effects, *PREDICTIONS))
 
 
 def _rank_inputs(ranks: IntArray, width: int) -> tuple[FloatArray, IntArray]:
@@ -493,23 +495,23 @@ def _looked_up(table: FloatArray, number: IntArray, otherwise: float) -> FloatAr
     return found
 
 
-def given_guess(log: Log, guess: ArrayLike | float | None, kind: DeltaEstimator) -> ByDocument:
-    given = None if guess is None else np.asarray(guess, np.float64)
+def given_prediction(log: Log, prediction: ArrayLike | float | None, kind: DeltaEstimator) -> ByDocument:
+    given = None if prediction is None else np.asarray(prediction, np.float64)
     single = given is not None and given.ndim == 0
     known = float(given) if single else given  # type: ignore[arg-type]
-    per_document = checked_guess(known, len(log.documents), rank_aware=kind.rank_aware)
+    per_document = checked_prediction(known, len(log.documents), rank_aware=kind.rank_aware)
     return ByDocument(per_document)
 
 
-def guesses(
+def predictions(
     log: Log,
     theta: FloatArray,
     counted: IntArray,
     cross_fit: str,
     kind: DeltaEstimator,
     inputs: FloatArray | None,
-) -> Guesses:
-    """Guesses for each group, from the impressions that may be used for it; ``counted`` is where each one counts."""
+) -> Predictions:
+    """Predictions for each group, from the impressions that may be used for it; ``counted`` is where each one counts."""
     width, n_groups = log.rank_width, int(counted.max(initial=-1)) + 1
     seen = _Seen.of(log, theta, counted)
     usable = [seen.group < g if cross_fit == "past" else seen.group != g for g in range(n_groups)]

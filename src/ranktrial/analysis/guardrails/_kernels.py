@@ -31,7 +31,7 @@ def clicks_by_draw(
     rankings: Any,
     weights: Any,
     theta: Any,
-    guess: Any,
+    prediction: Any,
     values: Any,
     bound: Any,
 ) -> Any:
@@ -59,7 +59,7 @@ def clicks_by_draw(
                 if s >= 0 and weight > 0.0:
                     chance[s - start, r] += weight
                     mean[s - start, r] += weight * over
-                    over += theta[r] * guess[s]
+                    over += theta[r] * prediction[s]
         most = 0.0
         for j in range(rows):
             if not weights[first + j] > 0.0:
@@ -71,7 +71,7 @@ def clicks_by_draw(
                     away[j, r] = 0.0
                     continue
                 away[j, r] -= mean[s - start, r] / max(chance[s - start, r], 1e-300)
-                expected = theta[r] * guess[s]
+                expected = theta[r] * prediction[s]
                 foreseen[j] += expected * away[j, r]
                 told[j] += expected * away[j, r] ** 2
                 up += max(away[j, r], 0.0)
@@ -101,7 +101,7 @@ def added_above(
     rank_b: Any,
     rho: Any,
     theta: Any,
-    guess: Any,
+    prediction: Any,
 ) -> Any:
     """Sums behind ``click_model._shift``: how far the estimate is moved by what clicks are worth, and for the theta that is
     fitted the information, what is added to the score, and what the estimate depends on log theta by.
@@ -125,7 +125,7 @@ def added_above(
             for r in range(k):
                 s = rankings[row, r]
                 if s >= 0:
-                    expected = theta[r] * guess[s]
+                    expected = theta[r] * prediction[s]
                     usual[s - start, r] += shows * expected
                     added[s - start, r] += shows * expected * over
                     over += expected
@@ -156,7 +156,7 @@ def added_above(
             over, products = 0.0, 0.0
             for r in range(k):
                 if listed[ranker, r] >= 0:
-                    expected = theta[r] * guess[listed[ranker, r]]
+                    expected = theta[r] * prediction[listed[ranker, r]]
                     products += expected * over
                     over += expected
             moved -= times[d] * products if ranker == 0 else -times[d] * products

@@ -11,7 +11,7 @@ from ranktrial.analysis.analyse import Analysis
 from ranktrial.analysis.decision import turned
 from ranktrial.analysis.e_processes import anytime_p, bet_evidence, mean_evidence
 from ranktrial.analysis.estimators.by_segment import by_value
-from ranktrial.analysis.estimators.estimation import guessed_from
+from ranktrial.analysis.estimators.estimation import predicted_from
 from ranktrial.analysis.estimators.kinds import DoublyRobust
 from ranktrial.analysis.estimators.valuing import Fitted, scaled
 from ranktrial.analysis.guardrails._kernels import added_above, clicks_after, clicks_by_draw
@@ -26,14 +26,14 @@ from ranktrial.analysis.guardrails.status import (
     needless,
     unknown,
 )
-from ranktrial.analysis.ladder import AB_RUNG
+from ranktrial.analysis.ladder import AB_TRAFFIC
 from ranktrial.arrays import FloatArray, ragged
 from ranktrial.interval import Interval
 from ranktrial.log import Log, UnitSums
 
 ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
 NO_MODEL = "An A/B test: there is no click model to check."
-REFITS = 100 * 2 ** np.arange(34)  # impressions after which relevance is guessed anew
+REFITS = 100 * 2 ** np.arange(34)  # impressions after which relevance is predicted anew
 AT_ONCE = 100_000  # impressions
 MOST_COMPARED = 1_000_000  # impressions, the first so many, whose clicks are compared document by document
 LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything is bet on it
@@ -50,8 +50,8 @@ LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything i
 def assumptions(analysis: Analysis) -> Guardrail:
     """Estimates against those with fewer assumptions (``analysis.ladder``): the method's own, and any that is surely wrong."""
     ladder = analysis.ladder
-    top = ladder.rungs[-1]
-    if len(ladder.rungs) == 1:
+    top = ladder.results[-1]
+    if len(ladder.results) == 1:
         return needless(ASSUMPTIONS, NO_MODEL)
     apart = [test for test in ladder.tests if test.upper in analysis.apart]
     found = apart or [test for test in ladder.tests if test.refuted]
@@ -63,11 +63,11 @@ def assumptions(analysis: Analysis) -> Guardrail:
     worst = max(found, key=lambda test: (test.refuted, abs(test.difference) / test.standard_error))
     text = worst.text
     if apart:
-        speaks = ladder.rungs[0].name == AB_RUNG and ladder.rungs[0].has_interval
+        speaks = ladder.results[0].name == AB_TRAFFIC and ladder.results[0].has_interval
         text += " Their intervals have nothing in common. "
         text += "The A/B estimate is reported instead." if speaks else "Only more A/B traffic can tell."
-    elif worst.contradicted and analysis.rung is not None and analysis.rung.name != worst.upper:
-        text += f" The {analysis.rung.name} estimate is reported instead."
+    elif worst.contradicted and analysis.result is not None and analysis.result.name != worst.upper:
+        text += f" The {analysis.result.name} estimate is reported instead."
     status: Status = "fail" if worst.refuted or apart else "warn" if worst.contradicted else "pass"
     return Guardrail(name=ASSUMPTIONS, status=status, value=abs(worst.difference) / worst.standard_error, text=text)
 
@@ -109,17 +109,17 @@ def interference(analysis: Analysis) -> Interference:
 
         sum over ranks of (click - clicks expected) (clicks expected above - their mean, given document and rank)
 
-    has mean zero whatever the relevances are, however much users differ, and if every query is new: guesses of relevance,
+    has mean zero whatever the relevances are, however much users differ, and if every query is new: predictions of relevance,
     always from earlier impressions, decide only how much it tells.
     """
     log, theta = analysis.log, np.array(analysis.theta.theta)
-    group, guessed = guessed_from(log, analysis.learnt, theta, DoublyRobust(), cross_fit="past", refits=REFITS)
-    assert isinstance(guessed, Fitted)
+    group, predicted = predicted_from(log, analysis.learnt, theta, DoublyRobust(), cross_fit="past", refits=REFITS)
+    assert isinstance(predicted, Fitted)
     values, bound, information = np.zeros(len(log)), np.zeros(len(log)), 0.0
     added: dict[int, list[AddedAbove]] = {}
     differs = analysis.differs
     for rows, part in log.chunks():
-        guess = np.zeros(part.n_slots)
+        prediction = np.zeros(part.n_slots)
         for value, own, some in by_value(part, "" if differs is None else differs.attribute):
             if differs is not None:
                 theta = scaled(differs.thetas[value])
@@ -129,12 +129,12 @@ def interference(analysis: Analysis) -> Interference:
                 inside = inside[np.argsort(part.design[inside], kind="stable")]
                 designs, starts = np.unique(part.design[inside], return_index=True)
                 slots = ragged(part.slot_offsets[designs], np.diff(part.slot_offsets)[designs])
-                guess[slots] = guessed.of(number, part, slots)
+                prediction[slots] = predicted.of(number, part, slots)
                 information += clicks_by_draw(
                     designs, np.append(starts, len(inside)), inside, part.row, part.clicks, part.slot_offsets,
-                    part.row_offsets, part.rankings, part.weights, theta, guess, values[rows], bound[rows],
+                    part.row_offsets, part.rankings, part.weights, theta, prediction, values[rows], bound[rows],
                 )  # fmt: skip
-            last = guessed.of(len(guessed.fits) - 1, part, np.arange(part.n_slots))
+            last = predicted.of(len(predicted.fits) - 1, part, np.arange(part.n_slots))
             added.setdefault(value, []).append(AddedAbove.of(some, theta, last))
     sums, bounds = log.sums(values), log.by_cohort(bound)
     if information <= 0:
@@ -154,20 +154,21 @@ class AddedAbove(NamedTuple):
     of_log_theta: FloatArray
 
     @classmethod
-    def of(cls, log: Log, theta: FloatArray, guess: FloatArray) -> AddedAbove:
+    def of(cls, log: Log, theta: FloatArray, prediction: FloatArray) -> AddedAbove:
         times = np.bincount(log.design, minlength=log.n_designs)
         return cls(*added_above(
             times, log.slot_offsets, log.row_offsets, log.rankings, log.weights, log.rank_a, log.rank_b,
-            log.exposure(theta), theta, guess,
+            log.exposure(theta), theta, prediction,
         ))  # fmt: skip
 
 
 def _shift(analysis: Analysis, parts: Sequence[AddedAbove]) -> float:
     """The difference of the estimate and the truth, if rates of clicks grew by one with each click expected above.
 
-    Clicks then come e (1 + above) times, e = theta_rank guess, which moves the estimate in two ways: by what clicks are worth,
-    and by the theta that is fitted to them. That one follows from the conditional equation (``position_bias.conditional``), as
-    in ``analysis.planning.theta_error``: its solution moves by H^-1 times what is added to its score.
+    Clicks then come e (1 + above) times, e = theta_rank prediction, which moves the estimate in two ways: by what clicks are
+    worth, and by the theta that is fitted to them. That one follows from the conditional equation
+    (``position_bias.conditional``), as in ``analysis.planning.theta_error``: its solution moves by H^-1 times what is added to
+    its score.
     """
     moved, information, score, of_log_theta = (sum(of) for of in zip(*parts))
     if analysis.fit is not None:

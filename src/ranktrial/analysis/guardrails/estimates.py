@@ -39,7 +39,7 @@ def coverage(analysis: Analysis) -> Guardrail:
     log = analysis.log
     if not len(log):
         return unknown("coverage", "nothing has been shown")
-    top = analysis.ladder.rungs[-1].estimate
+    top = analysis.ladder.results[-1].estimate
     if top is None or not len(top.uncovered):
         return Guardrail(name="coverage", status="pass", value=0, text="Every document that matters could be seen.")
     bad = len(top.uncovered)
@@ -221,7 +221,7 @@ def heaviest(analysis: Analysis) -> Guardrail:
     name = "heaviest unit"
     if len(analysis.log) < 1_000:
         return unknown(name, "it takes 1,000 searches")
-    if analysis.rung is None:
+    if analysis.result is None:
         return unknown(name, "it takes an estimate")
     unit, share, variance = heaviest_unit(analysis.log, analysis.estimate)
     text = f"Visitor {unit_name(unit)} makes {share:.2%} of the searches and {variance:.1%} of the variance."

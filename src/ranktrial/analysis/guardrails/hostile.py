@@ -32,7 +32,7 @@ def crowded_pages(analysis: Analysis) -> Guardrail:
     than chance explains (five standard errors) and by more than half of what the interval allows for, and fails where the
     verdict would be another without them.
     """
-    if analysis.rung is None or analysis.clicks < LEAST_CLICKS:
+    if analysis.result is None or analysis.clicks < LEAST_CLICKS:
         return unknown(CROWDED, f"it takes {LEAST_CLICKS} clicks, there are {analysis.clicks:,}")
     low, high = analysis.interval
     if not np.isfinite(low):

@@ -75,7 +75,7 @@ def clicks_over_time(analysis: Analysis) -> Guardrail:
     text = told(drift)
     if drift.since_time is not None:
         text += " Other searches or other visitors do that too; the estimate is a mean over all searches."
-        if analysis.rung is not None:
+        if analysis.result is not None:
             found = analysis.estimate.sums
             early = int((came(log, found) < drift.since_time).sum())
             parts = [found.part(some) for some in (slice(0, early), slice(early, None))]

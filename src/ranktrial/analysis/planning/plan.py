@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.analysis.decision import ALLOWANCE, PER_HOSTILE
 from ranktrial.analysis.discoveries import RATE
-from ranktrial.analysis.ladder import AB_RUNG, POSITION_BASED, SHARES
+from ranktrial.analysis.ladder import AB_TRAFFIC, POSITION_BASED, SHARES
 from ranktrial.analysis.planning.results import BudgetedPlan, LivePlan, Plan, PlannedMethod, SegmentPlan
 from ranktrial.analysis.planning.theta_error import (
     Stage,
@@ -404,7 +404,7 @@ class _Needs:
         share = sum(method.plain_shares)
         if not share > 0:
             return once, often
-        own, level = self.ab_variance / share, 1 - (1 - self.level) * SHARES[AB_RUNG]
+        own, level = self.ab_variance / share, 1 - (1 - self.level) * SHARES[AB_TRAFFIC]
         room = self.delta - self.guard.by_ab
         if not room > ROUNDING:
             return once, often

@@ -32,7 +32,7 @@ from ranktrial.methods.click_model import expected_beliefs, valued
 from ranktrial.methods.displays import Displays
 from ranktrial.methods.influence import ThetaInfluence
 from ranktrial.rankings import Moments, Pair
-from ranktrial.rankings.values import Guess
+from ranktrial.rankings.values import Prediction
 from ranktrial.seeds import Seed, generator
 from ranktrial.users import User, rank_decay
 
@@ -83,7 +83,7 @@ class Stage:
     Attributes:
         begin: Impressions before it.
         displays: The design, its impressions valued at the pair's theta.
-        guess: Relevance that these are valued with.
+        prediction: Relevance that these are valued with.
         pair: The rankers.
         user: Their users.
         estimator: Name of the estimate.
@@ -91,7 +91,7 @@ class Stage:
 
     begin: int
     displays: Displays
-    guess: Guess
+    prediction: Prediction
     pair: Pair
     user: User
     estimator: str
@@ -114,7 +114,7 @@ class Stage:
     def _at(self, error: FloatArray) -> Moments:
         """Moments of x, valued with a log theta that is off by this error."""
         theta = self.pair.known_theta * np.exp(error)
-        found = valued(self.pair, self.displays.mixture, theta, self.guess, estimate=self.estimator)
+        found = valued(self.pair, self.displays.mixture, theta, self.prediction, estimate=self.estimator)
         return found.moments(self.user)
 
     def with_theta(self, coefficient: FloatArray, *, x: bool) -> float:
@@ -130,8 +130,8 @@ def learning_stages(method: Method, pair: Pair, user: User, impressions: float, 
     and begins with 1 / rank as a live trial does by default. Its share of A/B traffic changes by ``agreement``.
     """
 
-    def stage(begin: int, displays: Displays, guess: Guess) -> Stage:
-        return Stage(begin, displays, guess, pair, user, method.estimator)
+    def stage(begin: int, displays: Displays, prediction: Prediction) -> Stage:
+        return Stage(begin, displays, prediction, pair, user, method.estimator)
 
     if not method.learns_at:
         return [stage(0, method.planned_displays(pair, user), expected_beliefs(pair, user).relevance)]
@@ -144,8 +144,8 @@ def learning_stages(method: Method, pair: Pair, user: User, impressions: float, 
         run.agree = agreement(found, begin, plain)
         run.next_version()
         version = run.versions[-1]
-        displays = valued(pair, version.policy, pair.known_theta, version.guess, estimate=method.estimator)
-        found.append(stage(begin, displays, version.guess))
+        displays = valued(pair, version.policy, pair.known_theta, version.prediction, estimate=method.estimator)
+        found.append(stage(begin, displays, version.prediction))
         if end:
             run.draw(begin, end)
             share = sum(method.plain_shares) if run.beliefs.plain is None else run.beliefs.plain

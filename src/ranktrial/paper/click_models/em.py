@@ -98,7 +98,7 @@ class EM:
             sweeps += steps
         value, _, information = _kernels.profile_likelihood(shown, clicked, theta, zeta, a, b)
 
-        relevance, guessed = spread(counts, seen, zeta)
+        relevance, predicted = spread(counts, seen, zeta)
         error, covariance = np.zeros(counts.k), np.zeros((counts.k, counts.k))
         if self.theta is None:
             one_click = 1 / np.maximum((shown * zeta[:, None]).sum(0), 1e-300)
@@ -113,7 +113,7 @@ class EM:
             report,
             log_likelihood=float(value),
             zeta=relevance,
-            guessed=guessed,
+            predicted=predicted,
             remark=self._note(theta, shown),
         )
 
@@ -181,7 +181,7 @@ def spread(counts: Counts, seen: BoolArray, zeta: FloatArray) -> tuple[FloatArra
     shows = counts.shown[seen].sum(1)
     mean = float(shows @ zeta / shows.sum()) if len(zeta) else float("nan")
     everywhere = np.full(counts.n_documents, mean)
-    guessed = np.ones(counts.n_documents, bool)
+    predicted = np.ones(counts.n_documents, bool)
     everywhere[counts.documents[seen]] = zeta
-    guessed[counts.documents[seen]] = False
-    return everywhere, guessed
+    predicted[counts.documents[seen]] = False
+    return everywhere, predicted

@@ -148,8 +148,8 @@ class RegressionEM:
                 rows = features[: len(documents)] if self.authors_rows else judged.rows
                 model.fit(rows, relevant / shows, shows, rng)
 
-        guessed = np.ones(counts.n_documents, bool)
-        guessed[documents] = False
+        predicted = np.ones(counts.n_documents, bool)
+        predicted[documents] = False
         unknown = np.full(counts.k, np.nan if self.theta is None else 0.0)
         unknown[0] = 0.0
         return PositionBias(
@@ -162,7 +162,7 @@ class RegressionEM:
             identifiability(counts),
             log_likelihood=path[-1],
             zeta=np.asarray(model.predict(features), np.float64),
-            guessed=guessed,
+            predicted=predicted,
             remark="standard errors by jackknife only; theta leans on the regression being right",
         )
 

@@ -7,19 +7,19 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from ranktrial.position_bias.relevance import GUESSES
+from ranktrial.position_bias.relevance import PREDICTIONS
 
-LOW, HIGH = GUESSES
+LOW, HIGH = PREDICTIONS
 
 
 @nb.njit(cache=True)
-def rank_guess(rank_a: Any, rank_b: Any, k: Any, lists: Any, effects: Any) -> Any:
+def rank_prediction(rank_a: Any, rank_b: Any, k: Any, lists: Any, effects: Any) -> Any:
     """Relevance of documents at these ranks (from 0; k or more is nowhere) by a regression on ``rank_inputs``.
 
     ``effects`` is what is known of each beyond that; an empty array for nothing.
     """
     n = rank_a.shape[0]
-    guess = np.empty(n)
+    prediction = np.empty(n)
     log = np.log(np.arange(1.0, k + 2.0))
     for i in range(n):
         at_a = min(rank_a[i], k)
@@ -31,13 +31,13 @@ def rank_guess(rank_a: Any, rank_b: Any, k: Any, lists: Any, effects: Any) -> An
         value = min(max(value + (lists[5] / best - lists[6] * log[first]), LOW), HIGH)
         if effects.shape[0]:
             value = min(max(value + effects[i], LOW), HIGH)
-        guess[i] = value
-    return guess
+        prediction[i] = value
+    return prediction
 
 
 @nb.njit(cache=True)
-def list_guess(a: Any, b: Any, k: Any, lists: Any, effects: Any) -> Any:
-    """Predicted relevance of the candidates, the top k of two lists of document numbers from 0 (see ``rank_guess``)."""
+def list_prediction(a: Any, b: Any, k: Any, lists: Any, effects: Any) -> Any:
+    """Predicted relevance of the candidates, the top k of two lists of document numbers from 0 (see ``rank_prediction``)."""
     n = 0
     for i in range(min(a.shape[0], k)):
         n = max(n, a[i] + 1)
@@ -49,4 +49,4 @@ def list_guess(a: Any, b: Any, k: Any, lists: Any, effects: Any) -> Any:
         rank_a[a[i]] = i
     for i in range(min(b.shape[0], k)):
         rank_b[b[i]] = i
-    return rank_guess(rank_a, rank_b, k, lists, effects)
+    return rank_prediction(rank_a, rank_b, k, lists, effects)
