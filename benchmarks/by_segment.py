@@ -45,7 +45,7 @@ from ranktrial.analysis.segments import Subject, answers_by_segment
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
-from ranktrial.log.events import Events
+from ranktrial.log.events import LoggedEvents
 from ranktrial.methods import LogOpt
 from ranktrial.methods.beliefs import sound_theta
 from ranktrial.metrics import Abandonment, Carts, FirstClickRank, Orders, Revenue
@@ -318,7 +318,7 @@ def cost() -> Iterator[Row]:
     pair, zeta, random = lists(1)
     plain = Log.simulated(pair, designed(pair), position_based(zeta, THETA), LONG, seed=1)
     orders = np.flatnonzero(plain.clicks[:, 0])[::20]
-    events = Events.of(
+    events = LoggedEvents.of(
         orders, rank=np.zeros(len(orders)), action=np.zeros(len(orders)),
         amount=(random.gamma(2, 20, len(orders)) * 1_000_000).astype(np.int64), delay=np.full(len(orders), 1_000_000),
     )  # fmt: skip

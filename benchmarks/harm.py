@@ -26,7 +26,7 @@ from benchmarks.verdicts import Trial, World
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import settled
 from ranktrial.analysis.intervals import asymptotic_sequence
-from ranktrial.analysis.metrics import GUARDS_TIGHTEST, Measured, level_of_each
+from ranktrial.analysis.metrics import GUARDS_TIGHTEST, MetricDecision, level_of_each
 from ranktrial.arrays import FloatArray
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
@@ -143,7 +143,7 @@ def logopt_stops(worse: float, seed: int) -> list[float]:
     stop = {"clicks of B": np.inf, "clicks shown": np.inf}
     for looked, analysis in zip(LOOKS, Trial(world, config, seed).looks(LOOKS)):
         found = settled(analysis, {})
-        for guard in guards(Measured(Clicks(), found.analysis, found.decision, found.widen), {}):
+        for guard in guards(MetricDecision(Clicks(), found.analysis, found.decision, found.widen), {}):
             if guard.status == "harm":
                 stop[guard.name] = min(stop[guard.name], looked)
     return list(stop.values())

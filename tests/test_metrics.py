@@ -9,7 +9,7 @@ import pytest
 
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
-from ranktrial.log.events import Events as LoggedEvents
+from ranktrial.log.events import LoggedEvents
 from ranktrial.metrics import (
     Abandonment,
     Carts,

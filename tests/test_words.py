@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,11 @@ def docstrings() -> Iterator[tuple[str, str]]:
                 yield f"{name}: {getattr(node, 'name', 'module')}", docstring
 
 
+def classes() -> Iterator[str]:
+    for _, tree in modules():
+        yield from (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+
+
 def asks(docstring: str) -> bool:
     """True if the first sentence is a question."""
     return re.split(r"(?<=[.?!:])\s", docstring)[0].endswith("?")
@@ -43,6 +49,11 @@ def asks(docstring: str) -> bool:
 
 def test_every_module_says_what_it_is() -> None:
     assert [name for name, tree in modules() if not ast.get_docstring(tree)] == []
+
+
+def test_every_class_has_a_name_of_its_own() -> None:
+    """Except the answer to a search, which the client, without the rest of the library, has to define once more."""
+    assert {name for name, times in Counter(classes()).items() if times > 1} == {"Shown"}
 
 
 def test_no_docstring_opens_with_a_question() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ranktrial.paper.study.claims import PAPER_INTERLEAVING, Finding, findings
+from ranktrial.paper.study.claims import PAPER_INTERLEAVING, ClaimResult, findings
 from ranktrial.paper.study.curves import FEWEST, bootstrap, error_slope, impressions_ratio, means
 from ranktrial.paper.study.figures.claims_tables import side_by_side
 from ranktrial.paper.study.labels import ROLES
@@ -137,7 +137,7 @@ HEADLINES = (
 )  # fmt: skip
 
 
-def headlines(every: Sequence[DataResults], found: Sequence[Finding]) -> Iterator[Sequence[str]]:
+def headlines(every: Sequence[DataResults], found: Sequence[ClaimResult]) -> Iterator[Sequence[str]]:
     """The rows that a reader of the paper looks for first."""
     for label, number, part in HEADLINES:
         mine = {one.data: one for one in found if one.number == number and part in one.claim and one.text}

@@ -17,7 +17,7 @@ from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, DIRECT, POSITION_BASED
 from ranktrial.analysis.metrics import MetricAnswer, answers_by_metric, guarded, loss_of_b, measured
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
-from ranktrial.log.events import Events as LoggedEvents
+from ranktrial.log.events import LoggedEvents
 from ranktrial.log.purchases import Purchases
 from ranktrial.methods import LogOpt
 from ranktrial.metrics import Abandonment, Clicks, Events, FirstClickRank, Metric, Orders, Revenue

@@ -16,7 +16,7 @@ from ranktrial.analysis import estimate, fit_position_bias
 from ranktrial.analysis.estimators.metric_values import metric_values
 from ranktrial.arrays import NO_DOCUMENT
 from ranktrial.log import Log
-from ranktrial.log.events import Events
+from ranktrial.log.events import LoggedEvents
 from ranktrial.log.purchases import Purchases
 from ranktrial.methods import LogOpt
 from ranktrial.metrics import (
@@ -72,7 +72,7 @@ def log_of(mixtures: list[Mixture], happened: list[Outcome], *, plain: bool = Fa
     versions = range(len(mixtures))
     log = Log.of(PAIR, mixtures, [one.row for one in happened], [one.clicks for one in happened], versions=versions)
     rows = [(at, *order) for at, one in enumerate(happened) for order in one.orders]
-    events = Events.of(
+    events = LoggedEvents.of(
         [row[0] for row in rows],
         rank=[row[1] for row in rows],
         action=np.zeros(len(rows)),
@@ -276,7 +276,7 @@ def test_metrics_of_a_world_sum_to_what_it_sold() -> None:
     log = world()
     n, k = len(log.events), log.k
     rng = np.random.default_rng(8)
-    extra = Events.of(  # refunds, direct purchases, and what stands on pages that do not count
+    extra = LoggedEvents.of(  # refunds, direct purchases, and what stands on pages that do not count
         [*log.events.at, *rng.integers(0, len(log), 300)],
         rank=[*log.events.rank, *rng.integers(-1, k + 2, 300)],
         action=[*np.zeros(n), *rng.integers(0, 2, 300)],
@@ -370,7 +370,7 @@ def test_page_metrics(metric: Metric, values: list[float]) -> None:
         k=2,
     )
     seconds = [20, 9, 4]
-    clicks = Events.of(
+    clicks = LoggedEvents.of(
         [0, 2, 2], rank=[1, 0, 1], action=[0] * 3, amount=[0] * 3, delay=[s * 1_000_000 for s in seconds]
     )
     log = replace(log, events=clicks, actions=("click",))
@@ -400,7 +400,7 @@ def test_page_metrics_are_unbiased_on_ab_traffic() -> None:
 def test_long_visits_count_results_once() -> None:
     log = Log.from_records([{"query": "q", "a": ["x"], "b": ["y"], "shown": ["x"], "clicked": ["x"]}] * 3, k=1)
     seconds = np.array([40, 50, 10, 30])
-    visits = Events.of([0, 0, 1, 2], rank=[0] * 4, action=[0] * 4, amount=seconds * 1_000_000, delay=[0] * 4)
+    visits = LoggedEvents.of([0, 0, 1, 2], rank=[0] * 4, action=[0] * 4, amount=seconds * 1_000_000, delay=[0] * 4)
     assert metric_values(replace(log, events=visits, actions=("dwell",)), Dwell()).each.tolist() == [1, 0, 1]
 
 

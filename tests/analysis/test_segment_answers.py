@@ -18,7 +18,7 @@ from ranktrial.analysis.ladder import AB_TRAFFIC, POSITION_BASED
 from ranktrial.analysis.segments import Subject, answers_by_segment, told_lines
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
-from ranktrial.log.events import Events
+from ranktrial.log.events import LoggedEvents
 from ranktrial.methods import AB, LogOpt
 from ranktrial.metrics import Orders
 from ranktrial.rankings import Pair
@@ -156,7 +156,9 @@ def test_replicates_by_segment_are_those_of_its_searches_alone() -> None:
     fit = fit_position_bias(log)
     orders: dict[str, Any] = {"metric": Orders(window="7d"), "worth": 1.5}
     for options in ({}, orders):
-        events = Events.of([3, 100, 101, 900], rank=[0, 1, 2, 0], action=[0] * 4, amount=[10**6] * 4, delay=[10] * 4)
+        events = LoggedEvents.of(
+            [3, 100, 101, 900], rank=[0, 1, 2, 0], action=[0] * 4, amount=[10**6] * 4, delay=[10] * 4
+        )
         shopped = replace(log, events=events, actions=("order",))
         known: dict[str, Any] = {"theta": fit, "estimator": "rank-aware", "prediction": 0.3, "uncovered": "leave out"}
         rests = estimate(shopped, **known, **options).rests["device"]

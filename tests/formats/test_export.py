@@ -200,7 +200,7 @@ def test_an_export_killed_at_any_step_is_resumed(trial: Trial, tmp_path: Path, m
             patch.setattr(layout, "_sync", killing(layout._sync))
             patch.setattr(Path, "unlink", killing(Path.unlink))
             patch.setattr(Path, "write_text", killing(Path.write_text))
-            patch.setattr("ranktrial.formats.exporting._Stage.__exit__", lambda stage, *_: stage.db.close())
+            patch.setattr("ranktrial.formats.exporting._NewRows.__exit__", lambda stage, *_: stage.db.close())
             try:
                 export(trial.store, trial.name, folder)
             except Killed:

@@ -20,7 +20,7 @@ from ranktrial.service.client_address import checked_networks, client_address
 from ranktrial.service.middleware.cors import checked_origin
 from ranktrial.service.middleware.load_shedding import LoadSheddingMiddleware
 from ranktrial.service.middleware.rate_limit import SLOTS, RateLimiter, RateLimitMiddleware
-from ranktrial.service.middleware.routing import Asked, Purpose
+from ranktrial.service.middleware.routing import Purpose, RouteMatch
 from ranktrial.store.base import MOST_PUBLIC
 from ranktrial.trial import Trial
 from service.test_middleware import answered, status
@@ -291,7 +291,7 @@ def test_beacons_leave_places_for_others() -> None:
                 async def note(message: Message, sent: list[Message] = sent) -> None:
                     sent.append(message)
 
-                await app({**scope, "asked": Asked(purpose)}, receive, note)
+                await app({**scope, "asked": RouteMatch(purpose)}, receive, note)
                 outcomes[purpose] = sent[0]["status"]
         await HELLO(scope, receive, send)
 

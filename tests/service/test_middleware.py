@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ranktrial.service.direct import Direct
+from ranktrial.service.direct import DirectRoute
 from ranktrial.service.log_lines import JsonFormatter, TextFormatter
 from ranktrial.service.metrics import Metrics
 from ranktrial.service.middleware import load_shedding
@@ -24,7 +24,7 @@ from ranktrial.service.middleware.access_log import AccessLogMiddleware
 from ranktrial.service.middleware.dispatch import DispatchMiddleware
 from ranktrial.service.middleware.load_shedding import LoadSheddingMiddleware
 from ranktrial.service.middleware.request_metrics import RequestMetricsMiddleware
-from ranktrial.service.middleware.routing import Asked, Purpose, RoutingMiddleware
+from ranktrial.service.middleware.routing import Purpose, RouteMatch, RoutingMiddleware
 from ranktrial.service.middleware.same_origin import SameOriginMiddleware
 from ranktrial.service.middleware.server_errors import ServerErrorMiddleware
 from ranktrial.service.middleware.status import StatusSend
@@ -47,7 +47,7 @@ def answered(
         return {"type": "http.request"}
 
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    scope = {"type": kind, "method": "GET", "path": path, "headers": raw, "asked": Asked(purpose)}
+    scope = {"type": kind, "method": "GET", "path": path, "headers": raw, "asked": RouteMatch(purpose)}
     asyncio.run(app(scope, receive, send))  # type: ignore[arg-type]
     return sent
 
@@ -170,7 +170,7 @@ def directly(endpoint: Any, app: ASGIApp = HELLO) -> ASGIApp:
         request.scope["needed"] = True
 
     routes = [
-        Direct("/{name}/x", endpoint, methods=["GET"], dependencies=[Depends(need)]),
+        DirectRoute("/{name}/x", endpoint, methods=["GET"], dependencies=[Depends(need)]),
         Route("/plain", lambda _: HELLO),
         object(),
     ]

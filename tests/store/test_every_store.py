@@ -24,7 +24,6 @@ from ranktrial.store.base import (
     REFUSED_EVENTS,
     Click,
     ClickRow,
-    Clicks,
     Entry,
     Event,
     EventRow,
@@ -36,6 +35,7 @@ from ranktrial.store.base import (
     Row,
     Store,
     Stored,
+    StoredClicks,
     StoreError,
     StoreUnavailable,
     TrialRow,
@@ -101,7 +101,7 @@ def test_an_impression_keeps_its_covariates(store: Store) -> None:
 def test_rows_are_read_as_they_were_put_in(store: Store) -> None:
     store.put(impression(1, place=1))
     store.put(Click(key(1), 1, "x", False))
-    store.put(Clicks(1, (Click(key(1), 1, "y", True, time=7), Click(key(2), 1, "x", False))))
+    store.put(StoredClicks(1, (Click(key(1), 1, "y", True, time=7), Click(key(2), 1, "x", False))))
     store.put(Click(key(1), 2, "z", False))
     store.put(Void(key(2), 1, "why", 2))
     store.flush()
@@ -150,7 +150,9 @@ def test_events_are_read_as_they_were_put_in(kind: Kind, store: Store) -> None:
     texts: dict[str, Any] = {"document": "x \0 \U0001f45f", "action": "cart", "event_id": "\x1a0 'a' \u00e9"}
     store.put(order(1))
     store.put(impression(1))
-    store.put(Clicks(1, (order(1, **texts, amount=-(10**16), time=10**17), Click(key(1), 1, "x", False), order(2))))
+    store.put(
+        StoredClicks(1, (order(1, **texts, amount=-(10**16), time=10**17), Click(key(1), 1, "x", False), order(2)))
+    )
     store.put(order(1, version=2, event_id="of another version")).result()
     with contextlib.closing(kind.open()) as other:
         for one in (store, other):
@@ -178,7 +180,7 @@ def test_an_event_replaces_none_of_its_id(store: Store, together: bool, public: 
         order(1, amount=1, public=public),
     ]
     for _ in range(2):
-        for row in [Clicks(1, tuple(some))] if together else some:
+        for row in [StoredClicks(1, tuple(some))] if together else some:
             store.put(row)
         store.flush()
     kept = sorted((row.key, row.document, row.amount, row.time) for row in store.events(1, 0))
@@ -192,7 +194,9 @@ def test_what_an_impression_may_have_of_public_events_is_bounded(store: Store) -
     for row in (*(order(1, f"{number}", public=True) for number in range(many)), order(2, public=True)):
         store.put(row)
     store.flush()
-    store.put(Clicks(1, (order(1, "late", public=True), order(1, "0", public=True), order(1, "with a key")))).result()
+    store.put(
+        StoredClicks(1, (order(1, "late", public=True), order(1, "0", public=True), order(1, "with a key")))
+    ).result()
     assert [row.key for row in store.events(1, 0)].count(key(1)) == MOST_PUBLIC + 1
     assert store.tallies(1) == {REFUSED_EVENTS: 21, "duplicate events": 1}
 
@@ -232,7 +236,7 @@ def test_what_an_impression_may_have_of_limited_clicks_is_bounded(store: Store, 
     others = (Click(key(1), 1, "x", False), Click(key(1), 1, "y", False), Click(key(2), 1, "junk", False, limit=3))
     for _ in range(2):
         some = [junk[0], *others[:1], *junk, *others[1:]]
-        for row in [Clicks(1, tuple(some))] if together else some:
+        for row in [StoredClicks(1, tuple(some))] if together else some:
             store.put(row)
         store.flush()
     kept = [(row.key, row.document) for row in store.clicks(1, 0)]

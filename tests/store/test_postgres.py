@@ -24,7 +24,7 @@ from ranktrial.cli import app
 from ranktrial.log.designs import Design
 from ranktrial.service.postgres_keys import KeyTable
 from ranktrial.store import name_of, open_store
-from ranktrial.store.base import Click, Clicks, Event, Impression, Nothing, StoreError, StoreUnavailable, Void
+from ranktrial.store.base import Click, Event, Impression, Nothing, StoredClicks, StoreError, StoreUnavailable, Void
 from ranktrial.store.migrations import migrate
 from ranktrial.store.postgres import PostgresStore
 from ranktrial.store.postgres import store as module
@@ -160,7 +160,7 @@ def test_the_same_impression_a_month_later_is_the_same(kind: InPostgres, store: 
         assert found is not None
         assert (found.time, found.place, later.void(key(1))) == (NOVEMBER * 1_000_000 + 1, 0, None)
         for _ in range(2):
-            later.put(Clicks(1, (Click(key(1), 1, "x", False, None, NOVEMBER), order(1)))).result()
+            later.put(StoredClicks(1, (Click(key(1), 1, "x", False, None, NOVEMBER), order(1)))).result()
         assert (later.count(1, 0).impressions, len(list(later.clicks(1, 0))), len(list(later.events(1, 0)))) == (
             1,
             1,
@@ -195,7 +195,7 @@ def test_any_text_comes_back_as_it_was(store: PostgresStore) -> None:
     for number, text in enumerate(texts):
         design = Design(text, 1, DESIGN.documents, DESIGN.a, DESIGN.b, DESIGN.rankings, DESIGN.weights, ())
         store.put(Impression(key(number), 1, design, 0, 0, 0))
-        store.put(Clicks(1, (Click(key(number), 1, text, False), Click(key(number), 1, text, False))))
+        store.put(StoredClicks(1, (Click(key(number), 1, text, False), Click(key(number), 1, text, False))))
         store.add_history("shoes", 0, "excluded", 0, text)
     store.flush()
     assert [row.document for row in sorted(store.clicks(1, 0), key=lambda row: row.key)] == texts
@@ -279,7 +279,7 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(
     store.tally(1, "once", soon=False)
     clicks = [Click(key(0), 1, "x", False)] * 2 + [Click(key(0), 1, "junk", False, limit=5)] * (not simple)
     events = [order(0)] * 2 + [order(1, public=True)] * (not simple)
-    store.put(Clicks(1, (*clicks, *events))).result(60)
+    store.put(StoredClicks(1, (*clicks, *events))).result(60)
     assert broken == ["before", "after"]
     assert store.tallies(1) == {"once": 1, "duplicate clicks": 1, "duplicate events": 1}
     assert len(list(store.clicks(1, 0))) == len(list(store.events(1, 0))) == 1 + (not simple)

@@ -14,7 +14,7 @@ from ranktrial.cli import app
 from ranktrial.config import TrialConfig
 from ranktrial.report.course import counts_from, course, is_over, week_end
 from ranktrial.trial import Trial, Webhook
-from ranktrial.trial.supervisor import Facts, Stop, due
+from ranktrial.trial.supervisor import Facts, StopTrial, due
 from receiver import SECRET, receiving
 from trial.test_share import DAY, START, Clock
 
@@ -82,18 +82,18 @@ def test_weeks_that_count_are_whole() -> None:
 
 def test_what_follows_from_the_end() -> None:
     facts = Facts(0.0, 0.0, ended="B gets more clicks than A.", winner="B")
-    plans: dict[str, Stop | None] = {
+    plans: dict[str, StopTrial | None] = {
         "tell": None,
-        "stop": Stop("B gets more clicks than A.", "the plan", "A"),
-        "serve winner": Stop("B gets more clicks than A.", "the plan", "B"),
+        "stop": StopTrial("B gets more clicks than A.", "the plan", "A"),
+        "serve winner": StopTrial("B gets more clicks than A.", "the plan", "B"),
     }
     for then, expected in plans.items():
         assert due(DAY, TrialConfig.model_validate({"then": then}), facts) == expected
         assert due(DAY, TrialConfig.model_validate({"then": then}), facts._replace(ended="")) is None
     serve = TrialConfig.model_validate({"then": "serve winner"})
-    assert due(DAY, serve, facts._replace(winner=None, ended="Alike.")) == Stop("Alike.", "the plan", "A")
+    assert due(DAY, serve, facts._replace(winner=None, ended="Alike.")) == StopTrial("Alike.", "the plan", "A")
     harm = facts._replace(harm="Faults.", guard="fallbacks")
-    assert due(DAY, serve, harm) == Stop("Faults.", "the guard on fallbacks", "A")
+    assert due(DAY, serve, harm) == StopTrial("Faults.", "the guard on fallbacks", "A")
 
 
 def test_a_winner_of_two_days_is_not_that_of_the_week(tmp_path: Path) -> None:

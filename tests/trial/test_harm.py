@@ -15,7 +15,7 @@ from ranktrial.config import Guards, TrialConfig
 from ranktrial.report.harm import futility
 from ranktrial.store.tallies import OUTSIDE_SHARE, SHOWN_AGAIN, SLOW
 from ranktrial.trial import Trial, Webhook
-from ranktrial.trial.supervisor import ChangeShare, Facts, Stop, due
+from ranktrial.trial.supervisor import ChangeShare, Facts, StopTrial, due
 from receiver import SECRET, receiving
 from trial.test_share import DAY, RAMP, START, Clock
 
@@ -42,11 +42,11 @@ def test_harm_comes_before_growth_and_futility_only_where_it_was_asked_for() -> 
     facts = Facts(0.0, 0.0)
     assert due(DAY, ramp, facts) == ChangeShare(0.1, "after 1 day at 0.01")
     harm = facts._replace(harm="B is bad.", guard="clicks of B")
-    assert due(DAY, ramp, harm) == Stop("B is bad.", "the guard on clicks of B")
+    assert due(DAY, ramp, harm) == StopTrial("B is bad.", "the guard on clicks of B")
     futile = facts._replace(futile="B is not better.")
     assert due(DAY, ramp, futile) == ChangeShare(0.1, "after 1 day at 0.01")
     asked = TrialConfig.model_validate({"ramp": RAMP, "share": 0.01, "guards": {"futility": "stop"}})
-    assert due(DAY, asked, futile) == Stop("B is not better.", "the guard on futility")
+    assert due(DAY, asked, futile) == StopTrial("B is not better.", "the guard on futility")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from ranktrial.analysis.estimators.metric_values import metric_values
 from ranktrial.log import Log
-from ranktrial.log.events import Events
+from ranktrial.log.events import LoggedEvents
 from ranktrial.log.reader import LogReader
 from ranktrial.metrics import Abandonment, Carts, Metric, Orders, Reformulation, Revenue, TimeToFirstClick
 from ranktrial.store import sql
@@ -289,6 +289,6 @@ def test_events_are_sorted_by_impression_then_time_then_as_they_came() -> None:
     random = np.random.default_rng(2)
     at, delay, amount = random.integers(0, 40, 500), random.integers(0, 9, 500), np.arange(500)
     order = np.lexsort((delay, at))
-    events = Events.of(at, rank=at % 3, action=at % 2, amount=amount, delay=delay)
+    events = LoggedEvents.of(at, rank=at % 3, action=at % 2, amount=amount, delay=delay)
     for name, column in (("at", at), ("rank", at % 3), ("action", at % 2), ("amount", amount), ("delay", delay)):
         assert getattr(events, name).tolist() == column[order].tolist()

@@ -28,7 +28,7 @@ from ranktrial.analysis.guardrails import (
 from ranktrial.analysis.guardrails.over_time import told as told_of
 from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
 from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, DIRECT, POSITION_BASED, EstimatorResult, Ladder
-from ranktrial.analysis.metrics import Measured, MetricAnswer, Rules, answers_by_metric, guarded, measured
+from ranktrial.analysis.metrics import CheckLimits, MetricAnswer, MetricDecision, answers_by_metric, guarded, measured
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, answers_by_segment, subject
 from ranktrial.analysis.verdict import SureSegment, Verdict, segment_text, verdict
 from ranktrial.config import TrialConfig
@@ -62,8 +62,8 @@ class Settled(NamedTuple):
     checks: tuple[Guardrail, ...]
     analysis: Analysis
     widen: Interval
-    of_clicks: Measured
-    rules: Rules
+    of_clicks: MetricDecision
+    rules: CheckLimits
 
 
 def settled(
@@ -92,20 +92,20 @@ def settled(
     barred = barred_by([name for name, found in status.items() if found == "fail"], apart=bool(analysis.apart))
     effect = above.effect if above is not None and status.get(INDEPENDENCE) == "warn" else None
     failed = [check.title for check in checks if check.status == "fail" and check.name not in MODEL]
-    rules = Rules(tuple(dict.fromkeys([*failed, *distrusted])), barred, effect)
+    rules = CheckLimits(tuple(dict.fromkeys([*failed, *distrusted])), barred, effect)
     first = analysis.config.measured[0]
     found = measured(analysis, first, rules)
     of_clicks = found if isinstance(first, Clicks) else measured(analysis, Clicks(), rules)
     return Settled(found.decision, checks, found.analysis, found.widen, of_clicks, rules)
 
 
-def measured_all(found: Settled) -> tuple[Measured, ...]:
+def measured_all(found: Settled) -> tuple[MetricDecision, ...]:
     """The decision by each metric of a trial, the primary one first; none where it has clicks alone."""
     config, of_clicks = found.analysis.config, found.of_clicks
     if not config.metrics:
         return ()
     first, *others = config.measured
-    primary = Measured(first, found.analysis, found.decision, found.widen)
+    primary = MetricDecision(first, found.analysis, found.decision, found.widen)
     return primary, *(
         of_clicks._replace(metric=metric)
         if isinstance(metric, Clicks)
@@ -128,7 +128,7 @@ class Beside(NamedTuple):
     tests: tuple[AttributeTest, ...]
 
 
-def beside(found: Settled, everything: Sequence[Measured]) -> Beside:
+def beside(found: Settled, everything: Sequence[MetricDecision]) -> Beside:
     """Answers by metric and by segment; those beside the decision are one family, at one false discovery rate.
 
     Args:
@@ -215,7 +215,7 @@ def _weight(check: Guardrail) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class DecisionOptions:
     """Options of a decision on a log.
 
     Attributes:
@@ -233,7 +233,7 @@ class Asked:
     contamination: float | None = None
 
 
-AS_IN_A_TRIAL = Asked()
+AS_IN_A_TRIAL = DecisionOptions()
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ NO_LIFT = Lift()
 GUARDS_TIGHTEST = 1_000  # visitors after which guards are quickest: harm is to be found early
 
 
-class Rules(NamedTuple):
+class CheckLimits(NamedTuple):
     """Limits that checks of clicks set to decisions by any metric.
 
     Attributes:
@@ -45,7 +45,7 @@ class Rules(NamedTuple):
     above: Interval | None = None
 
 
-class Measured(NamedTuple):
+class MetricDecision(NamedTuple):
     """The decision by one metric.
 
     Attributes:
@@ -109,7 +109,7 @@ class MetricAnswer:
     note: str = ""
 
 
-def measured(analysis: Analysis, metric: Metric, rules: Rules) -> Measured:
+def measured(analysis: Analysis, metric: Metric, rules: CheckLimits) -> MetricDecision:
     """Decide by one metric, given the analysis of clicks."""
     config = analysis.config
     decides, of_clicks = metric.role == "primary", isinstance(metric, Clicks)
@@ -138,21 +138,21 @@ def measured(analysis: Analysis, metric: Metric, rules: Rules) -> Measured:
     )
     decision = decided()
     if not len(own.log) and len(analysis.log):
-        return Measured(metric, own, replace(decision, state="too early"), widening(0.0))
+        return MetricDecision(metric, own, replace(decision, state="too early"), widening(0.0))
     if decision.estimator is not None and decision.estimator != (own.result and own.result.name):
         own = replace(own, result=own.ladder.result(decision.estimator))
     if (decides or of_clicks) and decision.estimator is not None and own.changed:
         drift = own.drift
         decision = decided(since=turned(drift.since), units_since=drift.units - (drift.at or drift.units))
-    return Measured(metric, own, decision, widening(decision.allowance, effect))
+    return MetricDecision(metric, own, decision, widening(decision.allowance, effect))
 
 
-def answers_by_metric(found: Iterable[Measured]) -> tuple[MetricAnswer, ...]:
+def answers_by_metric(found: Iterable[MetricDecision]) -> tuple[MetricAnswer, ...]:
     """Answers by metric, given the decision by each; discoveries are those of ``discoveries.in_one_family``."""
     return tuple(map(_answer, found))
 
 
-def _answer(found: Measured) -> MetricAnswer:
+def _answer(found: MetricDecision) -> MetricAnswer:
     metric, analysis, decision, widen = found
     values = analysis.values
     answer = MetricAnswer(
@@ -179,7 +179,7 @@ def _answer(found: Measured) -> MetricAnswer:
     return _guarded(answer, found) if metric.role == "guard" else answer
 
 
-def _note(found: Measured) -> str:
+def _note(found: MetricDecision) -> str:
     """Reason why there is no answer yet; "" if there is one."""
     analysis, decision = found.analysis, found.decision
     values = analysis.values
@@ -274,7 +274,7 @@ def share(lost: float, of: float) -> float:
     return lost / of if of > 0 else float("nan")
 
 
-def _guarded(answer: MetricAnswer, found: Measured) -> MetricAnswer:
+def _guarded(answer: MetricAnswer, found: MetricDecision) -> MetricAnswer:
     """The answer of a metric that guards, with the test for harm."""
     metric, analysis, decision, widen = found
     loss, at_least = loss_of_b(compared(analysis, decision, widen, level_of_each(analysis)), metric.sign)

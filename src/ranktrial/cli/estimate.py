@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ranktrial.analysis.answers import Answer, Asked, decide
+from ranktrial.analysis.answers import Answer, DecisionOptions, decide
 from ranktrial.analysis.decision import turned
 from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.guardrails.status import Guardrail, Status
@@ -58,7 +58,7 @@ class _Options:
     uncovered: str
     metrics: tuple[Metric, ...]
     by: tuple[str, ...] | None
-    decision: Asked
+    decision: DecisionOptions
 
     @property
     def more_than_clicks(self) -> bool:
@@ -165,7 +165,7 @@ def estimate_command(
         asked = _Options(
             version, None if theta is None else _numbers(theta), tuple(estimator or ()), prediction, sums, memory, threads,
             "leave out" if leave_out else "refuse", tuple(map(parse_metric, metric or ())),
-            reading.pop("segments") or None, Asked(level, not fixed, smallest, allowance, contamination),
+            reading.pop("segments") or None, DecisionOptions(level, not fixed, smallest, allowance, contamination),
         )  # fmt: skip
         if connect_to is not None:
             if asked.more_than_clicks:

@@ -15,7 +15,7 @@ IDLE = 4.0  # seconds that a connection is kept for: servers close theirs after 
 KEPT = 32  # connections
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """Status, body, and the seconds after which the server wants to be asked again (0 if it does not say)."""
 
     status: int
@@ -45,7 +45,7 @@ class Endpoint:
             raise ValueError("url and key must be ASCII text of one line")
         self._idle: deque[tuple[_Connection, float]] = deque(maxlen=KEPT)
 
-    def post(self, path: str, content: bytes, timeout: float) -> Answer:
+    def post(self, path: str, content: bytes, timeout: float) -> HttpResponse:
         """Send a body and give the answer; raises OSError (TimeoutError among them) or HTTPException where there is none.
 
         A connection that the server closed meanwhile is replaced by a new one, once.
@@ -61,7 +61,7 @@ class Endpoint:
                 pass
         return self._exchange(_Connection(self._address, self._context, until), request, until)
 
-    def _exchange(self, connection: _Connection, request: bytes, until: float) -> Answer:
+    def _exchange(self, connection: _Connection, request: bytes, until: float) -> HttpResponse:
         try:
             response, content = connection.exchange(request, until)
         except BaseException:
@@ -72,7 +72,7 @@ class Endpoint:
         else:
             self._idle.append((connection, time.monotonic()))
         said = response.headers.get("Retry-After", "")
-        return Answer(response.status, content, float(said) if said.isdecimal() else 0.0)
+        return HttpResponse(response.status, content, float(said) if said.isdecimal() else 0.0)
 
     def _kept(self) -> _Connection | None:
         while self._idle:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ranktrial.analysis.answers import AS_IN_A_TRIAL, Answer, Asked
+from ranktrial.analysis.answers import AS_IN_A_TRIAL, Answer, DecisionOptions
 from ranktrial.analysis.decision import Decision
 from ranktrial.analysis.decision import decide as decide_by
 from ranktrial.analysis.estimators import DeltaEstimator, Means, parse_estimator
@@ -44,7 +44,7 @@ NO_ALLOWANCE = (
 NOTHING_CHECKED = "Single results with propensities allow none of the checks that a report of a trial makes."
 
 
-def _decided(found: Ladder, asked: Asked, **known: Any) -> Decision:
+def _decided(found: Ladder, asked: DecisionOptions, **known: Any) -> Decision:
     return decide_by(
         found, level=asked.level, smallest=asked.smallest, allowance=asked.allowance, contamination=asked.contamination,
         **known,
@@ -57,7 +57,7 @@ def by_sums(
     theta: ArrayLike | None = None,
     estimators: Sequence[str | DeltaEstimator] = ("constant",),
     prediction: float | None = None,
-    asked: Asked = AS_IN_A_TRIAL,
+    asked: DecisionOptions = AS_IN_A_TRIAL,
     how: str = "",
     uncovered: str = "refuse",
 ) -> Answer:
@@ -115,7 +115,7 @@ def by_sums(
     )  # fmt: skip
 
 
-def of_items(found: SummedEstimate, places: Places, asked: Asked) -> Answer:
+def of_items(found: SummedEstimate, places: Places, asked: DecisionOptions) -> Answer:
     """Decide on a log of single results with their propensities, by the direct estimate, which nothing there tests."""
     result = made_result(
         DIRECT, found, "", clicks=found.effective_clicks, level=asked.level, share=1.0, anytime=asked.anytime

@@ -83,7 +83,7 @@ def export(
             raise ValueError(f"{folder} holds the log of trial {known!r}, not of {trial!r}: give each trial a folder")
         now = round(clock() * 1e6)
         for version in store.versions(trial):
-            with _Stage(place, version, state, memory) as stage:
+            with _NewRows(place, version, state, memory) as stage:
                 stage.position["read_at"] = now
                 stage.read(store, progress)
                 done += stage.write()
@@ -95,7 +95,7 @@ def export(
     return done
 
 
-class _Stage:
+class _NewRows:
     """New rows of one version, in a DuckDB file beside the files to be committed."""
 
     def __init__(self, folder: LogFolder, version: ConfigVersion, state: dict[str, Any], memory: str) -> None:
@@ -121,7 +121,7 @@ class _Stage:
         columns = ", ".join(f"{name} {kind}" for name, (kind, _) in DESIGNS.items())
         self.db.execute(f"CREATE TABLE designs (id BIGINT, {columns})")
 
-    def __enter__(self) -> _Stage:
+    def __enter__(self) -> _NewRows:
         return self
 
     def __exit__(self, *_: object) -> None:

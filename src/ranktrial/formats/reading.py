@@ -17,7 +17,7 @@ from ranktrial.formats.layout import LogFolder, open_duckdb, quoted
 from ranktrial.formats.memory import open_bounded
 from ranktrial.formats.readers import TRIAL, LogSource, read_source, refuse_options
 from ranktrial.log import Log
-from ranktrial.log.events import Events
+from ranktrial.log.events import LoggedEvents
 from ranktrial.log.log import NO_CODES
 from ranktrial.log.sources import NOTHING, RecordedDesign, flatten
 from ranktrial.segments import NO_SEGMENTS, Segments
@@ -159,7 +159,7 @@ def _codes(tables: LogTables, version: int, attributes: Segments) -> dict[str, A
     return {"segment": np.array(texts, object), "code": attributes.codes(map(json.loads, texts))}
 
 
-def _events(tables: LogTables, version: int) -> tuple[Events, tuple[str, ...]]:
+def _events(tables: LogTables, version: int) -> tuple[LoggedEvents, tuple[str, ...]]:
     """Events after the impressions of a version that have a design in the table ``numbered``, and names of their actions."""
     found = tables.connection.execute(f"""
         WITH counted AS (SELECT row_number() OVER (ORDER BY time, impression) - 1 AS search, impression, time, shown
@@ -168,10 +168,10 @@ def _events(tables: LogTables, version: int) -> tuple[Events, tuple[str, ...]]:
         FROM {tables.events} e JOIN counted USING (impression)
         WHERE e.version = {version} AND list_contains(shown, document) ORDER BY ALL""").fetchnumpy()
     if not len(found["search"]):
-        return Events.EMPTY, ()
+        return LoggedEvents.EMPTY, ()
     actions, action = np.unique(found["action"].astype(str), return_inverse=True)
     numbers = {name: np.asarray(found[name], np.int64) for name in ("rank", "amount", "delay")}
-    return Events.of(found["search"], action=action, **numbers), tuple(actions.tolist())
+    return LoggedEvents.of(found["search"], action=action, **numbers), tuple(actions.tolist())
 
 
 def refuse_strangers(rankers: tuple[Run, Run], queries: Collection[str]) -> None:

@@ -16,7 +16,7 @@ NOT_ON_PAGE = -1  # instead of a rank: a direct purchase
 
 
 @dataclass(frozen=True, eq=False)
-class Events:
+class LoggedEvents:
     """Events of a log's impressions, sorted by impression, then time.
 
     Attributes:
@@ -26,7 +26,7 @@ class Events:
         amount: In millionths of the currency unit, refunds negative; 0 where there is none.
         delay: Microseconds after the impression.
 
-    >>> events = Events.of([3, 0], rank=[1, 0], action=[0, 0], amount=[5_000_000, 0], delay=[60, 30])
+    >>> events = LoggedEvents.of([3, 0], rank=[1, 0], action=[0, 0], amount=[5_000_000, 0], delay=[60, 30])
     >>> events.at.tolist(), events.take(np.array([3, 2]), 4).at.tolist()
     ([0, 3], [0])
     """
@@ -37,10 +37,12 @@ class Events:
     amount: IntArray
     delay: IntArray
 
-    EMPTY: ClassVar[Events]
+    EMPTY: ClassVar[LoggedEvents]
 
     @classmethod
-    def of(cls, at: ArrayLike, *, rank: ArrayLike, action: ArrayLike, amount: ArrayLike, delay: ArrayLike) -> Events:
+    def of(
+        cls, at: ArrayLike, *, rank: ArrayLike, action: ArrayLike, amount: ArrayLike, delay: ArrayLike
+    ) -> LoggedEvents:
         """Events in any order."""
         places, delays = np.asarray(at, np.int64), np.asarray(delay, np.int64)
         order = sort_by_number(places, offsets_of(np.bincount(places)))
@@ -56,11 +58,11 @@ class Events:
     def __len__(self) -> int:
         return len(self.at)
 
-    def where(self, some: BoolArray | IntArray | slice) -> Events:
+    def where(self, some: BoolArray | IntArray | slice) -> LoggedEvents:
         """Some of the events."""
-        return Events(*(getattr(self, name)[some] for name in ("at", "rank", "action", "amount", "delay")))
+        return LoggedEvents(*(getattr(self, name)[some] for name in ("at", "rank", "action", "amount", "delay")))
 
-    def take(self, impressions: BoolArray | IntArray | slice, n: int) -> Events:
+    def take(self, impressions: BoolArray | IntArray | slice, n: int) -> LoggedEvents:
         """Events of the given impressions of ``n``, with the numbers that these have among themselves."""
         if not len(self):
             return self
@@ -68,14 +70,14 @@ class Events:
             start, stop, _ = impressions.indices(n)
             low, high = np.searchsorted(self.at, [start, max(stop, start)])
             some = self.where(slice(int(low), int(high)))
-            return Events(some.at - start, some.rank, some.action, some.amount, some.delay)
+            return LoggedEvents(some.at - start, some.rank, some.action, some.amount, some.delay)
         chosen = np.arange(n)[impressions]
         low, high = (np.searchsorted(self.at, chosen, side) for side in ("left", "right"))
         sizes = high - low
         new = np.repeat(np.arange(len(chosen)), sizes)
         first = np.repeat(low - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes) if len(sizes) else low
         some = self.where(first + np.arange(int(sizes.sum())))
-        return Events(new, some.rank, some.action, some.amount, some.delay)
+        return LoggedEvents(new, some.rank, some.action, some.amount, some.delay)
 
     @cached_property
     def on_page(self) -> BoolArray:
@@ -83,4 +85,4 @@ class Events:
         return np.asarray(self.rank != NOT_ON_PAGE)
 
 
-Events.EMPTY = Events.of([], rank=[], action=[], amount=[], delay=[])
+LoggedEvents.EMPTY = LoggedEvents.of([], rank=[], action=[], amount=[], delay=[])

@@ -29,7 +29,7 @@ from ranktrial.log._kernels import (
     moved_slots,
     sort_by_number,
 )
-from ranktrial.log.events import Events
+from ranktrial.log.events import LoggedEvents
 from ranktrial.log.growing import Chosen
 from ranktrial.log.units import Cohorts, Units, UnitSums, first_seen
 from ranktrial.position_bias import Counts
@@ -140,7 +140,7 @@ class Log:
     given_placement: FloatArray | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     marked: Mapping[int, IntArray] = field(default_factory=dict)
-    events: Events = Events.EMPTY
+    events: LoggedEvents = LoggedEvents.EMPTY
     actions: tuple[str, ...] = ()
     read_at: int | None = None
     attributes: Segments = NO_SEGMENTS

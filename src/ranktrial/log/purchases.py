@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import FloatArray
-from ranktrial.log.events import Events
+from ranktrial.log.events import LoggedEvents
 from ranktrial.log.log import Log
 from ranktrial.metrics import MILLIONTHS
 from ranktrial.seeds import Seed
@@ -50,7 +50,7 @@ class Purchases:
         factor = np.exp(self.spread * rng.standard_normal(len(ordered)) - self.spread**2 / 2)
         if self.amounts is not None:
             factor = rng.choice(self.amounts / self.amounts.mean(), len(ordered))
-        events = Events.of(
+        events = LoggedEvents.of(
             impression[ordered],
             rank=rank[ordered],
             action=np.zeros(len(ordered), np.int8),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.covariates import unpacked
-from ranktrial.log.events import Events
+from ranktrial.log.events import LoggedEvents
 from ranktrial.log.growing import Growing, Numbering
 from ranktrial.log.log import NO_CODES, NO_COVARIATES, Log
 from ranktrial.log.stored_designs import CELLS, LATER_PAGE, NOT_SHOWN, StoredDesigns
@@ -206,7 +206,7 @@ class LogReader:
 
     def _made(self, read_at: int | None) -> Log:
         """The log of all that was read."""
-        time, events = self._time.values, Events.EMPTY
+        time, events = self._time.values, LoggedEvents.EMPTY
         in_order = bool((time[1:] > time[:-1]).all())
         order: IntArray | slice = slice(None) if in_order else _by_time(time, self._key.values)
         if len(self._dropped):

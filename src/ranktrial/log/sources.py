@@ -13,7 +13,7 @@ from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, offsets_of
 from ranktrial.covariates import checked_names, is_number
 from ranktrial.ids import text_id, text_ids
-from ranktrial.log.events import Events
+from ranktrial.log.events import LoggedEvents
 from ranktrial.log.units import first_seen
 from ranktrial.metrics import checked_action, millionths
 from ranktrial.rankings import Mixture, Pair, PlackettLuce
@@ -432,7 +432,7 @@ def of_records(records: Iterable[Mapping[str, Any]], k: int, read_at: Time | Non
         time=(time[order] * 1e6).astype(np.int64),
         clicks=np.array(clicks, bool)[order],
         plain=all(could is None for _, _, _, could, _ in designs),
-        events=Events.of(
+        events=LoggedEvents.of(
             position[[number for number, _ in events]] if events else [],
             rank=[event.rank for _, event in events],
             action=[actions.index(event.action) for _, event in events],

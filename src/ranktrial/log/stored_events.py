@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import BoolArray, IntArray
-from ranktrial.log.events import Events
+from ranktrial.log.events import LoggedEvents
 from ranktrial.log.growing import Growing
 from ranktrial.metrics import CLICK, EventMetric, Metric, TimeToFirstClick
 from ranktrial.store.base import EventRow, Store
@@ -88,7 +88,7 @@ class StoredEvents:
         new["action"] = self._number[CLICK]
         self._events.append(new)
 
-    def of(self, time: IntArray, position: IntArray) -> Events:
+    def of(self, time: IntArray, position: IntArray) -> LoggedEvents:
         """Events of a log, given the time of each impression and where it is in the log, -1 if it is left out."""
         rows = self._events.values
         at = position[rows["at"]]
@@ -97,7 +97,7 @@ class StoredEvents:
             rows, at = rows[use], at[use]
         # Clocks differ: what was reported as earlier than the search came right after it.
         delay = np.maximum(rows["time"] - time[rows["at"]], 0)
-        return Events.of(at, rank=rows["rank"], action=rows["action"], amount=rows["amount"], delay=delay)
+        return LoggedEvents.of(at, rank=rows["rank"], action=rows["action"], amount=rows["amount"], delay=delay)
 
     def left_out(self, dropped: BoolArray) -> dict[str, int]:
         """Numbers of events that do not count, by reason, given which impressions are left out."""

@@ -19,8 +19,8 @@ from ranktrial.analysis.intervals import asymptotic_radius
 from ranktrial.analysis.metrics import (
     GUARDS_TIGHTEST,
     Compared,
-    Measured,
     MetricAnswer,
+    MetricDecision,
     apart,
     compared,
     ends,
@@ -60,7 +60,7 @@ class Guard(Frozen):
 
 
 def guards(
-    clicks: Measured,
+    clicks: MetricDecision,
     tallies: Mapping[str, int],
     searches: int | None = None,
     answers: Iterable[MetricAnswer] = (),

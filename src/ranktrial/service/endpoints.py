@@ -26,7 +26,7 @@ from ranktrial.service import problems
 from ranktrial.service.api_keys import Scope
 from ranktrial.service.asynchronous import on_disk, wait_on_loop
 from ranktrial.service.auth import Needs, may_use, scopes, who
-from ranktrial.service.direct import Direct
+from ranktrial.service.direct import DirectRoute
 from ranktrial.service.limits import Limits, read_body
 from ranktrial.service.middleware.routing import BEACON, RANK
 from ranktrial.service.openapi import body_of
@@ -110,17 +110,17 @@ def add_routes(app: FastAPI) -> None:
     example = {"query": "red shoes", "a": ["sku-1", "sku-2", "sku-3"], "b": ["sku-3", "sku-1"], "unit": "user-17"}
     add(
         "POST", RANK, rank, "serve", RankResponse, *takes_json,
-        extra=body_of(RankRequest, example), kind=Direct,
+        extra=body_of(RankRequest, example), kind=DirectRoute,
     )  # fmt: skip
     shown = {"id": "AAAAAWkZIDwK5...", "document": "sku-3"}
     ordered = {**shown, "action": "order", "value": "39.90", "event_id": "order-4711"}
     events = body_of((ClickEvent, ActionEvent, SeenEvent, event_batches.UBIEvent), [shown, ordered])
     add(
         "POST", "/v1/events", take_events, "ingest", event_batches.EventResults, *takes_json,
-        extra=events, kind=Direct,
+        extra=events, kind=DirectRoute,
     )  # fmt: skip
     app.router.add_api_route(
-        BEACON, take_beacon, methods=["POST"], route_class_override=Direct, response_model=None, openapi_extra=events,
+        BEACON, take_beacon, methods=["POST"], route_class_override=DirectRoute, response_model=None, openapi_extra=events,
         responses={200: {"model": event_batches.EventResults}, **documented(*ANY, 422, *takes_json)},
     )  # fmt: skip
     add("GET", "/v1/trials", list_trials, "read", TrialList)

@@ -153,7 +153,7 @@ Read = ReadClick | ReadAction | ReadSeen | Result
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchResult:
     """Outcomes of the events of a batch, valid once these rows are on the disk."""
 
     results: list[Result]
@@ -179,7 +179,7 @@ def take(
     *,
     public: bool = False,
     public_actions: Collection[str] = (),
-) -> Batch:
+) -> BatchResult:
     """Give every event of a batch to the trial of its impression, if whoever sends them may.
 
     Those that are ``public``, sent without a key, happen now, whatever they say; and have no other action than those.
@@ -218,7 +218,7 @@ def take(
             misplaced += wrong
             detail = f"stood at rank {clicked.rank}, the event says {event.position}" if wrong else None
             results[at] = Result(event.event_id, clicked.outcome.value, detail)
-    return Batch(results, stored, misplaced, strangers)
+    return BatchResult(results, stored, misplaced, strangers)
 
 
 def _events(raw: bytes, limit: int) -> list[Any]:

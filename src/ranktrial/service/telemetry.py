@@ -15,7 +15,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ranktrial import extras
-from ranktrial.service.middleware.routing import Asked, Purpose
+from ranktrial.service.middleware.routing import Purpose, RouteMatch
 from ranktrial.service.middleware.status import StatusSend
 
 RECEIVERS = {  # by kind: variables that name one
@@ -91,7 +91,7 @@ class TelemetryMiddleware:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked: Asked | None = scope.get("asked")
+        asked: RouteMatch | None = scope.get("asked")
         if asked is None or asked.purpose is Purpose.PROBE:
             return await self._app(scope, receive, send)
         route = None if asked.route is None else asked.route.path

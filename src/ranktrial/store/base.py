@@ -151,7 +151,7 @@ class Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class Clicks:
+class StoredClicks:
     """Several clicks and events of one version that are stored together, or not at all."""
 
     version: int
@@ -181,7 +181,7 @@ class Probe(Nothing):
     """No row, but a commit that really writes: whether the store takes rows."""
 
 
-Row = Impression[Any] | Click | Event | Clicks | Marked | Void | Nothing
+Row = Impression[Any] | Click | Event | StoredClicks | Marked | Void | Nothing
 
 
 # --- rows that are read -----------------------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ class Bias:
 # --- the answer to a row that is put in ---------------------------------------------------------------------------------------
 
 
-class _Stage(IntEnum):
+class _Progress(IntEnum):
     WAITING, RUNNING, DONE = range(3)
 
 
@@ -432,18 +432,18 @@ class Stored:
     _lock = threading.Lock()  # one for all: held for a few instructions
 
     def __init__(self) -> None:
-        self._stage = _Stage.WAITING
+        self._stage = _Progress.WAITING
         self._problem: BaseException | None = None
         self.again = self.unwanted = False
         self._callbacks: tuple[Callable[[Stored], object], ...] = ()
 
     def done(self) -> bool:
         """True if the row is on the disk, could not be stored, or was taken back."""
-        return self._stage is _Stage.DONE
+        return self._stage is _Progress.DONE
 
     def running(self) -> bool:
         """True if the row is being written, so that it cannot be taken back."""
-        return self._stage is _Stage.RUNNING
+        return self._stage is _Progress.RUNNING
 
     @property
     def failed(self) -> bool:
@@ -452,7 +452,7 @@ class Stored:
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait until done and return the error, None if there is none; raise TimeoutError if that takes too long."""
-        if self._stage is not _Stage.DONE:
+        if self._stage is not _Progress.DONE:
             done = threading.Event()
             self.add_done_callback(lambda _: done.set())
             if not done.wait(timeout):
@@ -467,7 +467,7 @@ class Stored:
 
     def cancel(self) -> bool:
         """Take the row back; False if it is too late for that."""
-        self.unwanted = not self._move(_Stage.WAITING, _Stage.DONE, CancelledError())
+        self.unwanted = not self._move(_Progress.WAITING, _Progress.DONE, CancelledError())
         if not self.unwanted:
             for call in dict.fromkeys(self._called()):
                 _without_fail(call)
@@ -475,7 +475,7 @@ class Stored:
 
     def start(self) -> bool:
         """Note that the row is being written; False if it was taken back."""
-        return self._move(_Stage.WAITING, _Stage.RUNNING, None)
+        return self._move(_Progress.WAITING, _Progress.RUNNING, None)
 
     def finish(self, problem: BaseException | None = None) -> None:
         """Note that the row is on the disk, or why it could not be stored."""
@@ -486,12 +486,12 @@ class Stored:
         """Note that rows are on the disk, or why they could not be stored; then call what their callbacks have returned."""
         last = dict[Any, None]()
         for row in rows:
-            if row._move(_Stage.RUNNING, _Stage.DONE, problem):
+            if row._move(_Progress.RUNNING, _Progress.DONE, problem):
                 last.update(dict.fromkeys(row._called()))
         for call in last:
             _without_fail(call)
 
-    def _move(self, old: _Stage, new: _Stage, problem: BaseException | None) -> bool:
+    def _move(self, old: _Progress, new: _Progress, problem: BaseException | None) -> bool:
         with self._lock:
             if self._stage is not old:
                 return False
@@ -511,7 +511,7 @@ class Stored:
         if several return the same: to wake somebody who waits for many of them.
         """
         with self._lock:
-            if self._stage is not _Stage.DONE:
+            if self._stage is not _Progress.DONE:
                 self._callbacks += (callback,)
                 return
         if callable(last := _without_fail(callback, self)):
@@ -521,7 +521,7 @@ class Stored:
     def already(cls) -> Stored:
         """Return a future that is done from the start."""
         stored = cls()
-        stored._stage = _Stage.DONE
+        stored._stage = _Progress.DONE
         return stored
 
 

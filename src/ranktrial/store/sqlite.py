@@ -26,7 +26,6 @@ from ranktrial.store.base import (
     REFUSED,
     REFUSED_EVENTS,
     Click,
-    Clicks,
     Erased,
     Event,
     Impression,
@@ -36,6 +35,7 @@ from ranktrial.store.base import (
     Storable,
     Stored,
     StoreDamaged,
+    StoredClicks,
     StoreFull,
     StoreGone,
     StoreLost,
@@ -451,7 +451,7 @@ class SQLiteStore(SQLStore):
                     clicks.append(click)
                 case Event() as event:
                     events.append(event)
-                case Clicks(_, several):
+                case StoredClicks(_, several):
                     for one in several:
                         events.append(one) if isinstance(one, Event) else clicks.append(one)
                 case Marked(key, version, kind):

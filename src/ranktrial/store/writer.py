@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ranktrial.store.base import (
-    Clicks,
     Marked,
     Nothing,
     Overloaded,
     Row,
     Stored,
+    StoredClicks,
     StoreError,
     StoreUnavailable,
     Void,
@@ -181,4 +181,4 @@ def _no_more() -> None:
 
 
 def _size(row: Row) -> int:
-    return len(row.clicks) if isinstance(row, Clicks) else 1
+    return len(row.clicks) if isinstance(row, StoredClicks) else 1

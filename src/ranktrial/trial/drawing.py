@@ -67,7 +67,7 @@ class Voided(Exception):  # noqa: N818 (reads as what it says)
     """Error for an impression that was shown as A's list before."""
 
 
-class Asked(NamedTuple):
+class Search(NamedTuple):
     """Search that a ranking is drawn for; ``Trial.rank`` describes its parameters."""
 
     query: str
@@ -129,7 +129,7 @@ class Draws:
         self._later_views: OrderedDict[bytes, int] = OrderedDict()  # when an impression was last shown once more
         self._told: OrderedDict[bytes, None] = OrderedDict()
 
-    def rank(self, asked: Asked) -> Shown:
+    def rank(self, asked: Search) -> Shown:
         """Draw a ranking without waiting for the disk; never raises."""
         start = time.perf_counter_ns()
         try:
@@ -143,7 +143,7 @@ class Draws:
             self.tally(SLOW)
         return shown
 
-    def steps(self, asked: Asked) -> Steps:
+    def steps(self, asked: Search) -> Steps:
         """The steps of a draw that waits for the disk: yields what to wait for, returns what to show.
 
         Whoever takes them waits until what is yielded is on the disk, however one waits there, and throws in what went wrong.
@@ -162,7 +162,7 @@ class Draws:
             self.take_back(shown, again.fallback)
         return again
 
-    def _rank(self, asked: Asked) -> Shown:
+    def _rank(self, asked: Search) -> Shown:
         query, a, b, unit, offset, size, look, segment, covariates = asked
         if self.shows is not None:
             chosen = a if self.shows == "A" else text_ids("B", b)

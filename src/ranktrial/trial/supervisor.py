@@ -66,7 +66,7 @@ class ChangeShare(NamedTuple):
     reason: str
 
 
-class Stop(NamedTuple):
+class StopTrial(NamedTuple):
     """The trial is to stop, and show one ranker's list to everybody; ``who`` says what has found the reason."""
 
     reason: str
@@ -74,7 +74,7 @@ class Stop(NamedTuple):
     show: Literal["A", "B"] = "A"
 
 
-def due(now: float, config: TrialConfig, facts: Facts) -> ChangeShare | Stop | None:
+def due(now: float, config: TrialConfig, facts: Facts) -> ChangeShare | StopTrial | None:
     """The action that is due, None if there is none. Harm comes first.
 
     The time of a stage of the ramp runs from when it has both its share and a first search: a ramp does not grow while nobody
@@ -85,12 +85,12 @@ def due(now: float, config: TrialConfig, facts: Facts) -> ChangeShare | Stop | N
     (None, ChangeShare(share=0.5, reason='after 1 day at 0.01'))
     """
     if facts.harm:
-        return Stop(facts.harm, f"{GUARD} on {facts.guard}")
+        return StopTrial(facts.harm, f"{GUARD} on {facts.guard}")
     if facts.futile and config.guards.futility == "stop":
-        return Stop(facts.futile, f"{GUARD} on futility")
+        return StopTrial(facts.futile, f"{GUARD} on futility")
     if facts.ended and config.then != "tell":
         show = facts.winner if config.then == "serve winner" and facts.winner is not None else "A"
-        return Stop(facts.ended, PLAN, show)
+        return StopTrial(facts.ended, PLAN, show)
     stage = config.next_stage
     if stage is None:
         return None
@@ -211,7 +211,7 @@ class Supervisor:
         match due(now, config, facts):
             case ChangeShare(share, reason):  # unless somebody has changed this version since it was read
                 try_share(self._store, self._trial, version, share, _entries(now, RAMP, reason))
-            case Stop(reason, who, show):  # unless somebody has stopped it
+            case StopTrial(reason, who, show):  # unless somebody has stopped it
                 noted = _entries(now, who, reason)("stopped", f"({show} is shown from now on)")
                 self._store.stop(self._trial, show, noted, running=True)
 

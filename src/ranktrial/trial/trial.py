@@ -33,7 +33,6 @@ from ranktrial.store.base import (
     ALL_TRIALS,
     Bias,
     Click,
-    Clicks,
     ConfigVersion,
     Entry,
     Erased,
@@ -41,12 +40,13 @@ from ranktrial.store.base import (
     Event,
     ImpressionCount,
     Store,
+    StoredClicks,
     StoreError,
 )
 from ranktrial.times import LATEST, Time, seconds
 from ranktrial.trial.clicks import Clicked, ClickJudge, Judged, SeenOutcome
 from ranktrial.trial.designing import warm_up
-from ranktrial.trial.drawing import DONE, Asked, Draws, Ids, Shown, Steps, wait_in_thread
+from ranktrial.trial.drawing import DONE, Draws, Ids, Search, Shown, Steps, wait_in_thread
 from ranktrial.trial.history import SCHEDULE, entry_of, excluded_units, history_of, this_user
 from ranktrial.trial.supervisor import Supervisor
 from ranktrial.trial.versions import change_share, configure, pick_version
@@ -307,7 +307,7 @@ class Trial:
             covariates: Numbers known of the visitor before the trial, by the names declared (``TrialConfig.covariates``), such
                 as ``{"clicks_last_month": 3}``. A missing one is the mean; what is no number is missing, and counted.
         """
-        asked = Asked(query, a, b, unit, offset, size, look, segment, covariates)
+        asked = Search(query, a, b, unit, offset, size, look, segment, covariates)
         return wait_in_thread(self._draws.steps(asked), self._timeout) if wait else self._draws.rank(asked)
 
     def rank_steps(
@@ -327,7 +327,7 @@ class Trial:
 
         It yields what must be on the disk first: wait for that, and throw in what went wrong.
         """
-        return self._draws.steps(Asked(query, a, b, unit, offset, size, look, segment, covariates))
+        return self._draws.steps(Search(query, a, b, unit, offset, size, look, segment, covariates))
 
     def fall_back(
         self,
@@ -436,7 +436,7 @@ class Trial:
         for _, row, _ in judged:
             if row is not None:
                 rows.setdefault(row.version, []).append(row)
-        stored = {version: self.store.put(Clicks(version, tuple(some))) for version, some in rows.items()}
+        stored = {version: self.store.put(StoredClicks(version, tuple(some))) for version, some in rows.items()}
         return [Clicked(outcome, DONE if row is None else stored[row.version], rank) for outcome, row, rank in judged]
 
     def seen(self, id: str, documents: Sequence[str], *, public: bool = False) -> SeenOutcome:

@@ -459,7 +459,7 @@ class Fit(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FittedRelevance:
     """Relevance fitted to clicks: a regression on the ranks in both lists (or on ``inputs``), query and document effects."""
 
     fits: Sequence[Fit]
@@ -538,7 +538,7 @@ def predictions(
         )
         effects = _by_number(document[firsts], found.effects, np.nan)
         fits.append(Fit(found.constant, found.slopes, effects, _by_number(query[_firsts(query)], found.shared, 0.0)))
-    return Fitted(fits, inputs)
+    return FittedRelevance(fits, inputs)
 
 
 class _Seen(NamedTuple):

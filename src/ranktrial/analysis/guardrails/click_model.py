@@ -13,7 +13,7 @@ from ranktrial.analysis.e_processes import anytime_p, bet_evidence, mean_evidenc
 from ranktrial.analysis.estimators.by_segment import by_value
 from ranktrial.analysis.estimators.estimation import predicted_from
 from ranktrial.analysis.estimators.kinds import DoublyRobust
-from ranktrial.analysis.estimators.valuing import Fitted, scaled
+from ranktrial.analysis.estimators.valuing import FittedRelevance, scaled
 from ranktrial.analysis.guardrails._kernels import added_above, clicks_after, clicks_by_draw
 from ranktrial.analysis.guardrails.advice import advised
 from ranktrial.analysis.guardrails.status import (
@@ -114,7 +114,7 @@ def interference(analysis: Analysis) -> Interference:
     """
     log, theta = analysis.log, np.array(analysis.theta.theta)
     group, predicted = predicted_from(log, analysis.learnt, theta, DoublyRobust(), cross_fit="past", refits=REFITS)
-    assert isinstance(predicted, Fitted)
+    assert isinstance(predicted, FittedRelevance)
     values, bound, information = np.zeros(len(log)), np.zeros(len(log)), 0.0
     added: dict[int, list[AddedAbove]] = {}
     differs = analysis.differs

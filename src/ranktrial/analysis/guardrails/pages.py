@@ -25,7 +25,7 @@ FEWEST = 5  # units: fewer are an accident
 OF_ALL = 0.001  # share of all units without which nothing fails
 
 
-class Evidence(NamedTuple):
+class UnitsOutOfOrder(NamedTuple):
     """Units with something out of order.
 
     Attributes:
@@ -43,7 +43,7 @@ class Evidence(NamedTuple):
     compared: int
 
     @classmethod
-    def of(cls, log: Log, kind: Mark, compared: int, pages: Mapping[int, int] | None = None) -> Evidence:
+    def of(cls, log: Log, kind: Mark, compared: int, pages: Mapping[int, int] | None = None) -> UnitsOutOfOrder:
         """Count units by the marks of their impressions; ``pages`` has the compared pages of a unit, which else counts as 1."""
         of_whom = [_pages(log, kind, keyed=keyed) for keyed in (False, True)]
         weights = [
@@ -52,10 +52,10 @@ class Evidence(NamedTuple):
         ]
         return cls(len(of_whom[0]), weights[0], len(of_whom[1]), weights[1], compared)
 
-    def less(self, units: float) -> Evidence:
+    def less(self, units: float) -> UnitsOutOfOrder:
         """Return the evidence without so many units, for whom there is another explanation."""
         left = [max(have - units, 0.0) for have in self[:4]]
-        return Evidence(int(left[0]), left[1], int(left[2]), left[3], self.compared)
+        return UnitsOutOfOrder(int(left[0]), left[1], int(left[2]), left[3], self.compared)
 
     @property
     def share(self) -> float:
@@ -124,7 +124,7 @@ def _compared(log: Log, good: Mark, bad: Mark, what: str) -> Found:
     pages = _pages(log, good, keyed=False) + _pages(log, bad, keyed=False)
     if not pages:
         return None
-    evidence = Evidence.of(log, bad, len(pages), pages)
+    evidence = UnitsOutOfOrder.of(log, bad, len(pages), pages)
     differ, agree = (_pages(log, kind, keyed=False).total() for kind in (bad, good))
     text = f"{differ:,} of {agree + differ:,} {what} are not as drawn"
     if differ:
@@ -138,7 +138,7 @@ def _off_page(analysis: Analysis, tallies: Mapping[str, int]) -> Found:
     impressions, units = len(log), len(_pages(log, Mark.OFF_PAGE, keyed=False))
     ctr = analysis.clicks / max(impressions, 1)
     explained = later * max(ctr, min(1.0, 3 * ctr))
-    unexplained = Evidence.of(log, Mark.OFF_PAGE, _clicking(log) + units).less(explained)
+    unexplained = UnitsOutOfOrder.of(log, Mark.OFF_PAGE, _clicking(log) + units).less(explained)
     if not analysis.clicks + off or (later > impressions / 2 and not unexplained.weight):
         return None
     asked = f"{later:,} later pages were asked for" if later else "no later page was asked for"
@@ -164,7 +164,7 @@ def duplicates(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
     log, once = analysis.log, analysis.clicks + tallies.get(names.OFF_PAGE, 0)
     if not once + again:
         return unknown(name, "it takes clicks")
-    evidence = Evidence.of(log, Mark.AGAIN, _clicking(log), _clicked_pages(log, Mark.AGAIN))
+    evidence = UnitsOutOfOrder.of(log, Mark.AGAIN, _clicking(log), _clicked_pages(log, Mark.AGAIN))
     text = f"{again:,} of {once + again:,} click events were there before"
     text += (
         f", from {counted(evidence.units, 'visitor')} of {evidence.compared:,} who click." if evidence.units else "."
@@ -207,7 +207,7 @@ def clicks(analysis: Analysis, tallies: Mapping[str, int]) -> Guardrail:
     lost_pages, lost_public = tallies.get(names.NOT_STORED, 0), tallies.get(names.NOT_STORED_PUBLIC, 0)
     clicking, of_whom = _clicking(log), [len(_pages(log, Mark.STRANGE, keyed=keyed)) for keyed in (False, True)]
     units, keyed = of_whom[0] + lost_pages, of_whom[1] + lost_pages - lost_public
-    evidence = Evidence(units, units, keyed, keyed, clicking + units)
+    evidence = UnitsOutOfOrder(units, units, keyed, keyed, clicking + units)
     share = evidence.share
     status = few(analysis, evidence.status(log, *STRANGE))
     if status == "pass" and share > STRANGE[0]:

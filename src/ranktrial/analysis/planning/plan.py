@@ -144,7 +144,7 @@ def plan(
         share / PER_HOSTILE if contamination is None else float(checks.between("contamination", contamination, 0, 0.5))
     )
     by_model, by_ab = planned_worth(pair)
-    guard = Guard(hostile * by_model, 0.0 if contamination is None else hostile * by_ab)
+    guard = HostileClicks(hostile * by_model, 0.0 if contamination is None else hostile * by_ab)
     ab_variance = AB(estimate="adjusted").moments(pair, known).variance
     needs = _Needs(delta, power, level, impressions, tightest_at, allowed, guard, ab_variance)
     crowd = judges[:USERS_TO_PRICE] or [known]
@@ -247,19 +247,19 @@ def exposure_disagreement(pair: Pair) -> FloatArray:
     return np.divide(apart, total, out=np.zeros(pair.n_queries), where=total > 0)
 
 
-class Guard(NamedTuple):
+class HostileClicks(NamedTuple):
     """Clicks per search that hostile searches may add to an estimate by the click model, and to one by A/B traffic."""
 
     by_model: float
     by_ab: float
 
 
-def planned_worth(pair: Pair) -> Guard:
+def planned_worth(pair: Pair) -> HostileClicks:
     """Most that clicks of one search add to each estimate in favour of a ranker, for A/B traffic and known position bias.
 
     >>> pair = Pair.from_lists([["x", "y"]], [["x", "z"]], k=2)
     >>> planned_worth(pair.knowing(theta=[1, 0.5]))  # a click on y or z, on half of the pages, is worth 2; or two on each
-    Guard(by_model=1.0, by_ab=2.0)
+    HostileClicks(by_model=1.0, by_ab=2.0)
     """
     theta, n = pair.known_theta, pair.n_documents
     by_a, by_b = (exposure_of(table, theta, n) for table in (pair.top_a, pair.top_b))
@@ -267,7 +267,7 @@ def planned_worth(pair: Pair) -> Guard:
     shown = (in_a + in_b) / 2
     worth = np.divide(by_a - by_b, (by_a + by_b) / 2, out=np.zeros(n), where=by_a + by_b > 0) * shown
     sides = [float(np.maximum(side * worth, 0).sum()) for side in (1, -1)]
-    return Guard(max(sides) / pair.n_queries, float(shown.sum()) / pair.n_queries)
+    return HostileClicks(max(sides) / pair.n_queries, float(shown.sum()) / pair.n_queries)
 
 
 def budgets(
@@ -302,7 +302,7 @@ class _Needs:
     traffic: int | None
     tightest_at: float | None
     allowed: float  # clicks per page that visitors who follow no click model may move an estimate by
-    guard: Guard
+    guard: HostileClicks
     ab_variance: float
 
     def runs(self, method: Method, moments: Moments, pair: Pair, user: User, seed: Seed) -> list[list[Stage]]:

@@ -74,7 +74,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ClaimResult:
     """The verdict on a claim on one data set, with the numbers behind it."""
 
     number: str
@@ -98,13 +98,13 @@ class Finding:
         return asdict(self)
 
 
-def findings(results: Sequence[DataResults]) -> list[Finding]:
+def findings(results: Sequence[DataResults]) -> list[ClaimResult]:
     """Every claim on every data set, claim by claim."""
     found = [judge(claim, data) for data in results for claim in (*claims(data.data), *wrong_rows(data))]
     return sorted(found, key=lambda one: one.number)
 
 
-def judge(claim: Claim, data: DataResults) -> Finding:
+def judge(claim: Claim, data: DataResults) -> ClaimResult:
     """The verdict on one claim."""
     try:
         found = claim.measure(data)
@@ -124,11 +124,11 @@ def judge(claim: Claim, data: DataResults) -> Finding:
     return _finding(claim, data, found, verdict)
 
 
-def _finding(claim: Claim, data: DataResults, found: Measured | None, verdict: str) -> Finding:
+def _finding(claim: Claim, data: DataResults, found: Measured | None, verdict: str) -> ClaimResult:
     low, high = (number_text(end, percent=claim.percent) for end in claim.holds)
     unbounded = claim.holds[1] == (1 if claim.percent else np.inf)
     outside = {claim.holds[0] in (0, -np.inf): f"at most {high}", unbounded: f"at least {low}"}
-    return Finding(
+    return ClaimResult(
         claim.number,
         data.data,
         claim.text,

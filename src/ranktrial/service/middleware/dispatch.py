@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ranktrial.service.direct import Direct
-from ranktrial.service.middleware.routing import Asked
+from ranktrial.service.direct import DirectRoute
+from ranktrial.service.middleware.routing import RouteMatch
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class DispatchMiddleware:
-    """Calls the handler of a ``Direct`` route, answers 404 or 405 where there is none, leaves others to the application.
+    """Calls the handler of a ``DirectRoute``, answers 404 or 405 where there is none, leaves others to the application.
 
     Args:
         handlers: What answers an exception, by its class or one that it derives from.
@@ -29,11 +29,11 @@ class DispatchMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        asked: Asked = scope["asked"]
+        asked: RouteMatch = scope["asked"]
         route = asked.route
         if route is None:
             return await self._answered(_nothing_there, Request(scope, receive), send)
-        if not isinstance(route, Direct):
+        if not isinstance(route, DirectRoute):
             return await self._app(scope, receive, send)
         scope["path_params"] = asked.parameters
         return await self._answered(route.handler, Request(scope, receive), send)
@@ -51,7 +51,7 @@ class DispatchMiddleware:
 
 
 async def _nothing_there(request: Request) -> Response:
-    asked: Asked = request.scope["asked"]
+    asked: RouteMatch = request.scope["asked"]
     if asked.methods:
         raise HTTPException(405, headers={"Allow": ", ".join(sorted(asked.methods))})
     raise HTTPException(404)

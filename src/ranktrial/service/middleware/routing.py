@@ -36,7 +36,7 @@ class Purpose(Enum):
 PURPOSES = {RANK: Purpose.RANK, BEACON: Purpose.BEACON, **dict.fromkeys(PROBES, Purpose.PROBE)}
 
 
-class Asked(NamedTuple):
+class RouteMatch(NamedTuple):
     """Route of a request.
 
     Attributes:
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
     methods: frozenset[str] = frozenset()
 
 
-NOTHING = Asked(Purpose.NOTHING)
+NOTHING = RouteMatch(Purpose.NOTHING)
 
 
 class Routes:
@@ -68,7 +68,7 @@ class Routes:
             (some[0].path_regex.fullmatch, _Path(some)) for path, some in by_path.items() if path not in self._fixed
         ]
 
-    def asked(self, method: str, path: str) -> Asked:
+    def asked(self, method: str, path: str) -> RouteMatch:
         """Find what a request is for."""
         if (found := self._fixed.get(path)) is not None:
             return found.asked(method, {})
@@ -89,8 +89,8 @@ class _Path:
                 self._routes.setdefault(method, route)
         self._methods = frozenset(self._routes)
 
-    def asked(self, method: str, parameters: dict[str, str]) -> Asked:
-        return Asked(self._purpose, self._routes.get(method), parameters, self._methods)
+    def asked(self, method: str, parameters: dict[str, str]) -> RouteMatch:
+        return RouteMatch(self._purpose, self._routes.get(method), parameters, self._methods)
 
 
 class RoutingMiddleware:
@@ -136,5 +136,5 @@ def _refusal(scope: Scope, path: str) -> Refusal | None:
 
 def purpose_of(scope: Scope) -> Purpose:
     """The purpose of a request that has been routed."""
-    asked: Asked = scope["asked"]
+    asked: RouteMatch = scope["asked"]
     return asked.purpose

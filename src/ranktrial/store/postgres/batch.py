@@ -12,24 +12,24 @@ from ranktrial.store.base import (
     REFUSED,
     REFUSED_EVENTS,
     Click,
-    Clicks,
     DesignRow,
     Event,
     Impression,
     Marked,
     Storable,
     Stored,
+    StoredClicks,
     Void,
 )
 from ranktrial.store.marks import Mark, mark
-from ranktrial.store.postgres.connection import Byteas, Connection, Int8s, Texts
+from ranktrial.store.postgres.connection import Byteas, Connection, Int8s, TextArray
 from ranktrial.store.postgres.schema import Month, month_of
 from ranktrial.store.sql import DUPLICATE, DUPLICATE_EVENT
 from ranktrial.store.writer import Item, Tallies
 
 DESIGN_VALUES = DesignRow._fields[1:]
 DESIGN_TYPES: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
-    "query": ("text", Texts), "documents": ("text", Texts), "bias": ("int8", Int8s)
+    "query": ("text", TextArray), "documents": ("text", TextArray), "bias": ("int8", Int8s)
 }  # fmt: skip
 INSERT_DESIGNS = f"""
     INSERT INTO designs ({", ".join(DESIGN_VALUES)})
@@ -78,7 +78,7 @@ class Batch:
                     batch.drawn.append((row, item.done))
                 case Click() | Event() as one:
                     batch._add(one)
-                case Clicks(_, several):
+                case StoredClicks(_, several):
                     for one in several:
                         batch._add(one)
                 case Marked(key, version, kind):
@@ -156,7 +156,7 @@ def write(
         new = _put(connection, batch, clicks, events, counts, sender, number)
         if new is not None and (voids := _voids(connection, batch, new)):
             versions, keys, reasons = zip(*voids)
-            connection.execute(INSERT_VOIDS, (Int8s(versions), Byteas(keys), Texts(reasons)))
+            connection.execute(INSERT_VOIDS, (Int8s(versions), Byteas(keys), TextArray(reasons)))
     return new
 
 
@@ -191,12 +191,12 @@ def _put(
             sender.number, number, sender.locks, sender.slot,
             Byteas(keys), Int8s(versions), Byteas(digests), Int8s(places), Int8s(units), Int8s(times), Int8s(looked),
             Int8s(segments), Byteas(covariates),
-            Int8s(click_versions), Byteas(click_keys), Texts(documents), Int8s(lates), Int8s(seconds), Int8s(agains),
+            Int8s(click_versions), Byteas(click_keys), TextArray(documents), Int8s(lates), Int8s(seconds), Int8s(agains),
             Int8s(times_clicked),
-            Int8s(event_versions), Byteas(event_keys), Int8s(shown_at), Texts(things), Texts(actions), Texts(event_ids),
-            Int8s(amounts), Int8s(event_times),
+            Int8s(event_versions), Byteas(event_keys), Int8s(shown_at), TextArray(things), TextArray(actions),
+            TextArray(event_ids), Int8s(amounts), Int8s(event_times),
             Int8s(mark_versions), Byteas(mark_keys), Int8s(kinds),
-            Int8s(version for version, _ in names), Texts(name for _, name in names), Int8s(counts[one] for one in names),
+            Int8s(version for version, _ in names), TextArray(name for _, name in names), Int8s(counts[one] for one in names),
         ),
         binary=True,
     ).fetchone()  # fmt: skip

@@ -81,7 +81,7 @@ class Byteas(list[bytes]):
     """Bytes, to be sent as one array."""
 
 
-class Texts(list[str]):
+class TextArray(list[str]):
     """Texts, to be sent as one array."""
 
 
@@ -108,7 +108,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             adapters.register_dumper(int, dumper)
         for text in (_TextDumper, _TextBinaryDumper):
             adapters.register_dumper(str, text)
-        for kind, array in ((Int8s, _Int8sDumper), (Byteas, _ByteasDumper), (Texts, _TextsDumper)):
+        for kind, array in ((Int8s, _Int8sDumper), (Byteas, _ByteasDumper), (TextArray, _TextsDumper)):
             adapters.register_dumper(kind, array)
         for loader in (_TextLoader, _TextBinaryLoader):
             adapters.register_loader("text", loader)

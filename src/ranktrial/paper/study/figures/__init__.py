@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ranktrial import checks
-from ranktrial.paper.study.claims import Finding, findings
+from ranktrial.paper.study.claims import ClaimResult, findings
 from ranktrial.paper.study.curves import FEWEST
 from ranktrial.paper.study.figures.claims_tables import (
     CLAIMS_TEXT,
@@ -63,7 +63,7 @@ class DrawnStudy:
     """
 
     files: tuple[Path, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[ClaimResult, ...]
     ratios: tuple[Record, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _summary(plan: StudyPlan, results: Sequence[DataResults]) -> str:
     )
 
 
-def _report(drawings: Sequence[Drawing], found: Sequence[Finding], needed: Sequence[Record], summary: str) -> Page:
+def _report(drawings: Sequence[Drawing], found: Sequence[ClaimResult], needed: Sequence[Record], summary: str) -> Page:
     sections = [Section(one.title, [Figure(one.chart, one.caption), *one.tables]) for one in drawings]
     sections.append(Section("Impressions to an error", [NEEDED_TEXT, *needed_tables(needed)]))
     sections.append(Section("Claims of the paper", [CLAIMS_TEXT, *claims_tables(found)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ranktrial.paper.study.claims import FAILS, HOLDS, Finding
+from ranktrial.paper.study.claims import FAILS, HOLDS, ClaimResult
 from ranktrial.report.pages import Table
 
 CLAIMS_TEXT = (
@@ -17,7 +17,7 @@ MARKS = {HOLDS: "✓", FAILS: "✗"}
 LACKING_TEXT = "Not tested, for want of:"
 
 
-def untested(found: Sequence[Finding]) -> dict[str, list[str]]:
+def untested(found: Sequence[ClaimResult]) -> dict[str, list[str]]:
     """Claims that could not be tested, by what is lacking."""
     lacking: dict[str, dict[str, None]] = {}
     for one in found:
@@ -26,11 +26,11 @@ def untested(found: Sequence[Finding]) -> dict[str, list[str]]:
     return {reason: list(claims) for reason, claims in lacking.items()}
 
 
-def side_by_side(found: Sequence[Finding]) -> tuple[list[str], list[list[str]]]:
+def side_by_side(found: Sequence[ClaimResult]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of a table with a line a claim and a column a data set, and the verdict over all of them."""
     tested = [one for one in found if one.lacking is None]
     sets = list(dict.fromkeys(one.data for one in tested))
-    rows: dict[tuple[str, ...], dict[str, Finding]] = {}
+    rows: dict[tuple[str, ...], dict[str, ClaimResult]] = {}
     for one in tested:
         rows.setdefault((one.number, one.claim, one.paper, one.holds_if), {})[one.data] = one
     cells = [
@@ -40,16 +40,16 @@ def side_by_side(found: Sequence[Finding]) -> tuple[list[str], list[list[str]]]:
     return ["", "claim", "paper", "holds if", *sets, "verdict"], cells
 
 
-def _cell(one: Finding | None) -> str:
+def _cell(one: ClaimResult | None) -> str:
     return "" if one is None else f"{one.text} {mark(one)}"
 
 
-def mark(one: Finding) -> str:
+def mark(one: ClaimResult) -> str:
     """A sign for a verdict: ✓ holds, ✗ does not, ? cannot be told."""
     return "✗" if one.verdict.startswith("differs") else MARKS.get(one.verdict, "?")
 
 
-def overall(found: Sequence[Finding]) -> str:
+def overall(found: Sequence[ClaimResult]) -> str:
     """One verdict from those on all data sets: what it depends on where they differ."""
     by_mark = {sign: [one.data for one in found if mark(one) == sign] for sign in "✓✗?"}
     holds, fails, open_ = by_mark.values()
@@ -65,7 +65,7 @@ def overall(found: Sequence[Finding]) -> str:
     return text + (f"; cannot be told on {', '.join(open_)}" if open_ else "")
 
 
-def claims_tables(found: Sequence[Finding]) -> Iterator[Table]:
+def claims_tables(found: Sequence[ClaimResult]) -> Iterator[Table]:
     """The claims for the report: those that were tested, then what the others lack."""
     yield Table(*side_by_side(found))
     rows = [[reason, ", ".join(claims)] for reason, claims in untested(found).items()]
@@ -73,7 +73,7 @@ def claims_tables(found: Sequence[Finding]) -> Iterator[Table]:
         yield Table(["lacking", "claims"], rows, LACKING_TEXT)
 
 
-def claims_markdown(found: Sequence[Finding]) -> str:
+def claims_markdown(found: Sequence[ClaimResult]) -> str:
     """The claims as a Markdown table."""
     columns, rows = side_by_side(found)
     lines = ["# The paper's claims", "", CLAIMS_TEXT, "", *map(_line, [columns, ["---"] * len(columns), *rows])]
