@@ -290,7 +290,7 @@ class Verdicts(NamedTuple):
         reading: The estimate that was reported at the end.
         held: Whether a failing guardrail kept a winner from being named.
         covers: Whether the position-based estimate's 95 % interval for a fixed number of searches holds the truth at the end.
-        plain: Share of A/B traffic at the end.
+        ab_share: Share of A/B traffic at the end.
         last: The analysis at the end.
     """
 
@@ -299,7 +299,7 @@ class Verdicts(NamedTuple):
     reading: str
     held: bool
     covers: bool
-    plain: float
+    ab_share: float
     last: Analysis
 
 
@@ -320,8 +320,8 @@ def verdicts(world: World, method: Method, seed: int) -> Verdicts:
             first, when = name, n
     top, delta = analysis.ladder.results[-1].estimate, world.pair.delta(world.user)
     covers = top is not None and delta in top.confidence_interval()
-    plain = float(analysis.log.plain_shares.sum(1)[-1])
-    return Verdicts(first, when, reading, held, covers, plain, analysis)
+    ab_share = float(analysis.log.ab_shares.sum(1)[-1])
+    return Verdicts(first, when, reading, held, covers, ab_share, analysis)
 
 
 def row(world: World, method: Method) -> Row:
@@ -339,7 +339,7 @@ def row(world: World, method: Method) -> Row:
         "guardrail first": f"{np.mean([one.held for one in found]):.1%}",
         "median impressions": int(np.median([one.when for one in found if one.first])) if named else "",
         "95 % interval holds": f"{np.mean([one.covers for one in found]):.1%}",
-        "A/B traffic at the end": f"{np.mean([one.plain for one in found]):.0%}",
+        "A/B traffic at the end": f"{np.mean([one.ab_share for one in found]):.0%}",
         **{name: f"{readings.count(name) / RUNS:.0%}" for name in ("A/B", "direct", "position-based")},
     }
 

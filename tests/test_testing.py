@@ -93,7 +93,7 @@ def takes_any_checkpoints(self: Method, pair: Pair, user: Any, points: Any, *, s
         ("text", TeamDraft, {"__repr__": spelled_apart}, "must parse back to an equal method"),
         ("displays", Optimized, {"displays": one_page_twice}, "must hold documents of .* each once"),
         ("displays", Optimized, {"displays": short_pages}, "length of a page must be"),
-        ("displays", Optimized, {"plain_shares": (0.9, 0.1)}, "by plain_shares 0.9 of pages must be the own list of A"),
+        ("displays", Optimized, {"ab_shares": (0.9, 0.1)}, "by ab_shares 0.9 of pages must be the own list of A"),
         ("moments", Optimized, {"moments": too_small}, "variance of x must be"),
         ("moments", Optimized, {"placement": elsewhere}, "placement must be"),
         ("expectation", Optimized, {"tends_to_delta": True}, r"E\[x\], which tends to Delta, must be"),

@@ -123,11 +123,11 @@ def check_displays(method: Method) -> None:
                 valid = row[: len(shown)].tolist() == shown and len({*shown}) == len(shown) and may.issuperset(shown)
                 sentence = f"a page must hold documents of {sorted(may)}, each once, from the top, not {row.tolist()}"
                 _expect(valid, method, sentence, world)
-                if not (plain and any(method.plain_shares)):  # else as long as the ranker's own list
+                if not (plain and any(method.ab_shares)):  # else as long as the ranker's own list
                     _equal(method, "the length of a page", len(shown), min(pair.k, len(every)), 0, world)
-            to_a, to_b = method.plain_shares
+            to_a, to_b = method.ab_shares
             for name, own, share in (("A", is_a, to_a), ("B", is_b, to_b), ("A or B", is_a | is_b, to_a + to_b)):
-                sentence = f"by plain_shares {share:g} of pages must be the own list of {name}"
+                sentence = f"by ab_shares {share:g} of pages must be the own list of {name}"
                 _expect(weights[own].sum() >= share - 1e-9, method, sentence, world)
 
 

@@ -76,7 +76,7 @@ def test_by_the_click_model_it_is_logopt_that_holds_everything_back(estimate: st
     assert ours.value.base is not None
     assert theirs.value.base is not None
     np.testing.assert_allclose(ours.value.base, theirs.value.base[shown], rtol=1e-12)
-    for name in ("needs_position_bias", "learns_position_bias", "learns_at", "estimator", "plain_shares", "adapts"):
+    for name in ("needs_position_bias", "learns_position_bias", "learns_at", "estimator", "ab_shares", "adapts"):
         assert getattr(plain, name) == getattr(held, name)
 
 

@@ -83,7 +83,7 @@ def test_properties_hold_for_these_methods_and_no_others() -> None:
     plain = [m for m in known if isinstance(m, AB) or m.role == "ab-logging"]
     assert {m for m in known if m.runs_live} == {m for m in known if isinstance(m, AB | LogOpt)}
     assert {m for m in known if m.adapts} == {*adaptive}
-    assert {m for m in known if sum(m.plain_shares) == 1} == {*plain}
+    assert {m for m in known if sum(m.ab_shares) == 1} == {*plain}
     assert {m for m in known if not m.averages_impressions} == {AB(), observed}
     assert {type(m) for m in known if m.draws_displays} == {Probabilistic}
     assert {type(m) for m in known if not m.lists_displays} == {TeamDraft, Probabilistic, Counterfactual, LogOpt, AB}

@@ -121,7 +121,7 @@ def test_a_method_that_cannot_run_live_is_refused_however_it_is_written(tmp_path
 
 
 def test_beliefs_decide_what_is_shown(tmp_path: Path) -> None:
-    """A trial that learns shows what the method shows with what it learnt: theta, relevance, plain share, kept in a store."""
+    """A trial that learns shows what the method shows with what it learnt: theta, relevance, A/B share, kept in a store."""
     pair, _ = the_pair()
     with trial_of(tmp_path, LogOpt(schedule=(300,))) as trial:
         WORLD.run(trial, 600, seed=1)

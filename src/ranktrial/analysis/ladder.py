@@ -421,7 +421,7 @@ def _interval(result: EstimatorResult) -> Interval:
 
 def _arms(log: Log) -> list[int]:
     """Numbers of A/B impressions of A and of B that could have shown either."""
-    could = (log.plain_shares.min(1) > 0)[log.design]
+    could = (log.ab_shares.min(1) > 0)[log.design]
     return [int((could & (log.arm == of)).sum()) for of in (1, -1)]
 
 

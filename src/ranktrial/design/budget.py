@@ -143,7 +143,7 @@ class BudgetPrice:
     Attributes:
         price: For ``closed_form``.
         kept: Whether the budget is kept at that price. If not, no sensible price keeps it.
-        clicks: To be expected per impression at that price, plain traffic included.
+        clicks: To be expected per impression at that price, A/B traffic included.
         ab: To be expected of an A/B test.
     """
 

@@ -615,7 +615,7 @@ class Log:
         return np.where(from_end > PLAIN, 0, np.where(from_end == PLAIN, 1, -1)).astype(np.int8)
 
     @cached_property
-    def plain_shares(self) -> FloatArray:
+    def ab_shares(self) -> FloatArray:
         """Probabilities of A's own list and of B's own, for each design: ``(designs, 2)``."""
         if not self.plain:
             return np.zeros((self.n_designs, 2))
@@ -624,8 +624,8 @@ class Log:
 
     @property
     def shares(self) -> FloatArray:
-        """``plain_shares`` of each impression's design."""
-        return self.plain_shares[self.design]
+        """``ab_shares`` of each impression's design."""
+        return self.ab_shares[self.design]
 
     @property
     def apart(self) -> BoolArray:

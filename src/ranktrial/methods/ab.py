@@ -77,7 +77,7 @@ class AB(Method):
 
     def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:
         """Distribution over the two lists, the same whatever the beliefs are."""
-        return Mixture.of_tables([pair.top_a, pair.top_b], self.plain_shares, pair.n_documents, plain=True)
+        return Mixture.of_tables([pair.top_a, pair.top_b], self.ab_shares, pair.n_documents, plain=True)
 
     def displays(self, pair: Pair, beliefs: Beliefs | None = None) -> Displays:
         """Both lists with the value of clicks on them; by the click model with the pair's theta unless beliefs are given."""
@@ -110,7 +110,7 @@ class AB(Method):
         for row, ranked in zip(table, (a, b)):
             top = ranked[: len(row)]
             row[: len(top)] = top
-        return table, np.array(self.plain_shares)
+        return table, np.array(self.ab_shares)
 
     def moments(self, pair: Pair, user: User) -> Moments:
         """Moments of one impression; for "means" and "adjusted", N times the large-sample variance of the difference.
@@ -122,7 +122,7 @@ class AB(Method):
             return single
         cumulants = np.zeros(3)
         clicks = []
-        for table, share, sign in zip((pair.top_a, pair.top_b), self.plain_shares, (1, -1)):
+        for table, share, sign in zip((pair.top_a, pair.top_b), self.ab_shares, (1, -1)):
             powers = linear_moments(table, np.ones(table.shape), *user_arrays(user))
             first, second = powers.T[:2]
             within, between = float((second - first**2).mean()), float(first.var())
@@ -185,7 +185,7 @@ class AB(Method):
         return self.estimate
 
     @property
-    def plain_shares(self) -> tuple[float, float]:
+    def ab_shares(self) -> tuple[float, float]:
         return self.split, 1 - self.split
 
     @property

@@ -139,7 +139,7 @@ class Method:
         """Logging policy of one query, given two lists of document numbers from 0: rankings and their probabilities.
 
         ``effects`` are the fitted document effects on relevance, beyond the ranks in the lists, where they are known.
-        Where the method has ``plain_shares``, the last two rankings are A's own list and B's own.
+        Where the method has ``ab_shares``, the last two rankings are A's own list and B's own.
         """
         raise NotImplementedError(f"{self} cannot run live")
 
@@ -189,7 +189,7 @@ class Method:
         return 0.0
 
     @property
-    def plain_shares(self) -> tuple[float, float]:
+    def ab_shares(self) -> tuple[float, float]:
         """Shares of impressions that are set aside for A's own list and for B's; an A/B test's add up to 1."""
         return 0.0, 0.0
 

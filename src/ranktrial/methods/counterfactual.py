@@ -166,7 +166,7 @@ class Counterfactual(Method):
         return self.logging in ("ab", "optimal")
 
     @property
-    def plain_shares(self) -> tuple[float, float]:
+    def ab_shares(self) -> tuple[float, float]:
         return (0.5, 0.5) if self.logging == "ab" else (0.0, 0.0)
 
     @property

@@ -210,11 +210,11 @@ class LogOpt(Adaptive):
         return self.holdback if isinstance(self.holdback, tuple) else (self.holdback, self.holdback)
 
     @property
-    def plain_shares(self) -> tuple[float, float]:
+    def ab_shares(self) -> tuple[float, float]:
         return self.first_and_least[0] / 2, self.first_and_least[0] / 2
 
     def _shares(self, beliefs: Beliefs) -> tuple[float, float]:
-        return self.plain_shares if beliefs.plain is None else (beliefs.plain / 2, beliefs.plain / 2)
+        return self.ab_shares if beliefs.plain is None else (beliefs.plain / 2, beliefs.plain / 2)
 
     def _check_holdback(self) -> None:
         if isinstance(self.holdback, tuple | list):

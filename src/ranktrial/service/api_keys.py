@@ -240,5 +240,5 @@ def _owner_only(path: str | Path) -> IO[str]:
 
 
 def _digest(secret: str) -> str:
-    """The hash of a secret. A plain one is enough: the secret is random, there is nothing to prediction."""
+    """The hash of a secret. A plain one is enough: the secret is random, there is nothing to guess."""
     return sha256(secret.encode(errors="surrogateescape")).hexdigest()

@@ -468,7 +468,7 @@ class Trial:
                     self.store,
                     one.id,
                     config.k,
-                    plain=any(config.comparison.plain_shares),
+                    plain=any(config.comparison.ab_shares),
                     segments=config.segmented,
                     covariates=config.covariates,
                     metrics=config.metrics,

@@ -36,7 +36,7 @@ def plain_estimate(
     if not len(at):
         raise ValueError(f"{kind} needs A/B traffic, and this log has none")
     values = (log.clicks_each if each is None else each)[at].astype(np.float64)
-    in_a, shares = log.arm[at] > 0, log.plain_shares[log.design[at]]
+    in_a, shares = log.arm[at] > 0, log.ab_shares[log.design[at]]
     split, differ, query = shares[:, 0] / shares.sum(1), log.differ[log.design[at]], log.asked[at]
     if isinstance(kind, Adjusted) and cross_fit == "past":
         predicted = _by_the_past(log, refit_points(refits), at, query, each)

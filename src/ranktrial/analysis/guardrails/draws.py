@@ -76,7 +76,7 @@ def _draws(log: Log, cells: int, outcomes: Callable[[Log], Draws]) -> DrawsSoFar
 
 def _arms(log: Log) -> Draws:
     """Outcomes of the draws (the design's rankings, A's own list or B's own) and their probabilities."""
-    shares = log.plain_shares
+    shares = log.ab_shares
     chances = np.column_stack([1 - shares.sum(1), shares])
     chances = np.where(chances > 1e-12, chances, 0.0)
     return np.where(log.arm == 0, 0, np.where(log.arm > 0, 1, 2)), chances / chances.sum(1, keepdims=True)

@@ -147,7 +147,7 @@ def page(analysis: Analysis) -> Guardrail:
     No matter of trust, so it never fails; it warns where it surely costs more than its budget, or than 5 % without one.
     """
     name, gain = "clicks on what is shown", analysis.gain
-    if sum(analysis.config.comparison.plain_shares) == 1 or (len(analysis.log) and analysis.log.arm.all()):
+    if sum(analysis.config.comparison.ab_shares) == 1 or (len(analysis.log) and analysis.log.arm.all()):
         return needless(name, "Visitors see A's list or B's own, as in any A/B test.")
     if analysis.clicks < 100:
         return unknown(name, f"it takes 100 clicks, there are {analysis.clicks}")

@@ -382,7 +382,7 @@ class _Needs:
         return PlannedMethod(
             method=str(method),
             is_ab=_is_ab(method),
-            plain=sum(method.plain_shares) == 1,
+            plain=sum(method.ab_shares) == 1,
             tends_to_delta=True,
             theta=uses,
             variance=known(at),
@@ -401,7 +401,7 @@ class _Needs:
 
     def _or_by_ab_traffic(self, method: Method, once: float, often: float, ctr: float) -> tuple[float, float]:
         """Impressions by which the click model has decided, or the A/B traffic inside a method by itself."""
-        share = sum(method.plain_shares)
+        share = sum(method.ab_shares)
         if not share > 0:
             return once, often
         own, level = self.ab_variance / share, 1 - (1 - self.level) * SHARES[AB_TRAFFIC]
@@ -498,7 +498,7 @@ def _checked_delta(delta: float | None, truth: float | None) -> float:
 
 
 def _is_ab(method: Method) -> bool:
-    return sum(method.plain_shares) == 1 and not method.needs_position_bias
+    return sum(method.ab_shares) == 1 and not method.needs_position_bias
 
 
 def _moments(method: Method, pair: Pair, user: User) -> Moments:

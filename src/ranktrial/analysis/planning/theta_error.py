@@ -148,7 +148,7 @@ def learning_stages(method: Method, pair: Pair, user: User, impressions: float, 
         found.append(stage(begin, displays, version.prediction))
         if end:
             run.draw(begin, end)
-            share = sum(method.plain_shares) if run.beliefs.plain is None else run.beliefs.plain
+            share = sum(method.ab_shares) if run.beliefs.plain is None else run.beliefs.plain
             plain += share * (end - begin)
     return found
 
