@@ -27,6 +27,7 @@ from benchmarks.discrepancy import FAMILIES, shops
 from benchmarks.discrepancy_trials import natural_cases
 from benchmarks.verdicts import K, Row, Trial, World, top_tail
 from ranktrial.analysis.answers import settled
+from ranktrial.analysis.decision import ALLOWANCE, PER_HOSTILE
 from ranktrial.analysis.hostile import most_worth
 from ranktrial.analysis.ladder import POSITION_BASED
 from ranktrial.arrays import BoolArray, DocumentArray
@@ -40,7 +41,7 @@ CTR = 0.8
 LIFTS = (0.0, 0.025, 0.05)
 SHARES = (0.0, 0.005, 0.01, 0.02)
 KINDS = {"one click": 1, "two clicks": 2, "all that count": K}
-CONTAMINATIONS = (0.0, 0.002, 0.005, 0.01, 0.02)
+CONTAMINATIONS = (0.0, 0.002, ALLOWANCE / PER_HOSTILE, 0.005, 0.01, 0.02)  # with the default
 CONFIG = TrialConfig.model_validate({"method": LogOpt(), "k": K, "contamination": 0.0})
 TRUSTING = CONFIG.model_copy(update={"allowance": 0.0})
 
@@ -130,7 +131,7 @@ def costs() -> Iterator[Row]:
         }
         for least in CONTAMINATIONS[1:]:
             room = size - max(allowance, least * worth)
-            row[f"{least:g}"] = (
+            row[f"{least:.2g}"] = (
                 "never" if size <= allowance else f"{((size - allowance) / room) ** 2:.2f}" if room > 0 else "inf"
             )
         yield row
@@ -147,7 +148,7 @@ def run() -> list[Row]:
             row = {"A better by": f"{lift:.1%}", "hostile": f"{share:.1%}", "clicks": kind, "trials": TRIALS}
             for least in (None, *CONTAMINATIONS):
                 cells = [named(trials, wrong, least), *([named(trials, "A", least)] if lift else [])]
-                row["before" if least is None else f"{least:g}"] = " / ".join(cells)
+                row["before" if least is None else f"{least:.2g}"] = " / ".join(cells)
             rows.append(row)
             print(row, flush=True)
     return rows

@@ -184,7 +184,7 @@ def test_a_winner_stands_if_one_of_the_estimates_that_decide_does_and_the_allowa
 @pytest.mark.parametrize(
     ("name", "options", "must"),
     [
-        (POSITION_BASED, {"allowance": 0.012}, 0.001),  # by default a twelfth of the allowance
+        (POSITION_BASED, {"allowance": 0.015}, 0.001),  # by default a fifteenth of the allowance
         (POSITION_BASED, {"allowance": 0.012, "contamination": 0.003}, 0.003),
         (AB_TRAFFIC, {"allowance": 0.012}, 0.0),
         (AB_TRAFFIC, {"contamination": 0.003}, 0.003),

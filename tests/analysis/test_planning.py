@@ -326,7 +326,7 @@ def test_a_plan_says_what_standing_against_hostile_searches_costs() -> None:
     for share in (0.0, 0.06):
         (model, _), (without, _), (with_hostile, ab) = (rows[share, one] for one in (None, 0.0, 0.01))
         assert without.anytime == without.unguarded
-        assert model.anytime == pytest.approx(without.anytime, rel=0.01)  # a twelfth of the allowance costs nothing
+        assert model.anytime == pytest.approx(without.anytime, rel=0.01)  # a fifteenth of the allowance costs nothing
         assert with_hostile.unguarded == without.anytime
         assert with_hostile.anytime > without.anytime
         assert ab.anytime > ab.unguarded == rows[share, None][1].anytime

@@ -40,7 +40,7 @@ ALLOWANCE = 0.06  # share of exposure disagreement x clicks per search (docs/res
 # The allowance over the share of hostile searches that a winner by the click model must stand against: the allowance covers as
 # many, so it costs next to nothing (docs/research/contamination.md). A/B traffic has no allowance, and stands against what is
 # asked for.
-PER_HOSTILE = 12
+PER_HOSTILE = 15
 FARTHEST = 1e12  # searches: later than that is never
 NOTHING = Interval(0.0, 0.0)
 CLICKS = Clicks()
@@ -231,7 +231,7 @@ def decide(
         level: The level of the answer, which ``ladder`` has divided up.
         smallest: The smallest difference that matters.
         allowance: Share of exposure disagreement x clicks per search to widen by; ``ALLOWANCE`` by default.
-        contamination: Share of hostile searches against which a winner must stand; by default a twelfth of the
+        contamination: Share of hostile searches against which a winner must stand; by default a fifteenth of the
             allowance where the click model decides, and none where A/B traffic does.
         above: How far clicks further up may have moved the click model's estimates of A - B.
         barred: Names of estimates whose assumption a check has found wrong.
@@ -305,7 +305,7 @@ def decide(
 def must_stand(result: EstimatorResult, contamination: float | None, allowance: float | None) -> float:
     """Share of hostile searches that an estimate must stand against, where ``contamination`` and ``allowance`` were given.
 
-    By default a twelfth of the allowance, and none for A/B traffic.
+    By default a fifteenth of the allowance, and none for A/B traffic.
     """
     if contamination is not None:
         return contamination
@@ -404,6 +404,27 @@ def _forecast(
             needed = min(needed, units_for(told.smallest - max(sizes) - allowed) * each)
     needed = max(needed, float(told.searches))
     return Forecast(target, needed if needed < FARTHEST else np.inf, needed - told.searches)
+
+
+def decides_by_ab_first(ladder: Ladder, widen: Interval = NOTHING) -> bool:
+    """True if A/B traffic, with all searches from now on, is likely to decide before the position-based estimate does.
+
+    For a difference one standard error larger than that estimate: a smaller one takes the click model even longer, as its
+    interval is widened by the same amount.
+    """
+    by_ab, by_model = ladder.results[0], ladder.results[-1]
+    if by_ab.name != AB_TRAFFIC or by_ab is by_model or not (by_ab.has_interval and by_model.has_interval):
+        return False
+    assert by_ab.estimate is not None and by_model.estimate is not None
+    size = abs(by_model.estimate.delta) + by_model.estimate.standard_error
+
+    def more(result: EstimatorResult, room: float) -> float:
+        """Searches that the estimate still needs to be so far from 0."""
+        assert result.estimate is not None
+        return (_units_for(result, room) / result.estimate.units - 1) * result.estimate.impressions
+
+    seen = (ladder.blind(by_model, size) - 1) * by_model.estimate.impressions
+    return more(by_ab, size) < max(more(by_model, size - max(widen)), seen)
 
 
 class Changed(NamedTuple):
