@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 
 from hand_made import COUNTS, agrees, decided, result, waiting
-from ranktrial.analysis.decision import ALLOWANCE, Decision, combine, decide, lift, turned, widening
+from ranktrial.analysis.decision import (
+    ALLOWANCE,
+    Decision,
+    combine,
+    decide,
+    decides_by_ab_first,
+    lift,
+    turned,
+    widening,
+)
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.intervals import asymptotic_sequence
 from ranktrial.analysis.ladder import (
@@ -179,6 +188,26 @@ def test_a_winner_stands_if_one_of_the_estimates_that_decide_does_and_the_allowa
     found = decided(*results, tests=tests, worth=lambda one, _: worth[one.name], allowance=0.02)
     assert found.allowance > 0
     assert found.overturned_by == pytest.approx(0.03 / 2)
+
+
+def test_ab_traffic_decides_first_where_the_allowance_leaves_the_click_model_no_room() -> None:
+    """A/B needs (0.1 / size)^2 times its searches, the click model (0.04 / (size - allowance))^2 times the same."""
+    by_ab, by_model = result(AB_TRAFFIC, -0.09, 0.11), result(POSITION_BASED, -0.03, 0.05)
+    assert by_model.estimate is not None
+    size = 0.01 + by_model.estimate.standard_error
+    found = Ladder((by_ab, by_model), (agrees(POSITION_BASED),), disagreement=0.5, ctr=2.0)
+    even = size * (1 - 0.04 / 0.1)  # the allowance with which both need as many
+
+    def first(allowance: float, of: Ladder = found) -> bool:
+        return decides_by_ab_first(of, widening(allowance))
+
+    assert (first(0.0), first(0.9 * even), first(1.1 * even), first(2 * size)) == (False, False, True, True)
+    unseen = Ladder(found.results, (agrees(POSITION_BASED, error=size),), disagreement=0.5, ctr=2.0)
+    assert not first(0.0, unseen)  # 1.5^2 times as many until a bias would show, and A/B needs more
+    late = Ladder(found.results, (agrees(POSITION_BASED, error=6 * size),), disagreement=0.5, ctr=2.0)
+    assert first(0.0, late)
+    assert not first(2 * size, Ladder((by_ab,), ()))
+    assert not first(2 * size, Ladder((waiting(AB_TRAFFIC, "searches"), by_model), ()))
 
 
 @pytest.mark.parametrize(

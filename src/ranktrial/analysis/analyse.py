@@ -122,15 +122,16 @@ class Analysis:
     @cached_property
     def combined(self) -> Combined:
         """Combination of all estimates that the tests between them do not contradict."""
-        return combine(self.ladder, self._widen)
+        return combine(self.ladder, self.widen)
 
     @cached_property
     def apart(self) -> tuple[str, ...]:
         """Names of estimates whose interval has nothing in common with those that assume less, whatever the tests say."""
-        return combine(replace(self.ladder, tests=()), self._widen).contradicted
+        return combine(replace(self.ladder, tests=()), self.widen).contradicted
 
     @property
-    def _widen(self) -> Interval:
+    def widen(self) -> Interval:
+        """Room that the allowance gives to intervals by the click model."""
         return widening(allowed_share(self.config) * self.ladder.disagreement * self.ladder.ctr)
 
     @property

@@ -234,7 +234,7 @@ class Evidence:
         parts: Counts of groups of units, whose differences tell how sure theta is; or of the whole log, as one part. Documents
             never clicked may be left out.
         shows: Results shown at each rank, in all.
-        agree: True if little bias can hide in the estimate, False if the click model is refuted, None if neither is known.
+        agree: True if little bias can hide in the estimate, False if A/B traffic alone should decide, None if neither is known.
         searches: For relevance and clicks; None where a method needs neither.
         gained: Clicks gained over an A/B test, as a share of its clicks, and its standard error; None if it was not measured.
         impressions: Number of impressions.

@@ -12,7 +12,7 @@ from ranktrial.analysis import EstimatorResult, Ladder
 from ranktrial.analysis.analyse import Analysis, BandPoint
 from ranktrial.analysis.answers import Beside, Settled, beside, measured_all, settled, sure_segments, words
 from ranktrial.analysis.calibration import discrepancy
-from ranktrial.analysis.decision import Decision, Ranker, State, turned
+from ranktrial.analysis.decision import Decision, Ranker, State, decides_by_ab_first, turned
 from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.guardrails import BIAS, BIAS_OVER_TIME, COMPANY
 from ranktrial.analysis.ladder import POSITION_BASED
@@ -214,13 +214,15 @@ def _test_text(test: AttributeTest) -> str:
 
 
 def readings_agree(analysis: Analysis) -> bool | None:
-    """Tell whether A/B traffic may be halved (``Ladder.settled``); False also where a check of the click model fails."""
+    """Tell whether A/B traffic may be halved (``Ladder.settled``). False, for A/B traffic alone, also where a check of the click
+    model fails, and where A/B traffic would decide first.
+    """
     if len(analysis.ladder.results) == 1 or not any(test.upper == POSITION_BASED for test in analysis.ladder.tests):
         return None
     checks = settled(analysis, {}).checks
     if any(check.status == "fail" and check.name in (COMPANY, BIAS, BIAS_OVER_TIME) for check in checks):
         return False
-    return analysis.ladder.settled
+    return False if decides_by_ab_first(analysis.ladder, analysis.widen) else analysis.ladder.settled
 
 
 def visitors(analysis: Analysis, decision: Decision) -> Visitors | None:

@@ -111,7 +111,7 @@ def plan(
             as its ``smallest`` will make it so, which is best for finding it.
         allowance: Share of exposure disagreement x clicks per page that visitors who follow no click model may move estimates
             by; ``decision.ALLOWANCE`` by default, 0 for those who know their visitors.
-        contamination: Share of hostile searches against which a winner must stand; by default a twelfth of the allowance for
+        contamination: Share of hostile searches against which a winner must stand; by default a fifteenth of the allowance for
             methods that need position bias and none for A/B tests.
         users: How many users to judge interleaving on where only a ``ClickRate`` is known.
         segments: Share of the searches of each value of the attributes that will be declared, by its name.
@@ -373,7 +373,7 @@ class _Needs:
         if method.needs_position_bias:
             away_by = self.allowed, max(self.allowed, self.guard.by_model)
             (_, unguarded), (once, often) = (
-                self._or_by_ab_traffic(method, *to_find(self.delta - by), moments.ctr) for by in away_by
+                self._or_by_ab_traffic(method, *to_find(self.delta - by), moments.ctr, total) for by in away_by
             )
         else:
             unguarded = trusting_often
@@ -399,22 +399,42 @@ class _Needs:
             wrong=0.0,
         )
 
-    def _or_by_ab_traffic(self, method: Method, once: float, often: float, ctr: float) -> tuple[float, float]:
+    def _or_by_ab_traffic(
+        self, method: Method, once: float, often: float, ctr: float, variance: float
+    ) -> tuple[float, float]:
         """Impressions by which the click model has decided, or the A/B traffic inside a method by itself."""
         share = sum(method.ab_shares)
-        if not share > 0:
-            return once, often
-        own, level = self.ab_variance / share, 1 - (1 - self.level) * SHARES[AB_TRAFFIC]
         room = self.delta - self.guard.by_ab
-        if not room > ROUNDING:
+        if not (share > 0 and room > ROUNDING):
             return once, often
-        by_ab = fixed_impressions(own, room, power=self.power, level=level)
-        tightest = self._tightest(own, self.delta)
-        first_look = max(FIRST_LOOK, CLICKS_TO_SAY / max(ctr, ROUNDING)) / share
+        level = 1 - (1 - self.level) * SHARES[AB_TRAFFIC]
+        begin = self._all_ab_from(method, share, variance)
+        by_ab = fixed_impressions(self.ab_variance, room, power=self.power, level=level)
         often_by_ab = anytime_impressions(
-            lambda _: own, room, tightest_at=tightest, first_look=first_look, power=self.power, level=level
+            lambda _: self.ab_variance,
+            room,
+            tightest_at=self._tightest(self.ab_variance, self.delta),
+            first_look=max(FIRST_LOOK, CLICKS_TO_SAY / max(ctr, ROUNDING)),
+            power=self.power,
+            level=level,
         )
-        return min(once, by_ab), min(often, often_by_ab)
+        # Of the searches before that point a share was A/B, from then on all are.
+        in_all = (min(ab / share, ab + (1 - share) * begin) for ab in (by_ab, often_by_ab))
+        return min(once, next(in_all)), min(often, next(in_all))
+
+    def _all_ab_from(self, method: Method, share: float, variance: float) -> float:
+        """Point of the schedule from which on all traffic is A/B, as A/B decides first (``decides_by_ab_first``)."""
+        if not (isinstance(method, LogOpt) and len(set(method.first_and_least)) > 1 and np.isfinite(variance)):
+            return np.inf
+        for turn in method.learns_at:
+            size = self.delta + np.sqrt(variance / turn)
+            by_ab = fixed_impressions(self.ab_variance, size, level=1 - (1 - self.level) * SHARES[AB_TRAFFIC])
+            by_model = fixed_impressions(
+                variance, size - self.allowed, level=1 - (1 - self.level) * SHARES[POSITION_BASED]
+            )
+            if by_ab - share * turn < by_model - turn:
+                return float(turn)
+        return np.inf
 
     def of_outcomes(self, method: Method, outcomes: Sequence[tuple[float, Moments]]) -> PlannedMethod:
         """Plan an interleaving method from the difference and the moments of x under each user; numbers are medians."""
