@@ -415,7 +415,7 @@ def decides_by_ab_first(ladder: Ladder, widen: Interval = NOTHING) -> bool:
     by_ab, by_model = ladder.results[0], ladder.results[-1]
     if by_ab.name != AB_TRAFFIC or by_ab is by_model or not (by_ab.has_interval and by_model.has_interval):
         return False
-    assert by_ab.estimate is not None and by_model.estimate is not None
+    assert by_model.estimate is not None
     size = abs(by_model.estimate.delta) + by_model.estimate.standard_error
 
     def more(result: EstimatorResult, room: float) -> float:

@@ -59,8 +59,8 @@ class LogOpt(Adaptive):
         floor: The share of its lesser exposure under A and B that every document keeps, from 0 to 1.
         holdback: The share of impressions that show A's own list or B's own, half each: what a click model can be checked with.
             Two shares are the first and the least: at each point of the schedule it is halved if little bias can hide in the
-            estimate, against its interval, and everything is A/B while the click model is refuted or A/B traffic is likely to decide
-            first. One share stays as it is.
+            estimate, against its interval, and everything is A/B while the click model is refuted, or where A/B traffic is
+            likely to decide first. One share stays as it is.
         schedule: After how many impressions beliefs are fitted anew, and the design with them.
 
     >>> from ranktrial.methods import AB
@@ -193,7 +193,7 @@ class LogOpt(Adaptive):
         return self.loss + min(max(spent, -MOST_SPENT), MOST_SPENT)
 
     def next_share(self, beliefs: Beliefs, agree: bool | None) -> float:
-        """Share of A/B traffic from now on: half of it if estimates agree and theta is fitted, all of it where ``agree`` is False."""
+        """Share of A/B traffic from now on: half of it if estimates agree and theta is fitted, 1 if ``agree`` is False."""
         first, least = self.first_and_least
         now = sum(self._shares(beliefs))
         if first == least or agree is None or (agree and self.learns_position_bias and not beliefs.fitted):

@@ -214,8 +214,9 @@ def _test_text(test: AttributeTest) -> str:
 
 
 def readings_agree(analysis: Analysis) -> bool | None:
-    """Tell whether A/B traffic may be halved (``Ladder.settled``). False, for A/B traffic alone, also where a check of the click
-    model fails, and where A/B traffic would decide first.
+    """Tell whether A/B traffic may be halved (``Ladder.settled``).
+
+    False, for A/B traffic alone, also where a check of the click model fails, and where A/B traffic would decide first.
     """
     if len(analysis.ladder.results) == 1 or not any(test.upper == POSITION_BASED for test in analysis.ladder.tests):
         return None
