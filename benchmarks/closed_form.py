@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 
+from benchmarks._policies import ips_variance
 from benchmarks.logopt import data_sets, pairs_of, truth_of
 from ranktrial.arrays import offsets_of
 from ranktrial.design._closed_form_kernels import least_variance
@@ -22,7 +23,6 @@ from ranktrial.design.closed_form import NONE_EACH, NOT_KEPT, closed_form, close
 from ranktrial.methods import Counterfactual
 from ranktrial.paper.data import Dataset, mslr_like, train_rankers, yahoo_like
 from ranktrial.paper.logopt_network import LogOptNetwork
-from ranktrial.paper.network.network_policy import ips_variance
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, rank_by_score
 from ranktrial.users import User, position_based, rank_decay
 

@@ -7,10 +7,9 @@ from functools import partial
 
 import numpy as np
 
+from benchmarks._policies import Problem, low_noise_gradient, paper_gradient
 from benchmarks._timing import best_time, row
 from ranktrial.arrays import FloatArray
-from ranktrial.paper.network import gradients
-from ranktrial.paper.network.network import Adam, Network
 from ranktrial.users import rank_decay
 
 K = 10
@@ -20,7 +19,7 @@ SETS = {"Yahoo-like": (24, [0.26, 0.36, 0.285, 0.075, 0.02]), "MSLR-like": (120,
 
 
 def run() -> list[dict[str, object]]:
-    return [*_gradients(), *_network()]
+    return _gradients()
 
 
 def _query(n: int, labels: list[float], seed: int) -> tuple[FloatArray, FloatArray]:
@@ -54,9 +53,9 @@ def _gradients() -> list[dict[str, object]]:
             ratios = []
             for seed in range(5):
                 zeta, lam = _query(n, labels, seed)
-                problem = (_scores(policy, lam), rank_decay(K), zeta, lam)
-                paper = partial(gradients.paper_gradient, *problem, float(zeta @ lam), SAMPLES)
-                low_noise = partial(gradients.low_noise_gradient, *problem, SAMPLES)
+                problem = Problem(_scores(policy, lam), rank_decay(K), zeta, lam)
+                paper = partial(paper_gradient, problem, float(zeta @ lam), SAMPLES)
+                low_noise = partial(low_noise_gradient, problem, SAMPLES)
                 ratios.append(_noise(paper) / _noise(low_noise))
             for kind, gradient in (("paper's", paper), ("low-noise", low_noise)):
                 seconds = best_time(partial(gradient, 0), 20)
@@ -70,16 +69,3 @@ def _gradients() -> list[dict[str, object]]:
                 )
             )
     return rows
-
-
-def _network() -> list[dict[str, object]]:
-    random = np.random.default_rng(3)
-    network, optimiser = Network.initialise(143, seed=1), Adam()
-    inputs, by_score = random.random((120, 143)).astype(np.float32), random.standard_normal(120)
-    passes = best_time(lambda: network.backward(network.forward(inputs), by_score), 100)
-    gradient = network.backward(network.forward(inputs), by_score)
-    step = best_time(lambda: optimiser.step(network.parameters, gradient), 100)
-    return [
-        row("network forward and backward, 120 x 143 inputs", passes * 1e3, "<= 0.3", "ms"),
-        row("Adam step of that network", step * 1e3, "", "ms"),
-    ]

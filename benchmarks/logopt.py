@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks._policies import ips_variance, network_policy
 from ranktrial.methods import Counterfactual
 from ranktrial.paper.data import Dataset, mslr_like, read_splits, train_rankers, yahoo_like
 from ranktrial.paper.logopt_network import LogOptNetwork
 from ranktrial.paper.network.network import Adam, Network
-from ranktrial.paper.network.network_policy import Objective, ips_variance, network_policy, optimise, policy_inputs
+from ranktrial.paper.network.network_policy import Objective, optimise, policy_inputs
 from ranktrial.rankings import Mixture, Pair, PlackettLuce
 from ranktrial.users import User, position_based, rank_decay
 
@@ -99,14 +101,11 @@ def curves() -> list[dict[str, object]]:
         for gradient in ("low-noise", "paper", "authors"):
             network, optimiser = Network.initialise(inputs.shape[1], 1), Adam()
             seen: dict[int, float] = {}
-
-            def watch(step: int, network: Network = network, seen: dict[int, float] = seen) -> None:
-                if step in CURVE:
-                    seen[step] = variance(network_policy(network, inputs, pair))  # noqa: B023
-
-            optimise(
-                network, optimiser, inputs, goal, steps=CURVE[-1], samples=1000, seed=2, gradient=gradient, watch=watch
-            )
+            for done, step in pairwise((0, *CURVE)):
+                optimise(
+                    network, optimiser, inputs, goal, steps=step - done, samples=1000, seed=step, gradient=gradient
+                )
+                seen[step] = variance(network_policy(network, inputs, pair))
             text = "  ".join(f"{step}: {value:.3f}" for step, value in seen.items())
             rows.append({"data": dataset.name, "policy": f"{gradient} gradient, variance by step", "variance": text})
     return rows

@@ -7,9 +7,9 @@ from functools import partial
 
 import numpy as np
 
+from benchmarks._policies import exposure_gradient
 from benchmarks._timing import best_time, row
 from ranktrial.arrays import FloatArray, offsets_of
-from ranktrial.paper.network import gradients
 from ranktrial.rankings import plackett_luce as pl
 from ranktrial.users import position_based, rank_decay
 
@@ -36,10 +36,18 @@ def _accuracy() -> list[dict[str, object]]:
             scores, theta = random.uniform(-spread, spread, 6), rank_decay(k)
             truth = _enumerated_exposure(scores, theta)
             possible = truth > 1e-300
-            worst = max(worst, float(np.max(np.abs(pl.exposure(scores, theta) / truth - 1)[possible])))
+            worst = max(
+                worst,
+                float(
+                    np.max(np.abs(pl.PlackettLuce(scores, offsets_of([6]), k).exposure(theta) / truth - 1)[possible])
+                ),
+            )
         rows.append(row(f"exposure, 6 documents, scores within {spread:g}", worst, "<= 1e-7", "relative error"))
     for n in (24, 120):
-        missing = abs(pl.exposure(random.standard_normal(n), rank_decay(K)).sum() - rank_decay(K).sum())
+        missing = abs(
+            pl.PlackettLuce(random.standard_normal(n), offsets_of([n]), K).exposure(rank_decay(K)).sum()
+            - rank_decay(K).sum()
+        )
         rows.append(row(f"sum of exposure less sum of theta, {n} documents", missing, "<= 1e-9", "clicks"))
     return rows
 
@@ -52,11 +60,12 @@ def _single_queries() -> list[dict[str, object]]:
         weights = random.standard_normal(n)
         for name, scores in (("", random.standard_normal(n)), (", scores 16 apart", 16 * random.random(n) ** 2)):
             what = f"{n} documents, k = {K}{name}"
-            seconds = best_time(partial(pl.exposure, scores, theta), 100)
+            policy = pl.PlackettLuce(scores, offsets_of([n]), K)
+            seconds = best_time(partial(policy.exposure, theta), 100)
             rows.append(row(f"exposure, {what}", seconds * 1e3, "<= 0.25" if n == 120 else "", "ms"))
-            seconds = best_time(partial(gradients.exposure_vjp, scores, theta, weights), 100)
+            seconds = best_time(partial(exposure_gradient, scores, theta, weights), 100)
             rows.append(row(f"gradient of exposure, {what}", seconds * 1e3, "", "ms"))
-            seconds = best_time(partial(pl.placement, scores, K), 50)
+            seconds = best_time(policy.placement, 50)
             rows.append(row(f"placement matrix, {what}", seconds * 1e3, "", "ms"))
             seconds = best_time(partial(pl.sample, scores, K, 1000, 1), 20)
             rows.append(row(f"1000 sampled rankings, {what}", seconds * 1e3, "", "ms"))

@@ -21,10 +21,8 @@ from ranktrial.paper.click_models.regression_em import RegressionEM
 from ranktrial.position_bias.auto import Auto
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.harvesting import Harvesting
 from ranktrial.position_bias.identifiability import NotIdentifiable
 from ranktrial.position_bias.model import Estimator
-from ranktrial.position_bias.trust import trust_bias_lines
 
 K = 10
 THETA = 1 / np.arange(1, K + 1)
@@ -121,10 +119,6 @@ def estimators(world: Scenario) -> dict[str, Estimator]:
     return {
         "conditional": Conditional(),
         **({"conditional, design": Conditional(given="design")} if known else {}),
-        "adjacent": Harvesting("adjacent"),
-        "pivot": Harvesting("pivot"),
-        "all pairs": Harvesting("all"),
-        **({"all pairs, shown": Harvesting("all", given="shown")} if known else {}),
         "EM": EM(),
         "EM, Beta(2,2)": EM(prior=(2, 2)),
         "regression-EM": RegressionEM(Logistic(5), world.features),
@@ -184,7 +178,6 @@ def short_logs(logs: int = 60) -> list[Row]:
         counts = [world.log(600 * per_query, rng) for _ in range(logs)]
         for name, estimator in (
             ("conditional", Conditional()),
-            ("adjacent", Harvesting()),
             ("EM", EM()),
             ("EM, Beta(2,2)", EM(prior=(2, 2))),
         ):
@@ -292,8 +285,6 @@ def real_log(halves: int = 16) -> list[Row]:
 
     methods: dict[str, Estimator] = {
         "EM": EM(),
-        "adjacent": Harvesting(),
-        "all pairs": Harvesting("all"),
         "conditional": Conditional(),
     }
     rng, queries = np.random.default_rng(0), np.unique(query)
@@ -315,16 +306,6 @@ def real_log(halves: int = 16) -> list[Row]:
         row: Row = {"table": "mailru_clicks", "jump": f"{i} to {j}", "pairs": round(mean[0]), "actual": float(mean[1])}
         row |= {name: float(value) for name, value in zip(["naive", *methods], mean[2:])}
         rows.append(row | {"sd of EM's error over halves": float(spread)})
-    lines = trust_bias_lines(counts(np.ones(len(query), bool)))
-    for r in (1, 2, 4, 9):
-        rows.append(
-            {
-                "table": "mailru_clicks, affine in the rate at rank 1",
-                "rank": r + 1,
-                "slope": f"{lines.slope[r]:.3f} +- {lines.slope_error[r]:.3f}",
-                "intercept": f"{lines.intercept[r]:.3f} +- {lines.intercept_error[r]:.3f}",
-            }
-        )
     return rows
 
 
@@ -343,11 +324,11 @@ def run() -> list[Row]:
             {"name": f"theta by auto, {where}", "measured": row["auto / best"], "target": 1.2, "unit": "x best"}
         )
         if row["world"] == "sharp, nearly fixed (noise 0.1)":
-            for name in ("conditional", "adjacent"):
-                target = promised[int(str(row["impressions"]))]
-                rows.append(
-                    {"name": f"theta by {name}, {where}", "measured": row[name], "target": target, "unit": "RMSE"}
-                )
+            target = promised[int(str(row["impressions"]))]
+            measured = row["conditional"]
+            rows.append(
+                {"name": f"theta by conditional, {where}", "measured": measured, "target": target, "unit": "RMSE"}
+            )
     for row in em_speed():
         name = f"EM, {row['sessions']} sessions"
         rows.append({"name": name, "measured": row["M sessions/s"], "target": 30.0, "unit": "M sessions/s per sweep"})

@@ -19,6 +19,7 @@ from typing import Literal
 
 import numpy as np
 
+from benchmarks._policies import PlainAdam, Problem, ips_variance, low_noise_gradient
 from benchmarks.bound import efficiency_bound
 from benchmarks.logopt import data_sets, truth_of
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
@@ -26,9 +27,7 @@ from ranktrial.design.closed_form import closed_form
 from ranktrial.methods import AB, Counterfactual
 from ranktrial.paper.data import Dataset, train_rankers
 from ranktrial.paper.logopt_network import LogOptNetwork
-from ranktrial.paper.network.gradients import low_noise_gradient
-from ranktrial.paper.network.network import Adam
-from ranktrial.paper.network.network_policy import Objective, ips_variance
+from ranktrial.paper.network.network_policy import Objective
 from ranktrial.position_bias import relevance_prediction
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, affine_values, list_inputs, show_counts
 from ranktrial.seeds import children
@@ -184,10 +183,10 @@ def best_plackett_luce(goal: Objective, *, steps: int = 50, samples: int = 100) 
         rows = rows[rows != NO_DOCUMENT]
         need = np.abs(goal.lam[rows]) * np.sqrt(goal.zeta[rows])
         now = 6 * need / max(need.max(initial=0), 1e-300)
-        optimiser, tail = Adam(decay2=0.99, epsilon=1e-3), []
+        optimiser, tail = PlainAdam(decay2=0.99, epsilon=1e-3), []
         for step, child in enumerate(children(seed, steps if need.any() else 0)):
             optimiser.rate = 0.01 + 0.3 * (1 - step / steps)
-            gradient = low_noise_gradient(now, goal.theta, goal.zeta[rows], goal.lam[rows], samples, child)
+            gradient = low_noise_gradient(Problem(now, goal.theta, goal.zeta[rows], goal.lam[rows]), samples, child)
             optimiser.step(now, gradient / max(np.abs(gradient).max(), 1e-300))
             tail.append(now.copy())
         scores[rows] = np.mean(tail[-(steps // 4) :], axis=0) if tail else now

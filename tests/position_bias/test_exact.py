@@ -15,12 +15,10 @@ from ranktrial.position_bias.affine import affine_bias
 from ranktrial.position_bias.auto import Auto
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.harvesting import Harvesting
 from ranktrial.position_bias.jackknife import jackknife, jackknife_variance, replicates
 from ranktrial.position_bias.model import Estimator
-from ranktrial.position_bias.trust import trust_bias_lines
 
-ESTIMATORS: list[Estimator] = [Conditional(), Harvesting(), Harvesting("pivot"), Harvesting("all"), EM(), Auto()]
+ESTIMATORS: list[Estimator] = [Conditional(), EM(), Auto()]
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
@@ -31,9 +29,7 @@ def test_one_document_at_two_ranks_is_a_ratio_of_click_rates(estimator: Estimato
 
 def test_two_documents_by_hand() -> None:
     counts = Counts.from_dense([[1, 3], [2, 2]], [[1, 1], [1, 1]])
-    # Harvesting: (1 * 1/4 + 1 * 2/4) / (1 * 3/4 + 1 * 2/4) = 0.75 / 1.25.
-    assert Harvesting().fit(counts).theta[1] == pytest.approx(0.6, rel=1e-12)
-    # Conditional: 2 = 2 * 3t / (1 + 3t) + 2 * 2t / (2 + 2t), that is 3 t^2 = 1.
+    # 2 = 2 * 3t / (1 + 3t) + 2 * 2t / (2 + 2t), that is 3 t^2 = 1.
     assert Conditional().fit(counts).theta[1] == pytest.approx(3**-0.5, rel=1e-12)
 
 
@@ -48,38 +44,26 @@ def test_standard_errors_by_hand() -> None:
     expected = t * np.sqrt(np.sum(scores**2) / kept) / (18 * t / (1 + t) ** 2)
     # Omega = diag(share) - share share': trace^2 over trace of the square.
     freedom = kept**2 / (np.sum(share**2) - 2 * np.sum(share**3) + np.sum(share**2) ** 2)
-    # Adjacent harvesting with equal shows solves the same equation.
-    for estimate in (Conditional().fit(counts), Harvesting().fit(counts)):
-        assert estimate.theta[1] == pytest.approx(t)
-        assert estimate.standard_error[1] == pytest.approx(expected)
-        np.testing.assert_allclose(estimate.degrees_of_freedom, [np.inf, freedom])
+    estimate = Conditional().fit(counts)
+    assert estimate.theta[1] == pytest.approx(t)
+    assert estimate.standard_error[1] == pytest.approx(expected)
+    np.testing.assert_allclose(estimate.degrees_of_freedom, [np.inf, freedom])
     # Documents of one query vary together.
     joint = Counts.from_dense([[9, 9], [9, 9], [9, 9]], [[4, 3], [6, 2], [2, 1]], offsets=[0, 2, 3])
     assert Conditional().fit(joint).standard_error[1] == pytest.approx(0, abs=1e-9)
 
 
-@pytest.mark.parametrize("estimator", [Conditional(), Harvesting(), Harvesting("all")], ids=str)
-def test_few_units_correct_the_error_as_the_whole_matrix_says(estimator: Estimator) -> None:
+def test_few_units_correct_the_error_as_the_whole_matrix_says() -> None:
     """Omega of ``sandwich`` written out, unit by unit, with scores and informations by numerical derivatives."""
     shown, clicked = random_counts(3).shown, random_counts(3).clicked
     units = [slice(0, 3), slice(3, 11), slice(11, 12), slice(12, 25)]
-    estimate = estimator.fit(Counts.from_dense(shown, clicked, offsets=[0, 3, 11, 12, 25]))
+    estimate = Conditional().fit(Counts.from_dense(shown, clicked, offsets=[0, 3, 11, 12, 25]))
 
     def score(rows: slice, log_theta: FloatArray) -> FloatArray:
-        """Of the equation that the estimator solves, ranks 2 to 4."""
+        """Left sides of the conditional equation, ranks 2 to 4."""
         theta, n, c = np.append(1.0, np.exp(log_theta)), shown[rows], clicked[rows]
-        if isinstance(estimator, Conditional):
-            terms = c - c.sum(1, keepdims=True) * n * theta / (n @ theta)[:, None]
-            return np.asarray(terms.sum(0)[1:])
-        total = np.zeros(4)
-        for r in range(4):
-            for s in range(4):
-                if r != s and (estimator == Harvesting("all") or abs(r - s) == 1):
-                    even = n[:, r] * n[:, s] > 0
-                    nr, ns, cr, cs = n[even, r], n[even, s], c[even, r], c[even, s]
-                    term = (cr * ns * theta[s] - cs * nr * theta[r]) / (nr + ns) / (theta[r] + theta[s])
-                    total[r] += term.sum()
-        return total[1:]
+        terms = c - c.sum(1, keepdims=True) * n * theta / (n @ theta)[:, None]
+        return np.asarray(terms.sum(0)[1:])
 
     at, step = np.log(estimate.theta[1:]), 1e-5
     scores = np.array([score(rows, at) for rows in units])
@@ -103,22 +87,20 @@ def test_equal_units_have_one_degree_of_freedom_less_than_units(blocks: int, mon
     clicked = np.concatenate([one.clicked] * 7)
     clicked[::25, 0] += np.arange(7) % 2  # else no unit differs, and the error is 0
     same = Counts.from_dense(np.concatenate([one.shown + 1] * 7), clicked, offsets=np.arange(8) * 25)
-    for estimator in (Conditional(), Harvesting(), Harvesting("all")):
-        estimate = estimator.fit(same)
-        np.testing.assert_allclose(estimate.degrees_of_freedom, [np.inf, 6, 6, 6], rtol=0.01)
-        assert "few independent units: intervals are 1.2 times as wide" in estimate.note
+    estimate = Conditional().fit(same)
+    np.testing.assert_allclose(estimate.degrees_of_freedom, [np.inf, 6, 6, 6], rtol=0.01)
+    assert "few independent units: intervals are 1.2 times as wide" in estimate.note
 
 
 def test_what_single_units_tell_has_no_error_and_no_interval() -> None:
     # Rank 2 is compared by both queries, rank 3 by the second only.
     counts = Counts.from_dense([[9, 9, 0], [9, 9, 9]], [[4, 3, 0], [5, 3, 1]], offsets=[0, 1, 2])
     alone = Counts.from_dense([[9, 9, 9], [5, 5, 5]], [[4, 3, 1], [2, 2, 1]], offsets=[0, 2])
-    for estimator in (Conditional(), Harvesting("all"), Harvesting()):
-        estimate = estimator.fit(alone)
-        assert np.isnan(estimate.standard_error[1:]).all()
-        assert estimate.confidence_interval() == ((1, 1), (0, np.inf), (0, np.inf))
-        assert "no standard error at rank 2 and 3: every comparison it rests on comes from one unit" in estimate.note
-        assert np.isfinite(estimator.fit(counts).standard_error[1])
+    estimate = Conditional().fit(alone)
+    assert np.isnan(estimate.standard_error[1:]).all()
+    assert estimate.confidence_interval() == ((1, 1), (0, np.inf), (0, np.inf))
+    assert "no standard error at rank 2 and 3: every comparison it rests on comes from one unit" in estimate.note
+    assert np.isfinite(Conditional().fit(counts).standard_error[1])
 
 
 def test_known_bias_leaves_only_relevance() -> None:
@@ -173,8 +155,7 @@ def test_the_design_needs_no_balance_in_what_was_shown(seed: int) -> None:
     rng = np.random.default_rng(seed)
     shown = counts.shown * rng.uniform(1.0, 3.0, counts.shown.shape)
     skewed = Counts.from_dense(shown, counts.clicked, expected=counts.shown)
-    for estimator in (Conditional(given="design"), Harvesting("all"), Harvesting("adjacent", given="design")):
-        np.testing.assert_allclose(estimator.fit(skewed).theta, theta, atol=1e-8)
+    np.testing.assert_allclose(Conditional(given="design").fit(skewed).theta, theta, atol=1e-8)
     assert np.abs(Conditional().fit(skewed).theta - theta).max() > 1e-3
 
 
@@ -244,22 +225,10 @@ def test_results_print_and_become_plain_numbers() -> None:
     assert estimate.to_dict()["theta"] == [1.0, 0.25]
 
 
-def test_trust_lines_in_the_limit() -> None:
-    # P(click) = slope zeta + intercept; relative to rank 1: slope s_r / s_1 and intercept i_r - i_1 s_r / s_1.
-    rng = np.random.default_rng(0)
-    zeta = rng.uniform(0, 1, 400)
-    slope, intercept = np.array([0.7, 0.4, 0.2]), np.array([0.2, 0.15, 0.05])
-    shown = np.full((400, 3), 1e9)
-    estimate = trust_bias_lines(Counts.from_dense(shown, shown * (slope * zeta[:, None] + intercept)))
-    np.testing.assert_allclose(estimate.slope, slope / 0.7, atol=1e-6)
-    np.testing.assert_allclose(estimate.intercept, intercept - 0.2 * slope / 0.7, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: Conditional(given="luck"), "given is 'luck'"),
-        (lambda: Harvesting(pairs="some"), "pairs is 'some'"),
         (lambda: EM(theta=(1.0, 1.5)), r"theta\[1\] is 1.5"),
         (lambda: EM(prior=(0.5, 1)), r"prior\[0\] is 0.5, must be at least 1"),
         (lambda: EM(theta=(1.0, 0.5)).fit(random_counts(0)), "theta has 2 ranks, the counts have 4"),

@@ -114,14 +114,13 @@ def test_conditional_equation_equals_its_numpy_twin() -> None:
     np.testing.assert_allclose(information, np.diag(expected.sum(0)) - expected.T @ share, atol=1e-9)
 
 
-def test_paired_clicks_equal_their_numpy_twin() -> None:
+def test_even_pairs_equal_their_numpy_twin() -> None:
     shown, clicked = log_of(5)
-    wins, pairs = _kernels.paired_clicks(shown, clicked)
+    pairs = _kernels.even_pairs(shown, clicked)
     for r in range(6):
         for s in range(6):
             both = (shown[:, r] > 0) & (shown[:, s] > 0) & (r != s)
             n, m, c, e = shown[both, r], shown[both, s], clicked[both, r], clicked[both, s]
-            assert wins[r, s] == pytest.approx(np.sum(c * m / (n + m)), abs=1e-9)
             assert pairs[r, s] == pytest.approx(np.sum((2 * n * m / (n + m))[c + e > 0]), abs=1e-9)
 
 
@@ -129,13 +128,11 @@ def test_sums_by_unit_are_the_sums_of_their_rows() -> None:
     shown, clicked = log_of(7)
     theta, offsets = np.array([1.0, 0.6, 0.3, 0.3, 0.2, 0.1]), np.array([0, 1, 1, 15, 40])
     gradients, informations = _kernels.conditional_terms(shown, clicked, theta, offsets)
-    wins = _kernels.paired_clicks_by_unit(shown, clicked, offsets)
     for g in range(4):
         rows = slice(offsets[g], offsets[g + 1])
         _, gradient, information = _kernels.conditional_equation(shown[rows], clicked[rows], theta)
         np.testing.assert_array_equal(gradients[g], gradient)
         np.testing.assert_array_equal(informations[g], information)
-        np.testing.assert_array_equal(wins[g], _kernels.paired_clicks(shown[rows], clicked[rows])[0])
 
 
 def test_counting_equals_its_numpy_twin() -> None:
@@ -184,13 +181,16 @@ def test_the_conditional_equation_at_many_thetas_is_that_at_each() -> None:
             np.testing.assert_allclose(whole[..., number], one, rtol=1e-12, atol=1e-12)
 
 
-def test_links_of_ranks_are_those_of_paired_clicks() -> None:
+def test_links_of_ranks_are_those_of_even_pairs() -> None:
     shown, clicked = log_of(5, documents=8)
     exposed = shown * np.random.default_rng(5).uniform(0.5, 2, shown.shape)
     wins, pairs, at_rank = _kernels.count_links(shown, exposed, clicked)
-    even_wins, even_pairs = _kernels.paired_clicks(exposed, clicked)
-    assert np.array_equal(wins > 0, even_wins > 0)
-    assert np.array_equal(pairs > 0, even_pairs > 0)
+    at_both = [
+        [((exposed[:, r] > 0) & (exposed[:, s] > 0) & (clicked[:, r] > 0) & (r != s)).sum() for s in range(6)]
+        for r in range(6)
+    ]
+    assert np.array_equal(wins, at_both)
+    assert np.array_equal(pairs > 0, _kernels.even_pairs(exposed, clicked) > 0)
     ever = clicked.any(1)
     assert np.array_equal(at_rank, [(shown > 0).sum(0), (exposed[ever] > 0).sum(0), (clicked > 0).sum(0)])
     assert (wins == 0).any()

@@ -3,12 +3,10 @@
 from ranktrial.position_bias.auto import Auto
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.harvesting import Harvesting
 from ranktrial.position_bias.identifiability import Identifiability, NotIdentifiable, identifiability
 from ranktrial.position_bias.jackknife import fit_groups, jackknife
 from ranktrial.position_bias.model import Estimator, PositionBias
 from ranktrial.position_bias.relevance import Examinations, RelevanceFit, relevance_prediction
-from ranktrial.position_bias.trust import TrustBias, trust_bias_lines
 
 __all__ = [
     "Auto",
@@ -16,15 +14,12 @@ __all__ = [
     "Counts",
     "Estimator",
     "Examinations",
-    "Harvesting",
     "Identifiability",
     "NotIdentifiable",
     "PositionBias",
     "RelevanceFit",
-    "TrustBias",
     "fit_groups",
     "identifiability",
     "jackknife",
     "relevance_prediction",
-    "trust_bias_lines",
 ]

@@ -206,40 +206,20 @@ def affine_equations(shown: Any, clicked: Any, instrument: Any, a: Any, b: Any) 
 
 
 @nb.njit(cache=True)
-def paired_clicks(exposed: Any, clicked: Any) -> Any:
-    """Clicks that an even comparison of each pair of ranks can use, and the number of even pairs.
-
-    ``wins[r, s] = sum_d C_dr n_ds / (n_dr + n_ds)``; ``pairs[r, s] = sum_d 2 n_dr n_ds / (n_dr + n_ds)`` over documents
-    clicked at r or s.
-    """
+def even_pairs(exposed: Any, clicked: Any) -> Any:
+    """Number of even pairs of each two ranks: ``sum_d 2 n_dr n_ds / (n_dr + n_ds)`` over documents clicked at r or s."""
     m, k = exposed.shape
-    wins = np.zeros((k, k))
     pairs = np.zeros((k, k))
     for d in range(m):
         for r in range(k):
-            a, clicks = exposed[d, r], clicked[d, r]
-            if a <= 0.0 or clicks <= 0.0:  # each pair is reached from a rank that was clicked
+            a = exposed[d, r]
+            if a <= 0.0 or clicked[d, r] <= 0.0:  # each pair is reached from a rank that was clicked
                 continue
             for s in range(k):
                 b = exposed[d, s]
-                if b <= 0.0 or s == r:
-                    continue
-                share = b / (a + b)
-                wins[r, s] += clicks * share
-                if s > r or clicked[d, s] <= 0.0:
-                    pairs[r, s] += 2.0 * a * share
-    return wins, pairs + pairs.T
-
-
-@nb.njit(cache=True)
-def paired_clicks_by_unit(exposed: Any, clicked: Any, offsets: Any) -> Any:
-    """``wins`` of ``paired_clicks`` per unit."""
-    units, k = len(offsets) - 1, exposed.shape[1]
-    wins = np.empty((units, k, k))
-    for g in range(units):
-        rows = slice(offsets[g], offsets[g + 1])
-        wins[g] = paired_clicks(exposed[rows], clicked[rows])[0]
-    return wins
+                if b > 0.0 and (s > r or (s < r and clicked[d, s] <= 0.0)):
+                    pairs[r, s] += 2.0 * a * (b / (a + b))
+    return pairs + pairs.T
 
 
 @nb.njit(cache=True)

@@ -1,6 +1,7 @@
 """Trust bias by estimating equations: P(click d at rank r) = a_r x_d + b_r, x_d the click rate of d at rank 1.
 
-As ``trust.trust_bias_lines`` but for short logs: relevance is eliminated, and ranks that share no document with the first are
+Where people also trust high ranks, click rates at a rank are a straight line in relevance (Agarwal et al. 2019). Clicks
+tell the line relative to the first rank only. Relevance is eliminated, and ranks that share no document with the first are
 reached through others. With shows n_dr and clicks C_dr, T_d and e_d = sum_r n_dr a_r,
 
     x_d = (T_d - sum_r n_dr b_r) / e_d,    sum_d w_d [ C_dr - n_dr (a_r x_d + b_r) ] = 0,    a_1 = 1, b_1 = 0,

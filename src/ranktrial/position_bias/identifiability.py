@@ -20,7 +20,6 @@ from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.position_bias import _kernels
 from ranktrial.position_bias.counts import Counts
 
-PAIRS = ("all", "adjacent", "pivot")
 GIVEN = ("shown", "design")
 NO_FIRST = "nothing was clicked at rank 1, by which theta is scaled"
 
@@ -43,7 +42,6 @@ class Identifiability:
     Attributes:
         pairs: effective pairs per edge, ``(k, k)``: a document shown n_r and n_s times at two ranks, and clicked at one
             of them, is worth 2 n_r n_s / (n_r + n_s) shows in an even comparison.
-        clicks: clicks at rank r that an even comparison with rank s can use (row r, column s).
         components: groups of ranks (from 0) that can be compared with each other; one group is what is needed.
         unclicked: ranks that were shown and never clicked, where theta is estimated as 0.
         problem: why theta is not identified, or None.
@@ -58,7 +56,6 @@ class Identifiability:
     """
 
     pairs: FloatArray
-    clicks: FloatArray
     components: tuple[tuple[int, ...], ...]
     unclicked: tuple[int, ...]
     problem: str | None
@@ -95,19 +92,17 @@ class Identifiability:
         return text + (f"; no clicks at rank {ranks_text(self.unclicked)}" if self.unclicked else "")
 
 
-def identifiability(counts: Counts, *, pairs: str = "all", given: str = "shown") -> Identifiability:
-    """Report on the graph of ranks; ``pairs`` says which edges an estimator uses, ``given`` what it takes as exposure.
+def identifiability(counts: Counts, *, given: str = "shown") -> Identifiability:
+    """Report on the graph of ranks; ``given`` says what an estimator takes as exposure.
 
     >>> fixed = Counts.from_dense([[9, 0], [0, 9]], [[5, 0], [0, 2]])
     >>> print(identifiability(fixed))
     not identified: no clicked document connects rank 2 with rank 1, so they cannot be compared
     """
-    wins, even = _kernels.paired_clicks(exposure(counts, given), counts.clicked)
-    used = edges(counts.k, pairs)
+    even = _kernels.even_pairs(exposure(counts, given), counts.clicked)
     links = Links.of(counts, given)
-    wins, even = np.where(used, wins, 0.0), np.where(used, even, 0.0)
     unclicked = tuple(int(r) for r in np.flatnonzero((links.shown > 0) & ~links.clicked_ranks))
-    return Identifiability(even, wins, _groups(even > 0), unclicked, links.problem(pairs))
+    return Identifiability(even, _groups(even > 0), unclicked, links.problem())
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +136,7 @@ class Links:
     def clicked_ranks(self) -> BoolArray:
         return np.asarray(self.clicked > 0)
 
-    def problem(self, pairs: str = "all") -> str | None:
+    def problem(self) -> str | None:
         """Reason why theta is not identified; None if it is."""
         clicked = self.clicked_ranks
         if not clicked[0]:
@@ -149,26 +144,24 @@ class Links:
         never = np.flatnonzero((self.shown == 0) | (self.exposed == 0))
         if len(never):
             return f"no document that was ever clicked stood at rank {ranks_text(never)}: no comparison with rank 1"
-        used = edges(len(clicked), pairs)
-        through = {"all": "", "adjacent": " through neighbouring ranks", "pivot": " directly"}[pairs]
-        apart = [r for group in _groups((self.pairs > 0) & used) if 0 not in group for r in group]
+        apart = [r for group in _groups(self.pairs > 0) if 0 not in group for r in group]
         if apart:
-            return f"no clicked document connects rank {ranks_text(apart)} with rank 1{through}, so they cannot be compared"
+            return f"no clicked document connects rank {ranks_text(apart)} with rank 1, so they cannot be compared"
         # A rank never clicked has theta = 0: no link needed. The others must be reached from rank 1 and reach it.
-        links = (self.wins > 0) & used & clicked & clicked[:, None]
+        links = (self.wins > 0) & clicked & clicked[:, None]
         below, above = _reached(links), _reached(links.T)
         for lost, text in (
             (
                 clicked & ~below,
-                "no click leads from rank 1 to rank {}: clicked above, those documents were not shown there{}",
+                "no click leads from rank 1 to rank {}: clicked above, those documents were not shown there",
             ),
             (
                 clicked & ~above,
-                "no click leads from rank {} to rank 1: clicked there, those documents were not shown above{}",
+                "no click leads from rank {} to rank 1: clicked there, those documents were not shown above",
             ),
         ):
             if lost.any():
-                return text.format(ranks_text(np.flatnonzero(lost)), through)
+                return text.format(ranks_text(np.flatnonzero(lost)))
         return None
 
 
@@ -179,17 +172,6 @@ def exposure(counts: Counts, given: str) -> FloatArray:
     if counts.expected is None:
         raise ValueError("given is 'design', but these counts do not know their placement: pass it when counting")
     return counts.expected
-
-
-def edges(k: int, pairs: str) -> BoolArray:
-    """Pairs of ranks that are compared: all, neighbours, or each with the first."""
-    checks.one_of("pairs", pairs, PAIRS)
-    r = np.arange(k)
-    if pairs == "adjacent":
-        return np.asarray(np.abs(r[:, None] - r) == 1)
-    if pairs == "pivot":
-        return np.asarray((r[:, None] == 0) ^ (r == 0))
-    return np.asarray(r[:, None] != r)
 
 
 def first_rank_problem(counts: Counts) -> str | None:

@@ -137,9 +137,9 @@ class PositionBias:
 class Estimator(Protocol):
     """Interface of estimators of position bias from counts.
 
-    >>> from ranktrial.position_bias import Conditional, Harvesting
+    >>> from ranktrial.position_bias import Auto, Conditional
     >>> counts = Counts.from_dense([[10, 10], [20, 20]], [[4, 2], [8, 4]])
-    >>> estimators: list[Estimator] = [Harvesting(), Conditional()]
+    >>> estimators: list[Estimator] = [Auto(), Conditional()]
     >>> [estimator.fit(counts).theta.round(6).tolist() for estimator in estimators]
     [[1.0, 0.5], [1.0, 0.5]]
     """

@@ -80,59 +80,6 @@ def _log_remaining(scores: FloatArray, places: IntArray) -> FloatArray:
     return np.logaddexp.accumulate(np.append(left, scores[places[::-1]]))[:0:-1]
 
 
-def exposure(scores: ArrayLike, theta: ArrayLike) -> FloatArray:
-    """rho_d: the probability that each document is examined, theta_r being that of rank r (0 beyond theta's end).
-
-    >>> exposure([0.0, 0.0], theta=[1.0, 0.5]).round(9)
-    array([0.75, 0.75])
-    """
-    scores, theta = checks.finite("scores", scores), checks.probabilities("theta", theta)
-    rho = np.empty(len(scores))
-    race.exposure_into(scores, theta, np.ones(len(scores), bool), rho)
-    return rho
-
-
-def placement(scores: ArrayLike, k: int) -> FloatArray:
-    """P(document at rank) as an (n, k) matrix; ranks beyond n are 0.
-
-    >>> placement([0.0, 0.0], k=3).round(9)
-    array([[0.5, 0.5, 0. ],
-           [0.5, 0.5, 0. ]])
-    """
-    scores = checks.finite("scores", scores)
-    checks.at_least("k", k, 1)
-    result = np.empty((len(scores), k))
-    race.placement_into(scores, k, np.ones(len(scores), bool), result)
-    return result
-
-
-def exposures(
-    scores: ArrayLike, offsets: ArrayLike, theta: ArrayLike, *, wanted: BoolArray | None = None
-) -> FloatArray:
-    """``exposure`` of every query: a flat array over all documents. Others than ``wanted`` get nan, which saves time."""
-    scores, offsets = _flat(scores, offsets)
-    rho = np.empty(len(scores))
-    race.exposures_into(scores, offsets, checks.probabilities("theta", theta), _mask(wanted, scores), rho)
-    return rho
-
-
-def placements(scores: ArrayLike, offsets: ArrayLike, k: int, *, wanted: BoolArray | None = None) -> FloatArray:
-    """``placement`` of every query: a (documents, k) matrix, or one with the rows of ``wanted`` documents only."""
-    scores, offsets = _flat(scores, offsets)
-    checks.at_least("k", k, 1)
-    mask = _mask(wanted, scores)
-    result = np.empty((np.count_nonzero(mask), k))
-    race.placements_into(scores, offsets, k, mask, result)
-    return result
-
-
-def _mask(wanted: BoolArray | None, scores: FloatArray) -> BoolArray:
-    mask = np.ones(len(scores), bool) if wanted is None else np.ascontiguousarray(wanted, bool)
-    if len(mask) != len(scores):
-        raise ValueError(f"{len(mask)} documents are wanted or not, there are {len(scores)}")
-    return mask
-
-
 def simulate_ips(
     scores: ArrayLike, offsets: ArrayLike, user: User, values: ArrayLike, checkpoints: ArrayLike, seed: Seed
 ) -> FloatArray:
@@ -260,7 +207,13 @@ def _simulate(
 
 @dataclass(frozen=True, eq=False)
 class PlackettLuce:
-    """A logging policy over many queries: flat scores, document offsets, and how many documents are shown."""
+    """A logging policy over many queries: flat scores, document offsets, and how many documents are shown.
+
+    >>> policy = PlackettLuce(np.array([0.0, 0.0]), np.array([0, 2]), k=3)
+    >>> policy.placement().round(9), policy.exposure([1.0, 0.5, 0.2]).round(9)
+    (array([[0.5, 0.5, 0. ],
+           [0.5, 0.5, 0. ]]), array([0.75, 0.75]))
+    """
 
     scores: FloatArray
     offsets: IntArray
@@ -282,7 +235,10 @@ class PlackettLuce:
 
     def placement(self, *, wanted: BoolArray | None = None) -> FloatArray:
         """P(document at rank) as a (documents, k) matrix, exactly, or the rows of ``wanted`` documents only."""
-        return placements(self.scores, self.offsets, self.k, wanted=wanted)
+        mask = self._mask(wanted)
+        result = np.empty((np.count_nonzero(mask), self.k))
+        race.placements_into(self.scores, self.offsets, self.k, mask, result)
+        return result
 
     def exposure(self, theta: ArrayLike, *, wanted: BoolArray | None = None) -> FloatArray:
         """rho_d: the probability that each document is examined, exactly; ranks of theta beyond k are not shown.
@@ -292,7 +248,15 @@ class PlackettLuce:
         theta = checks.probabilities("theta", theta)
         if len(theta) < self.k:
             raise ValueError(f"theta has {len(theta)} ranks, must have k = {self.k}")
-        return exposures(self.scores, self.offsets, theta[: self.k], wanted=wanted)
+        rho = np.empty(self.n_documents)
+        race.exposures_into(self.scores, self.offsets, theta[: self.k], self._mask(wanted), rho)
+        return rho
+
+    def _mask(self, wanted: BoolArray | None) -> BoolArray:
+        mask = np.ones(self.n_documents, bool) if wanted is None else np.ascontiguousarray(wanted, bool)
+        if len(mask) != self.n_documents:
+            raise ValueError(f"{len(mask)} documents are wanted or not, there are {self.n_documents}")
+        return mask
 
     def sample(self, query: int, count: int, *, seed: Seed) -> DocumentArray:
         """Draw rankings of one query: a (count, k) table of document ids, NO_DOCUMENT where it has fewer than k."""

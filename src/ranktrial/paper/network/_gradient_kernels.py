@@ -1,5 +1,11 @@
 """Compiled gradients of the variance of one query's IPS value by its Plackett-Luce scores.
 
+For one query, x = sum over clicks of lambda_d / rho_d has Var(x | q) = E[(x - Delta)^2] (the paper's Eq. ipsvariance).
+Two estimates of its gradient by the scores have the same expectation but for O(1/M): ``paper_gradient``, the paper's
+Eq. approxgrad, from M sampled rankings with sampled clicks and rho estimated from the same rankings; and
+``low_noise_gradient``, in which nothing is sampled that need not be. There Delta does not enter: E[x | q] does not
+depend on the policy.
+
 Everything sampled is a sum over rankings and ranks of  f_x (1[R_x = d] - pi_x(d)),  pi_x(d) = w_d / W_x while d is
 unplaced, W_x the weight left before rank x. Its second half is w_d times the sum of f_x / W_x over the ranks up to
 that of d: one running sum per ranking, the same for all unplaced documents, so a ranking costs O(n + k) and not O(n
@@ -266,28 +272,6 @@ def low_noise_gradient(scores: Any, theta: Any, zeta: Any, lam: Any, samples: An
         # Dividing by samples - 1 makes the mean above one over the other rankings.
         gradient[order[d]] += (placed_part[d] - w[d] * share_part[d]) / (samples - 1)
     return gradient
-
-
-@nb.njit(cache=True)
-def second_moment(scores: Any, theta: Any, zeta: Any, lam: Any, samples: Any, state: Any) -> Any:
-    """The exact part of E[x^2], and the rest on each of the sampled rankings."""
-    n = scores.shape[0]
-    k = min(theta.shape[0], n)
-    _, g = _examined_clicks(scores, theta, zeta, lam)
-    rankings, _, order, _ = _draw(scores, k, samples, state)
-    diagonal = 0.0
-    for d in range(n):
-        diagonal += g[d] * lam[d]
-    cross = np.empty(samples)
-    for m in range(samples):
-        total = 0.0
-        squares = 0.0
-        for x in range(k):
-            a = theta[x] * g[order[rankings[m, x]]]
-            total += a
-            squares += a * a
-        cross[m] = total * total - squares
-    return diagonal, cross
 
 
 @nb.njit(cache=True)

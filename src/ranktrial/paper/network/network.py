@@ -1,8 +1,8 @@
 """The paper's neural network, 2 x 32 sigmoid units: a policy score or a relevance from a document's features.
 
-One class serves both uses. As a policy it gives a linear output, the Plackett-Luce score of each document
-(``scores``), and takes the gradient of any objective by these scores (``backward``). In regression-EM a sigmoid
-follows (``probabilities``) and it is fitted by cross-entropy; ``NetworkRegression`` is that recipe.
+One class serves both uses. As a policy it gives a linear output, the Plackett-Luce score of each document (``scores``). In
+regression-EM a sigmoid follows (``probabilities``) and it is fitted by cross-entropy; ``NetworkRegression`` is that recipe.
+Training, forward and backward, is compiled (``_network_kernels``).
 
 Numbers are float32: at this size that halves the time, and scores only steer what is shown. Exposure is computed in
 float64 from whatever scores come out, so the estimate has no rounding error from here.
@@ -11,7 +11,7 @@ float64 from whatever scores come out, so the estimate has no rounding error fro
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -33,15 +33,6 @@ class Rows(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
     def __getitem__(self, rows: slice | IntArray, /) -> Numbers: ...
-
-
-class Activations(NamedTuple):
-    """Activations that a forward pass leaves for the backward pass; one row per document."""
-
-    inputs: Numbers
-    hidden1: Numbers
-    hidden2: Numbers
-    scores: Numbers
 
 
 def check_blas() -> None:
@@ -103,44 +94,27 @@ class Network:
             start = bias + columns
         return views
 
-    def forward(self, inputs: ArrayLike) -> Activations:
+    def _forward(self, inputs: ArrayLike) -> Numbers:
         w1, b1, w2, b2, w3, b3 = self._layers(self.parameters)
         rows = np.asarray(inputs, self.parameters.dtype)
         if rows.ndim != 2 or rows.shape[1] != self.n_inputs:
             raise ValueError(f"inputs have shape {rows.shape}, must have {self.n_inputs} columns")
         hidden1 = _sigmoid(_product(rows, w1), b1)
         hidden2 = _sigmoid(_product(hidden1, w2), b2)
-        return Activations(rows, hidden1, hidden2, (hidden2 @ w3 + b3)[:, 0])
+        scores: Numbers = (hidden2 @ w3 + b3)[:, 0]
+        return scores
 
     def scores(self, inputs: Rows, rows: IntArray | None = None) -> Numbers:
         """One score per row of inputs, or of those that are wanted."""
         scores = np.empty(inputs.shape[0] if rows is None else len(rows), self.parameters.dtype)
         for start in range(0, len(scores), ROWS_AT_A_TIME):
             some = slice(start, start + ROWS_AT_A_TIME)
-            scores[some] = self.forward(inputs[some if rows is None else rows[some]]).scores
+            scores[some] = self._forward(inputs[some if rows is None else rows[some]])
         return scores
 
     def probabilities(self, inputs: Rows) -> Numbers:
         """The sigmoid of the scores."""
         return _probabilities(self.scores(inputs))
-
-    def backward(self, activations: Activations, score_gradient: ArrayLike) -> Numbers:
-        """Gradient of an objective by the parameters, given its gradient by the scores; flat, as ``parameters`` is."""
-        _, _, w2, _, w3, _ = self._layers(self.parameters)
-        rows, hidden1, hidden2, _ = activations
-        gradient = np.empty_like(self.parameters)
-        g1, gb1, g2, gb2, g3, gb3 = self._layers(gradient)
-        by_score = np.asarray(score_gradient, self.parameters.dtype)[:, None]
-        by_hidden2 = (by_score * w3.T) * hidden2 * (1 - hidden2)
-        by_hidden1 = _product(by_hidden2, w2.T) * hidden1 * (1 - hidden1)
-        for weights, bias, below, above in (
-            (g3, gb3, hidden2, by_score),
-            (g2, gb2, hidden1, by_hidden2),
-            (g1, gb1, rows, by_hidden1),
-        ):
-            weights[:] = _product(below.T, above)
-            np.sum(above, axis=0, out=bias)
-        return gradient
 
 
 @dataclass(eq=False)
@@ -163,16 +137,6 @@ class Adam:
         """Start the moments at 0, before the first step."""
         if self.steps == 0:
             self.mean, self.square = np.zeros_like(parameters), np.zeros_like(parameters)
-
-    def step(self, parameters: Numbers, gradient: Numbers) -> None:
-        """Change the parameters in place, downhill."""
-        self.begin(parameters)
-        self.steps += 1
-        self.mean += (1 - self.decay1) * (gradient - self.mean)
-        self.square += (1 - self.decay2) * (gradient * gradient - self.square)
-        rate = self.rate * np.sqrt(1 - self.decay2**self.steps) / (1 - self.decay1**self.steps)
-        # A NumPy float64 scalar would turn the whole update into float64.
-        parameters -= float(rate) * self.mean / (np.sqrt(self.square) + self.epsilon)
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ features, or what the two lists say of it (lambda, ranks), or both; the lists ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +18,13 @@ from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, sum_by_group
 from ranktrial.paper.network._gradient_kernels import fill_ranks, list_inputs, scale_by_query
 from ranktrial.paper.network._network_kernels import train
-from ranktrial.paper.network.gradients import WIDEST_RANGE, VarianceEstimate, objective_estimate
-from ranktrial.paper.network.network import HIDDEN, Adam, Network, Rows, check_blas
-from ranktrial.rankings import Mixture, Pair, PlackettLuce
-from ranktrial.rankings.propensity import ips_weights
+from ranktrial.paper.network.network import HIDDEN, Adam, Network, check_blas
+from ranktrial.rankings import Pair, PlackettLuce
 from ranktrial.seeds import Seed, children, generator, kernel_state
-from ranktrial.users import position_based
 
 INPUTS = ("lists", "features", "both")
 GRADIENTS = ("low-noise", "paper", "authors")  # in the order of the compiled loop
+WIDEST_RANGE = 150.0  # lower scores count as this far below the best: rho^-2 must not overflow
 
 
 def scaled_by_query(columns: Sequence[NDArray[Any]] | NDArray[Any], offsets: IntArray) -> NDArray[np.float32]:
@@ -114,7 +112,6 @@ def optimise(
     seed: Seed,
     gradient: str = "low-noise",
     query_weights: FloatArray | None = None,
-    watch: Callable[[int], None] | None = None,
 ) -> None:
     """Train the network in place, one query a step.
 
@@ -122,7 +119,6 @@ def optimise(
         gradient: "low-noise"; "paper" as published; "authors" with the scaling of the authors' code.
         query_weights: How often each query is drawn (the log's frequencies); by default all alike. Queries on which the
             rankers do not differ are never drawn: they contribute nothing.
-        watch: Called with the number of steps done, before each step and at the end.
     """
     checks.one_of("gradient", gradient, GRADIENTS)
     checks.at_least("samples", samples, 2 if gradient == "low-noise" else 1)
@@ -142,23 +138,11 @@ def optimise(
     kind = GRADIENTS.index(gradient)
     state = kernel_state(rankings)
     optimiser.begin(network.parameters)
-    each = 1 if watch is not None else max(steps, 1)  # all at once, unless somebody watches
-    for step in range(0, steps, each):
-        if watch is not None:
-            watch(step)
-        some = queries[step : step + each]
-        train(
-            network.parameters, optimiser.mean, optimiser.square, optimiser.steps, optimiser.settings, HIDDEN,
-            *inputs.both, offsets, some, theta, zeta, lam, float(objective.delta), samples, kind, WIDEST_RANGE, state,
-        )  # fmt: skip
-        optimiser.steps += len(some)
-    if watch is not None:
-        watch(steps)
-
-
-def network_policy(network: Network, inputs: Rows, pair: Pair) -> PlackettLuce:
-    """The Plackett-Luce policy over the network's scores."""
-    return PlackettLuce(network.scores(inputs).astype(np.float64), pair.offsets, pair.k)
+    train(
+        network.parameters, optimiser.mean, optimiser.square, optimiser.steps, optimiser.settings, HIDDEN,
+        *inputs.both, offsets, queries, theta, zeta, lam, float(objective.delta), samples, kind, WIDEST_RANGE, state,
+    )  # fmt: skip
+    optimiser.steps += steps
 
 
 @dataclass(eq=False)
@@ -180,33 +164,3 @@ class NetworkPolicy:
         self.policy.scores[rows] = self.network.scores(self.inputs, rows)
         self._scored |= wanted
         return self.policy
-
-
-def ips_variance(
-    policy: Mixture | PlackettLuce,
-    objective: Objective,
-    *,
-    queries: IntArray | None = None,
-    samples: int = 1000,
-    seed: Seed = 0,
-) -> VarianceEstimate:
-    """Var(x) of one impression under a policy, over all queries or some; exact for mixtures, else with a standard error."""
-    pair, lam = objective.pair, objective.lam
-    if isinstance(policy, Mixture):
-        weights = ips_weights(lam, policy.exposure(objective.theta), pair.offsets)
-        values = np.where(policy.rankings >= 0, weights[policy.rankings], 0.0)
-        user = position_based(objective.zeta, objective.theta)
-        return VarianceEstimate(policy.moments(values, user).variance, 0.0)
-    chosen = np.arange(pair.n_queries) if queries is None else queries
-    parts = []
-    for query, child in zip(chosen, children(seed, len(chosen))):
-        rows = slice(pair.offsets[query], pair.offsets[query + 1])
-        if np.any(lam[rows]):
-            problem = policy.scores[rows], objective.theta, objective.zeta[rows], lam[rows]
-            parts.append(objective_estimate(*problem, objective.delta, samples, child))
-        else:
-            parts.append(VarianceEstimate(objective.delta**2, 0.0))
-    errors = np.array([part.standard_error for part in parts])
-    return VarianceEstimate(
-        float(np.mean([part.value for part in parts])), float(np.sqrt((errors**2).sum()) / len(parts))
-    )
