@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections import Counter
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from ranktrial.store.base import Store
 from ranktrial.store.postgres.store import PostgresStore
 from ranktrial.store.sqlite import SQLiteStore
+from store.kinds import KINDS, Kind
 
 # The first call of a kernel compiles it, so single examples have no deadline; derandomised, a run repeats exactly.
 settings.register_profile("ranktrial", deadline=None, derandomize=True, max_examples=100)
@@ -35,8 +38,8 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["NUMBA_CACHE_DIR"] = str(Path(home, worker))
 
 # Tests write faster than a busy disk takes rows: only those of an overloaded store limit its queue.
-for store in (SQLiteStore, PostgresStore):
-    store.__init__.__kwdefaults__["queue_size"] = 10**6  # type: ignore[index]
+for writer in (SQLiteStore, PostgresStore):
+    writer.__init__.__kwdefaults__["queue_size"] = 10**6  # type: ignore[index]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -76,3 +79,15 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("RANKTRIAL_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture(params=sorted(KINDS))
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
+    """A place for stores, of each kind there is."""
+    return KINDS[request.param](tmp_path)
+
+
+@pytest.fixture
+def store(kind: Kind) -> Iterator[Store]:
+    with contextlib.closing(kind.open()) as made:
+        yield made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -82,6 +82,13 @@ def log_of(mixtures: list[Mixture], happened: list[Outcome], *, plain: bool = Fa
     return replace(log, events=events, actions=("order",), plain=plain, **columns)
 
 
+def mean_estimate(happened: Iterable[Outcome], mixture: Mixture, name: str, **options: Any) -> float:
+    """Mean over everything that can happen, where ``name`` is that of the policy."""
+    return sum(
+        one.chance * estimate(log_of([mixture], [one], plain=name != "uniform"), **options).delta for one in happened
+    )
+
+
 def policy(name: str) -> Mixture:
     if name == "uniform":
         return PlackettLuce(np.zeros(3), PAIR.offsets, PAIR.k).listed()
@@ -118,13 +125,7 @@ def test_every_estimate_has_the_difference_in_value_as_its_mean(
         pytest.skip("what is not A/B traffic has no A/B estimate: an impression alone may have none")
     mixture = policy(name)
     for options in known:
-        mean = sum(
-            one.chance
-            * estimate(
-                log_of([mixture], [one], plain=name != "uniform"), estimator=estimator, metric=metric, **options
-            ).delta
-            for one in outcomes(mixture)
-        )
+        mean = mean_estimate(outcomes(mixture), mixture, name, estimator=estimator, metric=metric, **options)
         assert mean == pytest.approx(difference(of_click), abs=1e-12)
 
 
@@ -189,13 +190,7 @@ def test_direct_purchases_and_refunds_count_in_all_estimates_alike(
         ]
     )
     for options in known:
-        mean = sum(
-            one.chance
-            * estimate(
-                log_of([mixture], [one], plain=name != "uniform"), estimator=estimator, metric=metric, **options
-            ).delta
-            for one in bought(mixture)
-        )
+        mean = mean_estimate(bought(mixture), mixture, name, estimator=estimator, metric=metric, **options)
         assert mean == pytest.approx(difference((brings / ZETA).tolist()), abs=1e-12)
 
 

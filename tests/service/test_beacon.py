@@ -13,6 +13,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from clocks import Clock
 from live_server import PATIENT, click, is_problem, rank, send, serving, start
 from ranktrial.service import Limits
 from ranktrial.service.api_keys import KeyFile
@@ -219,15 +220,8 @@ def test_what_is_no_origin_is_refused(text: str) -> None:
         checked_origin(text)
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_the_limiter_admits_a_burst_and_then_its_rate() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     limiter = RateLimiter(rate=4, burst=10, clock=clock)
     assert [limiter.wait("a") == 0 for _ in range(12)] == [True] * 10 + [False] * 2
     assert limiter.wait("a") == pytest.approx(0.25)

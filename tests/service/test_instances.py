@@ -16,12 +16,7 @@ import instances
 from live_server import A, B, click, rank, send, serving, start
 from postgres_server import Server
 from ranktrial.trial import Trial
-from store.kinds import KINDS, InPostgres, Kind
-
-
-@pytest.fixture(params=sorted(KINDS))
-def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
-    return KINDS[request.param](tmp_path)
+from store.kinds import InPostgres, Kind
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
@@ -45,17 +44,6 @@ from ranktrial.store.base import (
 from ranktrial.trial import Trial
 from ranktrial.trial.versions import current_version
 from store.kinds import DESIGN, KINDS, Kind, impression, key
-
-
-@pytest.fixture(params=sorted(KINDS))
-def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
-    return KINDS[request.param](tmp_path)
-
-
-@pytest.fixture
-def store(kind: Kind) -> Iterator[Store]:
-    with contextlib.closing(kind.open()) as made:
-        yield made
 
 
 def order(number: int, event_id: str = "order 1", *, version: int = 1, **given: Any) -> Event:

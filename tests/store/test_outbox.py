@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from ranktrial.store.base import Message, Store
 from ranktrial.store.postgres import PostgresStore
-from store.kinds import KINDS, Kind
-
-
-@pytest.fixture(params=sorted(KINDS))
-def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
-    return KINDS[request.param](tmp_path)
-
-
-@pytest.fixture
-def store(kind: Kind) -> Iterator[Store]:
-    with contextlib.closing(kind.open()) as opened:
-        yield opened
+from store.kinds import Kind
 
 
 def message(

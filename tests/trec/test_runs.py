@@ -57,25 +57,6 @@ def test_some_queries_of_a_run(tmp_path: Path) -> None:
     assert run.only([]).n_documents == 0
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("q1 Q0 d3 1 0.5", "5 columns, must be 6: query Q0 document rank score tag"),
-        ("q1 Q0 d3 1 0.5 my run", "7 columns, must be 6"),
-        ("q1 Q0 d3 first 0.5 r", "rank 'first' is not an integer"),
-        ("q1 Q0 d3 1 high r", "score 'high' is not a number"),
-        ("q1 Q0 d3 1 nan r", "score 'nan' is not a finite number"),
-        ("q1 Q0 d9 4 0.5 r", "document 'd9' of query 'q1' is already on line 2"),
-    ],
-)
-def test_bad_run_lines_are_named(tmp_path: Path, line: str, message: str) -> None:
-    file = tmp_path / "run.txt"
-    file.write_text(RUN + line)
-    with pytest.raises(FormatError, match=message) as caught:
-        read_run(file)
-    assert str(caught.value).startswith(f"{file}:6: ")
-
-
 def test_empty_run_and_foreign_bytes(tmp_path: Path) -> None:
     (tmp_path / "run.txt").write_text("\n")
     with pytest.raises(FormatError, match="no result in the file"):

@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from clocks import Clock
 from ranktrial.trial import ClickOutcome, Shown, Trial
 from store.kinds import KINDS, available
 from store.replay import replay
@@ -24,14 +25,6 @@ LISTS = {
 }
 USERS = [f"user {i}" for i in range(6)]
 CONFIG: dict[str, Any] = {"k": 3, "seed": 4, "background": False, "timeout": 60.0, "method": "LogOpt(schedule=(3, 9))"}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def told(trial: Trial) -> dict[str, object]:

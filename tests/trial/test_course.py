@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from clocks import DAY, START, Clock
 from ranktrial.cli import app
 from ranktrial.config import TrialConfig
 from ranktrial.report.course import counts_from, course, is_over, week_end
 from ranktrial.trial import Trial, Webhook
 from ranktrial.trial.supervisor import Facts, StopTrial, due
 from receiver import SECRET, receiving
-from trial.test_share import DAY, START, Clock
 
 OPTIONS: dict[str, Any] = {"k": 3, "seed": 1, "background": False, "timeout": 60.0, "method": "AB()"}
 LIST = ["a", "b", "c"]

@@ -10,16 +10,14 @@ from live_server import A, B
 from ranktrial.analysis.analyse import analyse
 from ranktrial.config import TrialConfig
 from ranktrial.trial import Trial, VersionConflict
-from store.kinds import KINDS, Kind
+from store.kinds import Kind
 
 OPTIONS: dict[str, Any] = {"k": 5, "seed": 1, "background": False, "timeout": 60.0}
 NAMES = ["clicks_last_month", "age"]
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_a_search_keeps_the_covariates_it_was_given_first(tmp_path: Path, kind: str) -> None:
-    place: Kind = KINDS[kind](tmp_path)
-    store, nan = place.open(), float("nan")
+def test_a_search_keeps_the_covariates_it_was_given_first(kind: Kind) -> None:
+    store, nan = kind.open(), float("nan")
     given: list[Any] = [{"clicks_last_month": 3, "age": 0.5}, {"age": 0}, {"age": "old"}, {}, None, "x", {"income": 1}]
     expected = [[3, 0.5], [nan, 0], *[[nan, nan]] * 5]
     with Trial.create(store, covariates=NAMES, **OPTIONS) as trial:

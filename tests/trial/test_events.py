@@ -8,26 +8,19 @@ from typing import Any
 
 import pytest
 
+from clocks import DAY, Clock
 from live_server import A, B
 from ranktrial.metrics import Carts, Events, Orders, Revenue
 from ranktrial.trial import ClickOutcome, Trial
-from store.kinds import KINDS, Kind
+from store.kinds import Kind
 
-START, DAY = 1_794_830_400.0, 86_400.0
+START = 1_794_830_400.0
 OPTIONS: dict[str, Any] = {"k": 3, "seed": 1, "background": False, "timeout": 60.0}
 METRICS = [Carts(window="1d"), Orders(window="7d"), Revenue(window="7d")]
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def shop(path: Path | Any, clock: Clock | None = None, **options: Any) -> Trial:
-    return Trial.create(path, **{**OPTIONS, "metrics": METRICS, "clock": clock or Clock(), **options})
+    return Trial.create(path, **{**OPTIONS, "metrics": METRICS, "clock": clock or Clock(START), **options})
 
 
 def rows(trial: Trial) -> list[tuple[str, str, int]]:
@@ -35,10 +28,8 @@ def rows(trial: Trial) -> list[tuple[str, str, int]]:
     return [(row.document, row.action, row.amount) for row in trial.store.events(trial.version_id, 0)]
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_values_are_kept_exactly_and_each_event_once(tmp_path: Path, kind: str) -> None:
-    place: Kind = KINDS[kind](tmp_path)
-    store = place.open()
+def test_values_are_kept_exactly_and_each_event_once(kind: Kind) -> None:
+    store = kind.open()
     with shop(store) as trial:
         shown = trial.rank("q", A, B, unit="u", wait=True)
         first, second, third = shown.ranking[:3]
@@ -70,7 +61,7 @@ def test_values_are_kept_exactly_and_each_event_once(tmp_path: Path, kind: str) 
 
 
 def test_what_becomes_of_events(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(START)
     with shop(tmp_path / "t.db", clock) as trial:
         shown = trial.rank("q", A, B, unit="u", wait=True)
         document, later = shown.ranking[0], shown.ranking[3]
@@ -133,7 +124,7 @@ def test_events_of_the_share_that_takes_no_part_count_for_nothing(tmp_path: Path
 
 
 def test_without_metrics_of_events_they_are_kept_for_the_click_window(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(START)
     with shop(tmp_path / "t.db", clock, metrics=(), click_window=60.0) as trial:
         shown = trial.rank("q", A, B, unit="u", wait=True)
         assert trial.event(shown.id, shown.ranking[0], "order").outcome == ClickOutcome.UNMEASURED
@@ -168,7 +159,7 @@ def test_what_cannot_be_an_event_is_refused_and_named(tmp_path: Path, event: tup
 
 
 def test_erased_searches_take_their_events_with_them(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(START)
     with shop(tmp_path / "t.db", clock) as trial:
         shown = trial.rank("q", A, B, unit="u", wait=True)
         trial.event(shown.id, shown.ranking[0], "order", 3)
@@ -180,7 +171,7 @@ def test_erased_searches_take_their_events_with_them(tmp_path: Path) -> None:
 
 
 def test_a_report_has_what_was_sold_to_the_cent(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(START)
     metrics = [Orders(window="1h", role="primary"), Revenue(window="1h", cap=50), Carts(window="1h")]
     with shop(tmp_path / "t.db", clock, metrics=metrics) as trial:
         for number in range(60):

@@ -5,29 +5,27 @@ anybody can send makes nothing fail.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ranktrial.analysis.guardrails.status import Guardrail
+from ranktrial.store.base import Store
 from ranktrial.store.marks import Mark, mark
 from ranktrial.trial import Shown, Trial
 from simulated_trial import Ticks
-from store.kinds import KINDS
 
 A, B = ["a", "b", "c", "d", "e", "f", "g", "h"], ["c", "e", "a", "b", "g", "d", "h", "f"]
 PAGES, DUPLICATES, CLICKS = "the page shows what was drawn", "duplicate clicks", "clicks"
 HONEST = 200
 
 
-@pytest.fixture(params=sorted(KINDS))
-def trial(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trial]:
+@pytest.fixture
+def trial(store: Store) -> Iterator[Trial]:
     """Two hundred honest visitors, of whom every second clicks once."""
-    store = KINDS[request.param](tmp_path).open()
     options: dict[str, Any] = {"k": 3, "seed": 5, "background": False, "timeout": 60.0, "clock": Ticks()}
-    with Trial.create(store, "t", own_store=True, **options) as made:
+    with Trial.create(store, "t", own_store=False, **options) as made:
         for visitor in range(HONEST):
             shown = made.rank(f"q{visitor % 7}", A, B, unit=f"honest {visitor}", size=3)
             if visitor % 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -199,13 +200,15 @@ def test_an_overloaded_store(trial: Trial, path: Path) -> None:
     assert fallbacks(trial) == {"fallback: the store is overloaded": len(refused)}
 
 
+def damage(path: Path, statement: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
 def test_a_damaged_design(trial: Trial, path: Path) -> None:
     trial.rank("other", A, B, unit="u", wait=True)
     trial.store.flush()
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE designs SET weights = zeroblob(length(weights)) WHERE query = 'q'")
-    connection.commit()
-    connection.close()
+    damage(path, "UPDATE designs SET weights = zeroblob(length(weights)) WHERE query = 'q'")
     with Trial.open(path, background=False, timeout=60) as later:
         shown = later.rank("q", A, B, unit="good", wait=True)
         assert (shown.ranking, shown.fallback) == (A, "a stored design is damaged")
@@ -216,10 +219,7 @@ def test_a_damaged_design(trial: Trial, path: Path) -> None:
 
 
 def test_a_damaged_place(trial: Trial, path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE impressions SET place = 1000")
-    connection.commit()
-    connection.close()
+    damage(path, "UPDATE impressions SET place = 1000")
     with Trial.open(path, background=False, timeout=60) as later:
         shown = later.rank("q", A, B, unit="good", wait=True)
         assert shown.ranking == A

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clocks import Clock
 from ranktrial.analysis import analyse as analysis
 from ranktrial.analysis import estimate, fit_position_bias
 from ranktrial.analysis.analyse import analyse, fitted_impressions
@@ -20,7 +21,7 @@ from ranktrial.methods import LogOpt
 from ranktrial.rankings import Pair
 from ranktrial.trial import Shown, Trial
 from ranktrial.users import position_based
-from trial.test_any_order import Clock, told
+from trial.test_any_order import told
 
 OPTIONS: dict[str, Any] = {
     "k": 3,

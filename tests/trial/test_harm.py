@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clocks import DAY, START, Clock
 from ranktrial.analysis.answers import settled
 from ranktrial.analysis.metrics import ends, level_of_each
 from ranktrial.config import Guards, TrialConfig
@@ -17,7 +18,7 @@ from ranktrial.store.tallies import OUTSIDE_SHARE, SHOWN_AGAIN, SLOW
 from ranktrial.trial import Trial, Webhook
 from ranktrial.trial.supervisor import ChangeShare, Facts, StopTrial, due
 from receiver import SECRET, receiving
-from trial.test_share import DAY, RAMP, START, Clock
+from trial.test_share import RAMP
 
 OPTIONS: dict[str, Any] = {"k": 3, "seed": 1, "background": False, "timeout": 60.0, "method": "AB()"}
 LIST = ["a", "b", "c"]

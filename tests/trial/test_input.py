@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clocks import Clock
 from live_server import A, B
 from ranktrial.client import Client
 from ranktrial.trial import Trial
@@ -23,22 +24,8 @@ class Sku(StrEnum):
     TWO = "sku-2"
 
 
-class Ticking:
-    """A clock that stands still until it is set."""
-
-    now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Ticking:
-    return Ticking()
-
-
-@pytest.fixture
-def trial(tmp_path: Path, clock: Ticking) -> Iterator[Trial]:
+def trial(tmp_path: Path, clock: Clock) -> Iterator[Trial]:
     with Trial.create(tmp_path / "t.db", k=3, seed=5, background=False, timeout=60.0, clock=clock) as made:
         yield made
 
@@ -124,7 +111,7 @@ def test_positions_count_from_1(trial: Trial, position: Any, what: str) -> None:
     assert trial.report().clicks == 0
 
 
-def test_a_click_cannot_come_before_its_impression(trial: Trial, clock: Ticking) -> None:
+def test_a_click_cannot_come_before_its_impression(trial: Trial, clock: Clock) -> None:
     shown = trial.rank("q", A, B, unit="u", wait=True)
     early = trial.click(shown.id, shown.ranking[0], time=clock.now - 3600)
     assert early.outcome == ClickOutcome.EARLY

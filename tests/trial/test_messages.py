@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clocks import DAY, Clock
 from live_server import rank, serving, start, wait_until
 from ranktrial.cli.serve import read_webhooks
 from ranktrial.store.base import HistoryRow, StoreUnavailable
@@ -19,8 +20,7 @@ from ranktrial.trial.messages import NOT_AGAIN_BEFORE, News, Told, of_history, u
 from ranktrial.trial.supervisor import FIRST_RETRY, GIVE_UP, LONGEST_RETRY, PATIENCE
 from receiver import SECRET, Receiver, receiving
 from simulated_trial import World
-from store.kinds import KINDS, Kind
-from trial.test_share import DAY, Clock
+from store.kinds import Kind
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
@@ -82,12 +82,10 @@ def test_news_of_the_history() -> None:
 # --- sent and taken -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_the_life_of_a_trial_as_those_who_run_it_hear_of_it(tmp_path: Path, kind: str, receiver: Receiver) -> None:
+def test_the_life_of_a_trial_as_those_who_run_it_hear_of_it(kind: Kind, receiver: Receiver) -> None:
     """A week in fast motion; two processes look after it, and every message comes once."""
-    place: Kind = KINDS[kind](tmp_path)
     clock = Clock()
-    with contextlib.closing(place.open()) as here, contextlib.closing(place.open()) as there:
+    with contextlib.closing(kind.open()) as here, contextlib.closing(kind.open()) as there:
         options = {**OPTIONS, "clock": clock, "webhooks": [hook(receiver)]}
         ramp = [(0.5, "1d"), (1.0, None)]
         trial = Trial.create(here, "shoes", method="AB()", ramp=ramp, smallest=0.05, **options)
@@ -256,11 +254,9 @@ def well(trial: Trial) -> bool:
 # --- one leads --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_one_looks_after_the_trial_until_its_lease_ends(tmp_path: Path, kind: str, receiver: Receiver) -> None:
-    place: Kind = KINDS[kind](tmp_path)
+def test_one_looks_after_the_trial_until_its_lease_ends(kind: Kind, receiver: Receiver) -> None:
     clock = Clock()
-    with contextlib.closing(place.open()) as here, contextlib.closing(place.open()) as there:
+    with contextlib.closing(kind.open()) as here, contextlib.closing(kind.open()) as there:
         one = Trial.create(here, clock=clock, webhooks=[hook(receiver)], **OPTIONS)
         two = Trial.open(there, clock=clock, webhooks=[hook(receiver)], background=False)
         one.supervise()

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clocks import DAY, Clock
 from ranktrial.metrics import Abandonment, Clicks, FirstClickRank, Metric, Orders, Revenue
 from ranktrial.report.schema import Report
 from ranktrial.store.base import Store
 from ranktrial.trial import Trial
-from store.kinds import KINDS
-from trial.test_share import DAY, Clock
+from store.kinds import Kind
 
 OPTIONS: dict[str, Any] = {"k": 3, "seed": 1, "background": False, "timeout": 60.0}
 LIST = ["a", "b", "c"]
@@ -41,9 +41,8 @@ def told(report: Report) -> dict[str, Any]:
     return {one.title: one for one in report.metrics}
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_orders_decide_once_their_window_is_over(tmp_path: Path, kind: str) -> None:
-    clock, store = Clock(), KINDS[kind](tmp_path).open()
+def test_orders_decide_once_their_window_is_over(kind: Kind) -> None:
+    clock, store = Clock(), kind.open()
     with shop(store, clock, Orders(window="7d", role="primary"), Revenue(window="7d", cap=15)) as trial:
         visit(trial, clock, 600, click="a", order="c", seed=1)
         early = trial.report()

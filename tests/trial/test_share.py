@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from clocks import DAY, Clock
 from live_server import is_problem, rank, serving, start
 from ranktrial import tokens
 from ranktrial.cli import app
@@ -23,22 +24,10 @@ from store.kinds import KINDS, Kind
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
-DAY = 86_400.0
-START = 1_700_000_000.0
 RAMP = [(0.01, "1d"), (0.1, "2d"), (0.5, None)]
 OPTIONS: dict[str, Any] = {"k": 3, "seed": 1, "background": False, "timeout": 60.0}
 OUT = "not in the share, A is shown"
 SECRET = b"s" * 32
-
-
-class Clock:
-    """A clock that stands still until it is set."""
-
-    def __init__(self, now: float = START) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 # --- who takes part -----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import pytest
 
+from clocks import Clock
 from ranktrial.analysis.estimators.metric_values import metric_values
 from ranktrial.log import Log
 from ranktrial.log.events import LoggedEvents
@@ -21,7 +21,6 @@ from ranktrial.store.base import Event, Store, Void
 from ranktrial.tokens import read_token
 from ranktrial.trial import Shown, Trial
 from store.kinds import KINDS
-from trial.test_any_order import Clock
 
 LISTS = ["a", "b", "c", "d", "e"], ["b", "f", "a", "g"]
 K = 3
@@ -37,17 +36,6 @@ class Told(NamedTuple):
     action: str
     amount: int
     delay: float
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture(params=sorted(KINDS))
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with contextlib.closing(KINDS[request.param](tmp_path).open()) as made:
-        yield made
 
 
 def trial_on(store: Store, clock: Clock, **options: Any) -> Trial:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from clocks import Clock
 from ranktrial.methods import AB, Beliefs, LogOpt
 from ranktrial.store import SQLiteStore, StoreError
 from ranktrial.store.base import Nothing
@@ -22,21 +23,6 @@ A = [f"a{i}" for i in range(6)]
 QUIET: dict[str, Any] = {"background": False, "timeout": 60.0}
 LEAST = LogOpt(relevance="constant", loss=None, keep=0, holdback=0.1)  # whose designs differ much from each other
 B = ["a1", "a0", "b2", "b3", "a4"]
-
-
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self, now: float = 1_700_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

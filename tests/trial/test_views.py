@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clocks import Clock
 from ranktrial.analysis import estimate
 from ranktrial.methods import LogOpt
 from ranktrial.trial import ClickOutcome, Trial
@@ -18,19 +19,6 @@ THETA, ZETA = (1.0, 0.4), {"x": 0.7, "y": 0.2, "z": 0.5}
 A, B = ["x", "y"], ["z", "x"]
 DELTA = (0.7 + 0.4 * 0.2) - (0.5 + 0.4 * 0.7)  # 0: A and B are equally good
 MINUTE = 60.0
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
