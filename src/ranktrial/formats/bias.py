@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ranktrial.analysis import fit_position_bias
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
-from ranktrial.formats.database import SQLLog
-from ranktrial.formats.estimating import fit_bias, grouped_counts
+from ranktrial.formats.estimating import grouped_counts
 from ranktrial.formats.readers import ALWAYS, COUNTS, ITEMS, PAGES, PERIODS, TRIAL, LogSource
+from ranktrial.formats.reading import LogTables, read_tables
 from ranktrial.interval import Interval
 from ranktrial.log.log import GROUPS
 from ranktrial.position_bias import Conditional, Counts, NotIdentifiable, PositionBias, fit_groups
@@ -91,14 +92,16 @@ class DocumentCounts:
         raise ValueError(f"the log never showed {what}")
 
 
-def position_bias(source: LogSource, version: int | None = None) -> PositionBias:
+def position_bias(source: LogSource) -> PositionBias:
     """Theta of a log with its errors: over units where the log knows them, over queries where it has counts only.
 
     A document is compared with itself within one query and period, and one design where the log has them. Raises
     NotIdentifiable.
     """
     if source.kind == TRIAL:
-        return fit_bias(SQLLog(source.connection, *_designs_by_period(source), version=version))[0]
+        impressions, designs = _designs_by_period(source)
+        tables = LogTables.of_source(source)._replace(impressions=impressions, designs=designs)
+        return fit_position_bias(read_tables(tables)).bias
     if source.kind in (PAGES, ITEMS):
         parts = _groups(source, "unit")
         if parts:

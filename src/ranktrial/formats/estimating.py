@@ -1,7 +1,7 @@
-"""Estimates from sums computed in SQL where the log is: Parquet through DuckDB, or tables of a database.
+"""Estimates from sums computed in SQL where the log is, in tables of a database.
 
-They equal those of ``analysis.estimate`` for the same log, estimator and theta: fitted to the same counts, folds of the same
-units, the same jackknife. Options that need a number for each impression or document back in the engine are refused.
+They equal those of ``analysis.estimate`` for the same log and theta, with ``estimator=Constant()`` and ``Means()``: fitted to
+the same counts, folds of the same units, the same jackknife.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.analysis.estimators import DeltaEstimator, Means, parse_estimator
 from ranktrial.analysis.estimators.cross_fitting import training_sums
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.estimators.valuing import scaled
 from ranktrial.analysis.intervals import Band, asymptotic_radius
-from ranktrial.analysis.ladder import AB_TRAFFIC, LEAST_ARM, REFUTED, Hausman
+from ranktrial.analysis.ladder import AB_TRAFFIC, LEAST_ARM, POSITION_BASED, REFUTED, Hausman
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.formats.database import SQLLog
@@ -30,14 +29,9 @@ from ranktrial.log.units import UnitSums
 from ranktrial.position_bias import Counts, Examinations, NotIdentifiable, PositionBias, fit_groups
 from ranktrial.position_bias.jackknife import jackknife_variance, ratio_freedom
 from ranktrial.rankings import RequirementError
-from ranktrial.rankings.values import RANK_AWARE_PREDICTIONS
 
 FOLDS = 5
 FIRST_LOOK, ENOUGH_TO_TELL = 100, 20
-
-
-class NoPlainTrafficError(ValueError):
-    """Error for a log without A/B traffic, which has no difference in means."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +71,8 @@ class UnitMoments(UnitSums):
 class SummedEstimate(Estimate):
     """An ``Estimate`` of which only sums are known: no values of single impressions, so one look and no sequence of them."""
 
-    estimator: DeltaEstimator = field(default_factory=Means)
-    prediction: tuple[float, ...] = ()  # of each fold
+    added: Added | None = None
+    predictions: FloatArray = field(default_factory=lambda: np.zeros(0))  # relevance for each fold
     fixed: FloatArray | None = None  # the estimate without each group of units, theta as it is
 
     def sequence(self, units: ArrayLike, level: float = 0.95, *, tightest_at: float = 10_000) -> Band:
@@ -142,36 +136,84 @@ def grouped_counts(
     return parts
 
 
+@dataclass(frozen=True, eq=False)
+class Added:
+    """A log as its database added it up for one theta.
+
+    Attributes:
+        columns: Sums of ``sql.SUMS`` over each fold of units, and of products of two ``sql.MOMENTS``, by name.
+    """
+
+    columns: Mapping[str, FloatArray]
+
+    @classmethod
+    def of(cls, log: SQLLog, theta: FloatArray, *, both: bool = False) -> Added:
+        """Sums of a log; ``both`` is for the clicks of pages that are half A's and half B's."""
+        found = log.sums(log.queries.moments(theta, folds=FOLDS, both=both))
+        return cls({name: column.astype(np.float64) for name, column in found.items()})
+
+    def __getitem__(self, name: str) -> float:
+        """The sum over all folds."""
+        return float(self.columns[name].sum())
+
+    @property
+    def has_arms(self) -> bool:
+        """True if there is A/B traffic of both lists."""
+        return self["n_a"] > 0 and self["n_b"] > 0
+
+    @cached_property
+    def products(self) -> FloatArray:
+        """Sums of products of two ``MOMENTS``, by fold."""
+        table = np.zeros((len(self.columns["fold"]), len(MOMENTS), len(MOMENTS)))
+        for i, one in enumerate(MOMENTS):
+            for j, two in enumerate(MOMENTS[i:], i):
+                table[:, i, j] = table[:, j, i] = self.columns[f"{one}_{two}"]
+        return table
+
+    def over_units(self, values: FloatArray, sizes: Sequence[float], *, units: str, clickers: float) -> UnitMoments:
+        """Moments of values and sizes of units, which are sums of their ``MOMENTS`` with these coefficients, by fold."""
+        of_fold = np.stack([self.columns[name] for name in MOMENTS], axis=1)
+        size = np.broadcast_to(np.array(sizes, np.float64), values.shape)
+        square, product, sized = (
+            float(np.einsum("fi,fij,fj", one, self.products, two))
+            for one, two in ((values, values), (values, size), (size, size))
+        )
+        return UnitMoments(
+            None, np.array([np.sum(of_fold * size)]), np.array([np.sum(of_fold * values)]), count=round(self[units]),
+            squares=square, products=product, sizes=sized, clickers=round(clickers),
+        )  # fmt: skip
+
+    def of_model(self, predictions: FloatArray) -> UnitMoments:
+        """Values by the click model, with one relevance of all documents for each fold."""
+        values = np.stack([[0, z, 1, 0, 0, 0, 0] for z in predictions.tolist()])
+        return self.over_units(values, (1, 0, 0, 0, 0, 0, 0), units="units", clickers=self["clickers"])
+
+    @property
+    def arm_values(self) -> FloatArray:
+        """Coefficients of a unit's n_a, y_a, n_b and y_b in its sum of (value - delta); see ``analysis.difference_values``."""
+        n_a, n_b = self["n_a"], self["n_b"]
+        mean_a, mean_b, total = self["y_a"] / n_a, self["y_b"] / n_b, n_a + n_b
+        return np.array([-mean_a * total / n_a, total / n_a, mean_b * total / n_b, -total / n_b])
+
+    def of_arms(self, signs: tuple[float, float]) -> UnitMoments:
+        """Values by A/B traffic of the two means, each times a number: (1, -1) for their difference."""
+        size = np.array([1.0, 0, 1, 0])
+        mean = signs[0] * self["y_a"] / self["n_a"] + signs[1] * self["y_b"] / self["n_b"]
+        linear = self.arm_values * np.repeat((signs[0], -signs[1]), 2)
+        values = np.tile([0, 0, 0, *(linear + mean * size)], (len(self.products), 1))
+        return self.over_units(values, (0, 0, 0, *size), units="plain", clickers=self["y_a"] + self["y_b"])
+
+
 def estimate_sums(
-    log: SQLLog,
-    *,
-    theta: ArrayLike | None = None,
-    estimator: str | DeltaEstimator = "constant",
-    prediction: float | None = None,
-    folds: int = FOLDS,
-    groups: int = GROUPS,
-    uncovered: str = "refuse",
+    log: SQLLog, *, theta: ArrayLike | None = None, groups: int = GROUPS, uncovered: str = "refuse"
 ) -> SummedEstimate:
-    """Delta from a log in a database, as ``analysis.estimate`` has it with the same options.
+    """Delta from a log in a database, as ``analysis.estimate`` has it with ``Constant()``.
 
     Args:
         theta: Position bias where it is known; by default it is fitted to the log.
-        estimator: ``IPS()`` or ``Constant()``; ``RankAware()`` or ``Direct()`` with a ``prediction``; ``Means()`` of A/B.
-        prediction: Relevance of all documents; by default, for "constant", clicks per examination in the other folds.
-        folds: Number of folds of units for that default.
         groups: Number of groups of units for the jackknife, where theta is fitted.
         uncovered: "refuse" logs in which a document that matters could not be seen, or "leave out" such documents.
     """
-    kind = parse_estimator(estimator)
-    if isinstance(kind, Means):
-        return _of_arms(log)
-    fitted = kind.one_relevance and prediction is None
-    if not kind.adds_up or kind.weight_cap or (kind.has_prediction and prediction is None and not fitted):
-        raise ValueError(
-            f"{kind} cannot be computed by sums where the log is: it needs the relevance of each document, or a number for "
-            "each search, which the engine does not have. Possible are IPS(), Constant(), Means(), and RankAware() or Direct() "
-            "with one relevance for all documents (prediction=0.2). Or read the log into memory."
-        )
     checks.one_of("uncovered", uncovered, ("refuse", "leave out"))
     bias, without = None, np.empty((0, log.k))
     if theta is None:
@@ -181,41 +223,19 @@ def estimate_sums(
         known = checks.probabilities("theta", theta)
         if len(known) != log.k:
             raise ValueError(f"theta has {len(known)} ranks, the log k = {log.k}")
-    direct, given = kind.at_list_ranks, None
-    if kind.rank_aware:
-        prediction = float(np.clip(checks.between("prediction", prediction, 0, 1), *RANK_AWARE_PREDICTIONS))  # type: ignore[arg-type]
-        given = prediction
-    elif prediction is not None:
-        checks.between("prediction", prediction, 0, 1)
-    parts = folds if fitted else 1
-    largest = log.sums(log.queries.largest(known, prediction=given, direct=direct))
+    largest = log.sums(log.queries.largest(known))
     if uncovered == "refuse" and largest["unseen"][0] > 0:
         raise RequirementError(
             f"query {largest['query'][0]}: document {largest['document'][0]} or another could never be seen, and the rankers "
             f"differ on it ({int(largest['unseen'][0])} candidates in all); a logging policy must be able to show every "
             "document on which the rankers differ"
         )
-    found = log.sums(log.queries.moments(known, folds=parts, prediction=given, direct=direct))
-    predictions = np.zeros(parts)
-    if fitted:
-        predictions = _constants(found, folds)
-    elif prediction is not None and kind.has_prediction:
-        predictions[:] = prediction
-    z = predictions[found["fold"].astype(np.int64)]
-    value = {name: column.astype(np.float64) for name, column in found.items()}
-    moments = UnitMoments(
-        None,
-        np.array([value["impressions"].sum()]),
-        np.array([(z * value["shift"] + value["hit"]).sum()]),
-        count=int(value["units"].sum()),
-        squares=float((z**2 * value["shift_shift"] + 2 * z * value["shift_hit"] + value["hit_hit"]).sum()),
-        products=float((z * value["impressions_shift"] + value["impressions_hit"]).sum()),
-        sizes=float(value["impressions_impressions"].sum()),
-        clickers=int(value["clickers"].sum()),
-    )
+    added = Added.of(log, known)
+    predictions = _constants(added)
+    moments = added.of_model(predictions)
     more: dict[str, Any] = {"standard_error": moments.standard_error, "clicks_alone": moments.standard_error}
     if bias is not None:
-        replicates, alone = _replicates(log, known, without, predictions, given, direct)
+        replicates, alone = _replicates(log, known, without, predictions)
         more = {
             "bias": bias,
             "replicates": replicates,
@@ -226,44 +246,37 @@ def estimate_sums(
         }
     return SummedEstimate(
         delta=moments.mean,
-        impressions=int(moments.impressions[0]),
+        impressions=round(added["impressions"]),
         units=len(moments),
-        effective_clicks=float(value["heavy"].sum() ** 2 / max(value["squares"].sum(), 1e-300)),
+        effective_clicks=added["heavy"] ** 2 / max(added["squares"], 1e-300),
         largest_weight=float(largest["largest"][0]),
         theta=known,
         sums=moments,
-        estimator=kind,
-        prediction=tuple(predictions.tolist()),
+        added=added,
+        predictions=predictions,
         **more,
     )
 
 
-def _constants(found: Mapping[str, NDArray[Any]], folds: int) -> FloatArray:
+def _constants(added: Added) -> FloatArray:
     """Relevance for each fold: clicks per examination in all others."""
-    if len(found["fold"]) < folds:
+    if len(added.columns["fold"]) < FOLDS:
         raise ValueError(
-            f"{len(found['fold'])} units cannot be divided into {folds} folds: give one relevance of all documents "
-            "(prediction=0.2)"
+            f"the log has {len(added.columns['fold'])} visitors, fewer than the {FOLDS} groups in which their clicks predict "
+            "each other"
         )
-    seen = [found[name].astype(np.float64) for name in ("clicks", "seen", "seen_twice")]
-    parts = [Examinations(*(column[[fold]] for column in seen)) for fold in range(folds)]
-    return np.array([others.mean for others in training_sums(parts.__getitem__, folds, "folds")])
+    seen = [added.columns[name] for name in ("clicks", "seen", "seen_twice")]
+    parts = [Examinations(*(column[[fold]] for column in seen)) for fold in range(FOLDS)]
+    return np.array([others.mean for others in training_sums(parts.__getitem__, FOLDS, "folds")])
 
 
 def _replicates(
-    log: SQLLog,
-    theta: FloatArray,
-    without: FloatArray,
-    predictions: FloatArray,
-    prediction: float | None,
-    direct: bool,
+    log: SQLLog, theta: FloatArray, without: FloatArray, predictions: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """The estimate without each group of units: theta fitted anew, and theta as it is."""
     groups = len(without)
     thetas = [theta, *(scaled(one) for one in without)]
-    found = log.sums(
-        log.queries.replicates(thetas, groups, predictions=predictions.tolist(), prediction=prediction, direct=direct)
-    )
+    found = log.sums(log.queries.replicates(thetas, groups, predictions.tolist()))
     t, group = (found[name].astype(np.int64) for name in ("t", "grp"))
     x = found["x"].astype(np.float64)
     whole, own, refitted = np.zeros(groups + 1), np.zeros(groups), np.zeros(groups)
@@ -280,120 +293,63 @@ def _error(values: FloatArray) -> float:
     return float(np.sqrt(jackknife_variance(values[:, None])[0, 0]))
 
 
-def _arms(log: SQLLog) -> dict[str, float]:
-    """Sums of A/B traffic; 0 where there is none, of which engines say NULL."""
-    return {name: float(np.nan_to_num(float(column[0] or 0))) for name, column in log.sums(log.queries.arms()).items()}
-
-
-def _of_arms(log: SQLLog) -> SummedEstimate:
-    """Difference in means of the A/B traffic, with its error over units."""
-    found = _arms(log)
-    n_a, n_b = found["n_a"], found["n_b"]
-    if not n_a or not n_b:
-        raise NoPlainTrafficError("Means() needs A/B traffic of both lists, and this log has none")
-    mean_a, mean_b, total = found["y_a"] / n_a, found["y_b"] / n_b, n_a + n_b
-    delta = mean_a - mean_b
-    moments = _of_linear(found, _arm_values(found), delta)
-    weights = np.array([total / n_a, total / n_b])
-    clicks = np.array([found["y_a"], found["y_b"]])
+def difference_in_means(added: Added) -> SummedEstimate | None:
+    """Difference in means of the A/B traffic, with its error over units; None if there is no A/B traffic."""
+    if not added.has_arms:
+        return None
+    moments, total = added.of_arms((1, -1)), added["n_a"] + added["n_b"]
+    weights = np.array([total / added["n_a"], total / added["n_b"]])
+    clicks = np.array([added["y_a"], added["y_b"]])
     return SummedEstimate(
-        delta=delta,
+        delta=moments.mean,
         standard_error=moments.standard_error,
         clicks_alone=moments.standard_error,
-        impressions=int(total),
+        impressions=round(total),
         units=len(moments),
         effective_clicks=float((weights @ clicks) ** 2 / max(weights**2 @ clicks, 1e-300)),
         largest_weight=float(weights.max()),
         sums=moments,
+        added=added,
     )
 
 
-def most_worth(log: SQLLog, found: SummedEstimate, *, name: str) -> tuple[float, float]:
+def most_worth(found: SummedEstimate) -> tuple[float, float]:
     """Mean over searches of what clicks on all results that count for A, and for B, would add in its favour.
 
     The same as ``analysis.hostile.most_worth``, from sums. A click on an A/B page weighs as in the difference in means.
     """
-    if name == AB_TRAFFIC:
-        arms = _arms(log)
-        told = log.sums(log.queries.results())
-        return float(told["for_a"][0]) / arms["n_a"], float(told["for_b"][0]) / arms["n_b"]
-    assert found.theta is not None
-    told = log.sums(log.queries.hostile(found.theta, direct=found.estimator.at_list_ranks))
-    return float(told["for_a"][0]) / found.impressions, float(told["for_b"][0]) / found.impressions
+    added = found.added
+    assert added is not None
+    if found.theta is None:
+        return added["results_a"] / added["n_a"], added["results_b"] / added["n_b"]
+    return added["for_a"] / added["impressions"], added["for_b"] / added["impressions"]
 
 
-def clicks_of_both(log: SQLLog, theta: FloatArray | None) -> UnitSums | None:
+def clicks_of_both(log: SQLLog, added: Added, theta: FloatArray | None) -> UnitSums | None:
     """Clicks per search of pages that are half A's and half B's; None where neither the click model nor A/B traffic tells.
 
     By the click model where theta is known and everything that A or B lists could be seen; else the mean of the two means of
     the A/B traffic.
     """
     if theta is not None and not float(log.sums(log.queries.largest(theta, both=True))["unseen"][0] or 0):
-        by_unit = log.sums(log.queries.moments(theta, folds=1, both=True))
-        value = {name: float(column[0]) for name, column in by_unit.items()}
-        return UnitMoments(
-            None, np.array([value["impressions"]]), np.array([value["hit"]]), count=int(value["units"]),
-            squares=value["hit_hit"], products=value["impressions_hit"], sizes=value["impressions_impressions"],
-            clickers=int(value["clickers"]),
-        )  # fmt: skip
-    found = _arms(log)
-    if not found["n_a"] or not found["n_b"]:
-        return None
-    mean = (found["y_a"] / found["n_a"] + found["y_b"] / found["n_b"]) / 2
-    return _of_linear(found, _arm_values(found) * np.array([0.5, 0.5, -0.5, -0.5]), mean)
+        return Added.of(log, theta, both=True).of_model(np.zeros(FOLDS))
+    return added.of_arms((0.5, 0.5)) if added.has_arms else None
 
 
-def _of_linear(found: Mapping[str, float], linear: FloatArray, mean: float) -> UnitMoments:
-    """Moments of an estimate from A/B traffic, given the sum of (value - mean) of a unit as a function of its n and y."""
-    total = found["n_a"] + found["n_b"]
-    products, size = _products(found, ARMS), np.array([1.0, 0, 1, 0])
-    of_totals = linear + mean * size  # totals of values themselves add the mean for each impression
-    return UnitMoments(
-        None, np.array([total]), np.array([mean * total]), count=int(found["units"]),
-        squares=float(of_totals @ products @ of_totals), products=float(of_totals @ products @ size),
-        sizes=float(size @ products @ size), clickers=int(found["y_a"] + found["y_b"]),
-    )  # fmt: skip
-
-
-def _arm_values(found: Mapping[str, float]) -> FloatArray:
-    """Coefficients of a unit's n_a, y_a, n_b and y_b in its sum of (value - delta); see ``analysis.difference_values``."""
-    n_a, n_b = found["n_a"], found["n_b"]
-    mean_a, mean_b, total = found["y_a"] / n_a, found["y_b"] / n_b, n_a + n_b
-    return np.array([-mean_a * total / n_a, total / n_a, mean_b * total / n_b, -total / n_b])
-
-
-def _products(found: Mapping[str, float], names: Sequence[str]) -> FloatArray:
-    """Sums of products of any two columns, as a matrix."""
-    table = np.zeros((len(names), len(names)))
-    for i, one in enumerate(names):
-        for j, two in enumerate(names[i:], i):
-            table[i, j] = table[j, i] = found[f"{one}_{two}"]
-    return table
-
-
-def against_means(log: SQLLog, upper: SummedEstimate, *, name: str) -> Hausman | None:
-    """The test of an estimate by the click model against the difference in means of A/B traffic; None if there is too little.
+def against_means(log: SQLLog, upper: SummedEstimate) -> Hausman | None:
+    """The test of the estimate by the click model against the difference in means; None if A/B traffic is too little.
 
     As between two estimates of ``analysis.ladder``: the spread of the difference over units, times what refitting theta adds.
     """
-    assert upper.theta is not None
-    prediction = upper.prediction[0] if upper.estimator.rank_aware else None
-    query = log.queries.moments(
-        upper.theta, folds=len(upper.prediction), prediction=prediction, direct=upper.estimator.at_list_ranks, arms=True
-    )
-    by_fold = {column: values.astype(np.float64) for column, values in log.sums(query).items()}
-    sums = {column: float(values.sum()) for column, values in by_fold.items()}
-    if min(sums["n_a"], sums["n_b"]) < LEAST_ARM:
+    added = upper.added
+    assert added is not None
+    if min(added["n_a"], added["n_b"]) < LEAST_ARM:
         return None
-    names, linear = (*MOMENTS, *ARMS), _arm_values(sums)
-    plain, n, units = sums["n_a"] + sums["n_b"], sums["impressions"], sums["units"]
-    squares = 0.0
-    for at, fold in enumerate(by_fold["fold"].astype(np.int64)):
-        found = {column: float(values[at]) for column, values in by_fold.items()}
-        away = np.array([-upper.delta / n, upper.prediction[fold] / n, 1 / n, *(-linear / plain)])
-        squares += float(away @ _products(found, names) @ away)
-    error, wider, level = float(np.sqrt(units / (units - 1) * max(squares, 0.0))), 1.0, 1 - REFUTED
-    delta = sums["y_a"] / sums["n_a"] - sums["y_b"] / sums["n_b"]
+    plain, n, units, linear = added["n_a"] + added["n_b"], added["impressions"], added["units"], added.arm_values
+    values = np.stack([[-upper.delta / n, z / n, 1 / n, *(-linear / plain)] for z in upper.predictions.tolist()])
+    squares = max(float(np.einsum("fi,fij,fj", values, added.products, values)), 0.0)
+    error, wider, level = float(np.sqrt(units / (units - 1) * squares)), 1.0, 1 - REFUTED
+    delta = added["y_a"] / added["n_a"] - added["y_b"] / added["n_b"]
     if upper.replicates is not None and upper.fixed is not None:
         groups = len(upper.replicates)
         told = log.sums(log.queries.group_sizes(groups))
@@ -406,4 +362,4 @@ def against_means(log: SQLLog, upper: SummedEstimate, *, name: str) -> Hausman |
         half = 0.5 + level / 2
         wider = t_quantile(half, groups - 1) / normal_quantile(half)
     reach = asymptotic_radius([units], [wider * error * np.sqrt(units)], level=level)[0]
-    return Hausman(name, AB_TRAFFIC, upper.delta - delta, error, float(reach))
+    return Hausman(POSITION_BASED, AB_TRAFFIC, upper.delta - delta, error, float(reach))

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ranktrial.analysis.estimators import Direct
 from ranktrial.formats.estimating import SummedEstimate, UnitMoments
 from ranktrial.formats.readers import ITEMS, LogSource
 from ranktrial.formats.reading import refuse_strangers
@@ -128,7 +127,6 @@ def estimate_items(source: LogSource, a: Run, b: Run) -> tuple[SummedEstimate, P
         effective_clicks=heavy**2 / max(squares, 1e-300),
         largest_weight=float(np.max(found["largest"])),
         sums=moments,
-        estimator=Direct(),
     )
     return estimate, places
 

@@ -25,8 +25,12 @@ from ranktrial.arrays import FloatArray
 DIALECTS = ("duckdb", "postgres", "clickhouse", "bigquery", "snowflake")
 FROM_ZERO = ("bigquery", "snowflake")  # dialects whose arrays count from 0
 ONCE = "enable_materialized_cte"  # of ClickHouse, where it is new enough
-MOMENTS = ("impressions", "shift", "hit")
-ARMS = ("n_a", "y_a", "n_b", "y_b")  # impressions and clicks of plain A/B traffic
+ARMS = ("n_a", "y_a", "n_b", "y_b")  # impressions and clicks of A/B traffic
+MOMENTS = ("impressions", "shift", "hit", *ARMS)  # of a unit
+SUMS = (
+    *MOMENTS, "heavy", "squares", "clicks", "seen", "seen_twice", "for_a", "for_b", "apart", "results_a", "results_b", "plain",
+    "clickers",
+)  # fmt: skip
 
 
 def translated(
@@ -141,71 +145,51 @@ class Sums:
                 FROM design AS d CROSS JOIN slotted AS s WHERE s.slot <= ARRAY_LENGTH(d.documents))""",
         ]
 
-    def _weights(
-        self, thetas: Sequence[FloatArray], prediction: float | None, direct: bool, both: bool = False
-    ) -> list[str]:
+    def _weights(self, thetas: Sequence[FloatArray], *, both: bool = False) -> list[str]:
         """The weight of a click on each candidate, and what it adds to Delta, for each of several thetas (numbered t).
 
         With ``both`` it adds to the clicks of pages that are half A's and half B's instead of to what A has more than B.
         """
-        zero, one = _double(0.0), _double(1.0)
+        zero = _double(0.0)
         rows = []
         for t, theta in enumerate(thetas):
-            useful = (
-                np.ones(self.k) if prediction is None else (1 - theta.max() * prediction) / (1 - theta * prediction)
-            )
-            told = [
-                f"{_double(value)} AS {name}{r}"
-                for name, values in (("theta", theta), ("useful", useful))
-                for r, value in enumerate(values.tolist(), 1)
-            ]
-            rows.append(f"SELECT {t} AS t, {', '.join(told)}")
+            told = ", ".join(f"{_double(value)} AS theta{r}" for r, value in enumerate(theta.tolist(), 1))
+            rows.append(f"SELECT {t} AS t, {told}")
         placement = self._each(f"sum(CASE WHEN r = {{r}} THEN probability ELSE {zero} END) AS p{{r}}")
-        matters, more = "lam <> 0", ""
-        rho = self._each(f"coalesce(p.p{{r}}, {zero}) * b.theta{{r}} * b.useful{{r}}", " + ")
-        weight = "lam / rho"
-        if direct:  # at no rank: need not be seen
-            stands = [
-                f"CASE WHEN c.rank_{side} = 0 THEN {one} ELSE {self._at(f'c.rank_{side}', f'coalesce(p.p{{r}}, {zero})')} END"
-                for side in "ab"
-            ]
-            more = f", {stands[0]} AS at_a, {stands[1]} AS at_b"
-            rho = f"CASE WHEN {stands[0]} > 0 AND {stands[1]} > 0 THEN {one} ELSE {zero} END"
-            matters, weight = "rank_a <> rank_b", one
+        rho = self._each(f"coalesce(p.p{{r}}, {zero}) * b.theta{{r}}", " + ")
         in_a, in_b = (self._at(f"c.rank_{side}", "b.theta{r}") for side in "ab")
         lam = f"({in_a} + {in_b}) / 2" if both else f"{in_a} - {in_b}"
         return [
             f"bias AS ({' UNION ALL '.join(rows)})",
             f"placement AS (SELECT item, {placement} FROM cell GROUP BY item)",
-            f"""exposed AS (SELECT b.t AS t, c.number AS number, c.item AS item, c.rank_a AS rank_a, c.rank_b AS rank_b,
-                {lam} AS lam, {rho} AS rho{more}
+            f"""exposed AS (SELECT b.t AS t, c.number AS number, c.item AS item, {lam} AS lam, {rho} AS rho,
+                abs({in_a} - {in_b}) AS away, {in_a} + {in_b} AS total
                 FROM candidate AS c LEFT JOIN placement AS p ON p.item = c.item CROSS JOIN bias AS b)""",
-            f"""weight AS (SELECT t, number, item, rank_a, rank_b{", at_a, at_b" if direct else ""},
-                CASE WHEN {matters} AND rho > 0 THEN {weight} ELSE {zero} END AS w,
-                CASE WHEN {matters} AND NOT rho > 0 THEN 1 ELSE 0 END AS unseen,
-                CASE WHEN {matters} AND NOT rho > 0 THEN {zero} ELSE lam END AS lam FROM exposed AS e)""",
-            "listed AS (SELECT t, number, sum(lam) AS lam FROM weight GROUP BY t, number)",
+            f"""weight AS (SELECT t, number, item, away, total, CASE WHEN rho > 0 THEN lam / rho ELSE {zero} END AS w,
+                CASE WHEN rho > 0 THEN lam ELSE {zero} END AS lam,
+                CASE WHEN lam <> 0 AND NOT rho > 0 THEN 1 ELSE 0 END AS unseen FROM exposed AS e)""",
+            """listed AS (SELECT t, number, sum(lam) AS lam, sum(away) AS away, sum(total) AS total
+                FROM weight GROUP BY t, number)""",
         ]
 
-    def _value(self, direct: bool) -> str:
-        """The weight of a click on candidate w at rank r."""
-        if not direct:
-            return "w.w * b.useful{r}"
-        stands = f"WHEN w.rank_a = {{r}} THEN 1 / w.at_a WHEN w.rank_b = {{r}} THEN -1 / w.at_b ELSE {_double(0.0)}"
-        return f"w.w * CASE {stands} END"
+    def _displays(self, theta: FloatArray, both: bool) -> list[str]:
+        """SQL tables of each ranking: its shift, the weight of a click at each rank, its examinations, its results.
 
-    def _worth(self, theta: FloatArray, prediction: float | None, direct: bool, both: bool = False) -> list[str]:
-        """SQL tables of the shift of each ranking, the weight of a click at each rank, and its examinations."""
+        ``for_a`` and ``for_b`` are what clicks on all results that count for one ranker add; ``apart`` is the exposure
+        disagreement of the two lists.
+        """
         zero = _double(0.0)
-        by_rank = self._each(f"sum(CASE WHEN c.r = {{r}} THEN {self._value(direct)} ELSE {zero} END) AS w{{r}}")
-        seen = self._at("c.r", "b.theta{r}")
+        by_rank = self._each(f"sum(CASE WHEN c.r = {{r}} THEN w.w ELSE {zero} END) AS w{{r}}")
+        for_a, for_b = (f"sum(greatest({sign}w.w, {zero}))" for sign in ("", "-"))
         return [
             *self._cells(),
-            *self._weights([theta], prediction, direct, both),
-            f"""valued AS (SELECT c.number AS number, c.display AS display, {by_rank}, sum({seen}) AS seen,
+            *self._weights([theta], both=both),
+            f"""valued AS (SELECT c.number AS number, c.display AS display, {by_rank}, {_count()} AS results,
+                {for_a} AS for_a, {for_b} AS for_b, sum({self._at("c.r", "b.theta{r}")}) AS seen,
                 sum({self._at("c.r", "b.theta{r} * b.theta{r}")}) AS seen_twice
                 FROM cell AS c JOIN weight AS w ON w.item = c.item CROSS JOIN bias AS b GROUP BY c.number, c.display)""",
             f"""display AS (SELECT d.design AS design, v.display - v.number * {self.rankings} AS place, v.seen, v.seen_twice,
+                v.results, v.for_a, v.for_b, CASE WHEN a.total > 0 THEN a.away / a.total ELSE {zero} END AS apart,
                 a.lam - ({self._each("v.w{r} * b.theta{r}", " + ")}) AS shift, {self._each("v.w{r} AS w{r}")}
                 FROM valued AS v JOIN design AS d ON d.number = v.number JOIN listed AS a ON a.number = v.number
                 CROSS JOIN bias AS b)""",
@@ -215,108 +199,43 @@ class Sums:
         """The sum of a term over the clicked ranks of an impression l."""
         return self._each(f"CASE WHEN l.clicked[{{r}}] = 1 THEN {term} ELSE {_double(0.0)} END", " + ")
 
-    def _fold(self, folds: int) -> str:
-        """The fold of each unit, in the order in which they first came."""
-        return f"""fold AS (SELECT unit, (row_number() OVER (ORDER BY began, foremost) - 1) % {folds} AS fold FROM (
-            SELECT unit, min(time) AS began, min(impression) AS foremost FROM {self._log()} AS l GROUP BY unit) AS u)"""
+    def moments(self, theta: FloatArray, *, folds: int, both: bool = False) -> str:
+        """SQL of the sums of each fold of units, in the order in which they first came: ``SUMS``, and products of ``MOMENTS``.
 
-    def moments(
-        self,
-        theta: FloatArray,
-        *,
-        folds: int,
-        prediction: float | None = None,
-        direct: bool = False,
-        arms: bool = False,
-        both: bool = False,
-    ) -> str:
-        """SQL of the moments of each fold: units, sums of products of impressions, shift and hit, clicks, examinations.
-
-        ``prediction`` makes weights rank-aware; ``direct`` makes them those of the direct estimate; ``arms`` adds A/B traffic;
         ``both`` is for the clicks of pages that are half A's and half B's.
         """
-        names = (*MOMENTS, *ARMS) if arms else MOMENTS
-        sums, products = _sums_and_products(names)
-        plain = f", {self._arms()}" if arms else ""
-        order = ", min(l.time) AS began, min(l.impression) AS foremost" if folds > 1 else ""
-        fold = f"(row_number() OVER (ORDER BY began, foremost) - 1) % {folds}" if folds > 1 else "0"
+        products = (f"sum({one} * {two}) AS {one}_{two}" for at, one in enumerate(MOMENTS) for two in MOMENTS[at:])
+        added = ", ".join(f"sum({name}) AS {name}" for name in ("seen", "seen_twice", "for_a", "for_b", "apart"))
         ctes = [
-            *self._worth(theta, prediction, direct, both),
+            *self._displays(theta, both),
             f"""unit_sum AS (SELECT l.unit, {_count()} AS impressions, sum(d.shift) AS shift, sum({self._clicks()}) AS hit,
                 sum({self._clicks("abs(d.w{r})")}) AS heavy, sum({self._clicks("d.w{r} * d.w{r}")}) AS squares,
-                sum({self._clicks(_double(1.0))}) AS clicks, sum(d.seen) AS seen, sum(d.seen_twice) AS seen_twice{order}{plain}
+                sum({self._clicks(_double(1.0))}) AS clicks, {added}, {self._arms()}, {self._arms("results", "d.results")},
+                min(l.time) AS began, min(l.impression) AS foremost
                 FROM {self._log()} AS l JOIN display AS d ON d.design = l.design AND d.place = l.place GROUP BY l.unit)""",
-            f"numbered AS (SELECT *, {fold} AS fold FROM unit_sum)",
+            f"""numbered AS (SELECT *, (row_number() OVER (ORDER BY began, foremost) - 1) % {folds} AS fold,
+                CASE WHEN n_a + n_b > 0 THEN 1 ELSE 0 END AS plain, CASE WHEN heavy > 0 THEN 1 ELSE 0 END AS clickers
+                FROM unit_sum)""",
         ]
-        more = ", ".join(f"sum({name}) AS {name}" for name in ("heavy", "squares", "clicks", "seen", "seen_twice"))
+        sums = ", ".join(f"{_double_of(f'sum({name})')} AS {name}" for name in SUMS)
         return _with(
             ctes,
-            f"""SELECT fold, {_count()} AS units, {sums}, {products}, {more},
-            {_double_of("sum(CASE WHEN heavy > 0 THEN 1 ELSE 0 END)")} AS clickers FROM numbered GROUP BY fold ORDER BY fold""",
+            f"SELECT fold, {_count()} AS units, {sums}, {', '.join(products)} FROM numbered GROUP BY fold ORDER BY fold",
         )
 
-    def largest(
-        self, theta: FloatArray, *, prediction: float | None = None, direct: bool = False, both: bool = False
-    ) -> str:
+    def largest(self, theta: FloatArray, *, both: bool = False) -> str:
         """The largest weight that a click can have, and how many candidates that matter cannot be seen, with one of them."""
-        biggest, zero = "abs(w.w)", _double(0.0)
-        if direct:
-            sides = (f"CASE WHEN w.rank_{side} > 0 THEN w.w / w.at_{side} ELSE {zero} END" for side in "ab")
-            biggest = f"CASE WHEN w.w > 0 THEN greatest({', '.join(sides)}) ELSE {zero} END"
         return _with(
-            [*self._cells(drawn=True), *self._weights([theta], prediction, direct, both)],
-            f"""SELECT max({biggest}) AS largest, {_double_of("sum(w.unseen)")} AS unseen,
+            [*self._cells(drawn=True), *self._weights([theta], both=both)],
+            f"""SELECT max(abs(w.w)) AS largest, {_double_of("sum(w.unseen)")} AS unseen,
             min(CASE WHEN w.unseen = 1 THEN c.query END) AS query, min(CASE WHEN w.unseen = 1 THEN c.document END) AS document
             FROM weight AS w JOIN candidate AS c ON c.item = w.item""",
         )
 
-    def hostile(self, theta: FloatArray, *, direct: bool = False) -> str:
-        """SQL of what clicks on all results that count for A, and for B, add to an estimate, summed over searches.
-
-        Clicks have the weights of ``analysis.hostile``: those of the direct estimate, or by exposure.
-        """
-        for_a, for_b = (self._each(f"greatest({sign}d.w{{r}}, {_double(0.0)})", " + ") for sign in ("", "-"))
-        return _with(
-            self._worth(theta, None, direct),
-            f"""SELECT {_count()} AS searches, sum({for_a}) AS for_a, sum({for_b}) AS for_b
-            FROM {self._log()} AS l JOIN display AS d ON d.design = l.design AND d.place = l.place""",
-        )
-
-    def results(self) -> str:
-        """SQL of the numbers of results on pages of A/B traffic: A's own, and B's own."""
-        shown = ", ".join(
-            f"sum(CASE WHEN l.arm = '{arm}' THEN p.results ELSE {_double(0.0)} END) AS for_{arm}" for arm in "ab"
-        )
-        ctes = [
-            *self._cells(drawn=True),
-            f"""filled AS (SELECT c.number AS number, c.display AS display, {_count()} AS results FROM cell AS c
-                GROUP BY c.number, c.display)""",
-            f"""page AS (SELECT d.design AS design, f.display - f.number * {self.rankings} AS place, f.results AS results
-                FROM filled AS f JOIN design AS d ON d.number = f.number)""",
-        ]
-        return _with(
-            ctes, f"SELECT {shown} FROM {self._log()} AS l JOIN page AS p ON p.design = l.design AND p.place = l.place"
-        )
-
-    def overview(self, theta: FloatArray) -> str:
-        """Numbers of searches, visitors and clicks, and the sum over searches of A's and B's exposure disagreement."""
-        bias = ", ".join(f"{_double(value)} AS theta{r}" for r, value in enumerate(theta.tolist(), 1))
-        in_a, in_b = (self._at(f"c.rank_{side}", "b.theta{r}") for side in "ab")
-        ctes = [
-            *self._cells(drawn=True),
-            f"bias AS (SELECT {bias})",
-            f"""listed AS (SELECT c.number AS number, {in_a} AS in_a, {in_b} AS in_b FROM candidate AS c
-                CROSS JOIN bias AS b)""",
-            """exposed AS (SELECT number, sum(abs(in_a - in_b)) AS away, sum(in_a + in_b) AS total FROM listed AS i
-                GROUP BY number)""",
-        ]
-        return _with(
-            ctes,
-            f"""SELECT {_count()} AS searches, {_double_of("count(DISTINCT l.unit)")} AS visitors,
-            sum({self._clicks(_double(1.0))}) AS clicks,
-            sum(CASE WHEN e.total > 0 THEN e.away / e.total ELSE {_double(0.0)} END) AS apart
-            FROM {self._log()} AS l JOIN design AS d ON d.design = l.design JOIN exposed AS e ON e.number = d.number""",
-        )
+    def _fold(self, folds: int) -> str:
+        """The fold of each unit, as in ``moments``."""
+        return f"""fold AS (SELECT unit, (row_number() OVER (ORDER BY began, foremost) - 1) % {folds} AS fold FROM (
+            SELECT unit, min(time) AS began, min(impression) AS foremost FROM {self._log()} AS l GROUP BY unit) AS u)"""
 
     def _tally(self, groups: int, predictions: Sequence[float] = ()) -> list[str]:
         """Impressions and clicks of each ranking by group of units, in one pass over the log; and impressions of each design.
@@ -325,9 +244,7 @@ class Sums:
         """
         clicks = self._each(f"{_double_of('sum(CASE WHEN l.clicked[{r}] = 1 THEN 1 ELSE 0 END)')} AS c{{r}}")
         group, ctes, nz, joined = _group("l.unit", groups), [], _double(0.0), ""
-        if len(predictions) == 1:
-            nz = f"count(*) * {_double(predictions[0])}"
-        elif predictions:
+        if predictions:
             ctes = [self._fold(len(predictions))]
             cases = " ".join(f"WHEN {fold} THEN {_double(prediction)}" for fold, prediction in enumerate(predictions))
             nz, joined = f"sum(CASE f.fold {cases} END)", " JOIN fold AS f ON f.unit = l.unit"
@@ -368,15 +285,7 @@ class Sums:
             FROM both_ways AS s JOIN used AS a ON a.item = s.item GROUP BY a.candidate, s.r, s.grp""",
         )
 
-    def replicates(
-        self,
-        thetas: Sequence[FloatArray],
-        groups: int,
-        *,
-        predictions: Sequence[float],
-        prediction: float | None = None,
-        direct: bool = False,
-    ) -> str:
+    def replicates(self, thetas: Sequence[FloatArray], groups: int, predictions: Sequence[float]) -> str:
         """Impressions and sums of x: of the whole log (grp -1) with each theta, of each group with theta 0 and group + 1.
 
         ``thetas`` are that of the whole log and those without each group; ``predictions`` those of each fold. What is linear in
@@ -386,10 +295,10 @@ class Sums:
         ranks = self._each("z{r}") + ", " + self._each("c{r}")
         added = ", ".join(f"sum({name.strip()}) AS {name.strip()}" for name in ranks.split(","))
         own = "CROSS JOIN (SELECT 0 AS refitted UNION ALL SELECT 1 AS refitted) AS m"  # theta as it is, and without the group
-        surprise = self._each(f"({self._value(direct)}) * (s.c{{r}} - b.theta{{r}} * s.z{{r}})", " + ")
+        surprise = self._each("w.w * (s.c{r} - b.theta{r} * s.z{r})", " + ")
         ctes = [
             *self._cells(),
-            *self._weights(thetas, prediction, direct),
+            *self._weights(thetas),
             *self._tally(groups, predictions),
             f"""stood AS (SELECT c.item AS item, t.grp AS grp,
                 {self._each(f"sum(CASE WHEN c.r = {{r}} THEN t.nz ELSE {zero} END) AS z{{r}}")},
@@ -416,26 +325,16 @@ class Sums:
         group = _group("l.unit", groups)
         return f"SELECT {group} AS grp, {_count()} AS n, {self._arms()} FROM {self._log()} AS l GROUP BY {group}"
 
-    def arms(self) -> str:
-        """Sums over units of products of impressions and clicks in A's plain lists and in B's."""
-        sums, products = _sums_and_products(ARMS)
-        return f"""SELECT {_count()} AS units, {sums}, {products} FROM (
-            SELECT l.unit, {self._arms()} FROM {self._log()} AS l WHERE l.arm IS NOT NULL GROUP BY l.unit) AS u"""
-
-    def _arms(self) -> str:
-        """Impressions and clicks of A/B traffic, added up over impressions l."""
+    def _arms(self, *named: str) -> str:
+        """Impressions and clicks of A/B traffic, or one named number of a page, added up over impressions l."""
         clicks = " + ".join(f"CASE WHEN l.clicked[{r}] = 1 THEN 1 ELSE 0 END" for r in range(1, self.k + 1))
-        return ", ".join(
-            f"{_double_of(f'sum(CASE WHEN l.arm = {arm} THEN {what} ELSE 0 END)')} AS {name}_{letter}"
-            for arm, letter in (("'a'", "a"), ("'b'", "b"))
-            for name, what in (("n", "1"), ("y", f"({clicks})"))
-        )
-
-
-def _sums_and_products(names: Sequence[str]) -> tuple[str, str]:
-    """Sums of columns, and of products of any two."""
-    products = (f"sum({one} * {two}) AS {one}_{two}" for at, one in enumerate(names) for two in names[at:])
-    return ", ".join(f"sum({name}) AS {name}" for name in names), ", ".join(products)
+        columns = [named] if named else [("n", "1"), ("y", f"({clicks})")]
+        sums = [
+            (f"sum(CASE WHEN l.arm = '{arm}' THEN {what} ELSE 0 END)", f"{name}_{arm}")
+            for arm in "ab"
+            for name, what in columns
+        ]
+        return ", ".join(f"{_double_of(total)} AS {name}" for total, name in sums)
 
 
 def _with(ctes: Sequence[str], select: str) -> str:
