@@ -192,8 +192,8 @@ def _peak(process: int | str = "self") -> float:
 
 def _open(engine: str, place: LogFolder, memory: str, threads: str, address: str) -> SQLLog:
     if engine == "duckdb":
-        connection = open_bounded(memory=memory, spill=place.path / "spill", threads=int(threads))
-        connection.execute("SET preserve_insertion_order = false")
+        connection = open_bounded(memory=memory, spill=place.path / "spill")
+        connection.execute(f"SET threads = {int(threads)}; SET preserve_insertion_order = false")
         return SQLLog(connection, place.scan("impressions"), place.scan("designs"))
     if engine == "chdb":
         tables = [f"file('{place.files(table)}', Parquet)" for table in ("impressions", "designs")]

@@ -2,6 +2,7 @@
 
 python tools/size.py              of this checkout
 python tools/size.py --of PATH    of another one
+python tools/size.py --packages   lines of code of each package, too
 """
 
 from __future__ import annotations
@@ -42,18 +43,27 @@ def classes(text: str) -> list[tuple[str, int]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--of", type=Path, default=Path(__file__).parents[1], help="a checkout")
-    root = parser.parse_args().of
-    texts = [path.read_text(encoding="utf-8") for path in sorted((root / "src").rglob("*.py"))]
-    found = [one for text in texts for one in classes(text)]
+    parser.add_argument("--packages", action="store_true", help="lines of code of each package, too")
+    options = parser.parse_args()
+    root = options.of
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted((root / "src").rglob("*.py"))}
+    found = [one for text in texts.values() for one in classes(text)]
     twice = sum(times > 1 for times in Counter(name for name, _ in found).values())
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     largest = sorted(found, key=lambda one: -one[1])[:LARGEST]
-    print(f"lines of code             {sum(map(code_lines, texts)):>8,}")
+    print(f"lines of code             {sum(map(code_lines, texts.values())):>8,}")
     print(f"files                     {len(texts):>8,}")
     print(f"classes                   {len(found):>8,}")
     print(f"class names used twice    {twice:>8,}")
     print(f"import contracts          {len(settings['tool']['importlinter']['contracts']):>8,}")
     print("largest classes           " + ", ".join(f"{name} {methods}" for name, methods in largest))
+    if options.packages:
+        by_package: Counter[str] = Counter()
+        for path, text in texts.items():
+            inside = path.relative_to(root / "src").parts[1:]
+            by_package[inside[0] if len(inside) > 1 else "(top level)"] += code_lines(text)
+        for package, lines in by_package.most_common():
+            print(f"{package:26}{lines:>8,}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from postgres_server import PASSWORD, binaries, shared_server, url
 from ranktrial.analysis import decide, estimate
 from ranktrial.cli import app
-from ranktrial.formats.layout import LogFolder
+from ranktrial.formats import LogFolder, read_source
 from ranktrial.methods import LogOpt
 from ranktrial.trial import Trial
 from simulated_trial import Ticks, World
@@ -88,12 +88,23 @@ def test_the_log_of_a_trial_says_what_its_report_says(tmp_path: Path) -> None:
     assert lost.text.headline.startswith(f'Do not rely on these numbers: "{lost.decision.failed[0]}"')
 
 
+@pytest.fixture(scope="module")
+def warehouse(exported: tuple[Path, Path]) -> list[str]:
+    """The exported tables in a DuckDB file, as arguments of ``ranktrial estimate``."""
+    folder, file = LogFolder(exported[1]), exported[1].parent / "warehouse.duckdb"
+    with duckdb.connect(str(file)) as connection:
+        connection.execute("CREATE SCHEMA shop")
+        for table in ("impressions", "designs"):
+            connection.execute(f"CREATE TABLE shop.{table} AS FROM {folder.scan(table)}")
+    return ["shop.impressions", "--designs", "shop.designs", "--connect", str(file)]
+
+
 @pytest.mark.slow
-def test_every_estimate_in_memory_and_the_sums(exported: tuple[Path, Path]) -> None:
+def test_every_estimate_in_memory_and_the_sums(exported: tuple[Path, Path], warehouse: list[str]) -> None:
     store, folder = exported
     with Trial.open(store, background=False) as trial:
         log = trial.log()
-    read, summed = said(str(folder)), said(str(folder), "--sums")
+    read, summed = said(str(folder)), said(*warehouse)
     assert [one["name"] for one in read["estimates"]] == ["A/B", "direct", "affine", "position-based"]
     assert [one["name"] for one in summed["estimates"]] == ["A/B", "position-based"]
     assert read["decision"]["estimator"] == summed["decision"]["estimator"] == "position-based"
@@ -116,9 +127,9 @@ def test_every_estimate_in_memory_and_the_sums(exported: tuple[Path, Path]) -> N
     assert summed["checks"] == []
 
 
-def test_a_winner_of_sums_must_stand_against_hostile_searches(exported: tuple[Path, Path]) -> None:
+def test_a_winner_of_sums_must_stand_against_hostile_searches(warehouse: list[str]) -> None:
     theta = ["--theta", "1,.62,.46,.38,.32"]
-    told = [said(str(exported[1]), "--sums", *theta, "--contamination", share) for share in ("0.001", "0.4")]
+    told = [said(*warehouse, *theta, "--contamination", share) for share in ("0.001", "0.4")]
     assert [one["decision"]["state"] for one in told] == ["decided", "withheld"]
     assert told[1]["decision"]["reasons"] == ["hostile"]
     assert "hostile visitors of" in told[0]["text"]["trust"]
@@ -147,12 +158,9 @@ def test_the_text_says_who_wins_and_what_both_lists_are_worth(exported: tuple[Pa
     assert "worked out in memory, from 3,000 searches" in text
 
 
-def test_sums_are_tested_against_the_ab_estimate(exported: tuple[Path, Path]) -> None:
+def test_sums_are_tested_against_the_ab_estimate(warehouse: list[str]) -> None:
     """A theta far from the truth is contradicted by clicks that need none, and the A/B estimate is used."""
-    right, wrong = (
-        said(str(exported[1]), "--sums", "--estimator", "ips", "--theta", theta)
-        for theta in ("1,.62,.46,.38,.32", ".02,.02,.02,.02,1")
-    )
+    right, wrong = (said(*warehouse, "--theta", theta) for theta in ("1,.62,.46,.38,.32", ".02,.02,.02,.02,1"))
     assert right["decision"]["used"] == ["A/B", "position-based"]
     assert "could hide" in right["estimates"][1]["tests"][0]
     assert wrong["decision"]["used"] == ["A/B"]
@@ -160,21 +168,11 @@ def test_sums_are_tested_against_the_ab_estimate(exported: tuple[Path, Path]) ->
     assert "more than chance explains" in wrong["estimates"][1]["tests"][0]
 
 
-def test_a_table_of_a_database(exported: tuple[Path, Path], tmp_path: Path) -> None:
-    folder, file = LogFolder(exported[1]), tmp_path / "warehouse.duckdb"
-    with duckdb.connect(str(file)) as connection:
-        connection.execute("CREATE SCHEMA shop")
-        for table in ("impressions", "designs"):
-            connection.execute(f"CREATE TABLE shop.{table} AS FROM {folder.scan(table)}")
-    theta = ["--theta", "1,.62,.46,.38,.32"]
-    there = said("shop.impressions", "--designs", "shop.designs", "--connect", str(file), *theta)
-    here = said(str(exported[1]), "--sums", *theta)
-    assert there["decision"]["interval"] == pytest.approx(here["decision"]["interval"], rel=1e-12)
-    for name in ("difference", "allowance", "searches", "visitors", "clicks", "state", "winner"):
-        expected = here["decision"][name]
-        assert there["decision"][name] == (
-            expected if isinstance(expected, str) else pytest.approx(expected, rel=1e-12)
-        )
+@pytest.mark.parametrize("option", [["--metric", "Orders()"], ["--by", "device"]])
+def test_sums_have_clicks_only(option: list[str], warehouse: list[str]) -> None:
+    result = runner.invoke(app, ["estimate", *warehouse, *option])
+    assert result.exit_code == 2
+    assert "sums of a database have clicks only" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(
@@ -201,12 +199,13 @@ def test_sums_of_a_log_that_tells_no_position_bias(tmp_path: Path) -> None:
         clicked = lists[arm][:1] if at % (3 if arm == "a" else 5) == 0 else []
         lines.append(json.dumps({**lists, "arm": arm, "shown": lists[arm], "clicked": clicked}))
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
-    for how in ("--sums", "--in-memory"):
-        told = said(str(tmp_path / "log.jsonl"), how)
+    with duckdb.connect(str(tmp_path / "log.duckdb")) as connection:
+        read_source(tmp_path / "log.jsonl", connection=connection)
+    for log in ([str(tmp_path / "log.jsonl")], ["impressions", "--connect", str(tmp_path / "log.duckdb")]):
+        told = said(*log)
         by_name = {one["name"]: one for one in told["estimates"]}
         assert by_name["position-based"]["waits_for"].startswith("position bias")
         assert by_name["A/B"]["difference"] == pytest.approx((40 - 67) / 200)
         assert "A/B" in told["decision"]["used"]
-    assert told["decision"]["searches"] == 400
-    summed = said(str(tmp_path / "log.jsonl"), "--sums")["decision"]
-    assert summed["lift"]["share"] == pytest.approx(40 / 67 - 1)  # from A/B traffic alone
+        assert told["decision"]["searches"] == 400
+    assert told["decision"]["lift"]["share"] == pytest.approx(40 / 67 - 1)  # from A/B traffic alone

@@ -43,6 +43,7 @@ from .engines import chdb_tables, postgres_server
 NOWHERE = Interval(-np.inf, np.inf)
 THETA = [1.0, 0.6, 0.45, 0.3, 0.25]
 
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Log, LogFolder]:
     """A trial with designs of two thetas, units that come again, pages of unequal length, in memory and exported."""
@@ -135,9 +136,7 @@ def test_the_test_of_the_click_model_is_that_of_the_ladder(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [POSITION_BASED, AB_TRAFFIC])
-def test_what_hostile_clicks_add_is_that_of_the_log(
-    name: str, engine: SQLLog, exported: tuple[Log, LogFolder]
-) -> None:
+def test_what_hostile_clicks_add_is_that_of_the_log(name: str, engine: SQLLog, exported: tuple[Log, LogFolder]) -> None:
     """On A/B pages each click counts one over the share of them that is its ranker's: here as they were, not as drawn."""
     log, upper = exported[0], estimate_sums(engine, theta=THETA)
     if name == AB_TRAFFIC:

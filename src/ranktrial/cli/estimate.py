@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,40 +29,13 @@ from ranktrial.formats.connecting import connect
 from ranktrial.formats.database import SQLLog
 from ranktrial.formats.item_level import estimate_items
 from ranktrial.formats.layout import LogFolder
-from ranktrial.formats.memory import open_bounded
 from ranktrial.formats.readers import ITEMS, TRIAL, LogSource, refuse_options
 from ranktrial.formats.reading import NO_LISTS, LogTables, read_aside, read_tables
-from ranktrial.metrics import Metric, parse_metric
+from ranktrial.metrics import parse_metric
 from ranktrial.texts import counted
 from ranktrial.trec import Run, read_run
 
-NO_SUMS = (
-    "sums have clicks only: other metrics and segments need the log in memory. Give a folder or a file that fits, or leave out "
-    "--metric and --by"
-)
-IN_MEMORY = 1_000_000  # impressions that are read into memory unless asked otherwise
-
-
-@dataclass(frozen=True)
-class _Options:
-    """Options of the command."""
-
-    version: int | None
-    theta: list[float] | None
-    estimators: tuple[str, ...]
-    prediction: float | None
-    sums: bool | None
-    memory: str
-    threads: int | None
-    uncovered: str
-    metrics: tuple[Metric, ...]
-    by: tuple[str, ...] | None
-    decision: DecisionOptions
-
-    @property
-    def more_than_clicks(self) -> bool:
-        """True if values of searches or of visitors are asked for that sums do not have."""
-        return bool(self.metrics or self.by)
+NO_SUMS = "sums of a database have clicks only: export its tables to files, or leave out --metric and --by"
 
 
 def _numbers(text: str) -> list[float]:
@@ -75,10 +47,7 @@ def _numbers(text: str) -> list[float]:
 
 @reads_log
 def estimate_command(
-    log: Annotated[
-        str,
-        typer.Argument(help="A file, a folder of Parquet, or with --connect the table of impressions."),
-    ],
+    log: Annotated[str, typer.Argument(help="A file or a folder of Parquet; with --connect the table of impressions.")],
     connect_to: Annotated[
         str | None,
         typer.Option(
@@ -96,32 +65,6 @@ def estimate_command(
     ] = None,
     theta: Annotated[
         str | None, typer.Option(help="Position bias if it is known, with commas: 1,.6,.4. Default: fitted to the log.")
-    ] = None,
-    estimator: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Estimator for --sums: ips, constant, rank-aware or direct (with --prediction), means. Default: constant."
-        ),
-    ] = None,
-    prediction: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Relevance to assume of all results, for --sums.")
-    ] = None,
-    sums: Annotated[
-        bool | None,
-        typer.Option(
-            "--sums/--in-memory",
-            help=f"Compute sums where the log is, or read it into memory. Default: read up to {IN_MEMORY:,} searches.",
-        ),
-    ] = None,
-    memory: Annotated[
-        str,
-        typer.Option(help="Memory limit, except for logs read into memory; the rest goes to the disk."),
-    ] = "2GB",
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Threads for --sums over Parquet. Default: one per processor, fewer if memory is short."
-        ),
     ] = None,
     level: Annotated[float, typer.Option(min=0.5, max=0.999, help="Level of the interval.")] = 0.95,
     fixed: Annotated[
@@ -145,7 +88,10 @@ def estimate_command(
     contamination: ContaminationOption = None,
     leave_out: Annotated[
         bool,
-        typer.Option("--leave-out", help="Leave out documents that could never be shown, instead of refusing the log."),
+        typer.Option(
+            "--leave-out",
+            help="With --connect: leave out documents that could never be shown, instead of refusing the log.",
+        ),
     ] = False,
     a: Annotated[
         Path | None, typer.Option("--a", help="TREC run of another ranker, to be evaluated as A on this log.")
@@ -157,99 +103,56 @@ def estimate_command(
 ) -> None:
     """Estimate from an existing log which ranker gets more clicks, by how much and how surely.
 
-    The log is a file (see ranktrial import), a folder of Parquet, or with --connect a table of impressions. Up to a million
-    searches are read into memory and evaluated by several methods, with fewer and more assumptions. For larger logs, and tables
-    of a database, sums are computed where the log is: only these leave the engine.
+    The log is a file (see ranktrial import) or a folder of Parquet, which is read into memory and evaluated by several methods,
+    with fewer and more assumptions. Of tables of a database (--connect), sums are computed where they are: only these leave
+    the engine.
     """
     with plain_errors():
-        asked = _Options(
-            version, None if theta is None else _numbers(theta), tuple(estimator or ()), prediction, sums, memory, threads,
-            "leave out" if leave_out else "refuse", tuple(map(parse_metric, metric or ())),
-            reading.pop("segments") or None, DecisionOptions(level, not fixed, smallest, allowance, contamination),
-        )  # fmt: skip
+        asked = DecisionOptions(level, not fixed, smallest, allowance, contamination)
+        known = None if theta is None else _numbers(theta)
+        metrics, by = tuple(map(parse_metric, metric or ())), reading.pop("segments") or None
         if connect_to is not None:
-            if asked.more_than_clicks:
+            if metrics or by:
                 raise ValueError(NO_SUMS)
-            if sums is False:
-                raise ValueError("--in-memory reads files; sums of a log in a database are computed there")
             there = SQLLog(connect(connect_to), log, designs, version=version, dialect=dialect)
-            answer = _by_sums(there, f"in {there.dialect}", asked)
+            uncovered = "leave out" if leave_out else "refuse"
+            answer = by_sums(there, theta=known, asked=asked, uncovered=uncovered, how=f"by sums, in {there.dialect}")
         else:
-            answer = _of_files(log, a, b, reading, asked)
+            if (a is None) != (b is None):
+                raise ValueError("--a and --b belong together: the runs of the two rankers to compare")
+            rankers = None if a is None or b is None else (read_run(a), read_run(b))
+            with opened(log, segments=by or (), **reading) as found:
+                if isinstance(found, LogSource):
+                    answer = _of_items(found, rankers, asked, more=bool(metrics or by))
+                else:
+                    read = read_tables(found, version, rankers=rankers)
+                    answer = decide(read, theta=known, metrics=metrics, by=by, **asdict(asked))
     if as_json:
         print(json.dumps(answer.to_dict(), indent=2))
     else:
         print_answer(answer)
 
 
-def _of_files(path: str, a: Path | None, b: Path | None, reading: dict[str, Any], asked: _Options) -> Answer:
-    if (a is None) != (b is None):
-        raise ValueError("--a and --b belong together: the runs of the two rankers to compare")
-    rankers = None if a is None or b is None else (read_run(a), read_run(b))
+@contextmanager
+def opened(path: str, **reading: Any) -> Iterator[LogTables | LogSource]:
+    """A log of two rankers, or one of single results with propensities."""
     folder = LogFolder(path)
-    if folder.exists and folder.state.get("kind") != ITEMS:
+    if folder.exists and (kind := folder.state.get("kind", TRIAL)) != ITEMS:
         refuse_options(folder, **reading)
-        return _of_folder(folder, rankers, asked)
-    with read_aside(path, memory=asked.memory, segments=asked.by or (), **reading) as source:
-        if source.kind == ITEMS:
-            return _of_items(source, rankers, asked)
-        tables = LogTables.of_source(source)
-        return _of_tables(tables, lambda: nullcontext(tables), rankers, asked)
+        if kind != TRIAL:
+            raise ValueError(NO_LISTS.format(folder.path, kind))
+        yield LogTables.of_folder(folder)
+        return
+    with read_aside(path, **reading) as source:
+        yield source if source.kind == ITEMS else LogTables.of_source(source)
 
 
-def _of_folder(folder: LogFolder, rankers: tuple[Run, Run] | None, asked: _Options) -> Answer:
-    kind = folder.state.get("kind", TRIAL)
-    if kind != TRIAL:
-        raise ValueError(NO_LISTS.format(folder.path, kind))
-
-    @contextmanager
-    def bounded() -> Iterator[LogTables]:
-        with (
-            tempfile.TemporaryDirectory(prefix="ranktrial-") as spill,
-            open_bounded(memory=asked.memory, spill=spill, threads=asked.threads) as connection,
-        ):
-            yield LogTables.of_folder(folder, connection)
-
-    return _of_tables(LogTables.of_folder(folder), bounded, rankers, asked)
-
-
-def _of_tables(
-    tables: LogTables,
-    bounded: Callable[[], AbstractContextManager[LogTables]],
-    rankers: tuple[Run, Run] | None,
-    asked: _Options,
-) -> Answer:
-    """The answer in memory or by sums; ``bounded`` opens the tables for sums, within the memory that is asked for."""
-    number = tables.latest_version() if asked.version is None else asked.version
-    if asked.more_than_clicks and (asked.sums or asked.estimators or asked.prediction is not None):
-        raise ValueError(NO_SUMS)
-    if rankers is not None and asked.sums:
-        raise ValueError("other rankers (--a, --b) are evaluated in memory: leave out --sums")
-    many = tables.count(number) > IN_MEMORY and not asked.more_than_clicks
-    if rankers is not None or not (
-        asked.sums or (asked.sums is None and (many or asked.estimators or asked.prediction is not None))
-    ):
-        log = read_tables(tables, number, rankers=rankers)
-        return decide(log, theta=asked.theta, metrics=asked.metrics, by=asked.by, **asdict(asked.decision))
-    with bounded() as there:
-        there.connection.execute("SET preserve_insertion_order = false")
-        sql = SQLLog(there.connection, there.impressions, there.designs, version=number)
-        return _by_sums(sql, f"in DuckDB with {asked.memory}", asked)
-
-
-def _by_sums(there: SQLLog, where: str, asked: _Options) -> Answer:
-    return by_sums(
-        there, theta=asked.theta, estimators=asked.estimators or ("constant",), prediction=asked.prediction,
-        asked=asked.decision, uncovered=asked.uncovered, how=f"by sums, {where}",
-    )  # fmt: skip
-
-
-def _of_items(source: LogSource, rankers: tuple[Run, Run] | None, asked: _Options) -> Answer:
-    if asked.more_than_clicks:
+def _of_items(source: LogSource, rankers: tuple[Run, Run] | None, asked: DecisionOptions, *, more: bool) -> Answer:
+    if more:
         raise ValueError("single results with propensities have clicks only: leave out --metric and --by")
     if rankers is None:
         raise ValueError(f"{source.name} has propensities of single results: --a A.run --b B.run say whom to compare")
-    return of_items(*estimate_items(source, *rankers), asked.decision)
+    return of_items(*estimate_items(source, *rankers), asked)
 
 
 def print_answer(answer: Answer) -> None:

@@ -51,7 +51,12 @@ def _decided(found: Ladder, asked: DecisionOptions, **known: Any) -> Decision:
 
 
 def by_sums(
-    log: SQLLog, *, theta: ArrayLike | None = None, asked: DecisionOptions = AS_IN_A_TRIAL, how: str = "", uncovered: str = "refuse"
+    log: SQLLog,
+    *,
+    theta: ArrayLike | None = None,
+    asked: DecisionOptions = AS_IN_A_TRIAL,
+    how: str = "",
+    uncovered: str = "refuse",
 ) -> Answer:
     """Decide on a log that is added up where it is, by its A/B traffic and by the click model."""
     upper, told = None, ""
@@ -80,9 +85,7 @@ def by_sums(
         assert isinstance(result.estimate, SummedEstimate)
         return most_worth(result.estimate)[side < 0]
 
-    decision = _decided(
-        made, asked, searches=n, visitors=round(added["units"]), clicks=clicks, both=both, worth=worth
-    )
+    decision = _decided(made, asked, searches=n, visitors=round(added["units"]), clicks=clicks, both=both, worth=worth)
     return Answer(
         decision, made, verdict(decision), None if upper is None else upper.bias, how, unchecked=UNCHECKED,
         note=NO_LIFT if both is None and decision.estimator else "",

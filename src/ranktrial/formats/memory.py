@@ -22,17 +22,12 @@ LEAST = 100_000_000
 PYTHON = 300_000_000  # bytes of a process with all that estimates import, where the system does not say
 
 
-def open_bounded(
-    file: str | Path = ":memory:", *, memory: str, spill: str | Path, threads: int | None = None
-) -> duckdb.DuckDBPyConnection:
-    """A connection that keeps the process below so much memory ("2GB", "1500MB"), and puts what is more into a folder.
-
-    ``threads`` are the processors', and fewer where memory is short, unless they are given.
-    """
+def open_bounded(file: str | Path = ":memory:", *, memory: str, spill: str | Path) -> duckdb.DuckDBPyConnection:
+    """A connection that keeps the process below so much memory ("2GB", "1500MB"), and puts what is more into a folder."""
     limit = left_for_duckdb(memory)
-    many = threads or max(1, min(os.cpu_count() or 1, limit // THREAD))
+    threads = max(1, min(os.cpu_count() or 1, limit // THREAD))
     connection = open_duckdb(file)
-    connection.execute(f"SET memory_limit = '{limit}B'; SET threads = {many}; SET temp_directory = {quoted(spill)}")
+    connection.execute(f"SET memory_limit = '{limit}B'; SET threads = {threads}; SET temp_directory = {quoted(spill)}")
     return connection
 
 
