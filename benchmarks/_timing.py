@@ -1,4 +1,4 @@
-"""What the benchmarks share: a row of a table, and the time of a piece of work."""
+"""Rows of tables and times of pieces of work, for all benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial costs visitors: impressions against an A/B test and clicks against it, for floors and budgets of clicks.
+"""Cost of a trial to visitors: impressions and clicks against an A/B test, for floors and budgets of clicks.
 
 Means over 20 pairs of rankers for each data set, ten trained as the paper's text says and ten as the authors' code does (the
 paper's own rankers on mslr_sample), each on 200 other queries; exact variances and clicks. "Times fewer" is against the

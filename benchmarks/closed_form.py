@@ -1,4 +1,4 @@
-"""How fast is the closed form, how little variance does it leave, and what does it cost in clicks?
+"""Speed of the closed form, the variance it leaves, and its cost in clicks.
 
 Speed: processor time on one core, pages of 10, queries of the usual number of documents. Variance: Var(x) of one impression
 of the IPS estimate over all queries of each data set, the mean of pairs of rankers; exact for explicit mixtures, up to the
@@ -80,7 +80,7 @@ def speed(dataset: Dataset) -> list[Row]:
 
 
 def unusual_speed() -> list[Row]:
-    """Where more documents matter than two pages hold."""
+    """Pairs in which more documents matter than two pages hold."""
     rng = np.random.default_rng(0)
     offsets, theta = offsets_of([120] * 200), rank_decay(10)
     by_a, by_b = (PlackettLuce(rng.normal(0, 2, 24_000), offsets, 10).exposure(theta) for _ in range(2))
@@ -147,6 +147,6 @@ def _clicks(policy: Mixture | PlackettLuce, pair: Pair, user: User) -> float:
 
 
 def _spread(policy: Mixture | PlackettLuce, pair: Pair) -> float:
-    """What the closed form minimises, if all documents are alike."""
+    """Objective of the closed form, if all documents are alike."""
     lam, rho = pair.lam(pair.known_theta), policy.exposure(pair.known_theta)
     return float((lam[lam != 0] ** 2 / rho[lam != 0]).sum())

@@ -1,4 +1,4 @@
-"""What a price of clicks costs: time, variance, and how a page looks.
+"""Cost of a price of clicks: time, variance, and the look of a page.
 
 Time: one query at a time (both rankers' lists, as a live trial asks) and in batch, with and without a price, in turns within
 one run. Trade-off: impressions against an A/B test (difference in means) and clicks against it, and the pages that visitors
@@ -194,7 +194,7 @@ class Measured:
 
 
 def measured(pair: Pair, user: User, seed: int) -> dict[tuple[str, str], dict[str, Measured]]:
-    """By what is known and the price, given or found for a budget from clicks as predicted."""
+    """Measurements by what is known and the price, given or found for a budget from clicks as predicted."""
     theta, mean = pair.known_theta, sum(pair.ctr(user)) / 2
     ab = AB().moments(pair, user).variance
     result: dict[tuple[str, str], dict[str, Measured]] = {}
@@ -228,6 +228,6 @@ def predictions(pair: Pair, user: User, seed: int) -> dict[str, FloatArray]:
 
 
 def first_of_both(pair: Pair, shown: Mixture) -> FloatArray:
-    """How often each document that both put first is shown first, among the first three, and at all."""
+    """Shares of pages that show each document that both put first, among the first three, and at all."""
     placement = shown.placement()[pair.top_a[pair.top_a[:, 0] == pair.top_b[:, 0], 0]]
     return np.column_stack([placement[:, 0], placement[:, :3].sum(1), placement.sum(1)])

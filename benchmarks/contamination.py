@@ -63,7 +63,7 @@ def hostile(
 
 
 class Look(NamedTuple):
-    """What a look names.
+    """Winner that a look names.
 
     Attributes:
         before: The winner without an allowance, "" for none.

@@ -1,4 +1,4 @@
-"""How often do intervals hold the truth, looked at once or all along, with position bias known or estimated?
+"""Coverage of intervals, looked at once or all along, with position bias known or estimated.
 
 Yahoo-like queries, drawn uniformly, rankers trained as the paper's text says, pages of 10, theta = 1/r. Values come
 from single impressions (A/B: from the exact law of arm and clicks); with theta estimated, from formats. A run misses

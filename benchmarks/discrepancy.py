@@ -73,7 +73,7 @@ FAMILIES: dict[str, Behaviour] = {
 
 @dataclass(frozen=True, eq=False)
 class Limit:
-    """What estimates from one kind of traffic tend to.
+    """Limits of estimates from one kind of traffic.
 
     Attributes:
         theta: Position bias by the conditional estimating equation.
@@ -149,7 +149,7 @@ def traffic_of(kind: str, pair: Pair, user: Users) -> tuple[Mixture, Limit]:
 
 
 def of_long_trials(pair: Pair, user: Users) -> Limit:
-    """What long trials come to that learn as they do by default: means over trials, with an error of chance."""
+    """Estimates of long trials that learn as they do by default: means over trials, with an error of chance."""
     config = TrialConfig.model_validate({"method": LogOpt(), "k": K})
     thetas, deltas = [], []
     for seed in range(TRIALS):

@@ -58,7 +58,7 @@ Records = dict[str, NDArray[Any]]
 
 
 def recorded(analysis: Analysis) -> dict[str, float | str]:
-    """Everything that a decision rests on, at one look; differences are A - B, in clicks per search."""
+    """Basis of a decision at one look; differences are A - B, in clicks per search."""
     ladder, nan = analysis.ladder, float("nan")
     found: dict[str, float | str] = {}
     for result in ladder.results:

@@ -1,4 +1,4 @@
-"""How often does the test of change alarm, rightly and wrongly, and what do intervals and verdicts do meanwhile?
+"""Right and wrong alarms of the test of change, and intervals and verdicts meanwhile.
 
 Values like those of a trial: mostly 0, skewed, bounded by 4. p is that of the whole run: the test is looked at from 100 units
 on, whenever 3 % more have come. A change is counted in standard errors of the mean of 8,000 units, the units before it.

@@ -1,4 +1,4 @@
-"""How much variance do better estimators take out of the same impressions?
+"""Variance that better estimators take out of the same impressions.
 
 Var(x) of one impression shown by the closed form, exact, mean of pairs of rankers trained as the paper says. Predictions of the
 relevances come from a log of the given size, drawn from the same policy, that is not the one estimated from. Bias is that of
@@ -83,7 +83,7 @@ def log_of(pair: Pair, user: User, mixture: Mixture, per_query: int) -> Examinat
 
 
 def observed_bias(pair: Pair, user: User) -> float:
-    """With one impression a document was examined theta times at the rank where it stood, so a click counts lambda / theta."""
+    """Inverse propensity scoring: a click counts lambda / theta of the rank at which the document stood."""
     theta, mixture = pair.known_theta, closed_form(pair, pair.known_theta)
     values = np.where(mixture.rankings >= 0, pair.lam(theta)[mixture.rankings] / theta, 0.0)
     return mixture.moments(values, user).mean - pair.delta(user)

@@ -1,4 +1,4 @@
-"""How much faster? Searches to the same decision by every method, on real queries, beside the share of wrong directions.
+"""Searches to the same decision by every method, on real queries, beside the share of wrong directions.
 
 The decision is that of one test at 5 % error and 80 % power, for the true difference of each pair, with a number of searches
 fixed beforehand: (z_{1-alpha/2} + z_power)^2 Var(x) / E[x]^2, all moments exact (``plan``). Pairs are those of ``discrepancy``:
@@ -191,7 +191,7 @@ def ratios(found: list[Compared]) -> list[Row]:
 
 
 def by_disagreement(found: list[Compared]) -> list[Row]:
-    """The same over all data, by how much the rankers disagree: that is what decides how much there is to gain."""
+    """Gain over all data, by the rankers' disagreement, which decides how much there is to gain."""
     rows: list[Row] = []
     for low, high in pairwise(BANDS):
         some = [one for one in found if low <= one.tv < high]

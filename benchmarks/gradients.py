@@ -1,4 +1,4 @@
-"""What does one gradient of the variance cost, and how noisy is it? The paper's against the low-noise one."""
+"""Time and noise of one gradient of the variance: the paper's against the low-noise one."""
 
 from __future__ import annotations
 

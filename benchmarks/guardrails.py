@@ -108,7 +108,7 @@ Clicks = Callable[[World, Drawn, np.random.Generator], tuple[BoolArray, Told]]
 
 @dataclass(frozen=True)
 class Fault:
-    """What is different from a trial in order.
+    """Differences from a trial in order.
 
     Attributes:
         clicks: Clicks on the drawn pages, and what is tallied besides.
@@ -264,7 +264,7 @@ def lost_clicks(of_pages: bool, world: World, drawn: Drawn, random: np.random.Ge
 
 
 def favours(world: World, page: DocumentArray, ranker: int) -> BoolArray:
-    """Which results A (1) or B (-1) ranks higher than the other."""
+    """Signs of results that A (1) or B (-1) ranks higher than the other."""
     rank_a, rank_b = (np.append(np.minimum(rank, K), K)[page] for rank in world.pair.ranks)
     return np.asarray(ranker * (rank_b - rank_a) > 0)
 
@@ -398,7 +398,7 @@ def table(pool: ProcessPoolExecutor, name: str, traffic: str, looks: tuple[int, 
 
 
 def one_trial(name: str, traffic: str, looks: tuple[int, ...], seed: int) -> dict[str, Counter[str]]:
-    """Of each guardrail whether it warned (or failed) at any look, failed at any, and is unknown at the last."""
+    """Flags of each guardrail: warned (or failed) at any look, failed at any, unknown at the last."""
     fault = (RIGHT | FAULTS)[name]
     _, log, tallies = simulated(fault, QUERIES[traffic], seed)
     found: dict[str, Counter[str]] = {}
@@ -434,7 +434,7 @@ def effect(seed: int) -> Row:
 
 
 def hides(name: str, ctr: float) -> Row:
-    """What the estimate tends to where the truth is 0, and how far that is from 0 for each test after 10,000 impressions."""
+    """Limit of the estimate where the truth is 0, and its distance from 0 for each test after 10,000 impressions."""
     behaviour = behaviours()[name] if name == "cascade" else partial(leaving, 0.5)
     impressions = 100_000
     (analysis,) = Trial(top_tail(behaviour, ctr), CONFIG, 1).looks((impressions,))

@@ -1,4 +1,4 @@
-"""How close does LogOpt come to the Oracle, how fast does its variance fall, and how long does it take?
+"""LogOpt against the Oracle: variance, how fast it falls, and time.
 
 Var(x) of one impression under each logging policy, exact but for the sampling of document pairs, on Yahoo-like, MSLR-like and
 (with ``RANKTRIAL_DATA``) mailru_longtail. The Oracle is the same network with the same steps, given the true position bias and

@@ -1,4 +1,4 @@
-"""What do estimates from logs take, in memory and in engines that add up where the log is?
+"""Time and memory of estimates from logs, in memory and in engines that add up where the log is.
 
 python -m benchmarks logs                                       2 x 10^6 impressions, in memory and in DuckDB
 python -m benchmarks.logs --connect postgresql://...            the same in PostgreSQL too (it makes two tables there)

@@ -1,4 +1,4 @@
-"""What a click is worth: searches to the same error, coverage with heavy tails, and false discoveries over many metrics.
+"""Estimates by metric: searches to the same error, coverage with heavy tails, and false discoveries over many metrics.
 
 Three tables (``METRICS_TABLES`` names some of them):
 

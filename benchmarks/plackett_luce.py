@@ -1,4 +1,4 @@
-"""How fast and how exact are Plackett-Luce placement, exposure, sampling and simulation?"""
+"""Speed and exactness of Plackett-Luce placement, exposure, sampling and simulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well does a plan predict? Against simulated impressions, on pairs of rankers of each data set.
+"""Predictions of a plan against simulated impressions, on pairs of rankers of each data set.
 
 Variance: predicted from labels, from lists and the click rate alone, and with the standard deviation of clicks as well; the
 measured one is that of x in simulated impressions of users with the true relevances. Numbers are the mean ratio of predicted
@@ -172,7 +172,7 @@ class Promise:
 
 
 def promises() -> list[Row]:
-    """What was promised of trials, and what share of them kept it."""
+    """Promises of trials, and the share of them that kept each."""
     rows: list[Row] = []
     for promise in promised_worlds():
         methods = [method for method in promise.methods if ONLY in f"{promise.name}: {method}"]
@@ -242,7 +242,7 @@ def _as_pair(
 
 
 def decided(world: World, method: Method, impressions: int, smallest: float, seed: int) -> bool:
-    """Whether a trial named a winner at one of twelve looks."""
+    """True if a trial named a winner at one of twelve looks."""
     config = TrialConfig.model_validate({"method": str(method), "k": world.pair.k, "smallest": smallest})
     at = tuple(sorted({max(int(part * impressions), 1) for part in LOOKS}))
     return any(settled(analysis, {})[0].winner for analysis in Trial(world, config, seed).looks(at))

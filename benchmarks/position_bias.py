@@ -1,4 +1,4 @@
-"""How well does each estimator find position bias, and how fast is EM?
+"""Errors of each estimator of position bias, and speed of EM.
 
 Worlds: queries drawn uniformly, k = 10, theta = 1/r. "graded": 300 queries x 24 documents, zeta = 0.1 + 0.225 label,
 documents ordered by a score of unit variance that correlates 0.5 with the label, plus noise. "sharp": 700 queries x
@@ -196,7 +196,7 @@ def short_logs(logs: int = 60) -> list[Row]:
 
 
 def few_queries(logs: int = 1000, queries: Iterable[int] = (2, 3, 5, 10, 20, 50)) -> list[Row]:
-    """How often 95 % intervals hold theta_2 to theta_10, with queries drawn evenly or in proportion to 1/number.
+    """Coverage of 95 % intervals of theta_2 to theta_10, with queries drawn evenly or in proportion to 1/number.
 
     Every log has queries of its own, 200 impressions per query, noise 0.5. "normal": with 1.96 in place of t.
     """

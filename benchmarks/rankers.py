@@ -1,4 +1,4 @@
-"""How long do the paper's 1,000 rankers take to train?"""
+"""Time to train the paper's 1,000 rankers."""
 
 from __future__ import annotations
 

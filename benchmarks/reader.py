@@ -1,4 +1,4 @@
-"""How fast are learning-to-rank files read, the first time and from the cache?"""
+"""Speed of reading learning-to-rank files, the first time and from the cache."""
 
 from __future__ import annotations
 

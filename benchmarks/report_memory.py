@@ -70,7 +70,7 @@ def asked(path: Path) -> list[float]:
 
 
 def own_memory(pid: int) -> float:
-    """What a process has, but for files that are mapped, in MB."""
+    """Memory of a process in MB, but for files that are mapped."""
     status = Path(f"/proc/{pid}/status").read_text()
     found = re.search(r"RssAnon:\s+(\d+) kB", status)
     return int(found[1]) / 1024 if found else 0.0

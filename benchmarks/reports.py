@@ -261,7 +261,7 @@ async def _wait(seconds: float) -> list[float]:
 
 
 async def _asked(port: int, method: str, path: str, times: int = 1) -> list[float]:
-    """What requests took that are sent one after the other."""
+    """Seconds of requests that are sent one after the other."""
     took = []
     async with Connection.to(port) as connection:
         for _ in range(times):

@@ -71,7 +71,7 @@ SERVE = "run_server(sys.argv[1], listening, None, None, log_requests=False, quer
 
 @contextlib.contextmanager
 def server(code: str, *arguments: str, src: str | None = None) -> Iterator[int]:
-    """Its port, while it runs; of the sources in another folder if one is given."""
+    """Port of a service, while it runs; of the sources in another folder if one is given."""
     elsewhere = {} if src is None else {"PYTHONPATH": src, "NUMBA_CACHE_DIR": str(Path(src).parent / ".numba_cache")}
     process = subprocess.Popen(
         [sys.executable, "-c", LISTEN + code, *arguments],
@@ -116,7 +116,7 @@ class Connection:
 
 @dataclass
 class Measured:
-    """What single requests took, and all of them together, in seconds."""
+    """Seconds of single requests, and of all of them together."""
 
     times: list[float] = field(default_factory=list)
     elapsed: float = 0.0

@@ -96,7 +96,7 @@ class Served:
         return json.loads(raw)
 
     def wait(self) -> None:
-        """Until it listens, as its log says."""
+        """Wait until it listens, as its log says."""
         while not self.port:
             whole = self.log.read_text(encoding="utf-8").rpartition("\n")[0]
             lines = [json.loads(line) for line in whole.splitlines()]
@@ -127,7 +127,7 @@ def served(python: Path, cache: Path) -> Iterator[Served]:
 
 
 def first_answers(python: Path, cache: Path) -> dict[str, tuple[float, float]]:
-    """When a service gives its first answer, its first answer that is a draw, and its first report; clock and processor."""
+    """Times of a service's first answer, first answer that is a draw, and first report; clock and processor."""
     found = {}
     with served(python, cache) as service:
         service.wait()

@@ -1,4 +1,4 @@
-"""How little variance is left, and how much could anyone still remove? Every method beside the efficiency bound.
+"""Variance of every method beside the efficiency bound.
 
 Var(x) of one impression, means over 20 pairs of rankers for each data set: ten trained as the paper's text says, ten as the
 authors' code does, each pair on 50 other queries. Exact for A/B and for all mixtures; with Plackett-Luce policies the pairs

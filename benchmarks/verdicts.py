@@ -259,7 +259,7 @@ def _taste(user: User, seed: Seed) -> User:
 
 
 def _with_few_texts(log: Log) -> tuple[Log, IntArray]:
-    """The same log with few query texts, under which everybody has the same documents in another order; and the number that
+    """Log with few query texts, under which everybody has the same documents in another order; and the number that
     each document has there."""
     place = np.array(log.documents, np.int64)
     query, order = place // POOL, np.argsort(generator(0).random((int(place.max()) // POOL + 1, POOL)), axis=1)

@@ -51,7 +51,7 @@ def shop(traffic: str, queries: int, impressions: int, *, eta: float = 0.7) -> W
 
 
 def one_run(world: World, method: Method, impressions: int, seed: int) -> tuple[bool, float, float, float, bool]:
-    """Whether the interval has the truth; clicks gained, truly and as measured; when it was decided; whether for the better."""
+    """Outcome of a trial: truth in the interval or not; clicks gained, true and measured; time and side of the decision."""
     allowance = None if np.isnan(ALLOWANCE) else ALLOWANCE
     config = TrialConfig.model_validate({"method": method, "k": K, "allowance": allowance})
     looks = tuple(n for n in (1_000, 2_000, 4_000, 8_000, 20_000) if n <= impressions)

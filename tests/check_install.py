@@ -18,7 +18,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 
 def modules(extra: str) -> set[str]:
-    """What an extra installs, with those that it stands for."""
+    """Requirements that an extra installs, with those of the extras it stands for."""
     inner = [name for line in EXTRAS[extra] for name in line.partition("ranktrial[")[2].rstrip("]").split(",") if name]
     found = set(MODULES.get(extra, ())).union(*map(modules, inner))
     return found | {"narwhals"} if "altair" in found else found  # charts bring it with them

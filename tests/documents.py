@@ -218,7 +218,7 @@ class Reader:
             assert not failed or "error:" in told, f"{block.where}: {failed}"
 
     def _type(self, code: str) -> tuple[str, str]:
-        """What is printed, and the last command that failed."""
+        """Output, and the last command that failed."""
         assert self._shell.stdin is not None
         assert self._shell.stdout is not None
         # Read as one piece, so that a command that reads its input does not take the lines that follow.

@@ -34,7 +34,7 @@ def mixture_of(
     gain: FloatArray | None = None,
     candidates: Rankings | None = None,
 ) -> Mixture:
-    """Of one query whose documents fill the page in order of their number, or of the queries with these candidates."""
+    """Problem of one query whose documents fill the page in order of their number, or of the queries with these candidates."""
     if candidates is None:
         candidates = Rankings(offsets_of([len(need)]), np.arange(len(need), dtype=np.int32))
     documents = candidates.documents
@@ -71,7 +71,7 @@ def gap(
     least: FloatArray | None = None,
     gain: FloatArray | float = 0.0,
 ) -> float:
-    """By how much, relative to it, sum need^2 / rho - gain rho could still fall at most: the objective is convex, so no
+    """Most by which sum need^2 / rho - gain rho could still fall, relative to it: the objective is convex, so no
     distribution is below its tangent at rho, and the tangent is least over all distributions (with the floors) by a linear
     programme."""
     active = need > 0

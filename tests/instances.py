@@ -169,7 +169,7 @@ class Visitor:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of what was acknowledged.
+    """Fate of the rows that were acknowledged.
 
     Attributes:
         impressions: Acknowledged; clicks: too.

@@ -1,4 +1,4 @@
-"""Where third-party data for tests is found: it is never part of the repository, so tests skip without it."""
+"""Folder of third-party data for tests: it is never part of the repository, so tests skip without it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SECRET = "a secret of receiver and trial"
 
 
 class Receiver:
-    """What has come, in its order.
+    """Requests in the order in which they came.
 
     Attributes:
         url: Where it listens.

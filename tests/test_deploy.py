@@ -34,7 +34,7 @@ def compose() -> dict[str, Any]:
 
 
 def commands() -> list[list[str]]:
-    """Everything that any of the files lets `ranktrial` do."""
+    """Commands that any of the files runs."""
     found = [json.loads(rest)[1:] for name, rest in instructions() if name == "RUN" and rest.startswith("[")]
     found += [json.loads(rest) for name, rest in instructions() if name == "CMD"]
     found += [one["command"] for one in compose()["services"].values() if one["image"] == "ranktrial"]

@@ -34,7 +34,7 @@ def test_the_page_in_python(tmp_path: Path) -> None:
 
 @NEEDS_NODE
 def test_the_page_in_node(tmp_path: Path) -> None:
-    """What Chromium does with it is in tests/browser; here is what the browser gets, and its click by hand."""
+    """Page that the browser gets, and its click by hand; tests/browser has what Chromium does with it."""
     with started("node", tmp_path / "shop.db") as (page, service):
         text = drawn(page, 'data-impression="[^"]')
         impression = re.findall(r'data-impression="([^"]+)"', text)[0]

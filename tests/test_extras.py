@@ -41,14 +41,14 @@ main()
 
 
 def run(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What a program says."""
+    """Output of a program."""
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=folder, capture_output=True, text=True, check=False
     )
 
 
 def plain(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What a program says where only a plain install is there."""
+    """Output of a program where only a plain install is there."""
     return run(PLAIN + code, folder, *arguments)
 
 

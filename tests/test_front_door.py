@@ -1,4 +1,4 @@
-"""What `import ranktrial` offers: every name is there, has an example that runs, and costs nothing until it is asked for."""
+"""Names of `import ranktrial`: each is there, has an example that runs, and costs nothing until it is asked for."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ STRANGE = "<script>alert('x')</script> & \u202ered"
 
 
 def tree(result: Any) -> Tree.Element:
-    """What a notebook gets of a result, which is well-formed and holds no script."""
+    """HTML that a notebook gets of a result, which is well-formed and holds no script."""
     found = Tree.fromstring(result._repr_html_())
     assert {one.tag.rpartition("}")[2] for one in found.iter()} <= {
         "div", "p", "strong", "details", "summary", "table", "tr", "th", "td", "svg", "line", "circle", "text", "rect",
@@ -135,7 +135,7 @@ def test_a_trial_says_how_it_is_set_up_and_how_far_it_is(tmp_path: Path) -> None
 
 def test_charts_hold_the_numbers_of_the_result() -> None:
     def rows(result: Any) -> list[dict[str, Any]]:
-        """What is drawn, from the chart that a notebook gets."""
+        """Data of the chart that a notebook gets."""
         return [row for sheet in result.chart().to_dict()["datasets"].values() for row in sheet]
 
     found, bias = estimate(LOG), fit_position_bias(LOG)

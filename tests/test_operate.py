@@ -1,4 +1,4 @@
-"""What operators are given: gauges, a dashboard and alert rules that name metrics there are, manifests for Kubernetes."""
+"""Files for operators: gauges, a dashboard and alert rules that name metrics there are, manifests for Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the package says of itself: one version, one list of Pythons, one place, wherever they are written."""
+"""Metadata of the package: one version, one list of Pythons, one place, wherever they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Docstrings open with a verb in the imperative or a noun of the field, never with a question or a clause without its noun."""
+"""Docstrings, pages and help texts open with a verb or a noun of the field, not with a question or a clause without noun."""
 
 from __future__ import annotations
 
@@ -8,9 +8,22 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+import typer
+
 import ranktrial
+from ranktrial.cli import app
 
 ROOT = Path(ranktrial.__file__).parent
+CHECKOUT = Path(__file__).parents[1]
+PAGES = [
+    CHECKOUT / "README.md",
+    *(
+        page
+        for page in sorted((CHECKOUT / "docs").rglob("*.md"))
+        if "_build" not in page.parts and page.name != "glossary.md"
+    ),
+]
 DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
 # First words of a docstring whose subject is missing. Predicates say "True if ..."; other constructors "Build ... from ...".
 CLAUSE = re.compile(
@@ -21,17 +34,22 @@ CLAUSE = re.compile(
 )
 
 
-# Of a check and of counters, which programs may read.
+# The same for what stands below a name, or in running text, which may open with "With ..." or "Where ...", but needs a noun.
+LOST = re.compile(
+    r"(What|Whom|Whose|Whoever|Which|Whether|Of|And|That|Those|By|By how|How|The same of|Same as|All that|One that)\b(?!-)",
+    re.IGNORECASE,
+)
+# Names of a check and of counters, which programs may read.
 NAMES = {"heaviest unit", "damaged impressions", "clicks without impression", "clicks on void impressions"}
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for file in sorted(ROOT.rglob("*.py")):
-        yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
+def modules(folder: Path = ROOT) -> Iterator[tuple[str, ast.Module]]:
+    for file in sorted(folder.rglob("*.py")):
+        yield file.relative_to(folder).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
 
 
-def docstrings() -> Iterator[tuple[str, str]]:
-    for name, tree in modules():
+def docstrings(folder: Path = ROOT) -> Iterator[tuple[str, str]]:
+    for name, tree in modules(folder):
         for node in ast.walk(tree):
             if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
                 yield f"{name}: {getattr(node, 'name', 'module')}", docstring
@@ -56,13 +74,51 @@ def test_every_class_has_a_name_of_its_own() -> None:
     assert {name for name, times in Counter(classes()).items() if times > 1} == {"Shown"}
 
 
-def test_no_docstring_opens_with_a_question() -> None:
-    assert [where for where, docstring in docstrings() if asks(docstring)] == []
+FOLDERS = pytest.mark.parametrize(
+    "folder",
+    [ROOT, *(CHECKOUT / name for name in ("tests", "tools", "benchmarks", "examples"))],
+    ids=lambda path: path.name,
+)
 
 
-def test_no_docstring_opens_with_a_clause_that_has_lost_its_noun() -> None:
-    told = [f"{where}: {docstring.splitlines()[0]}" for where, docstring in docstrings() if CLAUSE.match(docstring)]
-    assert told == []
+@FOLDERS
+def test_no_docstring_opens_with_a_question(folder: Path) -> None:
+    assert [where for where, docstring in docstrings(folder) if asks(docstring)] == []
+
+
+@FOLDERS
+def test_no_docstring_opens_with_a_clause_that_has_lost_its_noun(folder: Path) -> None:
+    """Names of tests are sentences, on which the docstrings below them go on."""
+    wrong = [
+        f"{where}: {docstring.splitlines()[0]}"
+        for where, docstring in docstrings(folder)
+        if (LOST if ": test_" in where else CLAUSE).match(docstring)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.relative_to(CHECKOUT).as_posix() for page in PAGES])
+def test_pages_open_with_a_noun_or_a_verb(page: Path) -> None:
+    """Headings may be questions, of which the index of a page is made; what they stand above may not."""
+    text = re.sub(r"^(```|~~~).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    blocks = [block.strip() for block in re.split(r"\n\s*\n|^#+ .*$", text, flags=re.MULTILINE)]
+    first = next((block.lstrip("*") for block in blocks if re.match(r"[A-Za-z*]", block)), "")
+    assert not LOST.match(first)
+    assert not asks(first)
+
+
+def options() -> Iterator[tuple[str, str]]:
+    """Help texts of all commands, and of their options and arguments."""
+    todo = [("ranktrial", typer.main.get_command(app))]
+    while todo:
+        name, command = todo.pop()
+        todo += [(f"{name} {one}", known) for one, known in getattr(command, "commands", {}).items()]
+        yield name, command.help or ""
+        yield from ((f"{name} {one.name}", getattr(one, "help", None) or "") for one in command.params)
+
+
+def test_help_texts_open_with_a_noun_or_a_verb() -> None:
+    assert [f"{where}: {text}" for where, text in options() if LOST.match(text) or asks(text)] == []
 
 
 def texts(tree: ast.Module) -> Iterator[str]:

@@ -159,7 +159,7 @@ def _text(
 
 
 def _rounded(lines: int) -> int:
-    """To two digits: the picture need not change with every edit."""
+    """Number with two digits: the picture need not change with every edit."""
     return round(lines, 2 - len(str(lines)))
 
 

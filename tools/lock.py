@@ -33,7 +33,7 @@ FILES = {  # what each is for
 
 
 def closure(*roots: str) -> dict[str, Version]:
-    """All that requirements need, here, by name; without this project itself."""
+    """Installed packages that requirements need, by name; without this project itself."""
     waiting, asked, found = [Requirement(root) for root in roots], set[tuple[str, str]](), dict[str, Version]()
     while waiting:
         one = waiting.pop()

@@ -291,7 +291,7 @@ class Generator:
 
 
 def generated(options: argparse.Namespace) -> list[tuple[str, str]]:
-    """So many generated requests to one service, one after the other, and what it answers."""
+    """Answers of one service to generated requests, one after the other."""
     make, statuses, longest = Generator(options.seed), Counter[int](), 0.0
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -429,7 +429,7 @@ def _memory(pid: int) -> float:
 
 
 def by_hand(file: Path) -> str:
-    """What somebody has written on the page: from its first heading below the figures on."""
+    """Text that somebody has written on the page: from its first heading below the figures on."""
     if not file.exists():
         return ""
     _, heading, rest = file.read_text().partition("\n## ")

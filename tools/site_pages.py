@@ -234,7 +234,7 @@ def metrics() -> str:
 
 
 def python(package: str) -> str:
-    """What a package exports: of the front door everything, of others what is not at the front door."""
+    """Names that a package exports: of the front door all, of others those that are not at the front door."""
     module = import_module(package)
     names = [name for name in module.__all__ if package == "ranktrial" or name not in ranktrial.__all__]
     lines = [f".. currentmodule:: {package}", ""]

@@ -95,7 +95,7 @@ def put_into(page: str, title: str, names: Sequence[str], rows: Sequence[Sequenc
 
 
 def _cells(line: str) -> list[str]:
-    """Of a row of a Markdown table, as they are written there."""
+    """Cells of a row of a Markdown table, as they are written there."""
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 

@@ -57,7 +57,7 @@ class Call:
 
 @dataclass
 class Walk:
-    """What ran, in the order of each thread."""
+    """Calls, in the order of each thread."""
 
     trees: dict[str, Call] = field(default_factory=dict)  # by thread
     functions: set[CodeType] = field(default_factory=set)
@@ -129,7 +129,7 @@ def make_trial(store: Path, impressions: int) -> None:
 
 
 def request(query: str, unit: str) -> dict[str, Any]:
-    """What is asked: two lists of ids, B's in another order than A's."""
+    """Lists of a search: two of ids, B's in another order than A's."""
     ids = [f"{query}, document {i}" for i in range(DOCUMENTS)]
     return {"query": query, "a": ids, "b": ids[2:5] + ids[:2] + ids[:4:-1], "unit": unit}
 
@@ -154,7 +154,7 @@ async def over_http(tracer: Tracer, store: Path) -> dict[str, Walk]:
 
 
 def in_process(tracer: Tracer, store: Path) -> dict[str, Walk]:
-    """The same of a trial in Python."""
+    """Search and click of a trial in Python."""
     with Trial.open(store, "t", background=False) as trial:
         trial.rank(**FIRST, wait=True)
         with tracer.trace() as rank:
@@ -194,7 +194,7 @@ def of_a_study(tracer: Tracer, folder: Path) -> Walk:
 
 
 def usual_walks() -> dict[str, Walk]:
-    """Of a few times each the middle one: a busy machine adds calls here and there, for example to count a slow answer."""
+    """Median of a few times each: a busy machine adds calls here and there, for example to count a slow answer."""
     tracer = Tracer()
     found: dict[str, list[Walk]] = {}
     for _, impressions in product(range(REPEATS), IMPRESSIONS):

@@ -218,7 +218,7 @@ def simulated(theta: FloatArray, n: int, seed: int, zeta: tuple[float, ...] = (0
 
 @pytest.mark.parametrize("zeta", [(0.6, 0.3, 0.2, 0.5, 0.1, 0.4), (0.1, 0.9, 0.5, 0.2, 0.8, 0.3)])
 def test_scores_of_position_bias_have_mean_zero_whatever_the_relevances(zeta: tuple[float, ...]) -> None:
-    """And with theta_r r^-0.1 in place of theta, 0.1 to first order."""
+    """Tilt with theta_r r^-0.1 in place of theta: 0.1 to first order."""
     for steeper in (0.0, 0.1):
         x = position_scores(simulated(THETA * np.arange(1, 4) ** -steeper, 40_000, 1, zeta), THETA).totals
         assert abs(x.mean() - steeper) < 4.5 * x.std() / 200 + 0.05 * steeper
@@ -243,7 +243,7 @@ def test_a_log_in_which_nothing_moved_has_no_scores() -> None:
 
 
 def test_a_truth_that_reverses_halfway_is_told_and_the_time_since_judged_by_itself() -> None:
-    """What A puts first is better in the first half, what B puts first in the second."""
+    """A's first result is better in the first half, B's in the second."""
     halves = [
         simulated(THETA, 6000, 6, zeta) for zeta in ((0.7, 0.3, 0.2, 0.6, 0.3, 0.2), (0.2, 0.7, 0.3, 0.2, 0.3, 0.7))
     ]

@@ -174,7 +174,7 @@ def test_every_estimate_tends_to_delta(estimator: str) -> None:
 
 
 def test_no_two_estimators_by_the_formula_are_the_same() -> None:
-    """One that is named, and has nothing of its own, would be the paper's."""
+    """An estimator that is named, and has nothing of its own, would be the paper's."""
     pair, user = fixed_world(seed=4, k=2, n_queries=3)
     mixture = PlackettLuce(np.zeros(pair.n_documents), pair.offsets, 2).listed()
     log = Log.simulated(pair, mixture, user, 400, seed=1)

@@ -1,4 +1,4 @@
-"""What a method learns from a log, and what its impressions cost visitors: against truths that are known exactly."""
+"""Evidence for a method, and the cost of its impressions to visitors: against truths that are known exactly."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_searches_of_a_log_tell_what_those_of_its_pair_do() -> None:
 
 
 def test_searches_are_the_latest_as_they_came() -> None:
-    """By Zipf's law the queries that come first in a log are the frequent ones: their share stays what it is in the traffic."""
+    """Queries that come first in a log are the frequent ones, by Zipf's law: their share stays what it is in the traffic."""
     n, rng = 400, np.random.default_rng(2)
     pair = Pair.from_lists([[f"{q}a", f"{q}b"] for q in range(n)], [[f"{q}b", f"{q}a"] for q in range(n)], k=2)
     chances = 1 / np.arange(1, n + 1)
@@ -107,7 +107,7 @@ def test_searches_are_the_latest_as_they_came() -> None:
 
 
 def test_the_price_of_a_click_is_that_of_the_traffic_as_it_comes() -> None:
-    """By Zipf's law: a forecast from the rarest queries, of which nothing is known, asked for 4.1 to 5.5 after 4,000."""
+    """Queries by Zipf's law: a forecast from the rarest, of which nothing is known, asked for 4.1 to 5.5 after 4,000."""
     rng, theta, queries, n = np.random.default_rng(1), rank_decay(10, 0.7), 2_000, 4_000
     relevance = 0.5 * rng.choice([0.1, 0.3, 0.8], (queries, 20), p=[0.6, 0.25, 0.15])
     lists = [np.argsort(-(relevance + rng.normal(0, noise, relevance.shape))) for noise in (0.3, 0.35)]

@@ -88,7 +88,7 @@ def test_looking_from_the_first_click_on_rules_nothing_out_too_early() -> None:
 
 
 def test_the_betting_sequence_is_about_as_tight_as_the_asymptotic() -> None:
-    """What was ruled out on the way stays ruled out, so single runs differ: the mean of 20."""
+    """Values ruled out on the way stay ruled out, so single runs differ: the mean of 20."""
     rng = np.random.default_rng(2)
     ratios = []
     for _ in range(20):

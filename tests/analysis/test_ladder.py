@@ -53,7 +53,7 @@ def simulated(user: User, n: int, seed: int, holdback: float = 0.5) -> Log:
 
 
 def designed(pair: Pair, holdback: float) -> Mixture:
-    """What is shown: the closed form of equal relevance, and so much A/B traffic."""
+    """Mixture of the closed form of equal relevance and so much A/B traffic."""
     method = LogOpt(relevance="constant", keep=0, floor=0.5, holdback=holdback)
     return method.policy(pair.knowing(theta=THETA))
 
@@ -118,7 +118,7 @@ def test_under_trust_bias_the_position_based_estimate_is_not_used() -> None:
 
 
 def varied(queries: int = 30) -> tuple[Pair, np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """As ``top_and_tail``, with documents of all relevances everywhere: a and b of affine clicks can be told."""
+    """Pair like ``top_and_tail``, with documents of all relevances everywhere: a and b of affine clicks can be told."""
     random = np.random.default_rng(1)
     zeta = random.uniform(0.02, 0.95, (queries, 8))
     a, b = [], []

@@ -119,7 +119,7 @@ def test_what_segments_say_waits_as_a_winner_does() -> None:
 
 
 def test_hostile_searches_of_a_segment_are_a_share_of_all() -> None:
-    """What a winner must stand against may all be in one segment: the smaller that is, the more there."""
+    """Hostile searches may all be in one segment: the smaller that is, the more there."""
     found = settled(analysed(opposite(share=0.1)), {})
     result = found.analysis.ladder.result(POSITION_BASED)
     log = found.analysis.log

@@ -154,7 +154,7 @@ class World:
             page.wait_for_url("**/item/*", wait_until="commit")
 
     def events(self) -> dict[str, int]:
-        """What became of events so far."""
+        """Fate of events so far."""
         text = self.service.get("/metrics").text
         return {
             outcome: int(float(count))

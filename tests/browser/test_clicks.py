@@ -46,7 +46,7 @@ def test_without_keepalive_beacons_are_sent(world: World, watched: Watched) -> N
 
 
 def test_a_plain_fetch_would_lose_clicks(world: World, watched: Watched) -> None:
-    """What the two tests above would see if the client did nothing about it."""
+    """Counterpart of the two tests above: the client does nothing about it."""
     page, before = watched.page, world.events()
     page.add_init_script(PLAIN_FETCH)
     world.click_and_leave(page, CLICKS)

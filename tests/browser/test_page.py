@@ -1,4 +1,4 @@
-"""What people see in a browser: the live page and the report file, on a desktop and on a phone, asking nobody outside."""
+"""Live page and report file in a browser, on a desktop and on a phone, asking nobody outside."""
 
 from __future__ import annotations
 
@@ -484,7 +484,7 @@ def test_a_lost_service_is_said_and_found_again(browser: Browser, address: str) 
 
 
 def contrast(one: list[float], other: list[float]) -> float:
-    """Of two colours, by WCAG 2."""
+    """Contrast of two colours, by WCAG 2."""
 
     def light(colour: list[float]) -> float:
         parts = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]

@@ -49,7 +49,7 @@ def test_its_own_tests_pass() -> None:
 
 @NEEDS_NODE
 def test_a_search_and_its_clicks_from_an_installed_package(tmp_path: Path) -> None:
-    """As ``npm install`` lays it out: found by its name, with the files that it says it has."""
+    """Package as ``npm install`` lays it out: found by its name, with the files that it says it has."""
     home = tmp_path / "node_modules" / "ranktrial"
     home.mkdir(parents=True)
     package = json.loads((FOLDER / "package.json").read_text())

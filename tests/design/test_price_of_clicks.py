@@ -44,7 +44,7 @@ def greedy(need: FloatArray, gain: FloatArray, theta: FloatArray, least: FloatAr
 def marginal_violation(
     need: FloatArray, gain: FloatArray, rho: FloatArray, theta: FloatArray, least: FloatArray
 ) -> float:
-    """By how much, relatively, exposure is worth more to one document than to another that could give it up.
+    """Largest relative gain from moving exposure to a document from another that could give it up.
 
     A document can take some from any that shares its slots or has better ones and has more than its least.
     """

@@ -1,4 +1,4 @@
-"""What logs say: position bias and predictions, rankers that did not take part, results with propensities, what is wrong."""
+"""Answers from logs: position bias and predictions, rankers that did not take part, propensities, what is wrong."""
 
 from __future__ import annotations
 

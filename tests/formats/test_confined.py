@@ -1,4 +1,4 @@
-"""What reads and writes logs reaches no other files than it is asked for, and others cannot read what it writes."""
+"""Readers and writers of logs reach no other files than they are asked for, and others cannot read what they write."""
 
 from __future__ import annotations
 

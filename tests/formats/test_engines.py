@@ -176,7 +176,7 @@ def test_exposure_disagreement_and_counts_are_those_of_the_log(engine: SQLLog, e
 
 
 def test_exposure_disagreement_by_hand(tmp_path: Path) -> None:
-    """Of x y against y z with theta 1, 1/2: |1 - 0| + |1/2 - 1| + |0 - 1/2| = 2 of 3. Of the same lists 0, of others 1."""
+    """Disagreement of xy and yz with theta 1, 1/2: |1 - 0| + |1/2 - 1| + |0 - 1/2| = 2 of 3. Same lists have 0, others 1."""
     theta = np.array([1.0, 0.5])
     lists = [(["x", "y"], ["y", "z"]), (["x", "y"], ["x", "y"]), (["x"], ["y", "z"])]
     with Trial.create(tmp_path / "t.db", k=2, background=False, clock=Ticks(), method="AB()", seed=1) as trial:

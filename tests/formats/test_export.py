@@ -45,7 +45,7 @@ def rows(folder: Path) -> list[Any]:
 
 
 def counted(trial: Trial) -> list[Any]:
-    """The same of the trial's own log."""
+    """Pages and clicks of the trial's own log."""
     log = trial.log()
     table = []
     for at in range(len(log)):
@@ -170,7 +170,7 @@ def test_an_export_beside_a_running_trial_has_each_row_once(trial: Trial, tmp_pa
 
 
 class Killed(BaseException):
-    """What a kill -9 looks like from inside: nothing after it runs."""
+    """Stand-in for kill -9 as seen from inside: nothing after it runs."""
 
 
 def test_an_export_killed_at_any_step_is_resumed(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

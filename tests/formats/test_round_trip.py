@@ -1,4 +1,4 @@
-"""What a trial reports by metric and by segment is what its export says, and the command line of it."""
+"""A trial's report by metric and by segment, its export's, and that of the command line are one."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_the_shortcut_and_the_kernel_draw_the_same_law(split: float) -> None:
 
 @pytest.mark.parametrize("split", [0.5, 0.25])
 def test_the_variance_of_the_difference_in_means(split: float) -> None:
-    """Its large-sample variance, against the spread of 2,000 runs and the run's own squared error."""
+    """Large-sample variance against the spread of 2,000 runs and the run's own squared error."""
     pair, user = fixed_world(seed=2, k=3, n_queries=6)
     method = AB(split=split)
     exact = method.moments(pair, user)

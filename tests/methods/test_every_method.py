@@ -76,7 +76,7 @@ def test_moments_of_two_devices_are_those_of_either_by_their_shares(method: Meth
 
 
 def test_properties_hold_for_these_methods_and_no_others() -> None:
-    """What the checks above do not look at: a default that should have been overridden would pass them."""
+    """Properties that the checks above do not look at: a default that should have been overridden would pass them."""
     adaptive = [LogOpt(), LogOpt(bias="known"), AB(estimate="rank-aware")]
     observed = Counterfactual(propensities="observed")
     known = [*METHODS, *adaptive, observed]

@@ -251,7 +251,7 @@ def test_the_authors_rows_reach_the_click_model(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_designs_expected_counts_add_up_over_versions() -> None:
-    """What position-bias estimation is told: impressions of each query times the placement of the version showing them."""
+    """Shows that position bias is estimated from: impressions of each query times the placement of the version showing them."""
     pair, user = world()
     state = _State(quick(bias="estimated", schedule=(500,)), pair, user, first_theta(pair.k), 1)
     expected = np.zeros((pair.n_documents, pair.k))

@@ -1,4 +1,4 @@
-"""Which ranks a log can compare, and what is refused when it cannot."""
+"""Ranks that a log can compare, and refusals where it cannot."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_effects_are_the_best_linear_prediction() -> None:
 
 
 def test_sums_of_spreads_are_those_of_whole_arrays() -> None:
-    """Of members and of pairs of different members, with groups that are empty and members that were never examined."""
+    """Sums of members and of pairs of different members, with empty groups and members that were never examined."""
     rng = np.random.default_rng(2)
     sizes = np.array([3, 0, 1, 4, 2, 0])
     offsets, group = offsets_of(sizes), np.repeat(np.arange(6), sizes)

@@ -221,7 +221,7 @@ def test_a_pair_without_documents_is_worth_nothing() -> None:
 @pytest.mark.parametrize("gain", [False, True])
 @pytest.mark.parametrize("rank_aware", [False, True])
 def test_sums_at_many_thetas_are_those_of_each(rank_aware: bool, gain: bool, clip: float | None, listed: bool) -> None:
-    """By code of impressions. Each theta leaves out some; one lets nothing be seen at most ranks, another is 0 at the last."""
+    """Each theta leaves out some codes of impressions; one lets nothing be seen at most ranks, another is 0 at the last."""
     pair, _ = fixed_world(seed=3)
     mixture, prediction, random = everything(pair), wrong_prediction(pair), np.random.default_rng(3)
     rows = np.sort(random.choice(len(mixture.rankings), 40, replace=False))

@@ -1,4 +1,4 @@
-"""What pages send: from the sites that are named and no others, without a key, bounded in rate, size and number."""
+"""Events from pages: of the sites that are named and no others, without a key, bounded in rate, size and number."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HELLO = PlainTextResponse("hello")
 
 
 def beacon(client: httpx.Client, events: Any, origin: str | None = SHOP, kind: str = "text/plain") -> httpx.Response:
-    """As a browser sends it for a page of an origin."""
+    """Request as a browser sends it for a page of an origin."""
     headers = {"content-type": f"{kind};charset=UTF-8"} | ({} if origin is None else {"origin": origin})
     return client.post("/v1/beacon", content=json.dumps(events), headers=headers)
 

@@ -24,7 +24,7 @@ def client(tmp_path: Path) -> Iterator[httpx.Client]:
 
 
 def ubi(id: str | None, document: Any, action: str = "click", **more: Any) -> dict[str, Any]:
-    """As OpenSearch's collector sends them."""
+    """Events as OpenSearch's collector sends them."""
     return {
         "application": "shop",
         "action_name": action,

@@ -70,7 +70,7 @@ class Visitor:
             self.waiting = None
 
     def visit(self, port: int, acknowledged: threading.Semaphore, last: bool) -> None:
-        """Until the service is gone; or, the last time, until all that was ever sent is acknowledged."""
+        """Send until the service is gone; or, the last time, until all that was ever sent is acknowledged."""
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         with contextlib.suppress(OSError, http.client.HTTPException):
             self.step(connection)
@@ -149,7 +149,7 @@ def test_killed_under_load_nothing_acknowledged_is_lost_and_nothing_counts_twice
 def replayed(
     path: Path, ranked: dict[str, dict[str, Any]], clicked: list[tuple[str, str]], time_of: dict[str, int]
 ) -> dict[str, Any]:
-    """What a fresh trial says that was told what was acknowledged, and when, and nothing else."""
+    """Report of a fresh trial that was given what was acknowledged, and when, and nothing else."""
     units = sorted(ranked, key=lambda unit: time_of[unit])
     times = iter([0.0, *((time_of[unit] + 0.5) / 1e6 for unit in units)])  # the first is when it was made
     options: dict[str, Any] = {**CONFIG, "clock": lambda: next(times, time.time())}

@@ -37,7 +37,7 @@ HELLO = PlainTextResponse("hello")
 def answered(
     app: ASGIApp, *, kind: str = "http", path: str = "/", purpose: Purpose = Purpose.OTHER, **headers: str
 ) -> list[Message]:
-    """All that is sent in answer to one request, which has been routed."""
+    """Messages sent in answer to one request, which has been routed."""
     sent: list[Message] = []
 
     async def send(message: Message) -> None:

@@ -33,7 +33,7 @@ class Written:
 
 
 def gathered(*steps: Any) -> list[bytes | str]:
-    """What reaches a transport of what is written, closed or waited for (None)."""
+    """Writes that reach a transport, of what is written, closed or waited for (None)."""
     written = Written()
 
     async def run() -> None:

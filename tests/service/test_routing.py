@@ -267,7 +267,7 @@ def test_a_body_with_two_lengths_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [2 * 2**20, 10_000_000])
 def test_a_body_that_is_far_too_large_is_answered(tmp_path: Path, size: int) -> None:
-    """As a client sees it that reads the answer after it has sent everything."""
+    """Answer as a client sees it that reads after it has sent everything."""
     with serving(tmp_path / "t.db") as client:
         for chunked in (False, True):
             connection = http.client.HTTPConnection(client.base_url.host, client.base_url.port or 80, timeout=60)

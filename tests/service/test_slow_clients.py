@@ -41,7 +41,7 @@ def half_sent(
 
 
 def whole_answer(connection: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
+    """Bytes that come until the other side closes."""
     return b"".join(iter(lambda: connection.recv(65536), b""))
 
 

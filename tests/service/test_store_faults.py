@@ -71,7 +71,7 @@ def replace(path: Path) -> None:
 
 
 def write_over(path: Path) -> None:
-    """As ``cp`` does: the same file on the disk, with another content."""
+    """Copy as ``cp`` does: the same file on the disk, with another content."""
     subprocess.run(["cp", path.with_name("copy.db"), path], check=True)
 
 

@@ -28,7 +28,7 @@ print("opentelemetry.sdk" in sys.modules)
 
 
 def served(tmp_path: Path, **environment: str) -> str:
-    """Whether a service in a process of its own has imported the packages."""
+    """True if a service in a process of its own has imported the packages."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     done = subprocess.run(
         [sys.executable, "-c", SERVE, str(tmp_path / "t.db"), str(Path(__file__).parents[1])],

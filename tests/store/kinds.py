@@ -46,7 +46,7 @@ class Kind(Protocol):
         ...
 
     def stalled(self) -> contextlib.AbstractContextManager[None]:
-        """While another process keeps everybody from writing."""
+        """Hold the lock by which another process keeps everybody from writing."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What must hold for every store: acknowledged means on the disk, every row once, in order, with a bounded queue."""
+"""Checks of every store: acknowledged means on the disk, every row once, in order, with a bounded queue."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_an_event_replaces_none_of_its_id(store: Store, together: bool, public: 
 
 
 def test_what_an_impression_may_have_of_public_events_is_bounded(store: Store) -> None:
-    """Those with a key are always kept."""
+    """Events with a key are always kept."""
     many = MOST_PUBLIC + 20
     for row in (*(order(1, f"{number}", public=True) for number in range(many)), order(2, public=True)):
         store.put(row)
@@ -635,7 +635,7 @@ def test_what_is_old_is_erased_and_is_one_entry(store: Store) -> None:
 
 
 def test_more_is_erased_than_fits_in_a_statement_while_others_write(kind: Kind, store: Store) -> None:
-    """By another process: designs that this one relies on may be gone, and are stored anew."""
+    """Erasure by another process: designs that this one relies on may be gone, and are stored anew."""
     store.add_version("shoes", 1, "config")
     (version,) = (one.id for one in store.versions("shoes"))
     for number in range(1200):

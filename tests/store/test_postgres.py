@@ -1,4 +1,4 @@
-"""What is particular to the store in PostgreSQL: order of rows, partitions, restarts, addresses, schema versions, keys."""
+"""Particulars of the store in PostgreSQL: order of rows, partitions, restarts, addresses, schema versions, keys."""
 
 from __future__ import annotations
 

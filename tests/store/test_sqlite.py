@@ -1,4 +1,4 @@
-"""What is particular to the store in a SQLite file: durability, schema versions, other people's files, connections."""
+"""Particulars of the store in a SQLite file: durability, schema versions, other people's files, connections."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_is_committed_is_brought_into_the_file_beside_commits(
 
 
 def impressions_without_log(path: Path, copy: Path) -> int:
-    """How many the file has by itself."""
+    """Number that the file has by itself."""
     shutil.copy(path, copy)
     with contextlib.closing(sqlite3.connect(copy)) as alone:
         try:

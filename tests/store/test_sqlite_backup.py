@@ -106,7 +106,7 @@ def test_a_store_in_use_is_not_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [False, True])
 def test_a_store_that_a_service_uses_is_not_replaced(tmp_path: Path, damage: bool) -> None:
-    """Of another process; also where the file is such that SQLite cannot say so."""
+    """Use by another process; also where the file is such that SQLite cannot say so."""
     path, copy = tmp_path / "t.db", tmp_path / "copy.db"
     with command(str(path)) as (process, address):
         with httpx.Client(base_url=address, timeout=120) as client:
@@ -124,7 +124,7 @@ def test_a_store_that_a_service_uses_is_not_replaced(tmp_path: Path, damage: boo
 
 
 def spoil(path: Path, at: int) -> None:
-    """From another process: to close a file here would let go of SQLite's locks on it."""
+    """Change the file from another process: to close it here would let go of SQLite's locks on it."""
     code = "import sys; f = open(sys.argv[1], 'r+b'); f.seek(int(sys.argv[2])); f.write(b'spoilt' * 100)"
     subprocess.run([sys.executable, "-c", code, str(path), str(at)], check=True)
 

@@ -1,4 +1,4 @@
-"""What a trial's log says: the same as a log from arrays, and near a known truth."""
+"""Estimates of a trial's log: those of a log from arrays, and near a known truth."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_trials_log_is_valued_as_a_log_from_arrays(log: Log) -> None:
 
 
 def test_a_unit_that_comes_again_keeps_the_prediction_from_before_it_came(log: Log) -> None:
-    """Its first and its last impression here; what lies between must not be in the prediction for either."""
+    """First and last impression of a query; those between must not be in the prediction for either."""
     units = np.arange(len(log))
     units[-1] = 0
     alone, again = (

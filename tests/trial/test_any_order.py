@@ -147,7 +147,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 class AnyOrderInPostgres(AnyOrder):
-    """The same on a store in PostgreSQL."""
+    """Any order on a store in PostgreSQL."""
 
     kind = "postgres"
 

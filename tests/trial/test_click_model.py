@@ -240,7 +240,7 @@ def test_bets_are_on_what_was_seen_before_and_within_bounds() -> None:
 
 
 def test_documents_of_a_long_log_are_compared_on_its_first_impressions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes later changes nothing of it, and adds no evidence."""
+    """Later clicks change nothing of it, and add no evidence."""
     analysis = clicked(60, 6_000, who_tire, 2)
     log = analysis.log
     early = np.arange(len(log)) < 2_000

@@ -1,4 +1,4 @@
-"""What docs/reference/configuration.md and docs/reference/http.md say of options and bodies is what the code has."""
+"""Options and bodies in docs/reference/configuration.md and docs/reference/http.md are those of the code."""
 
 from __future__ import annotations
 

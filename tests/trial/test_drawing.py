@@ -35,7 +35,7 @@ def trial(tmp_path: Path) -> Iterator[Trial]:
 
 
 def never(_: Stored) -> None:
-    """It stays where it is: nobody writes it."""
+    """Leave the row where it is: nobody writes it."""
 
 
 def cancelled(stored: Stored) -> None:

@@ -1,4 +1,4 @@
-"""What is erased is gone: from the report, from memory, from the disk; and what is left is as if it had never been."""
+"""Erased rows are gone: from the report, from memory, from the disk; the rest is as if they had never been."""
 
 from __future__ import annotations
 

@@ -392,7 +392,7 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
 
 
 def test_position_bias_that_was_given_is_held_against_clicks(good: tuple[Log, TrialConfig]) -> None:
-    """What was given is right; a steeper one is not, and an estimate without one is used."""
+    """A position bias that was given right; a steeper one is not, and an estimate without one is used."""
     log, config = good
     told = checks.bias(analysed(log, config))
     assert (told.status, told.text.startswith("Taken as known")) == ("pass", True)
@@ -409,7 +409,7 @@ def test_position_bias_that_was_given_is_held_against_clicks(good: tuple[Log, Tr
 
 
 def test_a_winner_that_hostile_searches_made_up_does_not_stand_against_as_many(good: tuple[Log, TrialConfig]) -> None:
-    """Those who click on all that B favours make the worse ranker the winner, until a winner must stand against their share."""
+    """Visitors who click on all that B favours make the worse ranker the winner, until it must stand against their share."""
     log, config = good
     found = settled(analysed(log, config), {})
     assert found.decision.winner == "A"

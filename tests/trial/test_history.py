@@ -1,4 +1,4 @@
-"""Who changed what, when and why: versions, names, refits, exclusions, the end; and names that are labels."""
+"""History of changes: versions, names, refits, exclusions, the end; and names that are labels."""
 
 from __future__ import annotations
 

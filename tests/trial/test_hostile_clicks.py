@@ -1,4 +1,4 @@
-"""What one client can do with the ids it was given: little, and what it does is known to be one client's."""
+"""Harm that one client can do with the ids it was given: little, and known to be one client's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people hand to a trial: ids of every make, reasons of fallbacks that say what is wrong, clicks that cannot be."""
+"""Input of a trial: ids of every make, reasons of fallbacks that say what is wrong, clicks that cannot be."""
 
 from __future__ import annotations
 

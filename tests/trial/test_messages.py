@@ -219,7 +219,7 @@ def test_a_receiver_that_is_new_does_not_hear_old_news(tmp_path: Path, receiver:
 def test_a_store_in_trouble_is_told_at_once_and_when_it_is_well_again(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By every process, under one id: there is nowhere to agree on who does."""
+    """Every process sends it, under one id: there is nowhere to agree on who does."""
     clock = Clock()
     options: dict[str, Any] = {"clock": clock, "webhooks": [hook(receiver)], "background": False}
     with (

@@ -186,7 +186,7 @@ def test_a_stage_ends_when_its_time_is_over(share: float, hours: float, expected
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_trial_grows_while_it_is_watched(tmp_path: Path, kind: str) -> None:
-    """By whichever process looks, once; and the history says so."""
+    """Whichever process looks changes it, once; and the history says so."""
     place: Kind = KINDS[kind](tmp_path)
     clock = Clock()
     with contextlib.closing(place.open()) as here, contextlib.closing(place.open()) as there:

@@ -78,7 +78,7 @@ def as_python(value: Any) -> Any:
 
 
 def test_events_have_the_rank_of_their_document(store: Store, clock: Clock) -> None:
-    """Those that come before their search is known too; what is not on the page, void, or wanted by no metric is left out."""
+    """Events before their search count too; those not on the page, void, or wanted by no metric are left out."""
     with trial_on(store, clock) as trial:
         shown = [search(trial, clock, number) for number in range(8)]
         first = trial.log()

@@ -1,4 +1,4 @@
-"""What a report says to people who decide: names, per cent, clicks a day, dates, guardrails in plain words."""
+"""Reports for people who decide: names, per cent, clicks a day, dates, guardrails in plain words."""
 
 from __future__ import annotations
 

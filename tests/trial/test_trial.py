@@ -1,4 +1,4 @@
-"""What a trial shows and counts: retries, pages, edges, clicks, versions."""
+"""Rankings and counts of a trial: retries, pages, edges, clicks, versions."""
 
 from __future__ import annotations
 

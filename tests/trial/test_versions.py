@@ -176,7 +176,7 @@ def test_a_stopped_trial_gets_no_other_version(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["level", "smallest", "tightest_at", "rules"])
 def test_a_report_after_a_change_in_place_is_that_of_a_new_process(tmp_path: Path, option: str) -> None:
-    """What is kept from the analysis before must not outlive what it was made with."""
+    """Nothing kept from the analysis before may outlive what it was made with."""
     options: dict[str, Any] = {**OPTIONS, "method": "AB()"}
     with Trial.create(tmp_path / "t.db", clock=Ticks(), **options) as trial:
         WORLD.run(trial, 1500, seed=1, users=500)

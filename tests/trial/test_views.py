@@ -29,7 +29,7 @@ def trial(tmp_path: Path, clock: Clock) -> Iterator[Trial]:
 
 
 def chance(ranking: list[str], clicked: tuple[bool, ...]) -> float:
-    """Of a click pattern on one view."""
+    """Probability of a click pattern on one view."""
     examined = [theta * ZETA[document] for theta, document in zip(THETA, ranking)]
     return float(np.prod([p if c else 1 - p for p, c in zip(examined, clicked)]))
 

@@ -38,7 +38,7 @@ METHODS = [
 
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if nothing were compiled."""
+    """Set the state in which nothing is compiled."""
     monkeypatch.setattr(designing, "_warm", type(designing._warm)())
 
 

@@ -390,7 +390,7 @@ GROUPED = "2 1:0.5 3:4\n0 1:1.5 2:1 3:4 # doc 17\n\n1 2:-2\n0"
 @pytest.mark.parametrize("suffix", ["query", "group"])
 @pytest.mark.parametrize("name", ["rank.train", "rank.train.gz"])
 def test_queries_of_a_group_file(tmp_path: Path, name: str, suffix: str) -> None:
-    """As LightGBM (.query) and XGBoost (.group) keep them: the same documents as with qid."""
+    """Groups as LightGBM (.query) and XGBoost (.group) keep them: the same documents as with qid."""
     expected = read_letor(write(tmp_path, SMALL), normalise=False)
     write(tmp_path, "2\n2\n", f"rank.train.{suffix}")
     for block_bytes in (3, 1 << 20):

@@ -188,7 +188,7 @@ def test_a_verdict_needs_the_whole_interval() -> None:
 
 
 def test_expected_errors_count_as_much_as_they_are_likely() -> None:
-    """Of 40 pairs 20 are wrong for good, the others are wrong at 10^5 with probability 0.1 and never at the end."""
+    """Twenty of 40 pairs are wrong for good, the others at 10^5 with probability 0.1 and never at the end."""
     chances = made("TeamDraft()", 0.5, pairs=40)
     chances.errors["binary_error"][:] = np.where(np.arange(40) < 20, 1.0, 0.1)[:, None]
     chances.errors["binary_error"][20:, -1] = 0.0

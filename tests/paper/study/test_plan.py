@@ -161,7 +161,7 @@ def test_users_can_be_told_in_a_plan(tmp_path: Path, kind: str) -> None:
 
 
 def test_methods_are_told_one_theta_of_two_devices(tmp_path: Path) -> None:
-    """That of the average visitor: with it clicks on a document at rank r are theta_r times its relevance, on average."""
+    """Theta of the average visitor: with it clicks on a document at rank r are theta_r times its relevance, on average."""
     plan = read(tmp_path, MINIMAL + '[user]\nkind = "two-devices"\nphones = 0.75\nvisible = 2')
     theta = plan.user.theta(4)
     assert theta.tolist() == [1, 0.5, 0.25 / 3, 0.25 / 4]
