@@ -2,13 +2,15 @@
 
 One pair of rankers with ten results each and no document in common: B's are less relevant by some per cent, so that it gets so
 many fewer clicks. Visitors click by the position-based model, a click a search, and every one comes once. The trial is an
-``AB()``; guards and futility are looked at after every 50 searches, up to 40,000, at their level of 99 %.
+``AB()``; guards and futility are looked at after every search, up to 40,000, at their level of 99 %: all looks of a trial are
+worked out from its sums at once. In the first trials of each kind, what a live trial does is done too, on the searches until a
+look, at some looks: the benchmark ends where that says another share.
 
 ``HARM_RUNS`` sets how many trials of each kind there are, ``HARM_WORKERS`` on how many processes, and ``HARM_PARTS`` (all by
 default, with commas between them) what is measured:
 
 * ``stops``: guards and futility.
-* ``logopt``: guards with ``LogOpt()``, 60 queries, looked at after every 1,000 of 10,000 searches (``HARM_RUNS / 5`` trials).
+* ``logopt``: guards with ``LogOpt()``, 60 queries, looked at after every 1,000 of 10,000 searches (``HARM_RUNS / 10`` trials).
 * ``ramp``: the interval where the visitors of a small share differ from those of the larger one after it.
 * ``weeks``: winners where the difference depends on the day, looked at once a day for four weeks (``HARM_RUNS / 10`` trials).
 """
@@ -16,37 +18,42 @@ default, with commas between them) what is measured:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.verdicts import Trial, World
-from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.analyse import analyse
 from ranktrial.analysis.answers import settled
-from ranktrial.analysis.intervals import asymptotic_sequence
-from ranktrial.analysis.metrics import GUARDS_TIGHTEST, MetricDecision, level_of_each
-from ranktrial.arrays import FloatArray
+from ranktrial.analysis.intervals import asymptotic_radius, asymptotic_sequence
+from ranktrial.analysis.metrics import GUARDS_TIGHTEST
+from ranktrial.analysis.power import tightest_for
+from ranktrial.arrays import BoolArray, FloatArray
 from ranktrial.config import TrialConfig
+from ranktrial.interval import Interval
 from ranktrial.log import Log
 from ranktrial.log.sources import of_pair
 from ranktrial.methods import AB
-from ranktrial.metrics import Clicks
 from ranktrial.rankings import Pair
-from ranktrial.report.harm import guards
+from ranktrial.report.harm import futility, guards
 from ranktrial.report.making import in_time
 from ranktrial.users import position_based, rank_decay
 
 RUNS = int(os.environ.get("HARM_RUNS", "1000"))
 WORKERS = int(os.environ.get("HARM_WORKERS", "2"))
 PARTS = os.environ.get("HARM_PARTS", "stops,logopt,ramp,weeks").split(",")
-SEARCHES, EVERY, K, CLICKS = 40_000, 50, 10, 1.0
+SEARCHES, K, CLICKS = 40_000, 10, 1.0
+FIRST_LOOK, TIGHTEST = 100, 10_000  # of the sequences of a trial
+CHECKED = 3  # trials of each kind that are held against what a live trial does
 PLAN = 20_000  # searches of a trial whose length was fixed beforehand
 THETA = rank_decay(K, 1.0)
-POINTS = np.arange(EVERY, SEARCHES + 1, EVERY)
-CONFIG = TrialConfig.model_validate({"method": "AB()", "k": K, "guards": {"clicks": 0.0, "shown": 0.0}})
+POINTS = np.arange(1, SEARCHES + 1)
 SMALLEST = 0.05  # clicks per search, for futility
+CONFIG = TrialConfig.model_validate({"method": "AB()", "k": K, "guards": {"clicks": 0.0, "shown": 0.0}})
+FUTILITY = TrialConfig.model_validate({"method": "AB()", "k": K, "smallest": SMALLEST})
 ASKED = {  # by how much B is worse: guards with what they allow
     -0.05: [("futility", SMALLEST)],
     0.0: [("clicks of B", 0.0), ("clicks of B", 0.02), ("clicks shown", 0.0), ("futility", SMALLEST)],
@@ -58,17 +65,60 @@ ASKED = {  # by how much B is worse: guards with what they allow
 Row = dict[str, object]
 
 
-def trial_of(chances: FloatArray, seed: int, times: FloatArray | None = None) -> Analysis:
-    """An A/B test of as many searches, given the share of A's clicks that B gets in each."""
-    names = [f"{ranker}{rank}" for ranker in "ab" for rank in range(K)]
-    pair = Pair.from_lists([names[:K]], [names[K:]], k=K)
-    size, policy, random = len(chances), AB().policy(pair), np.random.default_rng(seed)
-    rows = random.integers(0, 2, size)
-    page, nothing = policy.rankings[rows], np.zeros(size, np.int64)
-    share = np.where(page[:, :1] >= K, chances[:, None], 1.0)
-    clicked = random.random((size, K)) < THETA * CLICKS / THETA.sum() * share
-    log = Log(**of_pair(pair, [policy], nothing, nothing, page, clicked, np.arange(size), times, rows))
-    return analyse(log, CONFIG, CONFIG.first_beliefs)
+class Searches(NamedTuple):
+    """Searches of an A/B test: which showed B's list, and which of the results were clicked."""
+
+    of_b: BoolArray
+    clicked: BoolArray
+
+    @classmethod
+    def drawn(cls, chances: FloatArray, seed: int) -> Searches:
+        """As many as there are shares of A's clicks that B gets in each."""
+        random = np.random.default_rng(seed)
+        of_b = random.integers(0, 2, len(chances)) == 1
+        share = np.where(of_b, chances, 1.0)[:, None]
+        return cls(of_b, random.random((len(chances), K)) < THETA * CLICKS / THETA.sum() * share)
+
+    def log(self, times: FloatArray | None = None) -> Log:
+        """The same as the log of a trial."""
+        names = [f"{ranker}{rank}" for ranker in "ab" for rank in range(K)]
+        pair = Pair.from_lists([names[:K]], [names[K:]], k=K)
+        size, policy, rows = len(self.of_b), AB().policy(pair), self.of_b.astype(np.int64)
+        nothing = np.zeros(size, np.int64)
+        page = policy.rankings[rows]
+        return Log(**of_pair(pair, [policy], nothing, nothing, page, self.clicked, np.arange(size), times, rows))
+
+    @property
+    def difference(self) -> Difference:
+        """Clicks of A minus those of B after each search, as ``difference_values`` of all until then would have them."""
+        y, count = self.clicked.sum(1).astype(np.float64), np.arange(1, len(self.of_b) + 1)
+        number, summed, squared = (
+            np.cumsum(np.where([~self.of_b, self.of_b], of, 0.0), axis=1) for of in (np.ones(len(y)), y, y**2)
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = summed / number
+            squares = ((squared - number * mean**2) / (number / count) ** 2).sum(0)
+            return Difference(mean[0] - mean[1], np.sqrt(squares / (count - 1)))
+
+
+class Difference(NamedTuple):
+    """Estimate after each search, and the spread of the values that it is the mean of."""
+
+    mean: FloatArray
+    spread: FloatArray
+
+    def interval(self, level: float, tightest_at: float) -> Interval:
+        """Both ends after each search, as ``asymptotic_sequence`` has them."""
+        count = np.arange(1, len(self.mean) + 1)
+        reach = asymptotic_radius(count, self.spread, level=level, tightest_at=tightest_at)
+        reach[: FIRST_LOOK - 1] = np.inf
+        return Interval(self.mean - reach, self.mean + reach)  # type: ignore[arg-type]  # arrays
+
+    def least(self, searches: int) -> float:
+        """Lower end of the decision's interval, which is tightest where it finds ``SMALLEST`` soonest."""
+        mean, spread = float(self.mean[searches - 1]), float(self.spread[searches - 1])
+        tightest_at = tightest_for(spread**2, SMALLEST, level=FUTILITY.level)
+        return mean - float(asymptotic_radius([searches], [spread], level=FUTILITY.level, tightest_at=tightest_at)[0])
 
 
 # --- stops --------------------------------------------------------------------------------------------------------------------
@@ -76,25 +126,42 @@ def trial_of(chances: FloatArray, seed: int, times: FloatArray | None = None) ->
 
 def stops(worse: float, seed: int) -> list[float]:
     """Searches until each of the guards asked for stops a trial; infinite if none does."""
-    analysis = trial_of(np.full(SEARCHES, 1.0 - worse), seed)
-    (result,) = analysis.ladder.results
-    both = analysis.clicks_of_both
-    assert result.estimate is not None
-    assert both is not None
-    level = level_of_each(analysis)
-    apart = result.estimate.sequence(POINTS, level, tightest_at=GUARDS_TIGHTEST)
-    alone = result.estimate.sequence(POINTS, level_of_each(analysis, 1), tightest_at=GUARDS_TIGHTEST)
-    own = result.estimate.sequence(POINTS, result.level, tightest_at=result.tightest_at)
-    m = asymptotic_sequence(both, POINTS, level=level, tightest_at=GUARDS_TIGHTEST).high
-    with np.errstate(invalid="ignore", divide="ignore"):
-        low = apart.low  # of A - B
-        paths = {
-            "clicks of B": np.where(low > 0, low / (m + low / 2), -np.inf),
-            "clicks shown": np.where(low > 0, low / 2 / (m + apart.high / 2), -np.inf),
-            # B is better by less than what matters, by the guards' level and by the decision's
-            "futility": 2 * SMALLEST + np.minimum(alone.low, own.low),
-        }
-    return [stop_at(paths[what], bound) for what, bound in ASKED[worse]]
+    searches = Searches.drawn(np.full(SEARCHES, 1.0 - worse), seed)
+    difference, clicks = searches.difference, searches.clicked.sum(1).astype(np.float64)
+    level = 1 - 2 * (1 - CONFIG.guards.level) / 2  # A - B and the mean of both share what the level leaves
+    low, high = difference.interval(level, GUARDS_TIGHTEST)
+    m = asymptotic_sequence(clicks, POINTS, level=level, tightest_at=GUARDS_TIGHTEST).high
+    paths = {
+        "clicks of B": np.where(low > 0, low / (m + low / 2), -np.inf),
+        "clicks shown": np.where(low > 0, low / 2 / (m + high / 2), -np.inf),
+    }
+    # B is better by less than what matters, by the guards' level and by the decision's
+    maybe = POINTS[difference.interval(1 - 2 * (1 - FUTILITY.guards.level), GUARDS_TIGHTEST).low > -SMALLEST]
+    futile = next((float(at) for at in maybe.tolist() if difference.least(at) > -SMALLEST), np.inf)
+    found = [futile if what == "futility" else stop_at(paths[what], bound) for what, bound in ASKED[worse]]
+    if seed < CHECKED:
+        log = searches.log()
+        for look in {
+            500,
+            5_000,
+            SEARCHES,
+            *(int(stop) - before for stop in found if stop < np.inf for before in (0, 1)),
+        }:
+            told = {what: float(path[look - 1]) for what, path in paths.items()}
+            hold_against_a_trial(log.first(look), told, None if look > futile else look == futile)
+    return found
+
+
+def hold_against_a_trial(log: Log, told: Mapping[str, float], futile: bool | None) -> None:
+    """Compare shares with those that the guards of a trial find with these searches, and futility where that is known."""
+    found = settled(analyse(log, CONFIG, CONFIG.first_beliefs), {})
+    for guard in guards(found.of_clicks, {}):
+        np.testing.assert_allclose(
+            guard.at_least, told[guard.name], rtol=0, atol=1e-10, err_msg=f"{guard.name}, {len(log)}"
+        )
+    found = settled(analyse(log, FUTILITY, FUTILITY.first_beliefs), {})
+    said = futility(found.analysis, found.decision, found.widen) != ""
+    assert futile in (None, said) or found.decision.failed, f"futility, {len(log)}"
 
 
 def stop_at(path: FloatArray, tolerance: float) -> float:
@@ -143,7 +210,7 @@ def logopt_stops(worse: float, seed: int) -> list[float]:
     stop = {"clicks of B": np.inf, "clicks shown": np.inf}
     for looked, analysis in zip(LOOKS, Trial(world, config, seed).looks(LOOKS)):
         found = settled(analysis, {})
-        for guard in guards(MetricDecision(Clicks(), found.analysis, found.decision, found.widen), {}):
+        for guard in guards(found.of_clicks, {}):
             if guard.status == "harm":
                 stop[guard.name] = min(stop[guard.name], looked)
     return list(stop.values())
@@ -151,7 +218,7 @@ def logopt_stops(worse: float, seed: int) -> list[float]:
 
 def logopt(pool: ProcessPoolExecutor) -> Iterator[Row]:
     for worse in (0.0, 0.1, 0.2):
-        found = np.array(list(pool.map(partial(logopt_stops, worse), range(max(RUNS // 5, 1)))))
+        found = np.array(list(pool.map(partial(logopt_stops, worse), range(max(RUNS // 10, 1)))))
         for what, tolerance, of in zip(("clicks of B", "clicks shown"), (0.02, 0.01), found.T):
             known = row(f"{what}, LogOpt()", worse, tolerance, of, LOOKS[-1])
             yield {name: known[name] for name in list(known)[:6]}
@@ -168,10 +235,7 @@ def missed(before: float, after: float, first: int, seed: int) -> bool:
     """
     at, random = np.arange(SEARCHES), np.random.default_rng([seed, 1])
     better = random.random(SEARCHES) < np.where(at < first, before, after)
-    analysis = trial_of(np.where(better, 1.1, 0.9), seed)
-    (result,) = analysis.ladder.results
-    assert result.estimate is not None
-    band = result.estimate.sequence(POINTS, result.level, tightest_at=result.tightest_at)
+    band = Searches.drawn(np.where(better, 1.1, 0.9), seed).difference.interval(CONFIG.level, TIGHTEST)
     truth = -np.cumsum(np.where(at < first, before, after) * 0.2 - 0.1)[POINTS - 1] / POINTS * CLICKS
     return bool(((band.low > truth) | (band.high < truth)).any())
 
@@ -202,18 +266,17 @@ WEEKS = {
 def winners(of_day: list[float], seed: int) -> list[tuple[str, int]]:
     """The first winner and its day, if it counts at once and if it counts after whole weeks."""
     at = np.arange(A_DAY * DAYS)
-    analysis = trial_of(1 + np.array(of_day)[at // A_DAY % 7], seed, times=at / A_DAY * DAY * 1e6)
-    found = {}
-    for weeks in (False, True):
-        config = TrialConfig.model_validate({"method": "AB()", "k": K, "then": "stop", "whole_weeks": weeks})
-        found[weeks] = ("", DAYS)
-        for day in range(1, DAYS + 1):
-            so_far = analyse(analysis.log.first(day * A_DAY), config, config.first_beliefs)
-            winner = in_time(settled(so_far, {}), 0.0, day * DAY).decision.winner
-            if winner is not None:
-                found[weeks] = (winner, day)
-                break
-    return [found[False], found[True]]
+    log = Searches.drawn(1 + np.array(of_day)[at // A_DAY % 7], seed).log(at / A_DAY * DAY * 1e6)
+    config = TrialConfig.model_validate({"method": "AB()", "k": K, "then": "stop"})
+    found: dict[bool, tuple[str, int]] = {}
+    for day in range(1, DAYS + 1):
+        at_once = settled(analyse(log.first(day * A_DAY), config, config.first_beliefs), {})
+        for weeks, told in ((False, at_once), (True, in_time(at_once, 0.0, day * DAY))):
+            if told.decision.winner is not None:
+                found.setdefault(weeks, (told.decision.winner, day))
+        if len(found) == 2:
+            break
+    return [found.get(weeks, ("", DAYS)) for weeks in (False, True)]
 
 
 def weeks(pool: ProcessPoolExecutor) -> Iterator[Row]:
