@@ -131,10 +131,11 @@ def stops(worse: float, seed: int) -> list[float]:
     level = 1 - 2 * (1 - CONFIG.guards.level) / 2  # A - B and the mean of both share what the level leaves
     low, high = difference.interval(level, GUARDS_TIGHTEST)
     m = asymptotic_sequence(clicks, POINTS, level=level, tightest_at=GUARDS_TIGHTEST).high
-    paths = {
-        "clicks of B": np.where(low > 0, low / (m + low / 2), -np.inf),
-        "clicks shown": np.where(low > 0, low / 2 / (m + high / 2), -np.inf),
-    }
+    with np.errstate(invalid="ignore", divide="ignore"):
+        paths = {
+            "clicks of B": np.where(low > 0, low / (m + low / 2), -np.inf),
+            "clicks shown": np.where(low > 0, low / 2 / (m + high / 2), -np.inf),
+        }
     # B is better by less than what matters, by the guards' level and by the decision's
     maybe = POINTS[difference.interval(1 - 2 * (1 - FUTILITY.guards.level), GUARDS_TIGHTEST).low > -SMALLEST]
     futile = next((float(at) for at in maybe.tolist() if difference.least(at) > -SMALLEST), np.inf)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import http.server
+import math
 import os
 import subprocess
 import sys
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from live_server import click, rank, send, serving, start
+from live_server import click, rank, send, serving, start, wait_until
 from ranktrial.service import telemetry
+from ranktrial.trial import Webhook
+
+Samples = dict[tuple[Any, ...], float]
 
 SERVE = """
 import sys
@@ -78,8 +83,52 @@ def test_a_request_is_a_span_of_who_called(tmp_path: Path, monkeypatch: pytest.M
     assert found[1].parent is None
     assert (f"{found[3].context.trace_id:032x}", f"{found[3].parent.span_id:016x}") == (trace, parent)
     (resource,) = reader.get_metrics_data().resource_metrics
-    (metric,) = resource.scope_metrics[0].metrics
-    assert (metric.name, sum(point.count for point in metric.data.data_points)) == (telemetry.DURATION, 6)
+    (metric,) = (one for one in resource.scope_metrics[0].metrics if one.name == telemetry.DURATION)
+    assert sum(point.count for point in metric.data.data_points) == 6
+
+
+@pytest.mark.slow
+def test_what_prometheus_scrapes_is_sent_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader])
+    monkeypatch.setattr(telemetry, "asked_for", lambda: True)
+    monkeypatch.setattr(telemetry, "set_up", lambda: lambda: None)
+    monkeypatch.setattr(telemetry, "TelemetryMiddleware", partial(telemetry.TelemetryMiddleware, meters=meters))
+    monkeypatch.setattr(telemetry, "send_metrics", partial(telemetry.send_metrics, meters=meters))
+
+    def sent() -> Samples:
+        (resource,) = reader.get_metrics_data().resource_metrics
+        return {
+            (metric.name, *sorted(point.attributes.items())): point.value
+            for metric in resource.scope_metrics[0].metrics
+            if metric.name.startswith("ranktrial_")
+            for point in metric.data.data_points
+        }
+
+    with serving(tmp_path / "t.db", webhooks=[Webhook("http://127.0.0.1:9/")]) as client:
+        start(client, guards={"clicks": 0.1})
+        for user in range(3):
+            shown = rank(client, f"u{user}")
+            send(client, click(shown["id"], shown["ranking"][0]))
+        state = ("ranktrial_trial_state", ("state", "too early"), ("trial", "t"))
+        wait_until(lambda: sent().get(state) == 1)  # the first time asks for a report
+        wait_until(lambda: sent()["ranktrial_trial_messages_waiting", ("trial", "t")] >= 1)
+        found, scraped = sent(), client.app.state.metrics.families()  # type: ignore[attr-defined]
+        expected = {
+            (family.name, *sorted(sample.labels.items())): sample.value
+            for family in scraped
+            if family.type in ("gauge", "counter")
+            for sample in family.samples
+            if math.isfinite(sample.value) and not sample.name.endswith("_created")
+        }
+    assert found == expected
+    assert found["ranktrial_impressions", ("trial", "t")] == 3
+    assert found["ranktrial_trial_searches", ("trial", "t")] == 3
+    assert 0 < found["ranktrial_trial_draw_seconds", ("quantile", "0.5"), ("trial", "t")] < 60
 
 
 @pytest.mark.slow

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import Metric
 
 from ranktrial.service.gauges import TrialGauges, Watched
 from ranktrial.trial.drawing import NOT_IN_SHARE
@@ -59,6 +60,10 @@ class Metrics:
         for outcome, count in counts.items():
             self._events(outcome).inc(count)
         self._misplaced.inc(misplaced)
+
+    def families(self) -> Iterable[Metric]:
+        """All of them as they are now."""
+        return self._registry.collect()
 
     def text(self) -> bytes:
         """All of them in Prometheus' text format."""

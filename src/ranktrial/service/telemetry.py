@@ -1,20 +1,24 @@
-"""Traces and metrics of requests by OpenTelemetry, where its packages are installed and somewhere is named to send them to.
+"""Traces and metrics by OpenTelemetry, where its packages are installed and somewhere is named to send them to.
 
-The names are those of its conventions for HTTP: a span for every request but probes, with the span of whoever called as its
-parent, and the histogram ``http.server.request.duration``. Where the variables ``OTEL_EXPORTER_OTLP_...`` name a receiver and
-nobody has set up providers in this process, they are set up here. Otherwise the service does not even import the packages.
+A span for every request but probes, with the span of whoever called as its parent, and the histogram
+``http.server.request.duration``, by the names of its conventions for HTTP; and all gauges and counters of ``/metrics``, by the
+names that they have there. Where the variables ``OTEL_EXPORTER_OTLP_...`` name a receiver and nobody has set up providers in
+this process, they are set up here. Otherwise the service does not even import the packages.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ranktrial import extras
+from ranktrial.service.metrics import Metrics
 from ranktrial.service.middleware.routing import Purpose, RouteMatch
 from ranktrial.service.middleware.status import StatusSend
 
@@ -71,6 +75,35 @@ def set_up() -> Callable[[], None]:
             one.shutdown()
 
     return shut_down
+
+
+def send_metrics(known: Metrics, renew: Callable[[], object], meters: Any = None) -> None:
+    """Have gauges and counters sent with the others, whenever these are.
+
+    Args:
+        renew: Called once each time, so that the next numbers are new.
+        meters: Provider of meters, the process's own by default.
+    """
+    from opentelemetry import metrics
+
+    meter = metrics.get_meter(NAME, meter_provider=meters)
+    make = {"gauge": meter.create_observable_gauge, "counter": meter.create_observable_counter}
+
+    def observer(name: str, *, first: bool) -> Callable[[Any], Iterator[Any]]:
+        def observe(_: Any) -> Iterator[Any]:
+            if first:
+                with contextlib.suppress(RuntimeError):  # the loop is closed, and these are the last
+                    renew()
+            for family in known.families():
+                for sample in family.samples if family.name == name else ():
+                    if math.isfinite(sample.value) and not sample.name.endswith("_created"):
+                        yield metrics.Observation(sample.value, sample.labels)
+
+        return observe
+
+    families = [family for family in known.families() if family.type in make]
+    for number, family in enumerate(families):
+        make[family.type](family.name, [observer(family.name, first=number == 0)], description=family.documentation)
 
 
 class TelemetryMiddleware:

@@ -244,12 +244,13 @@ class Trials:
 
     def watched(self) -> dict[str, Watched]:
         """All open trials, as their gauges show them."""
-        looks = {name: self._looks.get(name, Look()) for name in self._open}
-        return {
-            name: Watched(trial.share, trial.stopped, trial.last_search, looks[name].waiting, looks[name].report)
-            for name, trial in list(self._open.items())
-            if name in looks
-        }
+        found = {}
+        for name, trial in list(self._open.items()):
+            look = self._looks.get(name, Look())
+            found[name] = Watched(
+                trial.share, trial.stopped, trial.last_search, look.waiting, look.report, trial.latencies
+            )
+        return found
 
     def measure(self) -> None:
         """Bring the gauges up to date for those who ask next: on the event loop, without waiting for the store or a report."""
