@@ -5,6 +5,7 @@ They are given with every search and stored with its impression, four bytes each
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -60,3 +61,13 @@ def unpacked(stored: Iterable[bytes | None], m: int) -> FloatArray:
     none, size = np.full(m, np.nan, STORED).tobytes(), m * STORED.itemsize
     joined = b"".join(one if one and len(one) == size else none for one in stored)
     return np.frombuffer(joined, STORED).reshape(-1, m).astype(np.float64)
+
+
+def as_json(names: Sequence[str], values: FloatArray) -> list[str | None]:
+    """Values of searches as JSON objects, without those that are missing; None where all are.
+
+    >>> as_json(["age", "clicks"], np.array([[np.nan, 3.5], [np.nan, np.nan]]))
+    ['{"clicks": 3.5}', None]
+    """
+    rows = ({name: value for name, value in zip(names, row) if value == value} for row in values.tolist())
+    return [json.dumps(row) if row else None for row in rows]

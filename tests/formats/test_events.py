@@ -1,16 +1,19 @@
-"""Attributes of searches and events after them: in files, frames and folders, and in the log that is read from these."""
+"""Attributes of searches, covariates and events: in files, frames and folders, and in the log that is read from these."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
 from ranktrial import Log
-from ranktrial.formats import LogFolder, read_folder, read_log, read_source, save
+from ranktrial.formats import LogFolder, examine, read_folder, read_log, read_source, save
 from ranktrial.trec.files import FormatError
 
 START = 1_767_225_600
@@ -84,6 +87,83 @@ def test_a_folder_keeps_them(tmp_path: Path) -> None:
     log = read_folder(LogFolder(tmp_path / "log"))
     assert happened(log) == WHOLE
     assert (log.levels("device").tolist(), log.read_at) == ([1, 2, 0, 1], (START + 90) * 1_000_000)
+
+
+KNOWN: list[dict[str, Any]] = [{"age": 30, "clicks": 2.5}, {"age": None, "clicks": 0.1}, {}, {"clicks": 4.0}]
+COVARIATES = [[30, 2.5], [np.nan, 0.1], [np.nan, np.nan], [np.nan, 4]]
+
+
+def test_covariates_are_keys_of_a_column_or_columns(tmp_path: Path) -> None:
+    """In files, frames and folders, and as of records; what is empty or not a number of a frame is missing."""
+    rows = [{**row, "covariates": known} for row, known in zip(ROWS, KNOWN)]
+    file = tmp_path / "log.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for log in (
+        read_log(file),
+        read_log(pl.DataFrame([{**row, "covariates": json.dumps(row["covariates"])} for row in rows])),
+        read_log(
+            pl.DataFrame([{**row, **known} for row, known in zip(ROWS, KNOWN)], strict=False),
+            covariates=["age", "clicks"],
+        ),
+        read_log(pd.DataFrame([{**row, **known} for row, known in zip(ROWS, KNOWN)]), covariates=["age", "clicks"]),
+        read_log(
+            pl.DataFrame(
+                [{**row, "years": known.get("age"), **known} for row, known in zip(ROWS, KNOWN)], strict=False
+            ),
+            columns={"age": "years"},
+            covariates=["age", "clicks"],
+        ),
+    ):
+        assert log.covariate_names == ("age", "clicks")
+        np.testing.assert_array_equal(log.covariates, COVARIATES)
+    assert read_log(file, covariates=["clicks"]).covariate_names == ("clicks",)
+    assert read_log(file, covariates=["clicks"]).covariates.tolist()[1] == [0.1]
+    save(read_source(file), tmp_path / "log")
+    assert read_folder(LogFolder(tmp_path / "log")).covariate_names == ("age", "clicks")
+    np.testing.assert_array_equal(read_folder(LogFolder(tmp_path / "log")).covariates, COVARIATES)
+    records = [{**row, "covariates": known} for row, known in zip(ROWS, [{"age": 30, "clicks": 2.5}, {"clicks": 0.1}])]
+    records = [{key: row[key] for key in row if key not in ("device", "impression")} for row in records]
+    np.testing.assert_array_equal(Log.from_records(records, k=2).covariates, COVARIATES[:2])
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([{"age": "old"}], {"covariates": ["age"]}, "data frame:1: age is old, must be a number"),
+        ([{"age": "1e31"}], {"covariates": ["age"]}, "data frame:1: age is 1e31, must be a number"),
+        ([{"covariates": '{"a": [1]}'}], {}, "data frame:1: a is [1], must be a number"),
+        ([{"covariates": "3"}], {}, "data frame:1: covariates are 3, must be an object of numbers"),
+        ([{}], {"covariates": ["age"]}, "there is no column 'age' to adjust by"),
+        ([{"covariates": json.dumps(dict.fromkeys("abcdef", 1))}], {}, "must be at most 5, each once"),
+        ([{}], {"covariates": ["age", "age"]}, "must be at most 5, each once"),
+    ],
+)
+def test_wrong_covariates_are_named(rows: list[Any], options: Any, message: str) -> None:
+    frame = pl.DataFrame([{**row, **more} for row, more in zip(ROWS, rows)], infer_schema_length=None)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_source(frame, **options)
+
+
+def test_covariates_are_of_searches_with_both_lists() -> None:
+    row = {"query": "q", "document": "x", "position": 1, "clicked": 1, "age": 3}
+    with pytest.raises(
+        FormatError, match=r"covariates are of searches with both lists \(format impressions\), not flat"
+    ):
+        read_source(pl.DataFrame([row]), covariates=["age"])
+
+
+def test_check_says_whether_covariates_can_be_used() -> None:
+    rows = [
+        {**row, "unit": unit, "age": age, "now": now, "same": 1, "none": None}
+        for row, unit, age, now in zip(ROWS, ["u", "u", "v", "w"], [3, 3, 5, None], [1, 2, 3, 4])
+    ]
+    found = examine(pl.DataFrame(rows), covariates=["age", "now", "same", "none"]).findings
+    told = {one.name: (one.status, one.text) for one in found if one.name.startswith("covariate")}
+    assert told["covariate age"] == ("note", "known of 2 of 3 visitors, mean 4, standard deviation 1")
+    assert told["covariate now"][0] == "warn"
+    assert "it changes between searches of 1 of them" in told["covariate now"][1]
+    assert [told[f"covariate {name}"][0] for name in ("same", "none")] == ["warn", "warn"]
+    assert told["covariate same"][1].endswith("it tells nobody from others, and nothing is adjusted by it")
 
 
 def test_the_same_row_twice_is_one_event_and_two_ids_are_two() -> None:

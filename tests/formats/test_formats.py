@@ -104,7 +104,7 @@ def test_clicks_below_the_last_rank_that_counts_are_left_out(tmp_path: Path) -> 
         np.testing.assert_array_equal(log.clicks, expected.clicks)
     queries, events = ubi(tmp_path)
     pages = read_source(queries, events=events, k=1)
-    assert [row[-3:-1] for row in rows(pages, "impressions")] == [(["x"], [0]), (["y"], [0])]
+    assert [row[-4:-2] for row in rows(pages, "impressions")] == [(["x"], [0]), (["y"], [0])]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_columns_that_a_site_keeps_for_itself_are_left_alone(suffix: str, tmp_pa
         {**GOOD, "clicked": [], "clicks": 0, "page_type": "grid", "arms": None},
     ]
     source = read_source(write(tmp_path / f"log{suffix}", own))
-    assert [row[-2] for row in rows(source, "impressions")] == [[0, 1], [0, 0]]
+    assert [row[-3] for row in rows(source, "impressions")] == [[0, 1], [0, 0]]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

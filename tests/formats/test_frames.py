@@ -379,13 +379,17 @@ def test_the_same_digits_from_the_store_its_export_and_frames_of_it(tmp_path: Pa
     assert estimate(logs["polars"]).delta == estimate(log).delta
 
 
-def test_a_frame_of_a_log_keeps_attributes_and_events() -> None:
+def test_a_frame_of_a_log_keeps_attributes_covariates_and_events() -> None:
     log = Log.simulated(PAIR, AB().policy(PAIR), VISITORS, 500, seed=3)
     attributes = Segments.of({"device": ["phone", "desktop"], "new": ["yes"]})
     codes = np.arange(500) % attributes.size
     log = replace(log, time=log.time * 1_000_000 + 17, attributes=attributes, segment=codes)
+    known = np.random.default_rng(5).normal(size=(500, 2))
+    log = replace(log, covariates=np.where(known > 1, np.nan, known), covariate_names=("age", 'clicks "last" month'))
     log = Purchases(rate=0.6, amount=9.99, spread=1.0, delay=3_600).after(log, seed=4)
     again = Log.from_frame(log.to_frame("polars"), k=2)
+    assert again.covariate_names == log.covariate_names
+    np.testing.assert_array_equal(again.covariates, log.covariates)
     for name in ("at", "rank", "amount", "delay"):
         np.testing.assert_array_equal(getattr(again.events, name), getattr(log.events, name))
     for name in attributes.names:

@@ -1,9 +1,10 @@
-"""A trial's report by metric and by segment, its export's, and that of the command line are one."""
+"""A trial's report by metric and by segment, adjusted by covariates, its export's, and that of the command line are one."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,22 @@ WORLD = World.make(queries=6, k=3)
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Trial, Path, Report]]:
-    """A trial with orders, some of them too recent to count, its export and its report."""
+    """A trial with orders, some of them too recent to count, and with what is known of most visitors; its export and report."""
     folder = tmp_path_factory.mktemp("trial")
     clock = Ticks(step=10.0)
     options: dict[str, Any] = {"k": 3, "seed": 5, "background": False, "metrics": METRICS}
-    with Trial.create(folder / "t.db", segments={"device": ["phone", "desktop"]}, clock=clock, **options) as one:
+    options |= {"segments": {"device": ["phone", "desktop"]}, "covariates": ["clicks_last_month", "age"]}
+    with Trial.create(folder / "t.db", clock=clock, **options) as one:
         random = np.random.default_rng(1)
         for number in range(700):
             query, device = f"q{random.integers(6)}", ("phone", "desktop")[random.integers(2)]
             lists = WORLD.a[query], WORLD.b[query]
-            shown = one.rank(query, *lists, unit=f"u{number}", size=3, segment={"device": device})
+            month = 0.1 * int(random.integers(30))
+            known = None if number % 9 == 0 else {"clicks_last_month": month, "age": number if number % 4 else None}
+            given: dict[str, Any] = {"segment": {"device": device}, "covariates": known}
+            shown = one.rank(query, *lists, unit=f"u{number}", size=3, **given)
             for theta, document in zip(WORLD.theta, shown.ranking, strict=False):
-                if random.random() < theta * WORLD.zeta[query][document]:
+                if random.random() < theta * WORLD.zeta[query][document] * (0.4 + 0.4 * month):
                     one.click(shown.id, document, wait=False)
                     if random.random() < 0.5:
                         value = float(random.integers(1, 4_000)) / 100
@@ -58,6 +63,11 @@ def test_the_log_is_that_of_the_trial(trial: tuple[Trial, Path, Report]) -> None
         of_trial = own.events.where(own.events.action == own.actions.index("order"))
         assert sorted(getattr(orders, name)) == sorted(getattr(of_trial, name))
     assert log.segment.tolist() == own.segment.tolist()
+    assert log.covariate_names == own.covariate_names == ("clicks_last_month", "age")
+    np.testing.assert_array_equal(log.covariates, own.covariates)
+    adjusted = estimate(log, theta=WORLD.theta)
+    plain = estimate(replace(log, covariates=np.empty((0, 0)), covariate_names=()), theta=WORLD.theta)
+    assert adjusted.standard_error != plain.standard_error
     for metric in METRICS[:2]:
         found, told = (estimate(one, theta=WORLD.theta, metric=metric) for one in (log, own))
         assert (found.delta, found.standard_error) == (told.delta, told.standard_error)

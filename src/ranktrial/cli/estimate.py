@@ -35,7 +35,9 @@ from ranktrial.metrics import parse_metric
 from ranktrial.texts import counted
 from ranktrial.trec import Run, read_run
 
-NO_SUMS = "sums of a database have clicks only: export its tables to files, or leave out --metric and --by"
+NO_SUMS = (
+    "sums of a database have clicks only: export its tables to files, or leave out --metric, --by and --covariates"
+)
 
 
 def _numbers(text: str) -> list[float]:
@@ -112,7 +114,7 @@ def estimate_command(
         known = None if theta is None else _numbers(theta)
         metrics, by = tuple(map(parse_metric, metric or ())), reading.pop("segments") or None
         if connect_to is not None:
-            if metrics or by:
+            if metrics or by or reading["covariates"]:
                 raise ValueError(NO_SUMS)
             there = SQLLog(connect(connect_to), log, designs, version=version, dialect=dialect)
             uncovered = "leave out" if leave_out else "refuse"

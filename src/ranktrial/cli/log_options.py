@@ -43,6 +43,10 @@ def reading_options(
             help="Attributes of searches, with commas (columns of a file): device,country. Answers are by segment too."
         ),
     ] = None,
+    covariates: Annotated[
+        str | None,
+        typer.Option(help="Numbers known of visitors before, with commas (columns of a file): clicks_last_month,age."),
+    ] = None,
     read_at: Annotated[
         str | None,
         typer.Option(help="Date and time until which events of a file are known. Default: the last time in it."),
@@ -64,11 +68,16 @@ def reading_options(
         "events": events,
         "k": k,
         "columns": named,
-        "segments": () if by is None else tuple(name.strip() for name in by.split(",")),
+        "segments": _names(by),
+        "covariates": _names(covariates),
         "read_at": read_at,
         "actions": tuple(action) if action else CLICKS,
         "method": None if method is None else parse_method(method),
     }
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(name.strip() for name in text.split(","))
 
 
 def reads_log(command: Callable[..., None]) -> Callable[..., None]:

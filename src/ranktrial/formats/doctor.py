@@ -15,6 +15,7 @@ from ranktrial.formats.bias import ENOUGH_CLICKS, day_effect, position_bias, row
 from ranktrial.formats.layout import open_duckdb
 from ranktrial.formats.readers import ITEMS, LINES, PAGES, TRIAL, LogSource, Use, read_source
 from ranktrial.formats.readers.ubi import AGAIN, FROM_IMPRESSIONS, NO_USE, VALUES
+from ranktrial.formats.tables import covariate
 from ranktrial.position_bias import NotIdentifiable
 from ranktrial.trec.files import FormatError
 
@@ -216,11 +217,12 @@ def _pages(source: LogSource) -> list[Finding]:
 
 
 def _measured(source: LogSource) -> list[Finding]:
-    """Findings on attributes of searches and on events after them."""
+    """Findings on attributes of searches, on what is known of visitors, and on events after searches."""
     found = [
         Finding("note", f"attribute {name}", f"values {', '.join(values)}; all others count as other")
         for name, values in source.attributes.attributes
     ]
+    found += [_covariate(source, name) for name in source.covariates]
     rows = source.connection.execute(
         "SELECT action, count(*), sum(amount) / 1000000 FROM events WHERE action <> 'click' GROUP BY action "
         "ORDER BY count(*) DESC, action"
@@ -229,6 +231,27 @@ def _measured(source: LogSource) -> list[Finding]:
         f"{count:,} {action}" + (f" worth {amount:,.2f}" if amount else "") for action, count, amount in rows
     )
     return [*found, Finding("note", "events", f"{told}: for metrics (estimate --metric)")] if rows else found
+
+
+def _covariate(source: LogSource, name: str) -> Finding:
+    """Finding on a covariate, which must not change with what visitors are shown."""
+    units, known, changed, mean, spread = _one(
+        source,
+        "SELECT count(*), count(first), count(*) FILTER (low < high), coalesce(avg(first), 0), coalesce(stddev_pop(first), 0) "
+        "FROM (SELECT first(z ORDER BY time, impression) AS first, min(z) AS low, max(z) AS high "
+        f"FROM (SELECT unit, time, impression, {covariate(name)} AS z FROM impressions) GROUP BY unit)",
+    )
+    told = f"known of {known:,} of {units:,} visitors, mean {mean:.4g}, standard deviation {spread:.3g}"
+    if not known or not spread:
+        return Finding(
+            "warn", f"covariate {name}", f"{told}: it tells nobody from others, and nothing is adjusted by it"
+        )
+    if changed:
+        told += (
+            f"; it changes between searches of {changed:,} of them. It must be known before the trial: what can have come of "
+            "it makes estimates wrong. The value of the first search counts"
+        )
+    return Finding("warn" if changed else "note", f"covariate {name}", told)
 
 
 def _bias(source: LogSource) -> Finding:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ranktrial.config import TrialConfig
+from ranktrial.covariates import as_json, unpacked
 from ranktrial.formats.layout import DESIGNS, EVENTS, IMPRESSIONS, LogFolder, confine, literal, open_duckdb, quoted
 from ranktrial.log.designs import Design, sound_designs
 from ranktrial.metrics import CLICK
@@ -106,6 +107,7 @@ class _NewRows:
         self.position = state["versions"].setdefault(str(version.number), about)
         self.segments, self.told = config.segmented, cache(self._values)
         self.position["segments"] = dict(self.segments.attributes)
+        self.covariates = self.position["covariates"] = list(config.covariates)
         self.file = folder.aside / f"stage-{version.number}.duckdb"
         self.db = open_duckdb(self.file)
         self.db.execute(f"SET memory_limit = {quoted(memory)}; SET preserve_insertion_order = false")
@@ -116,7 +118,7 @@ class _NewRows:
         self.db.execute(f"CREATE TABLE events ({', '.join(f'{name} {kind}' for name, (kind, _) in EVENTS.items())})")
         self.db.execute(
             "CREATE TABLE fresh (id BIGINT, impression VARCHAR, design_id BIGINT, place INTEGER, unit BIGINT, time BIGINT, "
-            "segment VARCHAR)"
+            "segment VARCHAR, covariates VARCHAR)"
         )
         columns = ", ".join(f"{name} {kind}" for name, (kind, _) in DESIGNS.items())
         self.db.execute(f"CREATE TABLE designs (id BIGINT, {columns})")
@@ -158,16 +160,19 @@ class _NewRows:
             }
             if self.segments:
                 columns["segment"] = [self.told(row.segment) for row in rows]
+            if self.covariates:
+                known = unpacked([row.covariates for row in rows], len(self.covariates))
+                columns["covariates"] = as_json(self.covariates, known)
             self._add(
                 "fresh", impression=[row.key.hex() for row in rows], design_id=[row.design for row in rows], **columns
             )
-            known = {
+            stored = {
                 id
                 for (id,) in self._rows(
                     "SELECT id FROM designs WHERE id IN (SELECT unnest(?))", [sorted({row.design for row in rows})]
                 )
             }
-            self._add_designs(store, sorted({row.design for row in rows} - known))
+            self._add_designs(store, sorted({row.design for row in rows} - stored))
             if progress is not None:
                 progress(len(rows))
 
@@ -230,7 +235,7 @@ class _NewRows:
                 list_transform(list_filter(d.rankings[f.place * {k} + 1 : f.place * {k} + {k}], lambda s: s > 0),
                     lambda s: d.documents[s]) AS shown,
                 list_transform(shown, lambda id: CAST(coalesce(list_contains(c.documents, id), false) AS INTEGER)) AS clicked,
-                f.segment
+                f.segment, f.covariates
             FROM fresh f JOIN designs d ON d.id = f.design_id LEFT JOIN clicked c ON c.impression = f.impression
             WHERE f.place >= 0 AND f.place < len(d.probabilities) AND d.probabilities[f.place + 1] > 0
                 AND f.impression NOT IN (SELECT impression FROM voids)""")
@@ -338,7 +343,7 @@ def design_columns(design: Design, k: int) -> Iterator[Any]:
 
 
 def _array(values: list[Any]) -> Any:
-    return np.array(values, object if values and isinstance(values[0], str) else np.int64)
+    return np.array(values, object if values and isinstance(values[0], str | None) else np.int64)
 
 
 def _blocks(rows: Iterable[Any]) -> Iterator[list[Any]]:

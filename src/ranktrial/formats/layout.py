@@ -38,6 +38,7 @@ IMPRESSIONS = {
     "shown": ("VARCHAR[]", "ids of the first k results, from the top"),
     "clicked": ("INTEGER[]", "1 or 0 for each of `shown`"),
     "segment": ("VARCHAR", "attributes of the search and their values, a JSON object; null where none were declared"),
+    "covariates": ("VARCHAR", "numbers known of its unit before the trial, a JSON object; null where none are known"),
 }
 DESIGNS = {
     "version": ("INTEGER", "as in `impressions`"),
@@ -61,7 +62,7 @@ EVENTS = {
     "time": ("BIGINT", "when it happened, in microseconds since 1970, UTC"),
 }
 TABLES = {"impressions": IMPRESSIONS, "designs": DESIGNS, "events": EVENTS}
-FORMAT = 3
+FORMAT = 4
 ORDERED = {"impressions": "day", "designs": "design", "events": "impression"}  # columns that ClickHouse sorts by
 STATE, JOURNAL, ASIDE = "log.json", "commit.json", ".next"
 
@@ -69,8 +70,8 @@ STATE, JOURNAL, ASIDE = "log.json", "commit.json", ".next"
 class LogFolder:
     """A folder of Parquet files: ``impressions/day=.../*.parquet``, ``designs/*.parquet``, ``events/*.parquet``, ``log.json``.
 
-    ``log.json`` says what the log is of (a trial's name; k, method, attributes of searches and the time until which events are
-    known, of each version), which units were excluded from the trial, and how far a store has been exported.
+    ``log.json`` says what the log is of (a trial's name; k, method, attributes of searches, names of covariates and the time
+    until which events are known, of each version), which units were excluded, and how far a store has been exported.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -229,6 +230,6 @@ def create_tables(dialect: str) -> dict[str, str]:
             more = f" ENGINE = MergeTree ORDER BY (version, {ORDERED[table]})"
             for column in tree.find_all(exp.ColumnDef):
                 for kind in column.find_all(exp.DataType):
-                    kind.set("nullable", column.name in ("arm", "segment"))
+                    kind.set("nullable", column.name in ("arm", "segment", "covariates"))
         tables[table] = tree.sql(dialect=dialect) + more
     return tables

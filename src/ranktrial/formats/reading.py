@@ -16,9 +16,10 @@ from ranktrial.arrays import IntArray
 from ranktrial.formats.layout import LogFolder, open_duckdb, quoted
 from ranktrial.formats.memory import open_bounded
 from ranktrial.formats.readers import TRIAL, LogSource, read_source, refuse_options
+from ranktrial.formats.tables import covariate
 from ranktrial.log import Log
 from ranktrial.log.events import LoggedEvents
-from ranktrial.log.log import NO_CODES
+from ranktrial.log.log import NO_CODES, NO_COVARIATES
 from ranktrial.log.sources import NOTHING, RecordedDesign, flatten
 from ranktrial.segments import NO_SEGMENTS, Segments
 from ranktrial.trec import Run
@@ -42,6 +43,7 @@ class LogTables(NamedTuple):
         events: SQL of the table of events.
         name: Name of the log, for messages.
         attributes: Attributes of searches, by version.
+        covariates: Names of numbers known of visitors before, by version.
         read_at: Until when events are known, by version, in microseconds; None if nothing more can come.
     """
 
@@ -51,6 +53,7 @@ class LogTables(NamedTuple):
     events: str
     name: str
     attributes: Mapping[int, Segments]
+    covariates: Mapping[int, tuple[str, ...]]
     read_at: Mapping[int, int | None]
 
     @classmethod
@@ -60,8 +63,9 @@ class LogTables(NamedTuple):
         impressions, designs, events = (folder.scan(table) for table in ("impressions", "designs", "events"))
         known = {int(number): about for number, about in folder.state["versions"].items()}
         attributes = {number: Segments.of(about.get("segments", {})) for number, about in known.items()}
+        covariates = {number: tuple(about.get("covariates", ())) for number, about in known.items()}
         read_at = {number: about.get("read_at") for number, about in known.items()}
-        return cls(reader, impressions, designs, events, str(folder.path), attributes, read_at)
+        return cls(reader, impressions, designs, events, str(folder.path), attributes, covariates, read_at)
 
     @classmethod
     def of_source(cls, source: LogSource) -> LogTables:
@@ -69,7 +73,8 @@ class LogTables(NamedTuple):
         if source.kind != TRIAL:
             raise ValueError(NO_LISTS.format(source.name, source.format))
         return cls(
-            source.connection, "impressions", "designs", "events", source.name, {1: source.attributes}, {1: source.read_at}
+            source.connection, "impressions", "designs", "events", source.name, {1: source.attributes},
+            {1: source.covariates}, {1: source.read_at},
         )  # fmt: skip
 
     def latest_version(self) -> int:
@@ -130,8 +135,10 @@ def read_tables(tables: LogTables, version: int | None = None, *, rankers: tuple
     attributes = tables.attributes.get(number, NO_SEGMENTS)
     rows = f"{tables.impressions} JOIN numbered USING (design) LEFT JOIN codes USING (segment) WHERE version = {number}"
     connection.register("codes", _codes(tables, number, attributes))
+    names = tables.covariates.get(number, ())
+    known = "".join(f", coalesce({covariate(name)}, 'nan') AS known{at}" for at, name in enumerate(names))
     columns = connection.execute(
-        f"SELECT number, place, unit, time, coalesce(code, 0) AS code, {clicked} FROM {rows} ORDER BY time, impression"
+        f"SELECT number, place, unit, time, coalesce(code, 0) AS code, {clicked}{known} FROM {rows} ORDER BY time, impression"
     ).fetchnumpy()
     events, actions = _events(tables, number)
     design = np.asarray(columns["number"], np.int64)
@@ -149,6 +156,8 @@ def read_tables(tables: LogTables, version: int | None = None, *, rankers: tuple
         read_at=tables.read_at.get(number),
         attributes=attributes,
         segment=np.asarray(columns["code"], np.int64) if attributes else NO_CODES,
+        covariates=np.stack([columns[f"known{at}"] for at in range(len(names))], axis=1) if names else NO_COVARIATES,
+        covariate_names=names,
     ).numbered_by_use()
 
 

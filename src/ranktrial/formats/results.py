@@ -13,6 +13,7 @@ import numpy as np
 from ranktrial.analysis import BiasFit, Estimate, Plan
 from ranktrial.analysis.estimators.results import SegmentBias
 from ranktrial.analysis.segments import SegmentAnswer
+from ranktrial.covariates import as_json
 from ranktrial.formats.frames import make_frame
 from ranktrial.log import Log
 from ranktrial.position_bias import PositionBias
@@ -31,8 +32,8 @@ def to_frame(result: Any, backend: str = "pandas") -> Any:
 
     A row is one number of a trial's report, as in its CSV file; an ``Estimate`` with its 95 % interval and what it rests on; a
     method of a ``Plan``; a rank of a ``PositionBias`` or of what ``fit_position_bias`` found, or of each segment of its
-    ``by_segment``; one of several answers by segment; a search of a ``Log``, as ``read_log`` reads it, with attributes and
-    events; or a query of a ``Pair`` with both lists, as ``pair_from_frame`` reads it.
+    ``by_segment``; one of several answers by segment; a search of a ``Log``, as ``read_log`` reads it, with attributes,
+    covariates and events; or a query of a ``Pair`` with both lists, as ``pair_from_frame`` reads it.
 
     Args:
         result: One of these.
@@ -123,6 +124,8 @@ def _log_columns(log: Log) -> dict[str, list[Any]]:
         codes, number = np.unique(log.segment, return_inverse=True)
         texts = [json.dumps(log.attributes.decoded(int(code))) for code in codes]
         found["segment"] = [texts[at] for at in number]
+    if log.covariate_names:
+        found["covariates"] = as_json(log.covariate_names, log.covariates)
     if len(log.events):
         found["events"] = _events(log, found["shown"])
     return found | {"unit": log.unit.tolist(), "time": (log.time / 1e6).tolist()}

@@ -263,6 +263,11 @@ def json_path(key: str) -> str:
     return f'$."{escaped}"'
 
 
+def covariate(name: str) -> str:
+    """SQL of a covariate of the table of impressions; null where it is missing."""
+    return f"CAST(covariates ->> {quoted(json_path(name))} AS DOUBLE)"
+
+
 def _text_table(connection: duckdb.DuckDBPyConnection, path: Path, name: str, skip: bool) -> RawTable:
     first = next((text for _, text in lines(path)), "")
     delimiter = max(DELIMITERS, key=first.count)

@@ -94,6 +94,7 @@ class LogSource:
         searches: Uses of its searches, likewise.
         actions: Of events, those that are clicks.
         attributes: Attributes of searches and their values.
+        covariates: Names of numbers known of visitors before.
         read_at: Until when events are known, in microseconds; None if nothing more can come.
         period: SQL of the period of a row, within which a document is compared with itself; all rows are of one by default.
     """
@@ -111,6 +112,7 @@ class LogSource:
     searches: tuple[Use, ...] = ()
     actions: tuple[str, ...] = ()
     attributes: Segments = NO_SEGMENTS
+    covariates: tuple[str, ...] = ()
     read_at: int | None = None
 
     @property
@@ -152,6 +154,7 @@ def read_source(
     skip: bool = False,
     within: str | None = None,
     segments: Sequence[str] = (),
+    covariates: Sequence[str] = (),
     read_at: Time | None = None,
     connection: duckdb.DuckDBPyConnection | None = None,
 ) -> LogSource:
@@ -169,6 +172,7 @@ def read_source(
         skip: Leave out rows that are wrong, instead of refusing the file.
         within: Compare a document with itself only within a "day" (UTC), a "week" (ISO), or a value of this column.
         segments: Attributes of searches: names of columns, or of keys of the column ``segment``; all of these by default.
+        covariates: Numbers known of visitors before: names of columns, or of keys of the column ``covariates``, likewise.
         read_at: Until when events are known, in seconds or as a date and time; by default the last time in a log whose searches
             and events have times, so that a metric counts the searches whose window is over by then.
         connection: Where the tables are made; in memory by default.
@@ -177,7 +181,7 @@ def read_source(
     if isinstance(path, str | Path) and (folder := LogFolder(path)).exists:
         refuse_options(
             folder, format=format, events=events, k=k, columns=columns, actions=actions, method=method, segments=segments,
-            read_at=read_at,
+            covariates=covariates, read_at=read_at,
         )  # fmt: skip
         return _of_folder(db, folder, within)
     raw = _read(db, path, "raw", skip)
@@ -204,7 +208,7 @@ def read_source(
         made, deepest, skipped, uses, searches = read_ubi(tables, k, actions, skip)
         found, timed = tables.columns, tables.columns.has("time") and "timestamp" in tables.events.types
     else:
-        found = Columns(raw, given, within, segments)
+        found = Columns(raw, given, within, segments, covariates=covariates)
         kind = detect(found) if kind is None else kind
         wide = kind == "counts" and any(WIDE.fullmatch(column) for column in raw.types)
         missing = [name for name in NEEDED[kind] if not found.has(name)]
@@ -214,6 +218,10 @@ def read_source(
                 None,
                 f"there is no column {missing[0]!r}, which format {kind} needs; columns: {', '.join(names_of(raw))}; "
                 f"--column {missing[0]}=theirs names it",
+            )
+        if covariates and kind != "impressions":
+            raise FormatError(
+                raw.path, None, f"covariates are of searches with both lists (format impressions), not {kind}"
             )
         if kind == "impressions":
             made, deepest, skipped = read_impressions(found, k, skip, method)
@@ -240,7 +248,8 @@ def read_source(
         known_until = db.execute(last).fetchall()[0][0]
     return LogSource(
         db, made, kind, str(raw.path), deepest, rows, skipped, tuple(notes), period, uses, searches, tuple(actions),
-        declared(db, tuple(found.attributes)) if made in (TRIAL, PAGES) else NO_SEGMENTS, known_until,
+        declared(db, tuple(found.attributes)) if made in (TRIAL, PAGES) else NO_SEGMENTS,
+        tuple(found.covariates) if made == TRIAL else (), known_until,
     )  # fmt: skip
 
 
@@ -280,8 +289,13 @@ def save(source: LogSource, folder: str | Path) -> None:
                 target.mkdir()
                 target /= "part.parquet"
             source.connection.execute(f"COPY {table} TO {quoted(target)} ({options})")
-        segments = dict(source.attributes.attributes)
-        version = {"k": source.k, "method": None, "segments": segments, "read_at": source.read_at}
+        version = {
+            "k": source.k,
+            "method": None,
+            "segments": dict(source.attributes.attributes),
+            "covariates": source.covariates,
+            "read_at": source.read_at,
+        }
         place.commit(
             {
                 "format": FORMAT,
@@ -319,9 +333,10 @@ def _of_folder(db: duckdb.DuckDBPyConnection, folder: LogFolder, within: str | N
     k = max((version["k"] for version in state["versions"].values()), default=1)
     period = ALWAYS if within is None else _period(db, folder, KEPT[kind][0], within)
     attributes = [Segments.of(version.get("segments", {})) for version in state["versions"].values()]
+    covariates = [tuple(version.get("covariates", ())) for version in state["versions"].values()]
     return LogSource(
         db, kind, state.get("read_as", "export"), str(folder.path), k, rows, period=period,
-        attributes=attributes[-1] if attributes else NO_SEGMENTS,
+        attributes=attributes[-1] if attributes else NO_SEGMENTS, covariates=covariates[-1] if covariates else (),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from ranktrial.covariates import LARGEST, checked_names
 from ranktrial.formats.layout import IMPRESSIONS, quoted
 from ranktrial.formats.tables import RawTable, json_path
 from ranktrial.rankings.lists import MOST_RANKS
@@ -46,6 +47,8 @@ MICROSECONDS = "CAST(time * 1000000 AS BIGINT)"
 DATE = "CAST(make_timestamp(CAST({} * 1000000 AS BIGINT)) AS DATE)"  # SQL, of seconds
 DAY = DATE.format("time")
 IMPRESSION = "printf('%015d', line)"
+COVARIATES = "covariates"  # a column of objects with numbers
+NO_TEXT = "CAST(NULL AS VARCHAR)"
 LINES = 1970  # the year of times that are numbers of lines
 ALWAYS = "''"  # SQL of the period of all rows, where they are not divided
 PERIODS = {"day": "CAST({} AS VARCHAR)", "week": "strftime({}, '%G-W%V')"}  # SQL of the UTC day and ISO week of a date
@@ -72,7 +75,7 @@ class Columns:
     """Columns of a file by what they are to us, and what a row's period is (``within``): its day, its week, or a column.
 
     ``attributes`` are names of attributes of searches: columns of their own, or keys of the column ``segment``; by default all
-    of these keys.
+    of these keys. ``covariates`` are names of numbers known before, likewise: columns, or keys of the column ``covariates``.
     """
 
     def __init__(
@@ -82,9 +85,9 @@ class Columns:
         within: str | None = None,
         attributes: Sequence[str] = (),
         segment: str = "segment",
+        covariates: Sequence[str] = (),
     ) -> None:
         self.table, self.within, self.given = table, within, given
-        self._segment = table.json(segment) if segment in table.types else None
         for theirs in given.values():
             if theirs not in table.types:
                 raise FormatError(
@@ -94,25 +97,28 @@ class Columns:
             raise FormatError(table.path, None, f"{no_times(within)}: a column time, or --column time=theirs")
         if within is not None and within not in PERIODS and within not in names_of(table):
             raise FormatError(table.path, None, no_column(within, names_of(table)))
-        self.attributes = self._attributes(attributes)
+        self.attributes = self._values(attributes, segment, "answer by")
+        self.covariates = self._values(checked_names(covariates), COVARIATES, "adjust by")
+        checked_names(list(self.covariates))
 
-    def _attributes(self, asked: Sequence[str]) -> dict[str, str]:
-        """SQL of the value of each attribute."""
+    def _values(self, asked: Sequence[str], objects: str, purpose: str) -> dict[str, str]:
+        """SQL of the text of each value: keys of a column of objects, or columns that are asked for by name."""
         table, keys = self.table, []
-        if self._segment is not None:
-            listed = f"CASE WHEN json_type({self._segment}) = 'OBJECT' THEN json_keys({self._segment}) END"
+        if objects in table.types:
+            json = table.json(objects)
+            listed = f"CASE WHEN json_type({json}) = 'OBJECT' THEN json_keys({json}) END"
             found = table.connection.execute(f"SELECT DISTINCT unnest({listed}) AS key FROM {table.name} ORDER BY key")
             keys = [key for (key,) in found.fetchall()]
         told = {}
         for name in asked or keys:
             column = self.given.get(name, name) if name not in OTHER_NAMES else name
             if name in keys:
-                told[name] = f"nullif({self._segment} ->> {quoted(json_path(name))}, '')"
+                told[name] = f"nullif({json} ->> {quoted(json_path(name))}, '')"
             elif column in table.types:
                 told[name] = table.text(column)
             else:
                 raise FormatError(
-                    table.path, None, f"there is no column {name!r} to answer by; columns: {', '.join(names_of(table))}"
+                    table.path, None, f"there is no column {name!r} to {purpose}; columns: {', '.join(names_of(table))}"
                 )
         return told
 
@@ -120,7 +126,28 @@ class Columns:
     def segment(self) -> str:
         """SQL of the attributes of a row as JSON; null where there are none."""
         pairs = ", ".join(f"{quoted(name)}, {value}" for name, value in self.attributes.items())
-        return f"CAST(json_object({pairs}) AS VARCHAR)" if pairs else "CAST(NULL AS VARCHAR)"
+        return f"CAST(json_object({pairs}) AS VARCHAR)" if pairs else NO_TEXT
+
+    @property
+    def known(self) -> str:
+        """SQL of the covariates of a row as JSON; null where there are none."""
+        pairs = ", ".join(f"{quoted(name)}, {_real(value)}" for name, value in self.covariates.items())
+        some = " OR ".join(f"{_real(value)} IS NOT NULL" for value in self.covariates.values())
+        return f"CASE WHEN {some} THEN CAST(json_object({pairs}) AS VARCHAR) END" if pairs else NO_TEXT
+
+    @property
+    def covariate_problems(self) -> list[tuple[str, str]]:
+        """SQL conditions of a covariate that is no number, each with its message."""
+        problems = []
+        if COVARIATES in self.table.types:
+            text, json = self.table.text(COVARIATES), self.table.json(COVARIATES)
+            wanted = quoted(', must be an object of numbers such as {"clicks_last_month": 3}')
+            wrong = f"{text} IS NOT NULL AND coalesce(json_type({json}), '') NOT IN ('OBJECT', 'NULL')"
+            problems.append((wrong, f"'covariates are ' || left({text}, 60) || {wanted}"))
+        for name, value in self.covariates.items():
+            wrong = f"lower({value}) <> 'nan' AND coalesce(abs({_real(value)}) > {LARGEST:g}, true)"
+            problems.append((wrong, f"{quoted(f'{name} is ')} || left({value}, 60) || ', must be a number'"))
+        return problems
 
     @property
     def kept(self) -> dict[str, tuple[str, str]]:
@@ -131,7 +158,7 @@ class Columns:
     def period(self) -> str:
         """SQL of a row's period; null where none was asked for."""
         if self.within is None:
-            return "CAST(NULL AS VARCHAR)"
+            return NO_TEXT
         if self.within not in PERIODS:
             return self.table.text(self.within)
         return PERIODS[self.within].format(DATE.format(f"({self.table.seconds(self['time'])})"))
@@ -149,6 +176,11 @@ class Columns:
         if (theirs := self.get(ours)) is None:
             raise KeyError(ours)
         return theirs
+
+
+def _real(text: str) -> str:
+    """SQL of a number, null where the text is none."""
+    return f"CASE WHEN lower({text}) <> 'nan' THEN TRY_CAST({text} AS DOUBLE) END"
 
 
 @dataclass(frozen=True)
@@ -185,7 +217,7 @@ def no_column(within: str, names: Sequence[str]) -> str:
 def common(columns: Columns) -> str:
     """Unit, time, period and attributes as every format has them."""
     table = columns.table
-    unit = table.text(columns["unit"]) if columns.has("unit") else "CAST(NULL AS VARCHAR)"
+    unit = table.text(columns["unit"]) if columns.has("unit") else NO_TEXT
     time = table.seconds(columns["time"]) if columns.has("time") else "CAST(line AS DOUBLE)"
     return f"{unit} AS unit, {time} AS time, {columns.period} AS period, {columns.segment} AS segment"
 
@@ -252,7 +284,7 @@ def make_pages(columns: Columns) -> None:
     number_units(db)
     db.execute(f"""CREATE TABLE impressions AS SELECT 1 AS version, {DAY} AS day, {MICROSECONDS} AS time,
         {IMPRESSION} AS impression, u.number AS unit, query, '' AS design, 0 AS place, NULL AS arm,
-        shown, clicked, segment, period FROM draft JOIN units u USING (line)""")
+        shown, clicked, segment, {NO_TEXT} AS covariates, period FROM draft JOIN units u USING (line)""")
     ordered(db, "impressions", IMPRESSIONS | columns.kept)
 
 

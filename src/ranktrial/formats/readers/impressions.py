@@ -47,6 +47,7 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
     What it was made of stays in the table ``draft``, by which events find their search.
     """
     table, db = columns.table, columns.table.connection
+    skipped = table.refuse(columns.covariate_problems, skip=skip) if columns.covariate_problems else 0
     page = table.text(columns["impression"]) if columns.has("impression") else "CAST(NULL AS VARCHAR)"
     lists = ", ".join(f"{table.ids(columns[name])} AS {name}" for name in ("a", "b", "shown"))
     arm = f"lower({table.text(columns['arm'])})" if columns.has("arm") else "CAST(NULL AS VARCHAR)"
@@ -68,7 +69,7 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
         CASE WHEN {clicked} IS NULL THEN CAST([] AS VARCHAR[]) ELSE {table.ids(columns["clicked"])} END AS clicked,
         CASE WHEN {table.ids(columns["clicked"])} IS NULL THEN {clicked} END AS no_list, {no_rankings} AS no_rankings,
         {arm} AS arm, {split} AS split, nullif(CAST({could} AS VARCHAR), 'null') AS rankings,
-        {_misspelt(columns)} AS misspelt, {common(columns)} FROM raw""")
+        {_misspelt(columns)} AS misspelt, {columns.known} AS covariates, {common(columns)} FROM raw""")
     strange = "list_filter(clicked, lambda id: NOT list_contains(shown, id))"
     problems = [("query IS NULL", "'query is missing'")]
     for name in ("a", "b", "shown"):
@@ -96,7 +97,7 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
             f"'clicked ' || {strange}[1] || ' is not among the ' || len(shown) || ' results shown'",
         ),
     ]
-    skipped = table.refuse(problems, within="draft", skip=skip)
+    skipped += table.refuse(problems, within="draft", skip=skip)
     deepest = depth(db, table, "len(shown)", k)
     for name in ("a", "b", "shown"):
         db.execute(f"UPDATE draft SET {name} = {name}[1:{deepest}] WHERE len({name}) > {deepest}")
@@ -155,8 +156,8 @@ def read_impressions(columns: Columns, k: int | None, skip: bool, method: Method
         CASE WHEN could IS NOT NULL THEN list_position(list_transform(could, lambda one: one.ids), shown) - 1
             WHEN arm = 'b' OR shown <> a THEN 1 ELSE 0 END AS place,
         CASE WHEN could IS NULL THEN CASE WHEN arm = 'b' OR shown <> a THEN 'b' ELSE 'a' END END AS arm, shown,
-        list_transform(shown, lambda id: CAST(list_contains(clicked, id) AS INTEGER)) AS clicked, segment, period
-        FROM draft d JOIN units u USING (line)""")
+        list_transform(shown, lambda id: CAST(list_contains(clicked, id) AS INTEGER)) AS clicked, segment, covariates,
+        period FROM draft d JOIN units u USING (line)""")
     ordered(db, "impressions", IMPRESSIONS | columns.kept)
     ordered(db, "designs", DESIGNS)
     return TRIAL, deepest, skipped
@@ -168,7 +169,7 @@ def _misspelt(columns: Columns) -> str:
     Columns that are like none of ours are the site's own, and so is one beside ours that is filled.
     """
     table = columns.table
-    used = {columns[name] for name in KEYS if columns.has(name)}
+    used = {columns[name] for name in KEYS if columns.has(name)} | set(columns.covariates)
     found = []
     for ours in MAY_BE_EMPTY:
         if not columns.has(ours):
