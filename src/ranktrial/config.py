@@ -30,7 +30,7 @@ from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.schema import Frozen, Span
 from ranktrial.segments import Segments, checked
 from ranktrial.texts import shown
-from ranktrial.times import told_span, told_time
+from ranktrial.times import span_text, time_text
 from ranktrial.users import rank_decay
 
 LONGEST_NAME = 40  # characters of what people call a ranker
@@ -216,7 +216,7 @@ class TrialConfig(Frozen):
             if not all(0 < value <= 1 for value in self.theta) or self.theta[0] != 1:
                 raise ValueError(f"theta is {self.theta}, must start with 1 and stay above 0 and at most 1")
         if self.at_most is not None and (self.at_least or 0) > self.at_most:
-            raise ValueError(f"at_least is {told_span(self.at_least or 0)}, must be no longer than at_most")
+            raise ValueError(f"at_least is {span_text(self.at_least or 0)}, must be no longer than at_most")
         return self
 
     @classmethod
@@ -268,8 +268,8 @@ class TrialConfig(Frozen):
         for metric in self.metrics:
             known = next((one for one in before.metrics if one.counts_as(metric)), None)
             since = float(ceil(moment)) if known is None else known.since
-            told = [one for one in (since, metric.since) if one is not None]
-            found.append(metric if isinstance(metric, Clicks) else replace(metric, since=max(told, default=None)))
+            times = [one for one in (since, metric.since) if one is not None]
+            found.append(metric if isinstance(metric, Clicks) else replace(metric, since=max(times, default=None)))
         return self.model_copy(update={"metrics": tuple(found)})
 
     @property
@@ -340,12 +340,12 @@ _parsed = cache(parse_method)
 
 def _stage(share: float, wait: float | None) -> str:
     """A stage of a ramp, for people."""
-    return f"{share:.10g}" if wait is None else f"{share:.10g} for {told_span(wait)}"
+    return f"{share:.10g}" if wait is None else f"{share:.10g} for {span_text(wait)}"
 
 
 def _metric_text(metric: Metric) -> str:
     """A metric with the time since which it counts, for people."""
-    return str(metric) if metric.since is None else f"{replace(metric, since=None)} since {told_time(metric.since)}"
+    return str(metric) if metric.since is None else f"{replace(metric, since=None)} since {time_text(metric.since)}"
 
 
 def _text(value: object) -> str:

@@ -90,7 +90,7 @@ def of_estimate(found: Any) -> str:
     low, high = found.confidence_interval()
     low, high = 0.0 - high, 0.0 - low
     value = 0.0 - found.delta
-    told = [
+    rows = [
         ("searches", f"{found.impressions:,}"), ("visitors", f"{found.units:,}"),
         ("standard error", f"{found.standard_error:.5f}"), ("effective clicks", f"{found.effective_clicks:,.0f}"),
         ("largest weight of a click", f"{found.largest_weight:.2f}"),
@@ -102,7 +102,7 @@ def of_estimate(found: Any) -> str:
         f"B against A: {value:+.4f} clicks per search.",
         interval_chart(value, low, high, "clicks per search, B - A"),
         line(f"{text} Which ranker gets more clicks is decided from several estimates and checks: decide(log)."),
-        folded("What it rests on", table((), told)),
+        folded("What it rests on", table((), rows)),
     )
 
 
@@ -122,9 +122,9 @@ def of_position_bias(bias: Any) -> str:
         (f"{rank}", bar(theta), f"{theta:.3f}", f"{interval.low:.3f} to {interval.high:.3f}")
         for rank, (theta, interval) in enumerate(zip(bias.theta, bias.confidence_interval()), 1)
     ]
-    told = folded("What the log can tell", line(str(bias.identifiability)), line(bias.note))
+    limits = folded("What the log can tell", line(str(bias.identifiability)), line(bias.note))
     bars = table(("rank", "", "theta", "95 %"), rows, raw=1)
-    return card("How often people look at each rank, against the first", bars, told)
+    return card("How often people look at each rank, against the first", bars, limits)
 
 
 def of_pair(pair: Any) -> str:
@@ -157,7 +157,7 @@ def of_log(log: Any) -> str:
 def of_trial(trial: Any) -> str:
     """A trial: how it is set up, whether it runs, and how to go on."""
     over = f"stopped: everybody gets {trial.shows}'s list" if trial.stopped else "running"
-    told = [
+    rows = [
         ("state", over),
         ("configuration", f"version {trial.version}"),
         ("method", str(trial.config.method)),
@@ -166,7 +166,7 @@ def of_trial(trial: Any) -> str:
         ("searches so far", f"{trial.searches:,}"),
     ]
     return card(
-        f"Trial {trial.name}", table((), told), line("trial.report() says who gets more clicks, and how surely.")
+        f"Trial {trial.name}", table((), rows), line("trial.report() says who gets more clicks, and how surely.")
     )
 
 
@@ -196,11 +196,11 @@ class Progress:
         if now - self._shown_at < self.every and done < total:
             return
         self._shown_at = now
-        told = f"{self.text}: {done:,} of {total:,}, {now - self._begun:.0f} s"
+        text = f"{self.text}: {done:,} of {total:,}, {now - self._begun:.0f} s"
         if (shell := _shell()) is None:
-            print(f"\r{told}", end="\n" if done >= total else "", file=sys.stderr, flush=True)
+            print(f"\r{text}", end="\n" if done >= total else "", file=sys.stderr, flush=True)
             return
-        content = {"text/html": f"{bar(done / total if total else 1.0)} {escaped(told)}", "text/plain": told}
+        content = {"text/html": f"{bar(done / total if total else 1.0)} {escaped(text)}", "text/plain": text}
         if self._handle is None:
             self._handle = shell.display(content, raw=True, display_id=True)
         else:

@@ -63,10 +63,10 @@ def span(name: str, given: float | str) -> float:
     return float(number)
 
 
-def told_span(length: float) -> str:
+def span_text(length: float) -> str:
     """A span of time in the largest unit that holds it.
 
-    >>> told_span(604_800), told_span(86_400), told_span(5_400), told_span(100)
+    >>> span_text(604_800), span_text(86_400), span_text(5_400), span_text(100)
     ('7 days', '1 day', '1.5 hours', '1.67 minutes')
     """
     for name in ("day", "hour", "minute", "second"):
@@ -77,10 +77,10 @@ def told_span(length: float) -> str:
     return f"{much} {name}" + "s" * (much != "1")
 
 
-def told_time(moment: float) -> str:
+def time_text(moment: float) -> str:
     """A time as all reports tell it.
 
-    >>> told_time(1_794_830_400.0)
+    >>> time_text(1_794_830_400.0)
     '2026-11-16 12:00 UTC'
     """
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"

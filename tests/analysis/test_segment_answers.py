@@ -15,7 +15,7 @@ from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import beside, decide, settled, sure_segments, words
 from ranktrial.analysis.hostile import most_worth, worth_of_each
 from ranktrial.analysis.ladder import AB_TRAFFIC, POSITION_BASED
-from ranktrial.analysis.segments import Subject, answers_by_segment, told_lines
+from ranktrial.analysis.segments import Subject, answer_lines, answers_by_segment
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.log.events import LoggedEvents
@@ -236,5 +236,5 @@ def test_a_log_is_decided_with_its_segments() -> None:
     once = decide(opposite(share=0.25), anytime=False).segments
     for one, other in zip(once, found.segments, strict=True):
         assert other.interval.low < one.interval.low < one.difference < one.interval.high < other.interval.high
-    assert re.match(r"  device: phone +25%  -0\.\d{4}  -0\.", told_lines(once)[2])
+    assert re.match(r"  device: phone +25%  -0\.\d{4}  -0\.", answer_lines(once)[2])
     assert decide(opposite(2_000).take(slice(0, 0))).segments == ()

@@ -25,7 +25,7 @@ from ranktrial.analysis.guardrails import (
     guardrails,
     measured_above,
 )
-from ranktrial.analysis.guardrails.over_time import told as told_of
+from ranktrial.analysis.guardrails.over_time import drift_text
 from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
 from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, DIRECT, POSITION_BASED, EstimatorResult, Ladder
 from ranktrial.analysis.metrics import CheckLimits, MetricAnswer, MetricDecision, answers_by_metric, guarded, measured
@@ -182,9 +182,9 @@ def words(
     changed = ""
     if analysis.changed:
         whole = f"Over all of the {'trial' if live else 'log'} it is {0.0 - analysis.estimate.delta:+.4f}."
-        changed = f"These numbers are since a change. {told_of(drift)} {whole}"
+        changed = f"These numbers are since a change. {drift_text(drift)} {whole}"
     elif drift.status == "warn":
-        changed = told_of(drift)
+        changed = drift_text(drift)
     fails = [check for check in checks if check.status == "fail"]
     failing = next((check for check in fails if check.title in decision.failed), None)
     worst = failing or min(fails or [check for check in checks if check.status == "warn"], key=_weight, default=None)

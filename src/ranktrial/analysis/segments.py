@@ -94,7 +94,7 @@ class AttributeTest:
     metric: str = ""
 
 
-def told_lines(answers: Sequence[SegmentAnswer]) -> list[str]:
+def answer_lines(answers: Sequence[SegmentAnswer]) -> list[str]:
     """A table of text with a row for each answer, those that are told from chance with a star."""
     heads = "segment", "searches", "B - A", "interval", "for ranking", ""
     rows = []

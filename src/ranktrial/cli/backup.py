@@ -11,7 +11,7 @@ import typer
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.store import is_postgres
 from ranktrial.store.sqlite_backup import Copied, backup, restore
-from ranktrial.times import told_time
+from ranktrial.times import time_text
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
@@ -54,7 +54,7 @@ def _file(store: str) -> Path:
 
 
 def _held(found: Copied) -> str:
-    last = f", the last of {told_time(found.last / 1e6)}" if found.last else ""
+    last = f", the last of {time_text(found.last / 1e6)}" if found.last else ""
     events = f" and {found.events:,} events" if found.events else ""
     return f"{found.impressions:,} searches{last}, and {found.clicks:,} clicks{events}"
 

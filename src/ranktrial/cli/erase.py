@@ -10,7 +10,7 @@ import typer
 
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.store import open_store
-from ranktrial.store.base import Erased, Store, told_rows
+from ranktrial.store.base import Erased, Store, rows_text
 from ranktrial.times import seconds
 from ranktrial.trial import Trial
 
@@ -67,7 +67,7 @@ def erase_command(
         print(json.dumps({one: much._asdict() for one, much in erased.items()}, indent=2))
         return
     for one, much in erased.items():
-        text = f"{one}: erased {told_rows(much)}"
+        text = f"{one}: erased {rows_text(much)}"
         out.print(text + ", and the trial" * everything, markup=False, highlight=False, soft_wrap=True)
     if any(much.impressions for much in erased.values()):
         out.print("Backups, and folders that ranktrial export wrote, keep what they hold.", highlight=False)

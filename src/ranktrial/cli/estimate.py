@@ -19,7 +19,7 @@ from ranktrial.analysis.decision import turned
 from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.guardrails.status import Guardrail, Status
 from ranktrial.analysis.metrics import MetricAnswer
-from ranktrial.analysis.segments import table_heading, told_lines
+from ranktrial.analysis.segments import answer_lines, table_heading
 from ranktrial.analysis.verdict import lift_text
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
@@ -184,7 +184,7 @@ def print_answer(answer: Answer) -> None:
             out.print(line, markup=False, highlight=False)
     if answer.segments:
         out.print(f"\n{table_heading()}", highlight=False)
-    for line in told_lines(answer.segments):
+    for line in answer_lines(answer.segments):
         out.print(line, markup=False, highlight=False)
     for line in filter(None, (*_told_of_checks(answer), answer.unchecked)):
         out.print(line, markup=False, highlight=False)

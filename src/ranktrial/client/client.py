@@ -129,8 +129,8 @@ class Client:
             path = f"/v1/trials/{quote(trial, safe='')}/rank"
             answer = self._endpoint.post(path, json.dumps(asked).encode(), self.timeout)
             if answer.status == 200:
-                told = json.loads(answer.content)
-                return Shown(str(told["id"]), [str(id) for id in told["ranking"]], told["fallback"])
+                body = json.loads(answer.content)
+                return Shown(str(body["id"]), [str(id) for id in body["ranking"]], body["fallback"])
             reason, why = f"answered {answer.status}", answer.content[:500].decode(errors="replace")
         except TimeoutError:
             reason, why = "time-out", f"no answer within {self.timeout:g} s"

@@ -71,8 +71,8 @@ class Endpoint:
             connection.close()
         else:
             self._idle.append((connection, time.monotonic()))
-        said = response.headers.get("Retry-After", "")
-        return HttpResponse(response.status, content, float(said) if said.isdecimal() else 0.0)
+        seconds = response.headers.get("Retry-After", "")
+        return HttpResponse(response.status, content, float(seconds) if seconds.isdecimal() else 0.0)
 
     def _kept(self) -> _Connection | None:
         while self._idle:

@@ -164,13 +164,13 @@ class Outbox:
         try:
             answer = self._endpoint.post("/v1/events", b"[" + b",".join(batch) + b"]", timeout)
             if answer.status == 200:
-                told = json.loads(answer.content)
-                self.outcomes.update(told["counts"])
-                if count := told["counts"].get("invalid"):
-                    why = next((one.get("detail") for one in told["results"] if one["outcome"] == "invalid"), "")
+                body = json.loads(answer.content)
+                self.outcomes.update(body["counts"])
+                if count := body["counts"].get("invalid"):
+                    why = next((one.get("detail") for one in body["results"] if one["outcome"] == "invalid"), "")
                     log.error("%d event(s) invalid: %s", count, why)
                 return None
-            said = f"{answer.status} {_detail(answer.content)}"
+            reason = f"{answer.status} {_detail(answer.content)}"
         except (OSError, HTTPException, ValueError, KeyError) as problem:
             log.warning("%d event(s) wait: %r", len(batch), problem)
             return pause
@@ -178,9 +178,9 @@ class Outbox:
             self._singly = len(batch)
             return 0.0
         if answer.status in REFUSED:
-            self._lose(len(batch), said)
+            self._lose(len(batch), reason)
             return None
-        log.warning("%d event(s) wait: %s", len(batch), said)
+        log.warning("%d event(s) wait: %s", len(batch), reason)
         return max(pause, min(answer.retry_after, LONGEST_PAUSE))
 
 

@@ -118,8 +118,8 @@ def fit_groups(
         fitted = replace(with_errors(fitted, without), remark=fitted.remark)
     worst = int(np.argmax(fitted.standard_error))
     if fitted.standard_error[worst] > most_error or not np.isfinite(without).all():
-        told = f"{fitted.theta[worst]:.2f} +- {fitted.standard_error[worst]:.2f} at rank {worst + 1}"
-        raise NotIdentifiable(f"too uncertain, {told}")
+        estimate = f"{fitted.theta[worst]:.2f} +- {fitted.standard_error[worst]:.2f} at rank {worst + 1}"
+        raise NotIdentifiable(f"too uncertain, {estimate}")
     return fitted, without
 
 

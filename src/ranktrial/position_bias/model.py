@@ -266,11 +266,11 @@ def sandwich(
         squares += (weights**2 - 2 * weights * own).sum(0)
         cross += moved.transpose(2, 1, 0) @ pulls.transpose(2, 0, 1)
     trace = total - lost
-    told = trace > 1e-6 * total
+    defined = trace > 1e-6 * total
     scale, degrees = np.full((2, k), np.nan)
-    scale[told] = total[told] / trace[told]
+    scale[defined] = total[defined] / trace[defined]
     squares += np.einsum("rij,rji->r", cross, cross)
-    degrees[told] = np.maximum(trace[told] ** 2 / squares[told], 1.0)  # it is at least 1, but for rounding
+    degrees[defined] = np.maximum(trace[defined] ** 2 / squares[defined], 1.0)  # it is at least 1, but for rounding
     covariance = np.zeros_like(information)
     freedom = np.full(len(information), np.inf)
     covariance[some] = meat * np.sqrt(scale * scale[:, None])

@@ -194,11 +194,11 @@ def _explained(
     within, shared = spreads(residual, seen.examined, noise, offsets)
     # A document examined for ever would still say no more of the inputs than one document can.
     precision = _precision(seen.examined, noise, within + shared)
-    told = precision * _ratio(residual, seen.examined)
-    precision, told = (weighted_counts(place, of, len(inputs)) for of in (precision, told))
+    evidence = precision * _ratio(residual, seen.examined)
+    precision, evidence = (weighted_counts(place, of, len(inputs)) for of in (precision, evidence))
     mass = max(precision.sum(), 1e-300)
     weighted = inputs * precision[:, None]
-    middle, rate_mean = weighted.sum(0) / mass, told.sum() / mass
+    middle, rate_mean = weighted.sum(0) / mass, evidence.sum() / mass
     squares = weighted.T @ inputs
     varied = np.diag(squares) - mass * middle**2 > 1e-9 * np.diag(squares)  # a constant column explains nothing
     gram = (squares - mass * np.outer(middle, middle))[np.ix_(varied, varied)]
@@ -206,7 +206,7 @@ def _explained(
     strength, directions = np.linalg.eigh(gram / np.outer(unit, unit))
     usable = strength > 1e-9 * strength.max(initial=0.0)
     strength, directions = strength[usable], directions[:, usable]
-    along = directions.T @ ((inputs.T @ told - mass * middle * rate_mean)[varied] / unit)
+    along = directions.T @ ((inputs.T @ evidence - mass * middle * rate_mean)[varied] / unit)
     spread = max(float((along**2 / strength - 1).sum() / max(strength.sum(), 1e-300)), 0.0)
     believed = spread / (1 + spread * strength)
     slopes = np.zeros(inputs.shape[1])

@@ -12,7 +12,7 @@ import math
 
 from ranktrial.analysis.verdict import percent
 from ranktrial.config import TrialConfig
-from ranktrial.times import told_span, told_time
+from ranktrial.times import span_text, time_text
 
 WEEK = 604_800.0
 
@@ -69,27 +69,27 @@ def course(config: TrialConfig, began: float, now: float, *, named: bool = False
     >>> course(TrialConfig(), 0.0, 7_200.0, named=True)
     'This is from searches of 2 hours, not of a whole week: those of other days may differ.'
     """
-    told = []
+    sentences = []
     if config.share < 1:
         stage = config.next_stage
-        more = "" if stage is None else f", and {percent(stage[1])} after {told_span(stage[0])} of that"
-        told.append(f"{percent(config.share)} of the visitors take part{more}.")
+        more = "" if stage is None else f", and {percent(stage[1])} after {span_text(stage[0])} of that"
+        sentences.append(f"{percent(config.share)} of the visitors take part{more}.")
     if _waits(config) and not math.isfinite(began):
-        told.append("The time of the trial begins with its first search.")
+        sentences.append("The time of the trial begins with its first search.")
     elif _waits(config):
         counts = counts_from(config, began)
         if counts > now:
             why = (
-                "whole weeks, because searches differ by day" if config.whole_weeks else told_span(config.at_least or 0)
+                "whole weeks, because searches differ by day" if config.whole_weeks else span_text(config.at_least or 0)
             )
-            told.append(f"A winner counts from {told_time(counts)} on, after {why}.")
+            sentences.append(f"A winner counts from {time_text(counts)} on, after {why}.")
         elif too_soon:
-            told.append("Over whole weeks none is ahead so far, and searches differ by day.")
+            sentences.append("Over whole weeks none is ahead so far, and searches differ by day.")
         if config.at_most is not None:
             verb = "was" if is_over(config, began, now) else "is"
-            told.append(f"The time {verb} up on {told_time(began + config.at_most)}.")
+            sentences.append(f"The time {verb} up on {time_text(began + config.at_most)}.")
     elif config.whole_weeks and named and now - began < WEEK:
-        told.append(
-            f"This is from searches of {told_span(now - began)}, not of a whole week: those of other days may differ."
+        sentences.append(
+            f"This is from searches of {span_text(now - began)}, not of a whole week: those of other days may differ."
         )
-    return " ".join(told)
+    return " ".join(sentences)

@@ -39,7 +39,7 @@ from ranktrial.report.schema import (
 from ranktrial.store.base import ConfigVersion
 from ranktrial.store.tallies import AS_IT_SHOULD_BE
 from ranktrial.texts import counted, shown
-from ranktrial.times import told_time
+from ranktrial.times import time_text
 
 CONTRIBUTORS = 10
 SURELY = 0.05  # p of a test between segments, at one look
@@ -189,9 +189,9 @@ def segmentation(found: Settled, known: Beside | None = None) -> Segmentation | 
     if not answers:
         return None
     differs = analysis.differs
-    told = [_test_text(test) for test in tests if test.metric == answers[0].metric]
+    sentences = [_test_text(test) for test in tests if test.metric == answers[0].metric]
     if differs is not None:
-        told.append(f"Position bias differs by {differs.attribute}, and each value of it has its own.")
+        sentences.append(f"Position bias differs by {differs.attribute}, and each value of it has its own.")
     return Segmentation(
         answers=answers,
         tests=tests,
@@ -200,7 +200,7 @@ def segmentation(found: Settled, known: Beside | None = None) -> Segmentation | 
         thetas={}
         if differs is None
         else {name: tuple(one) for name, one in zip(differs.values, differs.thetas.tolist())},
-        text=" ".join(filter(None, told)),
+        text=" ".join(filter(None, sentences)),
     )
 
 
@@ -302,7 +302,7 @@ def pace(analysis: Analysis, now: float = float("nan"), *, running: bool = True)
     days = (latest - began) / 86_400
     a_day = len(log) / days if days >= 1 else nan
     much = f"{counted(len(log), 'search', 'searches')} of {counted(log.cohorts.count, 'visitor')}"
-    text = f"Began {told_time(began)}: {much} in {duration(days)}"
+    text = f"Began {time_text(began)}: {much} in {duration(days)}"
     text += f", {a_day:,.0f} a day." if days >= 1 else "."
     longest = _longest_pause(analysis)
     clicked, late, quiet = _since_click(analysis, now)

@@ -15,7 +15,7 @@ from ranktrial.analysis.calibration import Discrepancy
 from ranktrial.analysis.decision import Decision, Lift, Ranker
 from ranktrial.analysis.guardrails.status import GROUPS, WORST_FIRST, Guardrail
 from ranktrial.analysis.metrics import MetricAnswer
-from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, table_heading, told_lines
+from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, answer_lines, table_heading
 from ranktrial.analysis.verdict import Verdict, decimals, headline
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
@@ -25,7 +25,7 @@ from ranktrial.report.harm import Guard
 from ranktrial.report.live_page import write_report
 from ranktrial.schema import Frozen
 from ranktrial.texts import text_table
-from ranktrial.times import told_time
+from ranktrial.times import time_text
 
 
 class Pace(Frozen):
@@ -132,8 +132,8 @@ class Segmentation(Frozen):
     @property
     def lines(self) -> list[str]:
         """A table with a row for each segment, and the sentences, as text."""
-        told = told_lines(self.answers)
-        return [*told, f"  {self.text}"] if told else []
+        rows = answer_lines(self.answers)
+        return [*rows, f"  {self.text}"] if rows else []
 
 
 METRIC_HEADS = "metric", "role", "lift", "per search, B - A", "searches", "finding"
@@ -261,7 +261,7 @@ class HistoryEntry(Frozen):
     def __str__(self) -> str:
         what = " ".join(filter(None, [self.what, self.unit, self.detail]))
         who = f" by {self.who}" if self.who else ""
-        return f"{told_time(self.time)}: {what}{who}{f': {self.reason}' if self.reason else ''}"
+        return f"{time_text(self.time)}: {what}{who}{f': {self.reason}' if self.reason else ''}"
 
 
 class History(Frozen):
@@ -418,8 +418,8 @@ class Report(Frozen):
     def lines(self) -> list[str]:
         """Sentences below the verdict: what to do, warning, lift, trust, pace, visitors, what was left out on purpose."""
         more = [one.text for one in (self.pace, self.visitors, *self.guards, self.everyone) if one is not None]
-        told = self.text.next, self.course, self.pace.warning, self.futile, self.lift, self.text.trust, *more
-        return [line for line in told if line]
+        sentences = self.text.next, self.course, self.pace.warning, self.futile, self.lift, self.text.trust, *more
+        return [sentence for sentence in sentences if sentence]
 
     def grouped(self) -> Iterator[tuple[str, list[Guardrail], list[Guardrail]]]:
         """Guardrails by what they are about: a heading, those that do not pass, the worst first, and those that pass."""

@@ -358,10 +358,10 @@ class Erased(NamedTuple):
     events: int = 0
 
 
-def told_rows(rows: Erased | ErasureRow) -> str:
+def rows_text(rows: Erased | ErasureRow) -> str:
     """Numbers of erased rows as text.
 
-    >>> told_rows(Erased(1200, 7)), told_rows(Erased(3, 2, 1))
+    >>> rows_text(Erased(1200, 7)), rows_text(Erased(3, 2, 1))
     ('1,200 searches and 7 clicks', '3 searches, 2 clicks and 1 events')
     """
     if not rows.events:

@@ -9,9 +9,9 @@ from functools import cache
 from ranktrial import tokens
 from ranktrial.report.schema import HistoryEntry
 from ranktrial.schema import LONGEST_TEXT
-from ranktrial.store.base import ErasureRow, HistoryRow, Store, told_rows
+from ranktrial.store.base import ErasureRow, HistoryRow, Store, rows_text
 from ranktrial.texts import shown
-from ranktrial.times import told_time
+from ranktrial.times import time_text
 
 SCHEDULE = "the schedule"  # who refits position bias without being asked
 
@@ -41,8 +41,8 @@ def entry_of(row: HistoryRow) -> HistoryEntry:
 def _erased(row: ErasureRow) -> HistoryEntry:
     what = "a visitor"
     if row.earlier_than is not None:
-        what = f"everything before {told_time(row.earlier_than / 1e6).removesuffix(' 00:00 UTC')}"
-    much = f"{told_rows(row)}, no longer in any number"
+        what = f"everything before {time_text(row.earlier_than / 1e6).removesuffix(' 00:00 UTC')}"
+    much = f"{rows_text(row)}, no longer in any number"
     reason = shown(row.reason, LONGEST_TEXT)
     return HistoryEntry(time=row.time / 1e6, what="erased", detail=f"{what} ({much})", reason=reason, who=row.who)
 

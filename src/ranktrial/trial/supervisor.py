@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from ranktrial.config import TrialConfig
 from ranktrial.report.schema import Report
 from ranktrial.store.base import ConfigVersion, Entry, MessageRow, Store, StoreUnavailable
-from ranktrial.times import told_span
+from ranktrial.times import span_text
 from ranktrial.trial import messages
 from ranktrial.trial.messages import GUARD, News
 from ranktrial.trial.versions import last_change, pick_version, try_share
@@ -97,7 +97,7 @@ def due(now: float, config: TrialConfig, facts: Facts) -> ChangeShare | StopTria
     wait, share = stage
     if not now - facts.began >= wait or not now - facts.share_since >= wait:
         return None
-    return ChangeShare(share, f"after {told_span(wait)} at {config.share:g}")
+    return ChangeShare(share, f"after {span_text(wait)} at {config.share:g}")
 
 
 class _Trouble:
@@ -258,7 +258,7 @@ class Supervisor:
             wait = min(max(FIRST_RETRY * 2.0 ** min(message.attempts, 20), problem.retry_after), LONGEST_RETRY)
             last = now + wait > message.time / 1e6 + GIVE_UP
             self._store.retry_message(row.row, None if last else int((now + wait) * 1e6), failed)
-            more = "it is not sent again" if last else f"it is sent again in {told_span(wait)}"
+            more = "it is not sent again" if last else f"it is sent again in {span_text(wait)}"
             log.warning("a message to %s was not taken: %s; %s", hook.name, problem, more)
         else:
             self._store.retry_message(row.row, None, message.attempts)

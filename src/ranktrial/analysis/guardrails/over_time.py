@@ -16,7 +16,7 @@ from ranktrial.analysis.guardrails.advice import advised
 from ranktrial.analysis.guardrails.estimates import exponent_effect, mean_worth
 from ranktrial.analysis.guardrails.status import Guardrail, Status, harmful, needless, unknown
 from ranktrial.log import UnitSums
-from ranktrial.times import told_time
+from ranktrial.times import time_text
 
 DIFFERENCE, CLICKS, BIAS_OVER_TIME = "the difference over time", "clicks per page over time", "position bias over time"
 MICROSECONDS_A_DAY = 86_400e6
@@ -24,11 +24,11 @@ DATED = 365 * MICROSECONDS_A_DAY  # since 1970: earlier times are places in a lo
 LEAST_CLICKS = 100  # before that the mean over few of them is no mean
 
 
-def told(drift: Drift) -> str:
+def drift_text(drift: Drift) -> str:
     """Result of a test of change as a sentence, with the date."""
     if drift.between is None or drift.since_time is None or drift.since_time < DATED:
         return drift.text
-    return f"{drift.text} That was on {told_time(drift.since_time / 1e6)}."
+    return f"{drift.text} That was on {time_text(drift.since_time / 1e6)}."
 
 
 @advised(
@@ -43,7 +43,7 @@ def difference_over_time(analysis: Analysis) -> Guardrail:
     drift = analysis.drift
     if drift.status == "unknown":
         return unknown(DIFFERENCE, f"it takes more clicks, there are {analysis.clicks:,}")
-    text = told(drift) + (" The report is of the time since." if analysis.changed else "")
+    text = drift_text(drift) + (" The report is of the time since." if analysis.changed else "")
     return Guardrail(name=DIFFERENCE, status="warn" if drift.changed else "pass", value=drift.p, text=text)
 
 
@@ -72,7 +72,7 @@ def clicks_over_time(analysis: Analysis) -> Guardrail:
     drift = _drift(analysis, sums, "clicks per page of A or B")
     if drift.status == "unknown":
         return unknown(CLICKS, "it takes more visitors")
-    text = told(drift)
+    text = drift_text(drift)
     if drift.since_time is not None:
         text += " Other searches or other visitors do that too; the estimate is a mean over all searches."
         if analysis.result is not None:
@@ -109,7 +109,7 @@ def bias_over_time(analysis: Analysis) -> Guardrail:
     drift = _drift(analysis, scores, "the exponent of position bias, against that of all of the trial,")
     if drift.status == "unknown":
         return unknown(BIAS_OVER_TIME, "it takes more clicks on results that the draw puts now here, now there")
-    text = told(drift)
+    text = drift_text(drift)
     status: Status = drift.status
     if drift.changed and drift.at is not None:
         since = int(scores.places(drift.at))
