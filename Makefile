@@ -13,7 +13,8 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.numba_cache/$(KERNELS)
 unexport PYTHONDONTWRITEBYTECODE
 
 # The tests of a file stay together: they share fixtures, and none of them is surprised by another file's. One that hangs ends its process.
-PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --max-worker-restart 0
+# Files come in the order of tests/conftest.py, the longest first, not those with the most tests first.
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .PHONY: test quick demo lint types unit package lock docs pictures graph walk bench nightly format clean
 

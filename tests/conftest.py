@@ -1,20 +1,28 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from numba.core.caching import IndexDataCacheFile
 
 from ranktrial.store.base import Store
 from ranktrial.store.postgres.store import PostgresStore
 from ranktrial.store.sqlite import SQLiteStore
 from store.kinds import KINDS, Kind
 
+# Files that take longest, most of it in other processes or to compile: begun first, lest one worker has one at the end.
+FIRST = (
+    "cli/test_compare.py", "trial/test_warming.py", "trial/test_supervisor_kill.py", "cli/test_data_commands.py",
+    "trial/test_versions.py", "cli/test_demo.py", "store/test_postgres.py", "formats/test_periods.py",
+    "formats/test_engines.py", "trial/test_growing_log.py", "service/test_report_process.py", "service/test_instances.py",
+    "trial/test_analysis.py", "cli/test_plan.py", "trial/test_exclusion.py", "service/test_store_faults.py",
+)  # fmt: skip
 # The first call of a kernel compiles it, so single examples have no deadline; derandomised, a run repeats exactly.
 settings.register_profile("ranktrial", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("quick", settings.get_profile("ranktrial"), max_examples=20)
@@ -31,11 +39,18 @@ SLOW_FILES = {
     "test_systems.py", "test_testing.py", "test_examples.py", "test_javascript.py",
 }  # fmt: skip
 
-# Two processes that compile the same kernel for different types at the same moment can store one under the name of the other
-# (Numba's index of its cache is read, changed and written without a lock), so every worker of pytest-xdist has its own cache.
-if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-    home = os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).resolve().parents[1] / ".numba_cache"
-    os.environ["NUMBA_CACHE_DIR"] = str(Path(home, worker))
+# Numba reads, changes and writes the index of its cache without a lock: two processes that compile the same kernel for
+# different types at the same moment could store one under the name of the other. Workers share a cache, and take turns.
+save = IndexDataCacheFile.save
+
+
+def save_in_turn(file: IndexDataCacheFile, key: object, data: object) -> None:
+    with open(Path(file._cache_path, "turn"), "w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        save(file, key, data)
+
+
+IndexDataCacheFile.save = save_in_turn
 
 # Tests write faster than a busy disk takes rows: only those of an overloaded store limit its queue.
 for writer in (SQLiteStore, PostgresStore):
@@ -51,6 +66,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: order.get(f"{item.path.parent.name}/{item.path.name}", len(FIRST)))
     twice = [id for id, times in Counter(item.nodeid for item in items).items() if times > 1]
     if twice:
         raise pytest.UsageError(f"{twice[0]}: several tests have this id, and pytest-xdist would run one of them")
