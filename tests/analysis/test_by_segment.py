@@ -132,6 +132,7 @@ def test_theta_is_divided_where_devices_differ_and_found_for_each() -> None:
     assert whole.delta == pytest.approx(whole.x.mean())
 
 
+@pytest.mark.slow
 def test_one_theta_stays_where_devices_are_alike() -> None:
     """p < .05 in no more than 5 % of logs, within 4 standard errors."""
     p = []

@@ -77,6 +77,7 @@ def test_a_rank_that_is_never_shown_is_refused_or_left_out() -> None:
     assert left.delta == 1 / 1.0  # b alone, which always stands at rank 2
 
 
+@pytest.mark.slow
 def test_position_bias_from_personal_lists() -> None:
     """Four kinds of visitors under one query text, each with lists that put first what they like: pooled over lists a document
     stands high for those who click it anyway, and theta comes out far too steep."""

@@ -47,6 +47,7 @@ def test_e_bh_by_hand(e: list[float], found: list[bool]) -> None:
         assert (least_rates(np.log(np.array(e))) <= 0.05 * (1 + 1e-12)).tolist() == found
 
 
+@pytest.mark.slow
 def test_false_discoveries_among_nulls_and_differences() -> None:
     """20 metrics of the same visitors, half of them without a difference, at 20 looks: the share of false ones."""
     rng, looks, shares = np.random.default_rng(5), np.unique(np.geomspace(100, 4_000, 20).astype(int)), []

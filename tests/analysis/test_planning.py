@@ -100,6 +100,7 @@ def test_disagreement_of_lists() -> None:
     assert exposure_disagreement(pair.knowing(theta=[1.0, 0.5])).tolist() == [0, 1, 1, 0]
 
 
+@pytest.mark.slow
 def test_nothing_in_common_leaves_nothing_to_gain() -> None:
     lists = [[[f"{side}{i}" for i in range(3)] for _ in range(4)] for side in "ab"]
     pair = Pair.from_lists(lists[0], lists[1], 3).knowing(theta=[1.0, 0.5, 0.3])
@@ -140,6 +141,7 @@ def test_the_clicks_of_users_who_tell_documents_apart_are_accepted() -> None:
     assert clicks_of(pair, ClickRate(ctr, sd).user(pair)) == pytest.approx((ctr, sd))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0.8, 0.9, 0.99, 1.0, 1.01, 1.2, 1.45])
 def test_a_click_rate_gives_its_clicks(part: float) -> None:
     pair = many_queries()

@@ -118,6 +118,7 @@ def test_what_segments_say_waits_as_a_winner_does() -> None:
     assert "where device is" not in details(6 * 86_400)
 
 
+@pytest.mark.slow
 def test_hostile_searches_of_a_segment_are_a_share_of_all() -> None:
     """Hostile searches may all be in one segment: the smaller that is, the more there."""
     found = settled(analysed(opposite(share=0.1)), {})

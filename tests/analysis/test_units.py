@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from ranktrial.analysis import estimate
 from ranktrial.log import Log
@@ -26,6 +27,7 @@ def users(likes: str) -> User:
     return position_based(zeta, THETA)
 
 
+@pytest.mark.slow
 def test_one_visitor_with_a_twentieth_of_the_searches_decides_nothing() -> None:
     """The visitor may like either as well, so that there is no difference to be found. D6: 16 % by impression, 1 % by unit."""
     wrong = {"impressions": 0, "units": 0}

@@ -509,6 +509,7 @@ def test_text_stands_out_from_its_ground(browser: Browser, address: str, scheme:
             assert contrast(colours[name], colours[ground]) >= 4.5, (name, ground)
 
 
+@pytest.mark.slow
 def test_the_report_file_has_its_text_without_script(store: Path) -> None:
     with Trial.open(store, "shoes-v2", background=False) as trial:
         report = trial.report()

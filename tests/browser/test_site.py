@@ -49,6 +49,7 @@ def text_of(page: Path) -> str:
     return page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_outside(site: Path) -> None:
     loads = re.compile(r"""(?:\bsrc|<link[^>]*\bhref|@import|\burl)\s*[=(\s]\s*["']?(?:https?:)?//[^"')\s>]+""")
     found = {page.name: loads.findall(text_of(page)) for kind in ("html", "css") for page in site.rglob(f"*.{kind}")}
@@ -79,6 +80,7 @@ def test_search_needs_no_network(site: Path, browser: Browser) -> None:
     expect(page.locator("#search-results li a", has_text="A check fails: what now").first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_everything_is_in_the_reference(site: Path) -> None:
     python = text_of(site / "reference/python.html")
     assert [name for name in ranktrial.__all__ if f'id="ranktrial.{name}"' not in python] == []

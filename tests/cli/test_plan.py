@@ -44,6 +44,7 @@ SHORT = [
 ]
 
 
+@pytest.mark.slow
 def test_run_files_as_json(runs: list[str]) -> None:
     result = runner.invoke(app, ["plan", *runs, "--ctr", "0.6", "--delta", "5%", "--json", *SHORT])
     assert result.exit_code == 0, result.stderr
@@ -104,6 +105,7 @@ def test_the_table_fits_and_says_what_to_do(runs: list[str], monkeypatch: pytest
         assert part in text
 
 
+@pytest.mark.slow
 def test_labelled_documents_and_score_files(tmp_path: Path) -> None:
     data = tmp_path / "train.txt"
     data.write_text("".join(f"{label} qid:{query} 1:{label}\n" for query in range(3) for label in (0, 1, 2)))
@@ -179,6 +181,7 @@ def test_clicks_meanwhile_are_those_of_the_users_whom_budgets_are_for(runs: list
     assert own["gain"] > -0.03  # twelve queries of three results tell little of what lists say
 
 
+@pytest.mark.slow
 def test_a_standard_deviation_that_these_lists_cannot_have_is_told(runs: list[str]) -> None:
     given = {}
     for sd in ("0.6", "1.1"):
@@ -189,6 +192,7 @@ def test_a_standard_deviation_that_these_lists_cannot_have_is_told(runs: list[st
     assert "sd is 1.1, but with these lists" in given["1.1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["svg", "html"])
 def test_the_chart(runs: list[str], tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"plan.{ending}"

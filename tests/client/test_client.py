@@ -32,6 +32,7 @@ def url_of(service: Any) -> str:
     return str(service.base_url).rstrip("/")
 
 
+@pytest.mark.slow
 def test_a_search_and_its_clicks(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db") as service, Client(url_of(service), timeout=PATIENT, every=0) as client:
         start(service)
@@ -91,6 +92,7 @@ def test_whole_numbers_are_ids(tmp_path: Path) -> None:
         assert client.outcomes == {"counted": 1}
 
 
+@pytest.mark.slow
 def test_a_wrong_segment_is_no_reason_for_a_fallback(tmp_path: Path) -> None:
     class Broken(dict[str, str]):
         def items(self) -> Any:
@@ -114,6 +116,7 @@ def test_a_wrong_segment_is_no_reason_for_a_fallback(tmp_path: Path) -> None:
         }
 
 
+@pytest.mark.slow
 def test_covariates_are_passed_on_and_wrong_ones_are_missing(tmp_path: Path) -> None:
     wrong: list[Any] = ["old", [3], {"age": "3"}, {"age": float("nan")}, {"age": object()}, {1: 3}]
     with serving(tmp_path / "t.db") as service, Client(url_of(service), timeout=PATIENT) as client:
@@ -455,6 +458,7 @@ def test_a_forked_process_sends_its_own_clicks_and_no_others() -> None:
     assert sorted(event["document"] for batch in service.batches for event in batch) == ["before", "child"]
 
 
+@pytest.mark.slow
 def test_a_service_that_comes_back_gets_every_click(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outboxes, "LONGEST_PAUSE", 0.01)
     with serving(tmp_path / "t.db") as service:

@@ -323,6 +323,7 @@ def test_a_higher_price_buys_clicks_for_variance() -> None:
 # --- clicks and budgets ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     world=small_worlds(queries=3),
     price=prices,

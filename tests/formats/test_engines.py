@@ -237,6 +237,7 @@ def test_a_document_that_could_not_be_seen_is_named(exported: tuple[Log, LogFold
     assert answer.note.startswith("These sums do not tell the difference in per cent")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_query_can_be_read_in_every_dialect(dialect: str) -> None:
     sums, theta = Sums(1, k=2, rankings=3, documents=4), np.array([1.0, 0.5])

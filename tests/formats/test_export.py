@@ -173,6 +173,7 @@ class Killed(BaseException):
     """Stand-in for kill -9 as seen from inside: nothing after it runs."""
 
 
+@pytest.mark.slow
 def test_an_export_killed_at_any_step_is_resumed(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call that changes the folder is the last one once."""
     WORLD.run(trial, 60, seed=1)

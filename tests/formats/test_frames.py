@@ -76,6 +76,7 @@ def pages(source: Any) -> list[Any]:
 # --- in -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_digits_from_all_of_them_and_from_files(tmp_path: Path) -> None:
     told: dict[str, Any] = {name: kind(RECORDS) for name, kind in KINDS.items()}
     pyarrow.parquet.write_table(told["pyarrow"], tmp_path / "log.parquet")
@@ -307,6 +308,7 @@ def test_a_pair_that_became_a_frame_is_read_again() -> None:
     np.testing.assert_array_equal(again.top_b, PAIR.top_b)
 
 
+@pytest.mark.slow
 def test_importing_formats_loads_no_library_of_frames() -> None:
     code = (
         "import ranktrial.formats, sys; sys.exit(bool({'narwhals', 'pyarrow', 'pandas', 'polars'} & set(sys.modules)))"
@@ -314,6 +316,7 @@ def test_importing_formats_loads_no_library_of_frames() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_frame_says_which_extra_it_wants() -> None:
     code = "import sys; sys.modules['pyarrow'] = None; from ranktrial import to_frame, Pair\n"
     code += "to_frame(Pair.from_lists([['x']], [['y']], k=1))"
@@ -354,6 +357,7 @@ def test_methods_are_the_functions(tmp_path: Path) -> None:
     assert Pair.from_frame(to_frame(PAIR), k=2).ids == PAIR.ids
 
 
+@pytest.mark.slow
 def test_the_same_digits_from_the_store_its_export_and_frames_of_it(tmp_path: Path) -> None:
     """With theta fitted to the log its error is by groups of visitors: frames number these anew, an export does not."""
     devices = {"device": ["phone", "desktop"]}

@@ -168,6 +168,7 @@ METHODS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", METHODS)
 def test_simulated_runs_come_to_the_expectation(text: str) -> None:
     """Errors of 60 simulated runs at five checkpoints, with a bound of 4.5 standard errors of both sides."""
@@ -285,6 +286,7 @@ def test_influence_is_that_of_every_display_and_click_pattern(given: str, estima
     assert np.abs(covariance).max() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [LogOpt(bias="known", loss=None, schedule=TURNS), LogOpt(schedule=TURNS)], ids=["known", "estimated"]
 )

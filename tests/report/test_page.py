@@ -32,6 +32,7 @@ def page() -> Page:
     return Page("A <title>", sections, "In short.")
 
 
+@pytest.mark.slow
 def test_text_cannot_become_markup(page: Page) -> None:
     html = page.to_html()
     assert "<title>A &lt;title&gt;</title>" in html

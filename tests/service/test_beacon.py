@@ -55,6 +55,7 @@ def shown_to(service: tuple[httpx.Client, dict[str, str]], unit: str) -> dict[st
     return dict(client.post("/v1/trials/t/rank", json=body, headers=known).raise_for_status().json())
 
 
+@pytest.mark.slow
 def test_a_page_sends_only_the_actions_that_are_allowed(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db", origins=[SHOP], beacon_actions=["cart"]) as client:
         start(client, metrics=["Carts()", "Orders()"])
@@ -294,6 +295,7 @@ def test_beacons_leave_places_for_others() -> None:
     assert outcomes == {Purpose.BEACON: 429, Purpose.OTHER: 200, Purpose.RANK: 200}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("peer", "forwarded", "expected"),
     [

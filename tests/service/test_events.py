@@ -43,6 +43,7 @@ def ubi(id: str | None, document: Any, action: str = "click", **more: Any) -> di
     }
 
 
+@pytest.mark.slow
 def test_ubi_events_are_taken_as_they_are(client: httpx.Client) -> None:
     shown = rank(client, "u")
     first, second = shown["ranking"][:2]
@@ -163,6 +164,7 @@ def test_carts_and_purchases_of_ubi_are_taken_as_they_are(client: httpx.Client, 
     ]
 
 
+@pytest.mark.slow
 def test_positions_are_compared_and_reported(client: httpx.Client) -> None:
     """In our own events and in UBI's; 120 visitors click on the first result, which half of the events say was the second."""
     for visitor in range(120):
@@ -177,6 +179,7 @@ def test_positions_are_compared_and_reported(client: httpx.Client) -> None:
     assert send(client, {**own, "position": 0})[0]["outcome"] == "invalid"
 
 
+@pytest.mark.slow
 def test_pages_that_were_seen_are_compared(client: httpx.Client) -> None:
     shown = rank(client, "u")
     top = shown["ranking"][:3]
@@ -208,6 +211,7 @@ def test_other_actions_can_be_clicks(tmp_path: Path) -> None:
         assert [r["outcome"] for r in results] == ["ignored", "counted"]
 
 
+@pytest.mark.slow
 def test_a_bad_event_does_not_take_others_with_it(client: httpx.Client) -> None:
     shown = rank(client, "u")
     good = click(shown["id"], shown["ranking"][0])
@@ -222,6 +226,7 @@ def test_a_bad_event_does_not_take_others_with_it(client: httpx.Client) -> None:
     assert client.get("/v1/trials/t/report").json()["clicks"] == 1
 
 
+@pytest.mark.slow
 def test_one_event_needs_no_list_and_large_batches_are_taken_too(client: httpx.Client) -> None:
     shown = rank(client, "u")
     answer = client.post("/v1/events", json=ubi(shown["id"], shown["ranking"][0])).json()
@@ -231,12 +236,14 @@ def test_one_event_needs_no_list_and_large_batches_are_taken_too(client: httpx.C
     assert client.get("/v1/trials/t/report").json()["clicks"] == 3
 
 
+@pytest.mark.slow
 def test_a_late_click_does_not_count(client: httpx.Client) -> None:
     shown = rank(client, "u")
     assert send(client, ubi(shown["id"], shown["ranking"][0], timestamp="2100-01-01T00:00:00Z"))[0]["outcome"] == "late"
     assert client.get("/v1/trials/t/report").json()["clicks"] == 0
 
 
+@pytest.mark.slow
 def test_any_order_and_any_number_of_times_gives_the_same_report(client: httpx.Client, tmp_path: Path) -> None:
     shown = [rank(client, f"u{i}") for i in range(6)]
     events = [click(s["id"], s["ranking"][i % 4]) for i, s in enumerate(shown)]
@@ -253,6 +260,7 @@ def test_any_order_and_any_number_of_times_gives_the_same_report(client: httpx.C
         assert len(list(trial.store.clicks(1, 0))) == 6
 
 
+@pytest.mark.slow
 def test_clicks_before_their_impression_wait_for_it(client: httpx.Client, tmp_path: Path) -> None:
     with Trial.create(
         tmp_path / "elsewhere.db", "t", k=3, seed=5, method='LogOpt(bias="known")', background=False
@@ -280,6 +288,7 @@ def test_milliseconds_are_not_taken_for_seconds(client: httpx.Client) -> None:
     assert "time" in result["detail"]
 
 
+@pytest.mark.slow
 def test_ids_of_no_trial_are_in_every_report(client: httpx.Client) -> None:
     start(client, "another")
     send(client, ubi("00112233-4455-6677-8899-aabbccddeeff", "x"), click("!", "x"))

@@ -40,6 +40,7 @@ def show(trial: Trial, *units: int) -> None:
         trial.click(shown.id, shown.ranking[unit % 3])
 
 
+@pytest.mark.slow
 def test_a_refit_is_made_once_and_taken_over_by_all(pair: tuple[Trial, Trial]) -> None:
     one, two = pair
     show(one, 0, 1)
@@ -72,6 +73,7 @@ def test_a_retry_at_another_instance_shows_the_same_though_it_knows_another_thet
     assert "void impressions" not in one.report().tallies
 
 
+@pytest.mark.slow
 def test_services_on_one_postgres_know_each_other_s_trials_versions_clicks_and_end(tmp_path: Path) -> None:
     place = InPostgres(tmp_path)
     with serving(place.url) as here, serving(place.url) as there:  # type: ignore[arg-type]

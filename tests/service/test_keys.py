@@ -43,6 +43,7 @@ NEEDS: list[tuple[str, str, str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_every_endpoint_needs_its_scope_and_no_other(tmp_path: Path) -> None:
     file = KeyFile(tmp_path / "keys")
     keys = {scope: file.add(scope, [scope]) for scope in SCOPES}
@@ -99,6 +100,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
+@pytest.mark.slow
 def test_a_key_for_one_trial_does_nothing_to_another(tmp_path: Path) -> None:
     file = KeyFile(tmp_path / "keys")
     hats, every = file.add("hats", SCOPES, trials=["hats"]), file.add("every", SCOPES)
@@ -178,6 +180,7 @@ def test_the_access_log_names_the_key_and_never_tells_it(tmp_path: Path, caplog:
     assert not any(key.split("_", 2)[2] in str(vars(record)) for key in keys for record in caplog.records)
 
 
+@pytest.mark.slow
 def test_what_changes_a_trial_is_always_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "ranktrial.service"), serving(tmp_path / "t.db") as client:
         start(client)

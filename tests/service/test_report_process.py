@@ -48,6 +48,7 @@ def without_latency(report: Any) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.slow
 def test_a_report_is_the_one_that_a_trial_makes_itself_again_and_again(process: ReportProcess, tmp_path: Path) -> None:
     with Trial.open(tmp_path / "t.db", background=False) as trial:
         assert repr(without_latency(process.report("t", 10, []).result())) == repr(told(trial))
@@ -63,6 +64,7 @@ def test_a_report_is_the_one_that_a_trial_makes_itself_again_and_again(process: 
         assert process.report("t", 10, []).result().impressions == 60
 
 
+@pytest.mark.slow
 def test_refits_are_in_the_store_when_they_are_done(process: ReportProcess, tmp_path: Path) -> None:
     with Trial.open(tmp_path / "t.db", background=False, learner=process) as trial:
         trial.refresh()  # one is due
@@ -72,6 +74,7 @@ def test_refits_are_in_the_store_when_they_are_done(process: ReportProcess, tmp_
         assert trial.update().impressions == 60
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_store_is_told_and_the_next_report_begins_anew(
     process: ReportProcess, tmp_path: Path
 ) -> None:
@@ -93,6 +96,7 @@ def test_an_error_that_cannot_be_sent_is_told_in_words() -> None:
     assert "raise Odd(1, 2)" in told.__notes__[0]
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_costs_at_most_one_report(process: ReportProcess) -> None:
     assert process.report("t", 10, []).result().impressions == 60
     assert process._process is not None
@@ -104,6 +108,7 @@ def test_a_process_that_was_killed_costs_at_most_one_report(process: ReportProce
     assert process.report("t", 10, []).result().impressions == 60
 
 
+@pytest.mark.slow
 def test_it_is_killed_when_it_takes_too_long_and_ends_with_whoever_asks(tmp_path: Path) -> None:
     make(tmp_path / "t.db")
     process = ReportProcess(tmp_path / "t.db", longest=0.0)
@@ -144,6 +149,7 @@ sys.stdin.read()
         asking.stderr.read()  # which both have open: returns when both have ended
 
 
+@pytest.mark.slow
 def test_without_a_report_the_service_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SQLiteStore(tmp_path / "t.db").close()
     with serving(tmp_path / "t.db") as client:

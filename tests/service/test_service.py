@@ -30,6 +30,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield made
 
 
+@pytest.mark.slow
 def test_a_trial_from_start_to_end(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db") as client:
         made = client.put("/v1/trials/shoes", json={"k": 3, "seed": 5})
@@ -185,6 +186,7 @@ def test_a_fault_inside_is_a_problem_document_and_is_logged(
     assert "what only the log may say" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_slow_disk_shows_a_and_counts_as_fallback(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db", limits=Limits(timeout=60, write_timeout=60)) as client:
         start(client)
@@ -255,6 +257,7 @@ def test_without_keys_only_this_machine_is_served(tmp_path: Path) -> None:
         assert client.get("/v1/trials", headers={"origin": own}).status_code == 200
 
 
+@pytest.mark.slow
 def test_two_services_on_one_store(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db") as one, serving(tmp_path / "t.db") as two:
         start(one)

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 import uvicorn
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
@@ -50,6 +51,7 @@ def in_flight(client: httpx.Client) -> float:
     return float(next(line.split()[1] for line in lines if line.startswith("ranktrial_requests_in_flight ")))
 
 
+@pytest.mark.slow
 def test_half_sent_bodies_do_not_take_the_place_of_rank(tmp_path: Path) -> None:
     file = KeyFile(tmp_path / "keys")
     ingest, all_else = file.add("events", ["ingest"]), file.add("page", ["serve", "read", "admin"])

@@ -79,6 +79,7 @@ def remove_log(path: Path) -> None:
     path.with_name("t.db-wal").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("do", "says"),
     [
@@ -180,6 +181,7 @@ with serving(folder / "t.db") as client:
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     """A real one, of 3 MB."""
     mounted = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
@@ -215,6 +217,7 @@ def test_other_users_cannot_read_a_store(tmp_path: Path, caplog: pytest.LogCaptu
         assert modes() == {0o640}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moved", ["folder", "file"])
 def test_a_store_that_comes_back_is_taken_up_again(
     tmp_path: Path, moved: str, caplog: pytest.LogCaptureFixture

@@ -349,6 +349,7 @@ store.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_several_processes_write_to_one_store(name: str, tmp_path: Path) -> None:
     kind = KINDS[name](tmp_path)  # starts its server, if it has one, before there are other processes
@@ -414,6 +415,7 @@ def test_what_callbacks_return_is_called_once_for_all_rows_of_a_commit(kind: Kin
     assert seen[-2:] == [futures[0], "last"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_rows_are_refused_or_stored_while_the_store_is_closed(name: str, tmp_path: Path) -> None:
     for attempt in range(20):

@@ -321,6 +321,7 @@ for number in count():  # of some, the row is taken back before it is written: t
 """
 
 
+@pytest.mark.slow
 def test_what_waits_when_its_process_is_killed_is_not_stored_afterwards(
     kind: InPostgres, store: PostgresStore, other: Connection
 ) -> None:

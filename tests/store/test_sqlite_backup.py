@@ -104,6 +104,7 @@ def test_a_store_in_use_is_not_replaced(tmp_path: Path) -> None:
     assert held.impressions == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [False, True])
 def test_a_store_that_a_service_uses_is_not_replaced(tmp_path: Path, damage: bool) -> None:
     """Use by another process; also where the file is such that SQLite cannot say so."""

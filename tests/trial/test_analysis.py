@@ -248,6 +248,7 @@ def test_queries_of_few_units_are_not_named(tmp_path: Path) -> None:
         assert sum(row.clicks for row in one.contributors) == report.clicks
 
 
+@pytest.mark.slow
 def test_the_forecast_says_when_the_interval_will_be_narrow_enough(tmp_path: Path) -> None:
     close = World.make(noise=0.02)
     with trial_of(tmp_path, smallest=0.05, method=LogOpt(bias="known"), theta=tuple(close.theta.tolist())) as trial:

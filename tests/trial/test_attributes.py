@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from live_server import A, B
 from ranktrial.trial import Trial
@@ -95,6 +96,7 @@ def devices_search(trial: Trial, searches: int, *, visible: int, seed: int = 1) 
     trial.store.flush()
 
 
+@pytest.mark.slow
 def test_designs_are_made_with_the_theta_of_the_segment_once_it_differs(tmp_path: Path) -> None:
     with Trial.create(tmp_path / "t.db", segments=DEVICES, clock=Ticks(), **OPTIONS) as trial:
         devices_search(trial, 6_000, visible=2)

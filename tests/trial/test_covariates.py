@@ -44,6 +44,7 @@ def test_a_search_keeps_the_covariates_it_was_given_first(kind: Kind) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_the_report_is_of_adjusted_estimates(tmp_path: Path) -> None:
     rng, reports = np.random.default_rng(1), []
     eager, luck = rng.random(600) < 0.5, rng.random((600, 5))

@@ -139,6 +139,7 @@ def test_what_cannot_be_erased(tmp_path: Path, given: dict[str, Any], says: str)
         assert (len(trial.log()), len(trial.history())) == (1, 1)
 
 
+@pytest.mark.slow
 def test_over_http(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db") as client, serving(tmp_path / "t.db") as other:
         start(client)

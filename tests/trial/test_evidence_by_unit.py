@@ -104,6 +104,7 @@ def test_one_visitor_makes_nothing_fail(trial: Trial, deed: Deed) -> None:
     assert statuses(trial) == before
 
 
+@pytest.mark.slow
 @every_deed
 def test_many_units_that_anybody_can_make_up_only_warn(trial: Trial, deed: Deed) -> None:
     for number in range(120):

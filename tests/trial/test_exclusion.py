@@ -194,6 +194,7 @@ def test_rules_that_make_no_sense_are_refused(tmp_path: Path, rules: Any) -> Non
         Trial.create(tmp_path / "t.db", **OPTIONS, rules=rules)
 
 
+@pytest.mark.slow
 def test_over_http(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db") as client:
         start(client, rules={"unit_impressions": 1000})

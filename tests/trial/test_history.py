@@ -69,6 +69,7 @@ def test_names_that_confuse_are_refused(names: Any) -> None:
         TrialConfig.model_validate({"names": names})
 
 
+@pytest.mark.slow
 def test_over_http_the_key_is_named(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys")
     admin = keys.add("ann", ["admin", "read", "serve"])

@@ -82,6 +82,7 @@ def test_news_of_the_history() -> None:
 # --- sent and taken -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_life_of_a_trial_as_those_who_run_it_hear_of_it(kind: Kind, receiver: Receiver) -> None:
     """A week in fast motion; two processes look after it, and every message comes once."""
     clock = Clock()
@@ -158,6 +159,7 @@ def test_a_check_that_fails_and_is_mended(tmp_path: Path, receiver: Receiver) ->
     assert texts[1].startswith('shoes: the check "fallbacks" does not fail any more.')
 
 
+@pytest.mark.slow
 def test_what_is_not_taken_is_sent_again_later_and_later(tmp_path: Path, receiver: Receiver) -> None:
     clock = Clock()
     with Trial.create(tmp_path / "t.db", clock=clock, webhooks=[hook(receiver)], **OPTIONS) as trial:
@@ -176,6 +178,7 @@ def test_what_is_not_taken_is_sent_again_later_and_later(tmp_path: Path, receive
         assert len(receiver.bodies) == 1
 
 
+@pytest.mark.slow
 def test_after_a_week_it_is_given_up(tmp_path: Path) -> None:
     clock = Clock()
     nobody = Webhook("http://127.0.0.1:9/", SECRET)

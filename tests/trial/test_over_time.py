@@ -107,6 +107,7 @@ def test_position_bias_that_changes_fails_with_its_effect_and_an_estimate_withou
     assert found.decision.state != "not trusted"
 
 
+@pytest.mark.slow
 def test_rankers_that_change_are_a_warning_and_the_report_is_of_the_time_since() -> None:
     """A gets all of the clicks on what it favours at first, B later."""
     log, relevance = logged(4)

@@ -43,6 +43,7 @@ def rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
+@pytest.mark.slow
 def test_every_number_of_the_report_is_in_the_table(report: Report) -> None:
     table = rows(report_csv(report))
     assert tuple(table[0]) == COLUMNS
@@ -105,6 +106,7 @@ def test_on_the_command_line(store: Path, report: Report, tmp_path: Path) -> Non
     assert "ann" in told.stdout
 
 
+@pytest.mark.slow
 def test_over_http_with_a_key_that_may_read(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys")
     reader, admin = keys.add("reader", ["read"]), keys.add("me", ["admin", "serve"])

@@ -106,6 +106,7 @@ def test_a_search_is_told_from_one_that_was_never_drawn(tmp_path: Path) -> None:
         assert (trial.report().impressions, trial.report().clicks) == (50, 50)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ['AB(estimate="means")', "LogOpt(schedule=(300,))"])
 def test_estimates_through_all_stages_are_those_of_a_replay(tmp_path: Path, method: str) -> None:
     """A trial that grows, and one of everybody that gets the searches of those who took part alone, say the same exactly.
@@ -293,6 +294,7 @@ def test_a_share_that_is_none_changes_nothing(tmp_path: Path) -> None:
 # --- over HTTP, and on the command line ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_over_http(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db") as client:
         start(client, ramp=[[0.5, "1d"], [1, None]])

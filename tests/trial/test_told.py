@@ -201,6 +201,7 @@ def test_an_empty_trial_is_plain_values(tmp_path: Path) -> None:
     assert "nan" not in str(report)
 
 
+@pytest.mark.slow
 def test_a_difference_that_changed_is_told_for_the_time_since(tmp_path: Path) -> None:
     with trial_of(tmp_path) as trial:
         WORLD.run(trial, 3_000, seed=1)

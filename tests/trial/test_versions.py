@@ -107,6 +107,7 @@ def test_a_metric_of_a_running_trial_counts_from_when_it_was_added(tmp_path: Pat
         assert (trial.version, str(*trial.config.metrics)) == (2, 'Carts(window="1d")')  # has nothing from before
 
 
+@pytest.mark.slow
 def test_a_metric_put_once_more_counts_from_when_it_did(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db") as client:
         start(client)
@@ -235,6 +236,7 @@ def test_of_two_services_that_differ_in_place_the_last_wins_and_the_history_show
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_over_http(tmp_path: Path) -> None:
     with serving(tmp_path / "t.db") as client, serving(tmp_path / "t.db") as elsewhere:
         start(client)

@@ -34,6 +34,7 @@ def chance(ranking: list[str], clicked: tuple[bool, ...]) -> float:
     return float(np.prod([p if c else 1 - p for p, c in zip(examined, clicked)]))
 
 
+@pytest.mark.slow
 def test_impressions_seen_twice_are_worth_delta_exactly(trial: Trial, clock: Clock) -> None:
     """Every ranking, every click pattern on the first view and every one on the second: their mean value is Delta, here 0.
 
