@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings
 from numba.core.caching import IndexDataCacheFile
 
-from ranktrial.store.base import Store
 from ranktrial.store.postgres.store import PostgresStore
+from ranktrial.store.protocols import Store
 from ranktrial.store.sqlite import SQLiteStore
 from store.kinds import KINDS, Kind
 

@@ -35,7 +35,7 @@ import logging, os, signal, sys
 import uvicorn
 from ranktrial.cli.serve import listen
 from ranktrial.service import create_app
-from ranktrial.trial.designing import warm_up
+from ranktrial.trial.drawing import warm_up
 
 logging.basicConfig(level=logging.CRITICAL)  # a store that is away is what this is about; answers tell the rest
 warm_up()
@@ -272,7 +272,7 @@ def compare(url: str, folder: Path, people: list[Visitor], kills: int, restarts:
     with Trial.open(url, background=False) as trial:
 
         def key_of(id: str) -> bytes:
-            token = read_token(id, trial._draws.secret)
+            token = read_token(id, trial._showing.policy.secret)
             assert token is not None
             return token.key
 

@@ -17,7 +17,7 @@ import uvicorn
 
 from ranktrial.cli.serve import listen
 from ranktrial.service import Limits, create_app
-from ranktrial.trial.designing import warm_up
+from ranktrial.trial.drawing import warm_up
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]

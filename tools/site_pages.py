@@ -30,7 +30,7 @@ from ranktrial.formats.readers.common import OTHER_NAMES
 from ranktrial.service import create_app
 from ranktrial.service.auth import Needs
 from ranktrial.service.metrics import Metrics
-from ranktrial.trial.drawing import NOT_IN_SHARE
+from ranktrial.trial.showing import NOT_IN_SHARE
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md", "examples/README.md": "examples.md"}

@@ -81,8 +81,9 @@ def place_of(secret: bytes, unit: str) -> float:
     return float((_DRAW.unpack(digest)[0] >> 11) * 2.0**-53)
 
 
-def impression_key(secret: bytes, version: int, unit: str, query: str, lists: bytes) -> bytes:
+def impression_key(secret: bytes, version: int, unit: str, query: str, a: Sequence[str], b: Sequence[str]) -> bytes:
     """The key of an impression: the same for a retry, another where the lists are others."""
+    lists = blake2b(_joined((str(len(a)), *a, *b)), digest_size=16).digest()
     parts = _joined((str(version), unit, query)) + lists
     return blake2b(parts, digest_size=KEY_BYTES, key=secret, person=b"ranktrial key").digest()
 
@@ -102,11 +103,6 @@ def named_unit(secret: bytes, name: str) -> int:
     if not _UNIT_NAME.fullmatch(name):
         return unit_number(secret, name)
     return int.from_bytes(bytes.fromhex(name[1:]), "big", signed=True)
-
-
-def lists_digest(a: Sequence[str], b: Sequence[str]) -> bytes:
-    """A hash of both lists."""
-    return blake2b(_joined((str(len(a)), *a, *b)), digest_size=16).digest()
 
 
 def _joined(texts: Iterable[str]) -> bytes:

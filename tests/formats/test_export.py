@@ -348,7 +348,7 @@ def test_an_export_keeps_events_however_late_they_come(trial: Trial, tmp_path: P
     start = trial.log().time.tolist()
 
     def event(at: int, rank: int, amount: int, id: str, delay: int = 60_000_000) -> None:
-        token = read_token(shown[at].id, trial._draws.secret)
+        token = read_token(shown[at].id, trial._showing.policy.secret)
         assert token is not None
         document = shown[at].ranking[rank] if rank < 3 else "elsewhere"
         moment = start[at] + delay

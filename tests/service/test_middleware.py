@@ -11,23 +11,20 @@ from typing import Any
 import pytest
 from fastapi import Depends
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ranktrial.service.direct import DirectRoute
 from ranktrial.service.log_lines import JsonFormatter, TextFormatter
 from ranktrial.service.metrics import Metrics
 from ranktrial.service.middleware import load_shedding
-from ranktrial.service.middleware.access_log import AccessLogMiddleware
-from ranktrial.service.middleware.dispatch import DispatchMiddleware
+from ranktrial.service.middleware.answered import AnsweredMiddleware
+from ranktrial.service.middleware.dispatch import DirectRoute, DispatchMiddleware
 from ranktrial.service.middleware.load_shedding import LoadSheddingMiddleware
-from ranktrial.service.middleware.request_metrics import RequestMetricsMiddleware
 from ranktrial.service.middleware.routing import Purpose, RouteMatch, RoutingMiddleware
 from ranktrial.service.middleware.same_origin import SameOriginMiddleware
-from ranktrial.service.middleware.server_errors import ServerErrorMiddleware
-from ranktrial.service.middleware.status import StatusSend
 from ranktrial.service.middleware.trusted_host import TrustedHostMiddleware
 from ranktrial.service.problems import on_http_error
 
@@ -100,23 +97,28 @@ def test_load_shedding_counts_what_is_under_way() -> None:
     assert status(LoadSheddingMiddleware(HELLO, in_flight=0, probes=1), purpose=Purpose.PROBE) == 200
 
 
+def by_application(app: ASGIApp) -> ASGIApp:
+    """Dispatch of a request whose route is the application's."""
+    return RoutingMiddleware(DispatchMiddleware(app, {}), lambda: [Route("/", lambda _: HELLO)])
+
+
 def test_a_fault_is_answered_once(caplog: pytest.LogCaptureFixture) -> None:
-    assert status(ServerErrorMiddleware(failing(OSError("no disk")))) == 500
+    assert status(by_application(failing(OSError("no disk")))) == 500
     assert caplog.messages == ["fault"]
-    begun = answered(ServerErrorMiddleware(failing(OSError("no disk"), begun=True)))
+    begun = answered(by_application(failing(OSError("no disk"), begun=True)))
     assert [message["type"] for message in begun] == ["http.response.start"]
 
 
 def test_a_client_that_left_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
-    assert status(ServerErrorMiddleware(failing(ClientDisconnect()))) == 499
+    assert status(by_application(failing(ClientDisconnect()))) == 499
     assert caplog.messages == []
 
 
 def test_metrics_also_of_what_fails() -> None:
     metrics = Metrics(lambda: 0)
-    answered(RequestMetricsMiddleware(HELLO, metrics))
+    answered(AnsweredMiddleware(HELLO, metrics))
     with pytest.raises(OSError, match="no disk"):
-        answered(RequestMetricsMiddleware(failing(OSError("no disk")), metrics))
+        answered(AnsweredMiddleware(failing(OSError("no disk")), metrics))
     text = metrics.text().decode()
     assert 'ranktrial_requests_total{method="any",route="other",status="200"} 1.0' in text
     assert 'ranktrial_requests_total{method="any",route="other",status="0"} 1.0' in text
@@ -127,7 +129,7 @@ def test_metrics_also_of_what_fails() -> None:
 def test_access_log(caplog: pytest.LogCaptureFixture, log_all: bool, expected: list[int]) -> None:
     with caplog.at_level(logging.INFO, "ranktrial.service"):
         for app in (HELLO, PlainTextResponse("broken", 500)):
-            answered(AccessLogMiddleware(app, log_all=log_all), path="/x")
+            answered(AnsweredMiddleware(app, Metrics(lambda: 0), log_all=log_all), path="/x")
     lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
     assert [line["status"] for line in lines] == expected
     assert lines[-1].keys() == {"time", "level", "logger", "event", "method", "path", "status", "milliseconds"}
@@ -157,9 +159,11 @@ def test_what_is_no_request_passes_through_all() -> None:
         await send({"type": "lifespan.startup.complete"})
 
     inner = SameOriginMiddleware(TrustedHostMiddleware(app, []))
-    whole = AccessLogMiddleware(ServerErrorMiddleware(LoadSheddingMiddleware(inner, in_flight=0)), log_all=True)
-    metered = RequestMetricsMiddleware(whole, Metrics(lambda: 0))
-    assert answered(metered, kind="lifespan") == [{"type": "lifespan.startup.complete"}]
+    whole = LoadSheddingMiddleware(DispatchMiddleware(inner, {}), in_flight=0)
+    routed = RoutingMiddleware(whole, list)
+    assert answered(AnsweredMiddleware(routed, Metrics(lambda: 0)), kind="lifespan") == [
+        {"type": "lifespan.startup.complete"}
+    ]
 
 
 def directly(endpoint: Any, app: ASGIApp = HELLO) -> ASGIApp:
@@ -200,17 +204,23 @@ def test_dispatch_answers_problems_as_the_application_does() -> None:
 
     sent = answered(directly(unknown), path="/a/x")
     assert (sent[0]["status"], sent[1]["body"]) == (404, b"no a")
-    with pytest.raises(OSError, match="disk"):
-        answered(directly(broken), path="/a/x")
+    assert status(directly(broken), path="/a/x") == 500
 
 
-def test_the_status_is_noted_once_however_many_want_to_know() -> None:
-    async def send(_: Message) -> None: ...
+def test_guards_are_only_where_they_are_for_and_the_outermost_comes_first() -> None:
+    class Note:
+        def __init__(self, app: ASGIApp, what: str) -> None:
+            self._app, self._what = app, what
 
-    outer = StatusSend.of(send)
-    assert StatusSend.of(outer) is outer
-    asyncio.run(outer({"type": "http.response.start", "status": 204}))
-    assert outer.status == 204
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            noted.append(self._what)
+            await self._app(scope, receive, send)
+
+    noted: list[str] = []
+    guards = {Purpose.PROBE: [Middleware(Note, "outer"), Middleware(Note, what="inner")]}
+    app = RoutingMiddleware(HELLO, lambda: [Route("/healthz", HELLO), Route("/x", HELLO)], guards)
+    assert [status(app, path=path) for path in ("/healthz", "/x", "/nothing")] == [200] * 3
+    assert noted == ["outer", "inner"]
 
 
 @pytest.mark.parametrize("purpose", [Purpose.PROBE, Purpose.NOTHING])

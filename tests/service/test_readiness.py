@@ -13,7 +13,8 @@ from live_server import is_problem, serving, start
 from ranktrial.service import Limits, readiness
 from ranktrial.service.middleware import load_shedding
 from ranktrial.service.readiness import Readiness
-from ranktrial.store.base import Row, Stored, StoreFull
+from ranktrial.store.base import Row, StoreFull
+from ranktrial.store.stored import Stored
 
 
 class CountingStore:
@@ -27,8 +28,7 @@ class CountingStore:
         done = Stored()
         self.rows.append(done)
         if not self.silent:
-            done.start()
-            done.finish(self.problem)
+            Stored.finish_all(Stored.start_all([done]), self.problem)
         return done
 
 

@@ -69,7 +69,7 @@ def test_refits_are_in_the_store_when_they_are_done(process: ReportProcess, tmp_
     with Trial.open(tmp_path / "t.db", background=False, learner=process) as trial:
         trial.refresh()  # one is due
         assert [bias.impressions for bias in trial.store.biases(1)] == [0, 20]
-        assert trial._draws.bias.impressions == 20
+        assert trial._showing.policy.bias.impressions == 20
         assert not trial._readers  # nothing was read here
         assert trial.update().impressions == 60
 

@@ -21,7 +21,7 @@ from live_server import PATIENT, serving
 from ranktrial.service import Limits, create_app
 from ranktrial.service.api_keys import KeyFile
 from ranktrial.service.middleware import load_shedding
-from ranktrial.trial.designing import warm_up
+from ranktrial.trial.drawing import warm_up
 
 SHOP = "https://shop.example"
 NOTHING_DONE = {400, 404, 405, 414}

@@ -17,9 +17,10 @@ import pytest
 
 from postgres_server import binaries, shared_server, url
 from ranktrial.log.designs import Design
-from ranktrial.store.base import Impression, Store
+from ranktrial.store.base import Impression
 from ranktrial.store.postgres import PostgresStore
 from ranktrial.store.postgres.connection import Address, Connection
+from ranktrial.store.protocols import Store
 from ranktrial.store.sqlite import SQLiteStore
 
 SERVER = "RANKTRIAL_TEST_POSTGRES"  # tells processes that a test starts which folder its server is in

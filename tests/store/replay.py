@@ -8,7 +8,8 @@ from itertools import chain
 from typing import Any
 
 from ranktrial.log.designs import sound_designs
-from ranktrial.store.base import Click, Impression, Marked, Store, Void
+from ranktrial.store.base import Click, Impression, Marked, Void
+from ranktrial.store.protocols import Store
 
 
 def replay(source: Store, target: Store) -> None:

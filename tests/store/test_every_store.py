@@ -32,8 +32,6 @@ from ranktrial.store.base import (
     Nothing,
     Overloaded,
     Row,
-    Store,
-    Stored,
     StoredClicks,
     StoreError,
     StoreUnavailable,
@@ -41,6 +39,8 @@ from ranktrial.store.base import (
     Void,
     VoidRow,
 )
+from ranktrial.store.protocols import Store
+from ranktrial.store.stored import Stored
 from ranktrial.trial import Trial
 from ranktrial.trial.versions import current_version
 from store.kinds import DESIGN, KINDS, Kind, impression, key
@@ -212,7 +212,7 @@ def test_a_design_is_stored_as_it_was_drawn(kind: Kind, store: Store) -> None:
 
 
 def read_key(trial: Trial, id: str) -> bytes:
-    token = tokens.read_token(id, trial._draws.secret)
+    token = tokens.read_token(id, trial._showing.policy.secret)
     assert token is not None
     return token.key
 
@@ -373,46 +373,6 @@ def test_closed_is_closed(kind: Kind) -> None:
         store.put(impression(2))
     with pytest.raises(StoreError, match="closed"):
         store.impression(key(1))
-
-
-def test_a_callback_that_fails_reaches_nobody(kind: Kind, store: Store) -> None:
-    def fail(_: Stored) -> None:
-        raise SystemExit
-
-    with kind.stalled():
-        futures = [store.put(Click(key(number), 1, "x", False)) for number in range(3)]
-        futures[1].add_done_callback(fail)
-        assert store.put(Nothing()).cancel()
-    for future in futures:
-        future.result(60)
-    futures[0].add_done_callback(fail)
-    store.flush(60)
-    assert store.tallies(1) == {}
-
-
-def test_what_callbacks_return_is_called_once_for_all_rows_of_a_commit(kind: Kind, store: Store) -> None:
-    seen: list[object] = []
-
-    def last() -> None:
-        seen.append("last")
-
-    def note(stored: Stored) -> object:
-        seen.append(stored)
-        return last
-
-    store.put(Nothing()).result(60)
-    with kind.stalled():
-        futures = [store.put(Click(key(number), 1, "x", False)) for number in range(4)]
-        for future in futures:
-            future.add_done_callback(note)
-        assert futures[3].cancel()  # alone
-    store.flush(60)
-    assert seen[:2] == [futures[3], "last"]
-    alone = seen.index("last", 2)  # the first of them may have been on its way before the others came
-    assert seen[alone:].count("last") <= 2
-    assert [one for one in seen if one != "last"] == [futures[3], *futures[:3]]
-    futures[0].add_done_callback(note)
-    assert seen[-2:] == [futures[0], "last"]
 
 
 @pytest.mark.slow

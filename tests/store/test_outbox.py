@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from ranktrial.store.base import Message, Store
+from ranktrial.store.base import Message
 from ranktrial.store.postgres import PostgresStore
+from ranktrial.store.protocols import Store
 from store.kinds import Kind
 
 

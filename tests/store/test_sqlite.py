@@ -19,7 +19,7 @@ from ranktrial.store.base import Click, Event, ShownRow, StoreError
 from ranktrial.store.migrations import migrate
 from ranktrial.store.sqlite import MIGRATIONS, SQLiteSchema, SQLiteStore
 from ranktrial.store.sqlite_backup import backup
-from ranktrial.store.writer import Item
+from ranktrial.store.stored import Stored
 from store.kinds import impression, key
 
 
@@ -43,9 +43,9 @@ def test_what_comes_while_another_process_holds_the_lock_goes_into_one_commit(
         looked.set()
         time.sleep(0)
 
-    def write(self: SQLiteStore, connection: sqlite3.Connection, items: list[Item], *more: Any) -> None:
-        written(self, connection, items, *more)
-        commits.append(len(items))
+    def write(self: SQLiteStore, rows: list[Stored], *more: Any) -> None:
+        written(self, rows, *more)
+        commits.append(len(rows))
 
     written = SQLiteStore._write
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))

@@ -19,16 +19,19 @@ def test_refits_on_schedule_and_tells_other_processes(tmp_path: Path) -> None:
         Trial.open(path, clock=Ticks(), background=False) as other,
     ):
         WORLD.run(one, 400, seed=1)
-        wait_until(lambda: one._draws.bias.impressions == 300)
-        assert one._draws.bias.fitted
-        assert not other._draws.bias.fitted
+        wait_until(lambda: one._showing.policy.bias.impressions == 300)
+        assert one._showing.policy.bias.fitted
+        assert not other._showing.policy.bias.fitted
         other.refresh()
-        assert other._draws.bias == one._draws.bias
+        assert other._showing.policy.bias == one._showing.policy.bias
         assert len(other.store.biases(1)) == 2  # the other did not fit it again
         shown = one.rank("q0", WORLD.a["q0"], WORLD.b["q0"], unit="new", wait=True)
         assert shown.fallback is None
         one.store.flush()
         designs = {row.bias for row in one.store.designs(range(1, 1000))}
-        assert designs == {1, one._draws.bias.id}  # queries asked before and after have a design for each theta
+        assert designs == {
+            1,
+            one._showing.policy.bias.id,
+        }  # queries asked before and after have a design for each theta
         other.stop()
         wait_until(lambda: one.stopped)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ranktrial.analysis.guardrails.status import Guardrail
-from ranktrial.store.base import Store
 from ranktrial.store.marks import Mark, mark
+from ranktrial.store.protocols import Store
 from ranktrial.trial import Shown, Trial
 from simulated_trial import Ticks
 

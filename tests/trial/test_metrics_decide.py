@@ -11,7 +11,7 @@ import pytest
 from clocks import DAY, Clock
 from ranktrial.metrics import Abandonment, Clicks, FirstClickRank, Metric, Orders, Revenue
 from ranktrial.report.schema import Report
-from ranktrial.store.base import Store
+from ranktrial.store.protocols import Store
 from ranktrial.trial import Trial
 from store.kinds import Kind
 

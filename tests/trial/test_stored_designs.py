@@ -15,7 +15,7 @@ from ranktrial.log.stored_designs import LATER_PAGE, NOT_SHOWN, StoredDesigns
 from ranktrial.methods import Beliefs, LogOpt
 from ranktrial.store import SQLiteStore
 from ranktrial.store.base import Impression
-from ranktrial.trial.designing import make_design
+from ranktrial.trial.drawing import make_design
 
 K = 4
 LONG = "x" * 300

@@ -17,7 +17,8 @@ from ranktrial.log.events import LoggedEvents
 from ranktrial.log.reader import LogReader
 from ranktrial.metrics import Abandonment, Carts, Metric, Orders, Reformulation, Revenue, TimeToFirstClick
 from ranktrial.store import sql
-from ranktrial.store.base import Event, Store, Void
+from ranktrial.store.base import Event, Void
+from ranktrial.store.protocols import Store
 from ranktrial.tokens import read_token
 from ranktrial.trial import Shown, Trial
 from store.kinds import KINDS
@@ -49,7 +50,7 @@ def search(trial: Trial, clock: Clock, number: int) -> Shown:
 
 
 def event(trial: Trial, shown: Shown, document: str, action: str, amount: int, delay: float, event_id: str) -> Event:
-    token = read_token(shown.id, trial._draws.secret)
+    token = read_token(shown.id, trial._showing.policy.secret)
     assert token is not None
     time = round((START + 0.25 + 100 * int(shown_unit(shown)) + delay) * 1e6)
     return Event(token.key, token.version, document, action, event_id, amount, time, token.second)

@@ -58,7 +58,7 @@ def test_a_retry_repeats_it_also_after_a_restart_and_a_new_design(trial: Trial, 
     with reopened(trial, clock) as later:
         clock.now += 20
         again = [later.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(20)]
-        assert later._draws.bias.note == "flatter"
+        assert later._showing.policy.bias.note == "flatter"
         assert [(s.ranking, s.id) for s in again] == [(s.ranking, s.id) for s in shown]
         assert len(later.log()) == 20
 
@@ -356,7 +356,7 @@ def test_a_store_given_to_several_trials_stays_open(tmp_path: Path) -> None:
 def test_slow_answers_are_remembered_by_the_store(trial: Trial, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([0, 6_000_000, 0, 60_000_000, 0, 1])
     with monkeypatch.context() as patch:
-        patch.setattr("ranktrial.trial.drawing.time.perf_counter_ns", ticks.__next__)
+        patch.setattr("ranktrial.trial.showing.time.perf_counter_ns", ticks.__next__)
         for unit in ("slow", "very slow", "quick"):
             trial.rank("q", A, B, unit=unit)
     report = reopened(trial, clock).report()
@@ -383,7 +383,7 @@ def test_without_a_unit_every_call_is_one_impression_also_without_looking(tmp_pa
     path = tmp_path / "t.db"
     with Trial.create(path, k=3, seed=5, **QUIET) as trial:
         trial.rank("q", A, B, unit="u", wait=True)
-        trial._draws._recent.clear()
+        trial._showing.impressions._recent.clear()
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         first = trial.store.put(Nothing())
@@ -401,7 +401,7 @@ def test_without_a_unit_every_call_is_one_impression_also_without_looking(tmp_pa
 def test_designs_let_go_of_long_lists(trial: Trial) -> None:
     long = [f"doc {i}" for i in range(1000)]
     trial.rank("q", long, long[::-1], unit="u", wait=True)
-    (design,) = trial._draws._designs.values()
+    (design,) = trial._showing._designs.values()
     assert not isinstance(design.below, tuple)
     assert len(design.rest) == 1000 - 6
 
@@ -420,6 +420,6 @@ def test_without_looking_the_store_tells_what_was_shown_before(tmp_path: Path) -
             for options in cast("list[dict[str, Any]]", [{}, {"look": False, "wait": True}]):
                 again = [second.rank("q", A, B, unit=f"u{i}", **options).ranking for i in range(30)]
                 assert again == [one.ranking for one in shown]
-                second._draws._recent.clear()
+                second._showing.impressions._recent.clear()
             report = second.report()
             assert (report.impressions, report.tallies) == (30, {})

@@ -74,7 +74,7 @@ def test_everything_else_changes_in_place(tmp_path: Path, option: str) -> None:
             assert entry.detail.startswith(f"{option}: ")
         trial.refresh()  # what the background does every second
         assert trial.config == changed.config
-        assert trial._draws.config == trial._judge._configs[trial.version_id] == changed.config
+        assert trial._showing.config == trial._judge._configs[trial.version_id] == changed.config
         with Trial.create(tmp_path / "t.db", **OPTIONS) as again:  # which does not speak of it
             assert again.config == changed.config
             assert len(again.history()) == 2

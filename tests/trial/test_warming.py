@@ -22,8 +22,8 @@ from ranktrial.log.known import Known
 from ranktrial.methods import AB, Beliefs, LogOpt
 from ranktrial.rankings import Pair
 from ranktrial.service import compiling
-from ranktrial.trial import Trial, designing, warming
-from ranktrial.trial.designing import make_design, warm_up
+from ranktrial.trial import Trial, drawing, warming
+from ranktrial.trial.drawing import make_design, warm_up
 from ranktrial.users import position_based
 
 LOG = "ranktrial.service"
@@ -39,7 +39,7 @@ METHODS = [
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the state in which nothing is compiled."""
-    monkeypatch.setattr(designing, "_warm", type(designing._warm)())
+    monkeypatch.setattr(drawing, "warm", type(drawing.warm)())
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
@@ -83,7 +83,7 @@ def test_a_cold_service_answers_meanwhile(tmp_path: Path, cold: None, monkeypatc
             shown = client.post("/v1/trials/t/rank", json=ASKED).json()
             assert (shown["ranking"], shown["fallback"]) == (ASKED["a"], "not compiled yet")
             assert 'reason="not compiled yet"' in client.get("/metrics").text
-            designing._warm.set()
+            drawing.warm.set()
             assert client.get("/readyz").status_code == 200
             assert client.post("/v1/trials/t/rank", json=ASKED).json()["fallback"] is None
 
@@ -96,7 +96,7 @@ async def _never() -> None:
 def test_compilation_beside_the_service(cold: None, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     asyncio.run(compiling.compile_beside())
-    assert designing.is_warm()
+    assert drawing.warm.is_set()
     told = [(record.message, getattr(record, "part", None)) for record in caplog.records if record.name == LOG]
     assert told == [("compiling", None), ("compiled", "drawing"), ("compiled", "reports")]
 

@@ -10,7 +10,8 @@ import typer
 
 from ranktrial.cli.console import out, plain_errors
 from ranktrial.store import open_store
-from ranktrial.store.base import Erased, Store, rows_text
+from ranktrial.store.base import Erased, rows_text
+from ranktrial.store.protocols import Store
 from ranktrial.times import seconds
 from ranktrial.trial import Trial
 

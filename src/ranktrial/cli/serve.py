@@ -225,7 +225,6 @@ def run_server(
 
     from ranktrial.service import Limits, create_app
     from ranktrial.service.events import CLICK_ACTIONS
-    from ranktrial.service.one_write import OneWriteProtocol
     from ranktrial.service.silence import close_silent
 
     log_to_stderr()
@@ -249,7 +248,7 @@ def run_server(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # uvicorn ends cleanly, then raises the signal again: to no effect
     config = uvicorn.Config(
-        app, http=OneWriteProtocol, log_config=None, access_log=False, lifespan="on", server_header=False, proxy_headers=False,
+        app, log_config=None, access_log=False, lifespan="on", server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=drain,
     )  # fmt: skip
     sys.setswitchinterval(0.002)  # a request need not wait 5 ms for its turn while a thread works

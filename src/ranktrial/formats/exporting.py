@@ -24,7 +24,8 @@ from ranktrial.covariates import as_json, unpacked
 from ranktrial.formats.layout import DESIGNS, EVENTS, IMPRESSIONS, LogFolder, confine, literal, open_duckdb, quoted
 from ranktrial.log.designs import Design, sound_designs
 from ranktrial.metrics import CLICK
-from ranktrial.store.base import ConfigVersion, Store
+from ranktrial.store.base import ConfigVersion
+from ranktrial.store.protocols import Store
 from ranktrial.trial.history import excluded_units
 
 BLOCK = 20_000  # rows of the store at a time

@@ -24,8 +24,9 @@ from ranktrial.log.stored_designs import CELLS, LATER_PAGE, NOT_SHOWN, StoredDes
 from ranktrial.log.stored_events import StoredEvents, actions_of
 from ranktrial.metrics import Metric
 from ranktrial.segments import NO_SEGMENTS, Segments
-from ranktrial.store.base import ClickRow, ImpressionRow, MarkRow, Store
+from ranktrial.store.base import ClickRow, ImpressionRow, MarkRow
 from ranktrial.store.marks import PUBLIC, Mark, mark
+from ranktrial.store.protocols import Store
 from ranktrial.store.tallies import ELSEWHERE, NOT_STORED, NOT_STORED_PUBLIC, OFF_PAGE, SEEN_OTHERWISE
 from ranktrial.tokens import KEY_BYTES
 

@@ -19,7 +19,8 @@ from ranktrial.log._kernels import find_slots, hash_texts
 from ranktrial.log.designs import checksum, is_sound
 from ranktrial.log.growing import Growing, Numbering, Texts
 from ranktrial.log.sources import NOTHING, ranks_of
-from ranktrial.store.base import DesignRow, Store
+from ranktrial.store.base import DesignRow
+from ranktrial.store.protocols import Store
 
 LATER_PAGE, NOT_SHOWN, CELLS = 2**32, 2**33, 2**34  # a click's cell is a slot, or one of these plus a check sum
 AT_ONCE = 2_000  # designs that are read together

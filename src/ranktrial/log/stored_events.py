@@ -12,7 +12,8 @@ from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.log.events import LoggedEvents
 from ranktrial.log.growing import Growing
 from ranktrial.metrics import CLICK, EventMetric, Metric, TimeToFirstClick
-from ranktrial.store.base import EventRow, Store
+from ranktrial.store.base import EventRow
+from ranktrial.store.protocols import Store
 from ranktrial.tokens import KEY_BYTES
 
 KEY = f"S{KEY_BYTES}"

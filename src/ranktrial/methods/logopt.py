@@ -120,7 +120,7 @@ class LogOpt(Adaptive):
             "floor": self.floor,
             "keep": min(self.keep, len(beliefs.theta)),
             "zeta0": beliefs.relevance if self.estimate == "rank-aware" else None,
-            "plain": self._shares(beliefs),
+            "plain": self.ab_shares if beliefs.plain is None else (beliefs.plain / 2, beliefs.plain / 2),
             "price": 0.0 if self.loss is None else beliefs.price,
         }
 
@@ -195,7 +195,7 @@ class LogOpt(Adaptive):
     def next_share(self, beliefs: Beliefs, agree: bool | None) -> float:
         """Share of A/B traffic from now on: half of it if estimates agree and theta is fitted, 1 if ``agree`` is False."""
         first, least = self.first_and_least
-        now = sum(self._shares(beliefs))
+        now = first if beliefs.plain is None else beliefs.plain
         if first == least or agree is None or (agree and self.learns_position_bias and not beliefs.fitted):
             return now
         return max(now / 2, least) if agree else 1.0
@@ -212,10 +212,8 @@ class LogOpt(Adaptive):
 
     @property
     def ab_shares(self) -> tuple[float, float]:
-        return self.first_and_least[0] / 2, self.first_and_least[0] / 2
-
-    def _shares(self, beliefs: Beliefs) -> tuple[float, float]:
-        return self.ab_shares if beliefs.plain is None else (beliefs.plain / 2, beliefs.plain / 2)
+        first, _ = self.first_and_least
+        return first / 2, first / 2
 
     def _check_holdback(self) -> None:
         if isinstance(self.holdback, tuple | list):

@@ -33,16 +33,13 @@ from ranktrial.service.compiling import compile_beside
 from ranktrial.service.endpoints import add_routes
 from ranktrial.service.limits import BURST, Limits
 from ranktrial.service.metrics import Metrics
-from ranktrial.service.middleware.access_log import AccessLogMiddleware
-from ranktrial.service.middleware.body_timeout import BodyTimeoutMiddleware
+from ranktrial.service.middleware.answered import AnsweredMiddleware
 from ranktrial.service.middleware.cors import CORSMiddleware, checked_origin
 from ranktrial.service.middleware.dispatch import DispatchMiddleware
 from ranktrial.service.middleware.load_shedding import LoadSheddingMiddleware
 from ranktrial.service.middleware.rate_limit import RateLimiter, RateLimitMiddleware
-from ranktrial.service.middleware.request_metrics import RequestMetricsMiddleware
-from ranktrial.service.middleware.routing import RoutingMiddleware
+from ranktrial.service.middleware.routing import Purpose, RoutingMiddleware
 from ranktrial.service.middleware.same_origin import SameOriginMiddleware
-from ranktrial.service.middleware.server_errors import ServerErrorMiddleware
 from ranktrial.service.middleware.trusted_host import TrustedHostMiddleware
 from ranktrial.service.openapi import documented_schema
 from ranktrial.service.page import mount_page
@@ -51,7 +48,8 @@ from ranktrial.service.readiness import Readiness
 from ranktrial.service.report_process import ReportFailed, ReportProcess
 from ranktrial.service.trials import Trials
 from ranktrial.store import open_store, when_available
-from ranktrial.store.base import Store, StoreError, StoreUnavailable
+from ranktrial.store.base import StoreError, StoreUnavailable
+from ranktrial.store.protocols import Store
 from ranktrial.trial import warming
 from ranktrial.trial.webhooks import Webhook
 
@@ -116,22 +114,23 @@ def create_app(
                 await asyncio.to_thread(shut_down)
 
     metrics = Metrics(lambda: app.state.store.waiting, lambda: app.state.trials.watched())
-    middleware = [  # the outermost first
-        Middleware(RequestMetricsMiddleware, metrics=metrics),
-        Middleware(AccessLogMiddleware, log_all=log_all),
-        Middleware(RoutingMiddleware, routes=lambda: app.routes),
-        *([Middleware(telemetry.TelemetryMiddleware)] if shut_down is not None else []),
+    traced = [] if shut_down is None else [Middleware(telemetry.TelemetryMiddleware)]
+    guards: dict[Purpose, list[Middleware]] = dict.fromkeys(Purpose, traced)  # the outermost first, here and below
+    guards[Purpose.BEACON] = [
+        *traced,
         Middleware(CORSMiddleware, origins=sites),
-        Middleware(ServerErrorMiddleware),
         Middleware(
             RateLimitMiddleware, limiter=RateLimiter(bounds.beacon_rate, ceil(BURST * bounds.beacon_rate)),
             at_once=bounds.beacon_address_in_flight, proxies=trusted,
         ),
+    ]  # fmt: skip
+    middleware = [
+        Middleware(AnsweredMiddleware, metrics=metrics, log_all=log_all),
+        Middleware(RoutingMiddleware, routes=lambda: app.routes, guards=guards),
         Middleware(
             LoadSheddingMiddleware, in_flight=bounds.in_flight, kept_for_rank=bounds.kept_for_rank,
             beacons=bounds.beacon_in_flight, probes=bounds.probes_in_flight,
         ),
-        Middleware(BodyTimeoutMiddleware, seconds=bounds.body_timeout),
     ]  # fmt: skip
     if hosts is not None:
         middleware += [Middleware(TrustedHostMiddleware, hosts=hosts), Middleware(SameOriginMiddleware)]
@@ -153,11 +152,12 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         exception_handlers=handlers,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # FastAPI's own, beside that of ``telemetry``
     )
-    app.state.keys = KeyFile(keys) if isinstance(keys, str | Path) else keys
+    known = app.state.keys = KeyFile(keys) if isinstance(keys, str | Path) else keys
     app.state.metrics, app.state.limits, app.state.click_actions = metrics, bounds, click_actions
     app.state.beacon_actions = frozenset(map(checked_action, beacon_actions))
-    add_routes(app)
+    add_routes(app, open_to_all=known is None)
     mount_page(app)
     mount_client(app)
     app.openapi = lambda: documented_schema(app)  # type: ignore[method-assign]

@@ -49,7 +49,7 @@ class Needs:
 
 def may_use(request: Request, trial: str) -> bool:
     """True if the key of a request, which has been checked, may be used for this trial."""
-    key: ApiKey | None = request.scope["state"].get("key")
+    key: ApiKey | None = request.scope.get("state", {}).get("key")
     return key is None or key.may_use(trial)
 
 

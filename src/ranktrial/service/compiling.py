@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 
-from ranktrial.trial.designing import warm_up
+from ranktrial.trial.drawing import warm_up
 from ranktrial.trial.warming import PARTS
 
 COMMAND = (sys.executable, "-m", "ranktrial.trial.warming")

@@ -24,10 +24,9 @@ from ranktrial.report.schema import History, Report
 from ranktrial.service import events as event_batches
 from ranktrial.service import problems
 from ranktrial.service.api_keys import Scope
-from ranktrial.service.asynchronous import on_disk, wait_on_loop
 from ranktrial.service.auth import Needs, may_use, scopes, who
-from ranktrial.service.direct import DirectRoute
 from ranktrial.service.limits import Limits, read_body
+from ranktrial.service.middleware.dispatch import DirectRoute
 from ranktrial.service.middleware.routing import BEACON, RANK
 from ranktrial.service.openapi import body_of
 from ranktrial.service.problems import Refusal, documented
@@ -46,7 +45,7 @@ from ranktrial.service.requests import (
 from ranktrial.service.trials import NotAtHand, TrialInfo, TrialList, Trials
 from ranktrial.store.base import ALL_TRIALS
 from ranktrial.store.tallies import NO_TRIAL
-from ranktrial.trial.designing import is_warm
+from ranktrial.trial import drawing
 from ranktrial.trial.trial import Trial
 
 ANY = (400, 403, 405, 414, 429, 500, 503)  # answers that guards may give to every request
@@ -80,7 +79,9 @@ class Health(BaseModel):
     status: str
 
 
-def add_routes(app: FastAPI) -> None:
+def add_routes(app: FastAPI, *, open_to_all: bool) -> None:
+    """Add all routes; where they are open to all nobody is asked for a key, and only what changes trials is guarded."""
+
     def add(
         method: str,
         path: str,
@@ -93,6 +94,7 @@ def add_routes(app: FastAPI) -> None:
         kind: type[APIRoute] = APIRoute,
         of_all_trials: bool = False,
     ) -> None:
+        needs = [Depends(Needs(scope, of_all_trials=of_all_trials))]
         known = documented(*ANY, 401, 404, 422, *errors)
         app.router.add_api_route(
             path,
@@ -100,7 +102,7 @@ def add_routes(app: FastAPI) -> None:
             methods=[method],
             route_class_override=kind,
             response_model=None,
-            dependencies=[Depends(Needs(scope, of_all_trials=of_all_trials))],
+            dependencies=needs if scope == "admin" or not open_to_all else [],
             responses={200: {"model": model}, **known, **(responses or {})},
             openapi_extra={"security": [{"key": []}], **(extra or {})},
         )
@@ -176,7 +178,7 @@ def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None
 
 async def _trial(request: Request, name: str) -> Trial:
     trials: Trials = request.app.state.trials
-    trial = trials.opened(name)
+    trial = trials.opened.get(name)
     return await asyncio.to_thread(trials.open, name) if trial is None else trial
 
 
@@ -201,7 +203,8 @@ async def put_trial(request: Request, name: NewName, new_version: NewVersion = F
     earlier version are that version again.
     All other options change in place; those that are not named stay as they are.
     """
-    raw = await read_body(request, request.app.state.limits.body)
+    limits: Limits = request.app.state.limits
+    raw = await read_body(request, limits.body, limits.body_timeout)
     create = partial(request.app.state.trials.create, new_version=new_version)
     made, new = await asyncio.to_thread(create, name, _config(raw), who(request))
     return _json(made, 201 if new else 200)
@@ -222,26 +225,25 @@ async def rank(request: Request, name: Name) -> Response:
     If anything goes wrong inside, or the disk takes too long, this is A's list and ``fallback`` says why.
     """
     state = request.app.state
-    trial = await _trial(request, name)
-    raw = await read_body(request, state.limits.body)
+    limits: Limits = state.limits
+    trial = state.trials.opened.get(name) or await _trial(request, name)
+    raw = await read_body(request, limits.body, limits.body_timeout)
     try:
         asked = RANK_REQUEST.validate_json(raw)
     except ValidationError as problem:
         raise problems.invalid(problem) from problem
     unit = None if asked.unit is None else str(asked.unit)
-    # Nothing is shown before it is on the disk, so the store tells then whether it was there before.
-    steps = trial.rank_steps(
+    shown = await trial.rank_async(
         asked.query,
         asked.a,
         asked.b,
         unit,
         offset=asked.offset,
         size=asked.size,
-        look=False,
         segment=asked.segment,
         covariates=asked.covariates,
+        timeout=limits.timeout,
     )
-    shown = await wait_on_loop(steps, state.limits.timeout)
     state.metrics.ranked(name, shown.fallback)
     return _json({"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback})
 
@@ -252,7 +254,7 @@ async def take_events(request: Request) -> Response:
     The answer has a result for each and means that all of them are dealt with. On 429 and 503 send the whole batch again.
     """
     limits: Limits = request.app.state.limits
-    raw = await read_body(request, limits.body)
+    raw = await read_body(request, limits.body, limits.body_timeout)
     return await _take(raw, request.app.state, limits.batch, lambda trial: may_use(request, trial.name))
 
 
@@ -263,7 +265,7 @@ async def take_beacon(request: Request) -> Response:
     are clicks, seen pages, and the actions that the service was started for.
     """
     limits: Limits = request.app.state.limits
-    raw = await read_body(request, limits.beacon_body, or_text=True)
+    raw = await read_body(request, limits.beacon_body, limits.body_timeout, or_text=True)
     return await _take(raw, request.app.state, limits.beacon_batch, lambda _: True, public=True)
 
 
@@ -288,7 +290,7 @@ async def _take(
     if batch.strangers:
         state.store.tally(ALL_TRIALS, NO_TRIAL, batch.strangers)
     for stored in batch.stored:
-        await on_disk(stored, state.limits.write_timeout)
+        await stored.on_disk(state.limits.write_timeout)
     state.metrics.took(batch.counts, batch.misplaced)
     return _json(batch.to_dict())
 
@@ -352,7 +354,8 @@ M = TypeVar("M", bound=BaseModel)
 
 async def _read(request: Request, model: type[M]) -> M:
     """The body of a request, checked."""
-    raw = await read_body(request, request.app.state.limits.body)
+    limits: Limits = request.app.state.limits
+    raw = await read_body(request, limits.body, limits.body_timeout)
     try:
         return model.model_validate_json(raw)
     except ValidationError as problem:
@@ -398,7 +401,7 @@ async def healthz() -> Response:
 
 async def readyz(request: Request) -> Response:
     """Readiness: the store took a commit less than a second ago, and ``rank`` is compiled; until then it shows A's lists."""
-    if not is_warm():
+    if not drawing.warm.is_set():
         raise problems.not_stored("rank is being compiled, A's lists are shown until that is done")
     if (problem := await request.app.state.readiness.problem()) is not None:
         raise problems.not_stored(f"the store does not take rows: {problem}")

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from hashlib import blake2b
 from typing import Annotated, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from pydantic_core import from_json
 from ranktrial.schema import LONGEST_TEXT
 from ranktrial.service.problems import Refusal
 from ranktrial.service.requests import VALUE, ActionEvent, ClickEvent, SeenEvent
-from ranktrial.store.base import Stored
+from ranktrial.store.stored import Stored
 from ranktrial.times import LATEST, seconds
 from ranktrial.trial.clicks import ClickOutcome, check_event
 from ranktrial.trial.trial import Trial
@@ -161,7 +162,7 @@ class BatchResult:
     misplaced: int
     strangers: int  # ids of no trial
 
-    @property
+    @cached_property
     def counts(self) -> Counter[str]:
         return Counter(result.outcome for result in self.results)
 
@@ -206,9 +207,10 @@ def take(
             continue
         clicks = [(at, event) for at in places if isinstance(event := read[at], ReadClick)]
         done = [(at, event) for at in places if isinstance(event := read[at], ReadAction)]
-        for (at, event), taken in zip(done, trial.events((event[1:] for _, event in done), public=public)):
-            stored.add(taken.stored)
-            results[at] = Result(event.event_id, taken.outcome.value)
+        if done:
+            for (at, event), taken in zip(done, trial.events((event[1:] for _, event in done), public=public)):
+                stored.add(taken.stored)
+                results[at] = Result(event.event_id, taken.outcome.value)
         for at in places:
             if isinstance(page := read[at], ReadSeen):
                 results[at] = Result(page.event_id, trial.seen(page.impression, page.documents, public=public).value)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from dataclasses import dataclass
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from ranktrial import checks
 from ranktrial.service.problems import Refusal
@@ -60,8 +61,11 @@ class Limits:
             checks.between(name, getattr(self, name), 0, threading.TIMEOUT_MAX)
 
 
-async def read_body(request: Request, limit: int, *, or_text: bool = False) -> bytes:
-    """Read the body, no further than allowed. Only JSON, so that no other site's form can post here; or also text."""
+async def read_body(request: Request, limit: int, seconds: float, *, or_text: bool = False) -> bytes:
+    """Read the body, no further and no longer than allowed. Only JSON, so that no other site's form can post here, or text too.
+
+    A request that does not send its body in time gives up its place: 408, and the connection is closed.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json") and not (or_text and kind == "text/plain"):
         allowed = "application/json or text/plain" if or_text else "application/json"
@@ -69,13 +73,21 @@ async def read_body(request: Request, limit: int, *, or_text: bool = False) -> b
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared) > limit:
         raise too_large(limit)
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise too_large(limit)
-        parts.append(part)
-    return b"".join(parts)
+    body, more = b"", True
+    try:
+        async with asyncio.timeout(seconds):
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                body += message.get("body", b"")
+                if len(body) > limit:
+                    raise too_large(limit)
+                more = message.get("more_body", False)
+    except TimeoutError:
+        detail = f"the body did not arrive within {seconds:g} s"
+        raise Refusal(408, detail, headers={"Connection": "close"}) from None
+    return body
 
 
 def too_large(limit: int) -> Refusal:

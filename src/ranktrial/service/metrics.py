@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import Metric
 
 from ranktrial.service.gauges import TrialGauges, Watched
-from ranktrial.trial.drawing import NOT_IN_SHARE
+from ranktrial.trial.showing import NOT_IN_SHARE
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
@@ -38,11 +38,14 @@ class Metrics:
         self._misplaced = Counter(
             "ranktrial_misplaced_events", "Clicks whose position is not where the document stood.", registry=registry
         )
-        self.in_flight = Gauge("ranktrial_requests_in_flight", "Requests being worked on.", registry=registry)
+        self.in_flight = 0
+        under_way = Gauge("ranktrial_requests_in_flight", "Requests being worked on.", registry=registry)
+        under_way.set_function(lambda: self.in_flight)
         Gauge("ranktrial_rows_waiting", "Rows that wait to be written.", registry=registry).set_function(waiting)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an answer."""
+        """Count an answer to a request that was in flight."""
+        self.in_flight -= 1
         self._requests(method, route, status).inc()
         self._seconds(route).observe(seconds)
 

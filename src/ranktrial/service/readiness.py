@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from ranktrial.service.asynchronous import on_disk
-from ranktrial.store.base import Probe, Store
+from ranktrial.store.base import Probe
+from ranktrial.store.protocols import Store
 
 PROBE_EVERY = 1.0  # seconds from one commit to the next
 LONGEST = 1.0  # seconds that a commit may take
@@ -38,7 +38,7 @@ class Readiness:
         stored = None
         try:
             stored = self._store.put(Probe())
-            await on_disk(stored, LONGEST)
+            await stored.on_disk(LONGEST)
         except TimeoutError:
             if stored is not None:
                 stored.cancel()

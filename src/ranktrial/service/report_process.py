@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from ranktrial.report.schema import Report
 from ranktrial.store import open_store
-from ranktrial.store.base import Store
+from ranktrial.store.protocols import Store
 from ranktrial.trial.trial import Trial
 from ranktrial.trial.versions import pick_version
 

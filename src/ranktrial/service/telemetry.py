@@ -15,12 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ranktrial import extras
 from ranktrial.service.metrics import Metrics
 from ranktrial.service.middleware.routing import Purpose, RouteMatch
-from ranktrial.service.middleware.status import StatusSend
 
 RECEIVERS = {  # by kind: variables that name one
     kind: (f"OTEL_EXPORTER_OTLP_{kind}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT") for kind in ("TRACES", "METRICS")
@@ -132,7 +131,14 @@ class TelemetryMiddleware:
             {"http.route": route} if route else {}
         )
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        start, noted = time.perf_counter(), StatusSend.of(send)
+        start, status = time.perf_counter(), 0
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
         with self._tracer.start_as_current_span(
             " ".join(known.values()), self._parent(headers), self._trace.SpanKind.SERVER, known
         ) as span:
@@ -141,7 +147,7 @@ class TelemetryMiddleware:
             try:
                 return await self._app(scope, receive, noted)
             finally:
-                span.set_attribute("http.response.status_code", noted.status)
-                if noted.status >= 500:
+                span.set_attribute("http.response.status_code", status)
+                if status >= 500:
                     span.set_status(self._trace.StatusCode.ERROR)
-                self._took.record(time.perf_counter() - start, known | {"http.response.status_code": noted.status})
+                self._took.record(time.perf_counter() - start, known | {"http.response.status_code": status})

@@ -15,11 +15,12 @@ from ranktrial.config import TrialConfig
 from ranktrial.report.making import QUERY_UNITS
 from ranktrial.report.schema import Report
 from ranktrial.service.api_keys import Scope
-from ranktrial.service.asynchronous import Shared
 from ranktrial.service.gauges import Watched
 from ranktrial.service.problems import Flaw, Refusal
 from ranktrial.service.report_process import ReportProcess
-from ranktrial.store.base import Erased, Store, StoreError
+from ranktrial.service.shared import Shared
+from ranktrial.store.base import Erased, StoreError
+from ranktrial.store.protocols import Store
 from ranktrial.times import LATEST
 from ranktrial.tokens import version_of
 from ranktrial.trial.supervisor import LOOK_EVERY, SHARE_OF_TIME, unsettled
@@ -74,6 +75,9 @@ class Trials:
         reports: What makes their reports and refits.
         query_units: How many units must have asked a query before a report names it.
         webhooks: Receivers of messages about them.
+
+    Attributes:
+        opened: The open trials by name.
     """
 
     def __init__(
@@ -86,27 +90,23 @@ class Trials:
         self.store, self._process, self._query_units, self._webhooks = store, reports, query_units, tuple(webhooks)
         self._looks: dict[str, Look] = {}
         self._settled = set[str]()  # trials that are stopped, with nothing to tell
-        self._open: dict[str, Trial] = {}
+        self.opened: dict[str, Trial] = {}
         self._name_of: dict[int, str] = {}  # of each version that an open trial knows
         self._reports: dict[tuple[str, int | None], Shared[Report]] = {}
         self._lock = threading.RLock()
 
-    def opened(self, name: str) -> Trial | None:
-        """The open trial of this name, None if it is not open (yet); waits for nothing."""
-        return self._open.get(name)
-
     def open(self, name: str) -> Trial:
         """The trial of this name, opened if need be; may have to wait for the store."""
         with self._lock:
-            return self._open.get(name) or self._reopen(name)
+            return self.opened.get(name) or self._reopen(name)
 
     def _reopen(self, name: str) -> Trial:
         """Open a trial as the store has it now. What still uses the old object may go on: rows go to the same store."""
         versions = self.store.versions(name)
         if not versions:
             raise Refusal(404, f"there is no trial {name!r}")
-        old, new = self._open.get(name), self._opened_anew(name)
-        self._open[name] = new
+        old, new = self.opened.get(name), self._opened_anew(name)
+        self.opened[name] = new
         self._name_of.update({version.id: name for version in versions})
         if old is not None:
             threading.Thread(target=_close, args=(old,), daemon=True).start()  # may have to wait for a refit
@@ -125,7 +125,7 @@ class Trials:
         name = self._name_of.get(version)
         if name is None:
             raise NotAtHand
-        trial = self._open.get(name)
+        trial = self.opened.get(name)
         if trial is None:  # erased just now
             return None
         if not self.store.quick and not trial.remembers(id):
@@ -139,22 +139,22 @@ class Trials:
             return None
         name = self._name_of.get(version)
         if name is not None:
-            return self._open[name]
+            return self.opened[name]
         name = self.store.trial_of_version(version)
         if name is None:
             return None
         with self._lock:
-            return self._open[name] if version in self._name_of else self._reopen(name)
+            return self.opened[name] if version in self._name_of else self._reopen(name)
 
     def refresh(self) -> None:
         """Take over versions that other processes made, let go of trials that they erased, and open all that run, which are
         looked after while they are open.
         """
         for name in self.store.trial_names():
-            if name not in self._open and self._needs_care(name):
+            if name not in self.opened and self._needs_care(name):
                 with contextlib.suppress(Refusal):  # it has no version yet
                     self.open(name)
-        for name, trial in list(self._open.items()):
+        for name, trial in list(self.opened.items()):
             versions = self.store.versions(name)
             if not versions:
                 self._let_go(name)
@@ -176,7 +176,7 @@ class Trials:
             self._name_of = {version: of for version, of in self._name_of.items() if of != name}
             self._reports = {wanted: made for wanted, made in self._reports.items() if wanted[0] != name}
             self._looks.pop(name, None)
-            gone = self._open.pop(name, None)
+            gone = self.opened.pop(name, None)
         if gone is not None:
             threading.Thread(target=_close, args=(gone,), daemon=True).start()  # may have to wait for a refit
 
@@ -221,10 +221,8 @@ class Trials:
         """The report on a version of a trial, the current one by default. One at a time is made for each: however many ask,
         each waits for at most two.
         """
-        if self.opened(name) is None:
-            await asyncio.to_thread(
-                self.open, name
-            )  # refuses a name that does not exist, which then leaves nothing here
+        if name not in self.opened:  # a name that does not exist is refused, and then leaves nothing here
+            await asyncio.to_thread(self.open, name)
         if version is not None:
             await asyncio.to_thread(self._check_version, name, version)
         wanted = name, version
@@ -238,14 +236,14 @@ class Trials:
 
     async def _report(self, name: str, version: int | None) -> Report:
         await asyncio.to_thread(self.store.flush, 60.0)
-        trial = self.opened(name)
+        trial = self.opened.get(name)
         latencies = () if trial is None or version not in (None, trial.version) else trial.latencies
         return await asyncio.wrap_future(self._process.report(name, self._query_units, latencies, version))
 
     def watched(self) -> dict[str, Watched]:
         """All open trials, as their gauges show them."""
         found = {}
-        for name, trial in list(self._open.items()):
+        for name, trial in list(self.opened.items()):
             look = self._looks.get(name, Look())
             found[name] = Watched(
                 trial.share, trial.stopped, trial.last_search, look.waiting, look.report, trial.latencies
@@ -254,7 +252,7 @@ class Trials:
 
     def measure(self) -> None:
         """Bring the gauges up to date for those who ask next: on the event loop, without waiting for the store or a report."""
-        for name, trial in list(self._open.items()):
+        for name, trial in list(self.opened.items()):
             look = self._looks.setdefault(name, Look())
             if look.task is None or look.task.done():
                 look.task = asyncio.create_task(self._look(name, look, trial.stopped))
@@ -273,13 +271,13 @@ class Trials:
 
     def close(self) -> None:
         """Close what is open."""
-        for trial in list(self._open.values()):
+        for trial in list(self.opened.values()):
             trial.stop_watching()
         self._process.close()  # a trial may be waiting for a refit
         with self._lock:
-            for trial in self._open.values():
+            for trial in self.opened.values():
                 _close(trial)
-            self._open.clear()
+            self.opened.clear()
 
 
 def _refused(conflict: VersionConflict, name: str) -> Refusal:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ranktrial import extras
-from ranktrial.store.base import Overloaded, Store, StoreError, StoreUnavailable
+from ranktrial.store.base import Overloaded, StoreError, StoreUnavailable
+from ranktrial.store.protocols import Store
 from ranktrial.store.sql import SQLStore
 from ranktrial.store.sqlite import SQLiteStore
 

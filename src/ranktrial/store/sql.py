@@ -31,14 +31,14 @@ from ranktrial.store.base import (
     Nothing,
     Row,
     ShownRow,
-    Stored,
     StoreError,
     TrialRow,
     VoidRow,
 )
 from ranktrial.store.erasure import Eraser, Execute
 from ranktrial.store.migrations import Migrated
-from ranktrial.store.writer import Item, Tallies, Writer
+from ranktrial.store.stored import Stored
+from ranktrial.store.writer import Tallies, Writer
 
 TABLES: dict[type, str] = {
     ImpressionRow: "impressions", ClickRow: "clicks", EventRow: "events", VoidRow: "voids", MarkRow: "marks",
@@ -93,7 +93,7 @@ class SQLStore(ABC):
         self._writer = Writer(place, self._transaction, self._look_after, self._hang_up, queue_size)
 
     @abstractmethod
-    def _transaction(self, items: list[Item], tallied: Tallies, take_more: Callable[[], None]) -> None:
+    def _transaction(self, rows: list[Stored], tallied: Tallies, take_more: Callable[[], None]) -> None:
         """Write rows and tallies in one transaction, on the writing thread (``Writer``). Raises StoreUnavailable."""
 
     @abstractmethod

@@ -33,7 +33,6 @@ from ranktrial.store.base import (
     Probe,
     Row,
     Storable,
-    Stored,
     StoreDamaged,
     StoredClicks,
     StoreFull,
@@ -49,7 +48,8 @@ from ranktrial.store.migrations import BEFORE_RELEASE, migrate
 from ranktrial.store.sql import DESIGNS_KNOWN, DUPLICATE, DUPLICATE_EVENT, Noted, SQLStore, note
 from ranktrial.store.sqlite_checkpoints import Checkpoints
 from ranktrial.store.sqlite_file import OpenedFile, damaged, explained, make_private, save_lost, tighten
-from ranktrial.store.writer import Item, Tallies
+from ranktrial.store.stored import Stored
+from ranktrial.store.writer import Tallies
 
 MIGRATIONS = (
     """
@@ -227,16 +227,22 @@ class SQLiteStore(SQLStore):
         """Turn SQLite's errors about the file into errors of the store; errors about a row are left as they are."""
         try:
             yield
-        except (sqlite3.OperationalError, sqlite3.DatabaseError) as problem:
-            if type(problem) not in (sqlite3.OperationalError, sqlite3.DatabaseError):
+        except Exception as problem:
+            if (own := self._explained(problem)) is problem:
                 raise
-            own = explained(problem, self.path)
-            if isinstance(own, StoreDamaged):
-                self._end(own)
             raise own from problem
-        except UnicodeDecodeError as problem:  # text that nobody wrote
-            self._end(damaged(self.path, str(problem)))
-            raise damaged(self.path, str(problem)) from problem
+
+    def _explained(self, problem: Exception) -> Exception:
+        """The error of the store for one of SQLite; the same for one about a row, or of anything else."""
+        if isinstance(problem, UnicodeDecodeError):  # text that nobody wrote
+            own: StoreUnavailable = damaged(self.path, str(problem))
+        elif type(problem) in (sqlite3.OperationalError, sqlite3.DatabaseError):
+            own = explained(problem, self.path)  # type: ignore[arg-type]
+        else:
+            return problem
+        if isinstance(own, StoreDamaged):
+            self._end(own)
+        return own
 
     def _end(self, problem: StoreUnavailable) -> None:
         """Write nothing any more, and say why, once: what is acknowledged must be in the file that people will open."""
@@ -325,25 +331,20 @@ class SQLiteStore(SQLStore):
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def put(self, row: Row) -> Stored:
-        self._check_usable()
-        return super().put(row)
-
-    def _transaction(self, items: list[Item], tallied: Tallies, take_more: Callable[[], None]) -> None:
-        try:
+        if self._over is not None:
             self._check_usable()
-            with self._own_errors():
-                if self._writing is None:
-                    self._writing = self._connect(self._write_timeout)
-                    self._writing.execute("SELECT count(*) FROM sqlite_master")  # opens the log
-                    self._file.note_log()
-                    _do_not_wait(self._writing)
-                self._file.check()
-                self._write(self._writing, items, tallied, take_more)
-                self._file.check()
+        return self._writer.put(row)
+
+    def _transaction(self, rows: list[Stored], tallied: Tallies, take_more: Callable[[], None]) -> None:
+        try:
+            self._write(rows, tallied, take_more)
         except Exception as problem:
-            self._failed(problem)
-            raise
-        self._checkpoints.committed()
+            own = self._explained(problem)
+            self._failed(own)
+            if own is problem:
+                raise
+            raise own from problem
+        self._checkpoints.due = True
         if self._troubled:
             self._troubled = False
             log.info("%s takes rows again", self.path)
@@ -390,22 +391,30 @@ class SQLiteStore(SQLStore):
                 self._writing.close()
         self._writing = None
 
-    def _write(
-        self, connection: sqlite3.Connection, items: list[Item], tallied: Tallies, take_more: Callable[[], None]
-    ) -> None:
+    def _write(self, rows: list[Stored], tallied: Tallies, take_more: Callable[[], None]) -> None:
+        if self._over is not None:
+            self._check_usable()
+        if self._writing is None:
+            self._writing = self._connect(self._write_timeout)
+            self._writing.execute("SELECT count(*) FROM sqlite_master")  # opens the log
+            self._file.note_log()
+            _do_not_wait(self._writing)
+        connection = self._writing
+        self._file.check()
         self._begin(connection)
         try:
             take_more()
             self._forget_erased(connection)
-            self._insert_all(connection, items)
-            for (version, name), count in tallied.items():
-                connection.execute(ADD_TALLY, (version, name, count))
+            self._insert_all(connection, rows)
+            if tallied:
+                _add_tallies(connection, tallied)
             connection.execute("COMMIT")
         except BaseException:
             self._design_ids.clear()  # some may be of rows that are not there now
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        self._file.check()
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Take the lock, as soon as another process lets go of it.
@@ -435,18 +444,20 @@ class SQLiteStore(SQLStore):
                 self._erased = (*erasures, *trials)
                 self._design_ids.clear()
 
-    def _insert_all(self, connection: sqlite3.Connection, items: Sequence[Item]) -> None:
+    def _insert_all(self, connection: sqlite3.Connection, rows: Sequence[Stored]) -> None:
+        drawn: list[Stored] = []
         impressions: list[tuple[Any, ...]] = []
         voids: list[tuple[Any, ...]] = []
         taken_back: list[Void] = []
         clicks: list[Click] = []
         events: list[Event] = []
         marks: list[tuple[int, bytes, int]] = []
-        for item in items:
-            match item.row:
+        for stored in rows:
+            match stored.row:
                 case Impression(key, version, design, place, unit, time, _, segment, covariates):
                     number = self._design_id(connection, design)
                     impressions.append((key, version, number, place, unit, time, segment, covariates or None))
+                    drawn.append(stored)
                 case Click() as click:
                     clicks.append(click)
                 case Event() as event:
@@ -461,18 +472,21 @@ class SQLiteStore(SQLStore):
                 case Probe():
                     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")  # writes the first page
         if _insert(connection, INSERT_IMPRESSION, impressions) < len(impressions):
-            drawn = [(item.row.looked, item.done) for item in items if isinstance(item.row, Impression)]
-            for (looked, done), row in zip(drawn, impressions):
-                done.again = not looked
-                if looked and not _same(connection, row):
+            for stored, row in zip(drawn, impressions):
+                assert isinstance(stored.row, Impression)
+                stored.again = not stored.row.looked
+                if stored.row.looked and not _same(connection, row):
                     voids.append((row[1], row[0], "shown in two ways"))
         for void in taken_back:  # now that its impression is there
             if connection.execute(OF_ANOTHER_TIME, (void.key, void.time)).fetchone() is None:
                 voids.append((void.version, void.key, void.reason))
-        marks += _insert_clicks(connection, clicks)
-        _insert_events(connection, events)
-        _insert(connection, INSERT_MARK, marks)
-        _insert(connection, INSERT_VOID, voids)
+        if clicks:
+            marks += _insert_clicks(connection, clicks)
+        if events:
+            _insert_events(connection, events)
+        if marks or voids:
+            _insert(connection, INSERT_MARK, marks)
+            _insert(connection, INSERT_VOID, voids)
 
     def _design_id(self, connection: sqlite3.Connection, design: Storable) -> int:
         known = self._design_ids.get(design.digest)
@@ -516,8 +530,6 @@ def _insert(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple
 
 def _insert_clicks(connection: sqlite3.Connection, clicks: Sequence[Click]) -> list[tuple[int, bytes, int]]:
     """Insert clicks, tally what is not new, or too much, and return the marks that belong to them."""
-    if not clicks:
-        return []
     last = connection.execute("SELECT coalesce(max(id), 0) FROM clicks").fetchone()[0]
     tallied: Counter[tuple[int, str]] = Counter()
     usual = [one for one in clicks if one.limit is None]
@@ -530,9 +542,12 @@ def _insert_clicks(connection: sqlite3.Connection, clicks: Sequence[Click]) -> l
         if connection.execute(INSERT_LIMITED_CLICK, (*_click_row(one), one.key, one.limit)).rowcount == 0:
             known = connection.execute(KNOWN_CLICK, (one.key, one.document, one.late)).fetchone()
             tallied[one.version, DUPLICATE if known else REFUSED] += 1
-    for (version, name), count in tallied.items():
-        connection.execute(ADD_TALLY, (version, name, count))
+    _add_tallies(connection, tallied)
     return marks
+
+
+def _add_tallies(connection: sqlite3.Connection, counts: Tallies) -> None:
+    connection.executemany(ADD_TALLY, [(version, name, count) for (version, name), count in counts.items() if count])
 
 
 def _click_row(click: Click) -> tuple[Any, ...]:
@@ -566,8 +581,7 @@ def _insert_events(connection: sqlite3.Connection, events: Sequence[Event]) -> N
         if one.public and connection.execute(INSERT_PUBLIC_EVENT, (*_event_row(one), one.key)).rowcount == 0:
             known = connection.execute(KNOWN_EVENT, (one.key, one.event_id)).fetchone()
             tallied[one.version, DUPLICATE_EVENT if known else REFUSED_EVENTS] += 1
-    for (version, name), count in (+tallied).items():
-        connection.execute(ADD_TALLY, (version, name, count))
+    _add_tallies(connection, tallied)
 
 
 def _event_row(event: Event) -> tuple[Any, ...]:

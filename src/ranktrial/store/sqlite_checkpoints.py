@@ -18,16 +18,16 @@ class Checkpoints:
 
     Args:
         make: Makes one; what it raises, the next commit will tell.
+
+    Attributes:
+        due: Set by every commit: there is something to bring over.
     """
 
     def __init__(self, make: Callable[[], None]) -> None:
-        self._make, self._due, self._closing = make, False, threading.Event()
+        self._make, self._closing = make, threading.Event()
+        self.due = False
         self._thread = threading.Thread(target=self._make_forever, name="ranktrial-checkpoints", daemon=True)
         self._thread.start()
-
-    def committed(self) -> None:
-        """Note that there is something to bring over."""
-        self._due = True
 
     def close(self) -> None:
         """Make no more of them."""
@@ -36,7 +36,7 @@ class Checkpoints:
 
     def _make_forever(self) -> None:
         while not self._closing.wait(EVERY):
-            if self._due:
-                self._due = False
+            if self.due:
+                self.due = False
                 with contextlib.suppress(Exception):
                     self._make()

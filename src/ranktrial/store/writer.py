@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ranktrial.store.base import (
@@ -15,27 +13,17 @@ from ranktrial.store.base import (
     Nothing,
     Overloaded,
     Row,
-    Stored,
     StoredClicks,
     StoreError,
     StoreUnavailable,
     Void,
     log,
 )
+from ranktrial.store.stored import Stored
 
 IDLE = 1.0  # seconds
 Tallies = Counter[tuple[int, str]]  # by version and name
-
-
-@dataclass(slots=True)
-class Item:
-    """A row in the queue, and its future."""
-
-    row: Row
-    done: Stored = field(default_factory=Stored)
-
-
-Transaction = Callable[[list[Item], Tallies, Callable[[], None]], None]
+Transaction = Callable[[list[Stored], Tallies, Callable[[], None]], None]
 
 
 class Writer:
@@ -62,123 +50,101 @@ class Writer:
     ) -> None:
         self._place, self._transaction = place, transaction
         self._look_after, self._hang_up = look_after, hang_up
-        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._queue: list[Stored] = []
         self._queue_size, self.waiting = queue_size, 0
-        self._lock = threading.Lock()
         self._tally: Tallies = Counter()
         self.closed = False
-        self._ended = False  # of the writing thread: whether all has been taken that ever will be put in
+        self._changed = threading.Condition(threading.Lock())  # holds for all of these
         self._thread = threading.Thread(target=self._write_forever, name="ranktrial-writer", daemon=True)
         self._thread.start()
 
     def put(self, row: Row) -> Stored:
-        size, item = _size(row), Item(row)
-        with self._lock:
+        stored, size = Stored(row), len(row.clicks) if isinstance(row, StoredClicks) else 1
+        with self._changed:
             if self.closed:
                 raise StoreError(f"{self._place} is closed")
             # Taking something back must always be possible.
             if self.waiting and self.waiting + size > self._queue_size and not isinstance(row, Void):
                 raise Overloaded(f"{self.waiting} rows wait to be written to {self._place}")
             self.waiting += size
-            self._queue.put(item)
-        return item.done
+            self._queue.append(stored)
+            self._changed.notify()
+        return stored
 
     def tally(self, version: int, name: str, count: int, soon: bool) -> None:
-        with self._lock:
+        with self._changed:
             self._tally[version, name] += count
-        if not soon:
-            return
-        with contextlib.suppress(StoreError):
-            if self._queue.empty():  # otherwise the next commit takes it along
+        if soon and not self._queue:  # otherwise the next commit takes it along
+            with contextlib.suppress(StoreError):
                 self.put(Nothing())
 
     def tallied(self, version: int) -> Counter[str]:
         """Counters of a version that are not written yet."""
-        with self._lock:
+        with self._changed:
             return Counter({name: count for (of, name), count in self._tally.items() if of == version})
 
     def close(self) -> None:
-        with self._lock:
-            if not self.closed:
-                self.closed = True
-                self._queue.put(None)
+        with self._changed:
+            self.closed = True
+            self._changed.notify()
         self._thread.join()
 
     def _write_forever(self) -> None:
-        while not self._ended:
-            items: list[Item] = []
-            self._take(items, self._next_item())
-            self._take_all(items)
+        more = True
+        while more:
+            more = self._wait_for_rows()
+            rows: list[Stored] = []
+            tallied: Tallies = Counter()
+            self._take(rows, tallied)
             try:
-                self._commit(items)
+                self._commit(rows, tallied)
             except Exception as problem:
-                self._fail(items, problem)
+                self._fail(rows, problem)
         self._hang_up()
 
-    def _take_all(self, items: list[Item]) -> None:
-        """Add what waits in the queue."""
-        with contextlib.suppress(queue.Empty):
-            while not self._ended:
-                self._take(items, self._queue.get_nowait())
-
-    def _take(self, items: list[Item], item: Item | None) -> None:
-        """Add an item that has come from the queue, unless it was taken back, or is the end of all."""
-        if item is None:
-            self._ended = True
-            return
-        with self._lock:
-            self.waiting -= _size(item.row)
-        if item.done.start():
-            items.append(item)
-
-    def _next_item(self) -> Item | None:
+    def _wait_for_rows(self) -> bool:
+        """Wait until there is something to write; False when what waits now is the last that ever will."""
         while True:
+            with self._changed:
+                if self._queue or self.closed or self._changed.wait(IDLE):
+                    return not self.closed
             try:
-                return self._queue.get(timeout=IDLE)
-            except queue.Empty:
-                try:
-                    self._look_after()
-                except Exception:  # this thread must go on
-                    log.exception("a store could not be looked after")
+                self._look_after()
+            except Exception:  # this thread must go on
+                log.exception("a store could not be looked after")
 
-    def _take_more(self, items: list[Item], tallied: Tallies) -> None:
-        """Add what waits in the queue, and then what has been counted: a tally that belongs to a row comes before it."""
-        self._take_all(items)
-        with self._lock:
+    def _take(self, rows: list[Stored], tallied: Tallies) -> None:
+        """Add the rows that wait, except those that were taken back, and the tallies so far."""
+        with self._changed:
+            taken, self._queue, self.waiting = self._queue, [], 0
             more, self._tally = self._tally, Counter()
+        rows += Stored.start_all(taken)
         tallied.update(more)
 
-    def _commit(self, items: list[Item]) -> None:
-        with self._lock:
-            tallied, self._tally = self._tally, Counter()
+    def _commit(self, rows: list[Stored], tallied: Tallies) -> None:
         try:
-            self._write(items, tallied, partial(self._take_more, items, tallied))
+            self._transaction(rows, tallied, partial(self._take, rows, tallied))
         except Exception as problem:
-            with self._lock:
+            with self._changed:
                 self._tally.update(tallied)
-            if len(items) < 2 or isinstance(problem, StoreUnavailable):
+            if len(rows) < 2 or isinstance(problem, StoreUnavailable):
                 raise
-            for item in items:  # one bad row must not take the others with it
+            for stored in rows:  # one bad row must not take the others with it
                 try:
-                    self._write([item], Counter(), _no_more)
+                    self._transaction([stored], Counter(), _no_more)
+                    Stored.finish_all((stored,))
                 except Exception as own:
-                    self._fail([item], own)
+                    self._fail((stored,), own)
+        else:
+            Stored.finish_all(rows)
 
-    def _write(self, items: list[Item], tallied: Tallies, take_more: Callable[[], None]) -> None:
-        self._transaction(items, tallied, take_more)
-        Stored.finish_all(item.done for item in items)
-
-    def _fail(self, items: Iterable[Item], problem: Exception) -> None:
-        for item in items:
-            if not isinstance(item.row, Nothing | Marked):  # marks are no part of the log
-                with self._lock:
-                    self._tally[item.row.version, "failed writes"] += 1
-            item.done.finish(problem)
+    def _fail(self, rows: Sequence[Stored], problem: Exception) -> None:
+        with self._changed:
+            for stored in rows:
+                if not isinstance(stored.row, Nothing | Marked):  # marks are no part of the log
+                    self._tally[stored.row.version, "failed writes"] += 1
+        Stored.finish_all(rows, problem)
 
 
 def _no_more() -> None:
     """Adds no rows."""
-
-
-def _size(row: Row) -> int:
-    return len(row.clicks) if isinstance(row, StoredClicks) else 1

@@ -1,7 +1,7 @@
 """Trials on live traffic: drawing of rankings, clicks, learning, and the life of a trial."""
 
 from ranktrial.trial.clicks import Clicked, ClickOutcome, SeenOutcome
-from ranktrial.trial.drawing import Shown
+from ranktrial.trial.showing import Shown
 from ranktrial.trial.trial import Trial
 from ranktrial.trial.versions import VersionConflict
 from ranktrial.trial.webhooks import Webhook

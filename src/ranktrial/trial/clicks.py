@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -14,11 +15,14 @@ from ranktrial.ids import text_id
 from ranktrial.log.designs import CorruptDesign, Design
 from ranktrial.metrics import checked_action, millionths
 from ranktrial.schema import LONGEST_TEXT
-from ranktrial.store.base import Click, Event, Impression, Marked, Stored
+from ranktrial.store.base import Click, Event, Impression, Marked
 from ranktrial.store.marks import Mark, mark
+from ranktrial.store.protocols import Intake
+from ranktrial.store.stored import Stored
 from ranktrial.store.tallies import ERASED, OUTSIDE_SHARE_CLICKS, OUTSIDE_SHARE_EVENTS
 from ranktrial.times import CLOCKS, Time, seconds
-from ranktrial.trial.drawing import Draws, Voided
+from ranktrial.trial.counters import Counters
+from ranktrial.trial.impressions import Impressions, Latest, Voided
 
 MOST_OTHERS = 10  # clicks of an impression beyond k that are kept though they are on nothing that stood on its page
 
@@ -99,20 +103,30 @@ class ClickJudge:
     """Judge of the events of a trial.
 
     Args:
-        draws: Know what was shown.
+        secret: The trial's, which ids are signed with.
+        impressions: What was shown.
+        store: Where marks of impressions are kept.
+        counters: Counters of events that count for nothing.
         configs: Of all versions of the trial, by id: clicks on what an earlier one showed still count for it.
         clock: Seconds since 1970.
+        size: Events that are remembered, so that they are marked once.
         erased: Times (microseconds) before which something has been erased, sorted.
     """
 
     def __init__(
         self,
-        draws: Draws,
+        secret: bytes,
+        impressions: Impressions,
+        store: Intake,
+        counters: Counters,
         configs: Mapping[int, TrialConfig],
         clock: Callable[[], float],
+        size: int,
         erased: Callable[[], Sequence[int]] = tuple,
     ) -> None:
-        self._draws, self._configs, self._clock, self._erased = draws, configs, clock, erased
+        self._secret, self._impressions, self._store, self._counters = secret, impressions, store, counters
+        self._configs, self._clock, self._erased = configs, clock, erased
+        self._marked = Latest[bool](size)  # what was seen or clicked, of which impression
         self._known_windows: tuple[TrialConfig, dict[str, float], float] | None = None
 
     def judge(
@@ -135,7 +149,7 @@ class ClickJudge:
         marks: tuple[int, ...] = ()
         if rank is None:
             marks = (mark(Mark.OTHER, public),) if public else ()
-        elif position is not None and self._draws.first_time(token.key + name.encode()):
+        elif position is not None and self._first_time(token.key + name.encode()):
             marks = (mark(Mark.AT_RANK if position == rank else Mark.ELSEWHERE, public),)
         # What stood on the page is always kept. Of the rest, which anybody can make up, no more than tells what is wrong.
         limit = None if rank is not None else config.k + MOST_OTHERS
@@ -166,15 +180,15 @@ class ClickJudge:
         windows, kept = self._windows(self._configs[token.version])
         counts_for, after = windows.get(action), when - token.second - 1
         if after >= kept:
-            self._draws.tally("events after the longest window")
+            self._counters.count("events after the longest window")
             return Judged(ClickOutcome.LATE)
         outcome, rank = self._outcome(token.key, name, counts_for is not None and after >= counts_for)
         if outcome in TALLIED:
-            self._draws.tally(TALLIED[outcome])
+            self._counters.count(TALLIED[outcome])
         if outcome in (ClickOutcome.NOT_SHOWN, ClickOutcome.LATER_PAGE, ClickOutcome.VOID):
             return Judged(outcome, None, rank)
         if counts_for is None:
-            self._draws.tally("events of actions that no metric counts")
+            self._counters.count("events of actions that no metric counts")
             outcome = ClickOutcome.UNMEASURED
         # An order's lines may have its number as their id: each result, and each action on it, has ids of its own.
         number = blake2b("\0".join((action, name, named)).encode(errors="surrogatepass"), digest_size=12).hexdigest()
@@ -194,35 +208,35 @@ class ClickJudge:
         self, what: str, id: str, document: str, time: Time | None
     ) -> tuple[tokens.Token, str, float] | ClickOutcome:
         """The impression that clicks or events name, the document as text, and the time; or why they count for nothing."""
-        token = tokens.read_token(id, self._draws.secret)
+        token = tokens.read_token(id, self._secret)
         if token is None or token.version not in self._configs:
-            self._draws.tally(f"{what} with an id that is not ours")
+            self._counters.count(f"{what} with an id that is not ours")
             return ClickOutcome.NOT_OURS
         if token.key == tokens.FALLBACK:
-            self._draws.tally(f"{what} on fallbacks")
+            self._counters.count(f"{what} on fallbacks")
             return ClickOutcome.FALLBACK
         if token.key == tokens.OUTSIDE:
-            self._draws.tally(OUTSIDE_SHARE_CLICKS if what == "clicks" else OUTSIDE_SHARE_EVENTS, soon=False)
+            self._counters.count(OUTSIDE_SHARE_CLICKS if what == "clicks" else OUTSIDE_SHARE_EVENTS, soon=False)
             return ClickOutcome.OUTSIDE
         if token.second == tokens.LATER_VIEW:
-            self._draws.tally(f"{what} on later views")
+            self._counters.count(f"{what} on later views")
             return ClickOutcome.LATER_VIEW
         name = document if type(document) is str else str(document)
         if len(name) > LONGEST_TEXT:
-            self._draws.tally(f"{what} on what was not shown")
+            self._counters.count(f"{what} on what was not shown")
             return ClickOutcome.NOT_SHOWN
         when = self._clock() if time is None else seconds("time", time)
         if time is not None and when < token.second - CLOCKS:
-            self._draws.tally(f"{what} before their impression")
+            self._counters.count(f"{what} before their impression")
             return ClickOutcome.EARLY
-        if self._is_erased(token):
-            self._draws.tally(ERASED, token.version)
+        if self._erased() and self._is_erased(token):
+            self._counters.count(ERASED, token.version)
             return ClickOutcome.VOID
         return token, name, when
 
     def seen(self, id: str, documents: Sequence[str], *, public: bool = False) -> SeenOutcome:
         """Compare the documents that a page displayed, from the top, with the drawn ranking; mark the impression."""
-        token = tokens.read_token(id, self._draws.secret)
+        token = tokens.read_token(id, self._secret)
         if token is None or token.version not in self._configs:
             return SeenOutcome.NOT_OURS
         if token.key == tokens.FALLBACK:
@@ -239,10 +253,22 @@ class ClickJudge:
             return SeenOutcome.NOT_COMPARED
         top, page = drawn.design.top(drawn.place), [str(document) for document in documents]
         same = page[: self._configs[token.version].k] == top[: len(page)] and bool(page) == bool(top)
-        if self._draws.first_time(token.key + b"\xff"):  # no document's name begins so
+        if self._first_time(token.key + b"\xff"):  # no document's name begins so
             kind = mark(Mark.SEEN if same else Mark.SEEN_OTHERWISE, public)
-            self._draws.mark(Marked(token.key, token.version, kind))
+            with suppress(Exception):  # no page waits for it
+                self._store.put(Marked(token.key, token.version, kind))
         return SeenOutcome.AS_DRAWN if same else SeenOutcome.NOT_AS_DRAWN
+
+    def forget(self) -> None:
+        """Forget what was marked, as after a restart: some of it may have been erased."""
+        self._marked.clear()
+
+    def _first_time(self, what: bytes) -> bool:
+        """True if this was not seen before, as far as this process remembers; repeated events must not be marked again."""
+        known = what in self._marked
+        if not known:
+            self._marked.keep(what, True)
+        return not known
 
     def _is_erased(self, token: tokens.Token) -> bool:
         """True if an id is that of an erased impression, also if the same visitor has made the same search since."""
@@ -251,7 +277,7 @@ class ClickJudge:
         if next_cut == len(cuts) or token.second == tokens.LATER_VIEW:
             return False
         try:
-            found = self._draws.recorded(token.key)
+            found = self._impressions.recorded(token.key)
         except Exception:  # left out anyway, or it cannot be told now
             return False
         return found is None or (found[0].time >= cuts[next_cut] and found[0].time // 1_000_000 != token.second)
@@ -259,7 +285,7 @@ class ClickJudge:
     def _drawn(self, key: bytes) -> Impression[Design] | None:
         """The impression of a key, None if it is not in the log (yet). Raises Voided where it is left out."""
         try:
-            found = self._draws.recorded(key)
+            found = self._impressions.recorded(key)
         except CorruptDesign as damaged:
             raise Voided from damaged
         except Voided:

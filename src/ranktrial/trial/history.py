@@ -9,7 +9,8 @@ from functools import cache
 from ranktrial import tokens
 from ranktrial.report.schema import HistoryEntry
 from ranktrial.schema import LONGEST_TEXT
-from ranktrial.store.base import ErasureRow, HistoryRow, Store, rows_text
+from ranktrial.store.base import ErasureRow, HistoryRow, rows_text
+from ranktrial.store.protocols import Store
 from ranktrial.texts import shown
 from ranktrial.times import time_text
 

@@ -19,7 +19,8 @@ from weakref import WeakKeyDictionary
 
 from ranktrial.config import TrialConfig
 from ranktrial.report.schema import Report
-from ranktrial.store.base import ConfigVersion, Entry, MessageRow, Store, StoreUnavailable
+from ranktrial.store.base import ConfigVersion, Entry, MessageRow, StoreUnavailable
+from ranktrial.store.protocols import Store
 from ranktrial.times import span_text
 from ranktrial.trial import messages
 from ranktrial.trial.messages import GUARD, News

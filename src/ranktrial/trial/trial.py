@@ -1,10 +1,11 @@
 """Trial on live traffic: draws rankings, takes clicks, refits position bias, and reports.
 
-Rankings are drawn in ``drawing``, clicks are judged in ``clicks``; here they meet the store, the log and the report.
+Rankings are shown in ``showing``, clicks are judged in ``clicks``; here they meet the log, what is learnt and the report.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -39,15 +40,16 @@ from ranktrial.store.base import (
     ErasureRow,
     Event,
     ImpressionCount,
-    Store,
     StoredClicks,
     StoreError,
 )
+from ranktrial.store.protocols import Store
+from ranktrial.store.stored import DONE
 from ranktrial.times import LATEST, Time, seconds
 from ranktrial.trial.clicks import Clicked, ClickJudge, Judged, SeenOutcome
-from ranktrial.trial.designing import warm_up
-from ranktrial.trial.drawing import DONE, Draws, Ids, Search, Shown, Steps, wait_in_thread
+from ranktrial.trial.drawing import warm_up
 from ranktrial.trial.history import SCHEDULE, entry_of, excluded_units, history_of, this_user
+from ranktrial.trial.showing import Asked, Ids, Showing, Shown
 from ranktrial.trial.supervisor import Supervisor
 from ranktrial.trial.versions import change_share, configure, pick_version
 from ranktrial.trial.webhooks import Webhook
@@ -140,7 +142,7 @@ class Trial:
         self.config = self._configs[self._version.id]
         self._timeout, self._own_store, self._clock, self._learner = timeout, own_store, clock, learner
         latest = self._latest_bias()
-        self._draws = Draws(
+        self._showing = Showing(
             store,
             self._version.id,
             self.config,
@@ -151,7 +153,16 @@ class Trial:
             clock=clock,
             cache_size=cache_size,
         )
-        self._judge = ClickJudge(self._draws, self._configs, clock, lambda: self._cuts)
+        self._judge = ClickJudge(
+            row.secret,
+            self._showing.impressions,
+            store,
+            self._showing.counters,
+            self._configs,
+            clock,
+            cache_size,
+            lambda: self._cuts,
+        )
         self._readers: dict[int, LogReader] = {}
         self._reading = threading.Lock()
         self._analysing = threading.RLock()  # logs that follow each other share what they know of units
@@ -168,7 +179,7 @@ class Trial:
             threading.Thread(target=self._supervise, name="ranktrial-supervisor", daemon=True),
         ]
         if background:
-            self._draws.traffic  # noqa: B018 (counted now, so that no search has to wait for it)
+            self._showing.attributes.traffic  # noqa: B018 (counted now, so that no search has to wait for it)
             for thread in self._threads:
                 thread.start()
 
@@ -259,7 +270,7 @@ class Trial:
     @property
     def shows(self) -> Literal["A", "B"] | None:
         """Ranker whose list everybody gets since the trial was stopped; None while it runs, as far as this process knows."""
-        return self._draws.shows
+        return self._showing.shows
 
     @property
     def last_search(self) -> float:
@@ -307,10 +318,11 @@ class Trial:
             covariates: Numbers known of the visitor before the trial, by the names declared (``TrialConfig.covariates``), such
                 as ``{"clicks_last_month": 3}``. A missing one is the mean; what is no number is missing, and counted.
         """
-        asked = Search(query, a, b, unit, offset, size, look, segment, covariates)
-        return wait_in_thread(self._draws.steps(asked), self._timeout) if wait else self._draws.rank(asked)
+        asked = Asked(query, a, b, unit, offset, size, look, segment, covariates)
+        shown = self._showing.show(asked)
+        return self._showing.on_disk(asked, shown, self._timeout) if wait else shown
 
-    def rank_steps(
+    async def rank_async(
         self,
         query: str,
         a: Ids,
@@ -319,15 +331,22 @@ class Trial:
         *,
         offset: int = 0,
         size: int | None = None,
-        look: bool = True,
         segment: Mapping[str, str | None] | None = None,
         covariates: Mapping[str, float | None] | None = None,
-    ) -> Steps:
-        """``rank(wait=True)`` for callers that wait in their own way, such as an event loop: a generator that returns it.
-
-        It yields what must be on the disk first: wait for that, and throw in what went wrong.
-        """
-        return self._draws.steps(Search(query, a, b, unit, offset, size, look, segment, covariates))
+        timeout: float | None = None,
+    ) -> Shown:
+        """``rank(wait=True)`` on an event loop, which has other things to do until the impression is on the disk."""
+        # Nothing is shown before it is on the disk, so the store tells then whether it was there before.
+        asked = Asked(query, a, b, unit, offset, size, False, segment, covariates)
+        shown = self._showing.show(asked)
+        timeout = self._timeout if timeout is None else timeout
+        try:
+            await shown.stored.on_disk(timeout)
+        except Exception:
+            return self._showing.on_disk(asked, shown, 0)
+        if shown.stored.again:  # to look into the store may take a while
+            return await asyncio.to_thread(self._showing.on_disk, asked, shown, timeout)
+        return shown
 
     def fall_back(
         self,
@@ -339,20 +358,23 @@ class Trial:
         reason: str = "not stored in time",
     ) -> Shown:
         """Show A's list instead of the drawn ranking, which leaves the log; for callers that wait for ``stored`` themselves."""
-        return self._draws.fall_back(shown, a, offset, size, reason)
+        return self._showing.fall_back(shown, a, offset, size, reason)
 
     def take_back(self, shown: Shown, reason: str) -> None:
         """Remove a drawn ranking that is not shown from the log."""
-        self._draws.take_back(shown, reason)
+        self._showing.take_back(shown, reason)
 
     def remembers(self, id: str) -> bool:
         """True if a click on the impression of this id can be judged without a read from the store."""
-        return self._draws.remembers(id)
+        token = tokens.read_token(id, self._showing.policy.secret)
+        if token is None or token.key in (tokens.FALLBACK, tokens.OUTSIDE):
+            return True
+        return self._showing.impressions.remembers(token.key)
 
     @property
     def latencies(self) -> tuple[int, ...]:
         """Durations of the last calls of ``rank``, in nanoseconds."""
-        return tuple(self._draws.nanoseconds)
+        return tuple(self._showing.nanoseconds)
 
     # --- clicks -------------------------------------------------------------------------------------------------------
 
@@ -566,7 +588,7 @@ class Trial:
 
     def _add_history(self, what: str, unit: str, reason: str, who: str | None) -> HistoryEntry:
         _check_texts(unit=unit, reason=reason)
-        number = tokens.named_unit(self._draws.secret, unit)
+        number = tokens.named_unit(self._showing.policy.secret, unit)
         self.store.add_history(self.name, *self._entry(what, who, unit=number, reason=reason))
         return entry_of(self.store.history(self.name)[-1])
 
@@ -595,7 +617,7 @@ class Trial:
             raise ValueError("give either a unit or a time before which to erase everything")
         if unit is not None:
             _check_texts(unit=unit)
-            number = tokens.named_unit(self._draws.secret, unit)
+            number = tokens.named_unit(self._showing.policy.secret, unit)
         cut = None if before is None else int(checks.between("before", seconds("before", before), 0, now) * 1e6)
         self.store.flush(60.0)
         named = this_user() if who is None else who
@@ -612,7 +634,8 @@ class Trial:
             self._cuts = _cuts(erasures)
             self._readers.clear()
             self._analyses.clear()
-            self._draws.forget()
+            self._showing.forget()
+            self._judge.forget()
 
     # --- learning -----------------------------------------------------------------------------------------------------------
 
@@ -654,8 +677,8 @@ class Trial:
     def _take_over(self) -> Bias:
         """Draw with the latest beliefs, whichever process has learnt them."""
         latest = self._latest_bias()
-        if latest.id != self._draws.bias.id:
-            self._draws.believe(latest, Known.from_bytes(self.store.effects(latest.id)))
+        if latest.id != self._showing.policy.bias.id:
+            self._showing.believe(latest, Known.from_bytes(self.store.effects(latest.id)))
         return latest
 
     def _latest_bias(self) -> Bias:
@@ -703,7 +726,7 @@ class Trial:
             raise ValueError(f'show is {show!r}, must be "A" or "B"')
         detail = f"({show or 'A'} is shown from now on)"
         self.store.stop(self.name, show, self._entry("stopped", who, reason=reason, detail=detail))
-        self._draws.shows = self.store.trial(self.name).shows
+        self._showing.shows = self.store.trial(self.name).shows
 
     # --- in the background ----------------------------------------------------------------------------------------------
 
@@ -715,7 +738,7 @@ class Trial:
                 if self._closing.is_set():  # a refit ends with the service, and is due again when it starts
                     return
                 log.exception("the trial could not be looked after")
-                self._draws.tally("background failures")
+                self._showing.counters.count("background failures")
 
     def _supervise(self) -> None:
         while not self._closing.wait(1.0):
@@ -730,9 +753,9 @@ class Trial:
     def refresh(self) -> None:
         """Take over what other processes did, and refit position bias if that is due."""
         if self.name not in self.store.trial_names():  # erased
-            self._draws.shows = self._draws.shows or "A"
+            self._showing.shows = self._showing.shows or "A"
             return
-        self._draws.shows = self.store.trial(self.name).shows
+        self._showing.shows = self.store.trial(self.name).shows
         self._read_configs()
         with self._reading:
             self._forget_erased()
@@ -764,11 +787,11 @@ class Trial:
     def _read_configs(self) -> None:
         """Take over options that were changed in place, and versions that other processes made."""
         self._configs.update({one.id: TrialConfig.stored(one.config) for one in self.store.versions(self.name)})
-        self.config = self._draws.config = self._configs[self._version.id]
+        self.config = self._showing.config = self._configs[self._version.id]
 
     def _due(self) -> int | None:
         """The last point of the schedule that has been passed since position bias was fitted, if there is one."""
-        known, seen = self._draws.bias.impressions, self._seen.impressions
+        known, seen = self._showing.policy.bias.impressions, self._seen.impressions
         due = [point for point in self.config.comparison.learns_at if known < point <= seen]
         return due[-1] if due else None
 

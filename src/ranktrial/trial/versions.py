@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ranktrial.config import SHOWN, TrialConfig
-from ranktrial.store.base import ConfigVersion, Entry, HistoryRow, Store, StoreError
+from ranktrial.store.base import ConfigVersion, Entry, HistoryRow, StoreError
+from ranktrial.store.protocols import Store
 
 
 class VersionConflict(ValueError):  # noqa: N818 (reads as what it says)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ranktrial._kernels import watching_compilations
 from ranktrial.seeds import generator
-from ranktrial.trial.designing import warm_up
+from ranktrial.trial.drawing import warm_up
 from ranktrial.trial.trial import Trial
 
 PARTS = ("drawing", "reports")

@@ -1,4 +1,4 @@
-"""Cross-origin requests (CORS): pages of the sites that are named may send beacons, and no page may anything else."""
+"""Cross-origin requests (CORS), a guard of beacons: pages of the sites that are named may send them, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ranktrial.service.middleware.routing import Purpose, purpose_of
 from ranktrial.service.problems import Refusal, response
 
 VARIES = {"Vary": "Origin"}
@@ -59,8 +58,6 @@ class CORSMiddleware:
         self._app, self._origins = app, frozenset(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or purpose_of(scope) is not Purpose.BEACON:
-            return await self._app(scope, receive, send)
         origin = dict(scope["headers"]).get(b"origin", b"").decode("latin-1")
         if origin not in self._origins:
             said = f"a page of {origin!r}" if origin else "no page (it has no Origin)"

@@ -7,7 +7,7 @@ import time
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ranktrial.service.middleware.routing import Purpose, purpose_of
+from ranktrial.service.middleware.routing import Purpose
 from ranktrial.service.problems import overloaded, response
 
 # Which limits a request counts for; every lane is a part of the one after it. Probes are answered however many other requests
@@ -48,7 +48,7 @@ class LoadSheddingMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        purpose = purpose_of(scope)
+        purpose: Purpose = scope["asked"].purpose
         if purpose in COUNTED and self._too_often(purpose):
             await asyncio.sleep(HELD_BACK)
             return await response(overloaded(f"more than {A_SECOND} {COUNTED[purpose]}"))(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Rate limit: what one address may send where no key is needed, in memory that does not grow with the addresses."""
+"""Rate limit, a guard of beacons: what one address may send without a key, in memory that does not grow with the addresses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hashlib import blake2b
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ranktrial.service.client_address import Network, client_address
-from ranktrial.service.middleware.routing import Purpose, purpose_of
 from ranktrial.service.problems import Refusal, response
 
 SLOTS = 2**16
@@ -66,8 +65,6 @@ class RateLimitMiddleware:
         self._under_way = Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or purpose_of(scope) is not Purpose.BEACON:
-            return await self._app(scope, receive, send)
         address = client_address(scope, self._proxies)
         if self._under_way[address] >= self._at_once:
             refusal = Refusal(429, f"more than {self._at_once} requests at once from one address", headers=_retry(1))

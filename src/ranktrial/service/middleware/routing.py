@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from starlette.middleware import Middleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -70,41 +71,51 @@ class Routes:
 
     def asked(self, method: str, path: str) -> RouteMatch:
         """Find what a request is for."""
-        if (found := self._fixed.get(path)) is not None:
-            return found.asked(method, {})
-        for matching, found in self._patterns:
-            if (match := matching(path)) is not None:
-                return found.asked(method, match.groupdict())
-        return NOTHING
+        found, parameters = self._fixed.get(path), {}
+        if found is None:
+            for matching, there in self._patterns:
+                if (match := matching(path)) is not None:
+                    found, parameters = there, match.groupdict()
+                    break
+            else:
+                return NOTHING
+        return RouteMatch(found.purpose, found.by_method.get(method), parameters, found.methods)
 
 
 class _Path:
     """Routes of one path, by method."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self._routes: dict[str, Route] = {}
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.purpose = PURPOSES.get(routes[0].path, Purpose.OTHER)
+        self.by_method: dict[str, Route] = {}
         for route in routes:
-            self._purpose = PURPOSES.get(route.path, Purpose.OTHER)
             for method in route.methods or ():
-                self._routes.setdefault(method, route)
-        self._methods = frozenset(self._routes)
-
-    def asked(self, method: str, parameters: dict[str, str]) -> RouteMatch:
-        return RouteMatch(self._purpose, self._routes.get(method), parameters, self._methods)
+                self.by_method.setdefault(method, route)
+        self.methods = frozenset(self.by_method)
 
 
 class RoutingMiddleware:
-    """Notes the route of every request, and refuses requests that can be read in two ways.
+    """Notes the route of every request, sends it through the guards for its purpose, and refuses what can be read in two ways.
 
-    These are paths with control characters (400), paths longer than any route's (414), and bodies with two lengths (400): a
+    That is paths with control characters (400), paths longer than any route's (414), and bodies with two lengths (400): a
     proxy in front may read them in the other way.
 
     Args:
         routes: Called once, when all routes are there.
+        guards: Middleware for one purpose alone, the outermost first.
     """
 
-    def __init__(self, app: ASGIApp, routes: Callable[[], Iterable[object]]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        routes: Callable[[], Iterable[object]],
+        guards: Mapping[Purpose, Sequence[Middleware]] = {},
+    ) -> None:
         self._app, self._routes = app, Routes(routes())
+        self._guarded = dict.fromkeys(Purpose, app)
+        for purpose, some in guards.items():
+            for guard in reversed(some):
+                self._guarded[purpose] = guard.cls(self._guarded[purpose], *guard.args, **guard.kwargs)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -112,29 +123,21 @@ class RoutingMiddleware:
         path = scope["path"]
         if (root := scope.get("root_path")) and path.startswith(f"{root}/"):
             path = path[len(root) :]
-        refusal = _refusal(scope, path)
-        if refusal is not None:
+        names = {name for name, _ in scope["headers"]}
+        two_lengths = b"transfer-encoding" in names and b"content-length" in names
+        if len(path) > LONGEST_PATH or two_lengths or CONTROL.search(path):
             scope["asked"] = NOTHING
-            return await response(refusal)(scope, receive, send)
+            return await response(_refusal(path))(scope, receive, send)
         scope["asked"] = asked = self._routes.asked(scope["method"], path)
         if asked.route is not None:
             scope["route"] = asked.route
-        return await self._app(scope, receive, send)
+        return await self._guarded[asked.purpose](scope, receive, send)
 
 
-def _refusal(scope: Scope, path: str) -> Refusal | None:
+def _refusal(path: str) -> Refusal:
     if len(path) > LONGEST_PATH:
         return Refusal(414, f"the path has {len(path):,} characters, at most {LONGEST_PATH:,} are possible")
     if CONTROL.search(path):
         return Refusal(400, "the path has control characters", kind=AMBIGUOUS)
-    names = {name for name, _ in scope["headers"]}
-    if b"transfer-encoding" in names and b"content-length" in names:
-        detail = "the request has a Content-Length and a Transfer-Encoding: one of them at most"
-        return Refusal(400, detail, headers={"Connection": "close"}, kind=AMBIGUOUS)
-    return None
-
-
-def purpose_of(scope: Scope) -> Purpose:
-    """The purpose of a request that has been routed."""
-    asked: RouteMatch = scope["asked"]
-    return asked.purpose
+    detail = "the request has a Content-Length and a Transfer-Encoding: one of them at most"
+    return Refusal(400, detail, headers={"Connection": "close"}, kind=AMBIGUOUS)

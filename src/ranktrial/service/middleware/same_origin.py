@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ranktrial.service.middleware.routing import Purpose, purpose_of
+from ranktrial.service.middleware.routing import Purpose
 from ranktrial.service.problems import Refusal, response
 
 
@@ -15,7 +15,7 @@ class SameOriginMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and purpose_of(scope) is not Purpose.BEACON and (origin := foreign(scope)):
+        if scope["type"] == "http" and scope["asked"].purpose is not Purpose.BEACON and (origin := foreign(scope)):
             refusal = Refusal(403, f"the request comes from a page of {origin!r}")
             return await response(refusal)(scope, receive, send)
         return await self._app(scope, receive, send)

@@ -17,7 +17,6 @@ from ranktrial.store.base import (
     Impression,
     Marked,
     Storable,
-    Stored,
     StoredClicks,
     Void,
 )
@@ -25,7 +24,8 @@ from ranktrial.store.marks import Mark, mark
 from ranktrial.store.postgres.connection import Byteas, Connection, Int8s, TextArray
 from ranktrial.store.postgres.schema import Month, month_of
 from ranktrial.store.sql import DUPLICATE, DUPLICATE_EVENT
-from ranktrial.store.writer import Item, Tallies
+from ranktrial.store.stored import Stored
+from ranktrial.store.writer import Tallies
 
 DESIGN_VALUES = DesignRow._fields[1:]
 DESIGN_TYPES: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
@@ -70,12 +70,12 @@ class Batch:
     months: set[Month] = field(default_factory=set)
 
     @classmethod
-    def of(cls, items: Iterable[Item]) -> Batch:
+    def of(cls, rows: Iterable[Stored]) -> Batch:
         batch = cls()
-        for item in items:
-            match item.row:
+        for stored in rows:
+            match stored.row:
                 case Impression() as row:
-                    batch.drawn.append((row, item.done))
+                    batch.drawn.append((row, stored))
                 case Click() | Event() as one:
                     batch._add(one)
                 case StoredClicks(_, several):

@@ -14,24 +14,21 @@ from typing import Any
 import psycopg
 
 from ranktrial import checks
-from ranktrial.store.base import DesignRow, Impression, ShownRow, Stored, StoreError, StoreUnavailable
+from ranktrial.store.base import StoreError, StoreUnavailable
 from ranktrial.store.erasure import Execute
 from ranktrial.store.migrations import migrate
 from ranktrial.store.postgres.batch import KNOWN_IMPRESSIONS, Batch, Sender, write
-from ranktrial.store.postgres.connection import Address, Byteas, Connection
+from ranktrial.store.postgres.connection import Address, Connection
 from ranktrial.store.postgres.schema import MIGRATIONS, PostgresSchema, make_partitions, month_of
-from ranktrial.store.sql import DESIGN_COLUMNS, DESIGNS_KNOWN, READING, Noted, SQLStore, note
-from ranktrial.store.writer import Item, Tallies
+from ranktrial.store.sql import DESIGNS_KNOWN, READING, Noted, SQLStore, note
+from ranktrial.store.stored import Stored
+from ranktrial.store.writer import Tallies
 
 LAST_ID = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM row_ids"
 LOWEST_IN_FLIGHT = """
     SELECT min((classid::bigint << 32 | objid::bigint) - %s) FROM pg_locks
     WHERE locktype = 'advisory' AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND (classid::bigint << 32 | objid::bigint) BETWEEN %s AND %s
-"""
-READY = f"""
-    SELECT key, i.version, place, unit, i.time, reason, {DESIGN_COLUMNS}
-    FROM {KNOWN_IMPRESSIONS} LEFT JOIN voids USING (key) WHERE key = ANY(%b)
 """
 LOST = frozenset([b""])  # instead of keys: the connection was lost, and with it perhaps what was sent
 LONGEST_TIMEOUT = 1e6  # seconds
@@ -40,7 +37,6 @@ BACK_OFF = 0.05, 1.0  # seconds between attempts to connect: the first, and the 
 ERASING = 60.0  # seconds that deleting some rows may take
 GRACE = 1.0  # seconds that the server has to say that it has ended a statement
 OTHERS_END = 1.0  # seconds that a reader waits for transactions that began before it
-FOUND = 10_000  # impressions that were there before, kept until they are asked for
 
 
 class PostgresStore(SQLStore):
@@ -80,7 +76,6 @@ class PostgresStore(SQLStore):
         self._writing: Connection | None = None  # of the writing thread, and so is what follows
         self._batch = 0  # how many there were
         self._known: set[bytes] = set()  # digests of designs that are there
-        self._found: dict[bytes, tuple[ShownRow, str | None]] = {}
         try:
             with contextlib.closing(Connection.to(self._address)) as setup:
                 setup.autocommit = True
@@ -244,14 +239,6 @@ class PostgresStore(SQLStore):
             known = self._read(read, READING)[1]
         return int(known)
 
-    def impression(self, key: bytes) -> ShownRow | None:
-        found = self._found.get(key)
-        return super().impression(key) if found is None else found[0]
-
-    def void(self, key: bytes) -> str | None:
-        found = self._found.pop(key, None)
-        return super().void(key) if found is None else found[1]
-
     # --- writing ----------------------------------------------------------------------------------------------------------
 
     def _hang_up(self) -> None:
@@ -259,16 +246,17 @@ class PostgresStore(SQLStore):
             self._writing.close()
         self._writing = None
 
-    def _transaction(self, items: list[Item], tallied: Tallies, take_more: Callable[[], None]) -> None:
-        batch, deadline = Batch.of(items), time.monotonic() + self._write_timeout
+    def _transaction(self, rows: list[Stored], tallied: Tallies, take_more: Callable[[], None]) -> None:
+        batch, deadline = Batch.of(rows), time.monotonic() + self._write_timeout
         self._batch += 1
         while (new := self._attempt(batch, tallied, deadline)) is LOST:
             time.sleep(BACK_OFF[0])
-            batch = Batch.of(item for item in items if not item.done.unwanted)
+            batch = Batch.of(stored for stored in rows if not stored.unwanted)
         self._known.update(batch.designs)
         if len(self._known) > DESIGNS_KNOWN:
             self._known.clear()
-        self._tell_again([(row, done) for row, done in batch.known_before(new or frozenset()) if not row.looked])
+        for row, stored in batch.known_before(new or frozenset()):
+            stored.again = not row.looked
 
     def _attempt(self, batch: Batch, tallied: Tallies, deadline: float) -> frozenset[bytes] | None:
         """Write a batch, and return the keys of new impressions, None if it is found written; LOST if it is worth another try.
@@ -298,24 +286,6 @@ class PostgresStore(SQLStore):
         except BaseException:
             self._hang_up()
             raise
-
-    def _tell_again(self, again: Sequence[tuple[Impression[Any], Stored]]) -> None:
-        """Tell those who did not look that their impression was there before, and have it ready: they ask for it next, and may
-        not be able to wait.
-        """
-        if not again:
-            return
-        for _, done in again:
-            done.again = True
-        assert self._writing is not None
-        keys = Byteas(row.key for row, _ in again)
-        with contextlib.suppress(psycopg.Error):  # they will find it themselves
-            rows = self._writing.execute(READY, (keys,), binary=True).fetchall()
-            if len(self._found) > FOUND:
-                self._found.clear()
-            for key, version, place, unit, time_, reason, *design in rows:
-                shown = ShownRow(key, version, place, unit, time_, DesignRow(*design))
-                self._found[key] = shown, reason
 
 
 @cache
