@@ -225,7 +225,7 @@ class Erasing(Protocol):
         ...
 
 
-class Outbox(Protocol):
+class StoredMessages(Protocol):
     """Messages to be sent, and the lease of the process that sends them."""
 
     def add_messages(self, messages: Sequence[Message]) -> None:
@@ -250,7 +250,7 @@ class Outbox(Protocol):
         ...
 
 
-class Store(Intake, StoredRows, StoredTrials, Erasing, Outbox, Protocol):
+class Store(Intake, StoredRows, StoredTrials, Erasing, StoredMessages, Protocol):
     """A store of several trials and their logs."""
 
     def check(self) -> None:

@@ -22,7 +22,7 @@ from ranktrial.store.stored import Stored
 from ranktrial.store.tallies import ERASED, OUTSIDE_SHARE_CLICKS, OUTSIDE_SHARE_EVENTS
 from ranktrial.times import CLOCKS, Time, seconds
 from ranktrial.trial.counters import Counters
-from ranktrial.trial.impressions import Impressions, Latest, Voided
+from ranktrial.trial.impressions import Latest, TrialImpressions, Voided
 
 MOST_OTHERS = 10  # clicks of an impression beyond k that are kept though they are on nothing that stood on its page
 
@@ -116,7 +116,7 @@ class ClickJudge:
     def __init__(
         self,
         secret: bytes,
-        impressions: Impressions,
+        impressions: TrialImpressions,
         store: Intake,
         counters: Counters,
         configs: Mapping[int, TrialConfig],

@@ -46,7 +46,7 @@ class Latest(OrderedDict[bytes, T]):
         return value
 
 
-class Impressions:
+class TrialImpressions:
     """The impressions of one version, as far as this process remembers them, and else as the store has them.
 
     Args:

@@ -30,7 +30,7 @@ from ranktrial.trial import drawing
 from ranktrial.trial.attributes import Attributes
 from ranktrial.trial.counters import Counters
 from ranktrial.trial.drawing import Policy, Search, draw, make_design, page_of
-from ranktrial.trial.impressions import Impressions, Latest, Recorded, SteadyClock, Views, Voided
+from ranktrial.trial.impressions import Latest, Recorded, SteadyClock, TrialImpressions, Views, Voided
 
 Ids = Iterable[Any]  # text or whole numbers: lists, tuples, arrays of NumPy, series of pandas
 NOT_IN_SHARE = "not in the share, A is shown"
@@ -109,7 +109,7 @@ class Showing:
         self.config, self.shows = config, shows
         self.policy = Policy(secret, version, config.comparison, bias, known, config.segmented)
         self.counters = Counters(store, version)
-        self.impressions = Impressions(store, version, self.counters, cache_size)
+        self.impressions = TrialImpressions(store, version, self.counters, cache_size)
         self.attributes = Attributes(store, version, config, self.counters)
         self.nanoseconds: deque[int] = deque(maxlen=10_000)
         self._has_attributes = bool(config.segments)
