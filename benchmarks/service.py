@@ -4,8 +4,8 @@ With a store in SQLite and in PostgreSQL (where a server is installed), with one
 process of its own, the load another one. Times are of the clock, since waiting for the disk is part of it: run this on an
 idle machine. All take turns, so that what else the machine does falls on all, after a while of load that is not measured, in
 which every query gets its design and files and tables their size. ``SERVICE_SECONDS`` sets how long each measurement takes in
-all; ``SERVICE_BEFORE``, the src folder of an earlier checkout, has that one take turns too, on SQLite; ``SERVICE_INSTANCES``
-is how many there are at most.
+all; ``SERVICE_BEFORE``, the src folders of other checkouts (separated as in ``PATH``), has these take turns too, on SQLite;
+``SERVICE_INSTANCES`` is how many there are at most; ``SERVICE_STORES=SQLite`` leaves PostgreSQL out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from postgres_server import Server, binaries
 SECONDS, ROUNDS = float(os.environ.get("SERVICE_SECONDS", "15")), 5
 CONNECTIONS = (1, 8, 32, 128)
 INSTANCES = int(os.environ.get("SERVICE_INSTANCES", "2"))
-BEFORE = os.environ.get("SERVICE_BEFORE")
+BEFORE = [Path(src) for src in os.environ.get("SERVICE_BEFORE", "").split(os.pathsep) if src]
+STORES = os.environ.get("SERVICE_STORES", "SQLite,PostgreSQL").split(",")
 WARM_UP = 2.0  # seconds of load on each server before anything is measured
 BATCH = 500
 QUERIES = 200
@@ -212,15 +213,18 @@ def run() -> list[dict[str, object]]:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         echoes = [stack.enter_context(server(ECHO)) for _ in range(INSTANCES)]
         stores = {"SQLite": str(Path(folder, "t.db"))}
-        if binaries() is None:
+        if "PostgreSQL" not in STORES:
+            pass
+        elif binaries() is None:
             print("no PostgreSQL server is installed: only SQLite is measured", file=sys.stderr)
         else:
             postgres = Server(durable=True)
             stack.callback(postgres.remove)
             stores["PostgreSQL"] = postgres.url("benchmark")
         sources: dict[str, str | None] = dict.fromkeys(stores)
-        if BEFORE is not None:
-            stores["SQLite before"], sources["SQLite before"] = str(Path(folder, "before.db")), BEFORE
+        for src in BEFORE:
+            name = f"SQLite, {src.parent.name}"
+            stores[name], sources[name] = str(Path(folder, f"{src.parent.name}.db")), str(src)
         ours = {
             name: [stack.enter_context(server(SERVE, url, src=sources[name])) for _ in range(INSTANCES)]
             for name, url in stores.items()
@@ -255,4 +259,7 @@ async def start_trial(ports: Sequence[int]) -> None:
     for port in ports:
         async with Connection.to(port) as connection:
             await connection.send("PUT", "/v1/trials/t", {"k": 10, "method": 'LogOpt(bias="known")'})
-            await connection.send("POST", "/v1/trials/t/rank", request(0))
+            shown = {"fallback": "not compiled yet"}
+            while shown["fallback"] == "not compiled yet":
+                await asyncio.sleep(0.1)
+                shown = json.loads(await connection.send("POST", "/v1/trials/t/rank", request(0)))
