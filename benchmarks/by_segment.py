@@ -46,6 +46,7 @@ from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.log.events import LoggedEvents
+from ranktrial.log.simulated import simulated_by_segment
 from ranktrial.methods import LogOpt
 from ranktrial.methods.beliefs import sound_theta
 from ranktrial.metrics import Abandonment, Carts, FirstClickRank, Orders, Revenue
@@ -98,7 +99,7 @@ def gained(pair: Pair, user: User, theta: FloatArray) -> FloatArray:
 
 def two(pair: Pair, users: dict[str, User], n: int, seed: int, asked: dict[str, IntArray] | None = None) -> Log:
     policy = designed(pair)
-    return Log.simulated_by_segment(
+    return simulated_by_segment(
         pair, dict.fromkeys(users, policy), users, dict.fromkeys(users, n // 2), asked=asked, seed=seed
     )
 
@@ -159,7 +160,7 @@ def of_value(log: Log, found: Estimate, value: str) -> Estimate:
     assert found.replicates is not None
     group = log.group(len(found.replicates))[at]
     without = found.rests["device"][number] / (len(at) - np.bincount(group, minlength=len(found.replicates)))
-    sums = log.sums_from(log.by_cohort(np.ones(len(at)), at), log.by_cohort(found.x[at], at))
+    sums = log.cohorts.sums(found.x[at], at)
     groups = len(without)
     error = float(np.sqrt((groups - 1) / groups * ((without - without.mean()) ** 2).sum()))
     return Estimate.summed(sums, found.weights, largest_weight=0.0, standard_error=error, replicates=without)
@@ -263,7 +264,7 @@ def power() -> Iterator[Row]:
     for trial in range(trials):
         n = sizes[-1]
         counts = {"loses": n // 10, "other value": n - n // 10}
-        log = Log.simulated_by_segment(pair, dict.fromkeys(users, policy), users, counts, seed=trial)
+        log = simulated_by_segment(pair, dict.fromkeys(users, policy), users, counts, seed=trial)
         log = replace(log, theta=THETA)
         x = estimate(log, cross_fit="past", uncovered="leave out").x
         level = log.levels("device") == 1  # values in order of their names
@@ -405,7 +406,7 @@ def learnt() -> Iterator[Row]:
             pair, zeta, random = lists(world)
             phones = None if tastes == "the same" else random.permutation(zeta)
             users = two_devices(zeta, K, on_phones=phones, visible=VISIBLE, eta=0.7)
-            log = Log.simulated_by_segment(
+            log = simulated_by_segment(
                 pair, dict.fromkeys(users, method.policy(pair, first)), users, dict.fromkeys(users, n // 2), seed=world
             )
             of_all, fit = method.learn(evidence(log, impressions=n), first), fit_position_bias(log)

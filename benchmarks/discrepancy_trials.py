@@ -39,7 +39,8 @@ from ranktrial.analysis import Decision, Estimate, EstimatorResult, Hausman, Lad
 from ranktrial.analysis.analyse import Analysis
 from ranktrial.analysis.answers import MODEL, barred_by, settled
 from ranktrial.analysis.decision import decide
-from ranktrial.analysis.guardrails import INDEPENDENCE, measured_above
+from ranktrial.analysis.guardrails import measured_above
+from ranktrial.analysis.guardrails.click_model import INDEPENDENCE
 from ranktrial.analysis.ladder import ASSUMES, POSITION_BASED
 from ranktrial.arrays import FloatArray
 from ranktrial.config import TrialConfig

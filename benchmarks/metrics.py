@@ -21,13 +21,13 @@ import numpy as np
 
 from benchmarks import discrepancy
 from benchmarks.discrepancy import THETA, Case, Row, natural, real_data
+from benchmarks.purchases import Purchases
 from ranktrial import estimate
 from ranktrial.analysis.discoveries import RATE, discoveries
 from ranktrial.analysis.intervals import mixture_scale
 from ranktrial.arrays import FloatArray, weighted_counts
 from ranktrial.distributions import normal_quantile
 from ranktrial.log import Log
-from ranktrial.log.purchases import Purchases
 from ranktrial.methods import AB, LogOpt, Optimized
 from ranktrial.metrics import Revenue
 from ranktrial.rankings import Mixture, Pair

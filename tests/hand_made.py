@@ -25,7 +25,7 @@ def result(
         found = Estimate.of(np.tile([middle - size, middle + size], 100), np.ones(3), largest_weight=1.0)
         return EstimatorResult(name, found, Interval(low, high), "", level, at)
 
-    return spreading(spread or (high - low) / 2 / spreading(1.0).radius(200))
+    return spreading(spread or (high - low) / 2 / float(spreading(1.0).radius(200)))
 
 
 def waiting(name: str, missing: str) -> EstimatorResult:

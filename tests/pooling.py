@@ -42,7 +42,7 @@ def _tables(log: Log, candidate: IntArray, n: int, group: IntArray, groups: int)
     slots, which = slots[use], which[use]
     keys, row = np.unique(of_group[which] * n + candidate[slots], return_inverse=True)  # of a row of the tables
     tables = np.zeros((3, len(keys), k))
-    np.add.at(tables[2], row, times[which][:, None] * log.placement[slots])
+    np.add.at(tables[2], row, times[which][:, None] * log.placement_of(np.arange(log.n_slots))[slots])
     displays, shown = np.unique(log.row[inside] * groups + group[inside], return_counts=True)
     rankings, of_group = log.rankings[displays // groups], displays % groups
     standing = (rankings >= 0) & wanted[rankings]

@@ -13,6 +13,7 @@ from ranktrial.analysis.estimators.estimation import estimate, fit_position_bias
 from ranktrial.analysis.estimators.results import BiasFit, SegmentBias
 from ranktrial.arrays import FloatArray
 from ranktrial.log import Log
+from ranktrial.log.simulated import simulated_by_segment
 from ranktrial.methods import AB, LogOpt
 from ranktrial.position_bias import Conditional, Counts
 from ranktrial.rankings import Mixture, Pair
@@ -109,7 +110,7 @@ def two_of(seed: int, *, visible: int, n: int = 20_000) -> Log:
         pair.knowing(theta=np.ones(6) / np.arange(1, 7))
     )
     users = two_devices(zeta, 6, visible=visible)
-    return Log.simulated_by_segment(
+    return simulated_by_segment(
         pair, dict.fromkeys(users, policy), users, {"phone": n // 2, "desktop": n // 2}, seed=seed
     )
 

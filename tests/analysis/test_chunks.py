@@ -14,7 +14,7 @@ from ranktrial.analysis.analyse import analyse
 from ranktrial.analysis.answers import settled
 from ranktrial.arrays import IntArray
 from ranktrial.config import TrialConfig
-from ranktrial.log import Log
+from ranktrial.log import Log, folding
 from ranktrial.log import log as logs
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Pair, PlackettLuce
@@ -104,8 +104,8 @@ def test_estimates(make: Callable[[], Log], estimator: str, monkeypatch: pytest.
     options: dict[str, Any] = {"estimator": estimator, "uncovered": "leave out"}
     theta = None if estimator in ("direct", "adjusted") else "estimated"
     whole = [estimate(log, theta=theta, cross_fit=how, **options) for how in ("folds", "past")]
-    monkeypatch.setattr(logs, "CHUNK", 64)
-    assert len(list(log.chunks())) == 15
+    monkeypatch.setattr(folding, "CHUNK", 64)
+    assert len(folding.ranges_of(log)) == 15
     for found, how in zip(whole, ("folds", "past")):
         cut = estimate(log.take(slice(None)), theta=theta, cross_fit=how, **options)
         np.testing.assert_allclose(cut.x, found.x, rtol=1e-9, atol=1e-12)
@@ -116,7 +116,7 @@ def test_estimates(make: Callable[[], Log], estimator: str, monkeypatch: pytest.
 def test_given_placement(monkeypatch: pytest.MonkeyPatch) -> None:
     log = listless()
     found = estimate(log, theta=THETA, estimator="doubly-robust")
-    monkeypatch.setattr(logs, "CHUNK", 64)
+    monkeypatch.setattr(folding, "CHUNK", 64)
     np.testing.assert_allclose(estimate(listless(), theta=THETA, estimator="doubly-robust").x, found.x, rtol=1e-9)
 
 
@@ -125,7 +125,7 @@ def test_a_whole_report(make: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
     config = TrialConfig.model_validate({"method": LogOpt(), "k": 3})
     log = make()
     whole = settled(analyse(log, config, config.first_beliefs), {})
-    monkeypatch.setattr(logs, "CHUNK", 64)
+    monkeypatch.setattr(folding, "CHUNK", 64)
     cut = settled(analyse(log.take(slice(None)), config, config.first_beliefs), {})
     assert cut.decision.difference == pytest.approx(whole.decision.difference, rel=1e-9)
     assert list(cut.decision.interval) == pytest.approx(list(whole.decision.interval), rel=1e-9)
@@ -154,7 +154,7 @@ def test_candidates_that_cannot_be_seen_are_found_in_the_whole_log(monkeypatch: 
     blind.rankings[hidden] = -1
     whole = estimate(blind, theta=THETA, estimator="ips", uncovered="leave out")
     assert len(whole.uncovered) == len(log)  # document w of every design
-    monkeypatch.setattr(logs, "CHUNK", 64)
+    monkeypatch.setattr(folding, "CHUNK", 64)
     cut = estimate(blind.take(slice(None)), theta=THETA, estimator="ips", uncovered="leave out")
     assert cut.uncovered.tolist() == whole.uncovered.tolist()
 

@@ -111,11 +111,12 @@ def test_placement_of_some_slots_and_at_one_rank_is_that_of_the_whole_table(list
     pair = small()
     policy = PlackettLuce(np.linspace(-1, 1, pair.n_documents), pair.offsets, pair.k)
     log = Log.simulated(pair, policy.listed() if listed else policy, users(pair)[0], 20, seed=1)
-    np.testing.assert_allclose(log.placement, policy.placement()[log.document], atol=1e-12)
+    placement = log.placement_of(np.arange(log.n_slots))
+    np.testing.assert_allclose(placement, policy.placement()[log.document], atol=1e-12)
     some = np.arange(log.n_slots)[::-2]
-    np.testing.assert_array_equal(log.placement_of(some), log.placement[some])
+    np.testing.assert_array_equal(log.placement_of(some), placement[some])
     for rank in (log.rank_a, log.rank_b):
-        padded = np.column_stack([log.placement, np.zeros(log.n_slots)])
+        padded = np.column_stack([placement, np.zeros(log.n_slots)])
         expected = padded[np.arange(log.n_slots), np.minimum(rank, pair.k)]
         np.testing.assert_allclose(log.placement_at(rank), expected, atol=1e-15)
         assert (expected > 0).any()

@@ -316,8 +316,6 @@ def test_an_estimate_prints_and_exports_without_its_values() -> None:
         ({"estimator": "ips", "prediction": 0.3}, "prediction belongs to"),
         ({"prediction": [0.3]}, "zeta_hat has 1 numbers for 3 documents"),
         ({"estimator": "adjusted"}, "needs A/B traffic"),
-        ({"inputs": np.ones((2, 1))}, "a row for each of 3 documents"),
-        ({"inputs": np.full((3, 1), np.nan)}, "inputs of document 0 are not all finite"),
     ],
 )
 def test_options_without_sense_are_refused(options: dict[str, Any], message: str) -> None:

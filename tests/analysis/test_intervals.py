@@ -19,7 +19,7 @@ from ranktrial.analysis.intervals import (
     looks,
     refuted_after,
 )
-from ranktrial.arrays import FloatArray, IntArray, weighted_counts
+from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.log._kernels import NEVER, predictable_bets, refuted_at
 from ranktrial.log.units import Cohorts, Units, UnitSums
 
@@ -394,10 +394,8 @@ def test_bad_input_is_refused(call: object, message: str) -> None:
 
 def by_cohorts(sums: UnitSums, most: int) -> UnitSums:
     """Sums of units, put together."""
-    cohorts = Cohorts.of(np.arange(len(sums)), most)
-    place = np.arange(len(sums)) >> cohorts.bits
-    impressions, totals = (weighted_counts(place, of, len(cohorts)) for of in (sums.impressions, sums.totals))
-    return UnitSums(None, impressions, totals, cohorts.count)
+    cohorts = Cohorts.of(Units.of(np.arange(len(sums))), most)
+    return UnitSums(None, cohorts.by(sums.impressions), cohorts.by(sums.totals), cohorts.count)
 
 
 def test_cohorts_say_what_their_units_do() -> None:

@@ -11,7 +11,7 @@ import pytest
 from ranktrial import AB, Log, Orders, Pair, analysis, estimate, position_based
 from ranktrial.analysis import IPS, Adjusted, ClickValues, DeltaEstimator, Direct, Paper, RankAware, parse_estimator
 from ranktrial.arrays import FloatArray
-from ranktrial.log import log as logs
+from ranktrial.log import folding
 from ranktrial.methods.ab import BY_CLICKS
 from ranktrial.methods.click_model import ESTIMATES
 
@@ -104,7 +104,7 @@ def test_an_estimator_of_ones_own_has_all_that_the_papers_has(devices: bool, mon
     """Values, error with that of theta, jackknife by segment, in one piece and in chunks."""
     log = world(devices=devices)
     for chunk in (10_000, 130):
-        monkeypatch.setattr(logs, "CHUNK", chunk)
+        monkeypatch.setattr(folding, "CHUNK", chunk)
         own, paper = (estimate(log, theta="estimated", estimator=kind) for kind in (OwnWeights(), IPS()))
         np.testing.assert_allclose(own.x, paper.x, atol=1e-12)
         assert own.replicates is not None

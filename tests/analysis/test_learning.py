@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,10 @@ from pooling import pooled_counts
 from ranktrial.analysis.drift import position_scores
 from ranktrial.analysis.guardrails.click_model import dependence
 from ranktrial.analysis.guardrails.draws import _bins as bins_of
-from ranktrial.analysis.guardrails.draws import _draws as draws_of
+from ranktrial.analysis.guardrails.draws import draws_against_chances
 from ranktrial.arrays import FloatArray
 from ranktrial.log import Log
+from ranktrial.log.folding import fold
 from ranktrial.methods import LogOpt
 from ranktrial.methods.click_model import SimulatedTrial
 from ranktrial.position_bias import Conditional, Counts
@@ -80,7 +82,10 @@ def test_the_equation_for_position_bias_has_mean_zero_by_design_and_not_pooled(
     by_design, pooled, chances = np.zeros(2), np.zeros(2), 0.0
     for chance, log in everything:
         chances += chance
-        for total, counts in ((by_design, log.counts()), (pooled, Counts.merged(pooled_counts(log, 1)))):
+        for total, counts in (
+            (by_design, log.parts(1, clicked_only=False)[0]),
+            (pooled, Counts.merged(pooled_counts(log, 1))),
+        ):
             total += chance * conditional_equation(exposed(counts, given), counts.clicked, THETA)[1]
     assert chances == pytest.approx(1, abs=1e-12)
     assert np.abs(by_design).max() < 1e-12
@@ -90,7 +95,10 @@ def test_the_equation_for_position_bias_has_mean_zero_by_design_and_not_pooled(
 def test_the_lines_of_trust_bias_have_mean_zero_by_design_and_not_pooled(everything: list[tuple[float, Log]]) -> None:
     by_design, pooled = np.zeros((2, 2)), np.zeros((2, 2))
     for chance, log in everything:
-        for total, counts in ((by_design, log.counts()), (pooled, Counts.merged(pooled_counts(log, 1)))):
+        for total, counts in (
+            (by_design, log.parts(1, clicked_only=False)[0]),
+            (pooled, Counts.merged(pooled_counts(log, 1))),
+        ):
             # Any instrument that does not come from these clicks: here the document's number.
             instrument = np.where(np.isin(counts.documents % 2, 0), 1.0, -0.5)
             left, _ = affine_equations(counts.shown, counts.clicked, instrument, THETA, np.zeros(2))
@@ -127,12 +135,16 @@ def score(log: Log) -> float:
     return float(position_scores(log, THETA).totals.sum() * information / len(log))
 
 
+def draws_of(log: Log) -> Any:
+    return fold(log, draws_against_chances(log, "draws", 10, bins_of))[0]
+
+
 def test_draws_are_held_against_the_chances_of_their_own_version() -> None:
     seen, expected, first = np.zeros(10), np.zeros(10), np.zeros(10)
     for chance, log, as_one in everything_that_can_happen(1, 2):
-        found = draws_of(log, 10, bins_of)
+        found = draws_of(log)
         seen, expected = seen + chance * found.seen, expected + chance * found.expected
-        first += chance * draws_of(as_one, 10, bins_of).expected
+        first += chance * draws_of(as_one).expected
     np.testing.assert_allclose(seen, expected, atol=1e-12)
     assert np.abs(seen - first).max() > 0.01
 

@@ -9,12 +9,12 @@ import pytest
 
 from oracles import click_patterns
 from ranktrial.analysis.analyse import analyse
-from ranktrial.analysis.guardrails import look_alike
 from ranktrial.analysis.guardrails.advice import explained
-from ranktrial.analysis.guardrails.alike import together
+from ranktrial.analysis.guardrails.alike import look_alike, together
 from ranktrial.arrays import NO_DOCUMENT
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
+from ranktrial.log.simulated import simulated_by_segment
 from ranktrial.methods import AB, LogOpt
 from ranktrial.rankings import Pair
 from ranktrial.segments import NO_SEGMENTS
@@ -58,7 +58,7 @@ def traffic(users: dict[str, User], n: int) -> Log:
     policy = LogOpt(bias="known", relevance="constant", loss=None, holdback=0.3).policy(pair)
     zeta = random.uniform(0.1, 0.6, pair.n_documents)
     known = {name: replace(user, zeta=zeta) for name, user in users.items()}
-    return Log.simulated_by_segment(pair, dict.fromkeys(known, policy), known, dict.fromkeys(known, n // 2), seed=5)
+    return simulated_by_segment(pair, dict.fromkeys(known, policy), known, dict.fromkeys(known, n // 2), seed=5)
 
 
 def test_the_slope_is_the_variance_of_the_exponent() -> None:

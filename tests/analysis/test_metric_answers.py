@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.purchases import Purchases
 
 from ranktrial.analysis import estimate
 from ranktrial.analysis.analyse import Analysis, analyse
@@ -18,7 +19,6 @@ from ranktrial.analysis.metrics import MetricAnswer, answers_by_metric, guarded,
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.log.events import LoggedEvents
-from ranktrial.log.purchases import Purchases
 from ranktrial.methods import LogOpt
 from ranktrial.metrics import Abandonment, Clicks, Events, FirstClickRank, Metric, Orders, Revenue
 from ranktrial.rankings import Pair

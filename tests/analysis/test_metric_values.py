@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from benchmarks.purchases import Purchases
 
-import ranktrial.log.log as log_module
 from oracles import click_patterns
 from ranktrial.analysis import estimate, fit_position_bias
 from ranktrial.analysis.estimators.metric_values import metric_values
 from ranktrial.arrays import NO_DOCUMENT
-from ranktrial.log import Log
+from ranktrial.log import Log, folding
 from ranktrial.log.events import LoggedEvents
-from ranktrial.log.purchases import Purchases
 from ranktrial.methods import LogOpt
 from ranktrial.metrics import (
     Abandonment,
@@ -250,7 +249,7 @@ def test_an_impression_counts_once_its_window_is_over() -> None:
     happened = [one for one in outcomes(mixture) if one.orders][:3]
     log = log_of([mixture] * 3, happened, time=np.array([0, 10 * HOUR, 40 * HOUR]), read_at=34 * HOUR)
     found = metric_values(log, Orders(window="1d"))
-    assert (len(found.log), found.waiting, round(found.matured, 4)) == (2, 1, 0.6667)
+    assert (len(found.log), found.waiting) == (2, 1)
     assert found.log.events.at.max() <= 1
     assert len(metric_values(log, Orders(window="1d", since=9 * 3600.0)).log) == 1
     assert metric_values(log, Orders(window="30d")).waiting == 3
@@ -309,7 +308,7 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch, estimator: str, t
     given = fit_position_bias(log) if theta == "estimated" else None
     options: dict[str, Any] = {"estimator": estimator, "theta": given, "cross_fit": "past", "metric": Revenue(cap=60)}
     whole = estimate(log, **options)
-    monkeypatch.setattr(log_module, "CHUNK", 700)
+    monkeypatch.setattr(folding, "CHUNK", 700)
     parts = estimate(log, **options)
     assert parts.delta == pytest.approx(whole.delta, rel=1e-10)
     assert parts.standard_error == pytest.approx(whole.standard_error, rel=1e-10)

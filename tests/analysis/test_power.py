@@ -106,7 +106,7 @@ def test_what_an_estimated_theta_adds(method: Method) -> None:
     found, with_known, thetas = [], [], []
     for seed in range(runs):
         log = Log.simulated(pair, policy, user, n, seed=seed)
-        fit = Conditional(given="design").fit(log.counts())
+        fit = Conditional(given="design").fit(log.parts(1, clicked_only=False)[0])
         thetas.append(fit.theta)
         found.append(estimate(log, theta=np.minimum(fit.theta, 1.0), prediction=prediction).delta)
         with_known.append(estimate(log, prediction=prediction).delta)

@@ -19,6 +19,7 @@ from ranktrial.analysis.segments import Subject, answer_lines, answers_by_segmen
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.log.events import LoggedEvents
+from ranktrial.log.simulated import simulated_by_segment
 from ranktrial.methods import AB, LogOpt
 from ranktrial.metrics import Orders
 from ranktrial.rankings import Pair
@@ -52,7 +53,7 @@ def opposite(n: int = 20_000, *, share: float = 0.5, visible: int = 6) -> Log:
         pair.knowing(theta=np.array([1, 0.7, 0.5, 0.4, 0.35, 0.3]))
     )
     phones = round(share * n)
-    return Log.simulated_by_segment(
+    return simulated_by_segment(
         pair, dict.fromkeys(users, policy), users, {"phone": phones, "desktop": n - phones}, seed=3
     )
 
@@ -194,7 +195,7 @@ def test_an_ab_test_answers_by_segment_without_a_click_model() -> None:
     users = two_devices(np.full(pair.n_documents, 0.2), 6, on_phones=np.full(pair.n_documents, 0.3), visible=6)
     policy = AB().policy(pair)
     sizes = {"phone": 4_000, "desktop": 4_000}
-    log = Log.simulated_by_segment(pair, dict.fromkeys(users, policy), users, sizes, seed=4)
+    log = simulated_by_segment(pair, dict.fromkeys(users, policy), users, sizes, seed=4)
     found = settled(analysed(log, "AB()"), {})
     answers, tests = answers_by_segment(found.analysis, found.decision)
     assert found.decision.estimator == AB_TRAFFIC

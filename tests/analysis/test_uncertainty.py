@@ -54,10 +54,10 @@ def test_replicates_are_refits_of_the_raw_log_without_the_group(given: str, user
 
     def refitted(rows: Any, theta: FloatArray | None = None) -> float:
         rest = log.take(rows)
-        theta = estimator.fit(rest.counts()).theta if theta is None else theta
+        theta = estimator.fit(rest.parts(1, clicked_only=False)[0]).theta if theta is None else theta
         return estimate(rest, theta=theta, estimator="ips").delta
 
-    whole = estimator.fit(log.counts())
+    whole = estimator.fit(log.parts(1, clicked_only=False)[0])
     without = np.array([refitted(group != g) for g in range(5)])
     alone = np.array([refitted(group != g, whole.theta) for g in range(5)])
     assert found.delta == pytest.approx(refitted(slice(None)), abs=1e-10)
@@ -86,7 +86,7 @@ def test_a_prediction_of_the_relevances_enters_as_in_the_one_formula(rank_aware:
 def test_auto_chooses_once() -> None:
     pair, user, policy = world()
     log = a_log(pair, user, [policy], 600, seed=4)
-    chosen = Auto().fit(log.counts()).method
+    chosen = Auto().fit(log.parts(1, clicked_only=False)[0]).method
     by_name = {repr(e): e for e in (Conditional(), Conditional(given="design"))}
     automatic, by_hand = fit_position_bias(log), fit_position_bias(log, estimator=by_name[chosen])
     assert np.array_equal(automatic.without, by_hand.without)

@@ -17,8 +17,8 @@ import pytest
 
 from hand_made import agrees, decided, result, waiting
 from ranktrial.analysis.decision import Decision
-from ranktrial.analysis.guardrails import ASSUMPTIONS
 from ranktrial.analysis.guardrails.advice import explained
+from ranktrial.analysis.guardrails.click_model import ASSUMPTIONS
 from ranktrial.analysis.guardrails.status import Guardrail
 from ranktrial.analysis.ladder import AB_TRAFFIC, DIRECT, POSITION_BASED, EstimatorResult
 from ranktrial.analysis.verdict import Verdict, lift_text, segment_text, verdict

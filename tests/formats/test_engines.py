@@ -154,7 +154,7 @@ def test_what_hostile_clicks_add_is_that_of_the_log(name: str, engine: SQLLog, e
 def test_clicks_of_both_rankers_are_those_of_the_log(engine: SQLLog, exported: tuple[Log, LogFolder]) -> None:
     log, added = exported[0], Added.of(engine, np.array(THETA))
     gain = estimate(log, theta=THETA, estimator="ips", of="gain", independent="cohorts").sums
-    inside = UnitSums(gain.units, gain.impressions, log.clicks_by_cohort - gain.totals, gain.count)
+    inside = UnitSums(gain.units, gain.impressions, log.cohorts.by(log.clicks_each) - gain.totals, gain.count)
     there = clicks_of_both(engine, added, np.array(THETA))
     assert there is not None
     assert (there.mean, there.standard_error) == pytest.approx((inside.mean, inside.standard_error), rel=1e-11)

@@ -88,7 +88,9 @@ def test_interleaved_pages_have_the_probabilities_of_their_method(tmp_path: Path
     file = write(tmp_path / "log.jsonl", [{**record, "shown": ["x", "y"]}, {**record, "shown": ["y", "x"]}])
     log = read_log(file, method=TeamDraft())
     pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2)
-    np.testing.assert_allclose(log.placement, TeamDraft().displays(pair).mixture.placement(), atol=1e-12)
+    np.testing.assert_allclose(
+        log.placement_of(np.arange(log.n_slots)), TeamDraft().displays(pair).mixture.placement(), atol=1e-12
+    )
     assert not log.plain
     # lambda = (+-0.5), rho = 0.75: clicks on y count -0.5 / 0.75 each.
     assert estimate(log, theta=[1.0, 0.5], estimator="ips").delta == pytest.approx(-0.5 / 0.75)

@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from benchmarks.purchases import Purchases
 
 from ranktrial import (
     AB,
@@ -35,7 +36,6 @@ from ranktrial.analysis.estimators.results import SegmentBias
 from ranktrial.analysis.segments import SegmentAnswer
 from ranktrial.formats import LogFolder, examine, export, position_bias, read_folder, read_source
 from ranktrial.interval import Interval
-from ranktrial.log.purchases import Purchases
 from ranktrial.segments import Segments
 from ranktrial.trec.files import FormatError
 from ranktrial.users import position_based

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ranktrial.analysis import estimate, looks
+from ranktrial.analysis import estimate, evidence, looks
 from ranktrial.analysis.analyse import analyse
 from ranktrial.analysis.ladder import LEAST_CLICKS, POSITION_BASED
 from ranktrial.arrays import FloatArray
@@ -107,8 +107,8 @@ def test_counts_are_those_of_going_through_the_log(log: Log) -> None:
     np.testing.assert_array_equal(total.shown, shown[total.documents])
     np.testing.assert_array_equal(total.clicked, clicked[total.documents])
     np.testing.assert_allclose(total.expected, expected[total.documents])
-    np.testing.assert_array_equal(log.shows, shown.sum(0))
-    everything = log.counts()
+    np.testing.assert_array_equal(evidence(log).shows, shown.sum(0))
+    everything = log.parts(1, clicked_only=False)[0]
     np.testing.assert_array_equal(everything.shown, shown[everything.documents])
     assert everything.expected is not None
     np.testing.assert_allclose(everything.expected, expected[everything.documents])

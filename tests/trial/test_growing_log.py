@@ -15,8 +15,7 @@ from ranktrial.analysis.analyse import analyse, fitted_impressions
 from ranktrial.analysis.answers import settled
 from ranktrial.analysis.guardrails import click_model
 from ranktrial.config import TrialConfig
-from ranktrial.log import Log, units
-from ranktrial.log import log as logs
+from ranktrial.log import Log, folding, units
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Pair
 from ranktrial.trial import Shown, Trial
@@ -37,7 +36,7 @@ THETA = np.array([1.0, 0.6, 0.4])
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments and fits as of a long log."""
-    monkeypatch.setattr(logs, "CHUNK", 64)
+    monkeypatch.setattr(folding, "CHUNK", 64)
     monkeypatch.setattr(analysis, "ALL_FITTED", 150)
     monkeypatch.setattr(click_model, "MOST_COMPARED", 650)
 

@@ -3,7 +3,8 @@
 from ranktrial.analysis.answers import Answer, decide
 from ranktrial.analysis.decision import Combined, Decision, combine
 from ranktrial.analysis.drift import Drift, position_scores
-from ranktrial.analysis.estimators import (
+from ranktrial.analysis.estimators.estimation import estimate, estimate_ab, fit_position_bias
+from ranktrial.analysis.estimators.kinds import (
     IPS,
     Adjusted,
     ClickValues,
@@ -12,13 +13,12 @@ from ranktrial.analysis.estimators import (
     Direct,
     DoublyRobust,
     Means,
-    Observed,
     Paper,
     RankAware,
     SelfNormalised,
     parse_estimator,
 )
-from ranktrial.analysis.estimators.estimation import estimate, estimate_ab, fit_position_bias
+from ranktrial.analysis.estimators.observed import Observed
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.analysis.evidence import Gain, click_gain, evidence
 from ranktrial.analysis.intervals import (

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ranktrial.analysis.decision import ALLOWANCE, Combined, combine, turned, widened, widening
 from ranktrial.analysis.drift import Drift
@@ -105,7 +107,7 @@ class Analysis:
 
     @cached_property
     def clicks(self) -> int:
-        return int(self.log.clicks_by_cohort.sum())
+        return int(self.log.clicks_each.sum())
 
     @property
     def events(self) -> int:
@@ -206,14 +208,10 @@ class Analysis:
         log, each = self.log, self.log.clicks_each if self.values is None else self.values.each
         if self.result is not None and self.result.name != AB_TRAFFIC and self.gain is not None:
             gained = self.gain.estimate.sums
-            return replace(gained, totals=log.by_cohort(each.astype(np.float64)) - gained.totals)
+            return replace(gained, totals=log.cohorts.by(each) - gained.totals)
 
-        plain, shares = log.arm != 0, log.shares
-        if not plain.any() or not (shares[plain] > 0).all():
-            return None
-        own = np.where(log.arm > 0, shares[:, 0], shares[:, 1]) / np.maximum(shares.sum(1), 1e-300)
-        clicks = np.where(plain, each / (2 * np.maximum(own, 1e-300)), 0.0)
-        return log.sums_from(log.by_cohort(plain.astype(np.float64)), log.by_cohort(clicks))
+        counted, values = of_even_split(log, each)
+        return None if counted is None else log.cohorts.sums(values[counted], counted)
 
     @cached_property
     def gain(self) -> Gain | None:
@@ -271,7 +269,7 @@ def analyse(log: Log, config: TrialConfig, beliefs: Beliefs, *, anytime: bool = 
     learnt = min(fitted, with_few_designs(log.design, MOST_LEARNT))
     fit, note = None, "position bias is taken as known"
     if method.learns_position_bias:
-        fit, note = _fit(log.first(fitted))
+        fit, note = log.kept.fitted(log, fitted, "position bias", (), _fit)
     found = _estimates(log, config, beliefs.theta if fit is None else fit, learnt, note, anytime=anytime)
     theta = beliefs.theta if fit is None else fit.bias.theta
     result = found.shown
@@ -356,4 +354,18 @@ def _fit(log: Log) -> tuple[BiasFit | None, str]:
 def came(log: Log, sums: UnitSums) -> IntArray:
     """Times at which the first unit of each of these cohorts came, in microseconds."""
     assert sums.units is not None
-    return np.asarray(log.came[sums.units])
+    return np.asarray(log.time[log.cohorts.first[sums.units]])
+
+
+def of_even_split(log: Log, each: NDArray[Any]) -> tuple[IntArray | None, FloatArray]:
+    """Numbers of the A/B impressions, and values of all impressions as an even A/B split would have them, 0 for the others.
+
+    None instead of the numbers if there are no such impressions, or some that only one of the rankers could have shown.
+    """
+    at, shares = np.flatnonzero(log.arm), log.shares
+    if not len(at) or not (shares[at] > 0).all():
+        return None, np.empty(0)
+    own = np.where(log.arm[at] > 0, shares[at, 0], shares[at, 1]) / shares[at].sum(1)
+    values = np.zeros(len(log))
+    values[at] = each[at] / (2 * own)
+    return at, values

@@ -6,7 +6,7 @@ Reports of trials, ``ranktrial estimate`` and ``ranktrial.decide`` all decide he
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,10 +33,11 @@ from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, answers_by
 from ranktrial.analysis.verdict import SureSegment, Verdict, segment_text, verdict
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
-from ranktrial.log.log import Log
+from ranktrial.log.log import NO_CODES, Log
 from ranktrial.methods import Beliefs, LogOpt
 from ranktrial.metrics import Clicks, Metric
 from ranktrial.position_bias import PositionBias
+from ranktrial.segments import Segments
 from ranktrial.texts import json_values
 
 MODEL = (ASSUMPTIONS, BIAS, BIAS_OVER_TIME, COMPANY)  # guardrails of the click model
@@ -372,7 +373,7 @@ def decide(
         "contamination": contamination,
     }
     asked["metrics"] = tuple(metrics)
-    log = log if by is None else log.with_attributes(by)
+    log = log if by is None else _by_attributes(log, by)
     config = TrialConfig.model_validate({"method": str(method), "k": log.k, **asked})
     beliefs = config.first_beliefs if known is None else Beliefs(known)
     found = settled(analyse(log, config, beliefs, anytime=anytime), None)
@@ -383,3 +384,13 @@ def decide(
         found.decision, found.analysis.ladder, text, None if fit is None else fit.bias, "in memory", found.checks,
         LOG_CHECKS, metrics=others.metrics, segments=others.segments,
     )  # fmt: skip
+
+
+def _by_attributes(log: Log, names: Sequence[str]) -> Log:
+    """The log with these attributes of its searches only."""
+    kept = Segments.of({name: log.attributes.values(name)[1:] for name in names})
+    code, factor = np.zeros(len(log), np.int64), 1
+    for name in kept.names:
+        code += factor * log.levels(name)
+        factor *= len(kept.values(name))
+    return replace(log, attributes=kept, segment=code if kept else NO_CODES)

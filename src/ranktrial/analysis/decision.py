@@ -446,9 +446,8 @@ class Changed(NamedTuple):
 def _units_for(result: EstimatorResult, room: float) -> float:
     """The least number of units whose interval is no wider than so much on either side."""
     low, high = 1.0, FARTHEST * 2
-    if room <= 0:
-        return high
-    while high / low > 1.0001:
-        middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if result.radius(middle) > room else (low, middle)
+    for _ in range(2):  # the second time within one step of the first
+        grid = np.geomspace(low, high, 4_096)
+        at = int(np.count_nonzero(result.radius(grid) > room))
+        low, high = float(grid[max(at - 1, 0)]), float(grid[min(at, len(grid) - 1)])
     return high

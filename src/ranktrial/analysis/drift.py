@@ -16,6 +16,7 @@ of the differences within phases, each weighted by what it can tell. The likelih
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -32,6 +33,7 @@ from ranktrial.analysis.intervals import asymptotic_sequence
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.interval import Interval
 from ranktrial.log._kernels import errors_between, sums_between
+from ranktrial.log.folding import Statistic, fold
 from ranktrial.log.log import Log
 from ranktrial.log.units import Units, UnitSums
 
@@ -231,15 +233,22 @@ def position_scores(log: Log, theta: FloatArray, differs: SegmentBias | None = N
     """
     theta = checks.probabilities("theta", theta)
     rank = np.log(np.arange(1, len(theta) + 1))
-    scores, information = np.empty(len(log)), 0.0
-    for rows, whole in log.chunks():
-        of_rows = scores[rows]
+
+    def contribution(rows: slice, whole: Log, before: object) -> tuple[FloatArray, float]:
+        scores, information = np.empty(len(whole)), 0.0
         for value, own, part in by_value(whole, "" if differs is None else differs.attribute):
-            if differs is not None:
-                theta = scaled(differs.thetas[value])
+            of_value = theta if differs is None else scaled(differs.thetas[value])
             impression, at, slot = part.clicked
-            clickable = np.maximum(part.exposure(theta)[slot], 1e-300)
-            expected = part.exposure(theta * rank)[slot] / clickable
-            information += float(np.maximum(part.exposure(theta * rank**2)[slot] / clickable - expected**2, 0.0).sum())
-            of_rows[own] = weighted_counts(impression, expected - rank[at], len(part))
-    return log.sums(scores * (len(log) / information if information > 0 else 0.0))
+            clickable = np.maximum(part.exposure(of_value)[slot], 1e-300)
+            expected, squares = (part.exposure(of_value * of)[slot] / clickable for of in (rank, rank**2))
+            information += float(np.maximum(squares - expected**2, 0.0).sum())
+            scores[own] = weighted_counts(impression, expected - rank[at], len(part))
+        return scores, information
+
+    def result(parts: Sequence[tuple[FloatArray, float]]) -> UnitSums:
+        information = sum(of for _, of in parts)
+        scores = np.concatenate([of for of, _ in parts])
+        return log.cohorts.sums(scores * (len(log) / information if information > 0 else 0.0))
+
+    found: UnitSums = fold(log, Statistic("position scores", (theta.tobytes(), differs), contribution, result))[0]
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def click_gain(
 
     ``refits`` and ``fitted`` are those of ``estimate``; so is ``metric``, by whose values the gain is if theta is given.
     """
-    clicks = log.clicks_by_cohort.sum() if metric is None else metric.each.sum()
+    clicks = log.clicks_each.sum() if metric is None else metric.each.sum()
     if not clicks:
         return None
     if theta is None:
@@ -73,7 +74,7 @@ def click_gain(
         if not (share > 0).all():
             return None
         weights = np.where(log.arm != 0, 1 - 1 / np.maximum(share, 1e-300), 1.0)
-        sums = log.sums(weights * each)
+        sums = log.cohorts.sums(weights * each)
         per_click = ClickWeights.of(np.repeat(weights, each))
         found = Estimate.summed(sums, per_click, largest_weight=float(np.abs(weights).max()))
     else:
@@ -86,14 +87,40 @@ def click_gain(
     return Gain(found, float(clicks / len(log)) - found.delta, theta is not None)
 
 
+class Members(NamedTuple):
+    """Places of a document in two lists: a row for each (document, rank in A, rank in B) that occurs, by document.
+
+    Attributes:
+        of_slot: Which of them each slot is.
+        document: Of each.
+        place: Number of its pair of ranks, of which there are few.
+        rank_a: In A's list, of each such pair; rank_b in B's.
+    """
+
+    of_slot: IntArray
+    document: IntArray
+    place: IntArray
+    rank_a: IntArray
+    rank_b: IntArray
+
+    @classmethod
+    def of(cls, log: Log) -> Members:
+        """Find the members of a log, the rows of the relevance model."""
+        width = log.rank_width
+        keys, of_slot = np.unique((log.document * width + log.rank_a) * width + log.rank_b, return_inverse=True)
+        document, pair = np.divmod(keys, width * width)
+        pairs = np.unique(pair)
+        return cls(of_slot, document, np.asarray(np.searchsorted(pairs, pair)), *np.divmod(pairs, width))
+
+
 def evidence(
     log: Log, *, agree: bool | None = None, gain: Gain | None = None, impressions: int | None = None
 ) -> Evidence:
     """Input of ``Method.learn``; ``impressions`` are those of the whole trial, where the log is a part of it."""
+    rows, display = log.displays
+    shows = np.asarray(np.bincount(display, minlength=len(rows)) @ (log.rankings[rows] >= 0), np.float64)
     gained = None if gain is None or not gain.ab > 0 or not np.isfinite(gain.error) else (gain.share, gain.error)
-    return Evidence(
-        log.parts(), log.shows, agree, searches(log), gained, len(log) if impressions is None else impressions
-    )
+    return Evidence(log.parts(), shows, agree, searches(log), gained, len(log) if impressions is None else impressions)
 
 
 def searches(log: Log) -> Searches:
@@ -108,7 +135,7 @@ def searches(log: Log) -> Searches:
     for table, rank in zip(tables, (log.rank_a[slots], log.rank_b[slots])):
         listed = rank < log.k
         table[which[listed], rank[listed]] = np.flatnonzero(listed)
-    members, by_query = log.members, np.arange(len(log.queries) + 1)
+    members, by_query = Members.of(log), np.arange(len(log.queries) + 1)
     asked = np.zeros(len(log.queries), bool)
     asked[log.query[design]] = True
     short = len(log) <= SHORT_LOG
@@ -119,7 +146,7 @@ def searches(log: Log) -> Searches:
         log.unit[sample].view(np.uint64),
         members.of_slot[slots],
         lambda theta: examinations(log, everything, theta, members.of_slot, len(members.document)),
-        lambda theta: _folds(log, theta, rows, short),
+        lambda theta: _folds(log, members, theta, rows, short),
         members.rank_a[members.place],
         members.rank_b[members.place],
         np.searchsorted(log.document_query[members.document], by_query),
@@ -128,10 +155,10 @@ def searches(log: Log) -> Searches:
     )
 
 
-def _folds(log: Log, theta: FloatArray, rows: IntArray, whole: bool) -> FoldSums:
-    """Clicks and examinations in folds of units, for some of the log's members (``Log.members``)."""
-    count, number = folds_of(log.clicks.sum()), np.full(len(log.members.document), len(rows))
+def _folds(log: Log, members: Members, theta: FloatArray, rows: IntArray, whole: bool) -> FoldSums:
+    """Clicks and examinations in folds of units, for some of the log's members (``Members``)."""
+    count, number = folds_of(log.clicks.sum()), np.full(len(members.document), len(rows))
     number[rows] = np.arange(len(rows))  # all others are one, which is left out
-    of_slot, fold, first = number[log.members.of_slot], log.group(count), np.arange(len(rows))
+    of_slot, fold, first = number[members.of_slot], log.group(count), np.arange(len(rows))
     sums = [examinations(log, fold == one, theta, of_slot, len(rows) + 1).of(first) for one in range(count)]
     return FoldSums(rows, whole, sums)

@@ -6,6 +6,7 @@ import numpy as np
 
 from ranktrial.analysis.ladder import AB_TRAFFIC, DIRECT, EstimatorResult
 from ranktrial.arrays import FloatArray
+from ranktrial.log.folding import Statistic, fold
 from ranktrial.log.log import Log
 
 
@@ -25,7 +26,7 @@ def worth_of_each(log: Log, result: EstimatorResult, ranker: int) -> FloatArray:
     assert result.estimate is not None
     theta, direct, plain = result.estimate.theta, result.name == DIRECT, result.name == AB_TRAFFIC
 
-    def of_part(part: Log) -> FloatArray:
+    def contribution(rows: slice, part: Log, before: object) -> FloatArray:
         if plain:  # all of its own pages
             own, found = np.flatnonzero(part.arm == ranker), np.zeros(len(part))
             shares = part.shares[own]
@@ -36,7 +37,9 @@ def worth_of_each(log: Log, result: EstimatorResult, ranker: int) -> FloatArray:
         of_page = _worth_at_ranks(part) if direct else _worth_by_exposure(part, theta)
         return np.asarray(np.maximum(ranker * of_page, 0.0).sum(1))
 
-    return np.concatenate([np.empty(0), *(of_part(part) for _, part in log.chunks())])
+    name, beliefs = f"hostile clicks: {result.name}, {ranker}", (None if theta is None else theta.tobytes(),)
+    found: FloatArray = fold(log, Statistic(name, beliefs, contribution, np.concatenate))[0]
+    return found
 
 
 def _worth_at_ranks(log: Log) -> FloatArray:

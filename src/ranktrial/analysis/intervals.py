@@ -20,13 +20,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.arrays import FloatArray, IntArray, Numbers
 from ranktrial.distributions import t_quantile
 from ranktrial.interval import Interval
 from ranktrial.log._kernels import NEVER, betting_interval, predictable_bets, refuted_at, sums_so_far
 from ranktrial.log.units import Units, UnitSums
 
 LOOKS = 4  # per doubling of the number of units
+FIRST_LOOK = 100  # units, before which nothing is said
 ENOUGH_TO_TELL = 20  # units that differ from the first, before a spread is believed
 
 
@@ -155,9 +156,14 @@ def asymptotic_radius(
     """
     checks.between("level", level, 0, 1, open_ends=True)
     checks.at_least("tightest_at", tightest_at, 1)
-    n, alpha, rho2 = np.asarray(units, np.float64), 1 - level, mixture_scale(level, tightest_at)
+    return radius(np.asarray(units, np.float64), np.asarray(spread, np.float64), level, tightest_at)
+
+
+def radius(n: Numbers, spread: Numbers, level: float, tightest_at: float) -> FloatArray:
+    """``asymptotic_radius``, without checks."""
+    rho2 = mixture_scale(level, tightest_at)
     grown = n * rho2 + 1
-    return np.asarray(np.asarray(spread) * np.sqrt(2 * grown / (n**2 * rho2) * np.log(np.sqrt(grown) / alpha)))
+    return np.asarray(spread * np.sqrt(2 * grown / (n**2 * rho2) * np.log(np.sqrt(grown) / (1 - level))))
 
 
 def asymptotic_sequence(
@@ -166,7 +172,7 @@ def asymptotic_sequence(
     *,
     level: float = 0.95,
     tightest_at: float = 10_000,
-    first_look: float = 100,
+    first_look: float = FIRST_LOOK,
     widen: float = 1.0,
     bias_bound: float = 0.0,
     units: ArrayLike | Units | None = None,
@@ -193,15 +199,30 @@ def asymptotic_sequence(
     +0.4390 to +0.5610 or +0.3780 to +0.6220
     """
     checks.at_least("widen", widen, 1)
+    checks.between("level", level, 0, 1, open_ends=True)
+    checks.at_least("tightest_at", tightest_at, 1)
     sums = _sums(values, units)
     points = sums.places(_points(checkpoints, sums.count))
+    return sequence_at(sums, points, level, tightest_at, widen, bias_bound, first_look)
+
+
+def sequence_at(
+    sums: UnitSums,
+    points: IntArray,
+    level: float,
+    tightest_at: float,
+    widen: float,
+    bias_bound: float,
+    first_look: float = FIRST_LOOK,
+) -> Band:
+    """``asymptotic_sequence`` after increasing numbers of sums, without checks."""
     middle = sums.totals[0] / sums.impressions[0]  # shifting by a constant changes no spread, and keeps the sums small
     seen, summed, squared, crossed, counted, differ = sums_so_far(sums.totals, sums.impressions, points)
     mean = summed / seen
     squares = squared - 2 * mean * crossed + mean**2 * counted
     spread = np.sqrt(np.maximum(squares, 0) / np.maximum(points - 1, 1)) / (seen / points)
-    come, of_unit = points * sums.together, spread * np.sqrt(sums.together)
-    reach = widen * asymptotic_radius(come, of_unit, level=level, tightest_at=tightest_at) + bias_bound
+    come = points * sums.together
+    reach = widen * radius(come, spread * np.sqrt(sums.together), level, tightest_at) + bias_bound
     reach = np.where((come >= first_look) & (differ >= ENOUGH_TO_TELL), reach, np.inf)
     return Band(sums.come(points), middle + mean, middle + mean - reach, middle + mean + reach, level)
 

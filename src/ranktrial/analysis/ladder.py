@@ -23,17 +23,19 @@ assumption holds ever leaves out the truth is at most 1 - level. ``decision.deci
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ranktrial.analysis.estimators import Adjusted, DeltaEstimator, Direct, RankAware
 from ranktrial.analysis.estimators.affine import affine_estimate, fit_affine
 from ranktrial.analysis.estimators.estimation import estimate
+from ranktrial.analysis.estimators.kinds import Adjusted, DeltaEstimator, Direct, RankAware
 from ranktrial.analysis.estimators.metric_values import MetricValues
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.analysis.estimators.valuing import by_group, jackknife_error, scaled
-from ranktrial.analysis.intervals import asymptotic_radius
+from ranktrial.analysis.intervals import radius
 from ranktrial.analysis.power import tightest_for
 from ranktrial.arrays import FloatArray, sum_by_group
 from ranktrial.distributions import normal_quantile, t_quantile
@@ -87,19 +89,19 @@ class EstimatorResult:
     def assumes(self) -> str:
         return ASSUMES[self.name]
 
-    @property
+    @cached_property
     def has_interval(self) -> bool:
         """True if it has an interval."""
         return self.estimate is not None and bool(np.isfinite(self.interval.low))
 
-    def radius(self, units: float) -> float:
-        """Half-width of its interval after a number of units, if the spread of its values stays as it is."""
+    def radius(self, units: ArrayLike) -> FloatArray:
+        """Half-width of its interval after numbers of units, if the spread of its values stays as it is."""
         assert self.estimate is not None
         found = self.estimate
         spread = found.sums.standard_error * np.sqrt(found.units) * found.inflation(self.level)
         if np.isnan(self.tightest_at):
-            return float(normal_quantile(0.5 + self.level / 2) * spread / np.sqrt(units))
-        return float(asymptotic_radius([units], [spread], level=self.level, tightest_at=self.tightest_at)[0])
+            return np.asarray(normal_quantile(0.5 + self.level / 2) * spread / np.sqrt(units))
+        return radius(np.asarray(units, np.float64), spread, self.level, self.tightest_at)
 
 
 @dataclass(frozen=True)
@@ -307,8 +309,7 @@ def ladder(
             missing[AFFINE] = f"one position bias for all: that of {theta.by_segment.attribute} differs"
         else:
             first = len(log) if fitted is None else fitted
-            what = "lines", theta.bias.theta.tobytes(), len(theta.without)
-            lines = log.fitted(first, what, lambda part: _lines(part, theta))
+            lines = log.kept.fitted(log, first, "lines", (theta,), lambda part: _lines(part, theta))
             if isinstance(lines, str):
                 missing[AFFINE] = f"more clicks on documents of different relevance at the same ranks ({lines})"
             else:
@@ -345,7 +346,7 @@ def happened(log: Log, metric: MetricValues | None = None, *, on_ab: bool = Fals
     if metric is None and not on_ab:
         return log.clicks_by_cohort
     each = log.clicks_each if metric is None else metric.each != 0
-    return log.by_cohort(np.where(log.arm != 0, each, 0.0) if on_ab else each.astype(np.float64))
+    return log.cohorts.by(np.where(log.arm != 0, each, 0) if on_ab else each)
 
 
 def disagreement(log: Log, theta: FloatArray) -> float:
@@ -453,7 +454,7 @@ def _hausman(
         error *= max(refitted / fixed, 1.0) if fixed > 0 else 1.0
         half = 0.5 + level / 2
         wider = t_quantile(half, len(fit.without) - 1) / normal_quantile(half)
-    reach = asymptotic_radius([units], [wider * error * np.sqrt(units)], level=level, tightest_at=tightest_at)[0]
+    reach = radius(np.array(units, np.float64), np.asarray(wider * error * np.sqrt(units)), level, tightest_at)
     return Hausman(upper.name, lower.name, upper.estimate.delta - lower.estimate.delta, error, float(reach))
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ranktrial.analysis.analyse import Analysis, allowed_share
+from ranktrial.analysis.analyse import Analysis, allowed_share, of_even_split
 from ranktrial.analysis.decision import Decision, Lift, lift, made_up_by, must_stand, turned, widened, widening
 from ranktrial.analysis.discoveries import RATE, in_one_family, log_evidence
 from ranktrial.analysis.drift import starts
@@ -113,7 +113,7 @@ def table_heading(rate: float = RATE) -> str:
 
 
 class EvenSplit(NamedTuple):
-    """Value of searches under an even A/B split, for lifts: the mean of ``values`` over those that are ``counted``."""
+    """Value of searches under an even A/B split, for lifts: the mean of ``values`` over those with a flag in ``counted``."""
 
     counted: BoolArray
     values: FloatArray
@@ -145,9 +145,9 @@ def subject(analysis: Analysis, estimator: str) -> Subject:
     gain = None if values is not None and estimator == AB_TRAFFIC else analysis.gain
     if gain is not None and len(gain.estimate.x) == len(log):
         both = EvenSplit(np.ones(len(log), bool), each - gain.estimate.x)
-    elif (plain := log.arm != 0).any() and ((shares := log.shares)[plain] > 0).all():
-        own = np.where(log.arm > 0, shares[:, 0], shares[:, 1]) / np.maximum(shares.sum(1), 1e-300)
-        both = EvenSplit(plain, np.where(plain, each / (2 * np.maximum(own, 1e-300)), 0.0))
+    else:
+        plain, values_of_both = of_even_split(log, each)
+        both = None if plain is None else EvenSplit(log.arm != 0, values_of_both)
     result, metric = analysis.ladder.result(estimator), "" if values is None else values.metric.title
     return Subject(log, result, each, both, metric)
 
@@ -199,8 +199,8 @@ class _Cut:
             self.above = Interval(*sorted(end * value_of_click for end in above))
         plain = subject.result.name == AB_TRAFFIC
         self.stands_against = must_stand(subject.result, config.contamination, config.allowance)
-        self.counted, self.x = np.zeros((2, len(log)))
-        self.counted[whole.picked], self.x[whole.picked] = 1.0, whole.x
+        self.counted, self.x = np.zeros(len(log), bool), np.zeros(len(log))
+        self.counted[whole.picked], self.x[whole.picked] = True, whole.x
         self.granted = np.zeros(len(log))
         if not plain:
             apart = disagreements(log, np.array(analysis.theta.theta))
@@ -229,7 +229,7 @@ class _Cut:
                 float("nan"), NO_INTERVAL, Lift(), float("nan"), metric=self.subject.metric,
             )  # fmt: skip
             found = self._estimate(ever, at, rest)
-            value = self.subject.value[at[self.counted[at] > 0]]
+            value = self.subject.value[at[self.counted[at]]]
             if found is None or (np.count_nonzero(value) if self.subject.metric else value.sum()) < LEAST_CLICKS:
                 yield answer, None, 0.0
                 continue
@@ -272,11 +272,10 @@ class _Cut:
             clicks_alone=alone, replicates=replicates, freedom=freedom, bias_bound=whole.bias_bound,
         )  # fmt: skip
 
-    def _sums(self, at: IntArray, counted: FloatArray, values: FloatArray) -> UnitSums:
-        """Sums over cohorts of some searches."""
-        log = self.log
-        found = log.sums_from(log.by_cohort(counted[at], at), log.by_cohort(values[at], at))
-        return replace(found, count=self._visitors(at[counted[at] > 0]))
+    def _sums(self, at: IntArray, counted: BoolArray, values: FloatArray) -> UnitSums:
+        """Sums over cohorts of some searches, of those that are counted."""
+        some = at[counted[at]]
+        return replace(self.log.cohorts.sums(values[some], some), count=self._visitors(some))
 
     def _visitors(self, at: IntArray) -> int:
         seen = np.zeros(len(self.log.units.names), bool)
@@ -286,7 +285,7 @@ class _Cut:
     def _both(self, at: IntArray) -> UnitSums | None:
         """Value per search under an even A/B split in a segment, by unit."""
         both = self.subject.both
-        return None if both is None else self._sums(at, both.counted.astype(np.float64), both.values)
+        return None if both is None else self._sums(at, both.counted, both.values)
 
     def _stands(self, at: IntArray, found: Estimate, interval: Interval) -> bool:
         """True unless so few hostile searches as a winner must withstand, all of them in the segment, could have made it up."""

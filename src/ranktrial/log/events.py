@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -11,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ranktrial.arrays import BoolArray, IntArray, offsets_of
 from ranktrial.log._kernels import sort_by_number, sort_within
-
-NOT_ON_PAGE = -1  # instead of a rank: a direct purchase
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +75,6 @@ class LoggedEvents:
         first = np.repeat(low - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes) if len(sizes) else low
         some = self.where(first + np.arange(int(sizes.sum())))
         return LoggedEvents(new, some.rank, some.action, some.amount, some.delay)
-
-    @cached_property
-    def on_page(self) -> BoolArray:
-        """True for events of documents that were on the page."""
-        return np.asarray(self.rank != NOT_ON_PAGE)
 
 
 LoggedEvents.EMPTY = LoggedEvents.of([], rank=[], action=[], amount=[], delay=[])

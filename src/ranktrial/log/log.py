@@ -7,17 +7,17 @@ simulated run, a live trial and a file differ in who fills these arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import frames, notebook
-from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, weighted_counts
+from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged
 from ranktrial.log import sources as log_sources
 from ranktrial.log._kernels import (
     add_placements,
@@ -30,50 +30,29 @@ from ranktrial.log._kernels import (
     sort_by_number,
 )
 from ranktrial.log.events import LoggedEvents
+from ranktrial.log.folding import Kept
 from ranktrial.log.growing import Chosen
-from ranktrial.log.units import Cohorts, Units, UnitSums, first_seen
+from ranktrial.log.units import Cohorts, Units, first_seen
 from ranktrial.position_bias import Counts
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, draw_impressions
 from ranktrial.rankings._kernels import exposures, placed
-from ranktrial.seeds import Seed, children, generator
+from ranktrial.seeds import Seed
 from ranktrial.segments import NO_SEGMENTS, Segments
 from ranktrial.times import Time
 from ranktrial.users import Users
 
 Policy = Mixture | PlackettLuce
-T = TypeVar("T")
 PLAIN = 2  # where designs hold A/B traffic, their last two rankings are A's own and B's own
-MOST_FITS = 4  # that are kept
 GROUPS = 20  # of units, for jackknives
 NO_CODES: IntArray = np.empty(0, np.int64)  # of a log whose searches have no attributes
 NO_COVARIATES: FloatArray = np.empty((0, 0))  # of a log of whose units nothing was known before
-CHUNK = 65_536  # impressions that are worked on at a time: what is made of them on the way is then small
-SHARED = 4  # times as many where they share a few designs, each of which is worked on once in every chunk
-
-
-class Members(NamedTuple):
-    """Places of a document in two lists: a row for each (document, rank in A, rank in B) that occurs, by document.
-
-    Attributes:
-        of_slot: Which of them each slot is.
-        document: Of each.
-        place: Number of its pair of ranks, of which there are few.
-        rank_a: In A's list, of each such pair; rank_b in B's.
-    """
-
-    of_slot: IntArray
-    document: IntArray
-    place: IntArray
-    rank_a: IntArray
-    rank_b: IntArray
 
 
 @dataclass(frozen=True, eq=False)
 class Log:
     """Impressions in order of time, and the designs that showed them: arrays, whoever made them.
 
-    Analyses go through it chunk by chunk (``chunks``). Nothing that they find is kept with it, but for fits that are
-    asked for more than once (``fitted``).
+    Analyses go through it chunk by chunk (``folding.fold``).
 
     Made by ``Log.of`` from arrays, ``Log.simulated`` from users, ``Log.from_records`` from what a site has logged
     (``ranktrial.read_log`` from its files), ``Trial.log`` from the store of a live trial.
@@ -108,12 +87,13 @@ class Log:
         segment: Code of each impression's values (``ranktrial.segments``); empty where there are no attributes.
         covariates: Numbers known of each impression's unit before the trial, ``(impressions, m)``, nan where one is missing.
         covariate_names: Name of each of them; none by default.
+        kept: What was worked out of it.
 
     >>> search = {"query": "shoes", "a": ["x", "y"], "b": ["y", "z"]}
     >>> log = Log.from_records([{**search, "shown": ["x", "y"], "clicked": ["y"]}, {**search, "shown": ["y", "z"]}], k=2)
     >>> log
     Log(impressions=2, clicks=1, queries=1, designs=1, k=2)
-    >>> log.documents, log.placement.tolist()  # y stood at rank 1 or at rank 2
+    >>> log.documents, log.placement_of(np.arange(3)).tolist()  # y stood at rank 1 or at rank 2
     (['x', 'y', 'z'], [[0.5, 0.0], [0.5, 0.5], [0.0, 0.5]])
     """
 
@@ -147,6 +127,7 @@ class Log:
     segment: IntArray = field(default_factory=lambda: NO_CODES)
     covariates: FloatArray = field(default_factory=lambda: NO_COVARIATES)
     covariate_names: tuple[str, ...] = ()
+    kept: Kept = field(init=False, repr=False, default_factory=Kept)
 
     # --- where logs come from -----------------------------------------------------------------------------------------
 
@@ -232,65 +213,6 @@ class Log:
         return cls(**arrays)
 
     @classmethod
-    def simulated_by_segment(
-        cls,
-        pair: Pair,
-        policies: Mapping[str, Policy],
-        users: Mapping[str, Users],
-        impressions: Mapping[str, int],
-        *,
-        attribute: str = "device",
-        asked: Mapping[str, IntArray] | None = None,
-        seed: Seed,
-    ) -> Log:
-        """Users of several segments, by the value of one attribute, who come in random order.
-
-        Args:
-            pair: The two rankers.
-            policies: What decides about the impressions of each segment; one object for several shares its designs.
-            users: Who clicks in each.
-            impressions: How many of each.
-            attribute: Name of the attribute.
-            asked: Query of each impression of a segment; drawn uniformly by default.
-            seed: An integer or a SeedSequence; the same seed gives the same log.
-
-        >>> from ranktrial.methods import AB
-        >>> from ranktrial.users import two_devices
-        >>> pair = Pair.from_lists([["x", "y", "z"]], [["z", "y", "x"]], k=3)
-        >>> users = two_devices([0.5, 0.1, 0.3], k=3, visible=1)
-        >>> both, sizes = dict.fromkeys(users, AB().policy(pair)), {"phone": 300, "desktop": 700}
-        >>> log = Log.simulated_by_segment(pair, both, users, sizes, seed=1)
-        >>> log, [int(n) for n in np.bincount(log.levels("device"))]  # of "other", desktop and phone
-        (Log(impressions=1,000, clicks=..., queries=1, designs=1, k=3), [0, 700, 300])
-        """
-        names = sorted(users)
-        attributes = Segments.of({attribute: names})
-        distinct = list({id(policies[name]): policies[name] for name in names}.values())
-        known = log_sources.checked_policies(distinct, pair)
-        drawn = [
-            draw_impressions(
-                [policies[name]], users[name], [impressions[name]], seed=child,
-                asked=None if asked is None else [asked[name]],
-            )
-            for name, child in zip(names, children(seed, len(names)))
-        ]  # fmt: skip
-        sizes = [impressions[name] for name in names]
-        versions = np.repeat([next(i for i, one in enumerate(known) if one is policies[name]) for name in names], sizes)
-        rows = None
-        if all(isinstance(policy, Mixture) for policy in known):
-            starts = offsets_of([len(policy.weights) for policy in known if isinstance(policy, Mixture)])
-            rows = np.concatenate([one.rows for one in drawn if one.rows is not None]) + starts[versions]
-        order = generator(children(seed, len(names) + 1)[-1]).permutation(len(versions))
-        queries, rankings, clicks = (
-            np.concatenate([getattr(one, what) for one in drawn])[order] for what in ("queries", "rankings", "clicks")
-        )
-        arrays = log_sources.of_pair(
-            pair, known, versions[order], queries, rankings, clicks, None, None, None if rows is None else rows[order]
-        )
-        segment = np.repeat([attributes.code({attribute: name}).code for name in names], sizes)[order]
-        return cls(**arrays, attributes=attributes, segment=segment)
-
-    @classmethod
     def from_records(cls, records: Iterable[Mapping[str, Any]], k: int, *, read_at: Time | None = None) -> Log:
         """Build a log from records of a site, a mapping for each impression:
 
@@ -334,24 +256,15 @@ class Log:
 
     def take(self, impressions: BoolArray | IntArray | slice) -> Log:
         """Return the log of the given impressions only."""
-        columns = self._columns(impressions)
+        columns = self.columns(impressions)
         marked = {kind: units[np.isin(units, columns["unit"])] for kind, units in self.marked.items()}
         return replace(self, marked=marked, events=self.events.take(impressions, len(self)), **columns)
 
-    def _columns(self, impressions: BoolArray | IntArray | slice) -> dict[str, Any]:
+    def columns(self, impressions: BoolArray | IntArray | slice) -> dict[str, Any]:
         """Arrays with a row for each impression, of some."""
         names = ["design", "row", "unit", "time", "clicks"]
         names += ["segment"] * bool(self.attributes) + ["covariates"] * bool(self.covariate_names)
         return {name: getattr(self, name)[impressions] for name in names}
-
-    def with_attributes(self, names: Sequence[str]) -> Log:
-        """Return the log with these attributes of its searches only."""
-        kept = Segments.of({name: self.attributes.values(name)[1:] for name in names})
-        code, factor = np.zeros(len(self), np.int64), 1
-        for name in kept.names:
-            code += factor * self.levels(name)
-            factor *= len(kept.values(name))
-        return replace(self, attributes=kept, segment=code if kept else NO_CODES)
 
     def levels(self, attribute: str) -> IntArray:
         """Number of each impression's value of an attribute, in ``attributes.values``: 0 is "other"."""
@@ -372,21 +285,6 @@ class Log:
     def last(self, impressions: int) -> Log:
         """The last impressions."""
         return self if impressions == len(self) else self.take(slice(len(self) - impressions, None))
-
-    def chunks(self) -> Iterator[tuple[slice, Log]]:
-        """The log in chunks: the range of each among the impressions, and a log of it with the designs that it needs."""
-        size = CHUNK if self.n_designs > CHUNK // 4 else SHARED * CHUNK
-        if len(self) <= size:
-            yield slice(0, len(self)), self
-            return
-        for start in range(0, len(self), size):
-            rows = slice(start, min(start + size, len(self)))
-            yield rows, self._chunk(rows)
-
-    def _chunk(self, rows: slice) -> Log:
-        columns = self._columns(rows)
-        part = replace(self, marked={}, events=self.events.take(rows, len(self)), **columns)
-        return part if self.n_designs <= CHUNK // 4 else part.compact()
 
     def compact(self) -> Log:
         """Return the log with the designs in use only, in the order of their first use; documents and queries stay."""
@@ -442,19 +340,6 @@ class Log:
             )
         return log
 
-    def fitted(self, first: int, what: Hashable, fit: Callable[[Log], T]) -> T:
-        """Fit to the first impressions, once for each ``what``, which names the fit and its other inputs."""
-        if (first, what) not in self._fits:
-            while len(self._fits) >= MOST_FITS:
-                del self._fits[next(iter(self._fits))]
-            self._fits[first, what] = fit(self.first(first))
-        found: T = self._fits[first, what]
-        return found
-
-    @cached_property
-    def _fits(self) -> dict[Hashable, Any]:
-        return {}
-
     # --- what it says -------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -470,11 +355,11 @@ class Log:
         """Render the size and the first searches for notebooks."""
         return notebook.of_log(self)
 
-    @property
+    @cached_property
     def n_designs(self) -> int:
         return len(self.query)
 
-    @property
+    @cached_property
     def n_slots(self) -> int:
         return len(self.document)
 
@@ -498,15 +383,10 @@ class Log:
         """The query of each impression, by its number."""
         return self.query[self.design]
 
-    @property
+    @cached_property
     def rank_width(self) -> int:
         """More than any rank of a candidate."""
         return int(max(self.rank_a.max(initial=0), self.rank_b.max(initial=0))) + 1
-
-    @property
-    def listed(self) -> int:
-        """Number of candidates of all designs that showed an impression."""
-        return int(np.diff(self.slot_offsets)[np.bincount(self.design, minlength=self.n_designs) > 0].sum())
 
     # --- units ------------------------------------------------------------------------------------------------------------
 
@@ -516,32 +396,7 @@ class Log:
 
     @cached_property
     def cohorts(self) -> Cohorts:
-        return Cohorts.of(self.units.first)
-
-    @cached_property
-    def came(self) -> IntArray:
-        """Arrival time of each cohort's first unit, in microseconds."""
-        return np.asarray(self.time[self.cohorts.first])
-
-    def by_cohort(self, values: FloatArray, at: IntArray | None = None) -> FloatArray:
-        """The sum over each cohort of one number per impression, or per impression ``at`` some places."""
-        place = self.units.place if at is None else self.units.place[at]
-        return weighted_counts(place >> self.cohorts.bits, values, len(self.cohorts))
-
-    def sums(self, values: FloatArray) -> UnitSums:
-        """Sums over cohorts of one number per impression."""
-        return self.sums_from(self.cohort_sizes, self.by_cohort(values))
-
-    def sums_from(self, impressions: FloatArray, totals: FloatArray) -> UnitSums:
-        """Sums over cohorts, without those that have no impressions."""
-        there, n = np.flatnonzero(impressions), len(impressions)
-        units = min(round(float(impressions.sum())), round(len(there) / max(n, 1) * self.cohorts.count))
-        return UnitSums(there, impressions[there], totals[there], units)
-
-    @cached_property
-    def cohort_sizes(self) -> FloatArray:
-        """Number of impressions of each cohort."""
-        return self.by_cohort(np.ones(len(self)))
+        return Cohorts.of(self.units)
 
     @cached_property
     def clicks_each(self) -> NDArray[np.int32]:
@@ -551,7 +406,7 @@ class Log:
     @cached_property
     def clicks_by_cohort(self) -> FloatArray:
         """Number of clicks on the impressions of each cohort."""
-        return self.by_cohort(self.clicks_each.astype(np.float64))
+        return self.cohorts.by(self.clicks_each)
 
     @cached_property
     def drawn(self) -> BoolArray:
@@ -568,13 +423,8 @@ class Log:
 
     # --- designs ----------------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def placement(self) -> FloatArray:
-        """P(slot at rank) under its design, exactly: ``(slots, k)``."""
-        return self.placement_of(np.arange(self.n_slots))
-
     def placement_of(self, slots: IntArray) -> FloatArray:
-        """``placement`` of some slots only: of all of them it is the largest table of a log with many designs."""
+        """P(slot at rank) under its design, exactly, for some slots: ``(slots, k)``."""
         if self.given_placement is not None:
             return self.given_placement[slots]
         number, found = np.full(self.n_slots, -1, np.int32), np.zeros((len(slots), self.k))
@@ -627,61 +477,31 @@ class Log:
         """``ab_shares`` of each impression's design."""
         return self.ab_shares[self.design]
 
-    @property
-    def apart(self) -> BoolArray:
-        """Flags of the impressions whose two lists differ."""
-        return self.differ[self.design]
-
-    @cached_property
-    def shows(self) -> FloatArray:
-        """Results shown at each rank, over all impressions."""
-        rows, display = self.displays
-        return np.asarray(np.bincount(display, minlength=len(rows)) @ (self.rankings[rows] >= 0), np.float64)
-
-    def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> list[Counts]:
-        """Counts of each group of units."""
-        return self._counts(self.group(groups), groups, clicked_only)
-
     @cached_property
     def differ(self) -> BoolArray:
         """Flags of the designs whose two lists differ."""
         apart = np.minimum(self.rank_a, self.k) != np.minimum(self.rank_b, self.k)
         return np.asarray(np.bincount(self.design_of_slot[apart], minlength=self.n_designs) > 0)
 
-    @cached_property
-    def members(self) -> Members:
-        """Distinct documents by their ranks in both lists, the rows of the relevance model."""
-        width = self.rank_width
-        keys, of_slot = np.unique((self.document * width + self.rank_a) * width + self.rank_b, return_inverse=True)
-        document, pair = np.divmod(keys, width * width)
-        pairs = np.unique(pair)
-        return Members(of_slot, document, np.asarray(np.searchsorted(pairs, pair)), *np.divmod(pairs, width))
-
-    def counts(self, impressions: BoolArray | None = None) -> Counts:
-        """Shows and clicks per slot and rank, with the shows that the design expected; of some impressions or all.
+    def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> list[Counts]:
+        """Shows and clicks per slot and rank in each group of units, with the shows that the design expected.
 
         Position bias is fitted to these. A document is compared with itself within one design only: the same query, the same
         lists, the same beliefs. Across lists, a document stands high for those who like it. Across versions of a design,
         documents that were lucky early stand high later, and regression to the mean would look like examination (see
-        docs/research/learning.md).
+        docs/research/learning.md). ``clicked_only`` leaves out slots that were never clicked, which do not matter to estimators
+        that eliminate relevance.
         """
-        inside = np.ones(len(self), bool) if impressions is None else impressions
-        return self._counts(np.where(inside, 0, -1), 1, clicked_only=False)[0]
-
-    def _counts(self, group: IntArray, groups: int, clicked_only: bool) -> list[Counts]:
-        """Counts of the impressions of each group, which are numbered from 0; of those below 0 there are none.
-
-        ``clicked_only`` leaves out slots that were never clicked, which do not matter to estimators that eliminate relevance.
-        """
-        wanted = np.full(self.n_slots, not clicked_only)
+        slots_in_all, designs_in_all, group = self.n_slots, self.n_designs, self.group(groups)
+        wanted = np.full(slots_in_all, not clicked_only)
         if clicked_only:
             mark_clicked(self.clicks, self.row, self.rankings, wanted)
-        query, number = self.document_query[self.document], np.full(self.n_slots, -1, np.int32)
-        sizes, starts = np.diff(self.slot_offsets), offsets_of(np.bincount(group[group >= 0], minlength=groups))
+        query, number = self.document_query[self.document], np.full(slots_in_all, -1, np.int32)
+        sizes, starts = np.diff(self.slot_offsets), offsets_of(np.bincount(group, minlength=groups))
         members, counts = sort_by_number(group, starts), []
         for first, last in pairwise(starts.tolist()):
             of_group = members[first:last]
-            times = np.bincount(self.design[of_group], minlength=self.n_designs)
+            times = np.bincount(self.design[of_group], minlength=designs_in_all)
             designs = np.flatnonzero(times)
             slots = ragged(self.slot_offsets[designs], sizes[designs])
             times = np.repeat(times[designs], sizes[designs])[wanted[slots]]
@@ -694,7 +514,7 @@ class Log:
             else:
                 expected = self.given_placement[slots]
             number[slots] = -1
-            counts.append(Counts(self.n_slots, slots, shown, clicked, query[slots], times[:, None] * expected))
+            counts.append(Counts(slots_in_all, slots, shown, clicked, query[slots], times[:, None] * expected))
         return counts
 
 

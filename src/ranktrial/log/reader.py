@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.covariates import unpacked
 from ranktrial.log.events import LoggedEvents
+from ranktrial.log.folding import Kept
 from ranktrial.log.growing import Growing, Numbering
 from ranktrial.log.log import NO_CODES, NO_COVARIATES, Log
 from ranktrial.log.stored_designs import CELLS, LATER_PAGE, NOT_SHOWN, StoredDesigns
@@ -85,6 +86,7 @@ class LogReader:
         self._voids: set[bytes] = set()
         self._position: tuple[int, ...] = (0, 0, 0, 0)
         self._log: Log | None = None
+        self._kept = Kept(grows=True)
 
     def read(self) -> Log:
         """The log as it is in the store now."""
@@ -108,6 +110,7 @@ class LogReader:
             self._log = self._made(now if self._windows else None)
         elif self._matured(self._log, now):
             self._log = replace(self._log, read_at=now)
+        object.__setattr__(self._log, "kept", self._kept)
         return self._log
 
     def _matured(self, log: Log, now: int) -> bool:

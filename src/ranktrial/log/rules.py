@@ -92,6 +92,7 @@ def apply_rules(log: Log, rules: Rules | None = None, excluded: Collection[int] 
         return log, LeftOut({}, 0, 0)
     left = out[unit]
     kept = log.take(~left)
+    object.__setattr__(kept, "kept", log.kept.of_some)
     units_out = {reason: count for reason, count in counts.items() if count}
     return kept, LeftOut(units_out, int(left.sum()), int(clicks[left].sum()))
 

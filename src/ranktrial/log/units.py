@@ -65,38 +65,6 @@ class Units:
 
 
 @dataclass(frozen=True, eq=False)
-class Cohorts:
-    """Cohorts of units that arrived one after the other.
-
-    A cohort has as many units, a power of 2, as keeps the number of cohorts at 131,072 or less. With no more units than that,
-    each is a cohort of its own.
-
-    Attributes:
-        count: Number of units.
-        bits: Binary logarithm of the number of units in a cohort.
-        first: First impression of each cohort.
-
-    >>> cohorts = Cohorts.of(np.array([0, 1, 2, 5, 7]), most=4)
-    >>> cohorts.bits, cohorts.first
-    (1, array([0, 2, 7]))
-    """
-
-    count: int
-    bits: int
-    first: IntArray
-
-    @classmethod
-    def of(cls, arrived: IntArray, most: int | None = None) -> Cohorts:
-        """Build the cohorts from the first impression of each unit."""
-        n = len(arrived)
-        bits = max((n - 1).bit_length() - ((most or MOST_COHORTS) - 1).bit_length(), 0)
-        return cls(n, bits, arrived[:: 1 << bits].copy())
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-
-@dataclass(frozen=True, eq=False)
 class UnitSums:
     """Number of impressions and sum of values per unit: all that intervals need, and what parts of a log add up to.
 
@@ -159,10 +127,10 @@ class UnitSums:
         """Number of units, or of cohorts."""
         return len(self.totals)
 
-    @property
+    @cached_property
     def together(self) -> float:
         """Units in a cohort."""
-        return self.count / max(len(self), 1)
+        return self.count / max(len(self.totals), 1)
 
     def places(self, units: ArrayLike) -> IntArray:
         """Number of sums that cover the first n units.
@@ -171,11 +139,11 @@ class UnitSums:
         array([1, 1, 2, 3])
         """
         wanted = np.asarray(units, np.int64)
-        return wanted if self.count == len(self) else np.ceil((wanted - 0.5) / self.together - 1e-9).astype(np.int64)
+        return wanted if self.together == 1 else np.ceil((wanted - 0.5) / self.together - 1e-9).astype(np.int64)
 
     def come(self, places: IntArray) -> IntArray:
         """Number of units that the first n sums cover."""
-        return places if self.count == len(self) else np.rint(places * self.together).astype(np.int64)
+        return places if self.together == 1 else np.rint(places * self.together).astype(np.int64)
 
     def part(self, some: slice) -> UnitSums:
         """Some of the sums, in a row.
@@ -186,10 +154,10 @@ class UnitSums:
         names, own = None if self.units is None else self.units[some], self.totals[some]
         return UnitSums(names, self.impressions[some], own, round(len(own) * self.together))
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Per impression."""
-        if len(self) == 0:
+        if len(self.totals) == 0:
             raise ValueError("there are no values, so they have no mean")
         return float(self.totals.sum() / self.impressions.sum())
 
@@ -199,11 +167,60 @@ class UnitSums:
 
         sqrt(G / (G - 1) * sum over units of (sum of (x - mean))^2) / N for G units and N impressions.
         """
-        n = len(self)
+        n = len(self.totals)
         if n < 2:
             return float("nan")
         away = self.totals - self.mean * self.impressions
         return float(np.sqrt(n / (n - 1) * (away @ away)) / self.impressions.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Cohorts:
+    """Cohorts of units that arrived one after the other.
+
+    A cohort has as many units, a power of 2, as keeps the number of cohorts at 131,072 or less. With no more units than that,
+    each is a cohort of its own.
+
+    Attributes:
+        count: Number of units.
+        place: Cohort of each impression.
+        first: First impression of each cohort.
+
+    >>> cohorts = Cohorts.of(Units.of([7, 8, 9, 7, 6, 5]), most=4)
+    >>> cohorts.place, cohorts.first, cohorts.by([1, 1, 1, 1, 1, 1])
+    (array([0, 0, 1, 0, 1, 2]), array([0, 2, 5]), array([3., 2., 1.]))
+    """
+
+    count: int
+    place: IntArray
+    first: IntArray
+
+    @classmethod
+    def of(cls, units: Units, most: int | None = None) -> Cohorts:
+        """Put units together."""
+        n = len(units.first)
+        bits = max((n - 1).bit_length() - ((most or MOST_COHORTS) - 1).bit_length(), 0)
+        return cls(n, units.place >> bits if bits else units.place, units.first[:: 1 << bits].copy())
+
+    def by(self, values: ArrayLike, at: IntArray | None = None) -> FloatArray:
+        """The sum over each cohort of one number per impression, or per impression ``at`` some places."""
+        place = self.place if at is None else self.place[at]
+        return np.bincount(place, values, len(self.first)).astype(np.float64, copy=False)
+
+    def sums(self, values: ArrayLike, at: IntArray | None = None) -> UnitSums:
+        """Sums of them with the number of impressions, without cohorts that have none."""
+        impressions = self.sizes if at is None else self.by(np.ones(len(at)), at)
+        there, totals = np.flatnonzero(impressions), self.by(values, at)
+        units = min(round(float(impressions.sum())), round(len(there) / max(len(self.first), 1) * self.count))
+        return UnitSums(there, impressions[there], totals[there], units)
+
+    @cached_property
+    def sizes(self) -> FloatArray:
+        """Number of impressions of each cohort."""
+        return self.by(np.ones(len(self.place)))
+
+    def __len__(self) -> int:
+        return len(self.first)
 
 
 def first_seen(names: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:

@@ -14,7 +14,9 @@ from ranktrial.analysis.answers import Beside, Settled, beside, measured_all, se
 from ranktrial.analysis.calibration import discrepancy
 from ranktrial.analysis.decision import Decision, Ranker, State, decides_by_ab_first, turned
 from ranktrial.analysis.discoveries import RATE
-from ranktrial.analysis.guardrails import BIAS, BIAS_OVER_TIME, COMPANY
+from ranktrial.analysis.guardrails.click_model import COMPANY
+from ranktrial.analysis.guardrails.estimates import BIAS
+from ranktrial.analysis.guardrails.over_time import BIAS_OVER_TIME
 from ranktrial.analysis.ladder import POSITION_BASED
 from ranktrial.analysis.metrics import guarded
 from ranktrial.analysis.segments import AttributeTest
@@ -361,23 +363,20 @@ def contributors(analysis: Analysis, query_units: int = QUERY_UNITS) -> tuple[Co
     )
     moved /= -analysis.estimate.impressions
     unnamed = int((rare & met).sum())
-    others = f"{unnamed:,} queries, each of fewer than {query_units:,} visitors"
-
-    def name(q: int) -> str:
-        return others if q == size else str(names[q])
-
     first = np.flatnonzero(impressions > 0)
     if len(first) > CONTRIBUTORS:
         first = first[np.abs(moved[first]) >= np.partition(np.abs(moved[first]), -CONTRIBUTORS)[-CONTRIBUTORS]]
-    order = sorted(first.tolist(), key=lambda q: (-abs(moved[q]), q == size, name(q)))[:CONTRIBUTORS]
+    others = f"{unnamed:,} queries, each of fewer than {query_units:,} visitors"
+    named = [(others if q == size else str(names[q]), q) for q in first.tolist()]
+    named.sort(key=lambda one: (-abs(moved[one[1]]), one[1] == size, one[0]))
     return tuple(
         Contributor(
-            query=name(q),
-            label=shown(name(q)),
+            query=name,
+            label=shown(name),
             impressions=int(impressions[q]),
             clicks=int(clicks[q]),
             contribution=moved[q],
             rare=unnamed if q == size else 0,
         )
-        for q in order
+        for name, q in named[:CONTRIBUTORS]
     )

@@ -1,15 +1,23 @@
-"""Values of A/B traffic, without click model or position bias, and the predictions of ``Adjusted``."""
+"""Estimates from A/B traffic, impressions that showed A's own list or B's own: by clicks alone, without a click model."""
 
 from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.analysis.estimators.cross_fitting import contributions, groups_of, training_sums
-from ranktrial.analysis.estimators.kinds import DeltaEstimator, OfABTraffic, parse_estimator
+from ranktrial.analysis.estimators.click_weights import ClickWeights
+from ranktrial.analysis.estimators.covariates import adjustment
+from ranktrial.analysis.estimators.cross_fitting import contributions, groups_at, groups_of, refit_points, training_sums
+from ranktrial.analysis.estimators.kinds import Adjusted, DeltaEstimator, OfABTraffic, parse_estimator
+from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
-from ranktrial.log.units import Units
+from ranktrial.log.folding import Statistic, fold
+from ranktrial.log.log import Log
+from ranktrial.log.units import Units, UnitSums, first_seen
 from ranktrial.position_bias.relevance import nested_effects
 
 MOST_NUMBERS = 10  # times as many as impressions: then numbers need not be sorted to be told apart
@@ -135,3 +143,119 @@ def expected_clicks(sums: FloatArray) -> FloatArray:
     offsets = np.arange(0, len(clicks) + 1, 2)
     effects, _ = nested_effects(clicks - impressions * means, impressions, noise * impressions, offsets)
     return np.asarray(means + effects)
+
+
+# --- of a log ---------------------------------------------------------------------------------------------------------
+
+
+class _Arms(NamedTuple):
+    """A/B impressions of a chunk: their numbers, values (of their clicks or by a metric), x, and the weight of a click."""
+
+    at: IntArray
+    values: FloatArray
+    x: FloatArray
+    weight: FloatArray
+
+
+def plain_estimate(
+    log: Log,
+    kind: OfABTraffic,
+    independent: str,
+    *,
+    cross_fit: str,
+    folds: int,
+    refits: ArrayLike | None,
+    each: FloatArray | None = None,
+) -> Estimate:
+    """Estimate Delta from the A/B traffic, by an estimator of it; options are those of ``estimate``.
+
+    ``each`` is the value of every impression by a metric; its clicks by default.
+    """
+    if isinstance(kind, Adjusted) and cross_fit == "past":
+        found: _Arms = fold(log, adjusted_by_the_past(log, refit_points(refits), each))[0]
+    else:
+        found = _arms_of(log, kind, each, cross_fit=cross_fit, folds=folds, refits=refits)
+    at, values, x, weight = found
+    if not len(at):
+        raise ValueError(f"{kind} needs A/B traffic, and this log has none")
+    x = x + adjustment(log, x, x - weight * values, at)
+    if independent == "cohorts":
+        sums = log.cohorts.sums(x, at)
+    else:
+        sums = UnitSums.of(x, log.unit[at] if independent == "units" else None)
+    of_events = np.repeat(weight, log.clicks_each[at]) if each is None else (weight * values)[values != 0]
+    weights, largest = ClickWeights.of(of_events), float(np.abs(weight).max())
+    return Estimate.summed(sums, weights, largest_weight=largest, x=x, at=at)
+
+
+def _arms_of(
+    log: Log, kind: OfABTraffic, each: FloatArray | None, *, cross_fit: str, folds: int, refits: ArrayLike | None
+) -> _Arms:
+    """Values that need the whole log: the means of both arms, or predictions from the other folds."""
+    at = np.flatnonzero(log.arm)
+    values = (log.clicks_each if each is None else each)[at].astype(np.float64)
+    design, shares = log.design[at], log.shares[at]
+    if not len(at):
+        return _Arms(at, values, values, values)
+    x, weight = values_of_arms(
+        kind, log.arm[at] > 0, values, queries=log.asked[at], split=shares[:, 0] / shares.sum(1),
+        units=Units.of(log.unit[at]), same=~log.differ[design], cross_fit=cross_fit, folds=folds, refits=refits,
+    )  # fmt: skip
+    return _Arms(at, values, x, weight)
+
+
+def adjusted_by_the_past(log: Log, points: IntArray, each: FloatArray | None) -> Statistic[_Arms, _Arms]:
+    """``Adjusted``, with the clicks that are expected by the impressions before the last of these points."""
+    group = groups_at(log.units.place, log.units.first, "past", refits=points)
+
+    @cache
+    def expected(number: int) -> _Expected:
+        if not number:
+            return _Expected(np.empty(0, np.int64), np.zeros((1, 2)))
+        first = int(points[number - 1])
+        if each is not None:
+            return _Expected.of(log.first(first), each)
+        return log.kept.fitted(log, first, "clicks of both arms", (first,), _Expected.of)
+
+    def contribution(rows: slice, part: Log, before: object) -> _Arms:
+        own = np.flatnonzero(part.arm)
+        at, design = rows.start + own, part.design[own]
+        values = (part.clicks_each[own] if each is None else each[at]).astype(np.float64)
+        predicted, of_own = np.empty((len(own), 2)), group[at]
+        for number in np.unique(of_own).tolist():
+            predicted[of_own == number] = expected(number).clicks(part.query[design[of_own == number]])
+        shares = part.ab_shares[design]
+        split = shares[:, 0] / shares.sum(1)
+        return _Arms(at, values, *adjusted_values(part.arm[own] > 0, values, split, predicted, part.differ[design]))
+
+    beliefs = None if each is not None else (points.tobytes(),)
+    return Statistic("A/B, adjusted", beliefs, contribution, lambda parts: _Arms(*map(np.concatenate, zip(*parts))))
+
+
+class _Expected(NamedTuple):
+    """Expected clicks on A's list and on B's for each query.
+
+    Attributes:
+        query: Numbers of queries, sorted.
+        of_query: Expected clicks for each of them; the last row is for all other queries.
+    """
+
+    query: IntArray
+    of_query: FloatArray
+
+    @classmethod
+    def of(cls, log: Log, each: FloatArray | None = None) -> _Expected:
+        """Estimate the expected clicks from the A/B impressions of a log."""
+        rows = np.flatnonzero(log.arm)
+        query, number = first_seen(log.asked[rows])
+        cells = 2 * number + (log.arm[rows] < 0)
+        y = (log.clicks_each if each is None else each)[rows].astype(np.float64)
+        sums = np.stack([weighted_counts(cells, of, 2 * len(query) + 2) for of in (np.ones(len(y)), y, y**2)])
+        order = np.argsort(query)
+        return cls(query[order], expected_clicks(sums).reshape(-1, 2)[np.append(order, len(query))])
+
+    def clicks(self, query: IntArray) -> FloatArray:
+        if not len(self.query):
+            return np.repeat(self.of_query[-1:], len(query), axis=0)
+        place = np.minimum(np.searchsorted(self.query, query), len(self.query) - 1)
+        return np.asarray(self.of_query[np.where(self.query[place] == query, place, -1)])

@@ -20,6 +20,7 @@ from ranktrial.analysis.estimators.kinds import DoublyRobust
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.analysis.estimators.valuing import by_group, jackknifed, sums_by
 from ranktrial.arrays import FloatArray, weighted_counts
+from ranktrial.log.folding import Statistic, fold
 from ranktrial.log.log import Log
 from ranktrial.position_bias import Counts, NotIdentifiable
 from ranktrial.position_bias.affine import AffineBias, affine_bias
@@ -34,8 +35,10 @@ def fit_affine(log: Log, theta: BiasFit, *, most_error: float = np.inf) -> Affin
     documents which a list ranks as high.
     """
     clicked = int(log.clicks_each.sum())
-    if clicked < log.listed:
-        raise NotIdentifiable(f"{clicked:,} clicks on {log.listed:,} documents: queries hardly come again")
+    used = np.bincount(log.design, minlength=log.n_designs) > 0
+    listed = int(np.diff(log.slot_offsets)[used].sum())
+    if clicked < listed:
+        raise NotIdentifiable(f"{clicked:,} clicks on {listed:,} documents: queries hardly come again")
     best = np.minimum(np.minimum(log.rank_a, log.rank_b), log.k)
     parts = log.parts(len(theta.without), clicked_only=False)
     given = "design" if "design" in theta.bias.method else "shown"
@@ -68,19 +71,23 @@ def affine_estimate(
     True
     """
     bias = replace(theta.bias, theta=lines.slope, standard_error=lines.slope_error)
-    fit = BiasFit(bias, lines.without[:, 0])
+    # Kept with the lines: values of impressions stay the same as long as it does.
+    fit = log.kept.fitted(log, 0, "slopes", (theta, lines), lambda _: BiasFit(bias, lines.without[:, 0]))
     found = estimate(
         log, theta=fit, estimator=DoublyRobust(), uncovered="leave out", independent=independent, **options
     )
     assert found.replicates is not None
 
     n = len(lines.without)
-    x, rest = np.empty(len(log)), np.zeros(n)
-    for rows, part in log.chunks():
+
+    def contribution(rows: slice, part: Log, before: object) -> tuple[FloatArray, FloatArray]:
         shown, display = part.displays
-        x[rows] = found.x[rows] - _taken_off(part, lines.slope, lines.intercept)[display]
         times = np.bincount(part.group(n) * len(shown) + display, minlength=n * len(shown)).reshape(n, -1)
-        rest += [left @ _taken_off(part, a, b) for left, (a, b) in zip(times.sum(0) - times, lines.without)]
+        rest = [left @ _taken_off(part, a, b) for left, (a, b) in zip(times.sum(0) - times, lines.without)]
+        return _taken_off(part, lines.slope, lines.intercept)[display], np.array(rest)
+
+    x, rests = zip(*fold(log, Statistic("intercepts", (lines,), contribution, list))[0])
+    x, rest = found.x - np.concatenate(x), sum(rests)
     groups = by_group(log, x, n)
     return Estimate.summed(
         sums_by(independent, log, x),

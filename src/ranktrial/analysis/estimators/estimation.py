@@ -11,7 +11,7 @@ theta is fitted anew without each group, and the rest valued with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks, frames
-from ranktrial.analysis.estimators.ab import ab_values
+from ranktrial.analysis.estimators.ab import ab_values, plain_estimate
 from ranktrial.analysis.estimators.by_segment import by_value, fit_by_segment
 from ranktrial.analysis.estimators.covariates import adjusted
 from ranktrial.analysis.estimators.cross_fitting import groups_at, groups_of, refit_points
@@ -32,19 +32,20 @@ from ranktrial.analysis.estimators.metric_values import (
     metric_values,
     worth_prediction,
 )
-from ranktrial.analysis.estimators.plain import plain_estimate
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.analysis.estimators.valuing import (
     Predictions,
     Values,
     Worth,
-    checked_inputs,
+    Worths,
     given_prediction,
     predictions,
     scaled,
+    slots_in,
     worth_in_all,
 )
 from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.log.folding import Statistic, fold
 from ranktrial.log.log import GROUPS, Log
 from ranktrial.log.units import Units
 from ranktrial.metrics import Clicks, Metric, parse_metric
@@ -110,7 +111,6 @@ def estimate(
     folds: int = 5,
     refits: ArrayLike | None = None,
     fitted: int | None = None,
-    inputs: FloatArray | None = None,
     known_queries: bool = False,
     independent: str = "units",
     uncovered: str = "refuse",
@@ -136,7 +136,6 @@ def estimate(
         refits: After how many impressions predictions are made from the past; by default 100, 200, 400, ...
         fitted: From how many of the first impressions theta is estimated and predictions are made; by default from all. As long
             as these stay the same, so do the values of all that have been valued.
-        inputs: Columns per document that may tell its relevance; by default what both ranked lists say.
         known_queries: All queries of the pair are known to be equally frequent: what the log's own frequencies add to the
             variance is taken out, which pays from about 10 impressions a query.
         independent: Whether "units" are independent, or all "impressions". "cohorts" are units too, put together where they
@@ -176,9 +175,7 @@ def estimate(
     fit, bias = _resolved(log, theta, fitted)
     predicted: Predictions
     if kind.has_prediction and prediction is None:
-        group, predicted = predicted_from(
-            log, fitted, bias, kind, inputs, cross_fit=cross_fit, folds=folds, refits=refits
-        )
+        group, predicted = predicted_from(log, fitted, bias, kind, cross_fit=cross_fit, folds=folds, refits=refits)
     else:
         if prediction is not None and not kind.has_prediction:
             predicting = [name for name, other in DeltaEstimator.registry.items() if other.has_prediction]
@@ -192,13 +189,8 @@ def estimate(
     of_click = None if values is None else _worth(values, worth, group, fitted, cross_fit, folds=folds, refits=refits)
     valuer = _Valuer(kind, bias, fit if kind.theta_error else None, predicted, asked, values, of_click)
     found = valuer.estimate(log, group, independent)
-    if (
-        not log.covariate_names
-        or not kind.has_prediction
-        or kind.weight_cap is not None
-        or known_queries
-        or of != "difference"
-    ):
+    predicts = kind.has_prediction and kind.weight_cap is None and not known_queries
+    if not log.covariate_names or not predicts or of != "difference":
         return found
     return adjusted(log, found, valuer.unclicked(log, group), independent)
 
@@ -226,10 +218,22 @@ class _Valuer:
 
     def estimate(self, log: Log, group: IntArray, independent: str) -> Estimate:
         """The estimate of a log, given the predictions that each of its impressions may use."""
-        at_once = self.options[0] or self.kind.whole_log
-        pieces = [(slice(0, len(log)), log)] if at_once else log.chunks()
-        worths = (one for rows, part in pieces for one in self._worths(log, part, rows, group))
-        return worth_in_all(log, worths, self.theta, independent, self.fit)
+
+        def contribution(rows: slice, part: Log, before: object) -> Worths:
+            return list(self._worths(log, part, rows, group))
+
+        def result(chunks: Sequence[Worths]) -> Estimate:
+            return worth_in_all(log, chunks, self.theta, independent, self.fit)
+
+        if self.kind.whole_log or self.options[0]:
+            return result([contribution(slice(0, len(log)), log, None)])
+        beliefs = (
+            None
+            if self.values is not None
+            else (self.kind, self.theta.tobytes(), self.fit, self.predicted, self.options)
+        )
+        found: Estimate = fold(log, Statistic(f"{self.kind}, {self.options}", beliefs, contribution, result))[0]
+        return found
 
     def unclicked(self, log: Log, group: IntArray) -> FloatArray:
         """Value of each impression had nothing been clicked."""
@@ -240,21 +244,18 @@ class _Valuer:
             values = replace(values, log=bare, each=np.zeros(len(bare)), of_results=nothing)
         return replace(self, values=values).estimate(bare, group, "impressions").x
 
-    def _worths(
-        self, log: Log, part: Log, rows: slice, group: IntArray
-    ) -> Iterator[tuple[IntArray | slice, Log, Worth]]:
+    def _worths(self, log: Log, part: Log, rows: slice, group: IntArray) -> Iterator[tuple[IntArray | slice, Worth]]:
         known = None if self.values is None else self.values.of_results
         results = None if known is None else known.chunk(rows, log)
-        if self.fit is None or self.fit.by_segment is None:
-            without = np.empty((0, part.k)) if self.fit is None else self.fit.without
-            yield rows, part, self._value(part, group[rows], self.theta, without, results)
-            return
-        differs = self.fit.by_segment
-        for value, at, own in by_value(part, differs.attribute):
+        differs = None if self.fit is None else self.fit.by_segment
+        for value, at, own in by_value(part, "" if differs is None else differs.attribute):
             where = np.arange(rows.start, rows.stop)[at]
             of_own = None if results is None else results.take(at, part)
-            theta = scaled(differs.thetas[value])
-            yield where, own, self._value(own, group[where], theta, differs.without[value], of_own)
+            theta, without = self.theta, np.empty((0, part.k)) if self.fit is None else self.fit.without
+            if differs is not None:
+                theta, without = scaled(differs.thetas[value]), differs.without[value]
+            one = self._value(own, group[where], theta, without, of_own)
+            yield where, one._replace(unseen=slots_in(log, where, own, one.unseen))
 
     def _value(
         self,
@@ -334,7 +335,6 @@ def predicted_from(
     fitted: int | None,
     theta: FloatArray,
     kind: DeltaEstimator,
-    inputs: FloatArray | None = None,
     *,
     cross_fit: str,
     folds: int = 5,
@@ -350,16 +350,11 @@ def predicted_from(
     else:
         last = int(counted.max(initial=0))
 
-    def fit(part: Log) -> Predictions:
-        given = None if inputs is None else checked_inputs(inputs, len(part.documents))
-        return predictions(part, theta, counted, cross_fit, kind, given)
-
-    usable = np.minimum(group, last)
-    if inputs is not None:
-        return usable, fit(log.first(first))
     points = None if refits is None else tuple(np.asarray(refits).tolist())
-    what = "constant" if kind.one_relevance else "by rank", theta.tobytes(), cross_fit, folds, points
-    return usable, log.fitted(first, what, fit)
+    name = "one relevance" if kind.one_relevance else "relevance by rank"
+    beliefs = theta.tobytes(), cross_fit, folds, points
+    found = log.kept.fitted(log, first, name, beliefs, lambda part: predictions(part, theta, counted, cross_fit, kind))
+    return np.minimum(group, last), found
 
 
 def _resolved(

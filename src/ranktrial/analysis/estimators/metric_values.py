@@ -90,12 +90,6 @@ class MetricValues:
         """Number of impressions with a value."""
         return int(np.count_nonzero(self.each))
 
-    @property
-    def matured(self) -> float:
-        """Share of the impressions since the metric was added whose window is over; nan without impressions."""
-        counted = len(self.log) + self.waiting
-        return len(self.log) / counted if counted else float("nan")
-
 
 class _Results(NamedTuple):
     """Values of results, by impression * k + rank, and the sum that caps cut off."""

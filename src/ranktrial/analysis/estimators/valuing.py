@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ranktrial.analysis.estimators.click_weights import ClickWeights
 from ranktrial.analysis.estimators.kinds import ClickValues, DeltaEstimator
@@ -15,6 +15,7 @@ from ranktrial.analysis.estimators.metric_values import ResultValues
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, offsets_of, ragged, sum_by_group, weighted_counts
 from ranktrial.log._kernels import clicks_by_row, sort_by_number, values_of_rows
+from ranktrial.log.folding import Statistic, fold
 from ranktrial.log.log import Log
 from ranktrial.log.units import UnitSums
 from ranktrial.position_bias import Examinations, RelevanceFit
@@ -124,13 +125,13 @@ class Values:
     ) -> Worth:
         """Every impression valued with the predictions of its group; and, for each of the other thetas, the sum of x of those
         that are not in the part of the log that it leaves out. ``of_click`` predicts the value of a click."""
-        log, everything = self.log, np.arange(self.log.n_slots)
+        log = self.log
         x, rest_sums = np.zeros(len(log)), np.zeros((len(log.codes[0]), len(others)))
         weights = [ClickWeights.of([])]
         largest, lost = 0.0, 0.0
         for number in np.flatnonzero(np.bincount(group)).tolist():
             shown = _Shown.of(log, group == number)
-            slots = everything if self.known_queries else shown.slots
+            slots = np.arange(log.n_slots) if self.known_queries else shown.slots
             prediction = np.zeros(log.n_slots)
             prediction[slots] = predictions.of(number, log, slots)
             if self.rank_aware:
@@ -154,11 +155,13 @@ class Values:
             lost += float(valued.lost @ np.diff(shown.starts))
             if left_out is not None:
                 rest_sums += self._rest(shown, prediction, others, left_out, value)
-        return Worth(x, ClickWeights.merged(weights), largest, lost, rest_sums, np.flatnonzero(self.unseen))
+        return Worth(
+            x, ClickWeights.merged(weights), largest, lost, rest_sums, np.flatnonzero(self.unseen), log.codes[0]
+        )
 
     def own_worth(self, others: FloatArray, left_out: IntArray | None) -> Worth:
         """Every impression valued by an estimator that has ``values`` of its own, otherwise as ``worth``."""
-        codes, code = self.log.codes
+        log, (codes, code) = self.log, self.log.codes
         x, found = self._x(self.theta)
         rest_sums = np.zeros((len(codes), len(others)))
         for number, theta in enumerate(others):
@@ -167,7 +170,7 @@ class Values:
             rest_sums[:, number] = weighted_counts(of_code, self._x(theta)[0][use], len(codes))
         weights = ClickWeights.of(found.weights)
         largest = weights.largest if found.largest is None else found.largest
-        return Worth(x, weights, largest, found.lost, rest_sums, np.flatnonzero(self.unseen))
+        return Worth(x, weights, largest, found.lost, rest_sums, np.flatnonzero(self.unseen), log.codes[0])
 
     def _x(self, theta: FloatArray) -> tuple[FloatArray, ClickValues]:
         found = self.kind.values(self.log, theta, self._lambda(theta)[0])
@@ -259,12 +262,12 @@ class Values:
         value: FloatArray | None = None,
     ) -> tuple[FloatArray, Valued]:
         """The first sum of the formula for each ranking shown, and the second."""
-        log, foreseen, lam_v = self.log, prediction, lam
+        foreseen, lam_v = prediction, lam
         if value is not None:
             foreseen, lam_v = (prediction, lam * value) if self.direct is None else (prediction * value, lam * value)
         valued = self._rows(shown, lam_v, foreseen, theta, rank_aware=self.rank_aware)
         if self.known_queries:
-            return np.full(len(shown.rows), sum_by_group(lam_v * prediction, log.slot_offsets).mean()), valued
+            return np.full(len(shown.rows), sum_by_group(lam_v * prediction, self.log.slot_offsets).mean()), valued
         return sum_by_group(lam_v[shown.slots] * prediction[shown.slots], shown.slot_offsets)[shown.place], valued
 
     def _rows(
@@ -298,8 +301,9 @@ class Worth(NamedTuple):
         largest: Largest absolute weight that a click can have.
         lost: Bound on the change of the sum of x by clipping.
         rest_sums: Sum of x at each of the other thetas, over the impressions that it does not leave out; a row for each of
-            ``Log.codes``.
+            ``codes``.
         unseen: Candidates on which the rankers differ and that could never be shown.
+        codes: Codes of segments that the chunk has.
     """
 
     x: FloatArray
@@ -308,44 +312,40 @@ class Worth(NamedTuple):
     lost: float
     rest_sums: FloatArray
     unseen: IntArray
+    codes: IntArray
+
+
+Worths = list[tuple[IntArray | slice, Worth]]  # of a chunk, by the values of an attribute: their impressions in the log
 
 
 def worth_in_all(
-    log: Log,
-    parts: Iterable[tuple[IntArray | slice, Log, Worth]],
-    theta: FloatArray,
-    independent: str,
-    fit: BiasFit | None,
+    log: Log, chunks: Sequence[Worths], theta: FloatArray, independent: str, fit: BiasFit | None
 ) -> Estimate:
     """The estimate from what each chunk of a log is worth."""
-    x, weights, largest, lost, unseen = np.empty(len(log)), [ClickWeights.of([])], 0.0, 0.0, [np.empty(0, np.int64)]
+    x, found = np.empty(len(log)), [one for chunk in chunks for one in chunk]
     groups = 0 if fit is None else len(fit.without)
-    rest_sums = np.zeros(groups)
     rests = {name: np.zeros((len(log.attributes.values(name)), groups)) for name in log.attributes.names}
-    for rows, part, one in parts:
+    for rows, one in found:
         x[rows] = one.x
-        weights.append(one.weights)
-        largest, lost, rest_sums = max(largest, one.largest), lost + one.lost, rest_sums + one.rest_sums.sum(0)
         for name, sums in rests.items():
-            np.add.at(sums, log.attributes.levels(name, part.codes[0]), one.rest_sums)
-        if len(one.unseen):
-            unseen.append(_slots_in(log, rows, part, one.unseen))
+            np.add.at(sums, log.attributes.levels(name, one.codes), one.rest_sums)
     more: dict[str, Any] = {}
     if fit is not None:
+        rest_sums = np.sum([one.rest_sums.sum(0) for _, one in found], axis=0)
         more = {"bias": fit.bias, "rests": rests, **jackknifed(by_group(log, x, groups), rest_sums)}
     return Estimate.summed(
         sums_by(independent, log, x),
-        ClickWeights.merged(weights),
+        ClickWeights.merged([one.weights for _, one in found]),
         theta=theta,
-        largest_weight=largest,
-        uncovered=np.unique(np.concatenate(unseen)),
-        bias_bound=lost / max(len(log), 1),
+        largest_weight=max(one.largest for _, one in found),
+        uncovered=np.unique(np.concatenate([one.unseen for _, one in found])),
+        bias_bound=sum(one.lost for _, one in found) / max(len(log), 1),
         x=x,
         **more,
     )
 
 
-def _slots_in(log: Log, rows: IntArray | slice, part: Log, slots: IntArray) -> IntArray:
+def slots_in(log: Log, rows: IntArray | slice, part: Log, slots: IntArray) -> IntArray:
     """Numbers in the whole log of slots of a chunk."""
     if part.n_slots == log.n_slots:
         return slots
@@ -357,7 +357,7 @@ def _slots_in(log: Log, rows: IntArray | slice, part: Log, slots: IntArray) -> I
 def sums_by(independent: str, log: Log, x: FloatArray) -> UnitSums:
     """Sums of x over what is independent."""
     if independent == "cohorts":
-        return log.sums(x)
+        return log.cohorts.sums(x)
     return UnitSums.of(x, log.units if independent == "units" else None)
 
 
@@ -406,6 +406,8 @@ def _rank(rank: int, k: int) -> str:
 
 class Predictions(Protocol):
     """Relevance models, one for each group of impressions."""
+
+    def __hash__(self) -> int: ...
 
     def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
         """Predicted relevance of these slots, by the model of a group of impressions; the log may be a part of another."""
@@ -460,19 +462,16 @@ class Fit(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FittedRelevance:
-    """Relevance fitted to clicks: a regression on the ranks in both lists (or on ``inputs``), query and document effects."""
+    """Relevance fitted to clicks: a regression on the ranks in both lists, query and document effects."""
 
     fits: Sequence[Fit]
-    inputs: FloatArray | None = None
 
     def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
         fit, document = self.fits[group], log.document[slots]
-        if self.inputs is None:
-            ranks = log.rank_a[slots] * log.rank_width + log.rank_b[slots]
-            table, place = _rank_inputs(ranks, log.rank_width)
-            prediction = linear_prediction(fit.constant, fit.slopes, table)[place[ranks]]
-        else:
-            prediction = linear_prediction(fit.constant, fit.slopes, self.inputs)[document]
+        width = log.rank_width
+        ranks = log.rank_a[slots] * width + log.rank_b[slots]
+        table, place = _rank_inputs(ranks, width)
+        prediction = linear_prediction(fit.constant, fit.slopes, table)[place[ranks]]
         effects = _looked_up(fit.effects, document, np.nan)
         new = np.flatnonzero(np.isnan(effects))
         effects[new] = _looked_up(fit.shared, log.document_query[document[new]], 0.0)
@@ -509,7 +508,6 @@ def predictions(
     counted: IntArray,
     cross_fit: str,
     kind: DeltaEstimator,
-    inputs: FloatArray | None,
 ) -> Predictions:
     """Predictions for each group, from the impressions that may be used for it; ``counted`` is where each one counts."""
     width, n_groups = log.rank_width, int(counted.max(initial=-1)) + 1
@@ -517,7 +515,7 @@ def predictions(
     usable = [seen.group < g if cross_fit == "past" else seen.group != g for g in range(n_groups)]
     if kind.one_relevance:
         return Constants([Examinations(*(part[use] for part in seen.sums)).mean for use in usable])
-    table, number = _rank_inputs(seen.key % width**2, width) if inputs is None else (inputs, np.arange(len(inputs)))
+    table, number = _rank_inputs(seen.key % width**2, width)
     fits = []
     for use in usable:
         key, sums = seen.members(np.flatnonzero(use))
@@ -532,13 +530,13 @@ def predictions(
             sums,
             np.append(_firsts(query), len(key)),
             table,
-            place=number[ranks if inputs is None else document],
+            place=number[ranks],
             document=np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(key)))),
             document_offsets=np.append(_firsts(query[firsts]), len(firsts)),
         )
         effects = _by_number(document[firsts], found.effects, np.nan)
         fits.append(Fit(found.constant, found.slopes, effects, _by_number(query[_firsts(query)], found.shared, 0.0)))
-    return FittedRelevance(fits, inputs)
+    return FittedRelevance(fits)
 
 
 class _Seen(NamedTuple):
@@ -556,19 +554,24 @@ class _Seen(NamedTuple):
 
     @classmethod
     def of(cls, log: Log, theta: FloatArray, counted: IntArray) -> _Seen:
-        width, nothing = log.rank_width, np.empty(0)
-        found = [(nothing.astype(np.int64), nothing.astype(np.int16), nothing, nothing, nothing)]
-        for rows, part in log.chunks():
+        width = log.rank_width
+
+        def contribution(rows: slice, part: Log, before: object) -> list[tuple[NDArray[Any], ...]]:
             group = counted[rows]
+            found: list[tuple[NDArray[Any], ...]] = []
             of_slot = (part.document * width + part.rank_a) * width + part.rank_b
             key, member = np.unique(of_slot, return_inverse=True)
             for number in np.unique(group).tolist():
                 sums = examinations(part, group == number, theta, member, len(key))
                 some = np.flatnonzero(sums.examined > 0)
-                of_some = sums.of(some)
-                of_group = np.full(len(some), number, np.int16)
+                of_some, of_group = sums.of(some), np.full(len(some), number, np.int16)
                 found.append((key[some], of_group, of_some.clicks, of_some.examined, of_some.squared))
-        key, group, *sums_of = (np.concatenate(column) for column in zip(*found))
+            return found
+
+        nothing = np.empty(0)
+        chunks = [[(nothing.astype(np.int64), nothing.astype(np.int16), nothing, nothing, nothing)]]
+        chunks += fold(log, Statistic("examinations", None, contribution, list))[0]
+        key, group, *sums_of = (np.concatenate(column) for column in zip(*(one for chunk in chunks for one in chunk)))
         by_key = np.argsort(key, kind="stable")
         clicks, examined, squared = (part[by_key] for part in sums_of)
         return cls(key[by_key], group[by_key], (clicks, examined, squared))
@@ -606,13 +609,3 @@ def examinations(log: Log, inside: BoolArray, theta: FloatArray, member: IntArra
     hits = member[slot[inside[impression]]]
     clicked = np.bincount(hits, minlength=size).astype(np.float64)
     return Examinations(clicked, *(weighted_counts(members, part, size) for part in per_rank))
-
-
-def checked_inputs(inputs: FloatArray, documents: int) -> FloatArray:
-    table, n = np.asarray(inputs, np.float64), documents
-    if table.ndim != 2 or len(table) != n:
-        raise ValueError(f"inputs have shape {table.shape}, must have a row for each of {n} documents")
-    if not np.isfinite(table).all():
-        row = int(np.argwhere(~np.isfinite(table))[0][0])
-        raise ValueError(f"inputs of document {row} are not all finite numbers")
-    return table

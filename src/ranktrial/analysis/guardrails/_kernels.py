@@ -199,6 +199,7 @@ def clicks_after(places: Any, clicks: Any, strata: Any, sums: Any) -> Any:
 
 @nb.njit(cache=True)
 def pair_scores(
+    impressions: Any,
     row: Any,
     design: Any,
     clicks: Any,
@@ -207,32 +208,29 @@ def pair_scores(
     weights: Any,
     theta: Any,
     depth: Any,
-    taken_off: Any,
     gram: Any,
     crossed: Any,
-    values: Any,
+    away: Any,
+    at_rank: Any,
 ) -> Any:
-    """Add up, over pairs of clicks on each impression, their score less its mean over the design's rankings, given that both
-    documents are clicked with chances theta_r theta_s; returns its variance there, over all pairs.
+    """Add up, over pairs of clicks on each of these impressions, depth_r depth_s less its mean over the design's rankings,
+    given that both documents are clicked with chances theta_r theta_s; returns its variance there, over all pairs.
 
-    The score of ranks r and s is depth_r depth_s - taken_off_r - taken_off_s. ``gram`` gets the sum of covariances of the
-    numbers of clicks at each two ranks, ``crossed`` those with depth_r depth_s.
+    ``at_rank`` gets the numbers of clicks at each rank less their means; ``gram`` the sum of their covariances at each two
+    ranks, ``crossed`` those with depth_r depth_s.
     """
     k, information = rankings.shape[1], 0.0
-    at = np.empty(k, np.int64)
-    chance, both, score = np.empty(0), np.empty((0, 2), np.int64), np.empty(0)
-    share, with_depth = np.empty(k), np.empty(k)
-    for i in range(row.shape[0]):
-        many = 0
+    at, share, with_depth = np.empty(k, np.int64), np.empty(k), np.empty(k)
+    chance, both = np.empty(0), np.empty((0, 2), np.int64)
+    for j in range(impressions.shape[0]):
+        i, many = impressions[j], 0
         for r in range(k):
             if clicks[i, r]:
                 at[many] = r
                 many += 1
-        if many < 2:
-            continue
         first, last = row_offsets[design[i]], row_offsets[design[i] + 1]
         if last - first > chance.shape[0]:
-            chance, both, score = np.empty(last - first), np.empty((last - first, 2), np.int64), np.empty(last - first)
+            chance, both = np.empty(last - first), np.empty((last - first, 2), np.int64)
         for u in range(many):
             for v in range(u):
                 one, other = rankings[row[i], at[v]], rankings[row[i], at[u]]
@@ -248,31 +246,33 @@ def pair_scores(
                         p = weights[q] * theta[r] * theta[s]
                         if p > 0.0:
                             chance[found], both[found, 0], both[found, 1] = p, r, s
-                            score[found] = depth[r] * depth[s] - taken_off[r] - taken_off[s]
                             total += p
                             found += 1
                 if found < 2:
                     continue
-                mean, square, product = 0.0, 0.0, 0.0
+                mean, square = 0.0, 0.0
                 share[:] = 0.0
                 with_depth[:] = 0.0
                 for q in range(found):
                     p, r, s = chance[q] / total, both[q, 0], both[q, 1]
-                    mean += p * score[q]
-                    square += p * score[q] ** 2
-                    product += p * depth[r] * depth[s]
+                    product = depth[r] * depth[s]
+                    mean += p * product
+                    square += p * product**2
                     share[r] += p
                     share[s] += p
-                    with_depth[r] += p * depth[r] * depth[s]
-                    with_depth[s] += p * depth[r] * depth[s]
+                    with_depth[r] += p * product
+                    with_depth[s] += p * product
                     gram[r, r] += p
                     gram[s, s] += p
                     gram[r, s] += p
                     gram[s, r] += p
                 for r in range(k):
-                    crossed[r] += with_depth[r] - product * share[r]
+                    at_rank[j, r] -= share[r]
+                    crossed[r] += with_depth[r] - mean * share[r]
                     for s in range(k):
                         gram[r, s] -= share[r] * share[s]
-                values[i] += depth[at[v]] * depth[at[u]] - taken_off[at[v]] - taken_off[at[u]] - mean
+                at_rank[j, at[u]] += 1.0
+                at_rank[j, at[v]] += 1.0
+                away[j] += depth[at[v]] * depth[at[u]] - mean
                 information += max(square - mean**2, 0.0)
     return information

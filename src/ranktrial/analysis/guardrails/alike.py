@@ -14,6 +14,7 @@ the variance of eta. The f_r are such that errors of theta do not move it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,8 @@ from ranktrial.analysis.estimators.valuing import scaled
 from ranktrial.analysis.guardrails._kernels import pair_scores
 from ranktrial.analysis.guardrails.advice import advised
 from ranktrial.analysis.guardrails.status import WARN, Guardrail, needless, unknown
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.log.folding import Statistic, fold
 from ranktrial.log.log import Log
 from ranktrial.log.units import UnitSums
 
@@ -53,24 +55,58 @@ class Together(NamedTuple):
         return anytime_p(evidence * (np.cumsum(x) > 0)) if evidence.any() else float("nan")
 
 
+class Pairs(NamedTuple):
+    """Pairs of clicks on the impressions of a chunk that have any.
+
+    Attributes:
+        impressions: Numbers of these impressions.
+        away: Sum of log r log s over the pairs of each, less its mean.
+        at_rank: Numbers of clicks of the pairs at each rank, less their means.
+        gram: Covariances of these numbers at each two ranks, over all pairs.
+        crossed: Covariances of these numbers with log r log s.
+        variance: Variance of log r log s.
+    """
+
+    impressions: IntArray
+    away: FloatArray
+    at_rank: FloatArray
+    gram: FloatArray
+    crossed: FloatArray
+    variance: float
+
+
 def together(log: Log, theta: FloatArray, differs: SegmentBias | None = None) -> Together:
     """Measure how much clicks far down go together; with theta by segment, beyond what segments explain."""
     k = log.k
-    depth, taken_off = np.log(np.arange(1.0, k + 1)), np.zeros(k)
-    for last in (False, True):
-        values, gram, crossed, information = np.zeros(len(log)), np.zeros((k, k)), np.zeros(k), 0.0
-        for rows, whole in log.chunks():
-            of_rows = values[rows]
-            for value, own, part in by_value(whole, "" if differs is None else differs.attribute):
-                of_part = np.zeros(len(part))
-                information += pair_scores(
-                    part.row, part.design, part.clicks, part.row_offsets, part.rankings, part.weights,
-                    theta if differs is None else scaled(differs.thetas[value]), depth, taken_off, gram, crossed, of_part,
-                )  # fmt: skip
-                of_rows[own] = of_part
-        if not last:
-            taken_off = np.linalg.pinv(gram, hermitian=True) @ crossed
-    return Together(log.sums(values), float(values.sum()) / information if information > 0 else float("nan"))
+    depth = np.log(np.arange(1.0, k + 1))
+
+    def contribution(rows: slice, whole: Log, before: object) -> list[Pairs]:
+        found = []
+        for value, own, part in by_value(whole, "" if differs is None else differs.attribute):
+            some = np.flatnonzero(part.clicks_each > 1)
+            sums = np.zeros((k, k)), np.zeros(k), np.zeros(len(some)), np.zeros((len(some), k))
+            variance = pair_scores(
+                some, part.row, part.design, part.clicks, part.row_offsets, part.rankings, part.weights,
+                theta if differs is None else scaled(differs.thetas[value]), depth, *sums,
+            )  # fmt: skip
+            gram, crossed, away, at_rank = sums
+            found.append(Pairs(np.arange(rows.start, rows.stop)[own][some], away, at_rank, gram, crossed, variance))
+        return found
+
+    def result(chunks: Sequence[list[Pairs]]) -> Together:
+        parts = [one for chunk in chunks for one in chunk]
+        gram, crossed = sum(one.gram for one in parts), sum(one.crossed for one in parts)
+        taken_off = np.linalg.pinv(gram, rcond=1e-9, hermitian=True) @ crossed
+        information = float(sum(one.variance for one in parts) - 2 * taken_off @ crossed + taken_off @ gram @ taken_off)
+        values = np.zeros(len(log))
+        for one in parts:
+            values[one.impressions] = one.away - one.at_rank @ taken_off
+        return Together(
+            log.cohorts.sums(values), float(values.sum()) / information if information > 0 else float("nan")
+        )
+
+    found: Together = fold(log, Statistic("clicks together", (theta.tobytes(), differs), contribution, result))[0]
+    return found
 
 
 @advised(

@@ -30,6 +30,7 @@ from ranktrial.analysis.ladder import AB_TRAFFIC
 from ranktrial.arrays import FloatArray, ragged
 from ranktrial.interval import Interval
 from ranktrial.log import Log, UnitSums
+from ranktrial.log.folding import Statistic, fold
 
 ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
 NO_MODEL = "An A/B test: there is no click model to check."
@@ -106,49 +107,6 @@ class Interference(NamedTuple):
         return abs(self.error * self.shift)
 
 
-def interference(analysis: Analysis) -> Interference:
-    """Clicks against what the draw put above them, other things being equal: the same query, lists, document and rank.
-
-    Where a document stands at some rank, chance decides what is above it, with known probabilities. So
-
-        sum over ranks of (click - clicks expected) (clicks expected above - their mean, given document and rank)
-
-    has mean zero whatever the relevances are, however much users differ, and if every query is new: predictions of relevance,
-    always from earlier impressions, decide only how much it tells.
-    """
-    log, theta = analysis.log, np.array(analysis.theta.theta)
-    group, predicted = predicted_from(log, analysis.learnt, theta, DoublyRobust(), cross_fit="past", refits=REFITS)
-    assert isinstance(predicted, FittedRelevance)
-    values, bound, information = np.zeros(len(log)), np.zeros(len(log)), 0.0
-    added: dict[int, list[AddedAbove]] = {}
-    differs = analysis.differs
-    for rows, part in log.chunks():
-        prediction = np.zeros(part.n_slots)
-        for value, own, some in by_value(part, "" if differs is None else differs.attribute):
-            if differs is not None:
-                theta = scaled(differs.thetas[value])
-            of_own = group[rows][own]
-            for number in np.unique(of_own).tolist():
-                inside = np.arange(len(part))[own][of_own == number]
-                inside = inside[np.argsort(part.design[inside], kind="stable")]
-                designs, starts = np.unique(part.design[inside], return_index=True)
-                slots = ragged(part.slot_offsets[designs], np.diff(part.slot_offsets)[designs])
-                prediction[slots] = predicted.of(number, part, slots)
-                information += clicks_by_draw(
-                    designs, np.append(starts, len(inside)), inside, part.row, part.clicks, part.slot_offsets,
-                    part.row_offsets, part.rankings, part.weights, theta, prediction, values[rows], bound[rows],
-                )  # fmt: skip
-            last = predicted.of(len(predicted.fits) - 1, part, np.arange(part.n_slots))
-            added.setdefault(value, []).append(AddedAbove.of(some, theta, last))
-    sums, bounds = log.sums(values), log.by_cohort(bound)
-    if information <= 0:
-        return Interference(sums, NO_NUMBER, NO_NUMBER, NO_NUMBER, bounds)
-    slope = float(sums.totals.sum() / information)
-    error = sums.standard_error * len(log) / information
-    shift = sum(_shift(analysis, parts) for parts in added.values())
-    return Interference(sums, slope, float(error), shift, bounds)
-
-
 class AddedAbove(NamedTuple):
     """The sums of ``added_above`` over some impressions."""
 
@@ -164,6 +122,60 @@ class AddedAbove(NamedTuple):
             times, log.slot_offsets, log.row_offsets, log.rankings, log.weights, log.rank_a, log.rank_b,
             log.exposure(theta), theta, prediction,
         ))  # fmt: skip
+
+
+ByDraw = tuple[FloatArray, FloatArray, float, dict[int, AddedAbove]]  # values, bounds, information, and sums by segment
+
+
+def interference(analysis: Analysis) -> Interference:
+    """Clicks against what the draw put above them, other things being equal: the same query, lists, document and rank.
+
+    Where a document stands at some rank, chance decides what is above it, with known probabilities. So
+
+        sum over ranks of (click - clicks expected) (clicks expected above - their mean, given document and rank)
+
+    has mean zero whatever the relevances are, however much users differ, and if every query is new: predictions of relevance,
+    always from earlier impressions, decide only how much it tells.
+    """
+    log, theta, differs = analysis.log, np.array(analysis.theta.theta), analysis.differs
+    group, predicted = predicted_from(log, analysis.learnt, theta, DoublyRobust(), cross_fit="past", refits=REFITS)
+    assert isinstance(predicted, FittedRelevance)
+
+    def contribution(rows: slice, part: Log, before: object) -> ByDraw:
+        values, bound, information = np.zeros(len(part)), np.zeros(len(part)), 0.0
+        prediction, added = np.zeros(part.n_slots), {}
+        last = predicted.of(len(predicted.fits) - 1, part, np.arange(part.n_slots))
+        for value, own, some in by_value(part, "" if differs is None else differs.attribute):
+            of_value = theta if differs is None else scaled(differs.thetas[value])
+            of_own = group[rows][own]
+            for number in np.unique(of_own).tolist():
+                inside = np.arange(len(part))[own][of_own == number]
+                inside = inside[np.argsort(part.design[inside], kind="stable")]
+                designs, starts = np.unique(part.design[inside], return_index=True)
+                slots = ragged(part.slot_offsets[designs], np.diff(part.slot_offsets)[designs])
+                prediction[slots] = predicted.of(number, part, slots)
+                information += clicks_by_draw(
+                    designs, np.append(starts, len(inside)), inside, part.row, part.clicks, part.slot_offsets,
+                    part.row_offsets, part.rankings, part.weights, of_value, prediction, values, bound,
+                )  # fmt: skip
+            added[value] = AddedAbove.of(some, of_value, last)
+        return values, bound, information, added
+
+    def result(parts: Sequence[ByDraw]) -> Interference:
+        x, bound, informations, added = zip(*parts)
+        sums, bounds = log.cohorts.sums(np.concatenate(x)), log.cohorts.by(np.concatenate(bound))
+        information = sum(informations)
+        if information <= 0:
+            return Interference(sums, NO_NUMBER, NO_NUMBER, NO_NUMBER, bounds)
+        slope = float(sums.totals.sum() / information)
+        error = sums.standard_error * len(log) / information
+        segments = sorted({value for one in added for value in one})
+        shift = sum(_shift(analysis, [one[value] for one in added if value in one]) for value in segments)
+        return Interference(sums, slope, float(error), shift, bounds)
+
+    beliefs = theta.tobytes(), differs, predicted
+    found: Interference = fold(log, Statistic("clicks by draw", beliefs, contribution, result))[0]
+    return found
 
 
 def _shift(analysis: Analysis, parts: Sequence[AddedAbove]) -> float:
@@ -339,7 +351,7 @@ def _evidence(found: Dependence, log: Log) -> FloatArray:
     evidence = mean_evidence(values, telling=values.totals != 0)
     if len(evidence) == len(cohorts):
         return evidence
-    all_units = log.sums_from(log.cohort_sizes, log.cohort_sizes)
+    all_units = cohorts.sums(np.ones(len(log)))
     units = np.minimum(all_units.come(np.arange(1, len(all_units) + 1)), values.count)
     return np.asarray(evidence[np.maximum(values.places(units), 1) - 1])
 
@@ -363,7 +375,16 @@ def dependence(log: Log, attribute: str = "", *, pooled: bool = False) -> Depend
     ratio = float(np.sort(both * (members - follow) / members).sum()) / otherwise if otherwise > 0 else float("nan")
     value_before, told_before = (np.append(0.0, np.cumsum(of))[log.cohorts.first] for of in (values, told))
     slope_before = np.divide(value_before, told_before, out=np.zeros_like(told_before), where=told_before > LEAST_TOLD)
-    return Dependence(log.sums(values), float(values @ values), float(told.sum()), ratio, slope_before)
+    return Dependence(log.cohorts.sums(values), float(values @ values), float(told.sum()), ratio, slope_before)
+
+
+class Places(NamedTuple):
+    """Values of the impressions of a chunk and their information; sums over strata so far, of the latest designs."""
+
+    values: FloatArray
+    told: FloatArray
+    sums: FloatArray
+    latest: int
 
 
 def _by_places(log: Log) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -371,20 +392,28 @@ def _by_places(log: Log) -> tuple[FloatArray, FloatArray, FloatArray]:
 
     Sums begin anew with every version of the designs, which puts other documents at the same places and ranks.
     """
-    width, latest = log.k + 1, -1
+    width = log.k + 1
     strata = np.arange(width * width * log.k).reshape(-1, log.k)
-    sums, (values, told) = np.zeros((strata.size, 4)), np.zeros((2, len(log)))
-    for rows, part in log.chunks():
+
+    def contribution(rows: slice, part: Log, before: Places | None) -> Places:
+        sums, latest = (np.zeros((strata.size, 4)), -1) if before is None else (before.sums.copy(), before.latest)
+        values, told = np.zeros((2, len(part)))
         slots = part.rankings[part.row]
         place = np.minimum(part.rank_a, part.k) * width + np.minimum(part.rank_b, part.k)
         places, number = np.where(slots >= 0, place[slots], -1), part.beliefs[part.design]
         for version in np.unique(number[number >= latest]).tolist():
             if version > latest:
                 sums[:], latest = 0.0, version
-            some = rows.start + np.flatnonzero(number == version)
-            inside = some - rows.start
-            values[some], told[some] = clicks_after(places[inside], part.clicks[inside], strata, sums)
-    return values, told, sums
+            some = np.flatnonzero(number == version)
+            values[some], told[some] = clicks_after(places[some], part.clicks[some], strata, sums)
+        return Places(values, told, sums, latest)
+
+    def result(parts: Sequence[Places]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        values, told, sums, _ = zip(*parts)
+        return np.concatenate(values), np.concatenate(told), sums[-1]
+
+    found: tuple[FloatArray, FloatArray, FloatArray] = fold(log, Statistic("clicks above", (), contribution, result))[0]
+    return found
 
 
 def _by_documents(log: Log) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ranktrial.analysis.guardrails.advice import advised
 from ranktrial.analysis.guardrails.status import WARN, Guardrail, by_chance, unknown
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.log import Log
+from ranktrial.log.folding import Statistic, fold
 
 BINS = 10
 LEAST_IMPRESSIONS = 100
@@ -32,7 +34,7 @@ def sample_ratio(analysis: Analysis) -> Guardrail:
     log, name = analysis.log, "sample ratio"
     if len(log) < LEAST_IMPRESSIONS:
         return unknown(name, f"it takes {LEAST_IMPRESSIONS} searches")
-    found = _draws(log, 3, _arms)
+    found: DrawsSoFar = fold(log, draws_against_chances(log, name, 3, _arms))[0]
     if found.spread.max() < LEAST_CHANCE:
         return unknown(name, "it takes A/B traffic, such as a hold-back, and more searches")
     told = "{:,.0f} by design, {:,.0f} A/B with A, {:,.0f} A/B with B".format(*found.seen)
@@ -57,21 +59,22 @@ def calibration(analysis: Analysis) -> Guardrail:
     log, name = analysis.log, "placement calibration"
     if len(log) < LEAST_IMPRESSIONS:
         return unknown(name, f"it takes {LEAST_IMPRESSIONS} searches")
-    found = _draws(log, BINS, _bins)
+    found: DrawsSoFar = fold(log, draws_against_chances(log, name, BINS, _bins))[0]
     if found.spread.max() < LEAST_CHANCE:
         return unknown(name, "it takes designs that leave something to chance, and more searches")
     told = "What was shown is not what was designed" if found.p < WARN else "Rankings were shown as often as designed"
     return Guardrail(name=name, status=by_chance(found.p), value=found.p, text=f"{told} (p = {found.p:.3g}).")
 
 
-def _draws(log: Log, cells: int, outcomes: Callable[[Log], Draws]) -> DrawsSoFar:
-    """The evidence of all draws of a log."""
-    found = DrawsSoFar.none(cells)
-    for rows, part in log.chunks():
+def draws_against_chances(log: Log, name: str, cells: int, outcomes: Callable[[Log], Draws]) -> Statistic[Any, Any]:
+    """The evidence of all draws of a log: a sequence, as what is expected next depends on what was drawn before."""
+
+    def contribution(rows: slice, part: Log, before: DrawsSoFar | None) -> DrawsSoFar:
         outcome, chances = outcomes(part)
         drawn = log.drawn[rows]
-        found = found.after(outcome[drawn], chances, part.design[drawn])[0]
-    return found
+        return (before or DrawsSoFar.none(cells)).after(outcome[drawn], chances, part.design[drawn])[0]
+
+    return Statistic(name, (cells,), contribution, lambda parts: parts[-1])
 
 
 def _arms(log: Log) -> Draws:

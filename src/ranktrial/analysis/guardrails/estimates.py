@@ -24,6 +24,7 @@ from ranktrial.analysis.guardrails.status import (
 )
 from ranktrial.arrays import FloatArray, weighted_counts
 from ranktrial.log import Log, UnitSums
+from ranktrial.log.folding import Statistic, fold
 from ranktrial.tokens import unit_name
 
 
@@ -181,13 +182,17 @@ def mean_worth(log: Log, theta: FloatArray) -> UnitSums:
 def _clicks_worth(log: Log, theta: FloatArray, of_a: float, of_b: float) -> UnitSums:
     """Exposure by A's list and by B's, so many times each, over the actual one, of what was clicked."""
 
-    worth = np.empty(len(log))
-    for rows, part in log.chunks():
+    def contribution(rows: slice, part: Log, before: object) -> FloatArray:
         (by_a, by_b), rho = part.list_exposures(theta), part.exposure(theta)
         each = np.divide(of_a * by_a + of_b * by_b, rho, out=np.zeros_like(rho), where=rho > 0)
-        impression, _at, slot = part.clicked
-        worth[rows] = weighted_counts(impression, each[slot], len(part))
-    return log.sums(worth)
+        impression, _, slot = part.clicked
+        return weighted_counts(impression, each[slot], len(part))
+
+    name = f"clicks worth {of_a} of A and {of_b} of B"
+    found: UnitSums = fold(
+        log, Statistic(name, (theta.tobytes(),), contribution, lambda x: log.cohorts.sums(np.concatenate(x)))
+    )[0]
+    return found
 
 
 class Heaviest(NamedTuple):

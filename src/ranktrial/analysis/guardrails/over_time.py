@@ -64,7 +64,7 @@ def clicks_over_time(analysis: Analysis) -> Guardrail:
     log = analysis.log
     if analysis.clicks < LEAST_CLICKS:
         return unknown(CLICKS, f"it takes {LEAST_CLICKS} clicks, there are {analysis.clicks:,}")
-    sums = log.sums_from(log.cohort_sizes, log.clicks_by_cohort)
+    sums = log.cohorts.sums(log.clicks_each)
     if analysis.config.comparison.needs_position_bias:
         if analysis.config.comparison.learns_position_bias and analysis.fit is None and log.k > 1:
             return unknown(CLICKS, f"it takes position bias ({analysis.theta.note})")
@@ -120,4 +120,4 @@ def bias_over_time(analysis: Analysis) -> Guardrail:
 
 
 def _drift(analysis: Analysis, sums: UnitSums, what: str) -> Drift:
-    return Drift.of(sums, times=analysis.log.came, period=MICROSECONDS_A_DAY, what=what)
+    return Drift.of(sums, times=analysis.log.time[analysis.log.cohorts.first], period=MICROSECONDS_A_DAY, what=what)

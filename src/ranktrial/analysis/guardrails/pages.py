@@ -14,7 +14,7 @@ from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail, Status,
 from ranktrial.log import Log
 from ranktrial.store import tallies as names
 from ranktrial.store.base import REFUSED
-from ranktrial.store.marks import Mark, mark
+from ranktrial.store.marks import PUBLIC, Mark
 from ranktrial.texts import counted
 
 OTHERWISE = (0.002, 0.01)  # share of pages, or of clicks by their positions, that are not as drawn: warn, fail
@@ -75,8 +75,8 @@ class UnitsOutOfOrder(NamedTuple):
 def _pages(log: Log, kind: Mark, *, keyed: bool) -> Counter[int]:
     """Number of impressions of each unit that have a mark; with ``keyed`` only from events that came with a key."""
     found = Counter[int]()
-    for public in (False,) if keyed else (False, True):
-        found.update(log.marked.get(mark(kind, public), np.empty(0, np.int64)).tolist())
+    for number in (kind,) if keyed else (kind, kind | PUBLIC):
+        found.update(log.marked[number].tolist() if number in log.marked else ())
     return found
 
 

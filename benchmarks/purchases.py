@@ -1,4 +1,4 @@
-"""Simulated orders after clicks, for tests and benchmarks."""
+"""Simulated orders after clicks, for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial.arrays import FloatArray
+from ranktrial.log import Log
 from ranktrial.log.events import LoggedEvents
-from ranktrial.log.log import Log
 from ranktrial.metrics import MILLIONTHS
 from ranktrial.seeds import Seed
 
@@ -24,12 +24,6 @@ class Purchases:
         spread: Standard deviation of the logarithm of amounts (log-normal); 0 for amounts that are always the mean.
         amounts: Amounts to draw from instead, relative to their mean: real ones.
         delay: Mean seconds from impression to order (exponential), one or by document.
-
-    >>> from ranktrial.log import Log
-    >>> search = {"query": "q", "a": ["x"], "b": ["y"], "shown": ["x"], "clicked": ["x"]}
-    >>> log = Purchases(rate=1.0, amount=20.0).after(Log.from_records([search] * 3, k=1), seed=1)
-    >>> log.actions, log.events.amount.tolist()
-    (('order',), [20000000, 20000000, 20000000])
     """
 
     rate: ArrayLike
