@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_chunks import THETA, personal, shared
 
+from cut_logs import THETA, personal, shared
 from ranktrial.analysis import estimate
 from ranktrial.analysis.estimators.ab import adjusted_by_the_past
 from ranktrial.analysis.estimators.cross_fitting import refit_points
