@@ -227,12 +227,9 @@ class _Valuer:
 
         if self.kind.whole_log or self.options[0]:
             return result([contribution(slice(0, len(log)), log, None)])
-        beliefs = (
-            None
-            if self.values is not None
-            else (self.kind, self.theta.tobytes(), self.fit, self.predicted, self.options)
-        )
-        found: Estimate = fold(log, Statistic(f"{self.kind}, {self.options}", beliefs, contribution, result))[0]
+        beliefs = self.kind, self.theta.tobytes(), self.fit, self.predicted, self.options
+        kept = beliefs if self.values is None else None  # which impressions count for a metric changes with the clock
+        found: Estimate = fold(log, Statistic(f"{self.kind}, {self.options}", kept, contribution, result))[0]
         return found
 
     def unclicked(self, log: Log, group: IntArray) -> FloatArray:
@@ -249,7 +246,7 @@ class _Valuer:
         results = None if known is None else known.chunk(rows, log)
         differs = None if self.fit is None else self.fit.by_segment
         for value, at, own in by_value(part, "" if differs is None else differs.attribute):
-            where = np.arange(rows.start, rows.stop)[at]
+            where = rows if isinstance(at, slice) else rows.start + at
             of_own = None if results is None else results.take(at, part)
             theta, without = self.theta, np.empty((0, part.k)) if self.fit is None else self.fit.without
             if differs is not None:
