@@ -55,7 +55,7 @@ class Together(NamedTuple):
         return anytime_p(evidence * (np.cumsum(x) > 0)) if evidence.any() else float("nan")
 
 
-class Pairs(NamedTuple):
+class ClickPairs(NamedTuple):
     """Pairs of clicks on the impressions of a chunk that have any.
 
     Attributes:
@@ -80,7 +80,7 @@ def together(log: Log, theta: FloatArray, differs: SegmentBias | None = None) ->
     k = log.k
     depth = np.log(np.arange(1.0, k + 1))
 
-    def contribution(rows: slice, whole: Log, before: object) -> list[Pairs]:
+    def contribution(rows: slice, whole: Log, before: object) -> list[ClickPairs]:
         found = []
         for value, own, part in by_value(whole, "" if differs is None else differs.attribute):
             some = np.flatnonzero(part.clicks_each > 1)
@@ -90,10 +90,12 @@ def together(log: Log, theta: FloatArray, differs: SegmentBias | None = None) ->
                 theta if differs is None else scaled(differs.thetas[value]), depth, *sums,
             )  # fmt: skip
             gram, crossed, away, at_rank = sums
-            found.append(Pairs(np.arange(rows.start, rows.stop)[own][some], away, at_rank, gram, crossed, variance))
+            found.append(
+                ClickPairs(np.arange(rows.start, rows.stop)[own][some], away, at_rank, gram, crossed, variance)
+            )
         return found
 
-    def result(chunks: Sequence[list[Pairs]]) -> Together:
+    def result(chunks: Sequence[list[ClickPairs]]) -> Together:
         parts = [one for chunk in chunks for one in chunk]
         gram, crossed = sum(one.gram for one in parts), sum(one.crossed for one in parts)
         taken_off = np.linalg.pinv(gram, rcond=1e-9, hermitian=True) @ crossed

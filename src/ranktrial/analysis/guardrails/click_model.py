@@ -378,7 +378,7 @@ def dependence(log: Log, attribute: str = "", *, pooled: bool = False) -> Depend
     return Dependence(log.cohorts.sums(values), float(values @ values), float(told.sum()), ratio, slope_before)
 
 
-class Places(NamedTuple):
+class PlaceValues(NamedTuple):
     """Values of the impressions of a chunk and their information; sums over strata so far, of the latest designs."""
 
     values: FloatArray
@@ -395,7 +395,7 @@ def _by_places(log: Log) -> tuple[FloatArray, FloatArray, FloatArray]:
     width = log.k + 1
     strata = np.arange(width * width * log.k).reshape(-1, log.k)
 
-    def contribution(rows: slice, part: Log, before: Places | None) -> Places:
+    def contribution(rows: slice, part: Log, before: PlaceValues | None) -> PlaceValues:
         sums, latest = (np.zeros((strata.size, 4)), -1) if before is None else (before.sums.copy(), before.latest)
         values, told = np.zeros((2, len(part)))
         slots = part.rankings[part.row]
@@ -406,9 +406,9 @@ def _by_places(log: Log) -> tuple[FloatArray, FloatArray, FloatArray]:
                 sums[:], latest = 0.0, version
             some = np.flatnonzero(number == version)
             values[some], told[some] = clicks_after(places[some], part.clicks[some], strata, sums)
-        return Places(values, told, sums, latest)
+        return PlaceValues(values, told, sums, latest)
 
-    def result(parts: Sequence[Places]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def result(parts: Sequence[PlaceValues]) -> tuple[FloatArray, FloatArray, FloatArray]:
         values, told, sums, _ = zip(*parts)
         return np.concatenate(values), np.concatenate(told), sums[-1]
 
