@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import re
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import ranktrial
 from documents import ROOT, Block, Reader
 from page_blocks import BLOCKS, EVERY_PAGE, GROUPS
 from ranktrial.analysis import DeltaEstimator
 from ranktrial.analysis.decision import ALLOWANCE
 from ranktrial.formats.readers import NEEDED
 from ranktrial.formats.readers.common import OTHER_NAMES
+from ranktrial.log import Log
 from ranktrial.methods import known_methods, parse_method
 from ranktrial.paper.study.plan import read_plan
+from ranktrial.report.schema import Report
 from ranktrial.trial import Trial
 
 MARKER = "<!-- generated: "  # what the site makes from the code, whose headings it checks itself
@@ -157,3 +163,33 @@ def test_the_tree_is_the_tree() -> None:
     told = set(re.findall(r"^  ([\w.]+)", block[1], re.M))
     there = {entry.name for entry in (ROOT / "src/ranktrial").iterdir()} - {"__pycache__", "py.typed"}
     assert told == there
+
+
+PACKAGES = {file.parent.name for file in (ROOT / "src/ranktrial").glob("*/__init__.py")} - {
+    "client"
+}  # JavaScript's too
+DOTTED = re.compile(rf"`(?:ranktrial\.)?((?:{'|'.join(PACKAGES)})\.[A-Za-z_][\w.]*)")
+OBJECTS = {"trial": Trial, "report": Report, "log": Log}  # in pages these are variables too
+FILES = {"log.json", "report.html", "trial.ipynb"}
+
+
+def there_is(name: str) -> bool:
+    """True if a name of the package exists, or an attribute of an object that pages call so."""
+    first, *rest = name.split(".")
+    if (kind := OBJECTS.get(first)) and (hasattr(kind, rest[0]) or rest[0] in kind.__annotations__):
+        return True
+    found: object = ranktrial
+    for part in (first, *rest):
+        if not hasattr(found, part) and isinstance(found, ModuleType):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(f"{found.__name__}.{part}")
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True
+
+
+@OF_PAGE
+def test_names_of_the_package_exist(page: Path) -> None:
+    names = {found.rstrip(".") for found in DOTTED.findall(page.read_text(encoding="utf-8"))} - FILES
+    assert [name for name in sorted(names) if not there_is(name)] == []
