@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,9 +82,20 @@ def _load(name: str) -> Any:
             group = found
         else:
             group.command(name)(found)
-    command = typer.main.get_command(group)
+    command: Any = typer.main.get_command(group)
     command.name = name
+    for one in (command, *getattr(command, "commands", {}).values()):
+        one.help = _flowing(one.help or "")
     return command
+
+
+def _flowing(text: str) -> str:
+    """A help text whose paragraphs are broken by the terminal, not where the source breaks them; indented lines stay.
+
+    >>> _flowing("One\\nline.\\n\\nTwo:\\n\\n  ranktrial plan")
+    'One line.\\n\\nTwo:\\n\\n  ranktrial plan'
+    """
+    return re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.cleandoc(text))
 
 
 def _description(module: str, attribute: str) -> str:

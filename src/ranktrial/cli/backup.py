@@ -2,49 +2,43 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ranktrial.cli.console import out, plain_errors
+from ranktrial.cli.console import plain_errors, tell
+from ranktrial.cli.options import JsonOption
 from ranktrial.store import is_postgres
 from ranktrial.store.sqlite_backup import Copied, backup, restore
 from ranktrial.times import time_text
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
-
+@plain_errors()
 def backup_command(
     store: Annotated[str, typer.Argument(help="The store, a SQLite file; services may be using it.")],
     to: Annotated[Path, typer.Argument(help="The copy; must not exist.")],
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Copy a store into a file: everything stored before the copy began, checked, readable by its owner only."""
-    with plain_errors():
-        found = backup(_file(store), to)
-    _tell(as_json, {"backup": str(to)}, f"{to} holds {_held(found)}", found)
+    found = backup(_file(store), to)
+    tell(as_json, {"backup": str(to), **_told(found)}, f"{to} holds {_held(found)}")
 
 
+@plain_errors()
 def restore_command(
     backup: Annotated[Path, typer.Argument(help="The copy, from `ranktrial backup`.")],
     store: Annotated[str, typer.Argument(help="Path of the store, a SQLite file; nothing may be using it.")],
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace an existing store, which is kept under another name.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Restore a store from a copy. It lacks everything stored after the copy was made."""
-    with plain_errors():
-        found, before = restore(backup, _file(store), replace=replace)
+    found, before = restore(backup, _file(store), replace=replace)
     kept = f"; what was there before is {before}" if before else ""
-    _tell(
-        as_json,
-        {"store": store, "before": None if before is None else str(before)},
-        f"{store} holds {_held(found)}{kept}",
-        found,
-    )
+    told = {"store": store, "before": None if before is None else str(before), **_told(found)}
+    tell(as_json, told, f"{store} holds {_held(found)}{kept}")
 
 
 def _file(store: str) -> Path:
@@ -59,8 +53,5 @@ def _held(found: Copied) -> str:
     return f"{found.impressions:,} searches{last}, and {found.clicks:,} clicks{events}"
 
 
-def _tell(as_json: bool, where: dict[str, str | None], text: str, found: Copied) -> None:
-    if as_json:
-        print(json.dumps({**where, **found._asdict(), "last": found.last / 1e6}))
-    else:
-        out.print(text, markup=False, highlight=False, soft_wrap=True)
+def _told(found: Copied) -> dict[str, float]:
+    return {**found._asdict(), "last": found.last / 1e6}

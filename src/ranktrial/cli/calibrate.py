@@ -8,19 +8,20 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from ranktrial.analysis.calibration import Discrepancy, calibrate
 from ranktrial.analysis.decision import ALLOWANCE
-from ranktrial.cli.console import out, plain_errors
+from ranktrial.cli.console import out, plain_errors, plain_table, say
+from ranktrial.cli.options import JsonOption
 from ranktrial.store import open_store
 from ranktrial.trial import Trial
 
 
+@plain_errors()
 def calibrate_command(
     stores: Annotated[list[str], typer.Argument(help="Stores of finished trials, e.g. shoes.db postgresql://...")],
     running: Annotated[bool, typer.Option("--running", help="Use trials that still run, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure the allowance for visitors of this site who do not click as the click model assumes.
 
@@ -28,26 +29,22 @@ def calibrate_command(
     as a share of exposure disagreement x clicks per search, is the allowance that the site's own trials call for: give it to
     new trials as allowance=.
     """
-    with plain_errors():
-        found = [one for store in stores for one in _discrepancies(store, running=running)]
-        answer = calibrate([one for _, one in found])
+    found = [one for store in stores for one in _discrepancies(store, running=running)]
+    answer = calibrate([one for _, one in found])
     if as_json:
-        print(
-            json.dumps({**asdict(answer), "found": [{"trial": name, **asdict(one)} for name, one in found]}, indent=2)
-        )
+        trials = [{"trial": name, **asdict(one)} for name, one in found]
+        print(json.dumps({**asdict(answer), "found": trials}, indent=2))
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for column in ("trial", "click model less A/B", "standard error", "as an allowance"):
-        table.add_column(column)
+    table = plain_table("trial", "click model less A/B", "standard error", "as an allowance")
     for name, one in found:
         share = f"{one.difference / one.unit:+.3f} (+- {2 * one.standard_error / one.unit:.3f})"
         table.add_row(name, f"{one.difference:+.4f}", f"{one.standard_error:.4f}", share)
     out.print(table, highlight=False)
-    out.print(
-        f"allowance={answer.allowance:.2g} is what these {answer.trials} trials call for; they do not rule out",
-        end=" ",
+    say(
+        f"allowance={answer.allowance:.2g} is what these {answer.trials} trials call for; they do not rule out "
+        f"{answer.at_most:.2g}. The default is {ALLOWANCE:g}.",
+        wrap=True,
     )
-    out.print(f"{answer.at_most:.2g}. The default is {ALLOWANCE:g}.", highlight=False)
 
 
 def _discrepancies(place: str, *, running: bool) -> list[tuple[str, Discrepancy]]:

@@ -13,24 +13,9 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from ranktrial.cli.console import err, out, plain_errors, progress_bar
-from ranktrial.cli.data_source import PrefixOption
-from ranktrial.cli.two_rankers import (
-    CtrOption,
-    EtaOption,
-    JsonOption,
-    KOption,
-    LabelledData,
-    PairOption,
-    QrelsOption,
-    RankerA,
-    RankerB,
-    RankersOption,
-    ThetaOption,
-    TwoRankers,
-    position_bias,
-    read_two_rankers,
-)
+from ranktrial.cli.console import err, out, plain_errors, progress_bar, say
+from ranktrial.cli.options import JsonOption, SeedOption
+from ranktrial.cli.two_rankers import CtrOption, TwoRankers, names_rankers, read_two_rankers
 from ranktrial.methods import (
     AB,
     Balanced,
@@ -100,9 +85,6 @@ class ComparedMethod:
     impressions_per_second: float | None
     comparable: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def compared_methods() -> list[Method]:
     interleaving: list[Method] = [TeamDraft(), Probabilistic(), Optimized(), Balanced()]
@@ -150,22 +132,15 @@ def checkpoints_to(impressions: int) -> list[int]:
     return sorted({*powers, impressions})
 
 
+@plain_errors()
+@names_rankers
 def compare_command(
-    ranker_a: RankerA = None,
-    ranker_b: RankerB = None,
+    rankers: dict[str, Any],
     as_json: JsonOption = False,
-    qrels: QrelsOption = None,
-    data: LabelledData = None,
-    prefix: PrefixOption = None,
     queries: Annotated[int, typer.Option(min=200, help="Queries of a synthetic set.")] = 2000,
-    rankers: RankersOption = None,
-    pair: PairOption = "1,2",
-    k: KOption = None,
-    theta: ThetaOption = None,
-    eta: EtaOption = 1.0,
     ctr: CtrOption = None,
     impressions: Annotated[int, typer.Option(min=1000, help="Simulated searches for each method.")] = 1_000_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of clicks and trained rankers.")] = 1,
+    seed: SeedOption = 1,
 ) -> None:
     """Compare two rankers with every method on simulated users, and see how far off each is.
 
@@ -184,29 +159,17 @@ def compare_command(
     what they look at with probability 0.1 for grade 0 to 1 for the highest
     (the highest of the qrels; 4 with --data).
     """
-    with plain_errors():
-        bias = position_bias(theta, eta, k)
-        if ranker_a is None and data is None:
-            data = DEFAULT_DATA
-        if data is None and qrels is None:
-            raise ValueError("run files say nothing about clicks: give judgements of their documents with --qrels")
-        both = read_two_rankers(
-            (ranker_a, ranker_b),
-            theta=bias,
-            data=data,
-            qrels=qrels,
-            prefix=prefix,
-            queries=queries,
-            rankers=rankers,
-            chosen=pair,
-            seed=seed,
-        )
-        comparison = Comparison.of(both, ctr)
-        points = checkpoints_to(impressions)
-        rows, left_out = run_methods(compared_methods(), comparison, points, seed=seed)
+    if rankers["files"] == (None, None) and rankers["data"] is None:
+        rankers["data"] = DEFAULT_DATA
+    if rankers["data"] is None and rankers["qrels"] is None:
+        raise ValueError("run files say nothing about clicks: give judgements of their documents with --qrels")
+    both = read_two_rankers(**rankers, queries=queries, seed=seed)
+    comparison = Comparison.of(both, ctr)
+    points = checkpoints_to(impressions)
+    rows, left_out = run_methods(compared_methods(), comparison, points, seed=seed)
     if as_json:
         truth = {"ctr_a": comparison.ctr_a, "ctr_b": comparison.ctr_b, "difference": comparison.difference}
-        methods = {"methods": [row.to_dict() for row in rows], "left_out": left_out}
+        methods = {"methods": [asdict(row) for row in rows], "left_out": left_out}
         print(json.dumps({**truth, **both.judged_dict(), "checkpoints": points, **methods}, indent=2))
         return
     out.print(
@@ -225,7 +188,7 @@ def compare_command(
         highlight=False,
     )
     for line in left_out:
-        err.print(f"left out {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        say(f"left out {line}", of=err, style="yellow")
 
 
 def run_methods(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
 from ranktrial.extras import MissingExtra
 
@@ -18,11 +21,13 @@ err = Console(stderr=True)
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Context in which bad input, an unusable store or a missing extra ends with one sentence and status 2, no traceback."""
+    """Decorator of commands: bad input, an unusable store or a missing extra ends with one sentence and status 2."""
     try:
         yield
     except Exception as error:
-        if not isinstance(error, ValueError | OSError | MissingExtra) and not _is_of_store(error):
+        if isinstance(error, BrokenPipeError) or not (
+            isinstance(error, ValueError | OSError | MissingExtra) or _is_of_store(error)
+        ):
             raise
         err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
@@ -34,6 +39,25 @@ def _is_of_store(error: Exception) -> bool:
     return isinstance(error, StoreError)
 
 
+def say(text: object, *, of: Console = out, style: str | None = None, wrap: bool = False) -> None:
+    """Print a line without markup or colours of numbers; with ``wrap`` broken at the width of the terminal."""
+    of.print(str(text), style=style, markup=False, highlight=False, soft_wrap=not wrap)
+
+
+def tell(as_json: bool, told: object, *lines: object) -> None:
+    """Print a result: JSON if that was asked for, else lines."""
+    if as_json:
+        print(json.dumps(told, indent=2))
+        return
+    for line in lines:
+        say(line)
+
+
+def plain_table(*columns: str, **options: Any) -> Table:
+    """Table without lines."""
+    return Table(*columns, box=None, padding=(0, 2, 0, 0), pad_edge=False, **options)
+
+
 @contextmanager
 def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, with the time left; the function it gives is called with (done, total).
@@ -41,7 +65,7 @@ def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
     Where standard error is a file, one line says what has begun.
     """
     if not err.is_terminal:
-        err.print(f"{text} ...", markup=False, highlight=False, soft_wrap=True)
+        say(f"{text} ...", of=err)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -4,55 +4,45 @@ from __future__ import annotations
 
 import json
 import tomllib
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
-from ranktrial.cli.console import out, plain_errors
+from ranktrial.cli.console import plain_errors, tell
+from ranktrial.cli.options import STORE, JsonOption
 from ranktrial.config import TrialConfig
 from ranktrial.store import open_store
 from ranktrial.trial import Trial
 
 
+@plain_errors()
 def create_command(
     store: Annotated[
-        str,
-        typer.Argument(
-            help="The trial's store, e.g. shoes.db or postgresql://...; made if it does not exist; a service may be using it."
-        ),
+        str, typer.Argument(help=f"The store, {STORE}; made if it does not exist; services may be using it.")
     ],
     name: Annotated[str, typer.Option(help="Name of the trial.")] = "trial",
     config: Annotated[
-        Path | None, typer.Option(help="TOML file of the trial's options, such as k = 10. [default: no options]")
+        Path | None, typer.Option(help="TOML file of the trial's options, such as k = 10. Default: no options.")
     ] = None,
     new_version: Annotated[
         bool, typer.Option("--new-version", help="Make a new version, where none shows what this configuration shows.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a trial, or change the configuration of one. Options that the file does not name stay as they are.
 
     A service that uses the store knows it within a second.
     """
-    with plain_errors():
-        options = {} if config is None else read_options(config)
-        place = open_store(store)
-        try:
-            before = len(place.history(name)) if name in place.trial_names() else 0
-            with Trial.create(
-                place, name, new_version=new_version, background=False, compile=False, **options
-            ) as trial:
-                told = {"trial": name, "version": trial.version, "config": json.loads(trial.config.to_store())}
-                done = [str(entry) for entry in trial.history()[before:]]
-        finally:
-            place.close()
-    if as_json:
-        print(json.dumps(told, indent=2))
-        return
-    for text in (f"{name}: version {told['version']}", *(done or ["nothing has changed"])):
-        out.print(text, markup=False, highlight=False, soft_wrap=True)
+    options = {} if config is None else read_options(config)
+    with closing(open_store(store)) as place:
+        before = len(place.history(name)) if name in place.trial_names() else 0
+        with Trial.create(place, name, new_version=new_version, background=False, compile=False, **options) as trial:
+            told = {"trial": name, "version": trial.version, "config": json.loads(trial.config.to_store())}
+            done = [str(entry) for entry in trial.history()[before:]]
+    tell(as_json, told, f"{name}: version {told['version']}", *(done or ["nothing has changed"]))
 
 
 def read_options(path: Path) -> dict[str, Any]:

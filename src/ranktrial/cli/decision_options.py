@@ -14,7 +14,7 @@ AllowanceOption = Annotated[
         min=0,
         max=1,
         help="Allowance for visitors who do not click as the click model assumes, as a share of exposure disagreement x "
-        f"clicks per search. Default: {ALLOWANCE:g}; 0 trusts the click model.",
+        f"clicks per search; 0 trusts the click model. Default: {ALLOWANCE:g}.",
     ),
 ]
 ContaminationOption = Annotated[
@@ -22,7 +22,7 @@ ContaminationOption = Annotated[
     typer.Option(
         min=0,
         max=0.49,
-        help=f"Share of hostile searches a winner must stand against. Default: {ALLOWANCE / PER_HOSTILE:g} (a fifteenth of the "
-        "allowance) where the click model decides, none where A/B traffic alone does.",
+        help=f"Share of hostile searches that a winner must stand against. Default: {ALLOWANCE / PER_HOSTILE:g} (a fifteenth of "
+        "the allowance) where the click model decides, none where A/B traffic does.",
     ),
 ]

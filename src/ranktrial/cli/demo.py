@@ -22,7 +22,8 @@ import typer
 
 from ranktrial import extras
 from ranktrial.arrays import FloatArray
-from ranktrial.cli.console import out, plain_errors, progress_bar
+from ranktrial.cli.console import plain_errors, progress_bar, say
+from ranktrial.cli.options import JsonOption, SeedOption
 from ranktrial.cli.report import read_report
 from ranktrial.paper.data import yahoo_like
 from ranktrial.rankings import Pair
@@ -173,39 +174,39 @@ def run(site: SimulatedSite, port: int, impressions: int, seed: int, tell: Calla
 # --- the command ----------------------------------------------------------------------------------------------------------
 
 
+@plain_errors()
 def demo_command(
     impressions: Annotated[int, typer.Option(min=100, help="Simulated searches.")] = 6_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of rankers and visitors.")] = 1,
+    seed: SeedOption = 1,
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder for store and report; a temporary one by default.")
     ] = None,
     keep: Annotated[bool, typer.Option(help="Leave the service and its page running until Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of text.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a whole trial: the HTTP service, simulated visitors who search and click, the live page, the report.
 
     Ranker A is better than ranker B by an amount that is known exactly: see whether the trial finds it.
     """
-    with plain_errors():
-        if refusal := extras.missing("serve", "ranktrial demo"):
-            raise refusal
-        place = Path(tempfile.mkdtemp(prefix="ranktrial-demo-")) if folder is None else folder
-        place.mkdir(parents=True, exist_ok=True)
-        store, html = place / "demo.db", place / "report.html"
-        if store.exists():
-            raise ValueError(f"--out: {store} exists already, choose another folder")
-        say = (lambda text: None) if as_json else _say
-        site = SimulatedSite.make(seed=seed)
-        with service(store) as (process, port):
-            report = _trial(site, port, store, impressions, seed, say)
-            report.to_html(html)
-            if as_json:
-                print(json.dumps({**_result(site, report), "html": str(html), "address": _address(port)}, indent=2))
-            say(f"\n{_against_truth(site, report)}\nThe report: {html}")
-            if keep:
-                say(f"The live page stays at {_address(port)} until Ctrl-C.")
-                with suppress(KeyboardInterrupt):
-                    process.wait()
+    if refusal := extras.missing("serve", "ranktrial demo"):
+        raise refusal
+    place = Path(tempfile.mkdtemp(prefix="ranktrial-demo-")) if folder is None else folder
+    place.mkdir(parents=True, exist_ok=True)
+    store, html = place / "demo.db", place / "report.html"
+    if store.exists():
+        raise ValueError(f"--out: {store} exists already, choose another folder")
+    tell = (lambda _: None) if as_json else say
+    site = SimulatedSite.make(seed=seed)
+    with service(store) as (process, port):
+        report = _trial(site, port, store, impressions, seed, tell)
+        report.to_html(html)
+        if as_json:
+            print(json.dumps({**_result(site, report), "html": str(html), "address": _address(port)}, indent=2))
+        tell(f"\n{_against_truth(site, report)}\nThe report: {html}")
+        if keep:
+            tell(f"The live page stays at {_address(port)} until Ctrl-C.")
+            with suppress(KeyboardInterrupt):
+                process.wait()
 
 
 def _trial(
@@ -242,10 +243,6 @@ def _trial(
 
 def _address(port: int) -> str:
     return f"http://{HOST}:{port}/"
-
-
-def _say(text: str) -> None:
-    out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _result(site: SimulatedSite, report: Report) -> dict[str, Any]:

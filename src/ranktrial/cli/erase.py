@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
+from contextlib import closing
 from typing import Annotated
 
 import typer
 
-from ranktrial.cli.console import out, plain_errors
+from ranktrial.cli.console import plain_errors, say, tell
+from ranktrial.cli.options import JsonOption, ReasonOption, StoreArgument
 from ranktrial.store import open_store
 from ranktrial.store.base import Erased, rows_text
 from ranktrial.store.protocols import Store
@@ -18,11 +19,9 @@ from ranktrial.trial import Trial
 SECONDS_A_DAY = 86_400.0
 
 
+@plain_errors()
 def erase_command(
-    store: Annotated[
-        str,
-        typer.Argument(help="The store, a SQLite file or postgresql://USER@HOST/DATABASE; services may be using it."),
-    ],
+    store: StoreArgument,
     unit: Annotated[
         str | None, typer.Option(help="Erase this visitor: the unit as given to rank, or as a report names it (#...).")
     ] = None,
@@ -33,45 +32,34 @@ def erase_command(
     everything: Annotated[
         bool, typer.Option("--everything", help="Erase the whole trial that --name names, which must be stopped.")
     ] = False,
-    reason: Annotated[str, typer.Option(help="Reason; every report shows it.")] = "",
-    name: Annotated[str | None, typer.Option(help="Name of the trial. [default: all trials of the store]")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    reason: ReasonOption = "",
+    name: Annotated[str | None, typer.Option(help="Name of the trial. Default: all trials of the store.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete searches with their clicks and events, and queries and documents that no other search has. This cannot be undone.
 
     Reports then cover what is left; a trial's history records how much was erased, not whose.
     """
-    with plain_errors():
-        cut = None if before is None else seconds("--before", before)
-        if keep_days is not None:
-            cut = time.time() - keep_days * SECONDS_A_DAY
-        asked = [
-            text
-            for text, given in (("--unit", unit), ("--before", before), ("--keep-days", keep_days))
-            if given is not None
-        ]
-        asked += ["--everything"] * everything
-        if len(asked) != 1:
-            raise ValueError(
-                f"one of --unit, --before, --keep-days and --everything is needed, not {', '.join(asked) or 'none'}"
-            )
-        place = open_store(store, must_exist=True)
-        try:
-            if everything:
-                erased = {str(name): _whole(place, name)}
-            else:
-                names = place.trial_names() if name is None else [place.trial(name).name]
-                erased = {one: _part(place, one, reason, unit, cut) for one in names}
-        finally:
-            place.close()
-    if as_json:
-        print(json.dumps({one: much._asdict() for one, much in erased.items()}, indent=2))
-        return
-    for one, much in erased.items():
-        text = f"{one}: erased {rows_text(much)}"
-        out.print(text + ", and the trial" * everything, markup=False, highlight=False, soft_wrap=True)
-    if any(much.impressions for much in erased.values()):
-        out.print("Backups, and folders that ranktrial export wrote, keep what they hold.", highlight=False)
+    cut = None if before is None else seconds("--before", before)
+    if keep_days is not None:
+        cut = time.time() - keep_days * SECONDS_A_DAY
+    given = {"--unit": unit, "--before": before, "--keep-days": keep_days, "--everything": everything or None}
+    asked = [option for option, value in given.items() if value is not None]
+    if len(asked) != 1:
+        raise ValueError(
+            f"one of --unit, --before, --keep-days and --everything is needed, not {', '.join(asked) or 'none'}"
+        )
+    with closing(open_store(store, must_exist=True)) as place:
+        if everything:
+            erased = {str(name): _whole(place, name)}
+        else:
+            names = place.trial_names() if name is None else [place.trial(name).name]
+            erased = {one: _part(place, one, reason, unit, cut) for one in names}
+    whole = ", and the trial" * everything
+    lines = [f"{one}: erased {rows_text(much)}{whole}" for one, much in erased.items()]
+    tell(as_json, {one: much._asdict() for one, much in erased.items()}, *lines)
+    if not as_json and any(much.impressions for much in erased.values()):
+        say("Backups, and folders that ranktrial export wrote, keep what they hold.", wrap=True)
 
 
 def _part(store: Store, name: str, reason: str, unit: str | None, before: float | None) -> Erased:

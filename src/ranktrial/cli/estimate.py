@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from ranktrial.analysis.answers import Answer, DecisionOptions, decide
 from ranktrial.analysis.decision import turned
@@ -21,9 +20,10 @@ from ranktrial.analysis.guardrails.status import Guardrail, Status
 from ranktrial.analysis.metrics import MetricAnswer
 from ranktrial.analysis.segments import answer_lines, table_heading
 from ranktrial.analysis.verdict import lift_text
-from ranktrial.cli.console import out, plain_errors
+from ranktrial.cli.console import out, plain_errors, plain_table, say
 from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
 from ranktrial.cli.log_options import reads_log
+from ranktrial.cli.options import JsonOption, VersionOption, numbers
 from ranktrial.formats.answers import by_sums, of_items
 from ranktrial.formats.connecting import connect
 from ranktrial.formats.database import SQLLog
@@ -40,13 +40,7 @@ NO_SUMS = (
 )
 
 
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--theta is {text!r}, must be numbers with commas: 1,.6,.4") from None
-
-
+@plain_errors()
 @reads_log
 def estimate_command(
     log: Annotated[str, typer.Argument(help="A file or a folder of Parquet; with --connect the table of impressions.")],
@@ -62,9 +56,7 @@ def estimate_command(
         str | None,
         typer.Option(help="With --connect: SQL dialect, duckdb, postgres, clickhouse, bigquery or snowflake."),
     ] = None,
-    version: Annotated[
-        int | None, typer.Option(help="Version of the trial's configuration; the latest by default.")
-    ] = None,
+    version: VersionOption = None,
     theta: Annotated[
         str | None, typer.Option(help="Position bias if it is known, with commas: 1,.6,.4. Default: fitted to the log.")
     ] = None,
@@ -101,7 +93,7 @@ def estimate_command(
     b: Annotated[Path | None, typer.Option("--b", help="TREC run of another ranker, to be evaluated as B.")] = None,
     *,
     reading: dict[str, Any],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Estimate from an existing log which ranker gets more clicks, by how much and how surely.
 
@@ -109,26 +101,25 @@ def estimate_command(
     with fewer and more assumptions. Of tables of a database (--connect), sums are computed where they are: only these leave
     the engine.
     """
-    with plain_errors():
-        asked = DecisionOptions(level, not fixed, smallest, allowance, contamination)
-        known = None if theta is None else _numbers(theta)
-        metrics, by = tuple(map(parse_metric, metric or ())), reading.pop("segments") or None
-        if connect_to is not None:
-            if metrics or by or reading["covariates"]:
-                raise ValueError(NO_SUMS)
-            there = SQLLog(connect(connect_to), log, designs, version=version, dialect=dialect)
-            uncovered = "leave out" if leave_out else "refuse"
-            answer = by_sums(there, theta=known, asked=asked, uncovered=uncovered, how=f"by sums, in {there.dialect}")
-        else:
-            if (a is None) != (b is None):
-                raise ValueError("--a and --b belong together: the runs of the two rankers to compare")
-            rankers = None if a is None or b is None else (read_run(a), read_run(b))
-            with opened(log, segments=by or (), **reading) as found:
-                if isinstance(found, LogSource):
-                    answer = _of_items(found, rankers, asked, more=bool(metrics or by))
-                else:
-                    read = read_tables(found, version, rankers=rankers)
-                    answer = decide(read, theta=known, metrics=metrics, by=by, **asdict(asked))
+    asked = DecisionOptions(level, not fixed, smallest, allowance, contamination)
+    known = None if theta is None else numbers(theta, "--theta")
+    metrics, by = tuple(map(parse_metric, metric or ())), reading.pop("segments") or None
+    if connect_to is not None:
+        if metrics or by or reading["covariates"]:
+            raise ValueError(NO_SUMS)
+        there = SQLLog(connect(connect_to), log, designs, version=version, dialect=dialect)
+        uncovered = "leave out" if leave_out else "refuse"
+        answer = by_sums(there, theta=known, asked=asked, uncovered=uncovered, how=f"by sums, in {there.dialect}")
+    else:
+        if (a is None) != (b is None):
+            raise ValueError("--a and --b belong together: the runs of the two rankers to compare")
+        rankers = None if a is None or b is None else (read_run(a), read_run(b))
+        with opened(log, segments=by or (), **reading) as found:
+            if isinstance(found, LogSource):
+                answer = _of_items(found, rankers, asked, more=bool(metrics or by))
+            else:
+                read = read_tables(found, version, rankers=rankers)
+                answer = decide(read, theta=known, metrics=metrics, by=by, **asdict(asked))
     if as_json:
         print(json.dumps(answer.to_dict(), indent=2))
     else:
@@ -163,8 +154,8 @@ def print_answer(answer: Answer) -> None:
     decision = answer.decision
     out.print(f"[bold]{escape(text.headline)}[/] {escape(text.details)}", highlight=False)
     for line in filter(None, (text.next, lift_text(decision), text.trust, answer.note, answer.worth)):
-        out.print(line, markup=False, highlight=False)
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        say(line, wrap=True)
+    table = plain_table()
     for name in ("estimate", "B - A", "its own interval", "used"):
         table.add_column(name, no_wrap=True)
     for result in answer.estimates.results:
@@ -175,25 +166,23 @@ def print_answer(answer: Answer) -> None:
     out.print()
     out.print(table, highlight=False)
     for line in metric_lines(answer.metrics):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(line)
     for result in answer.estimates.results:
         test = answer.estimates.plainest_test(result)
         waits = f"{result.name}: waits for {result.missing}" if result.missing else ""
         waits += "; --theta can give it" if result.missing.startswith("position bias (") else ""
         for line in filter(None, (waits, "" if test is None else test.text)):
-            out.print(line, markup=False, highlight=False)
+            say(line, wrap=True)
     if answer.segments:
         out.print(f"\n{table_heading()}", highlight=False)
     for line in answer_lines(answer.segments):
-        out.print(line, markup=False, highlight=False)
+        say(line, wrap=True)
     for line in filter(None, (*_told_of_checks(answer), answer.unchecked)):
-        out.print(line, markup=False, highlight=False)
+        say(line, wrap=True)
     if answer.bias is not None:
         told = "  ".join(f"{t:.3f}±{e:.3f}" for t, e in zip(answer.bias.theta, answer.bias.standard_error))
-        out.print(f"position bias by rank: {told}", highlight=False, soft_wrap=True)
-    out.print(
-        f"worked out {answer.how}, from {decision.searches:,} searches", style="dim", markup=False, highlight=False
-    )
+        say(f"position bias by rank: {told}")
+    say(f"worked out {answer.how}, from {decision.searches:,} searches", style="dim", wrap=True)
 
 
 def metric_lines(answers: Sequence[MetricAnswer]) -> Iterator[str]:

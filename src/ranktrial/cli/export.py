@@ -2,65 +2,54 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ranktrial.cli.console import out, plain_errors, progress_bar
-from ranktrial.formats.exporting import MEMORY, export
-from ranktrial.store import StoreError
+from ranktrial.cli.console import plain_errors, progress_bar, tell
+from ranktrial.cli.options import JsonOption, NameOption, StoreArgument
+from ranktrial.formats.exporting import MEMORY, Exported, export
 from ranktrial.trial import Trial
 
 
+@plain_errors()
 def export_command(
-    store: Annotated[
-        str, typer.Argument(help="The trial's store, e.g. shoes.db or postgresql://...; a service may be using it.")
-    ],
+    store: StoreArgument,
     to: Annotated[Path, typer.Option(help="Folder of Parquet files, made if it does not exist, added to if it does.")],
-    name: Annotated[str | None, typer.Option(help="Name of the trial, if the store holds several.")] = None,
+    name: NameOption = None,
     memory: Annotated[str, typer.Option(help="Memory limit of sorting and joining.")] = MEMORY,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Export a trial's log as Parquet: searches by day with their clicks, the designs they were drawn from, and events.
 
     Run it again to add what is new. Rows whose clicks came later are written anew. A run that was killed is completed or
     forgotten by the next one; every impression is there once.
     """
-    with plain_errors():
-        try:
-            with (
-                Trial.open(store, name, background=False) as trial,
-                progress_bar(f"exporting {trial.name}") as progress,
-            ):
-                total = sum(trial.store.count(one.id, 0).impressions for one in trial.store.versions(trial.name))
-                seen = 0
+    with Trial.open(store, name, background=False) as trial, progress_bar(f"exporting {trial.name}") as progress:
+        total = sum(trial.store.count(one.id, 0).impressions for one in trial.store.versions(trial.name))
+        seen = 0
 
-                def more(rows: int) -> None:
-                    nonlocal seen
-                    seen += rows
-                    progress(seen, total)
+        def more(rows: int) -> None:
+            nonlocal seen
+            seen += rows
+            progress(seen, total)
 
-                done = export(trial.store, trial.name, to, memory=memory, progress=more)
-        except StoreError as problem:
-            raise ValueError(str(problem)) from problem
-    if as_json:
-        print(json.dumps(asdict(done)))
-        return
-    told = f"{done.impressions:,} new searches of {done.designs:,} new designs in {to}"
-    if done.events:
-        told += f"; {done.events:,} events after searches"
-    if done.rewritten:
-        told += f"; {done.rewritten:,} files written anew, for clicks that came later"
-    if done.damaged:
-        told += f"; {done.damaged:,} damaged searches left out"
-    if done.waiting:
-        told += f"; {done.waiting:,} clicks wait for a search that is not stored"
-    if done.erased:
-        told += (
-            f"; {done.erased:,} searches were erased from the store since this folder was begun, and are still in it "
-            "if they had been exported: delete it and export anew to erase them here too"
-        )
-    out.print(told, markup=False, highlight=False, soft_wrap=True)
+        done = export(trial.store, trial.name, to, memory=memory, progress=more)
+    tell(
+        as_json, asdict(done), f"{done.impressions:,} new searches of {done.designs:,} new designs in {to}{_more(done)}"
+    )
+
+
+def _more(done: Exported) -> str:
+    """What else an export has found, after semicolons."""
+    numbers = {
+        "events after searches": done.events,
+        "files written anew, for clicks that came later": done.rewritten,
+        "damaged searches left out": done.damaged,
+        "clicks wait for a search that is not stored": done.waiting,
+        "searches were erased from the store since this folder was begun, and are still in it if they had been exported: "
+        "delete it and export anew to erase them here too": done.erased,
+    }
+    return "".join(f"; {number:,} {what}" for what, number in numbers.items() if number)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ranktrial.cli.console import out, plain_errors
+from ranktrial.cli.console import plain_errors, tell
 from ranktrial.cli.log_options import reads_log
+from ranktrial.cli.options import JsonOption
 from ranktrial.formats.readers import save
 from ranktrial.formats.reading import read_aside
 
 
+@plain_errors()
 @reads_log
 def import_command(
     log: Annotated[Path, typer.Argument(help="CSV, JSON lines or Parquet, also .gz, or a folder of Parquet.")],
@@ -22,26 +23,14 @@ def import_command(
     reading: dict[str, Any],
     skip: Annotated[bool, typer.Option("--skip", help="Leave out rows that are wrong, and say how many.")] = False,
     memory: Annotated[str, typer.Option(help="Memory limit; the rest goes to the disk.")] = "2GB",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Read a log of any size, check every row, and write it as Parquet for `estimate`, `check` and `bias`.
 
     A file with a wrong row is refused with its line, what is wrong and what would be right; nothing of it is written.
     """
-    with plain_errors(), read_aside(log, memory=memory, skip=skip, **reading) as source:
+    with read_aside(log, memory=memory, skip=skip, **reading) as source:
         save(source, to)
-    if as_json:
-        told = {
-            "kind": source.kind,
-            "format": source.format,
-            "rows": source.rows,
-            "skipped": source.skipped,
-            "k": source.k,
-        }
-        print(json.dumps(told))
-        return
-    notes = "".join(f"; {note}" for note in source.notes)
-    out.print(
-        f"read {source.rows:,} rows as {source.format} into {to} ({source.kind}, {source.k} ranks){notes}",
-        markup=False, highlight=False, soft_wrap=True,
-    )  # fmt: skip
+    told = {name: getattr(source, name) for name in ("kind", "format", "rows", "skipped", "k")}
+    about = f"{source.rows:,} rows as {source.format} into {to} ({source.kind}, {source.k} ranks)"
+    tell(as_json, told, "; ".join([f"read {about}", *source.notes]))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ranktrial.cli.console import plain_errors
+from ranktrial.cli.options import named, takes
 from ranktrial.formats.readers import CLICKS, NEEDED
 from ranktrial.methods import parse_method
-
-READING = "reading"
 
 
 def reading_options(
@@ -57,17 +52,11 @@ def reading_options(
     ] = None,
 ) -> dict[str, Any]:
     """The options of ``read_source``, from those of a command."""
-    named = {}
-    for text in column or ():
-        ours, equals, theirs = text.partition("=")
-        if not equals:
-            raise ValueError(f"--column is {text!r}, must look like document=sku")
-        named[ours] = theirs
     return {
         "format": format,
         "events": events,
         "k": k,
-        "columns": named,
+        "columns": dict(named(text, "--column", "document=sku") for text in column or ()),
         "segments": _names(by),
         "covariates": _names(covariates),
         "read_at": read_at,
@@ -80,21 +69,4 @@ def _names(text: str | None) -> tuple[str, ...]:
     return () if text is None else tuple(name.strip() for name in text.split(","))
 
 
-def reads_log(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of ``reading_options``, where it has one parameter ``reading`` for all of them."""
-    own = inspect.signature(command, eval_str=True)
-    options = inspect.signature(reading_options, eval_str=True).parameters
-    parameters: list[inspect.Parameter] = []
-    for parameter in own.parameters.values():
-        some = options.values() if parameter.name == READING else [parameter]
-        parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in some]
-
-    @wraps(command)
-    def with_options(**given: Any) -> None:
-        with plain_errors():
-            reading = reading_options(**{name: given.pop(name) for name in options})
-        command(**given, **{READING: reading})
-
-    with_options.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
-    return with_options
+reads_log = takes("reading", reading_options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -16,25 +16,10 @@ from ranktrial import checks
 from ranktrial.analysis.planning.plan import plan
 from ranktrial.analysis.planning.results import Plan, people_count
 from ranktrial.analysis.planning.users import ClickRate
-from ranktrial.cli.console import err, out, plain_errors, progress_bar
-from ranktrial.cli.data_source import PrefixOption
+from ranktrial.cli.console import err, out, plain_errors, progress_bar, say
 from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
-from ranktrial.cli.two_rankers import (
-    CtrOption,
-    EtaOption,
-    JsonOption,
-    KOption,
-    LabelledData,
-    PairOption,
-    QrelsOption,
-    RankerA,
-    RankerB,
-    RankersOption,
-    ThetaOption,
-    number,
-    position_bias,
-    read_two_rankers,
-)
+from ranktrial.cli.options import JsonOption, SeedOption, number
+from ranktrial.cli.two_rankers import CtrOption, names_rankers, read_two_rankers
 from ranktrial.methods import parse_method
 from ranktrial.rankings import Pair
 from ranktrial.users import User, position_based
@@ -44,19 +29,12 @@ ESTIMATED = "*"  # beside a method, instead of a column: names of methods stay w
 Users = User | ClickRate
 
 
+@plain_errors()
+@names_rankers
 def plan_command(
-    ranker_a: RankerA = None,
-    ranker_b: RankerB = None,
+    rankers: dict[str, Any],
     as_json: JsonOption = False,
-    qrels: QrelsOption = None,
-    data: LabelledData = None,
-    prefix: PrefixOption = None,
     queries: Annotated[int, typer.Option(min=10, help="Queries of a synthetic set.")] = 1000,
-    rankers: RankersOption = None,
-    pair: PairOption = "1,2",
-    k: KOption = None,
-    theta: ThetaOption = None,
-    eta: EtaOption = 1.0,
     ctr: CtrOption = None,
     sd: Annotated[
         float | None,
@@ -72,7 +50,7 @@ def plan_command(
         str | None,
         typer.Option(
             help="The smallest difference that matters: clicks per page (0.01) or a share of --ctr (1%). "
-            f"[default: with labels, the rankers' difference; else {DEFAULT_DELTA}]"
+            f"Default: with labels the rankers' difference, else {DEFAULT_DELTA}."
         ),
     ] = None,
     power: Annotated[float, typer.Option(help="Probability of a right decision.")] = 0.8,
@@ -88,8 +66,8 @@ def plan_command(
         float | None,
         typer.Option(
             min=1,
-            help="Number of searches at which the confidence sequence is tightest. [default: that of a live trial with "
-            "smallest=delta]",
+            help="Number of searches at which the confidence sequence is tightest. Default: that of a live trial with "
+            "smallest=delta.",
         ),
     ] = None,
     allowance: AllowanceOption = None,
@@ -104,7 +82,7 @@ def plan_command(
     chart: Annotated[
         Path | None, typer.Option(help="Draw the detectable difference by searches: .svg, .png, .pdf or .html.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of trained rankers and plausible users.")] = 0,
+    seed: SeedOption = 0,
 ) -> None:
     """Plan a comparison of two rankers: the number of searches each method will need, before any click.
 
@@ -123,63 +101,51 @@ def plan_command(
       ranktrial plan a.scores b.scores --data train.txt
       ranktrial plan --data yahoo-like
     """
-    with plain_errors():
-        bias = position_bias(theta, eta, k)
-        if chart is not None:
-            from ranktrial.cli.drawing import check_plan_file, draw_plan  # the extra "charts"
+    if chart is not None:
+        from ranktrial.cli.drawing import check_plan_file, draw_plan  # the extra "charts"
 
-            check_plan_file(chart)
-        labelled = data is not None or qrels is not None
-        if labelled and (zeta is not None or sd is not None):
-            raise ValueError("--zeta and --sd are for run files without labels; labels already say what is clicked")
-        both = read_two_rankers(
-            (ranker_a, ranker_b),
-            theta=bias,
-            data=data,
-            qrels=qrels,
-            prefix=prefix,
-            queries=queries,
-            rankers=rankers,
-            chosen=pair,
+        check_plan_file(chart)
+    labelled = rankers["data"] is not None or rankers["qrels"] is not None
+    if labelled and (zeta is not None or sd is not None):
+        raise ValueError("--zeta and --sd are for run files without labels; labels already say what is clicked")
+    both = read_two_rankers(**rankers, queries=queries, seed=seed)
+    lists = both.pair
+    user: Users = both.user(ctr) if labelled else _click_rate(lists, ctr, sd, zeta)
+    if not labelled:
+        delta = delta or DEFAULT_DELTA
+    rate = user.ctr if isinstance(user, ClickRate) else float(np.mean(lists.ctr(user)))
+    with progress_bar("planning") as progress:
+        result = plan(
+            lists,
+            user,
+            methods=[parse_method(text) for text in method] if method else None,
+            delta=None if delta is None else _difference(delta, rate),
+            power=power,
+            level=level,
+            impressions=impressions,
+            tightest_at=tightest_at,
+            allowance=allowance,
+            contamination=contamination,
+            users=users,
+            segments=dict(map(_share, segment or [])),
             seed=seed,
+            progress=progress,
         )
-        lists = both.pair
-        user: Users = both.user(ctr) if labelled else _click_rate(lists, ctr, sd, zeta)
-        if not labelled:
-            delta = delta or DEFAULT_DELTA
-        rate = user.ctr if isinstance(user, ClickRate) else float(np.mean(lists.ctr(user)))
-        with progress_bar("planning") as progress:
-            result = plan(
-                lists,
-                user,
-                methods=[parse_method(text) for text in method] if method else None,
-                delta=None if delta is None else _difference(delta, rate),
-                power=power,
-                level=level,
-                impressions=impressions,
-                tightest_at=tightest_at,
-                allowance=allowance,
-                contamination=contamination,
-                users=users,
-                segments=dict(map(_share, segment or [])),
-                seed=seed,
-                progress=progress,
-            )
-        if chart is not None:
-            draw_plan(result, chart)
+    if chart is not None:
+        draw_plan(result, chart)
     if as_json:
         print(json.dumps({**result.to_dict(), **both.judged_dict()}, indent=2))
     else:
         print_plan(result, lists)
         if both.judged:
-            out.print(both.judged_text(), highlight=False)
+            say(both.judged_text(), wrap=True)
     for line in result.left_out:
-        err.print(f"left out {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        say(f"left out {line}", of=err, style="yellow")
 
 
 def _share(text: str) -> tuple[str, float]:
-    name, separator, share = text.rpartition("=")
-    if not separator:
+    name, _, share = text.rpartition("=")
+    if not name:
         raise ValueError(f"--segment is {text}, must be a name and its share: phone=0.6")
     return name, number(share, "--segment")
 
@@ -214,18 +180,13 @@ def print_plan(result: Plan, pair: Pair) -> None:
         highlight=False,
     )
     marks = [f" {ESTIMATED}" if row.theta == "estimated" else "" for row in result.rows]
-    table = Table(
-        title=f"to find a difference of {result.delta:.4g} clicks a page ({100 * result.delta / result.ctr:.2g} % of clicks) "
+    table = _table(
+        f"to find a difference of {result.delta:.4g} clicks a page ({100 * result.delta / result.ctr:.2g} % of clicks) "
         f"with probability {result.power:g}",
-        title_justify="left",
-        caption=f"{ESTIMATED} with position bias estimated from the same clicks" if any(marks) else None,
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        ["variance", "searches", "looking\noften", f"found at\n{result.traffic:,}", "wrong\nway"],
+        text="method",
     )
-    table.add_column("method", overflow="fold", ratio=1)
-    for heading in ("variance", "searches", "looking\noften", f"found at\n{result.traffic:,}", "wrong\nway"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table.caption = f"{ESTIMATED} with position bias estimated from the same clicks" if any(marks) else None
     for row, mark in zip(result.rows, marks, strict=True):
         table.add_row(
             escape(row.method) + mark,
@@ -239,20 +200,26 @@ def print_plan(result: Plan, pair: Pair) -> None:
     if result.budgets:
         out.print(_budgets_table(result))
     for sentence in result.verdict:
-        out.print(sentence, highlight=False, markup=False)
+        say(sentence, wrap=True)
 
 
 def _budgets_table(result: Plan) -> Table:
     """Table of click budgets: the impressions that each needs, and the clicks that visitors get."""
-    table = Table(
-        title="share of an A/B test's clicks that visitors may lose, and the searches needed",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+    table = _table(
+        "share of an A/B test's clicks that visitors may lose, and the searches needed",
+        ["may lose", "clicks\na page", "against\nA/B test", "searches", "looking\noften"],
     )
-    for heading in ("may lose", "clicks\na page", "against\nA/B test", "searches", "looking\noften"):
-        table.add_column(heading, justify="right", no_wrap=True)
     for row in result.budgets:
         needed = people_count(row.impressions), people_count(row.anytime)
         table.add_row(f"{row.loss:.0%}", f"{row.ctr:.4g}", f"{row.gain:+.1%}", *needed)
+    return table
+
+
+def _table(title: str, numbers: list[str], *, text: str | None = None) -> Table:
+    """Table of columns of numbers, with one of text before them."""
+    table = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    if text is not None:
+        table.add_column(text, overflow="fold", ratio=1)
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
     return table

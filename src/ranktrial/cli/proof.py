@@ -11,13 +11,15 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from ranktrial.cli.console import err, out, plain_errors
+from ranktrial.cli.console import err, out, plain_errors, say
+from ranktrial.cli.options import JsonOption, named, number, numbers
 from ranktrial.methods import Method, TooManyDisplaysError, parse_method
 from ranktrial.paper.proof import Case, appendix_a, compared_methods, work_out
 
 
+@plain_errors()
 def proof_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
+    as_json: JsonOption = False,
     ranker_a: Annotated[
         str | None, typer.Option(help="Ranker A's list: letters (ABC), or ids with commas (x1,x2).")
     ] = None,
@@ -38,37 +40,34 @@ def proof_command(
     outcome is what a method converges to however much data it gets.
     """
     own = {"--ranker-a": ranker_a, "--ranker-b": ranker_b, "--theta": theta, "--zeta": zeta}
-    with plain_errors():
-        given = {name: text for name, text in own.items() if text is not None}
-        skipped: list[str] = []
-        if not given and not method:
-            cases = appendix_a()
-        elif len(given) < len(own):
-            missing = ", ".join(name for name in own if name not in given)
-            raise ValueError(f"a case of your own needs all of {', '.join(own)}; missing: {missing}")
-        else:
-            cases, skipped = own_cases([parse_method(text) for text in method or []], given)
+    given = {name: text for name, text in own.items() if text is not None}
+    skipped: list[str] = []
+    if not given and not method:
+        cases = appendix_a()
+    elif len(given) < len(own):
+        missing = ", ".join(name for name in own if name not in given)
+        raise ValueError(f"a case of your own needs all of {', '.join(own)}; missing: {missing}")
+    else:
+        cases, skipped = own_cases([parse_method(text) for text in method or []], given)
     if as_json:
         print(json.dumps([case.to_dict() for case in cases], indent=2))
     else:
-        for number, case in enumerate(cases, 1):
-            print_case(number, case)
+        for at, case in enumerate(cases, 1):
+            print_case(at, case)
     for line in skipped:
-        err.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        say(line, of=err, style="yellow")
 
 
 def own_cases(methods: Sequence[Method], given: dict[str, str]) -> tuple[list[Case], list[str]]:
     """The case for each method asked for; or for all that can work it out, and a line for each that cannot."""
     lists = [_documents(given["--ranker-a"]), _documents(given["--ranker-b"])]
-    theta = [_number(text, "--theta") for text in given["--theta"].split(",")]
+    theta = numbers(given["--theta"], "--theta")
     zeta = {}
     for part in given["--zeta"].split(","):
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise ValueError(f"--zeta: {part!r} must look like A=0.5")
-        if name.strip() in zeta:
-            raise ValueError(f"--zeta: document {name.strip()!r} is given twice")
-        zeta[name.strip()] = _number(value, "--zeta")
+        name, value = named(part, "--zeta", "A=0.5")
+        if name in zeta:
+            raise ValueError(f"--zeta: document {name!r} is given twice")
+        zeta[name] = number(value, "--zeta")
     cases, skipped = [], []
     for method in methods or compared_methods():
         try:
@@ -84,17 +83,10 @@ def _documents(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")] if "," in text else list(text.strip())
 
 
-def _number(text: str, option: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{option}: {text!r} is not a number") from None
-
-
-def print_case(number: int, case: Case) -> None:
+def print_case(at: int, case: Case) -> None:
     zeta = ", ".join(f"{name}={value:g}" for name, value in case.zeta.items())
     lists = " against ".join(" ".join(ranker) for ranker in (case.ranker_a, case.ranker_b))
-    out.print(f"[bold]{number}. {escape(str(case.method))}[/]  {escape(lists)}", highlight=False)
+    out.print(f"[bold]{at}. {escape(str(case.method))}[/]  {escape(lists)}", highlight=False)
     out.print(f"   theta {', '.join(f'{t:g}' for t in case.theta)}   zeta {escape(zeta)}", highlight=False)
     table = Table("display", "probability", box=None, padding=(0, 2), pad_edge=True)
     signs = case.displays[0].added_by_a is not None

@@ -20,8 +20,8 @@ import typer
 from rich.table import Table
 
 from ranktrial import extras
-from ranktrial.cli.console import err, out, plain_errors
-from ranktrial.cli.report import QueryUnits
+from ranktrial.cli.console import err, out, plain_errors, say
+from ranktrial.cli.options import STORE, JsonOption, QueryUnitsOption, StoreArgument
 from ranktrial.report.making import QUERY_UNITS
 from ranktrial.service.api_keys import SCOPES, KeyFile, Keys, keys_of
 from ranktrial.store import name_of, open_store, when_available
@@ -33,11 +33,10 @@ SECONDS_A_DAY = 86_400.0
 SILENCE = 30.0  # seconds that a connection may take to send the headers of a request
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
-STORE = "a SQLite file or postgresql://USER@HOST/DATABASE"
-StoreArgument = Annotated[str, typer.Argument(help=f"The store of the trials, {STORE}.")]
+KeyArgument = Annotated[str, typer.Argument(help="Id of the key, from `keys list`.")]
 KeysOption = Annotated[
     Path | None,
-    typer.Option("--keys", help="File of API keys. [default: STORE.keys, if it exists; in PostgreSQL, the store]"),
+    typer.Option("--keys", help="File of API keys. Default: STORE.keys, if it exists; in PostgreSQL, the store."),
 ]
 
 keys_app = typer.Typer(
@@ -47,6 +46,7 @@ keys_app = typer.Typer(
 )
 
 
+@plain_errors()
 def serve_command(
     store: Annotated[str, typer.Argument(help=f"The store of the trials, {STORE}; made if it does not exist.")],
     host: Annotated[
@@ -84,10 +84,12 @@ def serve_command(
     ] = None,
     webhook_secret: Annotated[
         Path | None,
-        typer.Option(help="File of the secret that messages are signed with. [default: RANKTRIAL_WEBHOOK_SECRET]"),
+        typer.Option(
+            help="File of the secret that messages are signed with. Default: what RANKTRIAL_WEBHOOK_SECRET says."
+        ),
     ] = None,
     log_requests: Annotated[bool, typer.Option(help="Log every request, not only faults.")] = False,
-    query_units: QueryUnits = QUERY_UNITS,
+    query_units: QueryUnitsOption = QUERY_UNITS,
     drain: Annotated[int, typer.Option(min=0, help="Seconds that open requests get when the service ends.")] = 10,
 ) -> None:
     """Serve the trials of a store over HTTP, with a live page at /.
@@ -95,15 +97,14 @@ def serve_command(
     Logs are lines on standard error, text on a terminal and JSON elsewhere. Ends cleanly on SIGTERM or Ctrl-C: accepted
     events are written first.
     """
-    with plain_errors():
-        if refusal := extras.missing("serve", "ranktrial serve"):
-            raise refusal
-        known = when_started(store, lambda: find_keys(store, keys))
-        check_host(host, known, store)
-        check_pages(origin or (), proxy or (), beacon_action or ())
-        hooks = read_webhooks(webhook or (), webhook_secret)
-        when_started(store, lambda: check_store(store))
-        listening = listen(host, port)
+    if refusal := extras.missing("serve", "ranktrial serve"):
+        raise refusal
+    known = when_started(store, lambda: find_keys(store, keys))
+    check_host(host, known, store)
+    check_pages(origin or (), proxy or (), beacon_action or ())
+    hooks = read_webhooks(webhook or (), webhook_secret)
+    when_started(store, lambda: open_store(store).close())  # made if it does not exist
+    listening = listen(host, port)
     run_server(
         store, listening, known, click_action, log_requests, query_units, drain,
         origins=origin or (), beacon_actions=beacon_action or (), proxies=proxy or (), beacon_rate=beacon_rate, webhooks=hooks,
@@ -176,11 +177,6 @@ def when_started(store: str, ask: Callable[[], T]) -> T:
         log_waiting(problem)
 
     return when_available(store, STARTING, ask, waiting)
-
-
-def check_store(store: str) -> None:
-    """Refuse what is no store; make it if it does not exist."""
-    open_store(store).close()
 
 
 def log_to_stderr() -> None:
@@ -267,57 +263,52 @@ def run_server(
 
 
 @keys_app.command()
+@plain_errors()
 def add(
     store: StoreArgument,
     scope: Annotated[list[str], typer.Option(help=f"Scope of the key: {', '.join(SCOPES)}; may be repeated.")],
     name: Annotated[str, typer.Option(help="Name of the owner.")] = "",
     trial: Annotated[
-        list[str] | None, typer.Option(help="Trial that the key is restricted to; may be repeated. [default: all]")
+        list[str] | None, typer.Option(help="Trial that the key is restricted to; may be repeated. Default: all.")
     ] = None,
-    days: Annotated[float | None, typer.Option(help="Days until it expires. [default: never]")] = None,
+    days: Annotated[float | None, typer.Option(help="Days until it expires. Default: never.")] = None,
     keys: KeysOption = None,
 ) -> None:
     """Make a key and print it. It is shown this once; the file keeps a hash."""
-    with plain_errors():
-        file = keys_in(store, keys)
-        lifetime = None if days is None else days * SECONDS_A_DAY
-        _tell(file, file.add(name, scope, trials=trial or (), lifetime=lifetime))
+    file = keys_in(store, keys)
+    lifetime = None if days is None else days * SECONDS_A_DAY
+    _print_key(file, file.add(name, scope, trials=trial or (), lifetime=lifetime))
 
 
 @keys_app.command()
+@plain_errors()
 def rotate(
     store: StoreArgument,
-    id: Annotated[str, typer.Argument(help="Id of the key, from `keys list`.")],
+    id: KeyArgument,
     keep: Annotated[float, typer.Option(help="Days for which the old key still works.")] = 1.0,
     keys: KeysOption = None,
 ) -> None:
     """Replace a key: make one with the same scopes, print it, and let the old one expire."""
-    with plain_errors():
-        file = keys_in(store, keys)
-        _tell(file, file.rotate(id, keep * SECONDS_A_DAY))
+    file = keys_in(store, keys)
+    _print_key(file, file.rotate(id, keep * SECONDS_A_DAY))
 
 
-def _tell(keys: Keys, key: str) -> None:
+def _print_key(keys: Keys, key: str) -> None:
     print(key)
-    err.print(
+    say(
         f"in {keys.place}; a service that runs with these knows it within a second, one that was started before there "
         "were keys must be started again",
-        style="dim",
-        highlight=False,
-    )
+        of=err, style="dim", wrap=True,
+    )  # fmt: skip
 
 
 @keys_app.command("list")
-def list_keys(
-    store: StoreArgument,
-    keys: KeysOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")] = False,
-) -> None:
+@plain_errors()
+def list_keys(store: StoreArgument, keys: KeysOption = None, as_json: JsonOption = False) -> None:
     """List the keys with their scopes."""
-    with plain_errors():
-        found = keys_in(store, keys).all()
-    rows = [{name: value for name, value in asdict(key).items() if name != "digest"} for key in found]
+    found = keys_in(store, keys).all()
     if as_json:
+        rows = [{name: value for name, value in asdict(key).items() if name != "digest"} for key in found]
         print(json.dumps(rows, indent=2))
         return
     table = Table("id", "name", "scopes", "trials", "made", "expires")
@@ -328,12 +319,8 @@ def list_keys(
 
 
 @keys_app.command()
-def revoke(
-    store: StoreArgument,
-    id: Annotated[str, typer.Argument(help="Id of the key, from `keys list`.")],
-    keys: KeysOption = None,
-) -> None:
+@plain_errors()
+def revoke(store: StoreArgument, id: KeyArgument, keys: KeysOption = None) -> None:
     """Revoke a key; a running service refuses it within a second."""
-    with plain_errors():
-        gone = keys_in(store, keys).revoke(id)
-    out.print(f"revoked {gone.id} {gone.name}", highlight=False)
+    gone = keys_in(store, keys).revoke(id)
+    say(f"revoked {gone.id} {gone.name}", wrap=True)

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ranktrial.cli.console import err, out, plain_errors
+from ranktrial.cli.options import FolderArgument, JsonOption, named
 from ranktrial.paper.study.cost import StudyCost, study_cost
 from ranktrial.paper.study.figures import DrawnStudy, draw_study, untested
 from ranktrial.paper.study.pack import pack_study
@@ -37,6 +38,7 @@ study_app = typer.Typer(
 
 
 @study_app.command()
+@plain_errors()
 def run(
     plan: Annotated[str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file.")],
     folder: Annotated[
@@ -104,26 +106,25 @@ def run(
 
     A failed task is named and does not stop the rest; the next run tries it again. Status 1 if any failed.
     """
-    with plain_errors():
-        chosen = adjusted(
-            read_plan(plan),
-            data=data or [],
-            rankers=rankers or [],
-            queries=queries,
-            pairs=pairs,
-            limits=limits,
-            impressions=impressions,
-            checkpoints=checkpoints,
-            seed=seed,
-            runs=1 if simulate and runs is None else runs,
-            simulate=simulate or None,
-        )
-        try:
-            with progress_display() as progress:
-                done = run_study(chosen, folder, workers=workers, cluster=cluster, taken=taken or [], progress=progress)
-        except KeyboardInterrupt:
-            err.print("stopped; the same command continues where it was", highlight=False)
-            raise typer.Exit(130) from None
+    chosen = adjusted(
+        read_plan(plan),
+        data=data or [],
+        rankers=rankers or [],
+        queries=queries,
+        pairs=pairs,
+        limits=limits,
+        impressions=impressions,
+        checkpoints=checkpoints,
+        seed=seed,
+        runs=1 if simulate and runs is None else runs,
+        simulate=simulate or None,
+    )
+    try:
+        with progress_display() as progress:
+            done = run_study(chosen, folder, workers=workers, cluster=cluster, taken=taken or [], progress=progress)
+    except KeyboardInterrupt:
+        err.print("stopped; the same command continues where it was", highlight=False)
+        raise typer.Exit(130) from None
     failed = f", [bold red]{len(done.failures)} failed[/]" if done.failures else ""
     tasks = "task" if done.ran == 1 else "tasks"
     err.print(f"ran {done.ran:,} {tasks} in {duration(done.seconds)}{failed}: {done.results}", highlight=False)
@@ -140,7 +141,7 @@ def adjusted(
     if queries is not None:
         sets = [replace(one, queries=queries) for one in sets]
     for text in rankers:
-        name, source = _named(text, "--rankers")
+        name, source = named(text, "--rankers", "NAME=FILE")
         if name not in [one.name for one in sets]:
             raise ValueError(f"--rankers: no data set {name!r}; there are {', '.join(one.name for one in sets)}")
         file = source if source in TRAINED else str(Path(source).expanduser().absolute())
@@ -150,7 +151,7 @@ def adjusted(
 
 
 def _data_plan(text: str, known: Sequence[DataPlan], queries: int | None) -> DataPlan:
-    name, source = _named(text, "--data")
+    name, source = named(text, "--data", "NAME=PATH")
     same = next((one for one in known if one.name == name), None)
     kept: dict[str, Any] = {"rankers": same.rankers if same and same.rankers in TRAINED else "code"}
     if same:
@@ -162,13 +163,6 @@ def _data_plan(text: str, known: Sequence[DataPlan], queries: int | None) -> Dat
     if not path.exists():
         raise ValueError(f"--data: no file or folder {source!r}, and not one of {', '.join(SYNTHETIC)}")
     return DataPlan(name, str(path.absolute()), **kept)
-
-
-def _named(text: str, option: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise ValueError(f"{option}: {text!r} must look like NAME=PATH")
-    return name, value
 
 
 @contextmanager
@@ -235,17 +229,17 @@ def duration(seconds: float) -> str:
 
 
 @study_app.command()
+@plain_errors()
 def show(
-    folder: Annotated[Path, typer.Argument(help="Folder of the study, finished or not.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")] = False,
+    folder: FolderArgument,
+    as_json: JsonOption = False,
 ) -> None:
     """Show each method's errors by number of impressions, what users got meanwhile, and what it cost to compute.
 
     Means over pairs of: the binary error (the estimate points the wrong way), the absolute error of the estimate, and the
     squared error of single impressions. ctr is clicks per impression of what the method showed.
     """
-    with plain_errors():
-        summary = summarise(folder)
+    summary = summarise(folder)
     if as_json:
         print(json.dumps(summary.to_dict(), indent=2))
         return
@@ -294,8 +288,9 @@ def _count(number: int) -> str:
 
 
 @study_app.command()
+@plain_errors()
 def pack(
-    folder: Annotated[Path, typer.Argument(help="Folder of the study, finished or not.")],
+    folder: FolderArgument,
     file: Annotated[Path, typer.Argument(help="Parquet file to write.")],
     besides: Annotated[
         list[Path] | None,
@@ -309,27 +304,26 @@ def pack(
     A run is a few numbers: the law of an impression between two fits. Curves at any checkpoints follow from them. What each run
     cost goes along.
     """
-    with plain_errors():
-        packed = pack_study(folder, file, besides=besides or [])
+    packed = pack_study(folder, file, besides=besides or [])
     err.print(f"{packed:,} {'run' if packed == 1 else 'runs'}, {file.stat().st_size:,} bytes: {file}", highlight=False)
 
 
 @study_app.command()
+@plain_errors()
 def cost(
     folder: Annotated[Path, typer.Argument(help="Folder of a study of which some tasks are done.")],
     pairs: Annotated[
         int | None, typer.Option(min=1, help="Number of pairs on each data set to forecast for; the plan's by default.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what tasks have cost so far, and what all of them will: processor time and memory by data set and method.
 
     Medians over the tasks that are done. memory is the largest peak of a task's process, mapped data included, which workers
     share. "all pairs" is in processor time, shared by the workers; a busy machine takes longer.
     """
-    with plain_errors():
-        found = study_cost(folder, pairs=pairs, workers=workers)
+    found = study_cost(folder, pairs=pairs, workers=workers)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
         return
@@ -366,8 +360,9 @@ def _hours(hours: float) -> str:
 
 
 @study_app.command()
+@plain_errors()
 def figures(
-    folder: Annotated[Path, typer.Argument(help="Folder of the study, finished or not.")],
+    folder: FolderArgument,
     to: Annotated[
         Path | None, typer.Option("--out", help="Folder to write to; figures in the study's own by default.")
     ] = None,
@@ -378,14 +373,13 @@ def figures(
     simulated: Annotated[
         Path | None, typer.Option(help="Folder of a simulated study of the same sets, to draw its runs beside.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print claims and ratios as JSON instead of tables.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Draw a study: figures with their data, an interactive report to open in a browser, and the paper's claims.
 
     Each claim of the paper is given with our number, its 95 % interval over pairs, and a verdict.
     """
-    with plain_errors():
-        drawn = draw_study(folder, to, [name.strip() for name in formats.split(",")], form=form, simulated=simulated)
+    drawn = draw_study(folder, to, [name.strip() for name in formats.split(",")], form=form, simulated=simulated)
     if as_json:
         print(json.dumps(drawn.to_dict(), indent=2))
         return

@@ -12,7 +12,8 @@ import typer
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
 from ranktrial.cli.console import progress_bar
-from ranktrial.cli.data_source import DATA_HELP, open_data
+from ranktrial.cli.data_source import DATA_HELP, PrefixOption, open_data
+from ranktrial.cli.options import numbers, takes
 from ranktrial.paper.data import Dataset, read_rankers, read_scores, train_rankers
 from ranktrial.rankings import Pair
 from ranktrial.rankings.lists import MOST_RANKS
@@ -20,34 +21,53 @@ from ranktrial.trec import Run, read_qrels, read_run
 from ranktrial.trec.qrels import UNJUDGED, zeta_by_grade
 from ranktrial.users import User, position_based, rank_decay
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")]
-
-RankerA = Annotated[
-    Path | None,
-    typer.Argument(help="Ranker A: a TREC run file; with --data, a file with a score per document and line."),
-]
-RankerB = Annotated[Path | None, typer.Argument(help="Ranker B, a file of the same kind.")]
-LabelledData = Annotated[
-    str | None,
-    typer.Option("--data", help=f"Labelled documents. {DATA_HELP} Without score files two rankers are trained on it."),
-]
-QrelsOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Labels for run files: TREC qrels. Documents without a judgement count as label 0, queries without any "
-        "are left out."
-    ),
-]
-RankersOption = Annotated[Path | None, typer.Option(help="Rankers for --data, as `ranktrial rankers` writes them.")]
-PairOption = Annotated[str, typer.Option(help="Numbers of A and B among --rankers, counted from 1.")]
-KOption = Annotated[int | None, typer.Option("--k", min=1, max=MOST_RANKS, help="Results on a page. [default: 10]")]
-ThetaOption = Annotated[
-    str | None, typer.Option(help="Probability that each rank is looked at, from the top: 1,.5,.3. Also sets --k.")
-]
-EtaOption = Annotated[float, typer.Option(min=0, help="Position bias 1 / rank^eta, if --theta is not given.")]
 CtrOption = Annotated[
     float | None, typer.Option(help="Clicks per page. With labels the click probabilities are scaled to it.")
 ]
+
+
+def ranker_options(
+    ranker_a: Annotated[
+        Path | None,
+        typer.Argument(help="Ranker A: a TREC run file; with --data, a file with a score per document and line."),
+    ] = None,
+    ranker_b: Annotated[Path | None, typer.Argument(help="Ranker B, a file of the same kind.")] = None,
+    qrels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labels for run files: TREC qrels. Documents without a judgement count as label 0, queries without any "
+            "are left out."
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help=f"Labelled documents. {DATA_HELP} Without score files two rankers are trained on it."),
+    ] = None,
+    prefix: PrefixOption = None,
+    rankers: Annotated[
+        Path | None, typer.Option(help="Rankers for --data, as `ranktrial rankers` writes them.")
+    ] = None,
+    pair: Annotated[str, typer.Option(help="Numbers of A and B among --rankers, counted from 1.")] = "1,2",
+    k: Annotated[int | None, typer.Option("--k", min=1, max=MOST_RANKS, help="Results on a page. Default: 10.")] = None,
+    theta: Annotated[
+        str | None,
+        typer.Option(help="Probability that each rank is looked at, from the top: 1,.5,.3. Also sets --k."),
+    ] = None,
+    eta: Annotated[float, typer.Option(min=0, help="Position bias 1 / rank^eta, if --theta is not given.")] = 1.0,
+) -> dict[str, Any]:
+    """The arguments of ``read_two_rankers``, from those of a command."""
+    return {
+        "files": (ranker_a, ranker_b),
+        "theta": position_bias(theta, eta, k),
+        "data": data,
+        "qrels": qrels,
+        "prefix": prefix,
+        "rankers": rankers,
+        "chosen": pair,
+    }
+
+
+names_rankers = takes("rankers", ranker_options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,25 +201,17 @@ def _linear_scores(dataset: Dataset, rankers: Path | None, chosen: str, seed: in
             found = train_rankers(dataset, 2, seed=seed, progress=progress)
         return [found.scores(dataset, i) for i in range(2)]
     found = read_rankers(rankers, dataset, allow_dropped=True)
-    numbers = [int(number(text, "--pair")) for text in chosen.split(",")]
-    if len(numbers) != 2 or numbers[0] == numbers[1] or not all(1 <= i <= len(found) for i in numbers):
+    chosen_two = [int(number) for number in numbers(chosen, "--pair")]
+    if len(set(chosen_two)) != 2 or len(chosen_two) != 2 or not all(1 <= i <= len(found) for i in chosen_two):
         raise ValueError(f"--pair is {chosen!r}, must name two of the {len(found)} rankers, such as 1,2")
-    return [found.scores(dataset, i - 1) for i in numbers]
+    return [found.scores(dataset, i - 1) for i in chosen_two]
 
 
 def position_bias(theta: str | None, eta: float, k: int | None) -> FloatArray:
     """P(a rank is examined) as the options --theta, --eta and --k say; one number per result on a page."""
     if theta is None:
         return rank_decay(k or 10, eta)
-    bias = checks.probabilities("--theta", [number(text, "--theta") for text in theta.split(",")])
+    bias = checks.probabilities("--theta", numbers(theta, "--theta"))
     if k is not None and k != len(bias):
         raise ValueError(f"--theta has {len(bias)} ranks, --k is {k}: leave one of them out")
     return bias
-
-
-def number(text: str, option: str) -> float:
-    """The number that an option's text says."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{option}: {text!r} is not a number") from None
