@@ -48,11 +48,16 @@ def at_least(name: str, value: float, low: float) -> float:
     return value
 
 
-def finite(name: str, values: ArrayLike) -> FloatArray:
-    """A one-dimensional array of finite numbers."""
-    array = np.ascontiguousarray(values, np.float64)
+def _flat(name: str, values: ArrayLike) -> FloatArray:
+    array = np.asarray(values, np.float64)
     if array.ndim != 1:
         raise ValueError(f"{name} has {array.ndim} dimensions, must be a flat list of numbers")
+    return np.ascontiguousarray(array)
+
+
+def finite(name: str, values: ArrayLike) -> FloatArray:
+    """A one-dimensional array of finite numbers."""
+    array = _flat(name, values)
     if not np.all(np.isfinite(array)):
         bad = int(np.argmin(np.isfinite(array)))
         raise ValueError(f"{name}[{bad}] is {array[bad]}, must be finite")
@@ -61,9 +66,7 @@ def finite(name: str, values: ArrayLike) -> FloatArray:
 
 def probabilities(name: str, values: ArrayLike) -> FloatArray:
     """A one-dimensional array of numbers from 0 to 1."""
-    array = np.asarray(values, np.float64)
-    if array.ndim != 1:
-        raise ValueError(f"{name} has {array.ndim} dimensions, must be a flat list of numbers")
+    array = _flat(name, values)
     bad = np.flatnonzero(~((array >= 0) & (array <= 1)))
     if len(bad):
         raise ValueError(f"{name}[{bad[0]}] is {array[bad[0]]:g}, must be between 0 and 1")

@@ -87,10 +87,6 @@ class Metric:
                 f"name is {self.name!r}, must have at most {LONGEST_NAME} characters, none of them a control character"
             )
 
-    def _spanned(self, name: str) -> None:
-        """Write a span of time as it is always written."""
-        object.__setattr__(self, name, _span_text(span(name, getattr(self, name))))
-
     @property
     def title(self) -> str:
         """Name of it in reports."""
@@ -174,37 +170,51 @@ class Clicks(Metric):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class EventMetric(Metric, abstract=True):
+class Windowed(Metric, abstract=True):
+    """Value that is settled some time after an impression.
+
+    Attributes:
+        window: Time after an impression that counts: seconds, or a text such as "7d".
+    """
+
+    window: float | str = "1d"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "window", _span_text(span("window", self.window)))
+
+    @property
+    def settles_after(self) -> float:
+        return span("window", self.window)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class EventMetric(Windowed, abstract=True):
     """Value of what visitors did with results after they saw them.
 
     Attributes:
-        window: Time after an impression in which an event counts: seconds, or a text such as "7d".
+        window: Time after an impression in which an event counts.
         cap: The most that one result of one impression adds; None for no limit.
     """
 
     of_results: ClassVar[bool] = True
-    window: float | str = "1d"
+    action: ClassVar[str] = ""  # that counts, where it is one
     cap: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._spanned("window")
         if self.cap is not None and not checks.number("cap", self.cap) > 0:
             raise ValueError(f"cap is {self.cap!r}, must be above 0 (None for no limit)")
 
     @property
     def of_actions(self) -> tuple[str, ...]:
         """Actions that count."""
-        raise NotImplementedError
+        return (self.action,)
 
     @property
     def least_amount(self) -> float | None:
         """Smallest amount of an event that is counted; None for any but a refund."""
         return None
-
-    @property
-    def settles_after(self) -> float:
-        return span("window", self.window)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -216,10 +226,7 @@ class Carts(EventMetric):
     """
 
     thing: ClassVar[str] = "carts"
-
-    @property
-    def of_actions(self) -> tuple[str, ...]:
-        return ("cart",)
+    action: ClassVar[str] = "cart"
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -231,11 +238,8 @@ class Orders(EventMetric):
     """
 
     thing: ClassVar[str] = "orders"
+    action: ClassVar[str] = "order"
     window: float | str = "7d"
-
-    @property
-    def of_actions(self) -> tuple[str, ...]:
-        return ("order",)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -247,11 +251,8 @@ class Revenue(EventMetric):
     """
 
     thing: ClassVar[str] = "revenue"
+    action: ClassVar[str] = "order"
     window: float | str = "7d"
-
-    @property
-    def of_actions(self) -> tuple[str, ...]:
-        return ("order",)
 
     @property
     def sums_amounts(self) -> bool:
@@ -270,16 +271,13 @@ class Dwell(EventMetric):
     """
 
     thing: ClassVar[str] = "long visits"
+    action: ClassVar[str] = "dwell"
     cap: float | None = 1
     seconds: float = 30
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.at_least("seconds", self.seconds, 0)
-
-    @property
-    def of_actions(self) -> tuple[str, ...]:
-        return ("dwell",)
 
     @property
     def least_amount(self) -> float | None:
@@ -364,7 +362,7 @@ class TimeToFirstClick(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._spanned("limit")
+        object.__setattr__(self, "limit", _span_text(span("limit", self.limit)))
 
     @property
     def settles_after(self) -> float:
@@ -372,7 +370,7 @@ class TimeToFirstClick(Metric):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Reformulation(Metric):
+class Reformulation(Windowed):
     """Searches after which the same visitor's next one, within the window, is for something else.
 
     >>> Reformulation().better, Reformulation().settles_after
@@ -383,17 +381,9 @@ class Reformulation(Metric):
     better: str = "less"
     window: float | str = "5min"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._spanned("window")
-
-    @property
-    def settles_after(self) -> float:
-        return span("window", self.window)
-
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class SessionSuccess(Metric):
+class SessionSuccess(Windowed):
     """Searches with a click on them, or on a later search of the same visitor within the window.
 
     >>> SessionSuccess(window="1h", name="sessions")
@@ -402,14 +392,6 @@ class SessionSuccess(Metric):
 
     thing: ClassVar[str] = "successful sessions"
     window: float | str = "30min"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._spanned("window")
-
-    @property
-    def settles_after(self) -> float:
-        return span("window", self.window)
 
 
 def millionths(value: Any) -> int:

@@ -98,13 +98,10 @@ class Segments:
 
     def levels(self, name: str, codes: IntArray) -> IntArray:
         """Number of the value of an attribute, 0 for "other", by code."""
-        numbers = next(numbers for numbers in self._numbers if numbers[0] == name) if name in self.names else None
-        if numbers is None:
-            self.values(name)
-            raise AssertionError
-        return np.asarray(codes // numbers[1] % (len(numbers[2]) + 1))
+        self.values(name)  # refuses what is no attribute
+        return np.asarray(self.level(name, codes))
 
-    def level(self, name: str, code: int) -> int:
+    def level(self, name: str, code: Any) -> Any:
         """``levels`` of one code."""
         factor, numbers = next((factor, numbers) for one, factor, numbers in self._numbers if one == name)
         return code // factor % (len(numbers) + 1)

@@ -22,7 +22,7 @@ ContaminationOption = Annotated[
     typer.Option(
         min=0,
         max=0.49,
-        help=f"Share of hostile searches that a winner must stand against. Default: {ALLOWANCE / PER_HOSTILE:g} (a fifteenth of "
-        "the allowance) where the click model decides, none where A/B traffic does.",
+        help=f"Share of hostile searches that a winner must stand against. Default: {ALLOWANCE / PER_HOSTILE:g} (a fifteenth "
+        "of the allowance) where the click model decides, none where A/B traffic does.",
     ),
 ]

@@ -9,7 +9,7 @@ import ssl
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
@@ -123,8 +123,8 @@ class Client:
                 "unit": uuid.uuid4().hex if unit is None else text_id("unit", unit),
                 "offset": offset,
                 "size": size,
-                **({} if segment is None else {"segment": _segment(segment)}),
-                **({} if covariates is None else {"covariates": _covariates(covariates)}),
+                **({} if segment is None else {"segment": _sendable(segment, _short)}),
+                **({} if covariates is None else {"covariates": _sendable(covariates, _finite)}),
             }
             path = f"/v1/trials/{quote(trial, safe='')}/rank"
             answer = self._endpoint.post(path, json.dumps(asked).encode(), self.timeout)
@@ -238,22 +238,12 @@ def _amount(value: object) -> Any:
     return value if plain and value == value else str(value)
 
 
-def _segment(given: object) -> object:
-    """Values of attributes as they can be sent; "?" for what cannot be one."""
+def _sendable(given: object, value_of: Callable[[Any], float | str]) -> object:
+    """Values of attributes, or covariates, as they can be sent; "?" for what cannot be one."""
     try:
         assert isinstance(given, Mapping)
         values = islice(given.items(), MOST_ATTRIBUTES)
-        return {_short(name): None if value is None else _short(value) for name, value in values}
-    except Exception:
-        return "?"
-
-
-def _covariates(given: object) -> object:
-    """Numbers as they can be sent; "?" for what cannot be one."""
-    try:
-        assert isinstance(given, Mapping)
-        values = islice(given.items(), MOST_ATTRIBUTES)
-        return {_short(name): None if value is None else _finite(value) for name, value in values}
+        return {_short(name): None if value is None else value_of(value) for name, value in values}
     except Exception:
         return "?"
 
