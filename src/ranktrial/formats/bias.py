@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,23 +26,41 @@ BY_CHANCE = 1e-3  # share of long logs in which thetas are said to differ althou
 ENOUGH_CLICKS = 300  # on documents that stood at several ranks of one day: with so few the share is 0.7 %
 
 
-def _single_results(source: LogSource) -> str:
-    """SQL of a log of pages or items, a row for each result, with the number of its unit."""
-    if source.kind == ITEMS:
-        return f"""(SELECT query, {source.period} AS period, dense_rank() OVER (ORDER BY unit) AS unit, document, rank,
-            clicked AS hit FROM items)"""
-    return f"""(SELECT query, period, unit, document, rank, hit FROM (
-        SELECT query, {source.period} AS period, unit, unnest(shown[1:{source.k}]) AS document,
-        unnest(clicked[1:{source.k}]) AS hit,
-        unnest(range(1, least(len(shown), {source.k}) + 1)) AS rank FROM impressions) WHERE document <> '')"""
-
-
-def rows_of_results(source: LogSource) -> str:
-    """SQL of a log's results added up: query, period, document, rank, shown, clicked."""
+def results_of(source: LogSource) -> str:
+    """SQL of the results of a log: query, period, document, rank, unit, shown, clicked; a row each, or added up in counts."""
+    period = f"{source.period} AS period"
     if source.kind == COUNTS:
-        return f"(SELECT query, {source.period} AS period, document, rank, shown, clicked FROM counts)"
-    results = _single_results(source)
-    return f"(SELECT query, period, document, rank, count(*) AS shown, sum(hit) AS clicked FROM {results} GROUP BY ALL)"
+        return f"(SELECT query, {period}, document, rank, 0 AS unit, shown, clicked FROM counts)"
+    if source.kind == ITEMS:
+        unit = "dense_rank() OVER (ORDER BY unit) AS unit"
+        return f"(SELECT query, {period}, document, rank, {unit}, 1 AS shown, clicked FROM items)"
+    return f"""(SELECT * FROM (SELECT query, {period}, unnest(shown[1:{source.k}]) AS document,
+        unnest(range(1, least(len(shown), {source.k}) + 1)) AS rank, unit, 1 AS shown,
+        unnest(clicked[1:{source.k}]) AS clicked FROM impressions) WHERE document <> '')"""
+
+
+class _Cells(NamedTuple):
+    """Shows and clicks by document, rank and group; a document is numbered within its query and period."""
+
+    query: IntArray
+    document: IntArray
+    rank: IntArray
+    group: IntArray
+    counts: dict[str, FloatArray]
+
+
+def _cells(source: LogSource, group: str = "0", *, clicked: bool = False) -> _Cells:
+    """Add up the results of a log, by an SQL expression of the group; with ``clicked`` those of documents that ever were."""
+    cells = f"""WITH result AS (SELECT query, period, document, rank, {group} AS grp, sum(shown) AS shown,
+        sum(clicked) AS clicked FROM {results_of(source)} GROUP BY ALL)
+        SELECT dense_rank() OVER (ORDER BY query) - 1 AS query, rank, grp, shown, clicked,
+        dense_rank() OVER (ORDER BY query, period, document) - 1 AS document FROM result"""
+    if clicked:
+        which = "(query, period, document)"
+        cells += f" WHERE {which} IN (SELECT {which} FROM result WHERE clicked > 0)"
+    found = source.connection.execute(cells).fetchnumpy()
+    numbers = (np.asarray(found[name], np.int64) for name in ("query", "document", "rank", "grp"))
+    return _Cells(*numbers, {name: np.asarray(found[name], np.float64) for name in ("shown", "clicked")})
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,19 +81,16 @@ class DocumentCounts:
     @classmethod
     def of(cls, source: LogSource) -> DocumentCounts:
         """Count the shows and clicks of a log of any kind."""
-        db = source.connection
-        db.execute(f"""CREATE OR REPLACE TEMP TABLE result AS SELECT *, dense_rank() OVER (ORDER BY query) - 1 AS q,
-            dense_rank() OVER (ORDER BY query, period, document) - 1 AS d FROM {rows_of_results(source)}""")
-        cells = db.execute("SELECT q, d, rank, shown, clicked FROM result").fetchnumpy()
-        names = db.execute("SELECT DISTINCT query, document, d FROM result ORDER BY d").fetchall()
-        db.execute("DROP TABLE result")
-        d, rank = (np.asarray(cells[name], np.int64) for name in ("d", "rank"))
-        tables = [np.zeros((len(names), source.k)) for _ in range(2)]
-        for table, name in zip(tables, ("shown", "clicked")):
-            table[d, rank - 1] = np.asarray(cells[name], np.float64)
+        cells = _cells(source)
+        names = source.connection.execute(
+            f"SELECT DISTINCT query, document, period FROM {results_of(source)} ORDER BY query, period, document"
+        ).fetchall()
+        tables = {name: np.zeros((len(names), source.k)) for name in cells.counts}
+        for name, table in tables.items():
+            table[cells.document, cells.rank - 1] = cells.counts[name]
         query = np.zeros(len(names), np.int64)
-        query[d] = np.asarray(cells["q"], np.int64)
-        return cls(query, tables[0], tables[1], [(q, document) for q, document, _ in names])
+        query[cells.document] = cells.query
+        return cls(query, tables["shown"], tables["clicked"], [(query, document) for query, document, _ in names])
 
     def counts(self, rows: BoolArray | None = None) -> Counts:
         """Counts of some rows, or all."""
@@ -122,20 +138,12 @@ def _designs_by_period(source: LogSource) -> tuple[str, str]:
 
 def _groups(source: LogSource, by: str) -> list[Counts]:
     """Counts of 20 groups of units or queries, of documents that were clicked; nothing where there are fewer of them."""
-    db = source.connection
-    (found,) = db.execute(f"SELECT count(DISTINCT {by}) FROM {_single_results(source)}").fetchall()[0]
+    (found,) = source.connection.execute(f"SELECT count(DISTINCT {by}) FROM {results_of(source)}").fetchall()[0]
     if found < GROUPS:
         return []
-    group = f"unit % {GROUPS}" if by == "unit" else "0"
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE result AS SELECT query, period, document, rank, {group} AS grp,
-        count(*) AS shown, sum(hit) AS clicked FROM {_single_results(source)} GROUP BY ALL""")
-    cells = db.execute("""SELECT dense_rank() OVER (ORDER BY query) - 1 AS q, rank, grp, shown, clicked,
-        dense_rank() OVER (ORDER BY query, period, document) - 1 AS d FROM result SEMI JOIN
-        (SELECT query, period, document FROM result WHERE clicked > 0) USING (query, period, document)""").fetchnumpy()
-    db.execute("DROP TABLE result")
-    q, d, rank, units = (np.asarray(cells[name], np.int64) for name in ("q", "d", "rank", "grp"))
-    tables = {name: np.asarray(cells[name], np.float64) for name in ("shown", "clicked")}
-    return grouped_counts(d, q, rank, units if by == "unit" else q % GROUPS, tables, k=source.k, groups=GROUPS)
+    cells = _cells(source, f"unit % {GROUPS}" if by == "unit" else "0", clicked=True)
+    group = cells.group if by == "unit" else cells.query % GROUPS
+    return grouped_counts(cells.document, cells.query, cells.rank, group, cells.counts, k=source.k, groups=GROUPS)
 
 
 @dataclass(frozen=True, eq=False)

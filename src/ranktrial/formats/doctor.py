@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 
 from ranktrial.distributions import normal_cdf
-from ranktrial.formats.bias import ENOUGH_CLICKS, day_effect, position_bias, rows_of_results
+from ranktrial.formats.bias import ENOUGH_CLICKS, day_effect, position_bias, results_of
 from ranktrial.formats.layout import open_duckdb
 from ranktrial.formats.readers import ITEMS, LINES, PAGES, TRIAL, LogSource, Use, read_source
 from ranktrial.formats.readers.ubi import AGAIN, FROM_IMPRESSIONS, NO_USE, VALUES
@@ -105,7 +105,7 @@ def examine(path: str | Path | IntoFrame, **options: Any) -> Examination:
         findings.append(_no_lists(source))
     findings.append(_third(source))
     rates = source.connection.execute(
-        f"SELECT rank, sum(shown), sum(clicked) FROM {rows_of_results(source)} GROUP BY rank ORDER BY rank"
+        f"SELECT rank, sum(shown), sum(clicked) FROM {results_of(source)} GROUP BY rank ORDER BY rank"
     ).fetchall()
     return Examination(tuple(findings), tuple((int(r), float(n), float(c)) for r, n, c in rates), source)
 
@@ -119,7 +119,7 @@ def _numbers(source: LogSource) -> Mapping[str, float]:
     found = _one(
         source,
         "SELECT count(*), coalesce(sum(shown), 0), coalesce(sum(clicked), 0), count(DISTINCT query), "
-        f"count(DISTINCT (query, document)) FROM {rows_of_results(source)}",
+        f"count(DISTINCT (query, document)) FROM {results_of(source)}",
     )
     return dict(zip(names, (float(value) for value in found)))
 
