@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
 
 import numpy as np
 import typer
@@ -25,6 +27,7 @@ from ranktrial.arrays import FloatArray
 from ranktrial.cli.console import plain_errors, progress_bar, say
 from ranktrial.cli.options import JsonOption, SeedOption
 from ranktrial.cli.report import read_report
+from ranktrial.client import Client
 from ranktrial.paper.data import yahoo_like
 from ranktrial.rankings import Pair
 from ranktrial.report.schema import Report
@@ -36,6 +39,7 @@ HOST = "127.0.0.1"
 VISITORS = 25  # whose clicks are sent together
 CONNECTIONS = 4
 PATIENCE = 120.0  # seconds that an answer may take
+DIRECTLY = build_opener(ProxyHandler({}))  # whatever proxy the environment names
 COMPILING = 900.0  # seconds that a start may take: half a minute the first time, on a machine that does nothing else
 
 
@@ -113,62 +117,46 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
         if process.poll() is not None:
             raise OSError(f"the service did not start: {log.read_text(errors='replace').strip()[-500:]}")
         try:
-            with closing(Line(port)) as line:
-                line.ask("GET", "/readyz")
+            ask(port, "GET", "readyz")
             return
         except (OSError, HTTPException):
             time.sleep(0.2)
     raise OSError(f"the service was not ready after {COMPILING:g} s, see {log}")
 
 
-class Line:
-    """A connection to the service."""
-
-    def __init__(self, port: int) -> None:
-        self._connection = HTTPConnection(HOST, port, timeout=PATIENCE)
-
-    def ask(self, method: str, path: str, body: object = None) -> Any:
-        """The service's answer; anything but a success is an OSError."""
-        try:
-            status, text = self._send(method, path, body)
-        except ConnectionError:  # closed while nothing was asked; every request of a trial may be repeated
-            status, text = self._send(method, path, body)
-        if status >= 300:
-            raise OSError(f"{method} {path} was answered {status}: {text.decode(errors='replace')[:500]}")
-        return json.loads(text)
-
-    def _send(self, method: str, path: str, body: object) -> tuple[int, bytes]:
-        content = None if body is None else json.dumps(body)
-        self._connection.request(method, path, content, {"Content-Type": "application/json"})
-        answer = self._connection.getresponse()
-        return answer.status, answer.read()
-
-    def close(self) -> None:
-        self._connection.close()
+def ask(port: int, method: str, path: str, body: object = None) -> Any:
+    """The service's answer; anything but a success is an OSError."""
+    content = None if body is None else json.dumps(body).encode()
+    request = Request(f"{_address(port)}{path}", content, {"Content-Type": "application/json"}, method=method)
+    try:
+        with DIRECTLY.open(request, timeout=PATIENCE) as answer:
+            return json.load(answer)
+    except HTTPError as problem:
+        detail = problem.read(500).decode(errors="replace")
+        raise OSError(f"{method} {path} was answered {problem.code}: {detail}") from None
 
 
-def visit(site: SimulatedSite, port: int, visitors: range, seed: int) -> None:
-    """Send visitors to the service: each searches once, looks and clicks; all their clicks are sent in the end."""
-    events = []
-    with closing(Line(port)) as line:
-        for visitor in visitors:
-            random = generator(np.random.SeedSequence([seed, visitor]))
-            query = int(random.integers(len(site.a)))
-            lists = {"a": site.a[query], "b": site.b[query]}
-            body = {"query": f"query {query}", "unit": f"visitor-{visitor}", **lists, "size": len(site.theta)}
-            shown = line.ask("POST", f"/v1/trials/{NAME}/rank", body)
-            events += [{"id": shown["id"], "document": d} for d in site.clicks(shown["ranking"], random)]
-        line.ask("POST", "/v1/events", events)
+def visit(site: SimulatedSite, client: Client, visitors: range, seed: int) -> None:
+    """Send visitors to the service: each searches once, looks and clicks."""
+    for visitor in visitors:
+        random = generator(np.random.SeedSequence([seed, visitor]))
+        query = int(random.integers(len(site.a)))
+        lists, unit = (site.a[query], site.b[query]), f"visitor-{visitor}"
+        shown = client.rank(NAME, f"query {query}", *lists, unit=unit, size=len(site.theta))
+        for document in site.clicks(shown.ranking, random):
+            client.click(shown.id, document)
+    if not client.flush(PATIENCE) or client.fallbacks or client.lost:
+        raise OSError(f"the service did not answer: {client.waiting} clicks wait, {dict(client.fallbacks)}")
 
 
 def run(site: SimulatedSite, port: int, impressions: int, seed: int, tell: Callable[[int, Any], None]) -> None:
     """Send all visitors, some at a time; ``tell`` gets the number so far and, now and then, the report."""
     blocks = [range(start, min(start + VISITORS, impressions)) for start in range(0, impressions, VISITORS)]
     looks = [impressions // 2**halves for halves in range(1, 5)]
-    with ThreadPoolExecutor(CONNECTIONS) as pool, closing(Line(port)) as line:
-        for block, _ in zip(blocks, pool.map(lambda block: visit(site, port, block, seed), blocks)):
+    with ThreadPoolExecutor(CONNECTIONS) as pool, Client(_address(port), timeout=PATIENCE) as client:
+        for block, _ in zip(blocks, pool.map(lambda block: visit(site, client, block, seed), blocks)):
             due = any(block.start < look <= block.stop < impressions for look in looks)
-            tell(block.stop, line.ask("GET", f"/v1/trials/{NAME}/report") if due else None)
+            tell(block.stop, ask(port, "GET", f"v1/trials/{NAME}/report") if due else None)
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------
@@ -213,9 +201,8 @@ def _trial(
     site: SimulatedSite, port: int, store: Path, impressions: int, seed: int, say: Callable[[str], None]
 ) -> Report:
     """Run the trial, from the first request to the report."""
-    with closing(Line(port)) as line:
-        config = {"method": "LogOpt()", "k": len(site.theta), "seed": seed, "names": ["less noise", "more noise"]}
-        line.ask("PUT", f"/v1/trials/{NAME}", config)
+    config = {"method": "LogOpt()", "k": len(site.theta), "seed": seed, "names": ["less noise", "more noise"]}
+    ask(port, "PUT", f"v1/trials/{NAME}", config)
     say(f"{len(site.a)} queries, two rankers; in truth B - A is {-site.delta:+.4f} clicks per search.")
     say(f"Live page: {_address(port)}\n")
     told = ""
