@@ -11,10 +11,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.table import Table
@@ -59,17 +59,23 @@ def serve_command(
     click_action: Annotated[
         list[str] | None, typer.Option(help="action_name of UBI events that are clicks; may be repeated.")
     ] = None,
-    origin: Annotated[
+    origins: Annotated[
         list[str] | None,
-        typer.Option(help="Site whose pages may send clicks to /v1/beacon, as https://shop.example; may be repeated."),
+        typer.Option(
+            "--origin", help="Site whose pages may send clicks to /v1/beacon, as https://shop.example; may be repeated."
+        ),
     ] = None,
-    beacon_action: Annotated[
+    beacon_actions: Annotated[
         list[str] | None,
-        typer.Option(help="Action, as cart, that these pages may send besides clicks; may be repeated."),
+        typer.Option(
+            "--beacon-action", help="Action, as cart, that these pages may send besides clicks; may be repeated."
+        ),
     ] = None,
-    proxy: Annotated[
+    proxies: Annotated[
         list[str] | None,
-        typer.Option(help="Address or network of a trusted proxy, whose X-Forwarded-For is used; may be repeated."),
+        typer.Option(
+            "--proxy", help="Address or network of a trusted proxy, whose X-Forwarded-For is used; may be repeated."
+        ),
     ] = None,
     beacon_rate: Annotated[
         float, typer.Option(min=0.1, max=1e6, help="Requests a second that one address may send to /v1/beacon.")
@@ -99,15 +105,23 @@ def serve_command(
     """
     if refusal := extras.missing("serve", "ranktrial serve"):
         raise refusal
+    from ranktrial.metrics import checked_action
+    from ranktrial.service.client_address import checked_networks
+    from ranktrial.service.middleware.cors import checked_origin
+
     known = when_started(store, lambda: find_keys(store, keys))
     check_host(host, known, store)
-    check_pages(origin or (), proxy or (), beacon_action or ())
+    for origin in origins or ():
+        checked_origin(origin)
+    for action in beacon_actions or ():
+        checked_action(action)
+    checked_networks(proxies or ())
     hooks = read_webhooks(webhook or (), webhook_secret)
     when_started(store, lambda: open_store(store).close())  # made if it does not exist
-    listening = listen(host, port)
     run_server(
-        store, listening, known, click_action, log_requests, query_units, drain,
-        origins=origin or (), beacon_actions=beacon_action or (), proxies=proxy or (), beacon_rate=beacon_rate, webhooks=hooks,
+        store, listen(host, port), known, click_action, log_requests=log_requests, drain=drain, beacon_rate=beacon_rate,
+        origins=origins or (), beacon_actions=beacon_actions or (), proxies=proxies or (), query_units=query_units,
+        webhooks=hooks,
     )  # fmt: skip
 
 
@@ -142,19 +156,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def check_pages(origins: Iterable[str], proxies: Iterable[str], actions: Iterable[str]) -> None:
-    """Refuse what is no origin of a site, no address of a proxy, or no action of an event."""
-    from ranktrial.metrics import checked_action
-    from ranktrial.service.client_address import checked_networks
-    from ranktrial.service.middleware.cors import checked_origin
-
-    for origin in origins:
-        checked_origin(origin)
-    for action in actions:
-        checked_action(action)
-    checked_networks(proxies)
 
 
 def read_webhooks(urls: Sequence[str], secret: Path | None) -> list[Webhook]:
@@ -206,17 +207,13 @@ def run_server(
     listening: socket.socket,
     keys: Keys | None,
     click_actions: list[str] | None,
-    log_requests: bool,
-    query_units: int,
-    drain: int,
     *,
-    origins: Collection[str] = (),
-    beacon_actions: Collection[str] = (),
-    proxies: Collection[str] = (),
+    drain: int,
     beacon_rate: float = 20.0,
-    webhooks: Sequence[Webhook] = (),
+    log_requests: bool = False,
+    **options: Any,
 ) -> None:
-    """Serve until a signal ends it."""
+    """Serve until a signal ends it; ``options`` are those of ``create_app``."""
     import uvicorn  # the extra "serve"
 
     from ranktrial.service import Limits, create_app
@@ -231,13 +228,9 @@ def run_server(
         keys=keys,
         limits=Limits(beacon_rate=beacon_rate),
         click_actions=frozenset(click_actions) if click_actions else CLICK_ACTIONS,
-        origins=origins,
-        beacon_actions=beacon_actions,
-        proxies=proxies,
         hosts=(*LOOPBACK_NAMES, address) if keys is None else None,
         log_all=log_requests,
-        query_units=query_units,
-        webhooks=webhooks,
+        **options,
     )
     log = logging.getLogger("ranktrial.service")
     log.info("starting", extra={"store": name_of(store)})
