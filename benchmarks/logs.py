@@ -26,7 +26,7 @@ import duckdb
 import numpy as np
 
 from ranktrial.analysis import estimate
-from ranktrial.formats import LogFolder, SQLLog, estimate_sums, load_postgres, read_folder
+from ranktrial.formats import LogFolder, SQLLog, estimate_sums, load_postgres, read_log
 from ranktrial.formats.connecting import connect
 from ranktrial.formats.layout import open_duckdb, quoted
 from ranktrial.formats.memory import open_bounded
@@ -157,7 +157,7 @@ def one(engine: str, path: str, theta: str, memory: str, threads: str, address: 
     before, server = _peak(), None
     if engine == "memory":
         start, spent = time.perf_counter(), time.process_time()
-        log = read_folder(place)
+        log = read_log(place.path)
         found: Any = estimate(log, theta="estimated" if known is None else known, estimator="constant")
     else:
         there = _open(engine, place, memory, threads, address)

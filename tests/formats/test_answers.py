@@ -21,7 +21,6 @@ from ranktrial.formats import (
     held_out,
     position_bias,
     predict,
-    read_folder,
     read_log,
     read_source,
 )
@@ -98,7 +97,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, LogFolder]:
 
 def test_theta_of_a_trial_is_that_of_its_log(trial: tuple[World, LogFolder]) -> None:
     bias = position_bias(read_source(trial[1].path))
-    expected = fit_position_bias(read_folder(trial[1])).bias
+    expected = fit_position_bias(read_log(trial[1].path)).bias
     np.testing.assert_allclose(bias.theta, expected.theta, rtol=1e-9)
     np.testing.assert_allclose(bias.standard_error, expected.standard_error, rtol=1e-8)
 
@@ -132,7 +131,7 @@ def test_the_same_rankers_again_and_the_other_way_round(trial: tuple[World, LogF
     world, folder = trial
     a, b = (run_of(lists, tmp_path / f"{name}.run") for name, lists in (("a", world.a), ("b", world.b)))
     own, again, swapped = (
-        estimate(read_folder(folder, rankers=rankers), theta=world.theta, estimator="constant")
+        estimate(read_log(folder.path, rankers=rankers), theta=world.theta, estimator="constant")
         for rankers in (None, (a, b), (b, a))
     )
     assert again.delta == pytest.approx(own.delta, rel=1e-12)
@@ -146,7 +145,7 @@ def test_a_ranker_that_did_not_take_part(trial: tuple[World, LogFolder], tmp_pat
     best = {q: sorted(ranked[:4], key=lambda d: -world.zeta[q][d]) for q, ranked in world.a.items()}
     first = {q: ranked[:4] for q, ranked in world.a.items()}
     runs = run_of(best, tmp_path / "best.run"), run_of(first, tmp_path / "a.run")
-    log = read_folder(folder, rankers=runs)
+    log = read_log(folder.path, rankers=runs)
     assert not log.plain  # A's list and B's were drawn, not these
     found = estimate(log, theta="estimated")
     served = log.query[log.design]
@@ -161,7 +160,7 @@ def test_a_ranker_that_did_not_take_part(trial: tuple[World, LogFolder], tmp_pat
 def test_a_ranker_that_shows_what_could_not_be_seen_is_refused(trial: tuple[World, LogFolder], tmp_path: Path) -> None:
     world, folder = trial
     strange = run_of({q: ["new", *ranked] for q, ranked in world.a.items()}, tmp_path / "strange.run")
-    log = read_folder(folder, rankers=(strange, run_of(world.a, tmp_path / "a.run")))
+    log = read_log(folder.path, rankers=(strange, run_of(world.a, tmp_path / "a.run")))
     with pytest.raises(
         ValueError, match="document new is at rank 1 in A's list and none in B's, but could never be seen"
     ):
@@ -175,7 +174,7 @@ def test_a_run_of_other_queries_is_refused(trial: tuple[World, LogFolder], tmp_p
     with pytest.raises(
         ValueError, match=r"run B has no query of the log: queries of a run must be named as in the log, such as"
     ):
-        read_folder(folder, rankers=(a, b))
+        read_log(folder.path, rankers=(a, b))
     (tmp_path / "items.csv").write_text("query,item_id,position,click,propensity_score\nq,x,1,0,0.5\n")
     with pytest.raises(ValueError, match=r"run A has no query of the log"):
         estimate_items(read_source(tmp_path / "items.csv"), b, run_of({"q": ["x"]}, tmp_path / "q.run"))
@@ -363,7 +362,7 @@ def test_third_rankers_by_command(trial: tuple[World, LogFolder], tmp_path: Path
     theta = ",".join(map(str, world.theta))
     runs = ["--a", str(tmp_path / "b.run"), "--b", str(tmp_path / "a.run"), "--theta", theta]
     found = json.loads(runner.invoke(app, ["estimate", str(folder.path), *runs, "--json"]).stdout)
-    log = read_folder(folder)
+    log = read_log(folder.path)
     top = {one["name"]: one for one in found["estimates"]}["position-based"]
     assert top["difference"] == pytest.approx(
         estimate(log, theta=world.theta).delta, rel=0.05

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from ranktrial import Log
-from ranktrial.formats import LogFolder, examine, read_folder, read_log, read_source, save
+from ranktrial.formats import examine, read_log, read_source, save
 from ranktrial.trec.files import FormatError
 
 START = 1_767_225_600
@@ -84,7 +84,7 @@ def test_events_and_attributes_within_the_rows_of_searches(tmp_path: Path) -> No
 
 def test_a_folder_keeps_them(tmp_path: Path) -> None:
     save(read_source(pl.DataFrame(ROWS), events=pl.DataFrame(EVENTS), segments=["device"]), tmp_path / "log")
-    log = read_folder(LogFolder(tmp_path / "log"))
+    log = read_log(tmp_path / "log")
     assert happened(log) == WHOLE
     assert (log.levels("device").tolist(), log.read_at) == ([1, 2, 0, 1], (START + 90) * 1_000_000)
 
@@ -119,8 +119,8 @@ def test_covariates_are_keys_of_a_column_or_columns(tmp_path: Path) -> None:
     assert read_log(file, covariates=["clicks"]).covariate_names == ("clicks",)
     assert read_log(file, covariates=["clicks"]).covariates.tolist()[1] == [0.1]
     save(read_source(file), tmp_path / "log")
-    assert read_folder(LogFolder(tmp_path / "log")).covariate_names == ("age", "clicks")
-    np.testing.assert_array_equal(read_folder(LogFolder(tmp_path / "log")).covariates, COVARIATES)
+    assert read_log(tmp_path / "log").covariate_names == ("age", "clicks")
+    np.testing.assert_array_equal(read_log(tmp_path / "log").covariates, COVARIATES)
     records = [{**row, "covariates": known} for row, known in zip(ROWS, [{"age": 30, "clicks": 2.5}, {"clicks": 0.1}])]
     records = [{key: row[key] for key in row if key not in ("device", "impression")} for row in records]
     np.testing.assert_array_equal(Log.from_records(records, k=2).covariates, COVARIATES[:2])
@@ -211,5 +211,5 @@ def test_rare_values_are_other() -> None:
     source = read_source(
         pl.DataFrame([{**row, "impression": f"{n}"} for n, row in enumerate(rows)]), segments=["device"]
     )
-    values = source.attributes.values("device")
+    values = source.latest.attributes.values("device")
     assert (values[:2], len(values)) == (("other", "model 69"), 61)

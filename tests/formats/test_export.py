@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from ranktrial.formats import layout, read_folder
+from ranktrial.formats import layout, read_log
 from ranktrial.formats.exporting import Exported, export
 from ranktrial.formats.layout import DESIGNS, IMPRESSIONS, TABLES, LogFolder
 from ranktrial.log import Log, apply_rules
@@ -290,7 +290,7 @@ def test_units_that_are_excluded_are_in_the_files_and_left_out_of_what_is_read(t
     log = trial.log()
     kept, _ = apply_rules(log, Rules(), excluded_units(trial.store, trial.name))
     assert 0 < len(kept) < len(log)
-    assert len(read_folder(folder)) == len(rows(tmp_path / "log")) == len(kept)
+    assert len(read_log(folder.path)) == len(rows(tmp_path / "log")) == len(kept)
     count = f"SELECT count(*) FROM {folder.scan('impressions', everyone=True)}"
     assert duckdb.execute(count).fetchall() == [(len(log),)]
     trial.include("u3", "it was a person")
@@ -329,7 +329,7 @@ def test_an_export_keeps_the_attributes_of_searches(tmp_path: Path) -> None:
         trial.click(shown[1].id, shown[1].ranking[0])
         trial.store.flush()
         assert export(trial.store, trial.name, tmp_path / "log").rewritten == 1
-        own, log = trial.log(), read_folder(LogFolder(tmp_path / "log"))
+        own, log = trial.log(), read_log(tmp_path / "log")
     assert log.attributes.attributes == own.attributes.attributes
     assert log.segment.tolist() == own.segment.tolist()
     assert log.levels("device").tolist() == [2, 1, 0, 0, 1]
@@ -365,7 +365,7 @@ def test_an_export_keeps_events_however_late_they_come(trial: Trial, tmp_path: P
     trial.store.flush()
     done = export(trial.store, trial.name, tmp_path / "log", clock=lambda: 2e9 + 1)
     assert (done.impressions, done.events, done.rewritten) == (0, 2, 1)
-    log = read_folder(LogFolder(tmp_path / "log"))
+    log = read_log(tmp_path / "log")
     assert happened(log) == [(0, 1, "order", -9_900_000, 86_400_000_000), (0, 1, "order", 39_900_000, 60_000_000)]
     assert log.read_at == 2_000_000_001_000_000
     assert export(trial.store, trial.name, tmp_path / "log") == Exported()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ranktrial.analysis import estimate
-from ranktrial.formats import LogFolder, read_folder, read_log, read_source, save
+from ranktrial.formats import read_log, read_source, save
 from ranktrial.log import Log
 from ranktrial.methods import TeamDraft
 from ranktrial.rankings import Pair
@@ -519,4 +519,4 @@ def test_a_log_is_not_imported_over_another(tmp_path: Path) -> None:
     save(read_source(file), tmp_path / "log")
     with pytest.raises(ValueError, match="holds a log already"):
         save(read_source(file), tmp_path / "log")
-    assert len(read_folder(LogFolder(tmp_path / "log"))) == 20
+    assert len(read_log(tmp_path / "log")) == 20

@@ -34,7 +34,7 @@ from ranktrial import (
 from ranktrial.analysis.decision import Lift
 from ranktrial.analysis.estimators.results import SegmentBias
 from ranktrial.analysis.segments import SegmentAnswer
-from ranktrial.formats import LogFolder, examine, export, position_bias, read_folder, read_source
+from ranktrial.formats import examine, export, position_bias, read_source
 from ranktrial.interval import Interval
 from ranktrial.segments import Segments
 from ranktrial.trec.files import FormatError
@@ -367,7 +367,7 @@ def test_the_same_digits_from_the_store_its_export_and_frames_of_it(tmp_path: Pa
         world.run(trial, 300, seed=1, users=100)
         log = trial.log()
         export(trial.store, trial.name, tmp_path / "log")
-    logs = {"folder": read_folder(LogFolder(tmp_path / "log"))}
+    logs = {"folder": read_log(tmp_path / "log")}
     logs |= {backend: Log.from_frame(log.to_frame(backend)) for backend in ("pandas", "polars", "pyarrow")}
     pyarrow.parquet.write_table(log.to_frame("pyarrow"), tmp_path / "log.parquet")
     logs["Parquet"] = read_log(tmp_path / "log.parquet")

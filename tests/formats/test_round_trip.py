@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ranktrial import decide, estimate
 from ranktrial.cli import app
-from ranktrial.formats import LogFolder, export, read_folder
+from ranktrial.formats import export, read_log
 from ranktrial.report.schema import Report
 from ranktrial.trial import Trial
 from simulated_trial import Ticks, World
@@ -57,7 +57,7 @@ def same(found: Any, told: Any) -> None:
 
 
 def test_the_log_is_that_of_the_trial(trial: tuple[Trial, Path, Report]) -> None:
-    own, log = trial[0].log(), read_folder(LogFolder(trial[1]))
+    own, log = trial[0].log(), read_log(trial[1])
     orders = log.events.where(log.events.action == log.actions.index("order"))
     for name in ("at", "rank", "amount", "delay"):
         of_trial = own.events.where(own.events.action == own.actions.index("order"))
@@ -74,7 +74,7 @@ def test_the_log_is_that_of_the_trial(trial: tuple[Trial, Path, Report]) -> None
 
 
 def test_answers_are_those_of_the_report(trial: tuple[Trial, Path, Report]) -> None:
-    report, found = trial[2], decide(read_folder(LogFolder(trial[1])), metrics=METRICS)
+    report, found = trial[2], decide(read_log(trial[1]), metrics=METRICS)
     assert [one.title for one in found.metrics] == ["clicks", "orders", "revenue", "searches without a click"]
     assert 0 < found.metrics[1].waiting < 700
     for mine, row in zip(found.metrics, report.metrics, strict=True):
@@ -91,7 +91,7 @@ def test_the_command_line_says_the_same(trial: tuple[Trial, Path, Report]) -> No
     for metric in METRICS:
         command += ["--metric", metric]
     told = json.loads(runner.invoke(app, [*command, "--json"]).stdout)
-    found = decide(read_folder(LogFolder(trial[1])), metrics=METRICS)
+    found = decide(read_log(trial[1]), metrics=METRICS)
     assert [one["difference"] for one in told["metrics"]] == [one.difference for one in found.metrics]
     assert [one["metric"] for one in told["metrics"]][1] == METRICS[0]
     values = [(one["attribute"], one["value"], one["metric"]) for one in told["segments"]]

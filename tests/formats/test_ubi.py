@@ -209,10 +209,10 @@ def test_attributes_of_queries_are_segments(tmp_path: Path) -> None:
     rows = [query(f"{at}", hits="xy", minute=at, query_attributes=one) for at, one in enumerate(given)]
     file = write(tmp_path / "ubi.ndjson", [*rows, event("click", "1", "x")])
     source = read_source(file)
-    assert source.attributes.attributes == (("app", ("2",)), ("device", ("phone", "desktop")))
+    assert source.latest.attributes.attributes == (("app", ("2",)), ("device", ("phone", "desktop")))
     told = source.connection.execute("SELECT segment FROM impressions ORDER BY time").fetchall()
-    codes = source.attributes.codes(json.loads(text) for (text,) in told)
-    assert source.attributes.levels("device", codes).tolist() == [1, 2, 0, 1]
+    codes = source.latest.attributes.codes(json.loads(text) for (text,) in told)
+    assert source.latest.attributes.levels("device", codes).tolist() == [1, 2, 0, 1]
     found = {one.name: one.text for one in examine(file).findings}
     assert found["attribute device"] == "values phone, desktop; all others count as other"
 

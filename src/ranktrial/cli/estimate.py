@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,9 +27,8 @@ from ranktrial.formats.answers import by_sums, of_items
 from ranktrial.formats.connecting import connect
 from ranktrial.formats.database import SQLLog
 from ranktrial.formats.item_level import estimate_items
-from ranktrial.formats.layout import LogFolder
-from ranktrial.formats.readers import ITEMS, TRIAL, LogSource, refuse_options
-from ranktrial.formats.reading import NO_LISTS, LogTables, read_aside, read_tables
+from ranktrial.formats.readers import ITEMS, LogSource
+from ranktrial.formats.reading import log_of, read_aside
 from ranktrial.metrics import parse_metric
 from ranktrial.texts import counted
 from ranktrial.trec import Run, read_run
@@ -114,30 +112,16 @@ def estimate_command(
         if (a is None) != (b is None):
             raise ValueError("--a and --b belong together: the runs of the two rankers to compare")
         rankers = None if a is None or b is None else (read_run(a), read_run(b))
-        with opened(log, segments=by or (), **reading) as found:
-            if isinstance(found, LogSource):
-                answer = _of_items(found, rankers, asked, more=bool(metrics or by))
+        with read_aside(log, segments=by or (), **reading) as source:
+            if source.kind == ITEMS:
+                answer = _of_items(source, rankers, asked, more=bool(metrics or by))
             else:
-                read = read_tables(found, version, rankers=rankers)
+                read = log_of(source, version, rankers=rankers)
                 answer = decide(read, theta=known, metrics=metrics, by=by, **asdict(asked))
     if as_json:
         print(json.dumps(answer.to_dict(), indent=2))
     else:
         print_answer(answer)
-
-
-@contextmanager
-def opened(path: str, **reading: Any) -> Iterator[LogTables | LogSource]:
-    """A log of two rankers, or one of single results with propensities."""
-    folder = LogFolder(path)
-    if folder.exists and (kind := folder.state.get("kind", TRIAL)) != ITEMS:
-        refuse_options(folder, **reading)
-        if kind != TRIAL:
-            raise ValueError(NO_LISTS.format(folder.path, kind))
-        yield LogTables.of_folder(folder)
-        return
-    with read_aside(path, **reading) as source:
-        yield source if source.kind == ITEMS else LogTables.of_source(source)
 
 
 def _of_items(source: LogSource, rankers: tuple[Run, Run] | None, asked: DecisionOptions, *, more: bool) -> Answer:

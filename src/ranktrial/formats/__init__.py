@@ -15,7 +15,7 @@ from ranktrial.formats.layout import LogFolder, create_tables
 from ranktrial.formats.loading import load_postgres
 from ranktrial.formats.pairs import pair_from_frame
 from ranktrial.formats.readers import LogSource, read_source, save
-from ranktrial.formats.reading import read_folder, read_log
+from ranktrial.formats.reading import read_log
 from ranktrial.formats.results import to_frame
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "pair_from_frame",
     "position_bias",
     "predict",
-    "read_folder",
     "read_log",
     "read_source",
     "save",

@@ -12,8 +12,8 @@ from ranktrial.analysis import fit_position_bias
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.formats.estimating import grouped_counts
-from ranktrial.formats.readers import ALWAYS, COUNTS, ITEMS, PAGES, PERIODS, TRIAL, LogSource
-from ranktrial.formats.reading import LogTables, read_tables
+from ranktrial.formats.readers import COUNTS, ITEMS, PAGES, PERIODS, TRIAL, LogSource
+from ranktrial.formats.reading import log_of
 from ranktrial.interval import Interval
 from ranktrial.log.log import GROUPS
 from ranktrial.position_bias import Conditional, Counts, NotIdentifiable, PositionBias, fit_groups
@@ -59,8 +59,9 @@ def _cells(source: LogSource, group: str = "0", *, clicked: bool = False) -> _Ce
         which = "(query, period, document)"
         cells += f" WHERE {which} IN (SELECT {which} FROM result WHERE clicked > 0)"
     found = source.connection.execute(cells).fetchnumpy()
-    numbers = (np.asarray(found[name], np.int64) for name in ("query", "document", "rank", "grp"))
-    return _Cells(*numbers, {name: np.asarray(found[name], np.float64) for name in ("shown", "clicked")})
+    query, document, rank, number = (np.asarray(found[name], np.int64) for name in ("query", "document", "rank", "grp"))
+    counts = {name: np.asarray(found[name], np.float64) for name in ("shown", "clicked")}
+    return _Cells(query, document, rank, number, counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,25 +116,12 @@ def position_bias(source: LogSource) -> PositionBias:
     NotIdentifiable.
     """
     if source.kind == TRIAL:
-        impressions, designs = _designs_by_period(source)
-        tables = LogTables.of_source(source)._replace(impressions=impressions, designs=designs)
-        return fit_position_bias(read_tables(tables)).bias
+        return fit_position_bias(log_of(source)).bias
     if source.kind in (PAGES, ITEMS):
         parts = _groups(source, "unit")
         if parts:
             return fit_groups(parts)[0]
     return fit_groups([DocumentCounts.of(source).counts()])[0]
-
-
-def _designs_by_period(source: LogSource) -> tuple[str, str]:
-    """SQL of impressions and designs, in which a design of another period is another design."""
-    if source.period == ALWAYS:
-        return "impressions", "designs"
-    period = f"(SELECT DISTINCT version, design, {source.period} AS in_period FROM impressions)"
-    return (
-        f"(SELECT * REPLACE (design || ' ' || {source.period} AS design) FROM impressions)",
-        f"(SELECT * REPLACE (design || ' ' || in_period AS design) FROM designs JOIN {period} USING (version, design))",
-    )
 
 
 def _groups(source: LogSource, by: str) -> list[Counts]:

@@ -220,9 +220,9 @@ def _measured(source: LogSource) -> list[Finding]:
     """Findings on attributes of searches, on what is known of visitors, and on events after searches."""
     found = [
         Finding("note", f"attribute {name}", f"values {', '.join(values)}; all others count as other")
-        for name, values in source.attributes.attributes
+        for name, values in source.latest.attributes.attributes
     ]
-    found += [_covariate(source, name) for name in source.covariates]
+    found += [_covariate(source, name) for name in source.latest.covariates]
     rows = source.connection.execute(
         "SELECT action, count(*), sum(amount) / 1000000 FROM events WHERE action <> 'click' GROUP BY action "
         "ORDER BY count(*) DESC, action"

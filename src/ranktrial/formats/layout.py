@@ -118,7 +118,7 @@ class LogFolder:
         excluded = [] if everyone or table != "impressions" else self.state.get("excluded", [])
         if not excluded:
             return rows
-        return f"(SELECT * FROM {rows} WHERE unit NOT IN ({', '.join(map(str, excluded))}))"
+        return f"(SELECT * FROM {rows} WHERE unit NOT IN ({', '.join(str(int(unit)) for unit in excluded)}))"
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
 
@@ -59,6 +59,7 @@ __all__ = [
     "PAGES",
     "PERIODS",
     "TRIAL",
+    "Declared",
     "LogSource",
     "Use",
     "read_source",
@@ -78,6 +79,20 @@ KEPT = {
 }
 
 
+class Declared(NamedTuple):
+    """What is known of one version of a log.
+
+    Attributes:
+        attributes: Attributes of searches and their values.
+        covariates: Names of numbers known of visitors before.
+        read_at: Until when events are known, in microseconds; None if nothing more can come.
+    """
+
+    attributes: Segments = NO_SEGMENTS
+    covariates: tuple[str, ...] = ()
+    read_at: int | None = None
+
+
 @dataclass(frozen=True)
 class LogSource:
     """A log that was read and checked, in tables of a DuckDB connection.
@@ -93,9 +108,7 @@ class LogSource:
         uses: Of its rows, where a format has rows of several kinds: UBI.
         searches: Uses of its searches, likewise.
         actions: Of events, those that are clicks.
-        attributes: Attributes of searches and their values.
-        covariates: Names of numbers known of visitors before.
-        read_at: Until when events are known, in microseconds; None if nothing more can come.
+        versions: What is known of each version; a file has one, 1.
         period: SQL of the period of a row, within which a document is compared with itself; all rows are of one by default.
     """
 
@@ -111,9 +124,12 @@ class LogSource:
     uses: tuple[Use, ...] = ()
     searches: tuple[Use, ...] = ()
     actions: tuple[str, ...] = ()
-    attributes: Segments = NO_SEGMENTS
-    covariates: tuple[str, ...] = ()
-    read_at: int | None = None
+    versions: Mapping[int, Declared] = field(default_factory=dict)
+
+    @property
+    def latest(self) -> Declared:
+        """What is known of the latest version."""
+        return self.versions[max(self.versions)] if self.versions else Declared()
 
     @property
     def periods(self) -> int:
@@ -246,10 +262,13 @@ def read_source(
     if known_until is None and timed:
         last = "SELECT max(time) FROM (SELECT time FROM impressions UNION ALL SELECT time FROM events)"
         known_until = db.execute(last).fetchall()[0][0]
-    return LogSource(
-        db, made, kind, str(raw.path), deepest, rows, skipped, tuple(notes), period, uses, searches, tuple(actions),
+    known = Declared(
         declared(db, tuple(found.attributes)) if made in (TRIAL, PAGES) else NO_SEGMENTS,
-        tuple(found.covariates) if made == TRIAL else (), known_until,
+        tuple(found.covariates) if made == TRIAL else (),
+        known_until,
+    )
+    return LogSource(
+        db, made, kind, str(raw.path), deepest, rows, skipped, tuple(notes), period, uses, searches, tuple(actions), {1: known}
     )  # fmt: skip
 
 
@@ -292,9 +311,9 @@ def save(source: LogSource, folder: str | Path) -> None:
         version = {
             "k": source.k,
             "method": None,
-            "segments": dict(source.attributes.attributes),
-            "covariates": source.covariates,
-            "read_at": source.read_at,
+            "segments": dict(source.latest.attributes.attributes),
+            "covariates": source.latest.covariates,
+            "read_at": source.latest.read_at,
         }
         place.commit(
             {
@@ -332,12 +351,14 @@ def _of_folder(db: duckdb.DuckDBPyConnection, folder: LogFolder, within: str | N
     rows = int(db.execute(f"SELECT count(*) FROM {KEPT[kind][0]}").fetchall()[0][0])
     k = max((version["k"] for version in state["versions"].values()), default=1)
     period = ALWAYS if within is None else _period(db, folder, KEPT[kind][0], within)
-    attributes = [Segments.of(version.get("segments", {})) for version in state["versions"].values()]
-    covariates = [tuple(version.get("covariates", ())) for version in state["versions"].values()]
-    return LogSource(
-        db, kind, state.get("read_as", "export"), str(folder.path), k, rows, period=period,
-        attributes=attributes[-1] if attributes else NO_SEGMENTS, covariates=covariates[-1] if covariates else (),
-    )  # fmt: skip
+    versions = {
+        int(number): Declared(
+            Segments.of(known.get("segments", {})), tuple(known.get("covariates", ())), known.get("read_at")
+        )
+        for number, known in state["versions"].items()
+    }
+    kept = state.get("read_as", "export")
+    return LogSource(db, kind, kept, str(folder.path), k, rows, period=period, versions=versions)
 
 
 def _period(db: duckdb.DuckDBPyConnection, folder: LogFolder, table: str, within: str) -> str:
