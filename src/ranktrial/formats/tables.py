@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 
 from ranktrial.formats.layout import literal, quoted
 from ranktrial.trec.files import FormatError, blocks, existing_file, lines
@@ -39,9 +38,8 @@ class RawTable:
         name: Of the table.
         types: Of its columns, as DuckDB has them.
         row: What ``line`` counts: "line" or "row".
-        files: Of a folder, in order, each with the rows before it: ``line`` counts through all of them.
         skipped: Lines that were left out because they are no rows at all.
-        line_of: The line that a row starts on, where the rows of a file may have none or several.
+        place_of: File and line that a row starts on, where rows are of several files, or have no line or several.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -49,9 +47,8 @@ class RawTable:
     name: str
     types: Mapping[str, str]
     row: str
-    files: tuple[tuple[int, Path], ...] = ()
     skipped: int = 0
-    line_of: Callable[[int], int] | None = None
+    place_of: Callable[[int], tuple[Path, int]] | None = None
 
     def text(self, column: str) -> str:
         """SQL for a column as text, null where it is empty."""
@@ -128,8 +125,7 @@ class RawTable:
             )
             return int(count)
         more = f" (and {count - 1:,} more {self.row}s are wrong)" if count > 1 else ""
-        before, file = max((one for one in self.files if one[0] < line), default=(0, self.path))
-        at = line - before if self.line_of is None else self.line_of(line)
+        file, at = (self.path, line) if self.place_of is None else self.place_of(line)
         raise FormatError(file, at, f"{problem}{more}")
 
 
@@ -165,33 +161,28 @@ def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> Ra
     found = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
     if not found:
         raise FormatError(path, None, "there is no .parquet file in it")
-    files, before = [], 0
-    for file in found:
-        files.append((before, file))
-        before += _parquet_rows(connection, file)
     paths = ", ".join(quoted(literal(file)) for file in found)
-    starts = {"ranktrial_file": [str(file) for _, file in files], "ranktrial_before": [first for first, _ in files]}
-    connection.register("starts", {name: np.array(column) for name, column in starts.items()})
     try:
         connection.execute(
-            f"CREATE TABLE {name} AS SELECT ranktrial_before + file_row_number + 1 AS line, "
-            "* EXCLUDE (file_row_number, ranktrial_file, ranktrial_before) "
-            f"FROM read_parquet([{paths}], file_row_number = true, filename = 'ranktrial_file', union_by_name = true) "
-            "JOIN starts USING (ranktrial_file)"
+            f"CREATE TABLE {name} AS SELECT row_number() OVER () AS line, * "
+            f"FROM read_parquet([{paths}], union_by_name = true)"
         )
     except duckdb.Error as problem:
         raise FormatError(path, None, f"no Parquet that can be read: {_first_line(problem)}") from None
-    finally:
-        connection.unregister("starts")
-    return RawTable(connection, path, name, types_of(connection, name), "row", tuple(files))
+    places = partial(_row_of_file, connection, found)
+    return RawTable(connection, path, name, types_of(connection, name), "row", place_of=places)
 
 
-def _parquet_rows(connection: duckdb.DuckDBPyConnection, file: Path) -> int:
-    try:
-        told = connection.execute(f"SELECT num_rows FROM parquet_file_metadata({quoted(literal(file))})").fetchall()
-    except duckdb.Error as problem:
-        raise FormatError(file, None, f"no Parquet that can be read: {_first_line(problem)}") from None
-    return int(told[0][0])
+def _row_of_file(connection: duckdb.DuckDBPyConnection, files: Sequence[Path], row: int) -> tuple[Path, int]:
+    """The file of a row that was counted through all files, and its number there."""
+    for file in files:
+        (rows,) = connection.execute(f"SELECT num_rows FROM parquet_file_metadata({quoted(literal(file))})").fetchall()[
+            0
+        ]
+        if row <= rows:
+            break
+        row -= rows
+    return file, row
 
 
 def _json_lines(connection: duckdb.DuckDBPyConnection, path: Path, name: str, skip: bool) -> RawTable:
@@ -284,7 +275,7 @@ def _text_table(connection: duckdb.DuckDBPyConnection, path: Path, name: str, sk
     words = f"delim = {quoted(delimiter)}, quote = '\"', escape = '\"', header = true"
     skipped = _read_lines(connection, path, name, header, words, wanted, first=2, skip=skip)
     starts = partial(_line_of_row, path, delimiter)
-    return RawTable(connection, path, name, types_of(connection, name), "line", skipped=skipped, line_of=starts)
+    return RawTable(connection, path, name, types_of(connection, name), "line", skipped=skipped, place_of=starts)
 
 
 def _read_lines(
@@ -344,8 +335,8 @@ def _line_at(path: Path, position: int) -> int:
     return line
 
 
-def _line_of_row(path: Path, delimiter: str, row: int) -> int:
-    """The line on which a row of CSV starts, the header being row 1: lines may be empty, and a quoted text have several."""
+def _line_of_row(path: Path, delimiter: str, row: int) -> tuple[Path, int]:
+    """The file, and the line on which a row of CSV starts, the header being row 1: lines may be empty, texts have several."""
     reader, before, found = csv.reader((text + "\n" for _, text in lines(path)), delimiter=delimiter), 0, 0
     try:
         for fields in reader:
@@ -354,8 +345,8 @@ def _line_of_row(path: Path, delimiter: str, row: int) -> int:
                 break
             before = reader.line_num
     except csv.Error:  # a field too long for Python
-        return row
-    return before + 1
+        return path, row
+    return path, before + 1
 
 
 def _odd_end(path: Path) -> int | None:
