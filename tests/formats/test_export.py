@@ -198,7 +198,7 @@ def test_an_export_killed_at_any_step_is_resumed(trial: Trial, tmp_path: Path, m
         with monkeypatch.context() as patch:
             patch.setattr("ranktrial.formats.layout.os.replace", killing(os.replace))
             patch.setattr("ranktrial.formats.layout.shutil.rmtree", killing(shutil.rmtree))
-            patch.setattr(layout, "_sync", killing(layout._sync))
+            patch.setattr(layout, "synced", killing(layout.synced))
             patch.setattr(Path, "unlink", killing(Path.unlink))
             patch.setattr(Path, "write_text", killing(Path.write_text))
             patch.setattr("ranktrial.formats.exporting._NewRows.__exit__", lambda stage, *_: stage.db.close())
@@ -231,7 +231,7 @@ def dying(call):
         return call(*values, **options)
     return called
 
-layout.os.replace, layout._sync = dying(os.replace), dying(layout._sync)
+layout.os.replace, layout.synced = dying(os.replace), dying(layout.synced)
 with Trial.open(store, background=False) as trial:
     export(trial.store, trial.name, folder)
 """

@@ -34,8 +34,9 @@ def create_command(
 ) -> None:
     """Make a trial, or change the configuration of one.
 
-    Options that the file does not name stay as they are; but those that decide what is shown (method, k, theta, eta, seed)
-    must be named as they were, or a new version is asked for. A service that uses the store knows it within a second.
+    Options that the file does not name stay as they are; but those that decide what is shown (method, k, theta, eta, seed,
+    segments, covariates) must be named as they were, or a new version is asked for. A service that uses the store knows it
+    within a second.
     """
     options = {} if config is None else read_options(config)
     with closing(open_store(store)) as place:

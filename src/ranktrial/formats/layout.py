@@ -23,6 +23,8 @@ import duckdb
 import sqlglot
 from sqlglot import expressions as exp
 
+from ranktrial.store.sqlite_file import synced
+
 OWNER_ONLY = 0o600  # of files that hold what visitors searched for
 NO_EXTENSIONS: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 IMPRESSIONS = {
@@ -141,13 +143,13 @@ class LogFolder:
         written = sorted(file.relative_to(self.aside).as_posix() for file in self.aside.rglob("*.parquet"))
         for name in written:
             (self.aside / name).chmod(OWNER_ONLY)
-            _sync(self.aside / name)
+            synced(self.aside / name)
         journal = self.aside / JOURNAL
         draft = journal.with_suffix(".draft")
         draft.write_text(json.dumps({"state": state, "moves": written}))
-        _sync(draft)
+        synced(draft)
         os.replace(draft, journal)  # from here on the commit will be made
-        _sync(self.aside)
+        synced(self.aside)
         self._recover()
 
     def _recover(self) -> None:
@@ -161,7 +163,7 @@ class LogFolder:
             draft = self.path / f"{STATE}.draft"
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY), "w") as file:
                 file.write(json.dumps(told["state"], indent=1))
-            _sync(draft)
+            synced(draft)
             os.replace(draft, self.path / STATE)
             journal.unlink()
         shutil.rmtree(self.aside, ignore_errors=True)
@@ -205,14 +207,6 @@ def literal(path: str | Path) -> str:
 def quoted(text: str | Path) -> str:
     """A text as SQL writes it."""
     return "'" + str(text).replace("'", "''") + "'"
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def create_tables(dialect: str) -> dict[str, str]:
