@@ -43,7 +43,7 @@ def test_grades_share_the_papers_range_of_clicks(tmp_path: Path) -> None:
 
 def test_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / "q.qrels").write_text("\n")
-    with pytest.raises(FormatError, match="no judgement in the file; expected lines like '301 0 "):
+    with pytest.raises(FormatError, match="nothing in the file; expected lines like '301 0 "):
         read_qrels(tmp_path / "q.qrels")
     with pytest.raises(FormatError, match="no such file"):
         read_qrels(tmp_path / "other.qrels")

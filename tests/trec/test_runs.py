@@ -43,7 +43,7 @@ def test_queries_and_documents_have_spaces_where_tabs_are_between_columns(tmp_pa
     run = read_run(tmp_path / "run.txt")
     assert (run.query_ids, run.ranking(0), run.tag) == (("red shoes",), ("sku 7", "sku 8"), "my tag")
     (tmp_path / "run.txt").write_text("red shoes Q0 sku-7 1 2.5 tag\n")
-    with pytest.raises(FormatError, match=r"7 columns, must be 6: .*with tabs between them where a query"):
+    with pytest.raises(FormatError, match=r"7 columns, must be 6: .*with tabs between them where one has spaces"):
         read_run(tmp_path / "run.txt")
 
 
@@ -59,7 +59,7 @@ def test_some_queries_of_a_run(tmp_path: Path) -> None:
 
 def test_empty_run_and_foreign_bytes(tmp_path: Path) -> None:
     (tmp_path / "run.txt").write_text("\n")
-    with pytest.raises(FormatError, match="no result in the file"):
+    with pytest.raises(FormatError, match="nothing in the file"):
         read_run(tmp_path / "run.txt")
     (tmp_path / "run.txt").write_bytes(b"q1 Q0 d\xff 1 2 r\n")
     with pytest.raises(FormatError, match=":1: not UTF-8 text"):

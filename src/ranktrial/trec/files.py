@@ -7,13 +7,15 @@ handed out in blocks too.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 Progress = Callable[[int, int], None]
+Number = TypeVar("Number", int, float)
 
 BLOCK_BYTES = 4 << 20
 MAX_LINE_BYTES = 64 << 20
@@ -114,6 +116,44 @@ def lines(
         raise error(path, number + 1, str(damage)) from None
     if rest:
         yield number + 1, _text(path, number + 1, rest, error)
+
+
+def table(
+    path: Path, columns: str, example: str, *, progress: Progress | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """Rows of a file with their line numbers, without empty lines: fields between tabs, or else between spaces.
+
+    Args:
+        columns: Names of the columns, for messages.
+        example: A line as it should be.
+    """
+    count, number = len(columns.split()), 0
+    for at, line in lines(path, progress=progress):
+        fields = [field.strip() for field in line.split("\t")] if line.count("\t") == count - 1 else line.split()
+        if not fields:
+            continue
+        number += 1
+        if len(fields) != count:
+            raise FormatError(
+                path,
+                at,
+                f"{len(fields)} columns, must be {count}: {columns}, {example}, with tabs between them where one has spaces",
+            )
+        yield at, fields
+    if not number:
+        raise FormatError(path, 1, f"nothing in the file; expected lines like {example}")
+
+
+def parsed(path: Path, line: int, name: str, text: str, kind: type[Number]) -> Number:
+    """A whole number (int) or a finite one (float) that a field of a line says."""
+    wanted = "an integer" if kind is int else "a number"
+    try:
+        number = kind(text)
+    except ValueError:
+        raise FormatError(path, line, f"{name} {text[:40]!r} is not {wanted}") from None
+    if not math.isfinite(number):
+        raise FormatError(path, line, f"{name} {text[:40]!r} is not a finite number")
+    return number
 
 
 def _text(path: Path, number: int, line: bytes, error: type[FormatError]) -> str:

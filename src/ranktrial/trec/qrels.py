@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.trec.files import FormatError, existing_file, lines
+from ranktrial.trec.files import FormatError, existing_file, parsed, table
 
 UNJUDGED = -1
 MOST_GRADE = int(np.iinfo(np.int16).max)
@@ -60,6 +59,7 @@ def read_qrels(path: str | os.PathLike[str]) -> Qrels:
 
     As in trec_eval a negative grade means not relevant, like 0. A document judged twice for a query is an error.
 
+    >>> from pathlib import Path
     >>> _ = Path("judged.qrels").write_text("q1 0 doc-3 2\\nq1 0 doc-5 0\\n")
     >>> qrels = read_qrels("judged.qrels")
     >>> qrels, qrels.grades["q1"]["doc-3"]
@@ -67,36 +67,19 @@ def read_qrels(path: str | os.PathLike[str]) -> Qrels:
     """
     file = existing_file(path)
     queries: dict[str, dict[str, tuple[int, int]]] = {}
-    for number, line in lines(file):
-        fields = line.split()
-        if not fields:
-            continue
-        if len(fields) != 4:
-            raise FormatError(
-                file, number, f"{len(fields)} columns, must be 4: query iteration document grade, {_EXAMPLE}"
-            )
-        query, _, document, text = fields
+    for number, (query, _, document, text) in table(file, "query iteration document grade", _EXAMPLE):
         judged = queries.setdefault(query, {})
         if document in judged:
             first = judged[document][1]
             raise FormatError(file, number, f"document {document!r} of query {query!r} is already on line {first}")
-        judged[document] = max(0, _grade(file, number, text)), number
-    if not queries:
-        raise FormatError(file, 1, f"no judgement in the file; expected lines like {_EXAMPLE}")
+        grade = parsed(file, number, "grade", text, int)
+        if grade > MOST_GRADE:
+            raise FormatError(file, number, f"grade is {grade}, must be at most {MOST_GRADE:,}")
+        judged[document] = max(0, grade), number
     return Qrels(
         {query: {document: grade for document, (grade, _) in judged.items()} for query, judged in queries.items()},
         file.name,
     )
-
-
-def _grade(file: Path, number: int, text: str) -> int:
-    try:
-        grade = int(text)
-    except ValueError:
-        raise FormatError(file, number, f"grade {text[:40]!r} is not an integer") from None
-    if grade > MOST_GRADE:
-        raise FormatError(file, number, f"grade is {grade}, must be at most {MOST_GRADE:,}")
-    return grade
 
 
 def zeta_by_grade(top: int, zeta: Sequence[float] = (0.1, 1.0)) -> FloatArray:

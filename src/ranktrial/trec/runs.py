@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from ranktrial.arrays import FloatArray, IntArray, offsets_of
-from ranktrial.trec.files import FormatError, Progress, existing_file, lines
+from ranktrial.trec.files import FormatError, Progress, existing_file, parsed, table
 
 _RUN_EXAMPLE = "'301 Q0 FR940202-2-00150 1 2.73 my-run'"
 
@@ -78,6 +76,7 @@ def read_run(path: str | os.PathLike[str], *, progress: Progress | None = None) 
     As trec_eval does, documents are ranked by decreasing score and not by the rank column, which only breaks ties (the
     lower rank first). A document that appears twice for a query is an error. ``progress`` counts bytes of the file.
 
+    >>> from pathlib import Path
     >>> _ = Path("bm25.run").write_text("q1 Q0 doc-3 1 7.5 bm25\\nq1 Q0 doc-8 2 6.1 bm25\\n")
     >>> run = read_run("bm25.run")
     >>> run, run.ranking(0)
@@ -86,11 +85,12 @@ def read_run(path: str | os.PathLike[str], *, progress: Progress | None = None) 
     file = existing_file(path)
     queries: dict[str, dict[str, _Entry]] = {}
     tag = ""
-    for number, line in lines(file, progress=progress):
-        if not line.strip():
-            continue
-        query, entry, line_tag = _parse_run_line(file, number, line)
-        tag = tag or line_tag
+    columns = "query Q0 document rank score tag"
+    for number, (query, _, document, rank, score, last) in table(file, columns, _RUN_EXAMPLE, progress=progress):
+        entry = _Entry(
+            document, parsed(file, number, "score", score, float), parsed(file, number, "rank", rank, int), number
+        )
+        tag = tag or last
         entries = queries.setdefault(query, {})
         if entry.document in entries:
             first = entries[entry.document].line
@@ -98,8 +98,6 @@ def read_run(path: str | os.PathLike[str], *, progress: Progress | None = None) 
                 file, number, f"document {entry.document!r} of query {query!r} is already on line {first}"
             )
         entries[entry.document] = entry
-    if not queries:
-        raise FormatError(file, 1, f"no result in the file; expected lines like {_RUN_EXAMPLE}")
     ranked = [e for found in queries.values() for e in sorted(found.values(), key=lambda e: (-e.score, e.rank, e.line))]
     return Run(
         query_ids=tuple(queries),
@@ -108,31 +106,3 @@ def read_run(path: str | os.PathLike[str], *, progress: Progress | None = None) 
         scores=np.array([e.score for e in ranked], np.float64),
         tag=tag,
     )
-
-
-def _parse_run_line(file: Path, number: int, line: str) -> tuple[str, _Entry, str]:
-    fields = [field.strip() for field in line.split("\t")] if line.count("\t") == 5 else line.split()
-    if len(fields) != 6:
-        raise FormatError(
-            file,
-            number,
-            f"{len(fields)} columns, must be 6: query Q0 document rank score tag, {_RUN_EXAMPLE}, with tabs between them "
-            "where a query or a document has spaces",
-        )
-    query, _, document, rank_text, score_text, tag = fields
-    try:
-        rank = int(rank_text)
-    except ValueError:
-        raise FormatError(file, number, f"rank {rank_text[:40]!r} is not an integer") from None
-    return query, _Entry(document, parsed_score(file, number, score_text), rank, number), tag
-
-
-def parsed_score(file: Path, number: int, text: str) -> float:
-    """The finite number that a line's text says."""
-    try:
-        score = float(text)
-    except ValueError:
-        raise FormatError(file, number, f"score {text[:40]!r} is not a number") from None
-    if not math.isfinite(score):
-        raise FormatError(file, number, f"score {text[:40]!r} is not a finite number")
-    return score

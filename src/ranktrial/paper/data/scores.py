@@ -8,8 +8,7 @@ import numpy as np
 
 from ranktrial.arrays import FloatArray
 from ranktrial.paper.data.dataset import Dataset
-from ranktrial.trec.files import FormatError, existing_file, lines
-from ranktrial.trec.runs import parsed_score
+from ranktrial.trec.files import FormatError, existing_file, lines, parsed
 
 
 def read_scores(path: str | os.PathLike[str], dataset: Dataset) -> FloatArray:
@@ -22,7 +21,7 @@ def read_scores(path: str | os.PathLike[str], dataset: Dataset) -> FloatArray:
         if not text:
             raise FormatError(file, number, "an empty line; each line is the score of one document")
         if number <= dataset.n_documents:
-            scores[number - 1] = parsed_score(file, number, text)
+            scores[number - 1] = parsed(file, number, "score", text, float)
     if number != dataset.n_documents:
         raise FormatError(file, None, f"{number:,} scores, but {dataset.name} has {dataset.n_documents:,} documents")
     return scores
