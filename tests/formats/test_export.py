@@ -21,6 +21,7 @@ from ranktrial.formats.layout import DESIGNS, IMPRESSIONS, TABLES, LogFolder
 from ranktrial.log import Log, apply_rules
 from ranktrial.log.rules import Rules
 from ranktrial.store.base import Event, ImpressionRow
+from ranktrial.store.sqlite_file import synced
 from ranktrial.tokens import read_token
 from ranktrial.trial import Trial
 from ranktrial.trial.history import excluded_units
@@ -198,7 +199,7 @@ def test_an_export_killed_at_any_step_is_resumed(trial: Trial, tmp_path: Path, m
         with monkeypatch.context() as patch:
             patch.setattr("ranktrial.formats.layout.os.replace", killing(os.replace))
             patch.setattr("ranktrial.formats.layout.shutil.rmtree", killing(shutil.rmtree))
-            patch.setattr(layout, "synced", killing(layout.synced))
+            patch.setattr(layout, "synced", killing(synced))
             patch.setattr(Path, "unlink", killing(Path.unlink))
             patch.setattr(Path, "write_text", killing(Path.write_text))
             patch.setattr("ranktrial.formats.exporting._NewRows.__exit__", lambda stage, *_: stage.db.close())
