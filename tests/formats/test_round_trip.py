@@ -106,8 +106,6 @@ def test_the_command_line_says_the_same(trial: tuple[Trial, Path, Report]) -> No
     ("options", "message"),
     [
         (["--by", "country"], "there is no attribute 'country'; attributes are device"),
-        (["--by", "device", "--sums"], "sums have clicks only"),
-        (["--metric", "Orders()", "--estimator", "ips"], "sums have clicks only"),
         (["--metric", "Order()"], "no metric 'Order'; known: Abandonment"),
         (["--metric", "TimeToFirstClick()", "--metric", "TimeToFirstClick()"], "two metrics are called"),
         (["--read-at", "2026-01-01"], "read_at must be given where the log is imported"),

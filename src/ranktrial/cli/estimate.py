@@ -112,7 +112,8 @@ def estimate_command(
         if (a is None) != (b is None):
             raise ValueError("--a and --b belong together: the runs of the two rankers to compare")
         rankers = None if a is None or b is None else (read_run(a), read_run(b))
-        with read_aside(log, segments=by or (), **reading) as source:
+        declared = () if LogFolder(log).exists else by or ()  # a folder has its attributes
+        with read_aside(log, segments=declared, **reading) as source:
             if source.kind == ITEMS:
                 answer = _of_items(source, rankers, asked, more=bool(metrics or by))
             else:
