@@ -27,6 +27,7 @@ from ranktrial.formats.answers import by_sums, of_items
 from ranktrial.formats.connecting import connect
 from ranktrial.formats.database import SQLLog
 from ranktrial.formats.item_level import estimate_items
+from ranktrial.formats.layout import LogFolder
 from ranktrial.formats.readers import ITEMS, LogSource
 from ranktrial.formats.reading import log_of, read_aside
 from ranktrial.metrics import parse_metric

@@ -43,7 +43,7 @@ def export_command(
 
 
 def _more(done: Exported) -> str:
-    """What else an export has found, after semicolons."""
+    """Numbers that an export has besides new searches, each after a semicolon."""
     numbers = {
         "events after searches": done.events,
         "files written anew, for clicks that came later": done.rewritten,

@@ -80,7 +80,7 @@ KEPT = {
 
 
 class Declared(NamedTuple):
-    """What is known of one version of a log.
+    """Declarations of one version of a log.
 
     Attributes:
         attributes: Attributes of searches and their values.
@@ -108,7 +108,7 @@ class LogSource:
         uses: Of its rows, where a format has rows of several kinds: UBI.
         searches: Uses of its searches, likewise.
         actions: Of events, those that are clicks.
-        versions: What is known of each version; a file has one, 1.
+        versions: Declarations of each version; a file has one, 1.
         period: SQL of the period of a row, within which a document is compared with itself; all rows are of one by default.
     """
 
@@ -128,7 +128,7 @@ class LogSource:
 
     @property
     def latest(self) -> Declared:
-        """What is known of the latest version."""
+        """Declarations of the latest version."""
         return self.versions[max(self.versions)] if self.versions else Declared()
 
     @property
