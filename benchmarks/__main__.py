@@ -11,6 +11,7 @@ import argparse
 import importlib
 import json
 import platform
+from itertools import groupby
 from pathlib import Path
 
 import numba
@@ -34,7 +35,8 @@ def main() -> None:
         with console.status(f"measuring {name}"):
             results[name] = importlib.import_module(f"benchmarks.{name}").run()
         if not options.json:
-            print_table(console, name, results[name])
+            for _, rows in groupby(results[name], key=tuple):  # rows with the same columns are a table
+                print_table(console, name, list(rows))
     if options.json:
         print(json.dumps(results, indent=2))
     else:
