@@ -203,19 +203,6 @@ def asymptotic_sequence(
     checks.at_least("tightest_at", tightest_at, 1)
     sums = _sums(values, units)
     points = sums.places(_points(checkpoints, sums.count))
-    return sequence_at(sums, points, level, tightest_at, widen, bias_bound, first_look)
-
-
-def sequence_at(
-    sums: UnitSums,
-    points: IntArray,
-    level: float,
-    tightest_at: float,
-    widen: float,
-    bias_bound: float,
-    first_look: float = FIRST_LOOK,
-) -> Band:
-    """``asymptotic_sequence`` after increasing numbers of sums, without checks."""
     middle = sums.totals[0] / sums.impressions[0]  # shifting by a constant changes no spread, and keeps the sums small
     seen, summed, squared, crossed, counted, differ = sums_so_far(sums.totals, sums.impressions, points)
     mean = summed / seen

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks, frames, notebook
 from ranktrial.analysis.estimators.click_weights import ClickWeights
-from ranktrial.analysis.intervals import Band, asymptotic_sequence, fixed_interval, sequence_at
+from ranktrial.analysis.intervals import Band, asymptotic_sequence, fixed_interval
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.interval import Interval
@@ -187,11 +187,7 @@ class Estimate:
 
     def anytime_interval(self, level: float = 0.95, *, tightest_at: float = 10_000) -> Interval:
         """The interval of ``sequence`` at all units, from this look alone."""
-        checks.between("level", level, 0, 1, open_ends=True)
-        checks.at_least("tightest_at", tightest_at, 1)
-        last = np.array([len(self.sums.totals)])
-        band = sequence_at(self.sums, last, level, tightest_at, self.inflation(level), self.bias_bound)
-        return Interval(float(band.low[0]), float(band.high[0]))
+        return self.sequence([self.units], level, tightest_at=tightest_at).last
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
