@@ -93,7 +93,7 @@ def test_services_on_one_postgres_know_each_other_s_trials_versions_clicks_and_e
         reports = [client.get("/v1/trials/t/report").json() for client in (here, there)]
         assert [(one["version"], one["impressions"]) for one in reports] == [(2, 1)] * 2
         assert there.post("/v1/trials/t/stop").status_code == 200
-        for trial in (here.app.state.trials.opened["t"], there.app.state.trials.opened("t")):  # type: ignore[attr-defined]
+        for trial in (here.app.state.trials.opened["t"], there.app.state.trials.opened["t"]):  # type: ignore[attr-defined]
             trial.refresh()
         assert rank(here, "w")["fallback"] == "the trial is stopped, A is shown"
 
