@@ -63,6 +63,10 @@ class Segments:
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.attributes)
 
+    @cached_property
+    def _declared(self) -> frozenset[str]:
+        return frozenset(self.names)
+
     def values(self, name: str) -> tuple[str, ...]:
         """Values of an attribute, "other" first."""
         found = dict(self.attributes).get(name)
@@ -92,7 +96,7 @@ class Segments:
                 problems.append(f"{name} is not given")
             elif value != OTHER:
                 problems.append(f"{name} is not a declared value")
-        if given is not None and (not isinstance(given, Mapping) or set(values) - set(self.names)):
+        if given is not None and (not isinstance(given, Mapping) or not self._declared.issuperset(values)):
             problems.append("what is given is not declared")
         return Code(code, tuple(problems))
 

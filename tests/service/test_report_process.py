@@ -70,7 +70,7 @@ def test_refits_are_in_the_store_when_they_are_done(process: ReportProcess, tmp_
         trial.refresh()  # one is due
         assert [bias.impressions for bias in trial.store.biases(1)] == [0, 20]
         assert trial._showing.policy.bias.impressions == 20
-        assert not trial._readers  # nothing was read here
+        assert not trial._analyses._readers  # nothing was read here
         assert trial.update().impressions == 60
 
 

@@ -78,7 +78,7 @@ def test_the_plan_the_simulation_and_the_trial_have_the_same_variance(tmp_path: 
     with trial_of(tmp_path, method) as trial:
         WORLD.run(trial, 4000, seed=3)
         by_method = (
-            trial._analysed(trial._version).analysis.ladder.results[-1].estimate
+            trial._analyses.of(trial._version).analysis.ladder.results[-1].estimate
         )  # whichever is reported at this look
     assert by_method is not None
     x = by_method.x

@@ -201,9 +201,9 @@ def test_an_analysis_is_made_anew_when_a_window_closes(tmp_path: Path, clock: Cl
     with contextlib.closing(KINDS["sqlite"](tmp_path).open()) as store, trial_on(store, clock) as trial:
         search(trial, clock, 0)
         (version,) = store.versions(trial.name)
-        analysed = [trial._analysed(version) for _ in range(2)]
+        analysed = [trial._analyses.of(version) for _ in range(2)]
         clock.now += 3600
-        analysed += [trial._analysed(version) for _ in range(2)]
+        analysed += [trial._analyses.of(version) for _ in range(2)]
         assert [one is other for one, other in pairwise(analysed)] == [True, False, True]
 
 
@@ -250,8 +250,8 @@ def test_metrics_that_are_added_are_read_from_the_start(tmp_path: Path, clock: C
         for metrics in ((Carts(),), (Carts(), Orders())):
             trial_on(store, clock, metrics=metrics).close()
             (version,) = store.versions(trial.name)
-            assert trial._analysed(version).log.actions == tuple(m.of_actions[0] for m in metrics)
-            assert [row.action for row in told(trial._read(1))] == [m.of_actions[0] for m in metrics]
+            assert trial._analyses.of(version).log.actions == tuple(m.of_actions[0] for m in metrics)
+            assert [row.action for row in told(trial.log(1))] == [m.of_actions[0] for m in metrics]
 
 
 def test_an_erased_visitor_leaves_no_events(store: Store, clock: Clock) -> None:

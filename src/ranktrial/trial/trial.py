@@ -13,19 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from ranktrial import checks, notebook, tokens
 from ranktrial.analysis import evidence
-from ranktrial.analysis.analyse import MOST_LEARNT, Analysis, analyse, with_few_designs, with_segments
+from ranktrial.analysis.analyse import MOST_LEARNT, with_few_designs, with_segments
 from ranktrial.config import TrialConfig
-from ranktrial.log import LeftOut, Log, apply_rules
+from ranktrial.log import Log
 from ranktrial.log.known import Known
-from ranktrial.log.reader import LogReader
 from ranktrial.methods import Method
 from ranktrial.report.making import QUERY_UNITS, make_report, readings_agree
 from ranktrial.report.schema import HistoryEntry, Report
@@ -46,9 +44,10 @@ from ranktrial.store.base import (
 from ranktrial.store.protocols import Store
 from ranktrial.store.stored import DONE
 from ranktrial.times import LATEST, Time, seconds
+from ranktrial.trial.analyses import Analyses
 from ranktrial.trial.clicks import Clicked, ClickJudge, Judged, SeenOutcome
 from ranktrial.trial.drawing import warm_up
-from ranktrial.trial.history import SCHEDULE, entry_of, excluded_units, history_of, this_user
+from ranktrial.trial.history import SCHEDULE, entry_of, history_of, this_user
 from ranktrial.trial.showing import Asked, Ids, Showing, Shown
 from ranktrial.trial.supervisor import Supervisor
 from ranktrial.trial.versions import change_share, configure, pick_version
@@ -74,16 +73,6 @@ class Learner(Protocol):
     def report(
         self, trial: str, query_units: int, latencies: Sequence[int], version: int | None = None
     ) -> Future[Report]: ...
-
-
-class _Analysed(NamedTuple):
-    """The analysis of a version, what it was made from, and what rules and exclusions left out with the analysis of all."""
-
-    log: Log
-    bias: Bias | None
-    excluded: frozenset[int]
-    analysis: Analysis
-    whole: tuple[LeftOut, Analysis] | None
 
 
 class Trial:
@@ -163,10 +152,7 @@ class Trial:
             cache_size,
             lambda: self._cuts,
         )
-        self._readers: dict[int, LogReader] = {}
-        self._reading = threading.Lock()
-        self._analysing = threading.RLock()  # logs that follow each other share what they know of units
-        self._analyses: dict[int, _Analysed] = {}
+        self._analyses = Analyses(store, self.name, clock)
         self._erasures = store.erasures(self.name)  # that what is in memory knows of
         self._cuts = _cuts(self._erasures)
         self._seen = ImpressionCount(0, 0)  # impressions of this version up to some row
@@ -477,30 +463,11 @@ class Trial:
 
     def log(self, version: int | None = None) -> Log:
         """Log of a version, this one by default, with all rows stored so far in the order of time."""
-        return self._read(version)
-
-    def _read(self, version: int | None) -> Log:
-        one = self._version if version is None else pick_version(self.store.versions(self.name), version, self.name)
-        with self._reading:
-            self._forget_erased()
-            config = self._configs[one.id] if version is None else TrialConfig.stored(one.config)
-            reader = self._readers.get(one.id)
-            if reader is None or reader.metrics != config.metrics:
-                reader = self._readers[one.id] = LogReader(
-                    self.store,
-                    one.id,
-                    config.k,
-                    plain=any(config.comparison.ab_shares),
-                    segments=config.segmented,
-                    covariates=config.covariates,
-                    metrics=config.metrics,
-                    clock=self._clock,
-                )
-            try:
-                return reader.read()
-            except BaseException:
-                del self._readers[one.id]
-                raise
+        self._forget_erased()
+        if version is None:
+            return self._analyses.log(self._version, self.config)
+        one = pick_version(self.store.versions(self.name), version, self.name)
+        return self._analyses.log(one, TrialConfig.stored(one.config))
 
     def report(
         self,
@@ -522,8 +489,10 @@ class Trial:
                 return other.report(query_units=query_units, latencies=() if latencies is None else latencies)
         self.store.flush(60.0)
         versions = sorted(self.store.versions(self.name), key=lambda one: (one.id == self.version_id, one.number))
-        with self._analysing:
-            analysed = {one: self._analysed(one) for one in versions}
+        self._forget_erased()
+        with self._analyses.lock:
+            # Of earlier versions only the result is told, without what was left out.
+            analysed = {one: self._analyses.of(one, whole=one.id == self.version_id) for one in versions}
             return make_report(
                 self.name,
                 {one: each.analysis for one, each in analysed.items()},
@@ -535,30 +504,6 @@ class Trial:
                 query_units,
                 self._clock(),
             )
-
-    def _analysed(self, version: ConfigVersion) -> _Analysed:
-        """The analysis of a version; the last one again if nothing has changed since."""
-        log, config = self._read(version.number), TrialConfig.stored(version.config)
-        biases = self.store.biases(version.id)
-        bias, excluded = biases[-1] if biases else None, excluded_units(self.store, self.name)
-        known = self._analyses.pop(version.id, None)
-        stale = known is None or known.log is not log or (known.bias, known.excluded) != (bias, excluded)
-        if known is None or stale or known.analysis.config.changes(config).keys() - {"names"}:
-            known = None  # what was found is let go of before it is found anew
-            beliefs = config.first_beliefs if bias is None else bias.beliefs
-            kept, left_out = apply_rules(log, config.rules, excluded)
-            analysis = analyse(kept, config, beliefs)
-            # Of earlier versions only the result is told, without what was left out.
-            whole = None
-            if left_out and version.id == self._version.id:
-                whole = left_out, analyse(log, config, beliefs)
-            known = _Analysed(log, bias, excluded, analysis, whole)
-        elif known.analysis.config != config:  # other names
-            renamed = replace(known.analysis, config=config)
-            whole = known.whole and (known.whole[0], replace(known.whole[1], config=config))
-            known = known._replace(analysis=renamed, whole=whole)
-        self._analyses[version.id] = known
-        return known
 
     # --- units that are left out ------------------------------------------------------------------------------------------
 
@@ -622,8 +567,7 @@ class Trial:
         self.store.flush(60.0)
         named = this_user() if who is None else who
         erased = self.store.erase(self.name, int(now * 1e6), reason, unit=number, before=cut, who=named)
-        with self._reading:
-            self._forget_erased()
+        self._forget_erased()
         return erased
 
     def _forget_erased(self) -> None:
@@ -632,8 +576,7 @@ class Trial:
         if erasures != self._erasures:
             self._erasures, self._seen = erasures, ImpressionCount(0, 0)
             self._cuts = _cuts(erasures)
-            self._readers.clear()
-            self._analyses.clear()
+            self._analyses.forget()
             self._showing.forget()
             self._judge.forget()
 
@@ -655,8 +598,9 @@ class Trial:
         before, method = self._take_over(), self.config.comparison
         beliefs, known = before.beliefs, Known()
         if method.adapts:
-            with self._analysing:
-                analysed = self._analysed(self._version)
+            self._forget_erased()
+            with self._analyses.lock:
+                analysed = self._analyses.of(pick_version(self.store.versions(self.name), self.version, self.name))
                 seen, agree = analysed.analysis.log, readings_agree(analysed.analysis)
                 log = seen.last(with_few_designs(seen.design[::-1], MOST_LEARNT)).compact()
                 told = evidence(log, agree=agree, gain=analysed.analysis.gain, impressions=len(seen))
@@ -757,8 +701,7 @@ class Trial:
             return
         self._showing.shows = self.store.trial(self.name).shows
         self._read_configs()
-        with self._reading:
-            self._forget_erased()
+        self._forget_erased()
         self._take_over()
         self._count()
         due = self._due()
