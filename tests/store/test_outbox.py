@@ -21,57 +21,57 @@ def message(
 
 def test_messages_are_kept_once_in_their_order_and_all_or_none(kind: Kind, store: Store) -> None:
     first = [message(1), message(1, hook="other"), message(1, subject="history 3", due=None)]
-    store.add_messages(first)
-    store.add_messages([])
+    store.outbox.add(first)
+    store.outbox.add([])
     with contextlib.closing(kind.open()) as other:
-        other.add_messages([message(1)._replace(body="too late", state="A"), message(2, due=20), message(1, trial="u")])
-        assert [row.message for row in other.messages("t")] == [*first, message(2, due=20)]
-        rows = other.messages("t")
+        other.outbox.add([message(1)._replace(body="too late", state="A"), message(2, due=20), message(1, trial="u")])
+        assert [row.message for row in other.outbox.messages("t")] == [*first, message(2, due=20)]
+        rows = other.outbox.messages("t")
     assert [row.row for row in rows] == sorted({row.row for row in rows})
     with pytest.raises(Exception, match=r"(?i)null"):
-        store.add_messages([message(3), message(4)._replace(body=None)])  # type: ignore[arg-type]
-    assert len(store.messages("t")) == 4
+        store.outbox.add([message(3), message(4)._replace(body=None)])  # type: ignore[arg-type]
+    assert len(store.outbox.messages("t")) == 4
 
 
 def test_due_messages_are_found_until_they_are_sent(store: Store) -> None:
-    store.add_messages([message(1, due=10), message(2, due=20), message(3, due=None)])
-    assert store.messages("t", due=9) == []
-    one, two = store.messages("t", due=20)
-    store.retry_message(one.row, 30, 1)
-    store.retry_message(two.row, None, 0)
-    assert store.messages("t", due=29) == []
-    (again,) = store.messages("t", due=30)
+    store.outbox.add([message(1, due=10), message(2, due=20), message(3, due=None)])
+    assert store.outbox.messages("t", due=9) == []
+    one, two = store.outbox.messages("t", due=20)
+    store.outbox.retry(one.row, 30, 1)
+    store.outbox.retry(two.row, None, 0)
+    assert store.outbox.messages("t", due=29) == []
+    (again,) = store.outbox.messages("t", due=30)
     assert again.message == message(1, due=30)._replace(attempts=1)
-    assert len(store.messages("t")) == 3  # what was sent is not forgotten
+    assert len(store.outbox.messages("t")) == 3  # what was sent is not forgotten
 
 
 def test_a_trial_that_is_erased_takes_its_messages_along(store: Store) -> None:
     store.add_trial("t", b"s" * 32)
-    store.add_messages([message(1), message(1, trial="u")])
+    store.outbox.add([message(1), message(1, trial="u")])
     store.erase_trial("t")
-    assert (store.messages("t"), len(store.messages("u"))) == ([], 1)
+    assert (store.outbox.messages("t"), len(store.outbox.messages("u"))) == ([], 1)
 
 
 def test_a_lease_has_one_holder_until_it_ends(kind: Kind, store: Store) -> None:
     with contextlib.closing(kind.open()) as other:
-        assert store.lead("t", "me", 10, 0)
-        assert not other.lead("t", "you", 10, 9)
-        assert other.lead("another", "you", 10, 9)
-        assert store.lead("t", "me", 10, 9)  # kept
-        assert not other.lead("t", "you", 10, 10)
-        assert other.lead("t", "you", 10, 19)
-        assert not store.lead("t", "me", 10, 20)
-        assert other.lead("t", "you", 0, 20)  # given back
-        assert store.lead("t", "me", 10, 21)
+        assert store.outbox.lead("t", "me", 10, 0)
+        assert not other.outbox.lead("t", "you", 10, 9)
+        assert other.outbox.lead("another", "you", 10, 9)
+        assert store.outbox.lead("t", "me", 10, 9)  # kept
+        assert not other.outbox.lead("t", "you", 10, 10)
+        assert other.outbox.lead("t", "you", 10, 19)
+        assert not store.outbox.lead("t", "me", 10, 20)
+        assert other.outbox.lead("t", "you", 0, 20)  # given back
+        assert store.outbox.lead("t", "me", 10, 21)
 
 
 def test_a_lease_goes_by_the_clock_of_the_store(kind: Kind, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """An instance whose clock is hours ahead takes no lease that another still has, where the database has a clock."""
     with contextlib.closing(kind.open()) as other:
-        assert store.lead("t", "me", 60_000_000)
+        assert store.outbox.lead("t", "me", 60_000_000)
         if isinstance(other, PostgresStore):
             ahead = time.time_ns() + 3_600_000_000_000
             monkeypatch.setattr(time, "time_ns", lambda: ahead)
-        assert not other.lead("t", "you", 60_000_000)
-        assert store.lead("t", "me", 0)  # given back
-        assert other.lead("t", "you", 60_000_000)
+        assert not other.outbox.lead("t", "you", 60_000_000)
+        assert store.outbox.lead("t", "me", 0)  # given back
+        assert other.outbox.lead("t", "you", 60_000_000)

@@ -126,7 +126,7 @@ def test_the_life_of_a_trial_as_those_who_run_it_hear_of_it(kind: Kind, receiver
         later(30 * DAY)
         assert len(receiver.ids()) == len(set(receiver.ids()))
         assert receiver.forged == 0
-        assert len([row for row in here.messages("shoes") if row.message.due is not None]) == 0
+        assert len([row for row in here.outbox.messages("shoes") if row.message.due is not None]) == 0
 
 
 def test_what_a_message_is(tmp_path: Path, receiver: Receiver) -> None:
@@ -185,12 +185,12 @@ def test_after_a_week_it_is_given_up(tmp_path: Path) -> None:
     with Trial.create(tmp_path / "t.db", clock=clock, webhooks=[nobody], **OPTIONS) as trial:
         trial.supervise()
         tries = 0
-        while any(row.message.due is not None for row in trial.store.messages("trial")):
+        while any(row.message.due is not None for row in trial.store.outbox.messages("trial")):
             clock.now += LONGEST_RETRY
             tries += 1
             trial.supervise()
         assert tries * LONGEST_RETRY <= GIVE_UP
-        assert trial.store.messages("trial")[0].message.attempts == tries + 1
+        assert trial.store.outbox.messages("trial")[0].message.attempts == tries + 1
 
 
 def test_two_receivers_get_the_same_message_and_one_does_not_wait_for_the_other(
@@ -284,10 +284,10 @@ def test_a_trial_with_nothing_to_look_after_costs_no_lease(tmp_path: Path) -> No
     with Trial.create(tmp_path / "t.db", clock=Clock(), **OPTIONS) as trial:
         trial.supervise()
         now = int(Clock().now * 1e6)
-        assert trial.store.lead("trial trial", "somebody else", 0, now)  # which is over at once
+        assert trial.store.outbox.lead("trial trial", "somebody else", 0, now)  # which is over at once
         Trial.create(tmp_path / "t.db", guards={"clicks": 0.1}, **OPTIONS).close()
         trial.supervise()
-        assert not trial.store.lead("trial trial", "somebody else", 0, now)
+        assert not trial.store.outbox.lead("trial trial", "somebody else", 0, now)
 
 
 # --- in a service, and on the command line ----------------------------------------------------------------------------------

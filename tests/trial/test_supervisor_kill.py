@@ -192,7 +192,7 @@ def test_killed_at_every_step_nothing_is_lost_and_nothing_done_twice(tmp_path: P
                 told = Counter({one["id"]: one["type"] for one in receiver.bodies if one["trial"] == name}.values())
                 assert told >= Counter(told_of), name
                 assert all(number == max(told_of.count(what), 1) for what, number in told.items()), (name, told)
-                assert [row for row in store.messages(name) if row.message.due is not None] == []
+                assert [row for row in store.outbox.messages(name) if row.message.due is not None] == []
     assert receiver.forged == 0
 
 

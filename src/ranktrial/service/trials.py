@@ -259,7 +259,7 @@ class Trials:
 
     async def _look(self, name: str, look: Look, stopped: bool) -> None:
         with contextlib.suppress(Exception):  # whoever asks for the report itself is told
-            look.waiting = len(await asyncio.to_thread(self.store.messages, name, due=int(LATEST * 1e6)))
+            look.waiting = len(await asyncio.to_thread(self.store.outbox.messages, name, due=int(LATEST * 1e6)))
             if time.monotonic() < look.next_at or (stopped and look.report is not None):
                 return
             start = time.monotonic()

@@ -228,7 +228,7 @@ class Erasing(Protocol):
 class StoredMessages(Protocol):
     """Messages to be sent, and the lease of the process that sends them."""
 
-    def add_messages(self, messages: Sequence[Message]) -> None:
+    def add(self, messages: Sequence[Message]) -> None:
         """Add messages, all or none; one with the trial, subject, number and hook of one that is there is left out."""
         ...
 
@@ -236,7 +236,7 @@ class StoredMessages(Protocol):
         """Messages of a trial in the order in which they were added: all, or those that are due at a time (microseconds)."""
         ...
 
-    def retry_message(self, row: int, due: int | None, attempts: int) -> None:
+    def retry(self, row: int, due: int | None, attempts: int) -> None:
         """Note when a message is due next, None for never, and how often it was tried in vain."""
         ...
 
@@ -250,8 +250,15 @@ class StoredMessages(Protocol):
         ...
 
 
-class Store(Intake, StoredRows, StoredTrials, Erasing, StoredMessages, Protocol):
-    """A store of several trials and their logs."""
+class Store(Intake, StoredRows, StoredTrials, Erasing, Protocol):
+    """A store of several trials and their logs.
+
+    Attributes:
+        outbox: Messages that wait to be sent.
+    """
+
+    @property
+    def outbox(self) -> StoredMessages: ...
 
     def check(self) -> None:
         """Look for damage, however long that takes; raises StoreDamaged."""

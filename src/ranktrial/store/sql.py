@@ -26,8 +26,6 @@ from ranktrial.store.base import (
     ImpressionRow,
     LogRow,
     MarkRow,
-    Message,
-    MessageRow,
     Nothing,
     Row,
     ShownRow,
@@ -37,6 +35,7 @@ from ranktrial.store.base import (
 )
 from ranktrial.store.erasure import Eraser, Execute
 from ranktrial.store.migrations import Migrated
+from ranktrial.store.outbox import MessageTable
 from ranktrial.store.stored import Stored
 from ranktrial.store.writer import Tallies, Writer
 
@@ -52,12 +51,6 @@ BLOCK = 10_000  # rows that are read at once: nobody waits for a reader, and mem
 READING, COUNTING = 30.0, 600.0  # seconds that may take, unless a visitor waits
 LAST = 2**63 - 1  # beyond every row
 INSERT_ENTRY = f"""INSERT INTO history (trial, {", ".join(Entry._fields)}) VALUES (?{", ?" * len(Entry._fields)})"""
-MESSAGE_COLUMNS = ", ".join(Message._fields)
-LEAD = """
-    INSERT INTO leases (name, holder, until) VALUES (?, ?, ?)
-    ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-    WHERE leases.holder = excluded.holder OR leases.until <= ?
-"""
 LAST_TURN = "coalesce((SELECT max(v.turn) FROM versions v WHERE v.trial = ?), 0)"
 Noted = tuple[str, Entry | None] | None  # a trial, and the entry for its history
 
@@ -77,6 +70,7 @@ class SQLStore(ABC):
 
     Attributes:
         place: Where it is, without a password.
+        outbox: Messages that wait to be sent.
         migrated: The version that its schema had before it was opened, and the one that it has.
     """
 
@@ -90,6 +84,7 @@ class SQLStore(ABC):
 
     def __init__(self, place: str, queue_size: int) -> None:
         self.place = place
+        self.outbox = MessageTable(self._select, self._execute, self._now)
         self._writer = Writer(place, self._transaction, self._look_after, self._hang_up, queue_size)
 
     @abstractmethod
@@ -297,32 +292,9 @@ class SQLStore(ABC):
         statement = "UPDATE versions SET config = ? WHERE id = ? AND config = ?"
         self._execute(statement, (config, version.id, version.config), (trial, entry))
 
-    def add_messages(self, messages: Sequence[Message]) -> None:
-        if messages:
-            many = ", ".join([f"(?{', ?' * (len(Message._fields) - 1)})"] * len(messages))
-            statement = f"INSERT INTO outbox ({MESSAGE_COLUMNS}) VALUES {many} ON CONFLICT DO NOTHING"
-            self._execute(statement, [value for message in messages for value in message])
-
-    def messages(self, trial: str, *, due: int | None = None) -> list[MessageRow]:
-        condition, values = ("", ()) if due is None else (" AND due <= ?", (due,))
-        statement = (
-            f"SELECT number_of_row, {MESSAGE_COLUMNS} FROM outbox WHERE trial = ?{condition} ORDER BY number_of_row"
-        )
-        return [MessageRow(row, Message(*rest)) for row, *rest in self._select(statement, (trial, *values))]
-
-    def retry_message(self, row: int, due: int | None, attempts: int) -> None:
-        self._execute("UPDATE outbox SET due = ?, attempts = ? WHERE number_of_row = ?", (due, attempts, row))
-
     def _now(self) -> int:
         """Time of the store, in microseconds."""
         return time.time_ns() // 1_000
-
-    def lead(self, name: str, holder: str, length: int, now: int | None = None) -> bool:
-        now = self._now() if now is None else now
-        held = "SELECT 1 FROM leases WHERE name = ? AND holder <> ? AND until > ?"
-        if not self._select(held, (name, holder, now)):  # which asks before it writes
-            self._execute(LEAD, (name, holder, now + length, now))
-        return bool(self._select("SELECT 1 FROM leases WHERE name = ? AND holder = ?", (name, holder)))
 
     def biases(self, version: int) -> list[Bias]:
         statement = f"SELECT {', '.join(BIAS_COLUMNS)} FROM biases WHERE version = ? ORDER BY id"

@@ -182,7 +182,7 @@ class Supervisor:
 
     def _take(self, seconds: float) -> bool:
         now = int(self._clock() * 1e6) if self._own_time else None
-        return self._store.lead(self._lease, self._me, int(seconds * 1e6), now)
+        return self._store.outbox.lead(self._lease, self._me, int(seconds * 1e6), now)
 
     # --- what is due ----------------------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class Supervisor:
 
     def _tell(self, report: Report | None) -> None:
         """Write what there is to tell into the outbox."""
-        now, told = self._clock(), messages.last_told(row.message for row in self._store.messages(self._trial))
+        now, told = self._clock(), messages.last_told(row.message for row in self._store.outbox.messages(self._trial))
         news = [*messages.of_history(self._trial, self._store.history(self._trial), now)]
         if report is not None:
             news.extend(messages.of_report(report))
@@ -238,11 +238,11 @@ class Supervisor:
     def _write(self, found: Sequence[tuple[News, int]], now: float) -> None:
         if found:
             secret = self._store.trial(self._trial).secret
-            self._store.add_messages(messages.messages_of(self._trial, found, list(self._hooks), secret, now))
+            self._store.outbox.add(messages.messages_of(self._trial, found, list(self._hooks), secret, now))
 
     def _send(self) -> None:
         """Send what is due to those who are known here; what is sent is noted, or when it is to be sent again."""
-        for row in self._store.messages(self._trial, due=int(self._clock() * 1e6)):
+        for row in self._store.outbox.messages(self._trial, due=int(self._clock() * 1e6)):
             hook = self._hooks.get(row.message.hook)
             if hook is None:
                 continue
@@ -258,11 +258,11 @@ class Supervisor:
             failed = message.attempts + 1
             wait = min(max(FIRST_RETRY * 2.0 ** min(message.attempts, 20), problem.retry_after), LONGEST_RETRY)
             last = now + wait > message.time / 1e6 + GIVE_UP
-            self._store.retry_message(row.row, None if last else int((now + wait) * 1e6), failed)
+            self._store.outbox.retry(row.row, None if last else int((now + wait) * 1e6), failed)
             more = "it is not sent again" if last else f"it is sent again in {span_text(wait)}"
             log.warning("a message to %s was not taken: %s; %s", hook.name, problem, more)
         else:
-            self._store.retry_message(row.row, None, message.attempts)
+            self._store.outbox.retry(row.row, None, message.attempts)
 
     def _in_trouble(self, problem: StoreUnavailable) -> None:
         """Tell of a store that takes nothing: at once and by every process, for there is nowhere to agree on who does."""
@@ -298,7 +298,7 @@ def _watched(config: TrialConfig) -> bool:
 
 def unsettled(store: Store, trial: str, now: float) -> bool:
     """True if there is something to tell or to send about a trial that is stopped."""
-    known = store.messages(trial)
+    known = store.outbox.messages(trial)
     news = messages.of_history(trial, store.history(trial), now)
     told = messages.last_told(row.message for row in known)
     return any(row.message.due is not None for row in known) or bool(messages.untold(news, told, now))
