@@ -7,9 +7,10 @@ stratified by query and the design of least variance. Wrong way: of pairs whose 
 team-draft turns round, beside the share of plausible users.
 
 Promises: trials in memory, evaluated as live ones are (``analysis.analyse``) at twelve looks, of which the plan said that 80 %
-decide by its number of impressions; the share that did, with the true difference as the trial's ``smallest``. `python -m
-benchmarks.planning` makes these alone. ``PROMISE_TRIALS`` sets how many trials a row has, ``PROMISE_ROWS`` (a text
-within "world: method") which rows are made, ``PROMISE_WORKERS`` how many processes run.
+decide by its number of impressions; the share that did, with the true difference as the trial's ``smallest``. So it is by
+metric: orders after a tenth of the clicks, and searches without a click. `python -m benchmarks.planning` makes these alone.
+``PROMISE_TRIALS`` sets how many trials a row has, ``PROMISE_ROWS`` (a text within "world: method" or "world: metric") which
+rows are made, ``PROMISE_WORKERS`` how many processes run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -27,12 +28,14 @@ from benchmarks.closed_form import good_pairs_of
 from benchmarks.logopt import data_sets, pairs_of
 from benchmarks.verdicts import Trial, World
 from ranktrial.analysis.answers import settled
+from ranktrial.analysis.planning.metrics import KnownMetric
 from ranktrial.analysis.planning.plan import plan
 from ranktrial.analysis.planning.users import ClickRate, click_sd, plausible_users
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft
-from ranktrial.rankings import Pair
+from ranktrial.metrics import Abandonment, Metric, Orders
+from ranktrial.rankings import Pair, expected_clicks
 from ranktrial.users import User, position_based, rank_decay
 
 PAIRS = 10  # of each kind of rankers: 20 on each data set
@@ -64,6 +67,7 @@ TRIALS = int(os.environ.get("PROMISE_TRIALS", "200"))  # of each method in each 
 ONLY, WORKERS = os.environ.get("PROMISE_ROWS", ""), int(os.environ.get("PROMISE_WORKERS", "2"))
 JUDGED = 2  # pairs of each kind
 USERS = 20
+ORDERED = 0.1  # of the clicks
 
 Row = dict[str, object]
 Pairs = list[tuple[Pair, User]]
@@ -193,6 +197,31 @@ def promises() -> list[Row]:
                 }
             )
             print(rows[-1], flush=True)
+    return rows + promises_by_metric()
+
+
+def promises_by_metric() -> list[Row]:
+    """The same where orders, or searches without a click, decide."""
+    rows: list[Row] = []
+    method = LogOpt()
+    for promise in (next(promised_worlds()), zipf_traffic(*ZIPF[0])):
+        pair, user = promise.pair, promise.user
+        left = [float(np.mean(np.prod(1 - expected_clicks(table, user), axis=1))) for table in (pair.top_a, pair.top_b)]
+        orders = KnownMetric.given(Orders(window="1d", role="primary"), ORDERED)
+        page = KnownMetric.given(Abandonment(role="primary"), float(np.mean(left)))
+        for known, share in ((orders, None), (page, abs(left[0] - left[1]) / page.mean)):
+            name = f"{promise.name}: {known.metric.title}"
+            if ONLY not in name:
+                continue
+            delta = None if share is None else share * float(np.mean(pair.ctr(user)))
+            (row,) = plan(pair, user, methods=[method], delta=delta, metrics=[known]).metrics
+            world = replace(promise.world, ordered=ORDERED)
+            one = partial(decided, world, method, int(row.anytime), row.delta, metric=known.metric)
+            with ProcessPoolExecutor(WORKERS) as pool:
+                kept = list(pool.map(one, range(TRIALS)))
+            found = {"impressions": int(row.anytime), "trials": TRIALS, "promised": 0.8, "kept": float(np.mean(kept))}
+            rows.append({"data": name, "what": f"{method} decides {row.delta:.4f} of {row.value:.4f}", **found})
+            print(rows[-1], flush=True)
     return rows
 
 
@@ -241,9 +270,12 @@ def _as_pair(
     return pair.knowing(theta=theta), position_based(relevance[query, np.array(pair.ids)], theta)
 
 
-def decided(world: World, method: Method, impressions: int, smallest: float, seed: int) -> bool:
-    """True if a trial named a winner at one of twelve looks."""
-    config = TrialConfig.model_validate({"method": str(method), "k": world.pair.k, "smallest": smallest})
+def decided(
+    world: World, method: Method, impressions: int, smallest: float, seed: int, metric: Metric | None = None
+) -> bool:
+    """True if a trial named a winner at one of twelve looks, by clicks or by a metric."""
+    options = {} if metric is None else {"metrics": [str(metric)]}
+    config = TrialConfig.model_validate({"method": str(method), "k": world.pair.k, "smallest": smallest, **options})
     at = tuple(sorted({max(int(part * impressions), 1) for part in LOOKS}))
     return any(settled(analysis, {})[0].winner for analysis in Trial(world, config, seed).looks(at))
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
+from benchmarks.purchases import Purchases
 from ranktrial.analysis import evidence
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import settled
@@ -85,6 +86,7 @@ class World:
         crowd: "alike"; or who "differ" in how readily they click; or one "heavy" unit of a taste of its own.
         looks: Impressions after which the report is looked at.
         bent: Clicks after others than people have clicked as well, from rankings and clicks of people.
+        ordered: Share of the clicks that lead to an order.
     """
 
     name: str
@@ -94,6 +96,7 @@ class World:
     crowd: str = "alike"
     looks: tuple[int, ...] = LOOKS
     bent: Callable[[DocumentArray, BoolArray, np.random.Generator], BoolArray] | None = None
+    ordered: float = 0.0
 
     @property
     def reader(self) -> User:
@@ -196,6 +199,8 @@ class Trial:
             )
             self.document = log.document
             log, of_pair_document = _with_few_texts(log) if world.traffic == "personalised" else (log, slice(None))
+            if world.ordered:  # after the same clicks at every look
+                log = Purchases(rate=world.ordered).after(log, seed=seeds[-1])
             analysis = analyse(replace(log, theta=None), self.config, beliefs)
             if stop in at:
                 yield analysis

@@ -233,3 +233,47 @@ def test_files_must_be_two_or_data_given(runs: list[str], tmp_path: Path) -> Non
         assert "give two files" in result.stderr
     missing = runner.invoke(app, ["plan", runs[0], str(tmp_path / "c.run"), "--ctr", ".6"])
     assert "c.run: no such file" in " ".join(missing.stderr.split()).replace("\n", "")
+
+
+METRICS = [
+    "--metric",
+    'Orders(window="7d")=0.05',
+    "--metric",
+    "Revenue()=0.05,39.90,45",
+    "--metric",
+    "Abandonment()=0.5",
+]
+
+
+def test_metrics_by_given_numbers(runs: list[str]) -> None:
+    command = ["plan", *runs, "--ctr", "0.6", "--delta", "5%", *SHORT, *METRICS, "--daily", "1000"]
+    found = json.loads(runner.invoke(app, [*command, "--json"]).stdout)["metrics"]
+    assert [one["metric"] for one in found] == [
+        "Clicks()",
+        'Orders(window="7d")',
+        'Revenue(window="7d")',
+        "Abandonment()",
+    ]
+    assert found[1]["value"] == pytest.approx(0.03)
+    assert found[1]["delta"] == pytest.approx(0.0015)
+    assert found[1]["days"] == pytest.approx(found[1]["anytime"] / 1000 + 7)
+    assert found[0]["anytime"] < found[1]["anytime"] < found[2]["anytime"]
+    told = runner.invoke(app, command, env={"COLUMNS": "100"}).stdout
+    assert "to find 5 % of each metric with LogOpt(), if it decides" in told
+    assert "searches without a click A" in told
+    assert "A: by A/B traffic alone" in told
+    assert told.count("7 days") == 2
+
+
+def test_metrics_by_a_log(runs: list[str], tmp_path: Path) -> None:
+    bought = [{"document": "x", "action": "order", "value": 20}]
+    search = {"query": "q", "a": ["x", "y"], "b": ["y", "x"], "shown": ["x", "y"], "clicked": ["x"]}
+    rows = [{**search, "events": bought if number < 3 else []} for number in range(20)]
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["plan", *runs, "--ctr", "0.6", *SHORT[:6], "--metric", "Orders()", "--metric", "Revenue()", "--json"]
+    found = json.loads(runner.invoke(app, [*command, "--log", str(log)]).stdout)["metrics"]
+    assert [one["value"] for one in found] == pytest.approx([0.6, 0.6 * 0.15, 0.6 * 3])
+    refused = runner.invoke(app, command)
+    assert refused.exit_code == 2
+    assert "give its numbers ('Orders()=0.05'), or a log" in " ".join(refused.output.split())

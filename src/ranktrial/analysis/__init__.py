@@ -32,6 +32,7 @@ from ranktrial.analysis.intervals import (
     refuted_after,
 )
 from ranktrial.analysis.ladder import EstimatorResult, Hausman, Ladder, ladder
+from ranktrial.analysis.planning.metrics import KnownMetric
 from ranktrial.analysis.planning.plan import plan
 from ranktrial.analysis.planning.results import Plan
 from ranktrial.analysis.planning.users import ClickRate
@@ -56,6 +57,7 @@ __all__ = [
     "EstimatorResult",
     "Gain",
     "Hausman",
+    "KnownMetric",
     "Ladder",
     "Means",
     "Observed",

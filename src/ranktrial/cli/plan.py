@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ranktrial import checks
+from ranktrial.analysis.planning.metrics import KnownMetric
 from ranktrial.analysis.planning.plan import plan
 from ranktrial.analysis.planning.results import Plan, people_count
 from ranktrial.analysis.planning.users import ClickRate
@@ -21,7 +22,9 @@ from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
 from ranktrial.cli.options import JsonOption, SeedOption, number
 from ranktrial.cli.two_rankers import CtrOption, names_rankers, read_two_rankers
 from ranktrial.methods import parse_method
+from ranktrial.metrics import Clicks
 from ranktrial.rankings import Pair
+from ranktrial.times import span_text
 from ranktrial.users import User, position_based
 
 DEFAULT_DELTA = "1%"
@@ -79,6 +82,19 @@ def plan_command(
         list[str] | None,
         typer.Option(help="Segment with its share of the searches, as phone=0.6; may be repeated."),
     ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What a metric needs: 'Orders(window=\"7d\")=0.05' with the share of clicks that lead to an order, "
+            "'Revenue()=0.05,39.90,45' with mean and standard deviation of amounts too, 'Abandonment()=0.3' with its mean a "
+            "search; without numbers by --log. May be repeated."
+        ),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(help="Log with events (a file, or a folder of export or import), for metrics without numbers."),
+    ] = None,
+    daily: Annotated[float | None, typer.Option(help="Searches a day, to tell how many days metrics take.")] = None,
     chart: Annotated[
         Path | None, typer.Option(help="Draw the detectable difference by searches: .svg, .png, .pdf or .html.")
     ] = None,
@@ -128,6 +144,8 @@ def plan_command(
             contamination=contamination,
             users=users,
             segments=dict(map(_share, segment or [])),
+            metrics=_metrics(metric or [], log),
+            daily=daily,
             seed=seed,
             progress=progress,
         )
@@ -148,6 +166,27 @@ def _share(text: str) -> tuple[str, float]:
     if not name:
         raise ValueError(f"--segment is {text}, must be a name and its share: phone=0.6")
     return name, number(share, "--segment")
+
+
+def _metrics(texts: list[str], log: Path | None) -> list[KnownMetric]:
+    """Clicks, and metrics by the numbers that stand behind them or by those of a log."""
+    read = None
+    known = [KnownMetric.given(Clicks())] if texts else []
+    for text in texts:
+        name, equals, numbers = text.rpartition(")=")
+        if equals:
+            known.append(KnownMetric.given(f"{name})", *(number(one, "--metric") for one in numbers.split(","))))
+            continue
+        if log is None:
+            raise ValueError(
+                f"--metric {text}: give its numbers ('Orders()=0.05'), or a log that has such events by --log"
+            )
+        if read is None:
+            from ranktrial.formats.reading import read_log  # the extra "logs"
+
+            read = read_log(log)
+        known.append(KnownMetric.of_log(read, text))
+    return known
 
 
 def _difference(text: str, ctr: float) -> float:
@@ -197,10 +236,32 @@ def print_plan(result: Plan, pair: Pair) -> None:
             "-" if row.tends_to_delta else f"[{'red' if row.wrong else 'green'}]{row.wrong:.0%}[/]",
         )
     out.print(table)
+    if result.metrics:
+        out.print(_metrics_table(result))
     if result.budgets:
         out.print(_budgets_table(result))
-    for sentence in result.verdict:
+    in_table = set(map(str, result.metrics))
+    for sentence in (one for one in result.verdict if one not in in_table):
         say(sentence, wrap=True)
+
+
+def _metrics_table(result: Plan) -> Table:
+    """Table of the searches that each metric needs, and of what comes after the last of them."""
+    assert result.live is not None
+    with_days = any(row.days is not None for row in result.metrics)
+    table = _table(
+        f"to find {100 * result.delta / result.ctr:.2g} % of each metric with {result.live.method}, if it decides",
+        ["a\nsearch", "searches", "looking\noften", "A/B test,\nlooking often", "and then", *["days"] * with_days],
+        text="metric",
+    )
+    table.caption = "A: by A/B traffic alone" if any(row.by_ab_only for row in result.metrics) else None
+    for row in result.metrics:
+        needed = people_count(row.impressions), people_count(row.anytime), people_count(row.ab)
+        wait = span_text(row.settles_after) if row.settles_after else ""
+        days = [] if row.days is None else [people_count(float(np.ceil(row.days)))]
+        title = f"{row.title} A" if row.by_ab_only else row.title
+        table.add_row(escape(title), f"{row.value:.3g}", *needed, wait, *days)
+    return table
 
 
 def _budgets_table(result: Plan) -> Table:

@@ -12,7 +12,7 @@ from ranktrial.analysis import EstimatorResult, Ladder
 from ranktrial.analysis.analyse import Analysis, BandPoint
 from ranktrial.analysis.answers import Beside, Settled, beside, measured_all, settled, sure_segments, words
 from ranktrial.analysis.calibration import discrepancy
-from ranktrial.analysis.decision import Decision, Ranker, State, decides_by_ab_first, turned
+from ranktrial.analysis.decision import Decision, Ranker, State, decides_by_ab_first, turned, widening
 from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.guardrails.click_model import COMPANY
 from ranktrial.analysis.guardrails.estimates import BIAS
@@ -24,6 +24,7 @@ from ranktrial.analysis.verdict import duration, lift_text, percent
 from ranktrial.arrays import weighted_counts
 from ranktrial.log import LeftOut
 from ranktrial.log.rules import EXCLUDED
+from ranktrial.metrics import Clicks
 from ranktrial.report.course import WEEK, counts_from, course, is_over, week_end
 from ranktrial.report.harm import futility, guards
 from ranktrial.report.schema import (
@@ -216,16 +217,22 @@ def _test_text(test: AttributeTest) -> str:
 
 
 def readings_agree(analysis: Analysis) -> bool | None:
-    """Tell whether A/B traffic may be halved (``Ladder.settled``).
+    """Tell whether A/B traffic may be halved (``Ladder.settled``), by the metric that decides.
 
-    False, for A/B traffic alone, also where a check of the click model fails, and where A/B traffic would decide first.
+    False, for A/B traffic alone, also where a check of the click model fails, and where A/B traffic would decide first, as it
+    does by a metric that nothing else tells.
     """
     if len(analysis.ladder.results) == 1 or not any(test.upper == POSITION_BASED for test in analysis.ladder.tests):
         return None
-    checks = settled(analysis, {}).checks
-    if any(check.status == "fail" and check.name in (COMPANY, BIAS, BIAS_OVER_TIME) for check in checks):
+    found = settled(analysis, {})
+    if any(check.status == "fail" and check.name in (COMPANY, BIAS, BIAS_OVER_TIME) for check in found.checks):
         return False
-    return False if decides_by_ab_first(analysis.ladder, analysis.widen) else analysis.ladder.settled
+    first, estimates, widen = analysis.config.measured[0], analysis.ladder, analysis.widen
+    if not isinstance(first, Clicks):
+        estimates, widen = found.analysis.ladder, widening(found.decision.allowance)
+    if not first.of_results or decides_by_ab_first(estimates, widen):
+        return False
+    return estimates.settled
 
 
 def visitors(analysis: Analysis, decision: Decision) -> Visitors | None:

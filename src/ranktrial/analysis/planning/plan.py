@@ -23,7 +23,7 @@ gives), the variance of the closed form is about E_q[TV_q^2] times that of an A/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -33,13 +33,24 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.analysis.decision import ALLOWANCE, PER_HOSTILE
 from ranktrial.analysis.discoveries import RATE
-from ranktrial.analysis.ladder import AB_TRAFFIC, POSITION_BASED, SHARES
-from ranktrial.analysis.planning.results import BudgetedPlan, LivePlan, Plan, PlannedMethod, SegmentPlan
+from ranktrial.analysis.ladder import AB_TRAFFIC, POSITION_BASED, SHARES, VISIBLE
+from ranktrial.analysis.planning.metrics import KnownMetric
+from ranktrial.analysis.planning.results import (
+    BudgetedPlan,
+    LivePlan,
+    Plan,
+    PlannedMethod,
+    PlannedMetric,
+    SegmentPlan,
+)
 from ranktrial.analysis.planning.theta_error import (
     Stage,
     learning_stages,
     mean_bend,
+    mean_squared_weights,
     mean_variance,
+    squared_weights,
+    squared_weights_by_rank,
     theta_error,
     theta_known_after,
 )
@@ -57,6 +68,7 @@ from ranktrial.analysis.power import (
     tightest_for,
 )
 from ranktrial.arrays import FloatArray, sum_by_group
+from ranktrial.distributions import normal_quantile
 from ranktrial.methods import (
     AB,
     LogOpt,
@@ -67,6 +79,7 @@ from ranktrial.methods import (
     TooManyDisplaysError,
     parse_method,
 )
+from ranktrial.metrics import Clicks
 from ranktrial.rankings import Moments, Pair, exposure_of
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User, position_based
@@ -76,10 +89,15 @@ USERS_TO_PRICE = 10
 USERS = 40
 RUNS = 3  # simulated, of a method that learns
 LONGER = 10  # length of these runs, over the impressions needed with position bias known
+LONGEST_OF_METRICS = 100_000  # impressions of them for the sake of metrics
 EARLY = 1_000  # impressions from which position bias is first estimated
 ROUNDS, CLOSE = 10, 0.02  # of a fixed point: most iterations, and the relative change that ends them
+DAY = 86_400
 MOST_SAMPLED = 100_000  # displays, over all users, of a method that cannot list them all
 Progress = Callable[[int, int], None]
+Weights = Callable[
+    ..., float
+]  # sums of squared weights of the clicks of a search: of the first n, and of the direct estimate
 
 
 def plan(
@@ -96,6 +114,8 @@ def plan(
     contamination: float | None = None,
     users: int = USERS,
     segments: Mapping[str, float] | None = None,
+    metrics: Sequence[KnownMetric] = (),
+    daily: float | None = None,
     seed: Seed = 0,
     progress: Progress | None = None,
 ) -> Plan:
@@ -115,6 +135,9 @@ def plan(
             methods that need position bias and none for A/B tests.
         users: How many users to judge interleaving on where only a ``ClickRate`` is known.
         segments: Share of the searches of each value of the attributes that will be declared, by its name.
+        metrics: Metrics as far as they are known; what a live trial needs to find the same share of each as ``delta`` is of
+            clicks, if the metric decides.
+        daily: Searches a day, for the days that metrics take.
         seed: An integer or a SeedSequence; the same seed gives the same users.
         progress: Called with methods done and their number.
 
@@ -149,6 +172,8 @@ def plan(
     needs = _Needs(delta, power, level, impressions, tightest_at, allowed, guard, ab_variance)
     crowd = judges[:USERS_TO_PRICE] or [known]
     rows, left_out = [], []
+    noise = max((one.noise for one in metrics if one.metric.of_results), default=0.0)
+    studied: dict[str, tuple[Moments, list[list[Stage]]]] = {}
     for done, method in enumerate(chosen):
         if progress is not None:
             progress(done, len(chosen))
@@ -158,7 +183,8 @@ def plan(
                 if not one:  # who finds all documents alike does not mind what is shown
                     clicks = float(np.mean([_moments(method, pair, each).ctr for each in crowd]))
                     moments = Moments(moments.mean, moments.variance, clicks)
-                rows.append(needs.of_estimate(method, moments, needs.runs(method, moments, pair, known, seed)))
+                studied[str(method)] = moments, needs.runs(method, moments, pair, known, seed, noise)
+                rows.append(needs.of_estimate(method, *studied[str(method)]))
             elif judges:
                 rows.append(needs.of_outcomes(method, _outcomes(method, pair, judges, seed)))
             else:
@@ -186,6 +212,7 @@ def plan(
         hostile,
         tuple(note for note in [user.note(pair, known) if isinstance(user, ClickRate) else ""] if note),
         tuple(_by_segment(running, segments or {}, delta, allowed, power)),
+        _by_metric(metrics, needs, running, studied, pair, known, daily),
     )
 
 
@@ -224,6 +251,60 @@ def _by_segment(
             level=1 - RATE / len(shares),
         )
         yield SegmentPlan(value, share, own, max(own / share, row.first_look))
+
+
+def _by_metric(
+    metrics: Sequence[KnownMetric],
+    needs: _Needs,
+    running: Sequence[PlannedMethod],
+    studied: Mapping[str, tuple[Moments, list[list[Stage]]]],
+    pair: Pair,
+    user: User,
+    daily: float | None,
+) -> tuple[PlannedMetric, ...]:
+    """Needs of each metric in the live trial, and in an A/B test."""
+    if not (metrics and running):
+        return ()
+    if daily is not None:
+        checks.at_least("daily", daily, 1)
+    method = parse_method(_run_live(running).method)
+    moments, runs = studied[str(method)]
+    test = AB(estimate="adjusted")
+    of_test = test.moments(pair, user)
+    ctr = float(np.mean(pair.ctr(user)))
+    design = method.planned_displays(pair, user).mixture
+    own = (
+        4 * ctr if _is_ab(method) else squared_weights(design, pair, user),
+        squared_weights_by_rank(design, pair, user),
+    )
+
+    def weights(n: float, by_rank: bool = False) -> float:
+        return float(np.mean([mean_squared_weights(run, n, by_rank=by_rank) for run in runs])) if runs else own[by_rank]
+
+    found = []
+    for one in metrics:
+        kind = one.metric
+        if kind.of_results:
+            value = one.mean * ctr
+            by_metric = replace(needs, noise=one.noise, noise_of_ab=4 * ctr * one.noise, occasions=one.occasions)
+            if not isinstance(kind, Clicks):
+                by_metric = replace(by_metric, guard=HostileClicks(0.0, 0.0))
+            row = by_metric.of_estimate(method, moments, runs, weights)
+            once, often = row.impressions, row.anytime
+            often_by_ab = by_metric.of_estimate(test, of_test, [], lambda *_: 4 * ctr).anytime
+        else:
+            value = one.mean
+            share = sum(method.ab_shares)
+            if not share > 0:
+                continue
+            by_ab, often_by_ab = needs.of_page(one, ctr)
+            begin = next((turn for turn in method.learns_at if turn >= EARLY), np.inf)
+            once, often = (_in_all(of, share, begin) for of in (by_ab, often_by_ab))
+        last, delta = kind.settles_after, value * needs.delta / ctr
+        days = None if daily is None else often / daily + last / DAY
+        only = not kind.of_results
+        found.append(PlannedMetric(str(kind), kind.title, value, delta, only, once, often, often_by_ab, last, days))
+    return tuple(found)
 
 
 def planned_methods() -> list[Method]:
@@ -304,32 +385,69 @@ class _Needs:
     allowed: float  # clicks per page that visitors who follow no click model may move an estimate by
     guard: HostileClicks
     ab_variance: float
+    noise: float = 0.0  # of the value of a click, in units of its squared mean,
+    noise_of_ab: float = 0.0  # and what that adds to the variance of an A/B test
+    occasions: float = 1.0  # share of clicks with a value
 
-    def runs(self, method: Method, moments: Moments, pair: Pair, user: User, seed: Seed) -> list[list[Stage]]:
-        """Simulated runs of a method by the click model; none where every impression has the same variance."""
+    def runs(
+        self, method: Method, moments: Moments, pair: Pair, user: User, seed: Seed, noise: float
+    ) -> list[list[Stage]]:
+        """Simulated runs of a method by the click model, long enough for values of clicks with a noise of their own; none where
+        every impression has the same variance."""
         if not (method.learns_at or method.learns_position_bias) or moments.variance <= 0:
             return []
         longest = max(LONGER * fixed_impressions(moments.variance, self.delta), self.traffic or 0)
+        if noise:
+            weights = squared_weights(method.planned_displays(pair, user).mixture, pair, user)
+            of_metrics = fixed_impressions(moments.variance + noise * weights, self.delta)
+            longest = max(longest, min(2 * of_metrics, LONGEST_OF_METRICS))
         return [learning_stages(method, pair, user, longest, seed=child) for child in children(seed, RUNS)]
 
-    def of_estimate(self, method: Method, moments: Moments, runs: list[list[Stage]]) -> PlannedMethod:
-        """Plan a method whose mean is Delta from the moments of x, and from the designs of simulated runs if there are any."""
+    def of_page(self, known: KnownMetric, ctr: float) -> tuple[float, float]:
+        """Impressions of an A/B test, looked at once and looked at often, of a metric that nothing else tells."""
+        variance, difference = 4 * known.sd**2, known.mean * self.delta / ctr
+        often = anytime_impressions(
+            lambda _: variance,
+            difference,
+            tightest_at=self._tightest(variance, difference),
+            first_look=max(FIRST_LOOK, CLICKS_TO_SAY / known.occasions),
+            power=self.power,
+            level=self.level,
+        )
+        return fixed_impressions(variance, difference, power=self.power, level=self.level), often
+
+    def of_estimate(
+        self,
+        method: Method,
+        moments: Moments,
+        runs: list[list[Stage]],
+        weights: Weights | None = None,
+    ) -> PlannedMethod:
+        """Plan a method whose mean is Delta from the moments of x, and from the designs of simulated runs if there are any.
+
+        Where clicks have a noise of their own, ``weights`` are the sums of squared weights of clicks, on average.
+        """
         estimated = bool(runs) and method.learns_position_bias
         away = (jackknife_quantiles if estimated else normal_quantiles)(self.power, self.level)
 
+        def noise(n: float) -> float:
+            return self.noise * weights(n) if weights is not None else 0.0
+
         def known(n: float) -> float:
-            return float(np.mean([mean_variance(run, n) for run in runs])) if runs else moments.variance
+            return noise(n) + (float(np.mean([mean_variance(run, n) for run in runs])) if runs else moments.variance)
 
         @cache
         def added(n: float) -> tuple[float, float]:
             """Variance added by estimating theta from n impressions, and the factor by which intervals are widened further."""
             if not estimated:
                 return 0.0, 1.0
-            error = theta_error(runs[0], n, bend)
+            error = theta_error(runs[0], n, bend).with_noise(noise(n))
             if not np.isfinite(error.variance):
                 return np.inf, 1.0
             widen = t_widening(error.freedom, level) * error.mean_widening()
-            return error.variance - mean_variance(runs[0], n), widen * np.sqrt(error.clicks_alone / error.variance)
+            return error.variance - mean_variance(runs[0], n) - noise(n), widen * np.sqrt(
+                error.clicks_alone / error.variance
+            )
 
         def fixed(n: float, difference: float) -> float:
             variance = known(n) + added(n)[0]
@@ -349,7 +467,7 @@ class _Needs:
 
         # Estimates by the click model share the error probability with those that test them.
         level = 1 - (1 - self.level) * (SHARES[POSITION_BASED] if method.needs_position_bias else 1.0)
-        first_look = max(FIRST_LOOK, CLICKS_TO_SAY / max(moments.ctr, ROUNDING))
+        first_look = max(FIRST_LOOK, CLICKS_TO_SAY / max(moments.ctr * self.occasions, ROUNDING))
         if estimated:
             first_look = max(first_look, theta_known_after(runs[0], EARLY))
         bend = mean_bend(runs[0], first_look) if estimated and np.isfinite(first_look) else 0.0
@@ -367,8 +485,13 @@ class _Needs:
             if not (difference > ROUNDING and np.isfinite(total)):
                 return np.inf, np.inf
             once, often = (_settled(partial(of, difference=difference), trusting) for of in (fixed, anytime))
+            if self.noise and weights is not None and method.needs_position_bias:
+                return max(once, tested), max(often, tested)
             return once, often
 
+        tested = (
+            _settled(partial(self._tested, known, weights), trusting) if self.noise and weights is not None else 0.0
+        )
         trusting_often = to_find(self.delta)[1]
         if method.needs_position_bias:
             away_by = self.allowed, max(self.allowed, self.guard.by_model)
@@ -399,6 +522,13 @@ class _Needs:
             wrong=0.0,
         )
 
+    def _tested(self, own: Callable[[float], float], weights: Weights, n: float) -> float:
+        """Impressions by which a bias as large as the estimate would show in the direct one (``Ladder.blind``)."""
+        variance = own(n)
+        apart = max((1 + self.noise) * weights(n, True) - variance, 0.0)
+        needed = VISIBLE * np.sqrt(apart) + normal_quantile(self.power) * np.sqrt(variance)
+        return float(np.ceil((needed / self.delta) ** 2))
+
     def _or_by_ab_traffic(
         self, method: Method, once: float, often: float, ctr: float, variance: float
     ) -> tuple[float, float]:
@@ -409,18 +539,17 @@ class _Needs:
             return once, often
         level = 1 - (1 - self.level) * SHARES[AB_TRAFFIC]
         begin = self._all_ab_from(method, share, variance)
-        by_ab = fixed_impressions(self.ab_variance, room, power=self.power, level=level)
+        spread = self.ab_variance + self.noise_of_ab
+        by_ab = fixed_impressions(spread, room, power=self.power, level=level)
         often_by_ab = anytime_impressions(
-            lambda _: self.ab_variance,
+            lambda _: spread,
             room,
-            tightest_at=self._tightest(self.ab_variance, self.delta),
-            first_look=max(FIRST_LOOK, CLICKS_TO_SAY / max(ctr, ROUNDING)),
+            tightest_at=self._tightest(spread, self.delta),
+            first_look=max(FIRST_LOOK, CLICKS_TO_SAY / max(ctr * self.occasions, ROUNDING)),
             power=self.power,
             level=level,
         )
-        # Of the searches before that point a share was A/B, from then on all are.
-        in_all = (min(ab / share, ab + (1 - share) * begin) for ab in (by_ab, often_by_ab))
-        return min(once, next(in_all)), min(often, next(in_all))
+        return min(once, _in_all(by_ab, share, begin)), min(often, _in_all(often_by_ab, share, begin))
 
     def _all_ab_from(self, method: Method, share: float, variance: float) -> float:
         """Point of the schedule from which on all traffic is A/B, as A/B decides first (``decides_by_ab_first``)."""
@@ -428,7 +557,9 @@ class _Needs:
             return np.inf
         for turn in method.learns_at:
             size = self.delta + np.sqrt(variance / turn)
-            by_ab = fixed_impressions(self.ab_variance, size, level=1 - (1 - self.level) * SHARES[AB_TRAFFIC])
+            by_ab = fixed_impressions(
+                self.ab_variance + self.noise_of_ab, size, level=1 - (1 - self.level) * SHARES[AB_TRAFFIC]
+            )
             by_model = fixed_impressions(
                 variance, size - self.allowed, level=1 - (1 - self.level) * SHARES[POSITION_BASED]
             )
@@ -480,6 +611,11 @@ class _Needs:
         if self.tightest_at is not None:
             return self.tightest_at
         return tightest_for(variance, difference, level=self.level)
+
+
+def _in_all(ab: float, share: float, begin: float) -> float:
+    """Impressions that hold so many A/B ones, if that share of them is A/B before a point, and all from then on."""
+    return min(ab / share, ab + (1 - share) * begin)
 
 
 def _settled(needed: Callable[[float], float], start: float) -> float:

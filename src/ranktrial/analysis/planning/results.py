@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ranktrial import frames, notebook
+from ranktrial.times import span_text
 
 WORTH_IT = 1.1  # a smaller gain over A/B is called none
 
@@ -127,6 +128,44 @@ class SegmentPlan:
 
 
 @dataclass(frozen=True)
+class PlannedMetric:
+    """Needs of a metric in a live trial, if it decides.
+
+    Attributes:
+        metric: The metric as it is written.
+        title: Its name.
+        value: Its value per search, the mean of A's and B's.
+        delta: The difference to find, the same share of the value as of clicks.
+        by_ab_only: True for a page metric, which only the A/B traffic of the trial tells.
+        impressions: Searches needed, looked at once.
+        anytime: Searches needed, looked at all the time.
+        ab: The same in an A/B test with all searches.
+        settles_after: Seconds until the last of them counts.
+        days: Days until that, where the searches a day were given.
+    """
+
+    metric: str
+    title: str
+    value: float
+    delta: float
+    by_ab_only: bool
+    impressions: float
+    anytime: float
+    ab: float
+    settles_after: float
+    days: float | None
+
+    def __str__(self) -> str:
+        wait = f", and then {span_text(self.settles_after)} until the last of them counts" if self.settles_after else ""
+        told = " (told by A/B traffic only)" if self.by_ab_only else ""
+        days = "" if self.days is None or not np.isfinite(self.days) else f": {self.days:.0f} days in all"
+        return (
+            f"{self.title}, {self.delta:.3g} of {self.value:.3g} a search{told}: {people_count(self.anytime)} searches, in an "
+            f"A/B test {people_count(self.ab)}{wait}{days}."
+        )
+
+
+@dataclass(frozen=True)
 class BudgetedPlan:
     """Needs of a method with one click budget, and the clicks that visitors get.
 
@@ -168,6 +207,7 @@ class Plan:
         contamination: Share of hostile searches against which winners by the click model stand.
         notes: Assumptions that differ from what was given.
         segments: Needs of segments in the live trial, where their shares were given.
+        metrics: Needs of metrics in the live trial, where they are known.
     """
 
     rows: tuple[PlannedMethod, ...]
@@ -187,6 +227,7 @@ class Plan:
     contamination: float = 0.0
     notes: tuple[str, ...] = ()
     segments: tuple[SegmentPlan, ...] = ()
+    metrics: tuple[PlannedMetric, ...] = ()
 
     to_frame = frames.to_frame
 
@@ -208,7 +249,7 @@ class Plan:
     def verdict(self) -> tuple[str, ...]:
         """Advice in plain sentences."""
         live = [] if self.live is None or self.disagreement == 0 else [str(self.live)]
-        return (*self.notes, *self._worth(), *self._wrong_ways(), *live, *self._by_segment())
+        return (*self.notes, *self._worth(), *self._wrong_ways(), *live, *self._by_segment(), *map(str, self.metrics))
 
     def _best(self, *, is_ab: bool) -> PlannedMethod | None:
         rows = [row for row in self.rows if row.tends_to_delta and row.is_ab == is_ab]
@@ -266,12 +307,12 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Plan for JSON; infinite numbers become None."""
         rows = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.rows]
-        apart = ("rows", "budgets", "live", "segments")
+        apart = ("rows", "budgets", "live", "segments", "metrics")
         plain = {name: _finite(value) for name, value in asdict(self).items() if name not in apart}
         if self.live is not None:
             plain["live"] = {name: _finite(value) for name, value in asdict(self.live).items()}
-        plain["segments"] = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.segments]
-        plain["budgets"] = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.budgets]
+        for name in ("segments", "metrics", "budgets"):
+            plain[name] = [{key: _finite(value) for key, value in asdict(row).items()} for row in getattr(self, name)]
         return {**plain, "gain": _finite(self.gain), "verdict": list(self.verdict), "methods": rows}
 
     def __str__(self) -> str:

@@ -18,20 +18,20 @@ two jackknife errors that is never taken below 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from ranktrial.analysis.intervals import asymptotic_radius
 from ranktrial.analysis.ladder import LEAST_ARM, SMALL, VISIBLE
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import NO_DOCUMENT, FloatArray
 from ranktrial.log.log import GROUPS
 from ranktrial.methods import AB, LogOpt, Method
 from ranktrial.methods.click_model import expected_beliefs, valued
-from ranktrial.methods.displays import Displays
+from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.influence import ThetaInfluence
-from ranktrial.rankings import Moments, Pair
+from ranktrial.rankings import Mixture, Moments, Pair, expected_clicks
 from ranktrial.rankings.values import Prediction
 from ranktrial.seeds import Seed, generator
 from ranktrial.users import User, rank_decay
@@ -59,6 +59,12 @@ class ThetaError:
     variance: float
     jackknife: float
     joint: float
+
+    def with_noise(self, more: float) -> ThetaError:
+        """The same of values with a noise of their own that has nothing to do with theta."""
+        return replace(
+            self, clicks_alone=self.clicks_alone + more, variance=self.variance + more, jackknife=self.jackknife + more
+        )
 
     @property
     def freedom(self) -> float:
@@ -100,6 +106,16 @@ class Stage:
     def variance(self) -> float:
         """Variance of x with theta known."""
         return self.displays.moments(self.user).variance
+
+    @cached_property
+    def squared_weights(self) -> float:
+        """E[sum of (lambda_d / rho_d)^2 over the clicks of an impression]."""
+        return squared_weights(self.displays.mixture, self.pair, self.user)
+
+    @cached_property
+    def squared_weights_by_rank(self) -> float:
+        """The same of the direct estimate."""
+        return squared_weights_by_rank(self.displays.mixture, self.pair, self.user)
 
     @cached_property
     def influence(self) -> ThetaInfluence:
@@ -174,6 +190,38 @@ def shares(stages: Sequence[Stage], impressions: float) -> FloatArray:
     """The share of the first impressions that each stage has."""
     begins = np.array([stage.begin for stage in stages], np.float64)
     return np.asarray((np.clip(impressions, begins, np.append(begins[1:], np.inf)) - begins) / impressions)
+
+
+def squared_weights(design: Mixture, pair: Pair, user: User) -> float:
+    """E[sum of (lambda_d / rho_d)^2 over the clicks of an impression].
+
+    >>> pair = Pair.from_lists([["x"]], [["y"]], k=1).knowing(theta=[1.0])
+    >>> squared_weights(AB().policy(pair), pair, User.of([0.3, 0.1], [1.0]))  # a click is worth 2 or -2
+    0.8
+    """
+    weights = valued(pair, design, pair.known_theta, 0.0, estimate="ips").value
+    assert isinstance(weights, Linear)
+    of_clicks = weights.values**2 * expected_clicks(design.rankings, user)
+    return float(design.mean(of_clicks.sum(1)).mean())
+
+
+def squared_weights_by_rank(design: Mixture, pair: Pair, user: User) -> float:
+    """E[sum of squared weights over the clicks of an impression] of the direct estimate: of a click on a document at a rank,
+    A has it there less B has it there, over P(it stands there).
+    """
+    moved = np.zeros((pair.n_documents, pair.k))
+    for table, sign in ((pair.top_a, 1), (pair.top_b, -1)):
+        query, rank = np.nonzero(table != NO_DOCUMENT)
+        moved[table[query, rank], rank] += sign
+    document, rank = np.nonzero(moved)
+    clicked = user.zeta[document] * pair.known_theta[rank]
+    return float((clicked / design.placement()[document, rank]).sum()) / pair.n_queries
+
+
+def mean_squared_weights(stages: Sequence[Stage], impressions: float, *, by_rank: bool = False) -> float:
+    """Squared weights of the clicks of an impression, on average over the first ones."""
+    each = [stage.squared_weights_by_rank if by_rank else stage.squared_weights for stage in stages]
+    return float(shares(stages, impressions) @ each)
 
 
 def mean_variance(stages: Sequence[Stage], impressions: float) -> float:
