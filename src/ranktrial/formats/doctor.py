@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,35 +144,28 @@ def _contents(source: LogSource, numbers: Mapping[str, float]) -> Finding:
     )
 
 
-def _used(source: LogSource) -> list[Finding]:
+def _used(source: LogSource) -> Iterator[Finding]:
     """Findings on the searches, clicks, carts and orders of a log of several kinds of rows, and on its other events."""
-    rows = source.uses
-    clicks = [one for one in rows if one.kind in source.actions]
-    other: dict[str, int] = {}
-    for one in rows:
-        if one.use == NO_USE:
-            other[one.kind] = other.get(one.kind, 0) + one.count
-    found = [_share("searches", source.searches, again=())]
+    clicks = [one for one in source.uses if one.kind in source.actions]
+    values = [one for one in source.uses if one.kind in VALUES and one.kind not in source.actions]
+    yield _share("searches", source.searches, again=())
     if clicks:
-        found.append(_share("clicks", clicks, again=(AGAIN,)))
+        yield _share("clicks", clicks, again=(AGAIN,))
     else:
-        found.append(
-            Finding("fail", "clicks", f"there is no event {' or '.join(source.actions)}: --action names others")
-        )
-    if values := [one for one in rows if one.kind in VALUES and one.kind not in source.actions]:
-        found.append(_share("carts and orders", values, again=(AGAIN,)))
-    if other:
-        told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(other.items(), key=lambda one: -one[1]))
-        found.append(
-            Finding("note", "other events", f"{told}: no clicks and no values (--action NAME makes one a click)")
-        )
+        yield Finding("fail", "clicks", f"there is no event {' or '.join(source.actions)}: --action names others")
+    if values:
+        yield _share("carts and orders", values, again=(AGAIN,))
+    other = Counter[str]()
+    for one in source.uses:
+        other[one.kind] += one.count if one.use == NO_USE else 0
+    if told := ", ".join(f"{count:,} {kind}" for kind, count in other.most_common() if count):
+        yield Finding("note", "other events", f"{told}: no clicks and no values (--action NAME makes one a click)")
     if any(one.use == FROM_IMPRESSIONS for one in source.searches):
         text = (
             "where queries have no hit ids the list is made of impression events, which pages often send as results scroll "
             "into view. If yours do, it is as deep as somebody scrolled, and position bias is that of people who came so far"
         )
-        found.append(Finding("note", "lists", text))
-    return found
+        yield Finding("note", "lists", text)
 
 
 def _share(name: str, uses: Sequence[Use], again: Sequence[str]) -> Finding:
@@ -183,37 +177,31 @@ def _share(name: str, uses: Sequence[Use], again: Sequence[str]) -> Finding:
     kinds = [f"{one.use} ({one.count:,})" for one in uses if one.used]
     if len(kinds) > 1:
         told += f": {', '.join(kinds)}"
-    rest: dict[str, int] = {}
+    rest = Counter[str]()
     for one in uses:
-        if not one.used:
-            rest[one.use] = rest.get(one.use, 0) + one.count
-    if rest:
-        told += f"; not used: {', '.join(f'{use} ({many:,})' for use, many in rest.items())}"
+        rest[one.use] += 0 if one.used else one.count
+    if left := ", ".join(f"{use} ({many:,})" for use, many in rest.items() if many):
+        told += f"; not used: {left}"
     status = "fail" if not used and name in ("searches", "clicks") else "pass" if fine >= USABLE * count else "warn"
     return Finding(status, name, told)
 
 
-def _pages(source: LogSource) -> list[Finding]:
+def _pages(source: LogSource) -> Iterator[Finding]:
     """Findings on pages without clicks and on large units."""
     pages, clicked, largest = _one(
         source,
         "SELECT count(*), avg(CASE WHEN list_sum(clicked) > 0 THEN 1.0 ELSE 0 END), "
         "(SELECT max(n) FROM (SELECT count(*) AS n FROM impressions GROUP BY unit)) FROM impressions",
     )
-    found = []
     if clicked > ALWAYS_CLICKED:
-        found.append(
-            Finding(
-                "warn", "pages without a click",
-                f"{clicked:.1%} of the pages have a click: were those without one logged? Without them every click rate is too "
-                "high, and position bias too flat",
-            )
-        )  # fmt: skip
-    if pages >= 1000 and largest > LARGE_UNIT * pages:
-        found.append(
-            Finding("warn", "visitors", f"one visitor has {largest:,} of {pages:,} searches: a robot, or a missing id?")
+        text = (
+            f"{clicked:.1%} of the pages have a click: were those without one logged? Without them every click rate is too "
+            "high, and position bias too flat"
         )
-    return found
+        yield Finding("warn", "pages without a click", text)
+    if pages >= 1000 and largest > LARGE_UNIT * pages:
+        text = f"one visitor has {largest:,} of {pages:,} searches: a robot, or a missing id?"
+        yield Finding("warn", "visitors", text)
 
 
 def _measured(source: LogSource) -> list[Finding]:
@@ -273,71 +261,61 @@ def _bias(source: LogSource) -> Finding:
     return Finding("pass" if relative[worst] < WELL_KNOWN else "warn", "position bias", told)
 
 
-def _learning(source: LogSource) -> list[Finding]:
+def _learning(source: LogSource) -> Iterator[Finding]:
     """Findings on whether the ranker moves documents because of their clicks; none for a log without times."""
-    first, last = _one(source, "SELECT min(day), max(day) FROM impressions")
+    name, (first, last) = "changes over time", _one(source, "SELECT min(day), max(day) FROM impressions")
     if source.k == 1 or first == last or first.year <= LINES:
-        return []
+        return
     effect = day_effect(source)
     if effect is None:
-        return [
-            Finding(
-                "note", "changes over time",
-                f"fewer than 20 queries, or than {ENOUGH_CLICKS} clicks on documents that stood at several ranks on the same "
-                "day. So the log cannot tell whether the ranker learns from clicks; if it does, position bias is not right",
-            )
-        ]  # fmt: skip
+        text = (
+            f"fewer than 20 queries, or than {ENOUGH_CLICKS} clicks on documents that stood at several ranks on the same day. "
+            "So the log cannot tell whether the ranker learns from clicks; if it does, position bias is not right"
+        )
+        yield Finding("note", name, text)
+        return
     worst = int(np.argmax(np.abs(effect.pooled - effect.within)))
     told = (
         f"theta at rank {worst + 1}: {effect.pooled[worst]:.2f} pooled, {effect.within[worst]:.2f} within days; "
         f"mean difference {effect.difference:+.3f} +- {effect.standard_error:.3f}"
     )
     if not effect.significant:
-        return [Finding("pass", "changes over time", f"this ranker does not seem to learn from clicks: {told}")]
-    if effect.difference > 0:
-        text = f"this ranker seems to learn from clicks: {told}. Compare within periods: ranktrial bias --within day"
+        yield Finding("pass", name, f"this ranker does not seem to learn from clicks: {told}")
+    elif effect.difference > 0:
+        remedy = "Compare within periods: ranktrial bias --within day"
+        yield Finding("warn", name, f"this ranker seems to learn from clicks: {told}. {remedy}")
     else:
         text = (
             f"this ranker seems to learn from clicks within a day, or to follow what changes: {told}. Compare within periods "
             "in which it stayed the same: ranktrial bias --within COLUMN, where COLUMN is its version"
         )
-    return [Finding("warn", "changes over time", text)]
+        yield Finding("warn", name, text)
 
 
-def _two_rankers(source: LogSource) -> list[Finding]:
+def _two_rankers(source: LogSource) -> Iterator[Finding]:
     """Findings on the two rankers: whether the lists differ, and whether the A/B traffic has the split that was meant."""
     designs, same, plain = _one(
         source,
         "SELECT count(*), avg(CASE WHEN a = b THEN 1.0 ELSE 0 END), avg(CASE WHEN plain THEN 1.0 ELSE 0 END) FROM designs",
     )
-    found = [
-        Finding(
-            "fail" if same == 1 else "pass", "two rankers",
-            f"both lists are logged for every search, {designs:,} designs; they are the same in {same:.1%} of them",
-        )
-    ]  # fmt: skip
-    if not plain:
-        return [
-            *found,
-            Finding("warn", "A/B traffic", "there is none: nothing tests what the estimate assumes of clicks"),
-        ]
+    text = f"both lists are logged for every search, {designs:,} designs; they are the same in {same:.1%} of them"
+    yield Finding("fail" if same == 1 else "pass", "two rankers", text)
     arms, of_a, expected, variance = _one(
         source,
         """SELECT count(*), count(*) FILTER (arm = 'a'), sum(p), sum(p * (1 - p)) FROM (
         SELECT arm, probabilities[-2] / (probabilities[-2] + probabilities[-1]) AS p
         FROM impressions JOIN designs USING (version, design) WHERE arm IS NOT NULL)""",
     )
-    if not arms:
-        return [
-            *found,
-            Finding("warn", "A/B traffic", "none was drawn: nothing tests what the estimate assumes of clicks"),
-        ]
+    if not plain or not arms:
+        none = "none was drawn" if plain else "there is none"
+        yield Finding("warn", "A/B traffic", f"{none}: nothing tests what the estimate assumes of clicks")
+        return
     z = (of_a - expected) / np.sqrt(variance) if variance > 0 else 0.0
     chance = float(2 * normal_cdf(-abs(z)))
     told = f"{arms:,} searches, {of_a / arms:.2%} of them A's, expected {expected / arms:.2%} (p = {chance:.2g})"
     if chance < UNLIKELY:
         told += ": this is not the split that was meant; find out what loses searches of one arm before you trust any number"
-    return [*found, Finding("fail" if chance < UNLIKELY else "pass", "A/B traffic", told)]
+    yield Finding("fail" if chance < UNLIKELY else "pass", "A/B traffic", told)
 
 
 def _no_lists(source: LogSource) -> Finding:

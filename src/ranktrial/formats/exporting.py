@@ -195,18 +195,7 @@ class _NewRows:
         sound = sound_designs(store.designs(ids))  # impressions of others are counted as damaged
         texts = [(id, *map(str, design_columns(design, self.k))) for id, design in sound.items()]
         if texts:
-            names = (
-                "id",
-                "design",
-                "query",
-                "a",
-                "b",
-                "documents",
-                "rank_a",
-                "rank_b",
-                "rankings",
-                "probabilities",
-            )
+            names = ("id", *(name for name in DESIGNS if name not in ("version", "plain")))
             self._add("designs", **{name: list(column) for name, column in zip(names, zip(*texts))})
 
     def _add(self, table: str, **columns: list[Any]) -> None:
@@ -225,10 +214,7 @@ class _NewRows:
         self.db.execute(
             "CREATE TABLE clicked AS SELECT impression, list(DISTINCT document) AS documents FROM clicks GROUP BY ALL"
         )
-        arm = "NULL"
-        if self.plain:
-            at = "len(d.probabilities) - f.place"
-            arm = f"CASE {at} WHEN 2 THEN 'a' WHEN 1 THEN 'b' END"
+        arm = "CASE len(d.probabilities) - f.place WHEN 2 THEN 'a' WHEN 1 THEN 'b' END" if self.plain else "NULL"
         self.db.execute(f"""
             CREATE VIEW added AS
             SELECT {number} AS version, CAST(make_timestamp(f.time) AS DATE) AS day, f.time, f.impression, f.unit, d.query,
@@ -244,25 +230,18 @@ class _NewRows:
         name = f"{self.run:06}-{number}"
         added = self._one("SELECT count(*) FROM added")
         if added:
-            self.db.execute(
-                f"COPY (SELECT {', '.join(IMPRESSIONS)} FROM added) TO {quoted(aside / 'impressions')} (FORMAT parquet, "
-                f"COMPRESSION zstd, PARTITION_BY (day), FILENAME_PATTERN '{name}-{{i}}', OVERWRITE_OR_IGNORE)"
-            )
+            by_day = f", PARTITION_BY (day), FILENAME_PATTERN '{name}-{{i}}', OVERWRITE_OR_IGNORE"
+            self._copy(f"SELECT {', '.join(IMPRESSIONS)} FROM added", aside / "impressions", by_day)
         rewritten = self._rewrite()
         known = f"SELECT design FROM {self.folder.scan('designs')} WHERE version = {number}"
         new = f"""SELECT DISTINCT ON (design) {", ".join(DESIGNS)} FROM designs
             WHERE design IN (SELECT design FROM added) AND design NOT IN ({known})"""
         designs = self._one(f"SELECT count(*) FROM ({new})")
         if designs:
-            (aside / "designs").mkdir(exist_ok=True)
-            self.db.execute(
-                f"COPY ({new}) TO {quoted(aside / 'designs' / (name + '.parquet'))} (FORMAT parquet, COMPRESSION zstd)"
-            )
+            self._copy(new, aside / "designs" / f"{name}.parquet")
         events = self._one(f"SELECT count(*) FILTER (action <> {quoted(CLICK)}) FROM events")
         if self._one("SELECT count(*) FROM events"):
-            (aside / "events").mkdir(exist_ok=True)
-            target = aside / "events" / f"{name}.parquet"
-            self.db.execute(f"COPY events TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd)")
+            self._copy("FROM events", aside / "events" / f"{name}.parquet")
         damaged = self._one(
             "SELECT count(*) FROM fresh WHERE impression NOT IN (SELECT impression FROM added) "
             "AND impression NOT IN (SELECT impression FROM voids)"
@@ -282,16 +261,11 @@ class _NewRows:
         files = [file for (file,) in self._rows("SELECT DISTINCT filename FROM late ORDER BY 1")]
         stay = ", ".join(f"o.{name}" for name in IMPRESSIONS if name not in ("day", "clicked"))
         for file in files:
-            target = self.folder.aside / Path(file).relative_to(self.folder.path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self.db.execute(
-                f"COPY (SELECT {stay}, list_transform(o.shown, lambda id, n: greatest(o.clicked[n], "
-                "CAST(coalesce(list_contains(c.documents, id), false) AS INTEGER))) AS clicked "
-                f"FROM read_parquet({quoted(literal(file))}, hive_partitioning = false) o "
-                "LEFT JOIN clicked c USING (impression) "
-                "WHERE o.impression NOT IN (SELECT impression FROM voids)) "
-                f"TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd)"
-            )
+            rows = f"""SELECT {stay}, list_transform(o.shown, lambda id, n: greatest(o.clicked[n],
+                CAST(coalesce(list_contains(c.documents, id), false) AS INTEGER))) AS clicked
+                FROM read_parquet({quoted(literal(file))}, hive_partitioning = false) o
+                LEFT JOIN clicked c USING (impression) WHERE o.impression NOT IN (SELECT impression FROM voids)"""
+            self._copy(rows, self.folder.aside / Path(file).relative_to(self.folder.path))
         return len(files)
 
     @property
@@ -307,10 +281,13 @@ class _NewRows:
             WHERE impression NOT IN ({known})"""
         count = self._one(f"SELECT count(*) FROM ({rows})")
         if count or self._waiting.exists():
-            (self.folder.aside / WAITING).mkdir(exist_ok=True)
-            target = self.folder.aside / WAITING / self._waiting.name
-            self.db.execute(f"COPY ({rows}) TO {quoted(target)} (FORMAT parquet)")
+            self._copy(rows, self.folder.aside / WAITING / self._waiting.name)
         return count
+
+    def _copy(self, rows: str, target: Path, more: str = "") -> None:
+        """Write rows as a file of Parquet, or as several with more options."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.db.execute(f"COPY ({rows}) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd{more})")
 
     def _rows(self, statement: str, values: list[Any] | None = None) -> list[Any]:
         return self.db.execute(statement, values or []).fetchall()
@@ -319,13 +296,8 @@ class _NewRows:
         return int(self._rows(statement)[0][0])
 
 
-_LISTS = dict.fromkeys(("a", "b", "documents"), "CAST(CAST({} AS JSON) AS VARCHAR[])")
-_CASTS = {
-    "id": "CAST({} AS BIGINT)",
-    **_LISTS,
-    **dict.fromkeys(("rank_a", "rank_b", "rankings"), "CAST({} AS INTEGER[])"),
-    "probabilities": "CAST({} AS DOUBLE[])",
-}
+# SQL of the columns of designs that are lists, which are given as JSON.
+_CASTS = {name: f"CAST(CAST({{}} AS JSON) AS {kind})" for name, (kind, _) in DESIGNS.items() if kind.endswith("[]")}
 
 
 def design_columns(design: Design, k: int) -> Iterator[Any]:
