@@ -1,11 +1,13 @@
 """Estimates by metric: searches to the same error, coverage with heavy tails, and false discoveries over many metrics.
 
-Three tables (``METRICS_TABLES`` names some of them):
+Five tables (``METRICS_TABLES`` names some of them):
 
 * error: revenue after simulated orders (2 to 10 % of clicks, log-normal amounts) on two real data sets, by A/B's means, by the
   two-part split, and by decomposition with interleaving after Iizuka, Seki and Kato (arXiv 2306.10024), implemented simply: the
   page is a mixture of the interleaved rankings whose exposure has the least error, an item's value its mean per look at it.
 * coverage: amounts resampled from real ones, windows of days, buyers of B's results slower than A's.
+* design: the same orders and amounts, shown by designs for clicks and by designs for the metric, both told the truth.
+* guards: harm found by a guard at the number of searches by which it should be, A/B traffic.
 * discoveries: 20 metrics without any difference, watched at 50 looks, by e-BH.
 
 ``RANKTRIAL_DATA`` is the folder of the real data sets.
@@ -24,27 +26,35 @@ from benchmarks.discrepancy import THETA, Case, Row, natural, real_data
 from benchmarks.purchases import Purchases
 from ranktrial import estimate
 from ranktrial.analysis.discoveries import RATE, discoveries
-from ranktrial.analysis.intervals import mixture_scale
+from ranktrial.analysis.intervals import asymptotic_radius, mixture_scale
+from ranktrial.analysis.ladder import LEAST_CLICKS
+from ranktrial.analysis.metrics import GUARDS_TIGHTEST
+from ranktrial.analysis.power import anytime_impressions, tightest_for
 from ranktrial.arrays import FloatArray, weighted_counts
+from ranktrial.design.closed_form import closed_form
 from ranktrial.distributions import normal_quantile
 from ranktrial.log import Log
 from ranktrial.methods import AB, LogOpt, Optimized
-from ranktrial.metrics import Revenue
+from ranktrial.metrics import Metric, Orders, Revenue
 from ranktrial.rankings import Mixture, Pair
 from ranktrial.users import position_based
 
-TABLES = os.environ.get("METRICS_TABLES", "error coverage discoveries").split()
+TABLES = os.environ.get("METRICS_TABLES", "error design coverage guards discoveries").split()
 SEARCHES, GROUPS = 100_000, 20
 DAY = 86_400
 TRIALS, A_DAY, WINDOW = 200, 1_500, 7
 DAYS = (8, 9, 10, 12, 14, 17, 21)  # looks
 QUERIES = 40  # of the shop with slow buyers
 METRICS, LOOKS, FAMILIES = 20, 50, 500
+GUARDED, LOOKS_OF_GUARDS, GUARD_LEVEL = 1_000, 400, 0.99
 
 
 def run() -> list[Row]:
     found: list[Row] = []
-    for name, table in (("error", error), ("coverage", coverage), ("discoveries", false_discoveries)):
+    for name, table in (
+        ("error", error), ("design", designs), ("coverage", coverage), ("guards", guards),
+        ("discoveries", false_discoveries),
+    ):  # fmt: skip
         if name in TABLES:
             found += table()
             print(found[-1], file=sys.stderr, flush=True)
@@ -144,6 +154,77 @@ def decomposed(log: Log, pair: Pair) -> float:
 
     without = [difference(value.sum(1) - value[:, g], looks.sum(1) - looks[:, g]) for g in range(GROUPS)]
     return float((GROUPS - 1) / GROUPS * np.square(np.array(without) - np.mean(without)).sum() * len(log))
+
+
+# --- design by the metric -------------------------------------------------------------------------------------------------
+
+
+def designs() -> list[Row]:
+    """Searches that a design by the metric needs, over those of a design by clicks: what it could gain at most."""
+    discrepancy.PAIRS = 2
+    rows: list[Row] = []
+    for make in (discrepancy.mailru_longtail, discrepancy.mq2008):
+        found = [designed(case, number) for number, case in enumerate(natural(*make()))]
+        for name in found[0]:
+            ratios = [one[name] for one in found]
+            told = f"{np.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+            rows.append(
+                {"table": "design", "data": make.__name__, "pairs": len(found), "metric": name, "searches": told}
+            )
+        print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def designed(case: Case, number: int) -> dict[str, float]:
+    """Variance of a metric with a design by it, over that with one by clicks; relevance and values known to both."""
+    random = np.random.default_rng(number)
+    pair, n = case.pair.knowing(theta=THETA), case.pair.n_documents
+    rate, amount = random.uniform(0.02, 0.1, n), random.lognormal(3, 0.5, n)
+    shop = Purchases(rate=rate, amount=amount, spread=1.0)
+    visitors = position_based(case.zeta, THETA)
+
+    def variance(square: FloatArray, metric: Metric) -> float:
+        """Of a design for noise in proportion to the mean square of the value of a look."""
+        of_look = case.zeta * square
+        shown = closed_form(pair, THETA, zeta=np.clip(of_look / of_look.max(), 1e-3, 1), keep=3, plain=(0.05, 0.05))
+        log = shop.after(Log.simulated(pair, shown, visitors, SEARCHES, seed=number), seed=number)
+        return float(estimate(log, estimator="rank-aware", metric=metric).standard_error ** 2)
+
+    squares = {"orders": (rate, Orders()), "revenue": (rate * amount**2, Revenue())}
+    return {name: variance(of, metric) / variance(np.ones(n), metric) for name, (of, metric) in squares.items()}
+
+
+# --- guards ---------------------------------------------------------------------------------------------------------------
+
+
+def guards() -> list[Row]:
+    """Harm that a guard finds by the searches that are planned for it, with 80 % power; without a tolerance."""
+    rows: list[Row] = []
+    for what, rate in (("clicks", 1.0), ("orders", 0.05)):
+        for harm in (0.0, 0.02, 0.05, 0.1, 0.2):
+            lost, spread = harm * rate, 4 * rate * (1 - harm / 2)
+            options = {"tightest_at": GUARDS_TIGHTEST, "level": GUARD_LEVEL}
+            by = anytime_impressions(lambda _, v=spread: v, lost or 0.05 * rate, **options)  # type: ignore[misc]
+            decided = anytime_impressions(
+                lambda _, v=spread: v, lost or 0.05 * rate, tightest_at=tightest_for(spread, lost or 0.05 * rate)
+            )  # fmt: skip
+            searches = np.ceil(np.arange(1, LOOKS_OF_GUARDS + 1) * by / LOOKS_OF_GUARDS)
+            random = np.random.default_rng(1)
+            each = np.diff(searches, prepend=0) / 2
+            got = [random.poisson(each * mean, (GUARDED, len(each))).cumsum(1) for mean in (rate, rate - lost)]
+            in_a, in_b = (one / (searches / 2) for one in got)
+            sd = np.sqrt(2 * (in_a + in_b))
+            reach = np.array([asymptotic_radius(searches, one, **options) for one in sd])
+            sure = (in_b - in_a + reach < 0) & (got[1] + got[0] >= LEAST_CLICKS)
+            rows.append(
+                {
+                    "table": "guards", "metric": what, "harm": f"{harm:.0%}", "trials": GUARDED, "planned": f"{by:,.0f}",
+                    "found by half": f"{sure[:, : len(each) // 2].any(1).mean():.1%}",
+                    "found": f"{sure.any(1).mean():.1%}",
+                    "to decide by it": f"{decided:,.0f}",
+                }
+            )  # fmt: skip
+    return rows
 
 
 # --- coverage -------------------------------------------------------------------------------------------------------------
