@@ -204,10 +204,13 @@ def guards() -> list[Row]:
         for harm in (0.0, 0.02, 0.05, 0.1, 0.2):
             lost, spread = harm * rate, 4 * rate * (1 - harm / 2)
             options = {"tightest_at": GUARDS_TIGHTEST, "level": GUARD_LEVEL}
-            by = anytime_impressions(lambda _, v=spread: v, lost or 0.05 * rate, **options)  # type: ignore[misc]
-            decided = anytime_impressions(
-                lambda _, v=spread: v, lost or 0.05 * rate, tightest_at=tightest_for(spread, lost or 0.05 * rate)
-            )  # fmt: skip
+            wanted = lost or 0.05 * rate
+
+            def spreads(_: float, always: float = spread) -> float:
+                return always
+
+            by = anytime_impressions(spreads, wanted, **options)
+            decided = anytime_impressions(spreads, wanted, tightest_at=tightest_for(spread, wanted))
             searches = np.ceil(np.arange(1, LOOKS_OF_GUARDS + 1) * by / LOOKS_OF_GUARDS)
             random = np.random.default_rng(1)
             each = np.diff(searches, prepend=0) / 2

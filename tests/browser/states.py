@@ -147,14 +147,18 @@ def pace(decision: Decision, days: float, warning: str) -> Pace:
 
 def band(decision: Decision, days: float) -> tuple[BandPoint, ...]:
     """Ever narrower intervals; the last is the decision's."""
-    if not np.isfinite(decision.interval.half_width):
+    return narrowing(decision.difference, decision.interval, decision.visitors, days, NOW - 1200)
+
+
+def narrowing(middle: float, interval: Interval, units: int, days: float, last: float) -> tuple[BandPoint, ...]:
+    """Ever narrower intervals until some time, the last as given."""
+    if not np.isfinite(interval.half_width):
         return ()
-    middle, last = decision.difference, NOW - 1200
     return tuple(
         BandPoint(
-            units=decision.visitors // shrunk, time=last - days * DAY * (1 - 1 / shrunk), difference=middle,
-            low=middle - (middle - decision.interval.low) * np.sqrt(shrunk),
-            high=middle + (decision.interval.high - middle) * np.sqrt(shrunk),
+            units=units // shrunk, time=last - days * DAY * (1 - 1 / shrunk), difference=middle,
+            low=middle - (middle - interval.low) * np.sqrt(shrunk),
+            high=middle + (interval.high - middle) * np.sqrt(shrunk),
         )
         for shrunk in (8, 4, 2, 1)
     )  # fmt: skip
@@ -208,7 +212,10 @@ def metric_row(metric: Metric, share: float, half: float, *, searches: int = 3_6
         difference=share * value, interval=Interval((share - half) * value, (share + half) * value),
         lift=Lift(share, Interval(share - half, share + half)), **more,
     )  # fmt: skip
-    return MetricRow.of(answer)
+    days = 3.2 if answer.waiting else 4.2  # the searches of a day wait
+    return MetricRow.of(
+        answer, narrowing(answer.difference, answer.interval, searches, days, NOW - 1200 - (4.2 - days) * DAY)
+    )
 
 
 def metric_rows() -> tuple[MetricRow, ...]:

@@ -303,6 +303,17 @@ def test_every_metric_has_a_row_with_its_role_and_finding(page: Page) -> None:
     assert "400 more wait" in told[3]
     sides = [row.locator("circle").get_attribute("class") for row in rows.all()[:5]]
     assert sides == ["b", "a", "", "", "b"]  # less is better of what nobody is ahead by
+    labels = [row.locator("svg.course").get_attribute("aria-label") or "" for row in rows.all()]
+    assert labels[0].startswith("orders over time, B against A: +0.0060, +0.0035 to +0.0085; 400 searches do not count")
+    assert labels[2].startswith("searches without a click over time, B against A: +0.0005, ")
+    assert (
+        labels[5] == "revenue of four weeks over time, B against A: nothing counts yet; 4,000 searches do not count yet"
+    )
+    shaded = [row.locator("svg.course rect.waiting") for row in rows.all()]
+    assert [one.count() for one in shaded] == [1, 0, 0, 1, 0, 1]
+    edges = [float(shaded[at].get_attribute("x") or "nan") for at in (0, 5)]
+    assert edges == pytest.approx([100 * 3.2 / 4.2, 0], abs=0.01)
+    assert [row.locator("svg.course path").count() for row in rows.all()] == [2, 2, 2, 2, 2, 0]
     assert figures(page.evaluate(READ))["To a decision"]["notes"] == ["none while a guard tells harm"]
     drawn(page, STATES["undecided"].report)
     assert page.locator("#metrics").is_hidden()

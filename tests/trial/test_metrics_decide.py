@@ -64,6 +64,10 @@ def test_orders_decide_once_their_window_is_over(kind: Kind) -> None:
         assert "orders per search" in report.verdict
         assert clicks.difference < 0 < orders.difference == report.difference
         assert revenue.value == pytest.approx(15 * orders.value)
+        for row in report.metrics:
+            assert 2 < len(row.band) <= 16
+            last = row.band[-1]
+            assert (last.difference, last.low, last.high) == pytest.approx((row.difference, *row.interval))
         assert revenue.capped == pytest.approx(4.9 / 19.9)
         assert report.to_dict()["metrics"][0]["metric"] == 'Orders(window="7d", role="primary")'
     store.close()

@@ -83,7 +83,8 @@ def make_report(
         found = in_time(found, seen.began, now)
     decision, analysis, clicks = found.decision, found.analysis, found.of_clicks
     stored = len((clicks.analysis if whole is None else whole[1]).log)
-    others = beside(found, measured_all(found))
+    by_metric = measured_all(found)
+    others = beside(found, by_metric)
     segments, answers = segmentation(found, others), others.metrics
     harm = guards(clicks, sorted_tallies, stored, answers)
     decision = guarded(decision, answers)
@@ -136,7 +137,10 @@ def make_report(
         ),
         segments=segments,
         shows=shows,
-        metrics=tuple(map(MetricRow.of, answers)),
+        metrics=tuple(
+            MetricRow.of(answer, one.analysis.points(one.decision.used, one.widen))
+            for answer, one in zip(answers, by_metric, strict=True)
+        ),
         visitors=visitors(clicks.analysis, clicks.decision),
         discrepancy=discrepancy(clicks.analysis.ladder),
         everyone=everyone,

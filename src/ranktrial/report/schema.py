@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -136,6 +136,7 @@ class Segmentation(Frozen):
         return [*rows, f"  {self.text}"] if rows else []
 
 
+MOST_POINTS = 16  # of the interval by one metric over time: the page draws it small
 METRIC_HEADS = "metric", "role", "lift", "per search, B - A", "searches", "finding"
 
 
@@ -162,6 +163,7 @@ class MetricRow(Frozen):
         guard: For a guard: "harm" if B is surely worse than allowed, "ok" if that is not shown, "unknown" if nothing is known;
             None for other metrics.
         note: What cannot be told yet, and why, or what a guard has found, in a sentence; "" where there is nothing to say.
+        band: Its interval over time, at a few moments.
     """
 
     metric: str
@@ -181,6 +183,7 @@ class MetricRow(Frozen):
     rate: float
     guard: Literal["ok", "harm", "unknown"] | None
     note: str
+    band: tuple[BandPoint, ...] = ()
 
     @property
     def finding(self) -> str:
@@ -204,10 +207,13 @@ class MetricRow(Frozen):
         return self.title, self.role, lift, difference, counts, self.finding
 
     @classmethod
-    def of(cls, answer: MetricAnswer) -> MetricRow:
-        """The row of an answer."""
-        known = {name: getattr(answer, name) for name in cls.model_fields if name not in ("metric", "better")}
-        return cls(metric=str(answer.metric), better=answer.metric.better, **known)
+    def of(cls, answer: MetricAnswer, band: Sequence[BandPoint] = ()) -> MetricRow:
+        """The row of an answer, with some points of its interval over time."""
+        known = {name: getattr(answer, name) for name in cls.model_fields if name not in ("metric", "better", "band")}
+        places = sorted(set(np.linspace(0, len(band) - 1, MOST_POINTS).round().astype(int).tolist())) if band else []
+        return cls(
+            metric=str(answer.metric), better=answer.metric.better, band=tuple(band[at] for at in places), **known
+        )
 
 
 class Part(Frozen):

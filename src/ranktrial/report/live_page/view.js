@@ -264,7 +264,7 @@ function showSegments(report, decimals) {
 const ROLES = { primary: "decides", secondary: "looked at beside", guard: "guard" };
 const GUARDED = { ok: "✓ no harm shown", harm: "✕ harm", unknown: "? not known" };
 
-function showMetrics({ metrics = [], segments }) {
+function showMetrics({ metrics = [], segments, pace }) {
   byId("metrics").hidden = metrics.length === 0;
   if (metrics.length === 0) return;
   const ends = metrics.flatMap(m => m.lift.interval).filter(end => end != null).map(Math.abs).sort((one, two) => one - two);
@@ -278,15 +278,15 @@ function showMetrics({ metrics = [], segments }) {
   byId("metrics-table").replaceChildren(table(metrics, {
     metric: m => make("div", {}, make("b", {}, m.title), ...small([ROLES[m.role], m.better === "less" && "less is better"].filter(Boolean).join(", "))),
     lift: m => [make("span", {}, told(m)[0], ...small(told(m)[1]))],
-    "": m => liftBar(m, widest),
+    "": m => make("div", { class: "bars" }, liftBar(m, widest), metricCourse(m, pace)),
     "B − A": m => [write(m)(m.difference)],
     searches: m => [make("span", {}, count(m.searches), ...small(m.waiting > 0 && `${count(m.waiting)} more wait`))],
     finding: m => make("div", {}, make("span", { class: `status ${m.guard === "ok" ? "pass" : m.guard ?? ""}` }, finding(m)), ...small(m.note)),
   }, "", true));
   const secondary = metrics.some(m => m.role === "secondary"), rate = segments === null ? "" : " or by segment";
-  byId("metrics-text").textContent = "Lift is the difference as a share of what A gets; every interval holds by itself, however often you look." +
+  byId("metrics-text").textContent = "Lift is the difference as a share of what A gets; every interval holds by itself, however often you look. Below it: B − A over the time of the trial." +
     (secondary ? ` Of what is looked at beside${rate} and told from chance, on average at most 5% is false.` : "") +
-    (metrics.some(m => m.waiting > 0) ? " A search counts once the time in which events count is over." : "");
+    (metrics.some(m => m.waiting > 0) ? " A search counts once the time in which events count is over; the dashed box is the time of searches that do not yet." : "");
 }
 
 function finding({ role, guard, discovery, interval }) {
@@ -305,6 +305,32 @@ function liftBar({ lift, better, role, guard, discovery, title }, widest) {
   return draw("svg", { role: "img", "aria-label": `${title}: lift ${range(lift.interval, x => percent(x, 1))}` }, zero,
     draw("line", { class: `segment ${side}`, x1: at(low), x2: at(high), y1: 10, y2: 10 }),
     draw("circle", { class: side, cx: at(lift.share), cy: 10, r: 4 }));
+}
+
+// The interval of B - A by one metric over the time of the trial, and the time whose searches do not count yet.
+function metricCourse({ title, band = [], waiting }, { began, latest }) {
+  const known = band.filter(point => point.low != null && point.high != null), last = known.at(-1);
+  const svg = draw("svg", { class: "course", viewBox: "0 0 100 30", preserveAspectRatio: "none" });
+  if (!(latest > began) || known.length < 2 && waiting === 0) {
+    svg.setAttribute("aria-hidden", "true");
+    return svg;
+  }
+  const across = time => Math.min(Math.max(100 * (time - began) / (latest - began), 0), 100);
+  const matured = known.length ? across(last.time) : 0;
+  if (waiting > 0) svg.append(draw("rect", { class: "waiting", x: matured, y: 0, width: 100 - matured, height: 30 }));
+  if (known.length > 1) {
+    const recent = known.filter(point => point.units >= last.units / 8);
+    const low = Math.min(0, ...recent.map(p => p.low)), high = Math.max(0, ...recent.map(p => p.high));
+    const up = v => Math.min(Math.max(29 - 28 * (v - low) / (high - low || 1), -30), 60);
+    const line = of => known.map(point => [across(point.time), up(point[of])]);
+    svg.append(draw("path", { class: "band", d: `${path([...line("high"), ...line("low").reverse()])}Z` }),
+      draw("line", { class: "zero", x1: 0, x2: 100, y1: up(0), y2: up(0) }), draw("path", { class: "line", d: path(line("difference")) }));
+  }
+  const so = known.length > 1 ? bandNow(last, decimalsFor([last.low, last.high])) : "nothing counts yet";
+  const label = `${title} over time, B against A: ${so}${waiting > 0 ? `; ${count(waiting)} searches do not count yet` : ""}`;
+  for (const [name, value] of [["role", "img"], ["aria-label", label]]) svg.setAttribute(name, value);
+  svg.append(draw("title", {}, label));
+  return svg;
 }
 
 const HARM = { pass: "✓ no harm shown", harm: "✕ harm", unknown: "? not known" };
@@ -331,7 +357,8 @@ function table(rows, columns, caption, cards = false) {
 function cell(value, heading) {
   const name = heading ? { "data-name": heading } : {};
   if (Array.isArray(value)) return make("td", { ...name, class: "number" }, ...value);
-  return value instanceof SVGElement ? make("td", { class: "bar" }, value) : make("td", name, value);
+  const drawn = value instanceof SVGElement || value.className === "bars";
+  return drawn ? make("td", { class: "bar" }, value) : make("td", name, value);
 }
 
 function contributionBar(value, largest) {
