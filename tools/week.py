@@ -62,7 +62,7 @@ def hours(trial: Trial, of: World, clock: Clock) -> Iterator[int]:
     random, queries = np.random.default_rng(1), list(of.zeta)
     for hour in range(24 * DAYS):
         rate = A_DAY / 24 * (1 - 0.8 * np.cos(2 * np.pi * (hour - 3) / 24))
-        for second in np.sort(random.uniform(0, HOUR, random.poisson(rate))):
+        for second in np.sort(random.uniform(0, HOUR, random.poisson(rate))).tolist():
             clock.now = MONDAY + hour * HOUR + second
             query = queries[min(int(random.exponential(30)), len(queries) - 1)]
             shown = trial.rank(query, of.a[query], of.b[query], unit=f"u{random.integers(50_000)}", size=K)

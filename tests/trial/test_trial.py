@@ -247,6 +247,12 @@ def test_late_clicks_do_not_count_unless_one_came_in_time(trial: Trial, clock: C
     assert (report.clicks, report.tallies) == (1, {"late clicks": 1})
 
 
+def test_times_may_be_numbers_of_numpy(trial: Trial, clock: Clock) -> None:
+    shown = trial.rank("q", A, B, unit="u", wait=True)
+    assert trial.click(shown.id, on_page(shown), time=np.float64(clock.now)).outcome == ClickOutcome.COUNTED
+    assert trial.report().clicks == 1
+
+
 def test_the_fallback_id_is_no_way_in(trial: Trial) -> None:
     shown = trial.rank("q", A, None, unit="u")  # type: ignore[arg-type]
     assert shown._impression is None

@@ -353,7 +353,7 @@ def _since_click(analysis: Analysis, now: float) -> tuple[float, float, int]:
 
 def contributors(analysis: Analysis, query_units: int = QUERY_UNITS) -> tuple[Contributor, ...]:
     """Queries by how far they moved B against A; those that fewer units have asked are one row, without their names."""
-    if analysis.result is None:
+    if analysis.result is None or not analysis.clicks:
         return ()
     log, found = analysis.log, analysis.estimate
     names, query = log.queries, log.asked[found.picked]

@@ -225,7 +225,8 @@ class ClickJudge:
         if len(name) > LONGEST_TEXT:
             self._counters.count(f"{what} on what was not shown")
             return ClickOutcome.NOT_SHOWN
-        when = self._clock() if time is None else seconds("time", time)
+        # A number of NumPy's would make booleans of NumPy's, which a store takes for bytes.
+        when = float(self._clock() if time is None else seconds("time", time))
         if time is not None and when < token.second - CLOCKS:
             self._counters.count(f"{what} before their impression")
             return ClickOutcome.EARLY
