@@ -29,7 +29,7 @@ from ranktrial.report.schema import Report  # noqa: E402
 from ranktrial.service.gauges import Watched  # noqa: E402
 from ranktrial.service.metrics import Metrics  # noqa: E402
 from ranktrial.trial import Trial, Webhook  # noqa: E402
-from ranktrial.trial.designing import warm_up  # noqa: E402
+from ranktrial.trial.drawing import warm_up  # noqa: E402
 from receiver import SECRET, receiving  # noqa: E402
 from simulated_trial import World  # noqa: E402
 

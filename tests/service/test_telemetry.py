@@ -58,6 +58,7 @@ def test_a_request_is_a_span_of_who_called(tmp_path: Path, monkeypatch: pytest.M
     tracers = TracerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(spans))
     with_these = partial(telemetry.TelemetryMiddleware, tracers=tracers, meters=MeterProvider([reader]))
+    monkeypatch.setattr(telemetry, "sending", partial(telemetry.sending, tracers=tracers, meters=MeterProvider()))
     monkeypatch.setattr(telemetry, "asked_for", lambda: True)
     monkeypatch.setattr(telemetry, "set_up", lambda: lambda: None)
     monkeypatch.setattr(telemetry, "TelemetryMiddleware", with_these)
@@ -70,7 +71,11 @@ def test_a_request_is_a_span_of_who_called(tmp_path: Path, monkeypatch: pytest.M
         client.get("/v1/trials/t/report", headers={"traceparent": f"00-{trace}-{parent}-01"})
         client.get("/nothing/here")
         client.request("BREW", "/v1/trials/t/rank")
-    found = spans.get_finished_spans()
+    every = spans.get_finished_spans()
+    found = [span for span in every if span.name not in ("draw", "store write")]
+    within = {found[1].context.span_id: ["draw", "store write"], found[2].context.span_id: ["store write"]}
+    for id, names in within.items():
+        assert [span.name for span in every if span.parent is not None and span.parent.span_id == id] == names
     assert [span.name for span in found] == [
         "PUT /v1/trials/{name}",
         "POST /v1/trials/{name}/rank",
@@ -99,7 +104,7 @@ def test_what_prometheus_scrapes_is_sent_too(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(telemetry, "asked_for", lambda: True)
     monkeypatch.setattr(telemetry, "set_up", lambda: lambda: None)
     monkeypatch.setattr(telemetry, "TelemetryMiddleware", partial(telemetry.TelemetryMiddleware, meters=meters))
-    monkeypatch.setattr(telemetry, "send_metrics", partial(telemetry.send_metrics, meters=meters))
+    monkeypatch.setattr(telemetry, "sending", partial(telemetry.sending, meters=meters))
 
     def sent() -> Samples:
         (resource,) = reader.get_metrics_data().resource_metrics

@@ -100,11 +100,10 @@ def create_app(
         if not await asyncio.to_thread(warming.load):
             tasks.append(compile_beside())
         watchers = [asyncio.create_task(task) for task in tasks]
-        if shut_down is not None:
-            renew = partial(asyncio.get_running_loop().call_soon_threadsafe, app.state.trials.measure)
-            telemetry.send_metrics(metrics, renew)
+        renew = partial(asyncio.get_running_loop().call_soon_threadsafe, app.state.trials.measure)
         try:
-            yield
+            with contextlib.nullcontext() if shut_down is None else telemetry.sending(metrics, renew):
+                yield
         finally:
             for watcher in watchers:
                 watcher.cancel()

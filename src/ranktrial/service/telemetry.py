@@ -1,9 +1,10 @@
 """Traces and metrics by OpenTelemetry, where its packages are installed and somewhere is named to send them to.
 
 A span for every request but probes, with the span of whoever called as its parent, and the histogram
-``http.server.request.duration``, by the names of its conventions for HTTP; and all gauges and counters of ``/metrics``, by the
-names that they have there. Where the variables ``OTEL_EXPORTER_OTLP_...`` name a receiver and nobody has set up providers in
-this process, they are set up here. Otherwise the service does not even import the packages.
+``http.server.request.duration``, by the names of its conventions for HTTP; within it spans of the draw and of the wait for the
+disk; and all gauges and counters of ``/metrics``, by the names that they have there. Where the variables
+``OTEL_EXPORTER_OTLP_...`` name a receiver and nobody has set up providers in this process, they are set up here. Otherwise the
+service does not even import the packages.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ranktrial import extras
+from ranktrial import extras, spans
 from ranktrial.service.metrics import Metrics
 from ranktrial.service.middleware.routing import Purpose, RouteMatch
 
@@ -76,16 +77,28 @@ def set_up() -> Callable[[], None]:
     return shut_down
 
 
-def send_metrics(known: Metrics, renew: Callable[[], object], meters: Any = None) -> None:
-    """Have gauges and counters sent with the others, whenever these are.
+@contextlib.contextmanager
+def sending(known: Metrics, renew: Callable[[], object], tracers: Any = None, meters: Any = None) -> Iterator[None]:
+    """Send gauges and counters with the other metrics, and draws and waits for the disk as spans within those of requests.
 
     Args:
-        renew: Called once each time, so that the next numbers are new.
+        renew: Called whenever numbers are sent, so that the next ones are new.
+        tracers: Provider of tracers, the process's own by default.
         meters: Provider of meters, the process's own by default.
     """
-    from opentelemetry import metrics
+    from opentelemetry import metrics, trace
 
-    meter = metrics.get_meter(NAME, meter_provider=meters)
+    _observe(known, renew, metrics.get_meter(NAME, meter_provider=meters))
+    spans.note = trace.get_tracer(NAME, tracer_provider=tracers).start_as_current_span
+    try:
+        yield
+    finally:
+        spans.note = spans.nothing
+
+
+def _observe(known: Metrics, renew: Callable[[], object], meter: Any) -> None:
+    from opentelemetry.metrics import Observation
+
     make = {"gauge": meter.create_observable_gauge, "counter": meter.create_observable_counter}
 
     def observer(name: str, *, first: bool) -> Callable[[Any], Iterator[Any]]:
@@ -96,7 +109,7 @@ def send_metrics(known: Metrics, renew: Callable[[], object], meters: Any = None
             for family in known.families():
                 for sample in family.samples if family.name == name else ():
                     if math.isfinite(sample.value) and not sample.name.endswith("_created"):
-                        yield metrics.Observation(sample.value, sample.labels)
+                        yield Observation(sample.value, sample.labels)
 
         return observe
 

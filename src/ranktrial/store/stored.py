@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from enum import IntEnum
 
+from ranktrial import spans
 from ranktrial.store.base import Nothing, Row
 
 NOTHING = Nothing()
@@ -72,7 +73,8 @@ class Stored:
         if self._is_waited_for(waiter):
             timer = loop.call_later(timeout, _settle, (waiter,))
             try:
-                await waiter
+                with spans.note("store write"):
+                    await waiter
             finally:
                 timer.cancel()
         if self._stage is not _Progress.DONE:

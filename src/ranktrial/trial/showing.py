@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
-from ranktrial import tokens
+from ranktrial import spans, tokens
 from ranktrial.config import TrialConfig
 from ranktrial.ids import BadId, text_id, text_ids
 from ranktrial.log.designs import CorruptDesign, Design
@@ -123,7 +123,8 @@ class Showing:
         """Draw a ranking without waiting for the disk; never raises."""
         start = time.perf_counter_ns()
         try:
-            shown = self._show(asked)
+            with spans.note("draw"):
+                shown = self._show(asked)
         except Exception as fault:
             shown = self._fallback(asked.a, asked.offset, asked.size, reason_of(fault), fault)
         took = time.perf_counter_ns() - start
