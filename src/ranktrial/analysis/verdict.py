@@ -255,11 +255,11 @@ def trust(decision: Decision, weakest: str = "") -> str:
 def percent(share: float) -> str:
     """A share in per cent, with as many digits as say something.
 
-    >>> percent(0.0412), percent(0.00312), percent(1.234), percent(0.35)
-    ('4.1%', '0.31%', '123%', '35%')
+    >>> percent(0.0412), percent(0.00312), percent(1.234), percent(0.35), percent(0)
+    ('4.1%', '0.31%', '123%', '35%', '0%')
     """
     size = abs(100 * share)
-    return f"{100 * share:.{0 if size >= 9.95 else 1 if size >= 0.995 else 2}f}%"
+    return f"{100 * share:.{0 if size >= 9.95 or not size else 1 if size >= 0.995 else 2}f}%"
 
 
 def lift_text(decision: Decision, labels: tuple[str, str] = ("A", "B"), searches_a_day: float = float("nan")) -> str:
