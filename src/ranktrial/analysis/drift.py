@@ -174,9 +174,9 @@ class Drift:
             return f"No sign in {self.units:,} visitors that {self.what} changed (p = {self.p:.2g})."
         told = (
             f"{self.what[:1].upper()}{self.what[1:]} changed after about {self.at:,} of {self.units:,} visitors, "
-            f"{self.between[0]:,} to {self.between[1]:,} (p = {self.p:.2g}): {self.before:+.4f} before, {self.after:+.4f} since"
+            f"{self.between[0]:,} to {self.between[1]:,} (p = {self.p:.2g}): {self.before:.4f} before, {self.after:.4f} since"
         )
-        ends = f", between {self.since.low:+.4f} and {self.since.high:+.4f}" if np.isfinite(self.since.low) else ""
+        ends = f", between {self.since.low:.4f} and {self.since.high:.4f}" if np.isfinite(self.since.low) else ""
         return f"{told}{ends}.{'' if self.lasting else ' It no longer shows.'}"
 
 

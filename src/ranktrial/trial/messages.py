@@ -92,9 +92,10 @@ def of_report(report: Report) -> Iterator[News]:
         )
     state = decision.winner or ("alike" if decision.state == "alike" else AS_IT_SHOULD_BE)
     kind = "decided" if state else "no longer decided"
-    yield News(f"{about} decision", state, kind, f"{trial}: {kind}. {report.text} {report.text.next}".strip(), numbers)
+    advice = report.text.next if report.config.then == "tell" else ""  # what the trial does by itself is told next
+    yield News(f"{about} decision", state, kind, f"{trial}: {kind}. {report.text} {advice}".strip(), numbers)
     if report.over:
-        text = f"{trial}: the time is over. {report.text} {report.text.next}".strip()
+        text = f"{trial}: the time is over. {report.text} {advice}".strip()
         yield News(f"{about} time", "over", "time is over", text, numbers)
     state, kind = (
         (FUTILE, "not better") if report.futile and decision.winner is None else (AS_IT_SHOULD_BE, "perhaps better")
