@@ -73,14 +73,14 @@ class Searches(NamedTuple):
 
     @classmethod
     def drawn(cls, chances: FloatArray, seed: int) -> Searches:
-        """As many as there are shares of A's clicks that B gets in each."""
+        """Draw as many as there are shares of A's clicks that B gets in each."""
         random = np.random.default_rng(seed)
         of_b = random.integers(0, 2, len(chances)) == 1
         share = np.where(of_b, chances, 1.0)[:, None]
         return cls(of_b, random.random((len(chances), K)) < THETA * CLICKS / THETA.sum() * share)
 
     def log(self, times: FloatArray | None = None) -> Log:
-        """The same as the log of a trial."""
+        """Log that a trial would have of them."""
         names = [f"{ranker}{rank}" for ranker in "ab" for rank in range(K)]
         pair = Pair.from_lists([names[:K]], [names[K:]], k=K)
         size, policy, rows = len(self.of_b), AB().policy(pair), self.of_b.astype(np.int64)

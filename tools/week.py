@@ -80,7 +80,7 @@ def hours(trial: Trial, of: World, clock: Clock) -> Iterator[int]:
 
 
 def panels(trial: Trial, report: Report) -> Iterator[str]:
-    """What the dashboard's panels on this trial would show now."""
+    """Lines of what the dashboard's panels on this trial would show now."""
     waiting = sum(row.message.due is not None for row in trial.store.messages(trial.name))
     watched = {trial.name: Watched(trial.share, trial.stopped, trial.last_search, waiting, report)}
     families = text_string_to_metric_families(Metrics(lambda: 0.0, lambda: watched).text().decode())

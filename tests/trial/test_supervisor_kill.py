@@ -180,7 +180,7 @@ LIVES = {  # what the history of each says, and what is told
 @pytest.mark.parametrize("life", LIVES)
 @pytest.mark.parametrize("kind", available())
 def test_killed_at_every_step_nothing_is_lost_and_nothing_done_twice(tmp_path: Path, kind: str, life: str) -> None:
-    """Of three instances, one dies at a step, and the two others go on at the same time."""
+    """One of three instances dies at a step, and the two others go on at the same time."""
     place: Kind = KINDS[kind](tmp_path)  # which tells other processes where its server is
     done, told_of = LIVES[life]
     with receiving() as receiver:
