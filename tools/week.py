@@ -81,7 +81,7 @@ def hours(trial: Trial, of: World, clock: Clock) -> Iterator[int]:
 
 def panels(trial: Trial, report: Report) -> Iterator[str]:
     """Lines of what the dashboard's panels on this trial would show now."""
-    waiting = sum(row.message.due is not None for row in trial.store.messages(trial.name))
+    waiting = sum(row.message.due is not None for row in trial.store.outbox.messages(trial.name))
     watched = {trial.name: Watched(trial.share, trial.stopped, trial.last_search, waiting, report)}
     families = text_string_to_metric_families(Metrics(lambda: 0.0, lambda: watched).text().decode())
     samples = {family.name: family.samples for family in families}
