@@ -28,7 +28,7 @@ import numpy as np
 from ranktrial.analysis import estimate
 from ranktrial.formats import LogFolder, SQLLog, estimate_sums, load_postgres, read_log
 from ranktrial.formats.connecting import connect
-from ranktrial.formats.layout import open_duckdb, quoted
+from ranktrial.formats.layout import FORMAT, open_duckdb, quoted
 from ranktrial.formats.memory import open_bounded
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Pair
@@ -113,12 +113,13 @@ def make_log(place: LogFolder, rows: int, *, seed: int = 1) -> None:
             "COPY (SELECT 1 AS version, 1767225600000000 + n * 24192 AS time, printf('%020d', n) AS impression, unit, "
             "'q' || query AS query, 'design ' || query AS design, CAST(place AS INTEGER) AS place, "
             "CASE arm WHEN 2 THEN 'a' WHEN 1 THEN 'b' END AS arm, shown, "
-            f"[{hits}] AS clicked FROM block JOIN displays USING (display)) "
+            f"[{hits}] AS clicked, CAST(NULL AS VARCHAR) AS segment, CAST(NULL AS VARCHAR) AS covariates "
+            "FROM block JOIN displays USING (display)) "
             f"TO {quoted(day / f'{start:012}.parquet')} (FORMAT parquet, COMPRESSION zstd)"
         )
         db.unregister("block")
     (place.path / "log.json").write_text(
-        json.dumps({"format": 1, "runs": 1, "versions": {"1": {"k": K, "method": "LogOpt()"}}})
+        json.dumps({"format": FORMAT, "runs": 1, "versions": {"1": {"k": K, "method": "LogOpt()"}}})
     )
 
 
@@ -131,11 +132,9 @@ def _write_designs(db: duckdb.DuckDBPyConnection, place: LogFolder, pair: Pair, 
         documents = list(pair.ids[first:end])
         ranks = [[top.index(d) + 1 if d in top else 0 for d in documents] for top in tops]
         rankings = (mixture.rankings[some] - first + 1).ravel().tolist()
-        rows.append(
-            [f"design {q}", f"q{q}", f"lists {q}", *tops, documents, *ranks, rankings, mixture.weights[some].tolist()]
-        )
-    names = ("design", "query", "lists", "a", "b", "documents", "rank_a", "rank_b", "rankings", "probabilities")
-    kinds = ("VARCHAR",) * 3 + ("VARCHAR[]",) * 3 + ("INTEGER[]",) * 3 + ("DOUBLE[]",)
+        rows.append([f"design {q}", f"q{q}", *tops, documents, *ranks, rankings, mixture.weights[some].tolist()])
+    names = ("design", "query", "a", "b", "documents", "rank_a", "rank_b", "rankings", "probabilities")
+    kinds = ("VARCHAR",) * 2 + ("VARCHAR[]",) * 3 + ("INTEGER[]",) * 3 + ("DOUBLE[]",)
     columns = {
         name: np.array([value if isinstance(value, str) else json.dumps(value) for value in column], object)
         for name, column in zip(names, zip(*rows))
