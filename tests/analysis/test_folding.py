@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -96,6 +97,15 @@ def test_only_what_is_new_is_worked_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert looked_at(again, (1,)) == [0, 100, 200, 300, 400, 500, 600]  # other beliefs
     assert looked_at(again, (1,)) == []
     assert looked_at(again, None) == looked_at(again, None) == [0, 100, 200, 300, 400, 500, 600]
+
+
+def test_a_log_is_pickled_without_what_it_keeps() -> None:
+    log = growing(shared(), Kept(grows=True), 300)
+    fold(log, counting()[0])
+    again = pickle.loads(pickle.dumps(log))
+    assert (len(again), again.kept.grows) == (300, False)
+    assert fold(again, counting()[0]) == [log.clicks.sum()]
+    np.testing.assert_array_equal(again.clicks, log.clicks)
 
 
 def test_fits_are_made_again_when_the_first_impressions_or_the_beliefs_are_others() -> None:

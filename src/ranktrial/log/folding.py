@@ -62,6 +62,10 @@ class Kept:
         self._fits: dict[Hashable, tuple[int, bytes, Any]] = {}
         self._hashes: WeakKeyDictionary[Log, dict[tuple[int, int], bytes]] = WeakKeyDictionary()  # of its blocks
 
+    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
+        """Pickle as empty: a log elsewhere is another log."""
+        return Kept, ()
+
     @cached_property
     def of_some(self) -> Kept:
         """The same of the log without the units that rules leave out."""
