@@ -68,7 +68,7 @@ class Kept:
 
     @cached_property
     def of_some(self) -> Kept:
-        """The same of the log without the units that rules leave out."""
+        """Contributions and fits of the log without the units that rules leave out."""
         return Kept(grows=self.grows)
 
     def contributions(self, statistic: Statistic[Part, Any], digests: Sequence[bytes]) -> list[Part]:
