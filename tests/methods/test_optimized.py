@@ -11,7 +11,7 @@ from oracles import small_pairs
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, FloatArray, sum_by_group
 from ranktrial.methods import Linear, Optimized
 from ranktrial.methods._kernels.optimized import allowed_rankings, balanced_distribution
-from ranktrial.methods.team_draft import list_tables
+from ranktrial.methods.team_draft import ListTables
 from ranktrial.rankings import Pair
 from ranktrial.users import position_based
 
@@ -19,9 +19,9 @@ ORDERS = st.permutations(range(10))
 
 
 def allowed(pair: Pair, query: int = 0) -> set[tuple[int, ...]]:
-    tables = list_tables(pair.top_a, pair.top_b)
-    codes = allowed_rankings(query, *tables[2:], pair.k, 1 << 20)
-    documents = np.concatenate([pair.top_a[query][: tables[4][query]], pair.top_b[query], [NO_DOCUMENT]])
+    tables = ListTables.of(pair.top_a, pair.top_b)
+    codes = allowed_rankings(query, tables, pair.k, 1 << 20)
+    documents = np.concatenate([pair.top_a[query][: tables.length_a[query]], pair.top_b[query], [NO_DOCUMENT]])
     return {tuple(d for d in documents[row].tolist() if d != NO_DOCUMENT) for row in codes}
 
 
@@ -50,9 +50,11 @@ def test_the_programme_is_solved_as_a_general_solver_does(
     method = Optimized(credit="inverse" if inverse else "linear")
     displays = method.displays(pair)
     assert isinstance(displays.value, Linear)
-    tables = list_tables(pair.top_a, pair.top_b)
-    codes = allowed_rankings(0, *tables[2:], 10, 1 << 20)
-    in_b = np.append(np.where(tables[2][0] >= 0, tables[2][0] + 1, length_b + 1)[:length_a], np.arange(1, length_b + 1))
+    tables = ListTables.of(pair.top_a, pair.top_b)
+    codes = allowed_rankings(0, tables, 10, 1 << 20)
+    in_b = np.append(
+        np.where(tables.a_in_b[0] >= 0, tables.a_in_b[0] + 1, length_b + 1)[:length_a], np.arange(1, length_b + 1)
+    )
     in_a = np.append(np.arange(1, length_a + 1), np.full(length_b, length_a + 1))
     by_code = 1 / in_a - 1 / in_b if inverse else (in_b - in_a).astype(float)
     counts = (codes >= 0) & (np.arange(10) < min(length_a, length_b))

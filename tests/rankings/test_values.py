@@ -11,7 +11,7 @@ from oracles import click_patterns, fixed_world, small_worlds
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.rankings import Affine, Mixture, Pair, PlackettLuce, RequirementError, affine_values
-from ranktrial.rankings.values import expected_value, value_rows, value_sums
+from ranktrial.rankings.values import DesignRows, expected_value, value_rows, value_sums
 from ranktrial.users import User, position_based
 
 
@@ -236,18 +236,16 @@ def test_sums_at_many_thetas_are_those_of_each(rank_aware: bool, gain: bool, cli
     )
     found = value_sums(
         rows, query, np.searchsorted(display, np.arange(len(rows) + 1)), impressions, clicks[::-1].copy(),
-        left_out[::-1].copy(), pair.offsets, mixture.offsets, mixture.rankings, weights,
-        (pair.ranks[0], pair.ranks[1]), prediction, thetas, rank_aware=rank_aware, gain=gain, clip=clip, placement=placement,
+        left_out[::-1].copy(), DesignRows.of(pair.offsets, mixture.offsets, mixture.rankings, weights, placement),
+        (pair.ranks[0], pair.ranks[1]), prediction, thetas, rank_aware=rank_aware, gain=gain, clip=clip,
         code=code[::-1].copy(), codes=2,
     )  # fmt: skip
     for t, theta in enumerate(thetas):
         by_a, by_b = (np.append(theta, 0.0)[np.minimum(rank, pair.k)] for rank in pair.ranks)
         rho = mixture.exposure(theta)
         lam = np.where(rho > 0, rho - (by_a + by_b) / 2 if gain else by_a - by_b, 0.0)
-        valued = value_rows(
-            rows, query, pair.offsets, mixture.offsets, mixture.rankings, mixture.weights, lam, prediction, theta,
-            rank_aware=rank_aware, clip=clip,
-        )  # fmt: skip
+        table = DesignRows.of(pair.offsets, mixture.offsets, mixture.rankings, mixture.weights)
+        valued = value_rows(rows, query, table, lam, prediction, theta, rank_aware=rank_aware, clip=clip)
         first = expected_value(lam, prediction, pair.offsets, known_queries=False)[query]
         x = (first + valued.affine.base)[display] + (valued.affine.values[display] * clicks).sum(1)
         for c in range(2):

@@ -27,7 +27,7 @@ from ranktrial.methods.expected import ExpectedRun, expect_in_stages
 from ranktrial.methods.trajectory import Trajectory, draw_counts
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings._kernels import credit_distribution, linear_moments
-from ranktrial.rankings.lists import check_user, user_arrays
+from ranktrial.rankings.lists import UserArrays, check_user
 from ranktrial.rankings.mixture import higher_cumulants
 from ranktrial.seeds import Seed
 from ranktrial.users import User
@@ -123,7 +123,7 @@ class AB(Method):
         cumulants = np.zeros(3)
         clicks = []
         for table, share, sign in zip((pair.top_a, pair.top_b), self.ab_shares, (1, -1)):
-            powers = linear_moments(table, np.ones(table.shape), *user_arrays(user))
+            powers = linear_moments(table, np.ones(table.shape), UserArrays.of(user))
             first, second = powers.T[:2]
             within, between = float((second - first**2).mean()), float(first.var())
             variance = within if self.estimate == "adjusted" else within + between
@@ -234,5 +234,5 @@ class AB(Method):
 def _clicks_law(table: DocumentArray, user: User) -> FloatArray:
     """P(number of clicks) on a ranker's lists, queries drawn uniformly."""
     n, k = table.shape
-    joint = credit_distribution(table, np.ones((n, k), np.int8), np.full(n, 1 / n), *user_arrays(user))
+    joint = credit_distribution(table, np.ones((n, k), np.int8), np.full(n, 1 / n), UserArrays.of(user))
     return np.asarray(joint.sum(axis=0))

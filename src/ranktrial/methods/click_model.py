@@ -31,7 +31,7 @@ from ranktrial.position_bias._kernels import conditional_equation
 from ranktrial.position_bias.identifiability import exposure
 from ranktrial.rankings import Mixture, Moments, Pair, affine_values, exposure_of
 from ranktrial.rankings.traffic import display_counts
-from ranktrial.rankings.values import Prediction, checked_prediction, expected_value, value_rows
+from ranktrial.rankings.values import DesignRows, Prediction, checked_prediction, expected_value, value_rows
 from ranktrial.seeds import Seed, children, generator
 from ranktrial.users import User
 
@@ -489,8 +489,8 @@ class SimulatedTrial:
         query = np.searchsorted(policy.offsets, rows, side="right") - 1
         rank_aware = self.method.estimate == "rank-aware"
         prediction = checked_prediction(version.prediction, len(lam), rank_aware=rank_aware)
-        design = pair.offsets, policy.offsets, policy.rankings, policy.weights
-        x = value_rows(rows, query, *design, lam, prediction, theta, rank_aware=rank_aware).affine
+        table = DesignRows.of(pair.offsets, policy.offsets, policy.rankings, policy.weights)
+        x = value_rows(rows, query, table, lam, prediction, theta, rank_aware=rank_aware).affine
         base = expected_value(lam, prediction, pair.offsets, known_queries=False)[query] + x.base
         return float(base @ version.shown[rows] + (x.values * version.clicked[rows]).sum())
 

@@ -24,7 +24,7 @@ from ranktrial.methods._kernels.displays import click_thresholds, majority_value
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Moments, expected_clicks
 from ranktrial.rankings._kernels import majority_moments
-from ranktrial.rankings.lists import check_user, user_arrays
+from ranktrial.rankings.lists import UserArrays, check_user
 from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
 
@@ -108,7 +108,7 @@ class Displays:
         if isinstance(self.value, Linear):
             return mixture.moments(self.value.values, user, self.value.base)
         check_user(user, mixture.k, mixture.n_documents)
-        first, second = majority_moments(mixture.rankings, self.value.to_a, self.value.to_b, *user_arrays(user)).T
+        first, second = majority_moments(mixture.rankings, self.value.to_a, self.value.to_b, UserArrays.of(user)).T
         clicks = mixture.mean(expected_clicks(mixture.rankings, user).sum(1))
         mean, mean_square = mixture.mean(first), mixture.mean(second)
         if self.value.is_certain:  # x is -1, 0 or 1
@@ -151,13 +151,10 @@ class Displays:
     ) -> None:
         mixture = self.mixture
         check_user(user, mixture.k, mixture.n_documents)
-        drawn = (
-            mixture.offsets,
-            *alias_tables(mixture.weights, mixture.offsets),
-            click_thresholds(mixture.rankings, user.zeta, user.slope, user.intercept),
-        )
-        leaving = (user.reads_on, user.stay_after_click[: mixture.k], user.stay_after_skip[: mixture.k])
-        rest = (*leaving, kernel_state(seed), points, totals)
+        arrays = UserArrays.of(user)
+        tables = alias_tables(mixture.weights, mixture.offsets)
+        drawn = (mixture.offsets, *tables, click_thresholds(mixture.rankings, arrays))
+        rest = (arrays, kernel_state(seed), points, totals)
         if isinstance(self.value, Linear):
             base = np.zeros(len(mixture.rankings)) if self.value.base is None else self.value.base
             simulate_linear(*drawn, self.value.values, base, *rest, shown, clicked)

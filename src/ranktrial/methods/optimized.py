@@ -24,7 +24,7 @@ from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, IntArray, of
 from ranktrial.methods._kernels.optimized import optimized_displays
 from ranktrial.methods.base import Method, spelled
 from ranktrial.methods.displays import Displays, Linear, TooManyDisplaysError
-from ranktrial.methods.team_draft import list_tables
+from ranktrial.methods.team_draft import ListTables
 from ranktrial.rankings import Mixture, Pair
 
 MOST_RANKINGS = 1 << 16
@@ -63,11 +63,12 @@ class Optimized(Method):
         flip = _comes_after(pair.top_a, pair.top_b)
         first = np.where(flip[:, None], pair.top_b, pair.top_a)
         second = np.where(flip[:, None], pair.top_a, pair.top_b)
-        *_, a_in_b, b_in_a, length_a, length_b = list_tables(first, second)
+        lists = ListTables.of(first, second)
+        length_a, length_b = lists.length_a, lists.length_b
         # The programme knows documents by their places in the lists alone: it is solved once for all queries alike in these.
-        alike, of_query = _distinct(np.column_stack([a_in_b, length_a, length_b]))
+        alike, of_query = _distinct(np.column_stack([lists.a_in_b, length_a, length_b]))
         codes, weights, credits, solved, violations = optimized_displays(
-            *(table[alike] for table in (a_in_b, b_in_a, length_a, length_b)),
+            ListTables(*(table[alike] for table in lists)),
             inverse,
             inverse and self.constraints == "credit",
             MOST_RANKINGS,

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
-from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, offsets_of
+from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of
 from ranktrial.methods._kernels.probabilistic import draw_probabilistic, positions_of, simulate_probabilistic
 from ranktrial.methods.base import Method, spelled
 from ranktrial.methods.displays import Displays, Majority, TooManyDisplaysError
@@ -24,7 +24,7 @@ from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings._kernels import majority_moments
-from ranktrial.rankings.lists import check_user, user_arrays
+from ranktrial.rankings.lists import UserArrays, check_user
 from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
 
@@ -33,6 +33,19 @@ DRAWS = 50_000  # pairs of displays over all queries; the standard error of the 
 SQUARES = 10_000  # of these, for the mean of x^2, which takes longer to work out and varies less
 
 Step = tuple[int, float, float, float]  # document, probability, P(A placed it), P(B placed it)
+
+
+class _WeightedLists(NamedTuple):
+    """Both rankers' lists, places of their documents in the other list (-1: nowhere), weights by place and their tail sums."""
+
+    documents_a: DocumentArray
+    offsets_a: IntArray
+    documents_b: DocumentArray
+    offsets_b: IntArray
+    a_in_b: NDArray[np.int32]
+    b_in_a: NDArray[np.int32]
+    weight: FloatArray
+    tail: FloatArray
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,7 +122,7 @@ class Probabilistic(Method):
         """``draws`` displays of every query, drawn by the method: its moments and placement with sampling error only in
         what is shown, none in clicks."""
         checks.at_least("draws", draws, 1)
-        rankings, to_a, to_b = draw_probabilistic(draws, pair.k, *self._tables(pair), kernel_state(seed))
+        rankings, to_a, to_b = draw_probabilistic(draws, pair.k, self._lists(pair), kernel_state(seed))
         weights = np.full(len(rankings), 1 / draws)
         mixture = Mixture(rankings, weights, offsets_of([draws] * pair.n_queries), pair.n_documents)
         return Displays(mixture, Majority(to_a[:, None, :], to_b[:, None, :]), note=f"{draws} draws a query")
@@ -141,22 +154,19 @@ class Probabilistic(Method):
         check_user(user, pair.k, pair.n_documents)
 
         def run(points: IntArray, totals: FloatArray) -> None:
-            simulate_probabilistic(
-                pair.k, *self._tables(pair), user.zeta, user.slope, user.intercept,
-                user.reads_on, user.stay_after_click, user.stay_after_skip, kernel_state(seed), points, totals,
-            )  # fmt: skip
+            lists, state = self._lists(pair), kernel_state(seed)
+            simulate_probabilistic(pair.k, lists, UserArrays.of(user), state, points, totals)
 
         return Trajectory.from_totals(checkpoints, run)
 
-    def _tables(self, pair: Pair) -> tuple[NDArray[Any], ...]:
-        """Lists of both rankers, positions of their documents in the other list, weights by position and their tail sums."""
+    def _lists(self, pair: Pair) -> _WeightedLists:
         a, b = pair.a, pair.b
         longest = int(max(np.diff(a.offsets).max(initial=1), np.diff(b.offsets).max(initial=1)))
         weight = np.arange(1, longest + 1, dtype=float) ** -self.tau
         tail = np.concatenate([weight[::-1].cumsum()[::-1], [0.0]])
         a_in_b = positions_of(b.documents, b.offsets, pair.n_documents)[a.documents]
         b_in_a = positions_of(a.documents, a.offsets, pair.n_documents)[b.documents]
-        return a.documents, a.offsets, b.documents, b.offsets, a_in_b, b_in_a, weight, tail
+        return _WeightedLists(a.documents, a.offsets, b.documents, b.offsets, a_in_b, b_in_a, weight, tail)
 
 
 def _expected_signs(displays: Displays, user: User, *, every: int | None = None) -> FloatArray:
@@ -166,4 +176,4 @@ def _expected_signs(displays: Displays, user: User, *, every: int | None = None)
     assert isinstance(value, Majority)
     table = np.ascontiguousarray(displays.mixture.rankings[rows])
     credits = (np.ascontiguousarray(to[rows]) for to in (value.to_a, value.to_b))
-    return np.asarray(majority_moments(table, *credits, *user_arrays(user), every is not None))
+    return np.asarray(majority_moments(table, *credits, UserArrays.of(user), every is not None))

@@ -9,6 +9,7 @@ random clicker favours neither ranker on any input. docs/reference/methods.md ha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,7 +29,7 @@ from ranktrial.methods.displays import Displays, Linear, Majority, TooManyDispla
 from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory, draw_counts
 from ranktrial.rankings import Mixture, Moments, Pair
-from ranktrial.rankings.lists import check_user, user_arrays
+from ranktrial.rankings.lists import UserArrays, check_user
 from ranktrial.rankings.mixture import higher_cumulants
 from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
@@ -37,18 +38,29 @@ MOST_COINS = 16  # drafts of a query that are listed: 2^16
 SHORTCUT_COINS = 10  # beyond, the exact law takes longer than going impression by impression
 
 
-def list_tables(a: DocumentArray, b: DocumentArray) -> tuple[NDArray[np.integer], ...]:
-    """Two tables of lists, where each list's documents stand in the other, and the lists' lengths."""
-    return a, b, positions_in(a, b), positions_in(b, a), list_lengths(a), list_lengths(b)
+class ListTables(NamedTuple):
+    """Two tables of lists, where each list's documents stand in the other (-1: nowhere), and the lists' lengths."""
+
+    top_a: DocumentArray
+    top_b: DocumentArray
+    a_in_b: NDArray[np.int8]
+    b_in_a: NDArray[np.int8]
+    length_a: IntArray
+    length_b: IntArray
+
+    @classmethod
+    def of(cls, a: DocumentArray, b: DocumentArray) -> ListTables:
+        return cls(a, b, positions_in(a, b), positions_in(b, a), list_lengths(a), list_lengths(b))
 
 
-def _draft_tables(pair: Pair) -> tuple[NDArray[np.integer], ...]:
-    tables = list_tables(pair.top_a, pair.top_b)
-    return *tables, page_lengths(tables[2], tables[4], tables[5], pair.k)
+def _draft_tables(pair: Pair) -> tuple[ListTables, IntArray]:
+    """Both rankers' lists, and the length of each query's page."""
+    lists = ListTables.of(pair.top_a, pair.top_b)
+    return lists, page_lengths(lists, pair.k)
 
 
-def _listable_tables(pair: Pair) -> tuple[NDArray[np.integer], ...]:
-    """Tables of both lists for going through all drafts; an error if a query has too many of them."""
+def _listable_tables(pair: Pair) -> tuple[ListTables, IntArray]:
+    """Tables for going through all drafts; an error if a query has too many of them."""
     tables = _draft_tables(pair)
     coins, query = most_coins(*tables)
     if coins > MOST_COINS:
@@ -105,10 +117,8 @@ class TeamDraft(Method):
         check_user(user, pair.k, pair.n_documents)
 
         def run(points: IntArray, totals: FloatArray) -> None:
-            simulate_team_draft(
-                *tables, self.outcome == "sign", user.zeta, user.slope, user.intercept,
-                user.reads_on, user.stay_after_click, user.stay_after_skip, kernel_state(seed), points, totals,
-            )  # fmt: skip
+            signed = self.outcome == "sign"
+            simulate_team_draft(*tables, signed, UserArrays.of(user), kernel_state(seed), points, totals)
 
         return Trajectory.from_totals(checkpoints, run)
 
@@ -120,7 +130,7 @@ class TeamDraft(Method):
     def outcome_law(self, pair: Pair, user: User) -> FloatArray:
         """P(value, number of clicks) of one impression, exactly: rows are values -1, 0, 1 (or -k to k for "sum")."""
         check_user(user, pair.k, pair.n_documents)
-        law = np.asarray(team_draft_distribution(*_listable_tables(pair), *user_arrays(user)))
+        law = np.asarray(team_draft_distribution(*_listable_tables(pair), UserArrays.of(user)))
         if self.outcome == "sum":
             return law
         return np.stack([law[: pair.k].sum(0), law[pair.k], law[pair.k + 1 :].sum(0)])

@@ -1,6 +1,6 @@
 """Compiled loops over tables of rankings: sorting, exact click moments, exact distributions of outcomes.
 
-A user is passed as its five arrays (see ``ranktrial.users``): zeta, slope, intercept, stay_after_click, stay_after_skip.
+A user is passed as ``UserArrays``, a table of designs as ``DesignRows``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def sort_by_score(scores: Any, offsets: Any, state: Any, documents: Any) -> None
 
 
 @nb.njit(cache=True)
-def click_probabilities(rankings: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any) -> Any:
+def click_probabilities(rankings: Any, user: Any) -> Any:
     """P(click) at each rank of each ranking, whatever happened above."""
     n, k = rankings.shape
     result = np.zeros((n, k))
@@ -45,16 +45,14 @@ def click_probabilities(rankings: Any, zeta: Any, slope: Any, intercept: Any, st
             d = rankings[c, r]
             if d < 0:
                 break
-            p = slope[r] * zeta[d] + intercept[r]
+            p = user.slope[r] * user.zeta[d] + user.intercept[r]
             result[c, r] = reading * p
-            reading *= p * stay_click[r] + (1.0 - p) * stay_skip[r]
+            reading *= p * user.stay_click[r] + (1.0 - p) * user.stay_skip[r]
     return result
 
 
 @nb.njit(cache=True)
-def click_one_by_one(
-    rankings: Any, shows: Any, most: Any, zeta: Any, slope: Any, intercept: Any, state: Any, clicks: Any
-) -> None:
+def click_one_by_one(rankings: Any, shows: Any, most: Any, user: Any, state: Any, clicks: Any) -> None:
     """Add the clicks of users who read on to rankings shown at most so often."""
     for c in range(rankings.shape[0]):
         if not 0 < shows[c] <= most:
@@ -63,7 +61,7 @@ def click_one_by_one(
             d = rankings[c, r]
             if d < 0:
                 break
-            chance = threshold(slope[r] * zeta[d] + intercept[r])
+            chance = threshold(user.slope[r] * user.zeta[d] + user.intercept[r])
             for i in range(0, shows[c], 2):
                 word = random_word(state)
                 clicks[c, r] += high_half(word) < chance
@@ -72,15 +70,11 @@ def click_one_by_one(
 
 
 @nb.njit(cache=True)
-def linear_moments(
-    rankings: Any, values: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any
-) -> Any:
+def linear_moments(rankings: Any, values: Any, user: Any) -> Any:
     """E[x], E[x^2], E[x^3] and E[x^4] of x = sum of values over clicked ranks, for each ranking."""
     result = np.empty((rankings.shape[0], 4))
     for c in range(rankings.shape[0]):
-        first, second, third, fourth, _ = _powers(
-            rankings, values, c, 0.0, zeta, slope, intercept, stay_click, stay_skip
-        )
+        first, second, third, fourth, _ = _powers(rankings, values, c, 0.0, user)
         result[c, 0] = first
         result[c, 1] = second
         result[c, 2] = third
@@ -89,26 +83,13 @@ def linear_moments(
 
 
 @nb.njit(cache=True)
-def query_moments(
-    offsets: Any,
-    weights: Any,
-    rankings: Any,
-    values: Any,
-    base: Any,
-    zeta: Any,
-    slope: Any,
-    intercept: Any,
-    stay_click: Any,
-    stay_skip: Any,
-) -> Any:
+def query_moments(offsets: Any, weights: Any, rankings: Any, values: Any, base: Any, user: Any) -> Any:
     """E[x] to E[x^4] of x = base + sum of values over clicked ranks, and expected clicks, for each query of a mixture."""
     queries = offsets.shape[0] - 1
     result = np.zeros((queries, 5))
     for q in range(queries):
         for c in range(offsets[q], offsets[q + 1]):
-            first, second, third, fourth, clicks = _powers(
-                rankings, values, c, base[c], zeta, slope, intercept, stay_click, stay_skip
-            )
+            first, second, third, fourth, clicks = _powers(rankings, values, c, base[c], user)
             result[q, 0] += weights[c] * first
             result[q, 1] += weights[c] * second
             result[q, 2] += weights[c] * third
@@ -118,17 +99,7 @@ def query_moments(
 
 
 @nb.njit(inline="always")
-def _powers(
-    rankings: Any,
-    values: Any,
-    c: Any,
-    base: Any,
-    zeta: Any,
-    slope: Any,
-    intercept: Any,
-    stay_click: Any,
-    stay_skip: Any,
-) -> Any:
+def _powers(rankings: Any, values: Any, c: Any, base: Any, user: Any) -> Any:
     """E[x] to E[x^4] of x = base + sum of values over clicked ranks, and expected clicks, of ranking c.
 
     Carries probability and moments of the sum so far on the paths where the user still reads.
@@ -140,15 +111,15 @@ def _powers(
         if d < 0:
             break
         v = values[c, r]
-        p = slope[r] * zeta[d] + intercept[r]
+        p = user.slope[r] * user.zeta[d] + user.intercept[r]
         c0 = p * p0
         c1 = p * (p1 + v * p0)
         c2 = p * (p2 + v * (2.0 * p1 + v * p0))
         c3 = p * (p3 + v * (3.0 * p2 + v * (3.0 * p1 + v * p0)))
         c4 = p * (p4 + v * (4.0 * p3 + v * (6.0 * p2 + v * (4.0 * p1 + v * p0))))
         clicks += c0
-        clicked, skipped = stay_click[r], stay_skip[r] * (1.0 - p)
-        left, missed = 1.0 - clicked, (1.0 - stay_skip[r]) * (1.0 - p)
+        clicked, skipped = user.stay_click[r], user.stay_skip[r] * (1.0 - p)
+        left, missed = 1.0 - clicked, (1.0 - user.stay_skip[r]) * (1.0 - p)
         m1 += left * c1 + missed * p1
         m2 += left * c2 + missed * p2
         m3 += left * c3 + missed * p3
@@ -197,17 +168,7 @@ def _shift_sums(sums: Any, reach: Any, middle: Any, a: Any, b: Any, result: Any)
 
 
 @nb.njit(cache=True)
-def majority_moments(
-    rankings: Any,
-    to_a: Any,
-    to_b: Any,
-    zeta: Any,
-    slope: Any,
-    intercept: Any,
-    stay_click: Any,
-    stay_skip: Any,
-    squares: Any = True,
-) -> Any:
+def majority_moments(rankings: Any, to_a: Any, to_b: Any, user: Any, squares: Any = True) -> Any:
     """E[x] and E[x^2] of x = E[sign(clicks credited to A - clicks credited to B)], for each ranking.
 
     ``to_a`` and ``to_b`` are (rankings, rows, ranks): the probability that a click at that rank counts for A or for B. With
@@ -216,6 +177,7 @@ def majority_moments(
     """
     n, k = rankings.shape
     rows = to_a.shape[1]
+    stay_click, stay_skip = user.stay_click, user.stay_skip
     result = np.zeros((n, 2))
     middle = k + 1
     width = 2 * k + 3
@@ -227,7 +189,7 @@ def majority_moments(
     for c in range(n):
         length = 0
         while length < k and rankings[c, length] >= 0:
-            probability[length] = slope[length] * zeta[rankings[c, length]] + intercept[length]
+            probability[length] = user.slope[length] * user.zeta[rankings[c, length]] + user.intercept[length]
             length += 1
         if rows == 1:
             fixed = True
@@ -308,18 +270,7 @@ def _mean_square_of_expected_sign(p: Any, to_a: Any, to_b: Any, length: Any, sta
 
 
 @nb.njit(cache=True)
-def add_credit_distribution(
-    ranking: Any,
-    credit: Any,
-    weight: Any,
-    zeta: Any,
-    slope: Any,
-    intercept: Any,
-    stay_click: Any,
-    stay_skip: Any,
-    reading: Any,
-    result: Any,
-) -> None:
+def add_credit_distribution(ranking: Any, credit: Any, weight: Any, user: Any, reading: Any, result: Any) -> None:
     """Add ``weight`` times the joint distribution of (sum of credits, number of clicks) on one ranking.
 
     Credits are -1, 0 or 1. ``result[s + k, c]`` gains P(sum = s, clicks = c); ``reading`` is scratch of the same shape.
@@ -333,33 +284,30 @@ def add_credit_distribution(
         if d < 0:
             break
         length += 1
-        p = slope[r] * zeta[d] + intercept[r]
+        p = user.slope[r] * user.zeta[d] + user.intercept[r]
+        stay_click, stay_skip = user.stay_click[r], user.stay_skip[r]
         v = credit[r]
         for c in range(r, -1, -1):  # falling c: the cell (s + v, c + 1) is final before it is read again
             for s in range(k - c, k + c + 1):
                 here = reading[s, c]
                 hit, miss = here * p, here * (1.0 - p)
-                result[s + v, c + 1] += (1.0 - stay_click[r]) * hit
-                result[s, c] += (1.0 - stay_skip[r]) * miss
-                reading[s + v, c + 1] += stay_click[r] * hit
-                reading[s, c] = stay_skip[r] * miss
+                result[s + v, c + 1] += (1.0 - stay_click) * hit
+                result[s, c] += (1.0 - stay_skip) * miss
+                reading[s + v, c + 1] += stay_click * hit
+                reading[s, c] = stay_skip * miss
     for c in range(length + 1):
         for s in range(k - c, k + c + 1):
             result[s, c] += reading[s, c]
 
 
 @nb.njit(cache=True)
-def credit_distribution(
-    rankings: Any, credits: Any, weights: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any
-) -> Any:
+def credit_distribution(rankings: Any, credits: Any, weights: Any, user: Any) -> Any:
     """Weighted joint distribution of (sum of credits, number of clicks) over many rankings."""
     n, k = rankings.shape
     result = np.zeros((2 * k + 1, k + 1))
     reading = np.zeros((2 * k + 1, k + 1))
     for i in range(n):
-        add_credit_distribution(
-            rankings[i], credits[i], weights[i], zeta, slope, intercept, stay_click, stay_skip, reading, result
-        )
+        add_credit_distribution(rankings[i], credits[i], weights[i], user, reading, result)
     return result
 
 
@@ -383,33 +331,21 @@ def placed(rankings: Any, weights: Any, rank: Any, placement: Any) -> None:
 
 @nb.njit(cache=True)
 def affine_rows(
-    rows: Any,
-    design: Any,
-    slot_offsets: Any,
-    row_offsets: Any,
-    rankings: Any,
-    weights: Any,
-    placement: Any,
-    lam: Any,
-    prediction: Any,
-    theta: Any,
-    rank_aware: Any,
-    clip: Any,
-    base: Any,
-    values: Any,
-    lost: Any,
-) -> Any:
+    rows: Any, design: Any, table: Any, lam: Any, prediction: Any, theta: Any, rank_aware: Any, clip: Any,
+    base: Any, values: Any, lost: Any,
+) -> Any:  # fmt: skip
     """W and what it takes off for the clicks foreseen, of some rows of a table; see ``values``. Returns the largest weight.
 
     ``design`` is that of each of the rows, which stand together by design. Placement follows from a design's rows and their
     weights; where it has rows of its own (``placement`` is not empty) these count instead.
     """
+    rankings, weights, placement = table.rankings, table.weights, table.placement
     top, k = theta.max(), rankings.shape[1]
     largest = 0.0
     i = 0
     while i < rows.shape[0]:
         d = design[i]
-        start, end = slot_offsets[d], slot_offsets[d + 1]
+        start, end = table.slot_offsets[d], table.slot_offsets[d + 1]
         examined = np.zeros(end - start)
         if placement.shape[0] > 0:
             for s in range(start, end):
@@ -417,7 +353,7 @@ def affine_rows(
                     useful = (1.0 - top * prediction[s]) / (1.0 - theta[r] * prediction[s]) if rank_aware else 1.0
                     examined[s - start] += placement[s, r] * theta[r] * useful
         else:
-            for row in range(row_offsets[d], row_offsets[d + 1]):
+            for row in range(table.row_offsets[d], table.row_offsets[d + 1]):
                 for r in range(k):
                     s = rankings[row, r]
                     if s >= 0:
@@ -449,29 +385,9 @@ def affine_rows(
 
 @nb.njit(cache=True)
 def affine_sums(
-    rows: Any,
-    design: Any,
-    starts: Any,
-    impressions: Any,
-    clicks: Any,
-    left_out: Any,
-    slot_offsets: Any,
-    row_offsets: Any,
-    rankings: Any,
-    weights: Any,
-    placement: Any,
-    rank_a: Any,
-    rank_b: Any,
-    prediction: Any,
-    value_of: Any,
-    thetas: Any,
-    gain: Any,
-    rank_aware: Any,
-    clip: Any,
-    foreseen: Any,
-    code: Any,
-    sums: Any,
-) -> None:
+    rows: Any, design: Any, starts: Any, impressions: Any, clicks: Any, left_out: Any, table: Any, rank_a: Any, rank_b: Any,
+    prediction: Any, value_of: Any, thetas: Any, gain: Any, rank_aware: Any, clip: Any, foreseen: Any, code: Any, sums: Any,
+) -> None:  # fmt: skip
     """Add up x over impressions at many thetas at once: at number t over those that number t does not leave out.
 
     ``sums`` has a row for each code of an impression; ``code`` is empty where there is but one.
@@ -482,6 +398,7 @@ def affine_sums(
     of the innermost loops is over all of them, so that a design's placement is worked out once for all. ``foreseen`` says
     whether sum_d lambda_d zh_d is part of x.
     """
+    rankings, weights, placement, slot_offsets = table.rankings, table.weights, table.placement, table.slot_offsets
     k, n = rankings.shape[1], thetas.shape[1]
     most = 0
     for i in range(design.shape[0]):
@@ -503,7 +420,7 @@ def affine_sums(
                 rho[s, t] = 0.0
                 examined[s, t] = 0.0
         if placement.shape[0] == 0:
-            for row in range(row_offsets[d], row_offsets[d + 1]):
+            for row in range(table.row_offsets[d], table.row_offsets[d + 1]):
                 for r in range(k):
                     if rankings[row, r] >= 0:
                         placed[rankings[row, r] - start, r] += weights[row]
@@ -558,37 +475,26 @@ def affine_sums(
 
 @nb.njit(cache=True)
 def direct_rows(
-    rows: Any,
-    design: Any,
-    slot_offsets: Any,
-    row_offsets: Any,
-    rankings: Any,
-    weights: Any,
-    placement: Any,
-    rank_a: Any,
-    rank_b: Any,
-    prediction: Any,
-    theta: Any,
-    base: Any,
-    values: Any,
+    rows: Any, design: Any, table: Any, rank_a: Any, rank_b: Any, prediction: Any, theta: Any, base: Any, values: Any
 ) -> Any:
     """Values of rankings as in ``affine_rows``, with click weights that need no theta.
 
     The weight is (1[rank in A] - 1[rank in B]) / P(slot at that rank).
     """
+    rankings, weights, placement = table.rankings, table.weights, table.placement
     k = rankings.shape[1]
     largest = 0.0
     i = 0
     while i < rows.shape[0]:
         d = design[i]
-        start, end = slot_offsets[d], slot_offsets[d + 1]
+        start, end = table.slot_offsets[d], table.slot_offsets[d + 1]
         at_a, at_b = np.zeros(end - start), np.zeros(end - start)
         if placement.shape[0] > 0:
             for s in range(start, end):
                 at_a[s - start] = placement[s, rank_a[s]] if rank_a[s] < k else 0.0
                 at_b[s - start] = placement[s, rank_b[s]] if rank_b[s] < k else 0.0
         else:
-            for row in range(row_offsets[d], row_offsets[d + 1]):
+            for row in range(table.row_offsets[d], table.row_offsets[d + 1]):
                 for r in range(k):
                     s = rankings[row, r]
                     if s >= 0:

@@ -187,9 +187,8 @@ def count_queries(count: Any, state: Any, drawn: Any) -> None:
 
 @nb.njit(cache=True)
 def simulate(
-    offsets: Any, s: Any, tail: Any, share: Any, places: Any, document: Any, value: Any, slope: Any, intercept: Any,
-    stay_after_click: Any, stay_after_skip: Any, reads_on: Any, checkpoints: Any, query_state: Any, state: Any, out: Any,
-    row: Any, shown: Any, clicked: Any,
+    offsets: Any, s: Any, tail: Any, share: Any, places: Any, document: Any, value: Any, user: Any, checkpoints: Any,
+    query_state: Any, state: Any, out: Any, row: Any, shown: Any, clicked: Any,
 ) -> None:  # fmt: skip
     """Show one ranking after another to the user; out[i] = sum x, sum x^2, clicks after checkpoints[i] impressions.
 
@@ -197,6 +196,7 @@ def simulate(
     those of each document, ``row``, in ``shown`` and ``clicked``.
     """
     queries = offsets.shape[0] - 1
+    slope, intercept = user.slope, user.intercept
     k = slope.shape[0]
     counting = shown.shape[0] > 0
     longest = 1
@@ -228,7 +228,7 @@ def simulate(
                     clicks += 1
                     if counting:
                         clicked[row[document[i]], r] += 1
-                if not reads_on and uniform(state) >= (stay_after_click[r] if click else stay_after_skip[r]):
+                if not user.reads_on and uniform(state) >= (user.stay_click[r] if click else user.stay_skip[r]):
                     break
             if counting:
                 for r in range(depth):
@@ -255,14 +255,14 @@ def examinations(shown: Any, clicked: Any, theta: Any, examined: Any, clicks: An
 
 @nb.njit(cache=True)
 def simulate_queries(
-    scores: Any, offsets: Any, zeta: Any, slope: Any, intercept: Any, times: Any, places: Any, state: Any, row: Any,
-    shown: Any, clicked: Any,
-) -> None:  # fmt: skip
+    scores: Any, offsets: Any, user: Any, times: Any, places: Any, state: Any, row: Any, shown: Any, clicked: Any
+) -> None:
     """Show query after query, each so many times, to a user who reads on; adds to ``shown`` and ``clicked`` as ``simulate``.
 
     One query's documents stay in the cache, which with many queries is most of the time. ``places`` has room for those of the
     longest.
     """
+    slope, intercept = user.slope, user.intercept
     taken = np.zeros(places.shape[0], np.int64)
     placed = np.empty(slope.shape[0], np.int64)
     impression = 0
@@ -273,7 +273,7 @@ def simulate_queries(
         if times[query] == 0 or n == 0:
             continue
         own = slice(start, start + n)
-        s, tail, share, document = fill_places(scores[own], np.array([0, n]), zeta[own], places)
+        s, tail, share, document = fill_places(scores[own], np.array([0, n]), user.zeta[own], places)
         for _ in range(times[query]):
             impression += 1
             count = draw_by_rejection(state, 0, n, depth, places, taken, impression, placed)

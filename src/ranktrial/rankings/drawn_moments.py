@@ -12,7 +12,7 @@ import numpy as np
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, sum_by_group
 from ranktrial.rankings._kernels import linear_moments
-from ranktrial.rankings.lists import Pair, expected_clicks, user_arrays
+from ranktrial.rankings.lists import Pair, UserArrays, expected_clicks
 from ranktrial.rankings.mixture import Moments, higher_cumulants
 from ranktrial.rankings.plackett_luce import PlackettLuce
 from ranktrial.rankings.propensity import ips_weights
@@ -56,8 +56,8 @@ def ips_moments(
     off = mean - truth[chosen]
     rankings = some.rankings(max(2, -(-DRAWS // some.n_queries)), seed=drawing)
     worth = np.where(rankings >= 0, values[rankings], 0.0)
-    powers = linear_moments(rankings, worth, zeta, *user_arrays(user)[1:])
-    clicks = expected_clicks(rankings, _of_documents(user, zeta))
+    powers = linear_moments(rankings, worth, UserArrays.of(user.of(documents)))
+    clicks = expected_clicks(rankings, user.of(documents))
     pairs = (powers[:, 1] - (clicks * worth**2).sum(1)).reshape(some.n_queries, -1).mean(1)
     within = sum_by_group(values**2 * clicked, some.offsets) + pairs - mean**2
     between = truth.var() + mean.var() - truth[chosen].var()
@@ -87,7 +87,3 @@ def _click_chances(
     examined = rho if np.array_equal(slope, theta[: policy.k]) else policy.exposure(slope, wanted=wanted)
     anyway = policy.exposure(intercept, wanted=wanted) if intercept.any() else 0.0
     return np.asarray(zeta * examined + anyway)
-
-
-def _of_documents(user: User, zeta: FloatArray) -> User:
-    return User(user.name, zeta, *user_arrays(user)[1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -337,7 +337,7 @@ def expected_clicks(table: DocumentArray, user: Users) -> FloatArray:
         return np.asarray(sum(share * expected_clicks(table, one) for share, one in zip(user.shares, user.users)))
     if isinstance(user, Comparing):
         return user.click_chances(table)
-    return np.asarray(click_probabilities(table, *user_arrays(user)))
+    return np.asarray(click_probabilities(table, UserArrays.of(user)))
 
 
 def true_ctr(table: DocumentArray, user: Users) -> float:
@@ -345,9 +345,20 @@ def true_ctr(table: DocumentArray, user: Users) -> float:
     return float(expected_clicks(table, user).sum(1).mean())
 
 
-def user_arrays(user: User) -> tuple[FloatArray, ...]:
-    """A user in the form the kernels take."""
-    return user.zeta, user.slope, user.intercept, user.stay_after_click, user.stay_after_skip
+class UserArrays(NamedTuple):
+    """A user in the form that compiled loops take; ``reads_on`` says that the last two are 1 at every rank."""
+
+    zeta: FloatArray
+    slope: FloatArray
+    intercept: FloatArray
+    stay_click: FloatArray
+    stay_skip: FloatArray
+    reads_on: bool
+
+    @classmethod
+    def of(cls, user: User) -> UserArrays:
+        arrays = user.zeta, user.slope, user.intercept, user.stay_after_click, user.stay_after_skip
+        return cls(*arrays, user.reads_on)
 
 
 def check_user(user: Users, k: int, n_documents: int) -> None:

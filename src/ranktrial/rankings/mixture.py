@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of, sum_by_group, weighted_counts
 from ranktrial.rankings._kernels import exposures, query_moments
-from ranktrial.rankings.lists import check_user, expected_clicks, user_arrays
+from ranktrial.rankings.lists import UserArrays, check_user, expected_clicks
 from ranktrial.users import User, Users
 
 
@@ -162,6 +162,6 @@ class Mixture:
                 f"base has shape {base.shape}, must have one number for each of {len(self.weights)} rankings"
             )
         base = np.zeros(len(self.weights)) if base is None else base
-        found = query_moments(self.offsets, self.weights, self.rankings, values, base, *user_arrays(user))
+        found = query_moments(self.offsets, self.weights, self.rankings, values, base, UserArrays.of(user))
         first, second, third, fourth, clicks = found.T
         return Moments.of_queries(first, second, clicks, third, fourth)

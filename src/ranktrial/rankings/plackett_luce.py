@@ -23,6 +23,7 @@ from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, offsets_of
 from ranktrial.rankings import _plackett_luce_kernels as kernels
 from ranktrial.rankings import _race_kernels as race
+from ranktrial.rankings.lists import UserArrays
 from ranktrial.rankings.mixture import Mixture
 from ranktrial.seeds import Seed, children, kernel_state
 from ranktrial.users import User
@@ -147,9 +148,8 @@ def add_counts(
         raise ValueError(f"a {user.name} user may stop reading, so simulate single impressions instead")
     places = np.empty(int(np.diff(offsets).max(initial=0)), kernels.PLACE)
     kernels.simulate_queries(
-        scores, offsets, user.zeta, user.slope, user.intercept, times, places, kernel_state(seed),
-        _rows(rows, len(scores)), *tables,
-    )  # fmt: skip
+        scores, offsets, UserArrays.of(user), times, places, kernel_state(seed), _rows(rows, len(scores)), *tables
+    )
 
 
 def examinations(shown: CountArray, clicked: CountArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -182,26 +182,11 @@ def _simulate(
     places = np.empty(len(scores), kernels.PLACE)
     sorted_scores, tail, share, documents = kernels.fill_places(scores, offsets, user.zeta, places)
     sums = np.empty((len(counts), 3))
+    states = (kernel_state(child) for child in children(seed, 2))
     kernels.simulate(
-        offsets,
-        sorted_scores,
-        tail,
-        share,
-        places,
-        documents,
-        values,
-        user.slope,
-        user.intercept,
-        user.stay_after_click,
-        user.stay_after_skip,
-        user.reads_on,
-        counts,
-        *(kernel_state(child) for child in children(seed, 2)),
-        sums,
-        row,
-        shown,
-        clicked,
-    )
+        offsets, sorted_scores, tail, share, places, documents, values, UserArrays.of(user), counts, *states, sums,
+        row, shown, clicked,
+    )  # fmt: skip
     return sums
 
 

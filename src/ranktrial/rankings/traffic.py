@@ -13,7 +13,7 @@ import numpy as np
 
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, weighted_counts
 from ranktrial.rankings._kernels import click_one_by_one
-from ranktrial.rankings.lists import check_user, expected_clicks
+from ranktrial.rankings.lists import UserArrays, check_user, expected_clicks
 from ranktrial.rankings.mixture import Mixture
 from ranktrial.rankings.plackett_luce import PlackettLuce
 from ranktrial.seeds import Seed, children, generator
@@ -63,7 +63,7 @@ def display_counts(
         often = came[shows[came] > FEW]
         clicks[often] = random.binomial(shows[often, None], expected_clicks(mixture.rankings[often], user))
         state = random.integers(2**63, size=4, dtype=np.uint64)
-        click_one_by_one(mixture.rankings, shows, FEW, user.zeta, user.slope, user.intercept, state, clicks)
+        click_one_by_one(mixture.rankings, shows, FEW, UserArrays.of(user), state, clicks)
         return shows, clicks
     reading = shows[came]
     for r in range(mixture.k):  # those who still read, rank by rank

@@ -26,6 +26,7 @@ u_d is at most 1: |W_d(r)| is at most |lambda_d| over the denominator.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,6 +54,36 @@ class Affine:
         above = self.base + np.maximum(self.values, 0).sum(1)
         below = self.base + np.minimum(self.values, 0).sum(1)
         return float(np.maximum(np.abs(above), np.abs(below)).max())
+
+
+class DesignRows(NamedTuple):
+    """Designs of many queries as one table: the candidates of each are numbered through, and rankings speak of these numbers.
+
+    Attributes:
+        slot_offsets: The candidates of each design.
+        row_offsets: The rankings that each may show.
+        rankings: All of these.
+        weights: And their probabilities.
+        placement: P(candidate at rank), where rankings are too many to list; no row where they are not.
+    """
+
+    slot_offsets: IntArray
+    row_offsets: IntArray
+    rankings: DocumentArray | IntArray
+    weights: FloatArray
+    placement: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        slot_offsets: IntArray,
+        row_offsets: IntArray,
+        rankings: DocumentArray | IntArray,
+        weights: FloatArray,
+        placement: FloatArray | None = None,
+    ) -> DesignRows:
+        exact = np.empty((0, rankings.shape[1])) if placement is None else placement
+        return cls(slot_offsets, row_offsets, rankings, weights, exact)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +128,8 @@ def affine_values(
     require_seen(lam, mixture.exposure(theta), offsets)
     rows = np.arange(len(mixture.rankings)) if rows is None else rows
     query = np.searchsorted(mixture.offsets, rows, side="right") - 1
-    valued = value_rows(
-        rows, query, offsets, mixture.offsets, mixture.rankings, mixture.weights, lam, prediction, theta,
-        rank_aware=rank_aware, clip=clip,
-    )  # fmt: skip
+    table = DesignRows.of(offsets, mixture.offsets, mixture.rankings, mixture.weights)
+    valued = value_rows(rows, query, table, lam, prediction, theta, rank_aware=rank_aware, clip=clip)
     first = expected_value(lam, prediction, offsets, known_queries=known_queries)
     return Affine(first[query] + valued.affine.base, valued.affine.values)
 
@@ -108,41 +137,29 @@ def affine_values(
 def value_rows(
     rows: IntArray,
     design: IntArray,
-    slot_offsets: IntArray,
-    row_offsets: IntArray,
-    rankings: DocumentArray | IntArray,
-    weights: FloatArray,
+    table: DesignRows,
     lam: FloatArray,
     prediction: FloatArray,
     theta: FloatArray,
     *,
     rank_aware: bool,
     clip: float | None = None,
-    placement: FloatArray | None = None,
     direct: tuple[IntArray, IntArray] | None = None,
 ) -> Valued:
-    """The second sum of the formula, without the first, for some rows of a table of rankings; no checks.
+    """The second sum of the formula, without the first, for some rankings of a table; no checks.
 
     Args:
         rows: Which, those of one design together; ``design`` is that of each.
-        slot_offsets: The candidates of each design, numbered through; lam, prediction and rankings speak of these numbers.
-        row_offsets: The rankings that each design may show, with their ``weights``.
-        placement: P(candidate at rank), where a design's rankings are too many to list.
+        table: The designs; lam and prediction speak of its candidates.
         direct: Ranks of the candidates in A's list and in B's, to count clicks at these ranks only, over how often they stand
             there: right for clicks that depend on document and rank in any way, with more variance.
     """
     most = checked_clip(clip)
-    base, lost, values = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((len(rows), rankings.shape[1]))
-    exact = np.empty((0, rankings.shape[1])) if placement is None else placement
-    if direct is not None:
-        largest = direct_rows(
-            rows, design, slot_offsets, row_offsets, rankings, weights, exact, *direct, prediction, theta, base, values
-        )
-        return Valued(Affine(base, values), float(largest), lost)
-    largest = affine_rows(
-        rows, design, slot_offsets, row_offsets, rankings, weights, exact, lam, prediction, theta, rank_aware, most,
-        base, values, lost,
-    )  # fmt: skip
+    base, lost, values = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((len(rows), table.rankings.shape[1]))
+    if direct is None:
+        largest = affine_rows(rows, design, table, lam, prediction, theta, rank_aware, most, base, values, lost)
+    else:
+        largest = direct_rows(rows, design, table, *direct, prediction, theta, base, values)
     return Valued(Affine(base, values), float(largest), lost)
 
 
@@ -153,10 +170,7 @@ def value_sums(
     impressions: IntArray,
     clicks: BoolArray,
     left_out: IntArray,
-    slot_offsets: IntArray,
-    row_offsets: IntArray,
-    rankings: DocumentArray | IntArray,
-    weights: FloatArray,
+    table: DesignRows,
     ranks: tuple[IntArray, IntArray],
     prediction: FloatArray,
     thetas: FloatArray,
@@ -165,7 +179,6 @@ def value_sums(
     gain: bool = False,
     first: bool = True,
     clip: float | None = None,
-    placement: FloatArray | None = None,
     worth: FloatArray | None = None,
     code: IntArray | None = None,
     codes: int = 1,
@@ -185,12 +198,10 @@ def value_sums(
         code: Of all impressions, a number below ``codes``; 0 by default. Sums have a row for each.
     """
     sums = np.zeros((codes, len(thetas)))
-    k = rankings.shape[1]
     columns = np.ascontiguousarray(np.pad(thetas, ((0, 0), (0, 1))).T)
-    exact = np.empty((0, k)) if placement is None else placement
     affine_sums(
-        rows, design, starts, impressions, clicks, left_out, slot_offsets, row_offsets, rankings, weights, exact,
-        *ranks, prediction, np.empty(0) if worth is None else worth, columns, gain, rank_aware, checked_clip(clip), first,
+        rows, design, starts, impressions, clicks, left_out, table, *ranks, prediction,
+        np.empty(0) if worth is None else worth, columns, gain, rank_aware, checked_clip(clip), first,
         np.empty(0, np.int64) if code is None else code, sums,
     )  # fmt: skip
     return sums

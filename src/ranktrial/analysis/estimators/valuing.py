@@ -23,12 +23,23 @@ from ranktrial.position_bias.jackknife import jackknife_variance, ratio_freedom
 from ranktrial.position_bias.relevance import PREDICTIONS, linear_prediction
 from ranktrial.rankings import rank_inputs
 from ranktrial.rankings.propensity import RequirementError
-from ranktrial.rankings.values import RANK_AWARE_PREDICTIONS, Valued, checked_prediction, value_rows, value_sums
+from ranktrial.rankings.values import (
+    RANK_AWARE_PREDICTIONS,
+    DesignRows,
+    Valued,
+    checked_prediction,
+    value_rows,
+    value_sums,
+)
 
 
 def scaled(theta: FloatArray) -> FloatArray:
     """Scale theta down to at most 1: only its ratios are known, and an estimated one may exceed that of the first rank."""
     return np.asarray(theta / max(theta.max(), 1.0))
+
+
+def _designs(log: Log) -> DesignRows:
+    return DesignRows.of(log.slot_offsets, log.row_offsets, log.rankings, log.weights, log.given_placement)
 
 
 class _Shown(NamedTuple):
@@ -187,10 +198,9 @@ class Values:
         """Sum of x by code of segment for each theta, over the impressions that this theta does not leave out."""
         log = self.log
         sums = value_sums(
-            shown.rows, shown.design, shown.starts, shown.impressions, log.clicks, left_out, log.slot_offsets,
-            log.row_offsets, log.rankings, log.weights, (log.rank_a, log.rank_b), prediction, thetas,
-            rank_aware=self.rank_aware, gain=self.of == "gain", first=not self.known_queries, clip=self.clip,
-            placement=log.given_placement, worth=value, code=log.codes[1], codes=len(log.codes[0]),
+            shown.rows, shown.design, shown.starts, shown.impressions, log.clicks, left_out, _designs(log),
+            (log.rank_a, log.rank_b), prediction, thetas, rank_aware=self.rank_aware, gain=self.of == "gain",
+            first=not self.known_queries, clip=self.clip, worth=value, code=log.codes[1], codes=len(log.codes[0]),
         )  # fmt: skip
         if value is not None:
             sums += self._rest_of_values(shown, thetas, left_out, value)
@@ -273,10 +283,9 @@ class Values:
     def _rows(
         self, shown: _Shown, lam: FloatArray, prediction: FloatArray, theta: FloatArray, *, rank_aware: bool
     ) -> Valued:
-        log = self.log
         return value_rows(
-            shown.rows, shown.design, log.slot_offsets, log.row_offsets, log.rankings, log.weights, lam, prediction, theta,
-            rank_aware=rank_aware, clip=self.clip, placement=log.given_placement, direct=self.direct,
+            shown.rows, shown.design, _designs(self.log), lam, prediction, theta,
+            rank_aware=rank_aware, clip=self.clip, direct=self.direct,
         )  # fmt: skip
 
     def normalising(self) -> BySlot:

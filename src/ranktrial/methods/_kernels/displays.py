@@ -14,61 +14,73 @@ _ONE = U64(1)
 
 
 @nb.njit(cache=True)
-def click_thresholds(rankings: Any, zeta: Any, slope: Any, intercept: Any) -> Any:
+def click_thresholds(rankings: Any, user: Any) -> Any:
     """32-bit thresholds of P(click | still reading); 0 where nothing stands. Columns are padded to an even number."""
     n, k = rankings.shape
     result = np.zeros((n, k + k % 2), np.uint32)
     for c in range(n):
         for r in range(k):
             if rankings[c, r] >= 0:
-                result[c, r] = threshold(slope[r] * zeta[rankings[c, r]] + intercept[r])
+                result[c, r] = threshold(user.slope[r] * user.zeta[rankings[c, r]] + user.intercept[r])
     return result
 
 
 @nb.njit(inline="always")
-def _draw_clicks(state: Any, thresholds: Any, cell: Any) -> Any:
-    """Clicks of a user who reads the whole list."""
-    clicks = U64(0)
-    for r in range(0, thresholds.shape[1], 2):
-        word = random_word(state)
-        if high_half(word) < thresholds[cell, r]:
-            clicks |= _ONE << U64(r)
-        if low_half(word) < thresholds[cell, r + 1]:
-            clicks |= _ONE << U64(r + 1)
-    return clicks
+def _draw_clicks(state: Any, thresholds: Any, cell: Any, user: Any, k: Any) -> Any:
+    """Clicks on a display, as a mask over ranks."""
+    if user.reads_on:
+        clicks = U64(0)
+        for r in range(0, thresholds.shape[1], 2):
+            word = random_word(state)
+            if high_half(word) < thresholds[cell, r]:
+                clicks |= _ONE << U64(r)
+            if low_half(word) < thresholds[cell, r + 1]:
+                clicks |= _ONE << U64(r + 1)
+        return clicks
+    return _draw_clicks_while_reading(state, thresholds, cell, user, k)
 
 
 @nb.njit
-def _draw_clicks_while_reading(state: Any, thresholds: Any, cell: Any, stay_click: Any, stay_skip: Any) -> Any:
+def _draw_clicks_while_reading(state: Any, thresholds: Any, cell: Any, user: Any, k: Any) -> Any:
     """Clicks of a user who may leave after each result."""
     clicks = U64(0)
-    for r in range(stay_click.shape[0]):
+    for r in range(k):
         word = random_word(state)
         hit = high_half(word) < thresholds[cell, r]
         if hit:
             clicks |= _ONE << U64(r)
-        if low_half(word) >= threshold(stay_click[r] if hit else stay_skip[r]):
+        if low_half(word) >= threshold(user.stay_click[r] if hit else user.stay_skip[r]):
+            break
+    return clicks
+
+
+@nb.njit(inline="always")
+def draw_page_clicks(state: Any, ranking: Any, length: Any, user: Any) -> Any:
+    """Clicks on a page that was made for this impression, as a mask over ranks.
+
+    Readers of the whole list need half a word a rank; the others' second half decides whether they go on.
+    """
+    clicks = U64(0)
+    word = U64(0)
+    for r in range(length):
+        if r & 1 == 0 or not user.reads_on:
+            word = random_word(state)
+            draw = high_half(word)
+        else:
+            draw = low_half(word)
+        hit = draw * 2.0**-32 < user.slope[r] * user.zeta[ranking[r]] + user.intercept[r]
+        if hit:
+            clicks |= _ONE << U64(r)
+        if not user.reads_on and low_half(word) >= threshold(user.stay_click[r] if hit else user.stay_skip[r]):
             break
     return clicks
 
 
 @nb.njit(cache=True)
 def simulate_linear(
-    offsets: Any,
-    stay: Any,
-    other: Any,
-    thresholds: Any,
-    values: Any,
-    base: Any,
-    reads_on: Any,
-    stay_click: Any,
-    stay_skip: Any,
-    state: Any,
-    checkpoints: Any,
-    totals: Any,
-    shown: Any,
-    clicked: Any,
-) -> None:
+    offsets: Any, stay: Any, other: Any, thresholds: Any, values: Any, base: Any, user: Any, state: Any, checkpoints: Any,
+    totals: Any, shown: Any, clicked: Any,
+) -> None:  # fmt: skip
     """x = ``base[display]`` + sum of ``values[display, rank]`` over clicked ranks; displays drawn from alias tables.
 
     Counts displays in ``shown`` and their clicks by rank in ``clicked``, unless these are empty.
@@ -83,7 +95,7 @@ def simulate_linear(
             q = below(state, n_queries)
             cell = alias_draw(state, offsets[q], offsets[q + 1] - offsets[q], stay, other)
             x = base[cell]
-            if reads_on and not counting:
+            if user.reads_on and not counting:
                 for r in range(0, thresholds.shape[1], 2):
                     word = random_word(state)
                     if high_half(word) < thresholds[cell, r]:
@@ -93,10 +105,7 @@ def simulate_linear(
                         x += values[cell, r + 1]
                         sum_clicks += 1
             else:
-                if reads_on:
-                    clicks = _draw_clicks(state, thresholds, cell)
-                else:
-                    clicks = _draw_clicks_while_reading(state, thresholds, cell, stay_click, stay_skip)
+                clicks = _draw_clicks(state, thresholds, cell, user, k)
                 if counting:
                     shown[cell] += 1
                 for r in range(k):
@@ -143,19 +152,9 @@ def majority_value(clicks: Any, to_a: Any, to_b: Any) -> Any:
 
 @nb.njit(cache=True)
 def simulate_majority(
-    offsets: Any,
-    stay: Any,
-    other: Any,
-    thresholds: Any,
-    to_a: Any,
-    to_b: Any,
-    reads_on: Any,
-    stay_click: Any,
-    stay_skip: Any,
-    state: Any,
-    checkpoints: Any,
+    offsets: Any, stay: Any, other: Any, thresholds: Any, to_a: Any, to_b: Any, user: Any, state: Any, checkpoints: Any,
     totals: Any,
-) -> None:
+) -> None:  # fmt: skip
     """x = E[sign(clicks for A - clicks for B)]; displays drawn from alias tables."""
     n_queries = offsets.shape[0] - 1
     rows, k = to_a.shape[1], to_a.shape[2]
@@ -166,10 +165,7 @@ def simulate_majority(
         for _ in range(checkpoints[i] - done):
             q = below(state, n_queries)
             cell = alias_draw(state, offsets[q], offsets[q + 1] - offsets[q], stay, other)
-            if reads_on:
-                clicks = _draw_clicks(state, thresholds, cell)
-            else:
-                clicks = _draw_clicks_while_reading(state, thresholds, cell, stay_click, stay_skip)
+            clicks = _draw_clicks(state, thresholds, cell, user, k)
             if clicks == U64(0):
                 continue
             row = 0

@@ -13,13 +13,14 @@ _ONE = U64(1)
 
 
 @nb.njit(cache=True)
-def allowed_rankings(q: Any, a_in_b: Any, b_in_a: Any, length_a: Any, length_b: Any, k: Any, most: Any) -> Any:
+def allowed_rankings(q: Any, lists: Any, k: Any, most: Any) -> Any:
     """All rankings of one query whose every prefix is the union of a prefix of A and a prefix of B, grown rank by rank.
 
     A document is coded by its position in A, or ``length_a + `` its position in B when A does not have it; -1 ends a list
     that is shorter than k. More than ``most`` rankings: an empty table.
     """
-    na, nb_ = length_a[q], length_b[q]
+    na, nb_ = lists.length_a[q], lists.length_b[q]
+    a_in_b, b_in_a = lists.a_in_b, lists.b_in_a
     rows = np.full((1, k), -1, np.int16)
     mask_a = np.zeros(1, np.uint64)
     mask_b = np.zeros(1, np.uint64)
@@ -210,14 +211,13 @@ def _credit(rank_a: Any, rank_b: Any, inverse_rank: Any) -> Any:
 
 
 @nb.njit(cache=True)
-def optimized_displays(
-    a_in_b: Any, b_in_a: Any, length_a: Any, length_b: Any, inverse_credit: Any, inverse_constraint: Any, most: Any
-) -> Any:
+def optimized_displays(lists: Any, inverse_credit: Any, inverse_constraint: Any, most: Any) -> Any:
     """Displays, probabilities and credits of optimized interleaving for every query.
 
     Returns rankings of documents coded as in ``allowed_rankings``, weights, credits, offsets and per query the violation of the
     constraints (0 when they can be met); a query with more than ``most`` allowed rankings gets violation -1 and no display.
     """
+    a_in_b, length_a, length_b = lists.a_in_b, lists.length_a, lists.length_b
     n, k = a_in_b.shape
     room = n * (k + 1)  # a basic solution has at most k + 1 rankings
     rankings = np.full((room, k), -1, np.int16)
@@ -227,16 +227,15 @@ def optimized_displays(
     violations = np.zeros(n)
     by_code, limit_by_code, favours_a, favours_b = np.zeros((4, 2 * k))
     for q in range(n):
-        codes = allowed_rankings(q, a_in_b, b_in_a, length_a, length_b, k, most)
+        codes = allowed_rankings(q, lists, k, most)
         cell = offsets[q]
         offsets[q + 1] = cell
         count = codes.shape[0]
         if count == 0:
             violations[q] = -1.0
             continue
-        for code in range(
-            length_a[q] + length_b[q]
-        ):  # a document missing from a list counts as ranked just below its end
+        # A document missing from a list counts as ranked just below its end.
+        for code in range(length_a[q] + length_b[q]):
             if code < length_a[q]:
                 rank_a = code + 1
                 rank_b = a_in_b[q, code] + 1 if a_in_b[q, code] >= 0 else length_b[q] + 1

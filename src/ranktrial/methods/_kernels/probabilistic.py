@@ -7,7 +7,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from ranktrial._kernels import U64, below, high_half, low_half, random_word, threshold
+from ranktrial._kernels import U64, below, random_word
+from ranktrial.methods._kernels.displays import draw_page_clicks
 from ranktrial.rankings._kernels import expected_sign
 
 _ONE = U64(1)
@@ -50,32 +51,18 @@ def _place(position: Any, placed: Any, stamp: Any, head: Any, deepest: Any, beyo
 
 @nb.njit
 def _probabilistic(
-    q: Any,
-    k: Any,
-    lists_a: Any,
-    offsets_a: Any,
-    lists_b: Any,
-    offsets_b: Any,
-    a_in_b: Any,
-    b_in_a: Any,
-    weight: Any,
-    tail: Any,
-    placed_a: Any,
-    placed_b: Any,
-    stamp: Any,
-    state: Any,
-    ranking: Any,
-    odds_a: Any,
-    odds_b: Any,
-) -> Any:
+    q: Any, k: Any, lists: Any, placed_a: Any, placed_b: Any, stamp: Any, state: Any, ranking: Any, odds_a: Any, odds_b: Any
+) -> Any:  # fmt: skip
     """Draw one display of probabilistic interleaving. Returns the length.
 
     A placed the document at rank r with probability odds_a[r] / (odds_a[r] + odds_b[r]). When one list is used up the other
     fills the page. Clicks count only where neither list can be used up yet, within the length of the shorter; beyond it
     both odds are 0, else a random clicker would favour one ranker.
     """
-    length_a = offsets_a[q + 1] - offsets_a[q]
-    length_b = offsets_b[q + 1] - offsets_b[q]
+    weight, tail = lists.weight, lists.tail
+    first_a, first_b = lists.offsets_a[q], lists.offsets_b[q]
+    length_a = lists.offsets_a[q + 1] - first_a
+    length_b = lists.offsets_b[q + 1] - first_b
     left_a, left_b = length_a, length_b
     head_a, head_b, deepest_a, deepest_b = 0, 0, -1, -1
     beyond_a, beyond_b = 0.0, 0.0
@@ -91,12 +78,12 @@ def _probabilistic(
             a_draws = left_a > 0
         if a_draws:
             at_a = _position_at(u * weight_a, placed_a, stamp, head_a, weight, length_a)
-            at_b = a_in_b[offsets_a[q] + at_a]
-            ranking[r] = lists_a[offsets_a[q] + at_a]
+            at_b = lists.a_in_b[first_a + at_a]
+            ranking[r] = lists.documents_a[first_a + at_a]
         else:
             at_b = _position_at(u * weight_b, placed_b, stamp, head_b, weight, length_b)
-            at_a = b_in_a[offsets_b[q] + at_b]
-            ranking[r] = lists_b[offsets_b[q] + at_b]
+            at_a = lists.b_in_a[first_b + at_b]
+            ranking[r] = lists.documents_b[first_b + at_b]
         odds_a[r], odds_b[r] = 0.0, 0.0
         if at_a >= 0:
             if credited:
@@ -123,32 +110,17 @@ def positions_of(lists: Any, offsets: Any, n_documents: Any) -> Any:
 
 
 @nb.njit(cache=True)
-def draw_probabilistic(
-    draws: Any,
-    k: Any,
-    lists_a: Any,
-    offsets_a: Any,
-    lists_b: Any,
-    offsets_b: Any,
-    a_in_b: Any,
-    b_in_a: Any,
-    weight: Any,
-    tail: Any,
-    state: Any,
-) -> Any:
+def draw_probabilistic(draws: Any, k: Any, lists: Any, state: Any) -> Any:
     """``draws`` displays of every query with their credits."""
-    n = offsets_a.shape[0] - 1
+    n = lists.offsets_a.shape[0] - 1
     rankings = np.full((n * draws, k), -1, np.int32)
     to_a = np.zeros((n * draws, k))
     to_b = np.zeros((n * draws, k))
-    placed_a = np.full(weight.shape[0] + 1, -1, np.int64)
-    placed_b = np.full(weight.shape[0] + 1, -1, np.int64)
+    placed_a = np.full(lists.tail.shape[0], -1, np.int64)
+    placed_b = np.full(lists.tail.shape[0], -1, np.int64)
     for q in range(n):
         for cell in range(q * draws, (q + 1) * draws):
-            _probabilistic(
-                q, k, lists_a, offsets_a, lists_b, offsets_b, a_in_b, b_in_a, weight, tail,
-                placed_a, placed_b, cell, state, rankings[cell], to_a[cell], to_b[cell],
-            )  # fmt: skip
+            _probabilistic(q, k, lists, placed_a, placed_b, cell, state, rankings[cell], to_a[cell], to_b[cell])
             for r in range(k):
                 odds = to_a[cell, r] + to_b[cell, r]
                 if odds > 0.0:
@@ -158,30 +130,11 @@ def draw_probabilistic(
 
 
 @nb.njit(cache=True)
-def simulate_probabilistic(
-    k: Any,
-    lists_a: Any,
-    offsets_a: Any,
-    lists_b: Any,
-    offsets_b: Any,
-    a_in_b: Any,
-    b_in_a: Any,
-    weight: Any,
-    tail: Any,
-    zeta: Any,
-    slope: Any,
-    intercept: Any,
-    reads_on: Any,
-    stay_click: Any,
-    stay_skip: Any,
-    state: Any,
-    checkpoints: Any,
-    totals: Any,
-) -> None:
+def simulate_probabilistic(k: Any, lists: Any, user: Any, state: Any, checkpoints: Any, totals: Any) -> None:
     """Probabilistic interleaving impression by impression."""
-    n_queries = offsets_a.shape[0] - 1
-    placed_a = np.full(weight.shape[0] + 1, -1, np.int64)
-    placed_b = np.full(weight.shape[0] + 1, -1, np.int64)
+    n_queries = lists.offsets_a.shape[0] - 1
+    placed_a = np.full(lists.tail.shape[0], -1, np.int64)
+    placed_b = np.full(lists.tail.shape[0], -1, np.int64)
     ranking = np.empty(k, np.int32)
     odds_a, odds_b, sums = np.empty(k), np.empty(k), np.empty(2 * k + 2)
     clicked_a, clicked_b = np.empty(k), np.empty(k)
@@ -190,27 +143,15 @@ def simulate_probabilistic(
     for i in range(checkpoints.shape[0]):
         for impression in range(done, checkpoints[i]):
             q = below(state, n_queries)
-            length = _probabilistic(
-                q, k, lists_a, offsets_a, lists_b, offsets_b, a_in_b, b_in_a, weight, tail,
-                placed_a, placed_b, impression, state, ranking, odds_a, odds_b,
-            )  # fmt: skip
+            length = _probabilistic(q, k, lists, placed_a, placed_b, impression, state, ranking, odds_a, odds_b)
+            clicks = draw_page_clicks(state, ranking, length, user)
             n = 0
-            word = U64(0)
             for r in range(length):
-                # Readers of the whole list need half a word a rank; the others' second half decides whether they go on.
-                if r & 1 == 0 or not reads_on:
-                    word = random_word(state)
-                    draw = high_half(word)
-                else:
-                    draw = low_half(word)
-                hit = draw * 2.0**-32 < slope[r] * zeta[ranking[r]] + intercept[r]
-                if hit:
+                if (clicks >> U64(r)) & _ONE:
                     odds = odds_a[r] + odds_b[r]
                     clicked_a[n] = odds_a[r] / odds if odds > 0.0 else 0.0
                     clicked_b[n] = odds_b[r] / odds if odds > 0.0 else 0.0
                     n += 1
-                if not reads_on and low_half(word) >= threshold(stay_click[r] if hit else stay_skip[r]):
-                    break
             if n > 0:
                 x = clicked_a[0] - clicked_b[0] if n == 1 else expected_sign(clicked_a, clicked_b, n, sums)
                 sum_x += x
