@@ -120,7 +120,6 @@ def estimators(world: Scenario) -> dict[str, Estimator]:
         "conditional": Conditional(),
         **({"conditional, design": Conditional(given="design")} if known else {}),
         "EM": EM(),
-        "EM, Beta(2,2)": EM(prior=(2, 2)),
         "regression-EM": RegressionEM(Logistic(5), world.features),
         "auto": Auto(),
     }
@@ -179,7 +178,6 @@ def short_logs(logs: int = 60) -> list[Row]:
         for name, estimator in (
             ("conditional", Conditional()),
             ("EM", EM()),
-            ("EM, Beta(2,2)", EM(prior=(2, 2))),
         ):
             found = []
             for c in counts:

@@ -24,11 +24,12 @@ from pydantic import (
 from ranktrial import checks
 from ranktrial.covariates import checked_names
 from ranktrial.log.rules import Rules
-from ranktrial.methods import Beliefs, Method, parse_method
+from ranktrial.methods import Beliefs, LiveMethod, Method, parse_method
 from ranktrial.metrics import Clicks, EventMetric, Metric, checked_metrics, measured, parse_metric
 from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.schema import Frozen, Span
 from ranktrial.segments import Segments, checked
+from ranktrial.spelling import spelled_out
 from ranktrial.texts import shown
 from ranktrial.times import span_text, time_text
 from ranktrial.users import rank_decay
@@ -204,7 +205,7 @@ class TrialConfig(Frozen):
     @classmethod
     def _spell(cls, method: str | Method) -> str:
         parsed = parse_method(method) if isinstance(method, str) else method
-        if not isinstance(parsed, Method) or not parsed.runs_live:
+        if not isinstance(parsed, LiveMethod) or not parsed.runs_live:
             raise ValueError(f"method is {parsed}, which cannot run live: LogOpt() and AB() can")
         return str(parsed)
 
@@ -226,7 +227,7 @@ class TrialConfig(Frozen):
 
     def to_store(self) -> str:
         """The text that is stored: a later release may have other defaults, a trial that has begun keeps its own."""
-        return self.model_copy(update={"method": self.comparison.spelled_out}).model_dump_json()
+        return self.model_copy(update={"method": spelled_out(self.comparison)}).model_dump_json()
 
     def changes(self, to: TrialConfig, options: Iterable[str] | None = None) -> dict[str, str]:
         """Options (all by default) in which another configuration differs, from what to what.
@@ -324,9 +325,11 @@ class TrialConfig(Frozen):
         return Segments.of(self.segments)
 
     @property
-    def comparison(self) -> Method:
+    def comparison(self) -> LiveMethod:
         """The method itself."""
-        return _parsed(self.method)
+        method = _parsed(self.method)
+        assert isinstance(method, LiveMethod)
+        return method
 
     @property
     def first_beliefs(self) -> Beliefs:

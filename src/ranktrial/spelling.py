@@ -38,6 +38,12 @@ def spelled_object(thing: Any) -> str:
     return f"{type(thing).__name__}({', '.join(shown)})"
 
 
+def spelled_out(thing: Any) -> str:
+    """Text of a dataclass with every option written, whatever the defaults will be."""
+    options = ", ".join(f"{f.name}={spelled_value(getattr(thing, f.name))}" for f in fields(thing))
+    return f"{type(thing).__name__}({options})"
+
+
 def parsed_call(text: str) -> tuple[str, dict[str, Any]] | None:
     """Name and options of a text such as ``Probabilistic(tau=4)``; None if it is not one.
 

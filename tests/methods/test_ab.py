@@ -5,7 +5,7 @@ import pytest
 
 from oracles import fixed_world
 from ranktrial.methods import AB, Beliefs, Linear, LogOpt
-from ranktrial.methods.adaptive import BIAS
+from ranktrial.methods.beliefs import BIAS
 from ranktrial.methods.click_model import ESTIMATES
 from ranktrial.rankings import true_ctr
 

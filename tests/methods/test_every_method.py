@@ -80,7 +80,7 @@ def test_properties_hold_for_these_methods_and_no_others() -> None:
     adaptive = [LogOpt(), LogOpt(bias="known"), AB(estimate="rank-aware")]
     observed = Counterfactual(propensities="observed")
     known = [*METHODS, *adaptive, observed]
-    plain = [m for m in known if isinstance(m, AB) or m.role == "ab-logging"]
+    plain = [m for m in known if isinstance(m, AB) or (isinstance(m, Counterfactual) and m.logging == "ab")]
     assert {m for m in known if m.runs_live} == {m for m in known if isinstance(m, AB | LogOpt)}
     assert {m for m in known if m.adapts} == {*adaptive}
     assert {m for m in known if sum(m.ab_shares) == 1} == {*plain}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from ranktrial.methods import AB, Beliefs, Counterfactual, LogOpt
 from ranktrial.methods.beliefs import FIRST_RELEVANCE, first_theta
 from ranktrial.methods.click_model import SimulatedTrial
 from ranktrial.methods.displays import Displays, Linear
-from ranktrial.methods.expected import begin_stretch, stretches
 from ranktrial.position_bias import Conditional, Counts, NotIdentifiable
 from ranktrial.rankings import Pair
 from ranktrial.users import User, cascade, position_based, rank_decay
@@ -134,9 +132,8 @@ def test_estimated_bias_comes_near_the_truth_and_revalues_the_past(estimate: str
     error = np.sqrt(run.trajectory.squared_error(delta)[-1] / 300_000)
     assert abs(run.trajectory.estimate[-1] - delta) < 5 * error
     # the sum over versions, valued by hand at the last theta, is what the trajectory says
-    state, ends = method.stages(pair, user, first_theta(4), seed=2), stretches(method, 300_000)
-    for begin, end in pairwise([*ends, 300_000]):
-        begin_stretch(method, state, begin)
+    state = method.stages(pair, user, first_theta(4), seed=2)
+    for begin, end in method.fitted(state, [*method.stretches(300_000)[1:], 300_000]):
         state.show(begin, end, np.array([end]))
     # theta of a report is that of all clicks so far, compared within versions of the design
     assert state.report()[0] == run.trajectory.estimate[-1]

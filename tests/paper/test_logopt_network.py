@@ -10,6 +10,7 @@ from ranktrial.methods import Counterfactual, parse_method
 from ranktrial.methods.beliefs import first_theta
 from ranktrial.methods.counterfactual import observed_estimate
 from ranktrial.paper.logopt_network import LogOptNetwork, _State, shrunken_relevance
+from ranktrial.paper.study.labels import part_of
 from ranktrial.rankings import Pair
 from ranktrial.users import User, position_based, rank_decay
 
@@ -131,7 +132,7 @@ def test_rankings_a_step_are_the_papers_unless_the_gradient_needs_fewer() -> Non
     assert LogOptNetwork(gradient="paper").rankings_a_step == 1000
     assert LogOptNetwork(samples=7).rankings_a_step == 7
     for method, told in ((LogOptNetwork(), True), (LogOptNetwork(samples=99), False)):
-        assert ("samples" in method.options_of_role) == told
+        assert ("samples" in part_of(method)[1]) == told
 
 
 def test_relevance_is_shrunk_towards_the_mean() -> None:

@@ -116,13 +116,6 @@ def test_known_bias_leaves_only_relevance() -> None:
     np.testing.assert_array_equal(estimate.standard_error, 0)
 
 
-def test_a_prior_is_that_many_imagined_clicks() -> None:
-    # At rank 1 (theta = 1) a Beta(3, 2) prior adds two clicks and one skip.
-    estimate = EM(theta=(1.0,), prior=(3, 2)).fit(Counts.from_dense([[10], [0]], [[4], [0]]))
-    assert estimate.zeta is not None
-    assert estimate.zeta[0] == pytest.approx(6 / 13)
-
-
 def test_log_likelihood_by_hand() -> None:
     estimate = EM().fit(Counts.from_dense([[10, 20]], [[4, 2]]))
     by_hand = 4 * np.log(0.4) + 6 * np.log(0.6) + 2 * np.log(0.1) + 18 * np.log(0.9)
@@ -230,7 +223,6 @@ def test_results_print_and_become_plain_numbers() -> None:
     [
         (lambda: Conditional(given="luck"), "given is 'luck'"),
         (lambda: EM(theta=(1.0, 1.5)), r"theta\[1\] is 1.5"),
-        (lambda: EM(prior=(0.5, 1)), r"prior\[0\] is 0.5, must be at least 1"),
         (lambda: EM(theta=(1.0, 0.5)).fit(random_counts(0)), "theta has 2 ranks, the counts have 4"),
         (lambda: jackknife(Conditional(), [random_counts(0)]), "needs at least 2 groups"),
     ],

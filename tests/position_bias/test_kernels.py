@@ -24,26 +24,24 @@ def log_of(seed: int, documents: int = 40, k: int = 6) -> tuple[FloatArray, Floa
 
 
 def em_twin(
-    shown: FloatArray, clicked: FloatArray, theta: FloatArray, zeta: FloatArray, a: float = 0, b: float = 0
+    shown: FloatArray, clicked: FloatArray, theta: FloatArray, zeta: FloatArray
 ) -> tuple[FloatArray, FloatArray, float]:
     z = zeta[:, None]
     miss = 1 - theta * z
     examined = clicked + (shown - clicked) * theta * (1 - z) / miss
     relevant = clicked + (shown - clicked) * (1 - theta) * z / miss
     value = np.sum(clicked * np.log(theta * z) + (shown - clicked) * np.log(miss))
-    value += np.sum(a * np.log(zeta) + b * np.log(1 - zeta))
-    next_zeta = np.clip((relevant.sum(1) + a) / (shown.sum(1) + a + b), 1e-9, 1 - 1e-9)
+    next_zeta = np.clip(relevant.sum(1) / shown.sum(1), 1e-9, 1 - 1e-9)
     return examined.sum(0) / shown.sum(0), next_zeta, float(value)
 
 
-@pytest.mark.parametrize("prior", [(1.0, 1.0), (2.0, 2.0), (1.5, 4.0)])
-def test_em_steps_equal_their_numpy_twin(prior: tuple[float, float]) -> None:
+def test_em_steps_equal_their_numpy_twin() -> None:
     shown, clicked = log_of(0)
     theta, zeta = np.linspace(1, 0.3, 6), np.full(40, 0.4)
     twin_theta, twin_zeta = theta, zeta
     for _ in range(50):
-        theta, zeta, value = em_step(shown, clicked, theta, zeta, prior)
-        twin_theta, twin_zeta, twin_value = em_twin(shown, clicked, twin_theta, twin_zeta, prior[0] - 1, prior[1] - 1)
+        theta, zeta, value = em_step(shown, clicked, theta, zeta)
+        twin_theta, twin_zeta, twin_value = em_twin(shown, clicked, twin_theta, twin_zeta)
         np.testing.assert_allclose(theta, twin_theta, rtol=0, atol=1e-9)
         np.testing.assert_allclose(zeta, twin_zeta, rtol=0, atol=1e-9)
         assert value == pytest.approx(twin_value, rel=1e-12)
@@ -51,13 +49,12 @@ def test_em_steps_equal_their_numpy_twin(prior: tuple[float, float]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prior", [(1.0, 1.0), (2.0, 2.0)])
-def test_newton_ends_where_em_ends(prior: tuple[float, float]) -> None:
+def test_newton_ends_where_em_ends() -> None:
     shown, clicked = log_of(1)
-    fast = EM(prior=prior).fit(Counts.from_dense(shown, clicked))
+    fast = EM().fit(Counts.from_dense(shown, clicked))
     theta, zeta = np.append(1.0, np.full(5, 0.5)), np.full(40, 0.5)
     for _ in range(30_000):
-        theta, zeta, value = em_step(shown, clicked, theta, zeta, prior)
+        theta, zeta, value = em_step(shown, clicked, theta, zeta)
     assert fast.converged
     np.testing.assert_allclose(fast.theta, theta, atol=1e-6)
     np.testing.assert_allclose(fast.zeta, zeta, atol=1e-4)  # type: ignore[arg-type]
@@ -74,21 +71,19 @@ def test_the_likelihood_never_falls() -> None:
     assert np.all(np.diff(values) >= -1e-9)
 
 
-@pytest.mark.parametrize("prior", [(0.0, 0.0), (1.0, 1.0), (0.5, 0.0)])
-def test_profile_likelihood_has_the_best_relevance_and_the_right_derivatives(prior: tuple[float, float]) -> None:
+def test_profile_likelihood_has_the_best_relevance_and_the_right_derivatives() -> None:
     shown, clicked = log_of(3)
     theta = np.array([1.0, 0.6, 0.3, 0.3, 0.2, 0.1])
 
     def profile(log_theta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
         zeta = np.full(40, 0.5)
-        value, gradient, information = em_kernels.profile_likelihood(shown, clicked, np.exp(log_theta), zeta, *prior)
+        value, gradient, information = em_kernels.profile_likelihood(shown, clicked, np.exp(log_theta), zeta)
         return value, gradient, information, zeta
 
     at = np.log(theta)
     value, gradient, information, zeta = profile(at)
     grid = np.linspace(1e-6, 1 - 1e-6, 2001)[:, None, None]
     by_zeta = np.sum(clicked * np.log(theta * grid) + (shown - clicked) * np.log(1 - theta * grid), axis=2)
-    by_zeta += (prior[0] * np.log(grid) + prior[1] * np.log(1 - grid))[:, :, 0]
     np.testing.assert_allclose(zeta, grid[np.argmax(by_zeta, 0), 0, 0], atol=6e-4)
     assert value == pytest.approx(float(by_zeta.max(0).sum()), abs=1e-2)
     step = 1e-5

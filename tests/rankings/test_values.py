@@ -11,7 +11,7 @@ from oracles import click_patterns, fixed_world, small_worlds
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.rankings import Affine, Mixture, Pair, PlackettLuce, RequirementError, affine_values
-from ranktrial.rankings.values import DesignRows, expected_value, value_rows, value_sums
+from ranktrial.rankings.values import DesignRows, checked_prediction, expected_value, value_rows, value_sums
 from ranktrial.users import User, position_based
 
 
@@ -61,8 +61,12 @@ def test_x_is_the_printed_formula_on_every_ranking_and_click_pattern(rank_aware:
                 assert x == pytest.approx(formula(mixture, pair, prediction, rank_aware, row, query, clicks), abs=1e-12)
                 assert abs(x) <= affine.bound + 1e-12
     rows = np.arange(1, len(mixture.rankings), 3)
-    some = affine_values(mixture, lam, theta, pair.offsets, zeta_hat=prediction, rank_aware=rank_aware, rows=rows)
-    assert np.array_equal(some.base, affine.base[rows])
+    query_of = np.searchsorted(mixture.offsets, rows, side="right") - 1
+    table = DesignRows.of(pair.offsets, mixture.offsets, mixture.rankings, mixture.weights)
+    inside = checked_prediction(prediction, pair.n_documents, rank_aware=rank_aware)
+    some = value_rows(rows, query_of, table, lam, inside, theta, rank_aware=rank_aware).affine
+    first = expected_value(lam, inside, pair.offsets, known_queries=False)[query_of]
+    assert np.array_equal(first + some.base, affine.base[rows])
     assert np.array_equal(some.values, affine.values[rows])
 
 
@@ -174,10 +178,14 @@ def test_clipping_caps_every_weight() -> None:
     pair, _ = fixed_world(seed=3)
     mixture, theta = everything(pair), pair.known_theta
     for rank_aware in (False, True):
-        affine = affine_values(
-            mixture, pair.lam(theta), theta, pair.offsets, zeta_hat=0.8, rank_aware=rank_aware, clip=0.2
+        table = DesignRows.of(pair.offsets, mixture.offsets, mixture.rankings, mixture.weights)
+        rows, query_of = (
+            np.arange(len(mixture.rankings)),
+            np.repeat(np.arange(pair.n_queries), np.diff(mixture.offsets)),
         )
-        assert np.abs(affine.values).max() == pytest.approx(0.2)
+        prediction = np.full(pair.n_documents, 0.8)
+        valued = value_rows(rows, query_of, table, pair.lam(theta), prediction, theta, rank_aware=rank_aware, clip=0.2)
+        assert np.abs(valued.affine.values).max() == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from ranktrial.methods import AB, LogOpt, Method, parse_method
 from ranktrial.rankings import Pair
 from ranktrial.report.schema import HistoryEntry
 from ranktrial.service.requests import Erasure, Exclusion, RankRequest
+from ranktrial.spelling import spelled_out
 from ranktrial.trial import Trial
 from ranktrial.users import position_based
 from simulated_trial import Ticks, World
@@ -154,7 +155,7 @@ def test_a_trial_that_has_begun_keeps_the_defaults_that_it_began_with(tmp_path: 
         assert f"{option}=" in told
     assert TrialConfig.stored(version.config).method == "LogOpt()"
     for method in METHODS:
-        assert parse_method(method.spelled_out) == method
+        assert parse_method(spelled_out(method)) == method
 
 
 def test_a_trial_that_began_with_the_papers_value_keeps_it() -> None:

@@ -18,12 +18,10 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray
-from ranktrial.methods.adaptive import BIAS, run_in_stages
-from ranktrial.methods.base import Method
-from ranktrial.methods.beliefs import Beliefs, Evidence, learnt
-from ranktrial.methods.click_model import ESTIMATES, ROBUST, SCHEDULE, SimulatedTrial, expected_beliefs, valued
+from ranktrial.methods.beliefs import BIAS, Beliefs, Evidence, learnt
+from ranktrial.methods.click_model import ESTIMATES, SCHEDULE, ClickModelMethod, expected_beliefs, valued
 from ranktrial.methods.displays import Displays, Linear
-from ranktrial.methods.expected import ExpectedRun, expect_in_stages
+from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory, draw_counts
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings._kernels import credit_distribution, linear_moments
@@ -36,7 +34,7 @@ BY_CLICKS = ("means", "paper", "adjusted")  # estimates that need no click model
 
 
 @dataclass(frozen=True, repr=False)
-class AB(Method):
+class AB(ClickModelMethod):
     """A/B test.
 
     Attributes:
@@ -62,8 +60,6 @@ class AB(Method):
     schedule: tuple[int, ...] = SCHEDULE
 
     tends_to_delta = True
-    runs_live = True
-    options_of_role = ("estimate", "bias")
     relevance = "constant"  # what is shown assumes nothing of it
 
     def __post_init__(self) -> None:
@@ -96,9 +92,6 @@ class AB(Method):
 
     def planned_moments(self, pair: Pair, user: User) -> Moments:
         return self.planned_displays(pair, user).moments(user) if self.needs_position_bias else self.moments(pair, user)
-
-    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> SimulatedTrial:
-        return SimulatedTrial(self, pair, user, theta, seed)
 
     def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
         return learnt(evidence, beliefs, bias=self.bias)
@@ -138,17 +131,17 @@ class AB(Method):
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
         if self.needs_position_bias:
-            return run_in_stages(self, pair, user, checkpoints, seed=seed).trajectory
+            return super().simulate(pair, user, checkpoints, seed=seed)
         if self.estimate == "adjusted":
             raise NotImplementedError(f"{self} needs the query of every impression: estimate a Log.simulated instead")
         if shortcut or self.estimate == "means":
             return self.draw(self.outcome_law(pair, user), checkpoints, seed=seed)
-        return super().simulate(pair, user, checkpoints, seed=seed)
+        return self.displays(pair).simulate(user, checkpoints, seed=seed)
 
     def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
         if self.needs_position_bias:
-            return expect_in_stages(self, pair, user, checkpoints, seed=seed, runs=runs)
-        return super().expected(pair, user, checkpoints, seed=seed, runs=runs)
+            return super().expected(pair, user, checkpoints, seed=seed, runs=runs)
+        return ExpectedRun.of_moments(checkpoints, self.moments(pair, user), step=self.step)
 
     def outcome_law(self, pair: Pair, user: User) -> FloatArray:
         """P(arm, number of clicks) of one impression, exactly: the (2, k + 1) law that any number of runs draw from."""
@@ -181,10 +174,6 @@ class AB(Method):
         return replace(self, split=1 - self.split)
 
     @property
-    def estimator(self) -> str:
-        return self.estimate
-
-    @property
     def ab_shares(self) -> tuple[float, float]:
         return self.split, 1 - self.split
 
@@ -195,10 +184,6 @@ class AB(Method):
     @property
     def learns_position_bias(self) -> bool:
         return self.needs_position_bias and self.bias == "estimated"
-
-    @property
-    def refits(self) -> bool:
-        return self.learns_position_bias
 
     @property
     def learns_at(self) -> tuple[int, ...]:
@@ -223,12 +208,6 @@ class AB(Method):
     @property
     def averages_impressions(self) -> bool:
         return self.estimate not in ("means", "adjusted")
-
-    @property
-    def role(self) -> str | None:
-        if self.estimate in ROBUST:
-            return f"ab-{self.estimate}-{self.bias}"
-        return {"paper": "ab", "means": "ab-means"}.get(self.estimate)
 
 
 def _clicks_law(table: DocumentArray, user: User) -> FloatArray:

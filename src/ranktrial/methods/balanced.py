@@ -31,7 +31,6 @@ class Balanced(Method):
 
     fair_to_random_clicks = False
     step = 1.0
-    role = "balanced"
 
     def displays(self, pair: Pair) -> Displays:
         a_leads = _merge(pair.top_a, pair.top_b)

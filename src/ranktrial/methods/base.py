@@ -7,7 +7,7 @@ the properties that do not hold. docs/how-to/add-a-method.md walks through one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
@@ -21,7 +21,7 @@ from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Moments, Pair, PlackettLuce
 from ranktrial.seeds import Seed, children
-from ranktrial.spelling import parsed_object, spelled_object, spelled_value
+from ranktrial.spelling import parsed_object, spelled_object
 from ranktrial.users import User
 
 MANY_IMPRESSIONS = 4_000_000
@@ -70,10 +70,6 @@ class Method:
         """Moments to plan with, as far as they are known before any click."""
         return self.moments(pair, user)
 
-    def with_loss(self, loss: float) -> Self | None:
-        """Return the method with another click budget; None if it has none."""
-        return None
-
     def placement(self, pair: Pair) -> FloatArray:
         """P(document at rank) as a (documents, k) matrix, exactly."""
         return self.displays(pair).mixture.placement()
@@ -105,23 +101,8 @@ class Method:
         try:
             moments = self.moments(pair, user)
         except TooManyDisplaysError:
-            moments = self.simulated_moments(pair, user, seed=seed)
+            moments = simulated_moments(self, pair, user, seed=seed)
         return ExpectedRun.of_moments(checkpoints, moments, step=self.step)
-
-    def simulated_moments(self, pair: Pair, user: User, *, seed: Seed) -> Moments:
-        """Moments from a long simulated run, where displays are too many to list."""
-        run = self.simulate(pair, user, [MANY_IMPRESSIONS], seed=seed)
-        mean, square, ctr = float(run.estimate[0]), float(run.mean_square[0]), float(run.ctr[0])
-        variance = square - mean**2
-        return Moments(mean, variance, ctr, standard_error=float(np.sqrt(variance / MANY_IMPRESSIONS)))
-
-    def simulated_average(
-        self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int
-    ) -> ExpectedRun:
-        """Averages of simulated runs, where the law of the estimate is not known."""
-        return ExpectedRun.of_runs(
-            [self.simulate(pair, user, checkpoints, seed=child) for child in children(seed, runs)]
-        )
 
     def sampled_displays(self, pair: Pair, draws: int, *, seed: Seed) -> Displays:
         """``draws`` displays of every query, drawn by the method, where it ``draws_displays``."""
@@ -130,30 +111,6 @@ class Method:
     def swapped(self) -> Self:
         """Return the method with the parts of A and B exchanged."""
         return self
-
-    # Members that a live trial needs of a method that ``runs_live``.
-
-    def query_policy(
-        self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs, effects: FloatArray | None = None
-    ) -> tuple[DocumentArray, FloatArray]:
-        """Logging policy of one query, given two lists of document numbers from 0: rankings and their probabilities.
-
-        ``effects`` are the fitted document effects on relevance, beyond the ranks in the lists, where they are known.
-        Where the method has ``ab_shares``, the last two rankings are A's own list and B's own.
-        """
-        raise NotImplementedError(f"{self} cannot run live")
-
-    def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
-        """Update the beliefs from a log; see ``beliefs.learnt``."""
-        return beliefs
-
-    def planned_beliefs(self, pair: Pair, user: User, plain: float | None) -> Beliefs:
-        """Forecast of the beliefs before any click, without document effects, with this share of A/B traffic."""
-        raise NotImplementedError(f"{self} learns nothing")
-
-    def next_share(self, beliefs: Beliefs, agree: bool | None) -> float | None:
-        """Share of A/B traffic from now on, where it changes on the way; ``agree`` as in ``Evidence``."""
-        return None
 
     # Properties of a method. The defaults suit an interleaving method that lists its displays; a subclass overrides those that
     # differ with a property or, where options do not matter, with a class attribute (``tends_to_delta = True``).
@@ -219,11 +176,6 @@ class Method:
         return False
 
     @property
-    def estimator(self) -> str:
-        """The ``estimator`` of ``analysis.estimate`` by which a log of this method is valued, where it ``runs_live``."""
-        raise NotImplementedError(f"{self} has no estimate from a log")
-
-    @property
     def learns_at(self) -> tuple[int, ...]:
         """Numbers of impressions after which it learns and may change its displays."""
         return ()
@@ -238,23 +190,49 @@ class Method:
         """True if a live trial can run it."""
         return False
 
-    @property
-    def role(self) -> str | None:
-        """The part it plays in the study's comparisons, such as "team-draft": label and style go with it."""
-        return None
-
-    @property
-    def options_of_role(self) -> tuple[str, ...]:
-        """Options that the role tells already; a label spells out the others."""
-        return ()
-
-    @property
-    def spelled_out(self) -> str:
-        """The method as text with every option written, whatever the defaults will be."""
-        options = ", ".join(f"{f.name}={spelled_value(getattr(self, f.name))}" for f in fields(self))
-        return f"{type(self).__name__}({options})"
-
     __repr__ = spelled_object
+
+
+class LiveMethod(Method, abstract=True):
+    """Method that a live trial can run: it makes a design from two lists, and learns from the log."""
+
+    def query_policy(
+        self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs, effects: FloatArray | None = None
+    ) -> tuple[DocumentArray, FloatArray]:
+        """Logging policy of one query, given two lists of document numbers from 0: rankings and their probabilities.
+
+        ``effects`` are the fitted document effects on relevance, beyond the ranks in the lists, where they are known.
+        Where the method has ``ab_shares``, the last two rankings are A's own list and B's own.
+        """
+        raise NotImplementedError(f"{self} cannot run live")
+
+    def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
+        """Update the beliefs from a log; see ``beliefs.learnt``."""
+        return beliefs
+
+    @property
+    def estimator(self) -> str:
+        """The ``estimator`` of ``analysis.estimate`` by which a log of this method is valued."""
+        raise NotImplementedError(f"{self} has no estimate from a log")
+
+    @property
+    def runs_live(self) -> bool:
+        return True
+
+
+def simulated_moments(method: Method, pair: Pair, user: User, *, seed: Seed) -> Moments:
+    """Moments from a long simulated run, where displays are too many to list."""
+    run = method.simulate(pair, user, [MANY_IMPRESSIONS], seed=seed)
+    mean, square, ctr = float(run.estimate[0]), float(run.mean_square[0]), float(run.ctr[0])
+    variance = square - mean**2
+    return Moments(mean, variance, ctr, standard_error=float(np.sqrt(variance / MANY_IMPRESSIONS)))
+
+
+def simulated_average(
+    method: Method, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int
+) -> ExpectedRun:
+    """Averages of simulated runs, where the law of the estimate is not known."""
+    return ExpectedRun.of_runs([method.simulate(pair, user, checkpoints, seed=child) for child in children(seed, runs)])
 
 
 def known_methods() -> list[str]:

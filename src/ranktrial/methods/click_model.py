@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, ragged
 from ranktrial.methods._kernels.displays import add_display_counts, clicked_documents
+from ranktrial.methods.adaptive import SETTLED, Staged
+from ranktrial.methods.base import LiveMethod
 from ranktrial.methods.beliefs import (
     FOLDS,
     RELEVANCES,
@@ -24,7 +25,6 @@ from ranktrial.methods.beliefs import (
     with_bias_refitted,
 )
 from ranktrial.methods.displays import Displays, Linear
-from ranktrial.methods.expected import SETTLED, LearningInStages
 from ranktrial.methods.influence import ThetaInfluence
 from ranktrial.position_bias import Counts, Examinations
 from ranktrial.position_bias._kernels import conditional_equation
@@ -46,15 +46,25 @@ MANY = 1e6  # impressions of a query that leave nothing to chance
 SCHEDULE = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 
-class LearningMethod(LearningInStages, Protocol):
-    """Method that values clicks by the click model and learns at the points of a schedule, for simulated runs."""
+class ClickModelMethod(Staged, LiveMethod, abstract=True):
+    """A method that values clicks by the click model."""
+
+    relevance: str
+    estimate: str
+
+    def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:
+        raise NotImplementedError
+
+    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> SimulatedTrial:
+        return SimulatedTrial(self, pair, user, theta, seed)
+
+    def planned_beliefs(self, pair: Pair, user: User, plain: float | None) -> Beliefs:
+        """Forecast of the beliefs before any click, without document effects, with this share of A/B traffic."""
+        raise NotImplementedError
 
     @property
-    def relevance(self) -> str: ...
-    @property
-    def estimate(self) -> str: ...
-    def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture: ...
-    def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs: ...
+    def estimator(self) -> str:
+        return self.estimate
 
 
 def valued(pair: Pair, policy: Mixture, theta: FloatArray, prediction: Prediction, *, estimate: str) -> Displays:
@@ -223,7 +233,7 @@ class DrawnBefore:
 class SimulatedTrial:
     """The log of a simulated run so far, as counts, and the method's current idea of its users."""
 
-    def __init__(self, method: LearningMethod, pair: Pair, user: User, theta: FloatArray, seed: Seed) -> None:
+    def __init__(self, method: ClickModelMethod, pair: Pair, user: User, theta: FloatArray, seed: Seed) -> None:
         self.method = method
         self.whole = pair
         self.beliefs = Beliefs(theta)

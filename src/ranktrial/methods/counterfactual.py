@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, sum_by_group
 from ranktrial.design.closed_form import closed_form
-from ranktrial.methods.base import Method, spelled
+from ranktrial.methods.base import Method, simulated_average, spelled
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory
@@ -102,7 +102,7 @@ class Counterfactual(Method):
     def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
         policy = self.policy(pair)
         if self.propensities == "observed" or not (isinstance(policy, Mixture) or user.reads_on):
-            return self.simulated_average(pair, user, checkpoints, seed=seed, runs=runs)
+            return simulated_average(self, pair, user, checkpoints, seed=seed, runs=runs)
         if isinstance(policy, Mixture):
             return super().expected(pair, user, checkpoints, seed=seed, runs=runs)
         moments = ips_moments(pair, policy, pair.known_theta, user, seed=seed, clip=self.clip)
@@ -151,7 +151,6 @@ class Counterfactual(Method):
         return Trajectory(points, estimate, np.full(len(points), np.nan), ctr)
 
     needs_position_bias = True
-    options_of_role = ("logging",)
 
     @property
     def tends_to_delta(self) -> bool:
@@ -179,13 +178,8 @@ class Counterfactual(Method):
 
     @property
     def has_exact_limit(self) -> bool:
-        return (
-            self.lists_displays
-        )  # by theory it is Delta elsewhere too; exact exposures of all documents cost too much
-
-    @property
-    def role(self) -> str:
-        return {"uniform": "uniform", "ab": "ab-logging", "lambda": "lambda", "optimal": "closed-form"}[self.logging]
+        # By theory it is Delta elsewhere too; exact exposures of all documents cost too much.
+        return self.lists_displays
 
 
 def observed_estimate(

@@ -4,12 +4,6 @@ The estimate from N impressions is a mean, so its cumulants are those of one imp
 with two terms of Edgeworth's series, which matter up to some thousand impressions. Where x takes whole multiples of a step
 (A/B, team-draft) an estimate of exactly 0, which prefers nobody, has a probability of its own: half a step is added before
 the tail is taken.
-
-Of a method that learns, only clicks that a later fit needs are drawn. Given what it shows, x has a known law; with position
-bias known the means and variances of its versions add up. With position bias estimated, clicks of the past are valued anew
-after each fit to those very clicks: they stay as they were drawn, and the clicks since the last fit are averaged over. From
-10,000 impressions on (``SETTLED``) later clicks are averaged over as well, the fit to them included: to first order an
-impression is then worth x plus its influence on theta (``methods.influence``).
 """
 
 from __future__ import annotations
@@ -17,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,15 +18,8 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.distributions import normal_cdf, normal_density
-from ranktrial.methods.beliefs import first_theta
 from ranktrial.methods.trajectory import Trajectory
-from ranktrial.rankings import Moments, Pair
-from ranktrial.rankings.lists import check_user
-from ranktrial.seeds import Seed, children
-from ranktrial.users import User
-
-REFITS = 3  # of theta in a decade of impressions
-SETTLED = 10_000  # impressions from which on theta's error is linear in the clicks, to the precision of a study
+from ranktrial.rankings import Moments
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +54,7 @@ class ExpectedRun:
     @classmethod
     def of_moments(cls, checkpoints: ArrayLike, moments: Moments, *, step: float = 0.0) -> ExpectedRun:
         """The run of a method that never changes, from the moments of one impression."""
-        each = _one_impression(moments)[None, None]
+        each = one_impression(moments)[None, None]
         start = np.zeros(1, np.int64)
         return cls(checks.checkpoints(checkpoints), start, np.zeros_like(each), each, step, moments.standard_error)
 
@@ -142,7 +128,8 @@ class ExpectedRun:
         return total / self.impressions - origin, spread / self.impressions, skewness * np.sqrt(share), kurtosis * share
 
 
-def _one_impression(moments: Moments) -> FloatArray:
+def one_impression(moments: Moments) -> FloatArray:
+    """Contribution of one impression to the six sums of an expected run."""
     mean, variance = moments.mean, moments.variance
     return np.array([mean, variance, moments.third, moments.fourth, variance + mean**2, moments.ctr])
 
@@ -156,114 +143,3 @@ def _tail(at: FloatArray, skewness: FloatArray, kurtosis: FloatArray) -> FloatAr
     he2, he3, he5 = at**2 - 1, at**3 - 3 * at, at**5 - 10 * at**3 + 15 * at
     series = skewness / 6 * he2 + kurtosis / 24 * he3 + skewness**2 / 72 * he5
     return np.asarray(np.clip(normal_cdf(at) - normal_density(at) * series, 0.0, 1.0))
-
-
-class Stages(Protocol):
-    """A simulated run of a method that learns: shown impression by impression, or with only what the next fit needs drawn.
-
-    ``versions`` are what was shown, one after the other.
-    """
-
-    versions: list[Any]
-
-    def next_version(self, ahead: Sequence[int] | None = None) -> None:
-        """Fit, and make what is shown next, as far as the stretches ahead need it that will be drawn."""
-        ...
-
-    def refit(self) -> None:
-        """Fit position bias alone, and revalue what was drawn with it."""
-        ...
-
-    def show(self, begin: int, end: int, points: IntArray) -> list[tuple[float, float, float]]:
-        """Show impressions begin..end; estimate, mean square and CTR at each point among them."""
-        ...
-
-    def report(self) -> tuple[float, float, float]:
-        """Estimate, mean square and CTR so far, with theta from all clicks."""
-        ...
-
-    def law(self, *, seed: Seed) -> Moments:
-        """Moments of one impression of what is shown now, valued as the method does now."""
-        ...
-
-    def draw(self, begin: int, end: int) -> None:
-        """Draw the clicks of impressions begin..end, as far as a fit needs them."""
-        ...
-
-    def past(self) -> FloatArray:
-        """Cumulants of the sum of x so far, valued as the method does now: of what was drawn, or of its law if ``settled``."""
-        ...
-
-    @property
-    def settled(self) -> bool:
-        """True if the past has a law with theta's error in it, so that nothing is fitted before the next version."""
-        ...
-
-
-class LearningInStages(Protocol):
-    """A method that learns at the points of a schedule."""
-
-    @property
-    def bias(self) -> str: ...
-    @property
-    def schedule(self) -> tuple[int, ...]: ...
-    @property
-    def refits(self) -> bool:
-        """True if theta is fitted more often than the schedule says, as by every report of a live trial."""
-        ...
-
-    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> Any: ...
-
-
-def stretches(method: LearningInStages, last: int) -> list[int]:
-    """Impressions before each stretch of a run: points of the schedule and, where theta is refitted, three in every decade.
-
-    >>> from ranktrial.methods import LogOpt
-    >>> stretches(LogOpt(schedule=(100, 1_000)), 2_000)
-    [0, 100, 215, 464, 1000]
-    """
-    turns = {0, *(n for n in method.schedule if n < last)}
-    if not method.refits or len(turns) == 1:
-        return sorted(turns)
-    decades = np.log10([method.schedule[0], last])
-    grid = 10 ** (np.arange(*np.ceil(REFITS * decades)) / REFITS)
-    return sorted(turns | {at for n in grid if method.schedule[0] < (at := int(n + 0.5)) < last})
-
-
-def begin_stretch(method: LearningInStages, stages: Any, begin: int, **ahead: Any) -> None:
-    """Fit at one of the points that ``stretches`` gives; ``ahead`` is what ``Stages.next_version`` takes."""
-    if begin == 0 or begin in method.schedule:
-        stages.next_version(**ahead)
-    elif not stages.settled:
-        stages.refit()
-
-
-def expect_in_stages(
-    method: LearningInStages, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1
-) -> ExpectedRun:
-    """The expected run of a method that learns; more ``runs`` average over more of the clicks that fits need."""
-    check_user(user, pair.k, pair.n_documents)
-    points = checks.checkpoints(checkpoints)
-    theta = pair.known_theta if method.bias == "known" else first_theta(pair.k)
-    begins = stretches(method, int(points[-1]))
-    ends = [*begins[1:], int(points[-1])]
-    before, each = np.zeros((2, runs, len(begins), 6))
-    for run, child in enumerate(children(seed, runs)):
-        own, *laws = children(child, len(begins) + 1)
-        stages: Stages = method.stages(pair, user, theta, seed=own)
-        so_far = np.zeros(6)
-        for i, (begin, end, law_seed) in enumerate(zip(begins, ends, laws)):
-            until = next((n for n in method.schedule if begin < n < points[-1]), points[-1])
-            ahead = [to - at for at, to in zip(begins, ends) if begin <= at < until]
-            begin_stretch(method, stages, begin, ahead=ahead)
-            each[run, i] = _one_impression(stages.law(seed=law_seed))
-            if method.bias == "estimated":
-                so_far[:4] = stages.past()
-            before[run, i] = so_far
-            settled = stages.settled
-            if settled or end < points[-1]:
-                stages.draw(begin, end)
-            if settled:  # theta is that of all clicks at both ends
-                each[run, i, :4] = (stages.past() - so_far[:4]) / (end - begin)
-            so_far = so_far + (end - begin) * each[run, i]
-    return ExpectedRun(points, np.array(begins), before, each)

@@ -20,9 +20,8 @@ from ranktrial.methods.adaptive import Adaptive
 from ranktrial.methods.beliefs import FIRST_LISTS, FIRST_PRICE, Beliefs, Evidence, Searches, learnt
 from ranktrial.methods.click_model import (
     ESTIMATES,
-    ROBUST,
     SCHEDULE,
-    SimulatedTrial,
+    ClickModelMethod,
     expected_beliefs,
     expected_searches,
     valued,
@@ -30,7 +29,6 @@ from ranktrial.methods.click_model import (
 from ranktrial.methods.displays import Displays
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings.lists import MOST_RANKS
-from ranktrial.seeds import Seed
 from ranktrial.users import User
 
 RELEVANCE = ("constant", "estimated", "true")
@@ -41,7 +39,7 @@ MOST_SPENT = 0.02  # share of an A/B test's clicks: the most that is allowed ahe
 
 
 @dataclass(frozen=True, repr=False)
-class LogOpt(Adaptive):
+class LogOpt(ClickModelMethod, Adaptive):
     """Counterfactual evaluation with the logging policy of least variance, in closed form: no training, no features.
 
     Attributes:
@@ -148,6 +146,7 @@ class LogOpt(Adaptive):
         return replace(known, price=self.price(expected_searches(pair, user), known))
 
     def with_loss(self, loss: float) -> LogOpt | None:
+        """Return the method with another click budget; None if it has none."""
         return None if self.loss is None or self.relevance != "estimated" else replace(self, loss=loss)
 
     def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
@@ -200,9 +199,6 @@ class LogOpt(Adaptive):
             return now
         return max(now / 2, least) if agree else 1.0
 
-    def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> SimulatedTrial:
-        return SimulatedTrial(self, pair, user, theta, seed)
-
     # --- what is known of it ------------------------------------------------------------------------------------------
 
     @property
@@ -226,22 +222,5 @@ class LogOpt(Adaptive):
             checks.between("holdback", self.holdback, 0, 1)
 
     @property
-    def estimator(self) -> str:
-        return self.estimate
-
-    @property
     def runs_live(self) -> bool:
         return self.relevance != "true"
-
-    @property
-    def role(self) -> str:
-        if self.loss is not None:
-            return f"budget-{self.bias}"
-        return f"{self.estimate if self.estimate in ROBUST else 'adaptive'}-{self.bias}"
-
-    @property
-    def options_of_role(self) -> tuple[str, ...]:
-        costs = ("relevance", "loss", "keep", "floor", "holdback")
-        if [getattr(self, name) for name in costs] == ["estimated", None, 0, 0, 0]:  # whatever it costs
-            return ("bias", "estimate", *costs)
-        return ("bias",) if self.loss is not None else ("bias", "estimate")

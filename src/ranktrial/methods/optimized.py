@@ -49,9 +49,6 @@ class Optimized(Method):
     credit: str = spelled("inverse")
     constraints: str = "credit"
 
-    role = "optimized"
-    options_of_role = ("credit",)
-
     def __post_init__(self) -> None:
         checks.one_of("credit", self.credit, ("inverse", "linear"))
         checks.one_of("constraints", self.constraints, ("credit", "linear"))

@@ -68,8 +68,6 @@ class Probabilistic(Method):
     shows_top_only = False
     lists_displays = False
     draws_displays = True
-    role = "probabilistic"
-    options_of_role = ("tau",)
 
     def __post_init__(self) -> None:
         checks.between("tau", self.tau, 0, 30)

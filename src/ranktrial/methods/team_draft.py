@@ -24,7 +24,7 @@ from ranktrial.methods._kernels.team_draft import (
     team_draft_displays,
     team_draft_distribution,
 )
-from ranktrial.methods.base import Method
+from ranktrial.methods.base import Method, simulated_moments
 from ranktrial.methods.displays import Displays, Linear, Majority, TooManyDisplaysError
 from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory, draw_counts
@@ -88,7 +88,6 @@ class TeamDraft(Method):
 
     lists_displays = False
     step = 1.0
-    role = "team-draft"
 
     def __post_init__(self) -> None:
         checks.one_of("outcome", self.outcome, ("sign", "sum"))
@@ -125,7 +124,7 @@ class TeamDraft(Method):
     def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
         if most_coins(*_draft_tables(pair))[0] <= SHORTCUT_COINS:
             return super().expected(pair, user, checkpoints, seed=seed)
-        return ExpectedRun.of_moments(checkpoints, self.simulated_moments(pair, user, seed=seed), step=self.step)
+        return ExpectedRun.of_moments(checkpoints, simulated_moments(self, pair, user, seed=seed), step=self.step)
 
     def outcome_law(self, pair: Pair, user: User) -> FloatArray:
         """P(value, number of clicks) of one impression, exactly: rows are values -1, 0, 1 (or -k to k for "sum")."""

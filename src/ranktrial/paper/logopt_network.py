@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.methods.adaptive import Adaptive
+from ranktrial.methods.base import simulated_average
 from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
 from ranktrial.methods.expected import ExpectedRun
 from ranktrial.paper.click_models import EM, RegressionEM
@@ -43,7 +44,6 @@ RELEVANCE = ("estimated", "true")
 CLICK_MODELS = ("auto", "em", "regression-em")
 STARTS = ("lists", "rank-2")
 QUERY_SOURCES = ("log", "data")
-PUBLISHED = {"click_model": "regression-em", "gradient": "paper", "inputs": "both"}  # all three at once
 PAPERS_STEPS, PAPERS_SAMPLES = 1000, 1000
 LOW_NOISE_SAMPLES = (
     100  # more of them do not make the policy better: queries differ by more than their gradients are unsure
@@ -136,37 +136,22 @@ class LogOptNetwork(Adaptive):
 
     def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
         if self.propensities == "observed" or not user.reads_on:
-            return self.simulated_average(pair, user, checkpoints, seed=seed, runs=runs)
+            return simulated_average(self, pair, user, checkpoints, seed=seed, runs=runs)
         return super().expected(pair, user, checkpoints, seed=seed, runs=runs)
 
     @property
-    def _usual_samples(self) -> int:
+    def usual_samples(self) -> int:
+        """Default of ``samples``."""
         return LOW_NOISE_SAMPLES if self.gradient == "low-noise" else PAPERS_SAMPLES
 
     @property
     def rankings_a_step(self) -> int:
         """``samples``, or what they are by default."""
-        return self._usual_samples if self.samples is None else self.samples
+        return self.usual_samples if self.samples is None else self.samples
 
     @property
     def averages_impressions(self) -> bool:
         return self.propensities == "policy"
-
-    @property
-    def role(self) -> str:
-        if self.relevance == "true":
-            return "oracle"
-        published = all(getattr(self, name) == value for name, value in PUBLISHED.items())
-        return f"{'published' if published else 'network'}-{self.bias}"
-
-    @property
-    def options_of_role(self) -> tuple[str, ...]:
-        # More work than the paper's changes no name; less does, lest its network look worse than it is.
-        enough = {"steps": self.steps >= PAPERS_STEPS, "samples": self.rankings_a_step >= self._usual_samples}
-        told = ("bias", *(name for name, so in enough.items() if so))
-        if self.role == "oracle":
-            return (*told, "relevance", "schedule")
-        return (*told, *PUBLISHED) if self.role.startswith("published") else told
 
 
 @dataclass(frozen=True, eq=False)

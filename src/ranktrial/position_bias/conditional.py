@@ -46,11 +46,9 @@ class Conditional:
     """
 
     given: str = "shown"
-    limit: int = 100
 
     def __post_init__(self) -> None:
         checks.one_of("given", self.given, GIVEN)
-        checks.at_least("limit", self.limit, 1)
 
     def fit(self, counts: Counts) -> PositionBias:
         report = identifiability(counts, given=self.given)
@@ -61,7 +59,7 @@ class Conditional:
         exposed, clicked = exposure(counts, self.given)[used], counts.clicked[used]
         free = _free(counts.clicked_ranks)
         theta, value, steps, converged = maximise(
-            lambda t: _kernels.conditional_equation(exposed, clicked, t), start_theta(counts), free, limit=self.limit
+            lambda t: _kernels.conditional_equation(exposed, clicked, t), start_theta(counts), free
         )
         log_covariance, freedom = sandwich(
             lambda units: _kernels.conditional_terms(exposed, clicked, theta, units),
@@ -98,7 +96,7 @@ class Conditional:
             own = total.of(part.documents)
             left = own - part
             known = links.without(Links.of(own, self.given), Links.of(left, self.given))
-            searches.append(newton(*_begin(known, start), limit=self.limit))
+            searches.append(newton(*_begin(known, start)))
             changes.append([(sign, exposure(one, self.given), one.clicked) for sign, one in ((-1, own), (1, left))])
 
         def likelihoods(numbers: list[int], thetas: FloatArray) -> Iterator[Evaluated]:
@@ -128,7 +126,7 @@ class Conditional:
             value, gradient, information = zip(*(_kernels.conditional_equation(*both, theta) for both in tables))
             return sum(value), np.sum(gradient, axis=0), np.sum(information, axis=0)
 
-        return maximise(likelihood, begin, free, limit=self.limit)[0]
+        return maximise(likelihood, begin, free)[0]
 
     def __repr__(self) -> str:
         return "Conditional()" if self.given == "shown" else f"Conditional(given={self.given!r})"

@@ -21,6 +21,7 @@ from ranktrial.position_bias.identifiability import Identifiability, ranks_text
 
 FEW = 10  # degrees of freedom, below which an estimate says that its intervals are wide for want of units
 SURE = 1e-6  # change of log theta: a smaller step of Newton's method needs no check
+MOST_STEPS = 100  # of Newton's method
 UNITS_AT_ONCE = 4096  # that a variance is added up from: bounds memory
 
 
@@ -156,7 +157,7 @@ def maximise(
     start: FloatArray,
     free: BoolArray,
     *,
-    limit: int,
+    limit: int = MOST_STEPS,
     highest: float = np.inf,
 ) -> Maximum:
     """Newton's method (``newton``) on log theta for one concave function."""
@@ -184,7 +185,7 @@ def maximise_all(
 
 
 def newton(
-    start: FloatArray, free: BoolArray, *, limit: int, highest: float = np.inf
+    start: FloatArray, free: BoolArray, *, limit: int = MOST_STEPS, highest: float = np.inf
 ) -> Generator[FloatArray, Evaluated, Maximum]:
     """Newton's method on log theta for a concave function, which is sent what it is at every theta that this yields.
 

@@ -310,6 +310,23 @@ def _arrivals_of(inside: Any, wanted: Any, low: Any, high: Any, ranks: Any, p: A
 
 
 @nb.njit(cache=True)
+def begin_race(scores: Any, k: Any) -> Any:
+    """Common start of all integrals over a race.
+
+    Returns order, s and tail as ``sorted_scores`` does; the steps m per doubling and h = ln(2) / m; the factors by which
+    terms of first and of second order in t are summed over all nodes before the first; ``growth_of`` the step, power sums
+    of the weights, and room for the window's x, p and q.
+    """
+    n = scores.shape[0]
+    order, s, tail = sorted_scores(scores)
+    m = steps_per_doubling(k)
+    h = math.log(2.0) / m
+    before = h / math.expm1(h), h / math.expm1(2.0 * h)
+    window = np.empty((n, LANES)), np.empty((n, LANES)), np.empty((n, LANES))
+    return order, s, tail, m, h, before, growth_of(h), power_sums(s, np.ones(n)), window
+
+
+@nb.njit(cache=True)
 def exposure_into(scores: Any, theta: Any, wanted: Any, rho: Any) -> None:
     """rho[d] = E[theta at the rank of d] where ``wanted[d]``, nan elsewhere."""
     n = scores.shape[0]
@@ -320,22 +337,14 @@ def exposure_into(scores: Any, theta: Any, wanted: Any, rho: Any) -> None:
         n_wanted += wanted[d]
     if k == 0 or n_wanted == 0:
         return
-    order, s, tail = sorted_scores(scores)
-    if s[n - 1] == 0.0:  # all scores are equal: every document is at every rank alike
+    if (scores == scores[0]).all():  # every document is at every rank alike
         for d in range(n):
             if wanted[d]:
                 rho[d] = theta[:k].sum() / n
         return
+    order, s, tail, m, h, (first_order, second_order), growth, sums, (x, p, q) = begin_race(scores, k)
     sought = wanted[order]
-    m = steps_per_doubling(k)
-    h = math.log(2.0) / m
     second = theta[1] if k > 1 else 0.0
-    first_order = h / math.expm1(h)
-    second_order = h / math.expm1(2.0 * h)
-    growth, sums = growth_of(h), power_sums(s, np.ones(n))
-    x = np.empty((n, LANES))
-    p = np.empty((n, LANES))
-    q = np.empty((n, LANES))
     inside = np.empty(n_wanted, np.int64)
     before = np.empty((n_wanted + 1, k, LANES))
     after = np.empty((k + 1, LANES))
@@ -399,16 +408,8 @@ def placement_into(scores: Any, k: Any, wanted: Any, placement: Any) -> None:
         n_wanted += wanted[d]
     if k == 0 or n_wanted == 0:
         return
-    order, s, tail = sorted_scores(scores)
+    order, s, tail, m, h, (first_order, second_order), growth, sums, (x, p, q) = begin_race(scores, k)
     sought = wanted[order]
-    m = steps_per_doubling(k)
-    h = math.log(2.0) / m
-    first_order = h / math.expm1(h)
-    second_order = h / math.expm1(2.0 * h)
-    growth, sums = growth_of(h), power_sums(s, np.ones(n))
-    x = np.empty((n, LANES))
-    p = np.empty((n, LANES))
-    q = np.empty((n, LANES))
     inside = np.empty(n_wanted, np.int64)
     before = np.empty((n_wanted + 1, k, LANES))
     after = np.empty((k, LANES))

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
-from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, offsets_of
+from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray, offsets_of, ragged
 from ranktrial.rankings import _plackett_luce_kernels as kernels
 from ranktrial.rankings import _race_kernels as race
 from ranktrial.rankings.lists import UserArrays
@@ -265,9 +265,8 @@ class PlackettLuce:
     def of_queries(self, queries: IntArray) -> tuple[PlackettLuce, IntArray]:
         """Return the policy on some of its queries, and the numbers of their documents in this one."""
         sizes = np.diff(self.offsets)[queries]
-        offsets = offsets_of(sizes)
-        documents = np.arange(offsets[-1]) + np.repeat(self.offsets[queries] - offsets[:-1], sizes)
-        return PlackettLuce(self.scores[documents], offsets, self.k), documents
+        documents = ragged(self.offsets[queries], sizes)
+        return PlackettLuce(self.scores[documents], offsets_of(sizes), self.k), documents
 
     def listed(self, most: int = 200_000) -> Mixture:
         """Return the policy as an explicit mixture of all its rankings, if they are few enough to list."""

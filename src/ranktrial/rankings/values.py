@@ -110,14 +110,11 @@ def affine_values(
     zeta_hat: Prediction = None,
     rank_aware: bool = False,
     known_queries: bool = False,
-    clip: float | None = None,
-    rows: IntArray | None = None,
 ) -> Affine:
     """The formula on every ranking of a mixture; refuses, naming query and document, where one that matters cannot be seen.
 
     ``offsets`` are the pair's. ``zeta_hat`` is None (IPS), one number, or one per document. ``known_queries`` replaces the
-    first sum by its mean over all queries, uniformly: less variance where P(q) is known. ``clip`` caps W, for some bias.
-    ``rows`` are the rankings to value, in order, where not all are.
+    first sum by its mean over all queries, uniformly: less variance where P(q) is known.
 
     >>> mixture = Mixture.of_tables([np.array([[0, 1]], np.int32), np.array([[1, 0]], np.int32)], (0.5, 0.5), 2)
     >>> affine_values(mixture, np.array([0.5, -0.5]), np.array([1.0, 0.5]), np.array([0, 2])).values.round(3)
@@ -126,10 +123,10 @@ def affine_values(
     """
     prediction = checked_prediction(zeta_hat, len(lam), rank_aware=rank_aware)
     require_seen(lam, mixture.exposure(theta), offsets)
-    rows = np.arange(len(mixture.rankings)) if rows is None else rows
+    rows = np.arange(len(mixture.rankings))
     query = np.searchsorted(mixture.offsets, rows, side="right") - 1
     table = DesignRows.of(offsets, mixture.offsets, mixture.rankings, mixture.weights)
-    valued = value_rows(rows, query, table, lam, prediction, theta, rank_aware=rank_aware, clip=clip)
+    valued = value_rows(rows, query, table, lam, prediction, theta, rank_aware=rank_aware)
     first = expected_value(lam, prediction, offsets, known_queries=known_queries)
     return Affine(first[query] + valued.affine.base, valued.affine.values)
 

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -51,20 +49,6 @@ def test_cost_is_the_median_of_the_tasks_done_times_the_pairs(folder: Path, merg
     assert missing.startswith("LogOptNetwork(")
     assert missing.endswith(" on first")
     assert study_cost(folder).costs[0].hours == pytest.approx(12 * 3 / 3600)
-
-
-def test_parts_without_processor_time_count_by_wall_time(folder: Path) -> None:
-    study = StudyFolder(folder)
-    for part in [study.part(task) for task in study.read_plan().tasks() if study.done(task)][:2]:
-        older = part.with_name("older.parquet")
-        duckdb.execute(
-            f"copy (select * exclude (cpu_seconds, peak_memory) from '{part}') to '{older}' (format parquet)"
-        )
-        shutil.move(older, part)
-    ab, counterfactual, _ = study_cost(folder).costs
-    assert (ab.cpu_seconds, counterfactual.cpu_seconds) == (14.0, 15.0)  # 20, 12, 14 and 21, 13, 15
-    study.merge(study.read_plan())
-    assert study_cost(folder).costs[0] == ab
 
 
 def test_cost_on_the_command_line(folder: Path) -> None:

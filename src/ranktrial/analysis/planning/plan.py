@@ -157,7 +157,7 @@ def plan(
     delta = _checked_delta(delta, truth)
     chosen = planned_methods() if methods is None else list(methods)
     judges = [known] if one else []  # users who tell documents apart
-    priced = next((method for method in chosen if method.with_loss(0) is not None), None)
+    priced = next((one for one in chosen if isinstance(one, LogOpt) and one.with_loss(0) is not None), None)
     if not one and (priced is not None or any(not method.tends_to_delta for method in chosen)):
         judges = plausible_users(pair, known, delta, users, seed=seed)
     disagreement = exposure_disagreement(pair)
@@ -352,7 +352,7 @@ def planned_worth(pair: Pair) -> HostileClicks:
 
 
 def budgets(
-    method: Method, pair: Pair, users: Sequence[User], rows: Sequence[PlannedMethod]
+    method: LogOpt, pair: Pair, users: Sequence[User], rows: Sequence[PlannedMethod]
 ) -> tuple[BudgetedPlan, ...]:
     """Needs of a method and clicks of its visitors with other click budgets, as the mean over the users given."""
     planned = next(row for row in rows if row.method == str(method))

@@ -28,7 +28,7 @@ from ranktrial.analysis.ladder import LEAST_ARM, SMALL, VISIBLE
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
 from ranktrial.log.log import GROUPS
 from ranktrial.methods import AB, LogOpt, Method
-from ranktrial.methods.click_model import expected_beliefs, valued
+from ranktrial.methods.click_model import ClickModelMethod, expected_beliefs, valued
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.influence import ThetaInfluence
 from ranktrial.rankings import Mixture, Moments, Pair, expected_clicks
@@ -151,7 +151,7 @@ def learning_stages(method: Method, pair: Pair, user: User, impressions: float, 
 
     if not method.learns_at:
         return [stage(0, method.planned_displays(pair, user), expected_beliefs(pair, user).relevance)]
-    assert isinstance(method, AB | LogOpt)
+    assert isinstance(method, ClickModelMethod)
     run = method.stages(pair, user, rank_decay(pair.k) if method.learns_position_bias else pair.known_theta, seed=seed)
     turns = [0, *(turn for turn in method.learns_at if turn < impressions)]
     found: list[Stage] = []

@@ -76,6 +76,14 @@ def draw_page_clicks(state: Any, ranking: Any, length: Any, user: Any) -> Any:
     return clicks
 
 
+@nb.njit(inline="always")
+def put_totals(totals: Any, i: Any, x: Any, xx: Any, clicks: Any) -> None:
+    """Store the running sums of x, x^2 and clicks at a checkpoint."""
+    totals[i, 0] = x
+    totals[i, 1] = xx
+    totals[i, 2] = clicks
+
+
 @nb.njit(cache=True)
 def simulate_linear(
     offsets: Any, stay: Any, other: Any, thresholds: Any, values: Any, base: Any, user: Any, state: Any, checkpoints: Any,
@@ -117,9 +125,7 @@ def simulate_linear(
             sum_x += x
             sum_xx += x * x
         done = checkpoints[i]
-        totals[i, 0] = sum_x
-        totals[i, 1] = sum_xx
-        totals[i, 2] = sum_clicks
+        put_totals(totals, i, sum_x, sum_xx, sum_clicks)
 
 
 @nb.njit(inline="always")
@@ -179,9 +185,7 @@ def simulate_majority(
             sum_x += x
             sum_xx += x * x
         done = checkpoints[i]
-        totals[i, 0] = sum_x
-        totals[i, 1] = sum_xx
-        totals[i, 2] = sum_clicks
+        put_totals(totals, i, sum_x, sum_xx, sum_clicks)
 
 
 @nb.njit(cache=True)

@@ -8,7 +8,7 @@ import numba as nb
 import numpy as np
 
 from ranktrial._kernels import U64, below, random_word
-from ranktrial.methods._kernels.displays import draw_page_clicks
+from ranktrial.methods._kernels.displays import draw_page_clicks, put_totals
 from ranktrial.rankings._kernels import expected_sign
 
 _ONE = U64(1)
@@ -158,6 +158,4 @@ def simulate_probabilistic(k: Any, lists: Any, user: Any, state: Any, checkpoint
                 sum_xx += x * x
                 sum_clicks += n
         done = checkpoints[i]
-        totals[i, 0] = sum_x
-        totals[i, 1] = sum_xx
-        totals[i, 2] = sum_clicks
+        put_totals(totals, i, sum_x, sum_xx, sum_clicks)

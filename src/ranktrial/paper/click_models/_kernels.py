@@ -46,14 +46,14 @@ def em_sweep(shown: Any, clicked: Any, theta: Any, zeta: Any, examined: Any, rel
 
 
 @nb.njit(cache=True)
-def best_relevance(shown: Any, clicked: Any, theta: Any, start: Any, a: Any, b: Any) -> Any:
-    """The zeta in [0, 1] of one document that maximises its log-likelihood plus a log zeta + b log(1 - zeta)."""
+def best_relevance(shown: Any, clicked: Any, theta: Any, start: Any) -> Any:
+    """The zeta in [0, 1] of one document that maximises its log-likelihood."""
     k = theta.shape[0]
     low = 0.0
     high = 1.0
-    clicks = a
-    certain = b == 0.0
-    rising = a
+    clicks = 0.0
+    certain = True
+    rising = 0.0
     for r in range(k):
         clicks += clicked[r]
         if shown[r] > clicked[r]:
@@ -69,8 +69,8 @@ def best_relevance(shown: Any, clicked: Any, theta: Any, start: Any, a: Any, b: 
         return 1.0
     z = min(max(start, 1e-6), 1.0 - 1e-6)
     for _ in range(100):
-        slope = a - b * z / (1.0 - z)
-        bend = b * z / ((1.0 - z) * (1.0 - z))
+        slope = 0.0
+        bend = 0.0
         for r in range(k):
             skipped = shown[r] - clicked[r]
             slope += clicked[r]
@@ -93,10 +93,10 @@ def best_relevance(shown: Any, clicked: Any, theta: Any, start: Any, a: Any, b: 
 
 
 @nb.njit(cache=True)
-def profile_likelihood(shown: Any, clicked: Any, theta: Any, zeta: Any, a: Any, b: Any) -> Any:
+def profile_likelihood(shown: Any, clicked: Any, theta: Any, zeta: Any) -> Any:
     """The position-based log-likelihood with the best zeta for this theta; value, gradient, information in log theta.
 
-    ``zeta`` holds the start and receives the maximiser. ``a`` and ``b`` are those of the Beta prior less 1.
+    ``zeta`` holds the start and receives the maximiser.
     """
     m, k = shown.shape
     value = 0.0
@@ -104,15 +104,11 @@ def profile_likelihood(shown: Any, clicked: Any, theta: Any, zeta: Any, a: Any, 
     information = np.zeros((k, k))
     weight = np.zeros(k)
     for d in range(m):
-        z = best_relevance(shown[d], clicked[d], theta, zeta[d], a, b)
+        z = best_relevance(shown[d], clicked[d], theta, zeta[d])
         zeta[d] = z
         if z == 0.0:
             continue
-        if a > 0.0:
-            value += a * np.log(z)
-        if b > 0.0:
-            value += b * np.log(1.0 - z)
-        bend = b * z / ((1.0 - z) * (1.0 - z)) if b > 0.0 else 0.0
+        bend = 0.0
         for r in range(k):
             weight[r] = 0.0
             c = clicked[d, r]

@@ -30,8 +30,10 @@ from ranktrial.position_bias.model import PositionBias, maximise, on_theta_scale
 
 # Relevances stay this far from 0 and 1, where EM would be stuck for ever.
 EDGE = 1e-9
-# Sweeps of EM before Newton's method.
+# Sweeps of EM before Newton's method, and the most steps of it.
 HEAD_START = 10
+MOST_STEPS = 2000
+SETTLED = 1e-12  # growth of the log-likelihood, as a share of itself, at which sweeps end
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,6 @@ class EM:
 
     Args:
         theta: known examination probabilities; None estimates them.
-        prior: (a, b) of a Beta prior on every zeta, both at least 1; (1, 1) is none, (2, 2) is what PyClick assumes.
-        tolerance: stop when the log-likelihood grows by less than this fraction of itself.
-        limit: sweeps over the counts after which it stops anyway.
-        accelerate: finish by Newton's method; False takes EM steps to the end.
 
     >>> counts = Counts.from_dense([[10, 10], [20, 20]], [[4, 2], [8, 4]])
     >>> EM(theta=(1, 0.5)).fit(counts).zeta.round(6)
@@ -51,19 +49,11 @@ class EM:
     """
 
     theta: Sequence[float] | None = None
-    prior: tuple[float, float] = (1.0, 1.0)
-    tolerance: float = 1e-12
-    limit: int = 2000
-    accelerate: bool = True
 
     def __post_init__(self) -> None:
         if self.theta is not None:
             known = checks.probabilities("theta", self.theta)
             object.__setattr__(self, "theta", tuple(known.tolist()))
-        for name, value in zip(("prior[0]", "prior[1]"), self.prior):
-            checks.at_least(name, value, 1)
-        checks.at_least("tolerance", self.tolerance, 0)
-        checks.at_least("limit", self.limit, 1)
 
     def fit(self, counts: Counts) -> PositionBias:
         report = identifiability(counts)
@@ -78,25 +68,21 @@ class EM:
         shown, clicked = counts.shown[seen], counts.clicked[seen]
         rate = clicked.sum() / max(float((shown * theta).sum()), 1e-300)
         zeta = np.full(len(shown), np.clip(rate, 0.01, 0.99))
-        a, b = self.prior[0] - 1, self.prior[1] - 1
-
-        sweeps = 0
-        converged = False
+        steps = 0
+        converged = True
         if self.theta is None:
-            theta, zeta, sweeps, converged = self._sweep(shown, clicked, theta, zeta)
-        information = np.zeros((counts.k, counts.k))
-        if self.theta is None and self.accelerate:
+            theta, zeta, sweeps = _sweep(shown, clicked, theta, zeta)
             free = counts.clicked_ranks
             free[0] = False
-            theta, _, steps, converged = maximise(
-                lambda t: _kernels.profile_likelihood(shown, clicked, t, zeta, a, b),
+            theta, _, newton_steps, converged = maximise(
+                lambda t: _kernels.profile_likelihood(shown, clicked, t, zeta),
                 theta,
                 free,
-                limit=max(self.limit - sweeps, 1),
+                limit=MOST_STEPS,
                 highest=1.0,
             )
-            sweeps += steps
-        value, _, information = _kernels.profile_likelihood(shown, clicked, theta, zeta, a, b)
+            steps = sweeps + newton_steps
+        value, _, information = _kernels.profile_likelihood(shown, clicked, theta, zeta)
 
         relevance, predicted = spread(counts, seen, zeta)
         error, covariance = np.zeros(counts.k), np.zeros((counts.k, counts.k))
@@ -108,27 +94,14 @@ class EM:
             error,
             covariance,
             repr(self),
-            sweeps,
-            converged or self.theta is not None,
+            steps,
+            converged,
             report,
             log_likelihood=float(value),
             zeta=relevance,
             predicted=predicted,
             remark=self._note(theta, shown),
         )
-
-    def _sweep(
-        self, shown: FloatArray, clicked: FloatArray, theta: FloatArray, zeta: FloatArray
-    ) -> tuple[FloatArray, FloatArray, int, bool]:
-        """EM until the likelihood settles, or for the few sweeps that bring Newton's method near."""
-        limit = min(HEAD_START, self.limit) if self.accelerate else self.limit
-        last = -np.inf
-        for sweep in range(1, limit + 1):
-            next_theta, next_zeta, value = em_step(shown, clicked, theta, zeta, self.prior)
-            if value - last <= self.tolerance * abs(value):
-                return theta, zeta, sweep, True
-            theta, zeta, last = next_theta, next_zeta, value
-        return theta, zeta, limit, False
 
     def _note(self, theta: FloatArray, shown: FloatArray) -> str:
         if self.theta is not None:
@@ -143,15 +116,26 @@ class EM:
         return "; ".join(notes)
 
     def __repr__(self) -> str:
-        known = "" if self.theta is None else "theta=known"
-        prior = "" if self.prior == (1.0, 1.0) else f"prior=({self.prior[0]:g}, {self.prior[1]:g})"
-        return f"EM({', '.join(part for part in (known, prior) if part)})"
+        return "EM()" if self.theta is None else "EM(theta=known)"
+
+
+def _sweep(
+    shown: FloatArray, clicked: FloatArray, theta: FloatArray, zeta: FloatArray
+) -> tuple[FloatArray, FloatArray, int]:
+    """The few sweeps of EM that bring Newton's method near, and how many they were."""
+    last = -np.inf
+    for sweep in range(1, HEAD_START + 1):
+        next_theta, next_zeta, value = em_step(shown, clicked, theta, zeta)
+        if value - last <= SETTLED * abs(value):
+            return theta, zeta, sweep
+        theta, zeta, last = next_theta, next_zeta, value
+    return theta, zeta, HEAD_START
 
 
 def em_step(
-    shown: FloatArray, clicked: FloatArray, theta: FloatArray, zeta: FloatArray, prior: tuple[float, float] = (1.0, 1.0)
+    shown: FloatArray, clicked: FloatArray, theta: FloatArray, zeta: FloatArray
 ) -> tuple[FloatArray, FloatArray, float]:
-    """One step of EM: the next theta and zeta, and the log-likelihood (with the prior) before it.
+    """One step of EM: the next theta and zeta, and the log-likelihood before it.
 
     >>> shown, clicked = np.array([[10.0, 10.0]]), np.array([[4.0, 2.0]])
     >>> theta, zeta, value = em_step(shown, clicked, np.array([1.0, 0.8]), np.array([0.5]))
@@ -160,10 +144,7 @@ def em_step(
     """
     examined, relevant = np.empty_like(theta), np.empty_like(zeta)
     value = float(_kernels.em_sweep(shown, clicked, theta, zeta, examined, relevant))
-    a, b = prior[0] - 1, prior[1] - 1
-    if a or b:
-        value += float(np.sum(a * np.log(zeta) + b * np.log1p(-zeta)))
-    next_zeta = (relevant + a) / np.maximum(shown.sum(1) + a + b, 1e-300)
+    next_zeta = relevant / np.maximum(shown.sum(1), 1e-300)
     return examined / np.maximum(shown.sum(0), 1e-300), np.clip(next_zeta, EDGE, 1 - EDGE), value
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ranktrial.arrays import FloatArray, IntArray, offsets_of
+from ranktrial.arrays import FloatArray, IntArray, offsets_of, ragged
 from ranktrial.checks import probabilities
 
 LEAST_ZETA = 0.1
@@ -64,10 +64,7 @@ class Dataset:
     def rows(self, queries: ArrayLike) -> IntArray:
         """Row numbers of all documents of these queries, query after query."""
         queries = np.asarray(queries, np.int64)
-        lengths = np.diff(self.offsets)[queries]
-        new_offsets = offsets_of(lengths)
-        rows: IntArray = np.arange(new_offsets[-1]) + np.repeat(self.offsets[queries] - new_offsets[:-1], lengths)
-        return rows
+        return ragged(self.offsets[queries], np.diff(self.offsets)[queries])
 
     def take(self, queries: ArrayLike) -> Dataset:
         """The data set of these queries (positions from 0), in the order given; features are copied into memory."""

@@ -108,18 +108,17 @@ def _forward(parameters: Any, inputs: Any, hidden: Any) -> Any:
 
 
 @nb.njit(cache=True, error_model="numpy")  # with a check of each division it is no vector operation
-def _descend(
-    parameters: Any, mean: Any, square: Any, done: Any, settings: Any, activations: Any, by_score: Any, gradient: Any
-) -> None:
+def _descend(adam: Any, done: Any, activations: Any, by_score: Any, gradient: Any) -> None:
     """A step of Adam down the gradient of an objective, given that by the scores; ``done`` counts this step."""
     inputs, hidden1, hidden2 = activations
+    parameters, mean, square = adam.parameters, adam.mean, adam.square
     _, _, w2, _, w3, _ = _layers(parameters, inputs.shape[1], hidden1.shape[1])
     by_hidden2 = _below(by_score, w3, hidden2)
     by_hidden1 = _below(by_hidden2, w2, hidden1)
     place = _by_parameters(inputs, by_hidden1, gradient, 0)
     place = _by_parameters(hidden1, by_hidden2, gradient, place)
     _by_parameters(hidden2, by_score, gradient, place)
-    rate, decay1, decay2, epsilon = settings
+    rate, decay1, decay2, epsilon = adam.rate, adam.decay1, adam.decay2, adam.epsilon
     pace = rate * math.sqrt(1 - decay2**done) / (1 - decay1**done)
     for i in range(parameters.shape[0]):
         mean[i] += (1 - decay1) * (gradient[i] - mean[i])
@@ -128,68 +127,41 @@ def _descend(
 
 
 @nb.njit(cache=True)
-def fit(
-    parameters: Any,
-    mean: Any,
-    square: Any,
-    steps_before: Any,
-    settings: Any,
-    hidden: Any,
-    features: Any,
-    targets: Any,
-    rows: Any,
-) -> None:
+def fit(adam: Any, hidden: Any, features: Any, targets: Any, rows: Any) -> None:
     """Change the parameters, and Adam's moments, in place: a step on the mean cross-entropy of each row of ``rows``."""
     n_inputs, n = features.shape[1], rows.shape[1]
-    gradient = np.empty_like(parameters)
-    inputs = np.empty((n, n_inputs), parameters.dtype)
-    by_score = np.empty((n, 1), parameters.dtype)
+    gradient = np.empty_like(adam.parameters)
+    inputs = np.empty((n, n_inputs), adam.parameters.dtype)
+    by_score = np.empty((n, 1), adam.parameters.dtype)
     for step in range(rows.shape[0]):
         for i in range(n):
             for j in range(n_inputs):
                 inputs[i, j] = features[rows[step, i], j]
-        hidden1, hidden2, out = _forward(parameters, inputs, hidden)
+        hidden1, hidden2, out = _forward(adam.parameters, inputs, hidden)
         for i in range(n):
             by_score[i, 0] = (_sigmoid(out[i]) - targets[rows[step, i]]) / n
-        done = steps_before + step + 1
-        _descend(parameters, mean, square, done, settings, (inputs, hidden1, hidden2), by_score, gradient)
+        done = adam.steps + step + 1
+        _descend(adam, done, (inputs, hidden1, hidden2), by_score, gradient)
 
 
 @nb.njit(cache=True)
 def train(
-    parameters: Any,
-    mean: Any,
-    square: Any,
-    steps_before: Any,
-    settings: Any,
-    hidden: Any,
-    features: Any,
-    lists: Any,
-    offsets: Any,
-    queries: Any,
-    theta: Any,
-    zeta: Any,
-    lam: Any,
-    delta: Any,
-    samples: Any,
-    kind: Any,
-    widest: Any,
-    state: Any,
-) -> None:
+    adam: Any, hidden: Any, features: Any, lists: Any, offsets: Any, queries: Any, theta: Any, zeta: Any, lam: Any, delta: Any,
+    samples: Any, kind: Any, widest: Any, state: Any,
+) -> None:  # fmt: skip
     """Change the parameters, and Adam's moments, in place: a step for each of the queries.
 
-    ``settings`` are Adam's rate, decays and epsilon; ``kind`` is that of the gradient. ``features`` and ``lists`` stand side by
-    side as the network's inputs.
+    ``kind`` is that of the gradient. ``features`` and ``lists`` stand side by side as the network's inputs.
     """
     n_features, n_inputs = features.shape[1], features.shape[1] + lists.shape[1]
-    gradient = np.empty_like(parameters)
+    gradient = np.empty_like(adam.parameters)
     for step in range(queries.shape[0]):
         start, end = offsets[queries[step]], offsets[queries[step] + 1]
         n = end - start
-        inputs = np.empty((n, n_inputs), parameters.dtype)
+        inputs = np.empty((n, n_inputs), adam.parameters.dtype)
         inputs[:, :n_features] = features[start:end]
         inputs[:, n_features:] = lists[start:end]
-        hidden1, hidden2, out = _forward(parameters, inputs, hidden)
+        hidden1, hidden2, out = _forward(adam.parameters, inputs, hidden)
         scores = np.empty(n)
         best = -np.inf
         for i in range(n):
@@ -204,6 +176,6 @@ def train(
             by_score = paper_gradient(
                 scores, theta, zeta[start:end], lam[start:end], delta, samples, frequency, error, state
             )
-        above = by_score.astype(parameters.dtype).reshape(n, 1)
-        done = steps_before + step + 1
-        _descend(parameters, mean, square, done, settings, (inputs, hidden1, hidden2), above, gradient)
+        above = by_score.astype(adam.parameters.dtype).reshape(n, 1)
+        done = adam.steps + step + 1
+        _descend(adam, done, (inputs, hidden1, hidden2), above, gradient)

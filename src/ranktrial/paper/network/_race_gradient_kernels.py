@@ -15,17 +15,15 @@ from ranktrial.rankings._race_kernels import (
     START,
     add_series,
     arrivals_behind,
+    begin_race,
     count_arrivals,
     fill_powers,
     finished,
-    growth_of,
     move_window,
     power_sums,
     ranks_in_reach,
     ranks_that_count,
     rescale,
-    sorted_scores,
-    steps_per_doubling,
     value_at,
 )
 
@@ -44,18 +42,11 @@ def exposure_vjp_into(scores: Any, theta: Any, weights: Any, gradient: Any) -> N
     gradient[:] = 0.0
     if k == 0:
         return
-    order, s, tail = sorted_scores(scores)
-    m = steps_per_doubling(k)
-    h = math.log(2.0) / m
+    order, s, tail, m, h, (first_order, second_order), growth, sums, (x, p, q) = begin_race(scores, k)
     second = theta[1] if k > 1 else 0.0
-    first_order = h / math.expm1(h)
-    second_order = h / math.expm1(2.0 * h)
     c = weights[order]
     n_weighted = np.count_nonzero(c)
-    growth, sums, c_sums = growth_of(h), power_sums(s, np.ones(n)), power_sums(s, c)
-    x = np.empty((n, LANES))
-    p = np.empty((n, LANES))
-    q = np.empty((n, LANES))
+    c_sums = power_sums(s, c)
     others = np.empty(n - n_weighted, np.int64)
     inside = np.empty(n_weighted, np.int64)
     plain = np.empty((n - n_weighted + 1, k, LANES))

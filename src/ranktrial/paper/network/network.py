@@ -11,7 +11,7 @@ float64 from whatever scores come out, so the estimate has no rounding error fro
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -117,26 +117,33 @@ class Network:
         return _probabilities(self.scores(inputs))
 
 
+class AdamState(NamedTuple):
+    """Adam's settings and moments beside the parameters that it changes, as compiled loops take them."""
+
+    parameters: Numbers
+    mean: Numbers
+    square: Numbers
+    steps: int
+    rate: float
+    decay1: float = 0.9
+    decay2: float = 0.999
+    epsilon: float = 1e-7
+
+
 @dataclass(eq=False)
 class Adam:
     """Adam (Kingma and Ba 2015) with Keras' defaults. It keeps its moments, so training can go on where it stopped."""
 
     rate: float = 1e-3
-    decay1: float = 0.9
-    decay2: float = 0.999
-    epsilon: float = 1e-7
     steps: int = 0
     mean: Numbers = field(default_factory=lambda: np.zeros(0, np.float32), repr=False)
     square: Numbers = field(default_factory=lambda: np.zeros(0, np.float32), repr=False)
 
-    @property
-    def settings(self) -> tuple[float, float, float, float]:
-        return self.rate, self.decay1, self.decay2, self.epsilon
-
-    def begin(self, parameters: Numbers) -> None:
-        """Start the moments at 0, before the first step."""
+    def state(self, parameters: Numbers) -> AdamState:
+        """The state to train these parameters from; moments are 0 before the first step."""
         if self.steps == 0:
             self.mean, self.square = np.zeros_like(parameters), np.zeros_like(parameters)
+        return AdamState(parameters, self.mean, self.square, self.steps, self.rate)
 
 
 @dataclass(eq=False)
@@ -164,9 +171,6 @@ class NetworkRegression:
         cumulated = np.cumsum(weights)
         rows = np.searchsorted(cumulated, rng.random((self.steps, self.batch)) * cumulated[-1], side="right")
         network, adam = self.network, self.optimiser
-        adam.begin(network.parameters)
-        fit(
-            network.parameters, adam.mean, adam.square, adam.steps, adam.settings, HIDDEN, features,
-            targets.astype(network.parameters.dtype), rows,
-        )  # fmt: skip
+        parameters = network.parameters
+        fit(adam.state(parameters), HIDDEN, features, targets.astype(parameters.dtype), rows)
         adam.steps += len(rows)

@@ -137,10 +137,9 @@ def optimise(
     theta, zeta = checks.probabilities("theta", objective.theta), checks.probabilities("zeta", objective.zeta)
     kind = GRADIENTS.index(gradient)
     state = kernel_state(rankings)
-    optimiser.begin(network.parameters)
     train(
-        network.parameters, optimiser.mean, optimiser.square, optimiser.steps, optimiser.settings, HIDDEN,
-        *inputs.both, offsets, queries, theta, zeta, lam, float(objective.delta), samples, kind, WIDEST_RANGE, state,
+        optimiser.state(network.parameters), HIDDEN, *inputs.both, offsets, queries, theta, zeta, lam,
+        float(objective.delta), samples, kind, WIDEST_RANGE, state,
     )  # fmt: skip
     optimiser.steps += steps
 

@@ -21,7 +21,7 @@ class TaskCost:
         data: Name of the data set.
         task: The method, or "limit of" it.
         done: Tasks measured.
-        cpu_seconds: Median processor seconds a task; wall seconds where processor time was not recorded.
+        cpu_seconds: Median processor seconds a task.
         seconds: Median wall seconds a task.
         peak_memory: Largest peak of a task's process, in bytes; None where it was not recorded.
         hours: Of all pairs, shared by the workers.
@@ -85,6 +85,6 @@ def study_cost(path: Path, *, pairs: int | None = None, workers: int = 1) -> Stu
 def _cost(data: str, what: str, rows: list[dict[str, Any]], tasks: float) -> TaskCost:
     # Of two, the lower: the first task of a process also loads compiled code.
     seconds = median_low(row["seconds"] for row in rows)
-    cpu = median_low(row["seconds"] if row["cpu_seconds"] is None else row["cpu_seconds"] for row in rows)
+    cpu = median_low(row["cpu_seconds"] for row in rows)
     peaks = [row["peak_memory"] for row in rows if row["peak_memory"]]
     return TaskCost(data, what, len(rows), cpu, seconds, max(peaks, default=None), tasks * cpu / 3600)

@@ -22,7 +22,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,6 @@ from ranktrial.paper.study.limits import Limit
 from ranktrial.paper.study.plan import StudyPlan, Task
 from ranktrial.paper.study.tasks import Failure, TaskResult, written_whole
 
-SIMULATED_ONLY = 1  # the format of folders from before runs could be expected ones
-CURVES_ONLY = 2  # and from before their laws were kept
 MADE_BY = {"format": 3, "ranktrial": ranktrial.__version__}
 
 COLUMNS = (
@@ -130,12 +128,7 @@ class StudyFolder:
             raise ValueError(f"{self.path}: no study here (no plan.json)") from None
         except (json.JSONDecodeError, KeyError, TypeError) as problem:
             raise ValueError(f"{file}: not the plan of a study ({problem!r})") from None
-        if record.get("format") == CURVES_ONLY and not (plan.simulate or self.has_tables()):
-            raise ValueError(
-                f"{self.path}: begun by ranktrial {record.get('ranktrial')}, which kept curves where laws are kept now; "
-                "finish it with that version, or begin anew in another folder"
-            )
-        return replace(plan, simulate=True) if record.get("format") == SIMULATED_ONLY else plan
+        return plan
 
     def adopt(self, plan: StudyPlan) -> StudyPlan | None:
         """Make this the plan of the folder, or refuse if it does not continue the one there. Returns the one there was."""
@@ -357,20 +350,17 @@ class StudyFolder:
     def _times(self, plan: StudyPlan) -> Iterator[_Query | None]:
         """The query of times of all tasks that are done, and its values."""
         done = [task for task in plan.all_tasks() if self.done(task)]
-        # The oldest parts have seconds only.
-        unknown = "select null::double as cpu_seconds, null::bigint as peak_memory where false"
         queries = []
         values = {}
         for kind, impressions in (("run", plan.points[-1]), ("limit", "null")):
             tasks = [task for task in done if task.kind == kind]
             if tasks:
                 values[kind] = _texts(self._files(tasks))
-                parts = f"select * from read_parquet(${kind}, union_by_name = true)"
                 # Every row of a run has the same times.
                 queries.append(
                     f"""select data, pair, method, kind, {impressions}::bigint as impressions, any_value(seconds) as seconds,
                                any_value(cpu_seconds) as cpu_seconds, any_value(peak_memory) as peak_memory, place
-                        from ({unknown} union all by name {parts}) join planned using (data, pair, method)
+                        from read_parquet(${kind}, union_by_name = true) join planned using (data, pair, method)
                         where kind = '{kind}' group by all"""
                 )
         with self._planned(done):

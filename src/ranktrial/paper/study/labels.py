@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import cache
 
-from ranktrial.methods import parse_method
+from ranktrial.methods import (
+    AB,
+    Balanced,
+    Counterfactual,
+    LogOpt,
+    Method,
+    Optimized,
+    Probabilistic,
+    TeamDraft,
+    parse_method,
+)
+from ranktrial.methods.click_model import ROBUST
+from ranktrial.paper.logopt_network import PAPERS_STEPS, LogOptNetwork
 from ranktrial.report.theme import BLUE, DASHES, GREEN, INK, OLIVE, ORANGE, PURPLE, SKY, STYLES, VERMILLION, Style
 
 SOLID, DASHED, DOTTED, MIXED = DASHES
@@ -43,6 +56,51 @@ ROLES: dict[str, tuple[str, Style]] = {
 INTERLEAVING = ("team-draft", "probabilistic", "optimized", "balanced")
 
 
+PUBLISHED = {"click_model": "regression-em", "gradient": "paper", "inputs": "both"}  # all three at once
+COSTS = {"relevance": "estimated", "loss": None, "keep": 0, "floor": 0, "holdback": 0}  # of LogOpt, whatever it costs
+LOGGING = {"uniform": "uniform", "ab": "ab-logging", "lambda": "lambda", "optimal": "closed-form"}
+
+
+def part_of(method: Method) -> tuple[str, tuple[str, ...]]:
+    """The part that a method plays in the study, and the options that it tells already: a label spells out the others."""
+    if isinstance(method, LogOptNetwork):
+        return _part_of_network(method)
+    if isinstance(method, LogOpt):
+        cheap = [name for name, value in COSTS.items() if getattr(method, name) == value]
+        costs = tuple(COSTS) if len(cheap) == len(COSTS) else ()
+        if method.loss is not None:
+            return f"budget-{method.bias}", ("bias",)
+        kind = method.estimate if method.estimate in ROBUST else "adaptive"
+        return f"{kind}-{method.bias}", ("bias", "estimate", *costs)
+    if isinstance(method, AB):
+        by_clicks = {"paper": "ab", "means": "ab-means"}
+        part = (
+            f"ab-{method.estimate}-{method.bias}" if method.estimate in ROBUST else by_clicks.get(method.estimate, "")
+        )
+        return part, ("estimate", "bias")
+    if isinstance(method, Counterfactual):
+        return LOGGING[method.logging], ("logging",)
+    interleaving: dict[type[Method], tuple[str, tuple[str, ...]]] = {
+        TeamDraft: ("team-draft", ()),
+        Probabilistic: ("probabilistic", ("tau",)),
+        Optimized: ("optimized", ("credit",)),
+        Balanced: ("balanced", ()),
+    }
+    return interleaving.get(type(method), ("", ()))
+
+
+def _part_of_network(method: LogOptNetwork) -> tuple[str, tuple[str, ...]]:
+    # More work than the paper's changes no name; less does, lest its network look worse than it is.
+    enough = {"steps": method.steps >= PAPERS_STEPS, "samples": method.rankings_a_step >= method.usual_samples}
+    told = ("bias", *(name for name, so in enough.items() if so))
+    if method.relevance == "true":
+        return "oracle", (*told, "relevance", "schedule")
+    if all(getattr(method, name) == value for name, value in PUBLISHED.items()):
+        return f"published-{method.bias}", (*told, *PUBLISHED)
+    return f"network-{method.bias}", told
+
+
+@cache
 def role(text: str) -> str | None:
     """The part a method plays in the study; None for one that plays none, or is not a method.
 
@@ -50,7 +108,7 @@ def role(text: str) -> str | None:
     ('network-known', None)
     """
     try:
-        part = parse_method(text).role
+        part, _ = part_of(parse_method(text))
     except ValueError:
         return None
     return part if part in ROLES else None
@@ -72,7 +130,7 @@ def _label(text: str) -> str:
     if part is None:
         return text
     method = parse_method(text)
-    told = method.options_of_role
+    _, told = part_of(method)
     more = [
         f"{f.name}={getattr(method, f.name)}"
         for f in fields(method)
