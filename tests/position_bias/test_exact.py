@@ -15,7 +15,7 @@ from ranktrial.position_bias.affine import affine_bias
 from ranktrial.position_bias.auto import Auto
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
-from ranktrial.position_bias.jackknife import jackknife, jackknife_variance, replicates
+from ranktrial.position_bias.jackknife import fit_groups, jackknife_variance
 from ranktrial.position_bias.model import Estimator
 
 ESTIMATORS: list[Estimator] = [Conditional(), EM(), Auto()]
@@ -184,15 +184,14 @@ def test_the_order_of_documents_is_irrelevant(seed: int) -> None:
 
 def test_jackknife_of_a_ratio_by_hand() -> None:
     groups = [Counts.from_dense([[10, 10]], [[c, d]]) for c, d in ((4, 2), (6, 2), (5, 3), (5, 1))]
-    estimate = jackknife(Conditional(), groups)
+    estimate, thetas = fit_groups(groups, Conditional())
     without = np.array([6 / 16, 6 / 14, 5 / 15, 7 / 15])
     assert estimate.theta[1] == pytest.approx(8 / 20)
     assert estimate.standard_error[1] == pytest.approx(np.sqrt(3 / 4 * np.sum((without - without.mean()) ** 2)))
     assert estimate.degrees_of_freedom == 3
-    full, thetas = replicates(Conditional(), groups)
     np.testing.assert_allclose(thetas[:, 1], without)
     np.testing.assert_allclose(jackknife_variance(thetas), estimate.covariance)
-    np.testing.assert_array_equal(full.theta, estimate.theta)
+    np.testing.assert_array_equal(Conditional().fit(Counts.merged(groups)).theta, estimate.theta)
 
 
 def test_intervals_hold_theta_and_stay_positive() -> None:
@@ -224,7 +223,6 @@ def test_results_print_and_become_plain_numbers() -> None:
         (lambda: Conditional(given="luck"), "given is 'luck'"),
         (lambda: EM(theta=(1.0, 1.5)), r"theta\[1\] is 1.5"),
         (lambda: EM(theta=(1.0, 0.5)).fit(random_counts(0)), "theta has 2 ranks, the counts have 4"),
-        (lambda: jackknife(Conditional(), [random_counts(0)]), "needs at least 2 groups"),
     ],
 )
 def test_arguments_out_of_range_are_named(make: object, message: str) -> None:

@@ -21,7 +21,7 @@ FIRST_RELEVANCE = 0.3  # P(click) of an examined document, before any click
 # Of list_inputs, before any click: what both rankers put first is taken to be three times as relevant as the rest, so that
 # demoting it counts as dear. That errs on the visitors' side.
 FIRST_LISTS = (0.1, 0.25, 0.25, 0.0, 0.0, 0.0, 0.0)
-FIRST_PRICE = 10.0  # of a click, before any search has told what a budget asks for
+FIRST_PRICE = 10.0  # of a click, before any search tells what a budget asks for
 RELEVANCES = (0.01, 0.9)
 LEAST_BIAS = 0.001  # over the rank: the least examination an estimate may come to
 NOTHING = np.empty(0)

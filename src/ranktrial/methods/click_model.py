@@ -346,8 +346,8 @@ class SimulatedTrial:
         elif method.bias == "estimated":
             counts = Counts.stacked(self.parts)
             self.refitted = self.impressions
-        told = Evidence([counts], self.shown.sum(0), self.agree, self.searches, theta_fitted=settled)
-        self.beliefs = method.learn(told, self.beliefs)
+        evidence = Evidence([counts], self.shown.sum(0), self.agree, self.searches, theta_fitted=settled)
+        self.beliefs = method.learn(evidence, self.beliefs)
         if not np.array_equal(self.beliefs.theta, before):
             self.sum_x = None
         if method.estimate in ROBUST:

@@ -4,7 +4,7 @@ from ranktrial.position_bias.auto import Auto
 from ranktrial.position_bias.conditional import Conditional
 from ranktrial.position_bias.counts import Counts
 from ranktrial.position_bias.identifiability import Identifiability, NotIdentifiable, identifiability
-from ranktrial.position_bias.jackknife import fit_groups, jackknife
+from ranktrial.position_bias.jackknife import fit_groups
 from ranktrial.position_bias.model import Estimator, PositionBias
 from ranktrial.position_bias.relevance import Examinations, RelevanceFit, relevance_prediction
 
@@ -20,6 +20,5 @@ __all__ = [
     "RelevanceFit",
     "fit_groups",
     "identifiability",
-    "jackknife",
     "relevance_prediction",
 ]

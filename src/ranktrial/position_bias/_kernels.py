@@ -254,14 +254,14 @@ def shrunken_effects(residual: Any, examined: Any, noise: Any, offsets: Any, wit
     """
     effects, commons = np.empty(residual.shape[0]), np.empty(offsets.shape[0] - 1)
     for group in range(offsets.shape[0] - 1):
-        told, precision = 0.0, 0.0
+        weighted, precision = 0.0, 0.0
         for d in range(offsets[group], offsets[group + 1]):
             e = examined[d]
             variance = noise[d] + within * e**2
             if e > 0 and variance > 0:
-                told += e * residual[d] / variance
+                weighted += e * residual[d] / variance
                 precision += e**2 / variance
-        common = shared * told / (1.0 + shared * precision)
+        common = shared * weighted / (1.0 + shared * precision)
         commons[group] = common
         for d in range(offsets[group], offsets[group + 1]):
             e = examined[d]

@@ -94,15 +94,7 @@ class Counts:
                 raise ValueError(f"expected is {design.shape}, shown is {shown.shape} (documents, ranks): must agree")
             _refuse((shown > 0) & (design == 0), "{} is shown although the design never puts it there", shown, design)
         possible = shown if design is None else shown + design
-        rows = np.flatnonzero(possible.any(1))
-        return cls(
-            n,
-            rows,
-            shown[rows],
-            clicked[rows],
-            None if queries is None else queries[rows],
-            None if design is None else design[rows],
-        )
+        return cls(n, np.arange(n), shown, clicked, queries, design)._at(np.flatnonzero(possible.any(1)))
 
     @classmethod
     def from_impressions(
@@ -232,10 +224,12 @@ class Counts:
 
     def of(self, documents: IntArray) -> Counts:
         """Return the counts of some documents only, by their numbers."""
-        row = self._rows(documents)
-        queries = None if self.queries is None else self.queries[row]
-        expected = None if self.expected is None else self.expected[row]
-        return Counts(self.n_documents, documents, self.shown[row], self.clicked[row], queries, expected)
+        return self._at(self._rows(documents))
+
+    def _at(self, rows: IntArray) -> Counts:
+        queries = None if self.queries is None else self.queries[rows]
+        expected = None if self.expected is None else self.expected[rows]
+        return Counts(self.n_documents, self.documents[rows], self.shown[rows], self.clicked[rows], queries, expected)
 
     def _rows(self, documents: IntArray) -> IntArray:
         row = np.searchsorted(self.documents, documents)

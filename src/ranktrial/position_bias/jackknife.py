@@ -20,28 +20,6 @@ from ranktrial.position_bias.identifiability import NotIdentifiable
 from ranktrial.position_bias.model import Estimator, PositionBias
 
 
-def replicates(estimator: Estimator, groups: Sequence[Counts]) -> tuple[PositionBias, FloatArray]:
-    """The estimate on all groups together, and theta without each of them, ``(groups, k)``.
-
-    >>> from ranktrial.position_bias import Conditional
-    >>> days = [Counts.from_dense([[10, 10]], [clicked]) for clicked in ([4, 2], [6, 2], [5, 3], [5, 1])]
-    >>> estimate, without = replicates(Conditional(), days)
-    >>> without[:, 1].round(3)
-    array([0.375, 0.429, 0.333, 0.467])
-    """
-    if len(groups) < 2:
-        raise ValueError(f"a jackknife needs at least 2 groups, got {len(groups)}")
-    total = Counts.merged(groups)
-    whole = estimator.fit(total)
-    return whole, _without_each(estimator, total, groups, whole.theta)
-
-
-def _without_each(estimator: Estimator, total: Counts, groups: Sequence[Counts], theta: FloatArray) -> FloatArray:
-    if isinstance(estimator, Conditional):
-        return estimator.refits(total, groups, theta)
-    return np.array([estimator.fit(total - group).theta for group in groups])
-
-
 def jackknife_variance(values: FloatArray) -> FloatArray:
     """Covariance of an estimate from its delete-a-group replicates, ``(groups, dimension)``.
 
@@ -72,29 +50,6 @@ def ratio_freedom(refitted: FloatArray, fixed: FloatArray) -> float:
     return (len(fixed) - 1) / (2 * max(apart, 1e-6))
 
 
-def with_errors(estimate: PositionBias, theta: FloatArray) -> PositionBias:
-    """The estimate with standard errors from its replicates, and intervals from t with one degree less than groups.
-
-    ``jackknife`` is this on ``replicates``; use both where the replicates serve another number as well, here theta_1 + theta_2:
-
-    >>> from ranktrial.position_bias import Conditional
-    >>> days = [Counts.from_dense([[10, 10]], [clicked]) for clicked in ([4, 2], [6, 2], [5, 3], [5, 1])]
-    >>> estimate, without = replicates(Conditional(), days)
-    >>> with_errors(estimate, without).standard_error.round(3)
-    array([0.   , 0.088])
-    >>> np.sqrt(jackknife_variance(without.sum(1, keepdims=True))).round(3)
-    array([[0.088]])
-    """
-    covariance = jackknife_variance(theta)
-    return replace(
-        estimate,
-        standard_error=np.sqrt(np.diag(covariance)),
-        covariance=covariance,
-        degrees_of_freedom=len(theta) - 1,
-        remark="; ".join(part for part in (estimate.remark, f"jackknife over {len(theta)} groups") if part),
-    )
-
-
 def fit_groups(
     parts: Sequence[Counts], estimator: Estimator | None = None, *, most_error: float = np.inf
 ) -> tuple[PositionBias, FloatArray]:
@@ -103,6 +58,16 @@ def fit_groups(
     ``estimator`` is ``Auto()`` by default, which decides once, on the whole log: were it to choose anew without each group, the
     jackknife would count that too. A single part keeps the estimator's own errors, and there is no theta without it. Refused
     (NotIdentifiable) where a theta has an error of more than ``most_error``, in units of theta_1.
+
+    Errors have one degree of freedom less than there are groups, of which 20 are customary; groups must all know the same:
+    their queries, their design. Theta without each group carries its error into other numbers, here theta_1 + theta_2:
+
+    >>> days = [Counts.from_dense([[10, 10]], [clicked]) for clicked in ([4, 2], [6, 2], [5, 3], [5, 1])]
+    >>> bias, without = fit_groups(days, Conditional())
+    >>> bias.theta, bias.standard_error.round(4), bias.degrees_of_freedom
+    (array([1. , 0.4]), array([0.   , 0.088]), 3)
+    >>> without[:, 1].round(3), np.sqrt(jackknife_variance(without.sum(1, keepdims=True))).round(3)
+    (array([0.375, 0.429, 0.333, 0.467]), array([[0.088]]))
     """
     total = Counts.merged(parts)
     chosen = Auto() if estimator is None else estimator
@@ -112,26 +77,17 @@ def fit_groups(
         if isinstance(chosen, Auto):
             chosen = Conditional(given="design" if "design" in fitted.method else "shown")
         try:
-            without = _without_each(chosen, total, parts, fitted.theta)
+            if isinstance(chosen, Conditional):
+                without = chosen.refits(total, parts, fitted.theta)
+            else:
+                without = np.array([chosen.fit(total - part).theta for part in parts])
         except NotIdentifiable as refusal:
             raise NotIdentifiable(f"without one of {len(parts)} groups of the log: {refusal}") from refusal
-        fitted = replace(with_errors(fitted, without), remark=fitted.remark)
+        covariance = jackknife_variance(without)
+        errors = np.sqrt(np.diag(covariance))
+        fitted = replace(fitted, standard_error=errors, covariance=covariance, degrees_of_freedom=len(parts) - 1)
     worst = int(np.argmax(fitted.standard_error))
     if fitted.standard_error[worst] > most_error or not np.isfinite(without).all():
         estimate = f"{fitted.theta[worst]:.2f} +- {fitted.standard_error[worst]:.2f} at rank {worst + 1}"
         raise NotIdentifiable(f"too uncertain, {estimate}")
     return fitted, without
-
-
-def jackknife(estimator: Estimator, groups: Sequence[Counts]) -> PositionBias:
-    """The estimate with delete-a-group standard errors.
-
-    20 groups are customary. Groups must all know the same: their queries, their design.
-
-    >>> from ranktrial.position_bias import Conditional
-    >>> days = [Counts.from_dense([[10, 10]], [clicked]) for clicked in ([4, 2], [6, 2], [5, 3], [5, 1])]
-    >>> bias = jackknife(Conditional(), days)
-    >>> bias.theta, bias.standard_error.round(4), bias.degrees_of_freedom
-    (array([1. , 0.4]), array([0.   , 0.088]), 3)
-    """
-    return with_errors(*replicates(estimator, groups))

@@ -9,47 +9,9 @@ import numba as nb
 import numpy as np
 
 from ranktrial._kernels import U64, alias_tables, below, high_half, low_half, random_word, threshold, uniform
-from ranktrial.rankings._race_kernels import WIDEST_GAP, sorted_scores
+from ranktrial.rankings._race_kernels import sorted_scores
 
 FEW_LEFT = 0.1  # share of the weight below which rejection from the alias table is given up
-
-
-@nb.njit(cache=True)
-def race(scores: Any, state: Any, rankings: Any) -> None:
-    """Fill each row with the first arrivals of one race of exponential clocks, in order of arrival.
-
-    A clock reads -log(1 - u) / w >= u / w, so most documents are seen to be late without taking a logarithm.
-    """
-    n = scores.shape[0]
-    count, k = rankings.shape
-    order, s, _ = sorted_scores(scores)
-    times = np.empty(k)
-    first = np.empty(k, np.int64)
-    for row in range(count):
-        arrived = 0
-        unit = 0.0
-        for d in range(n):
-            if s[d] < unit - WIDEST_GAP:  # measure times in a longer unit before they overflow
-                for j in range(arrived):
-                    times[j] *= math.exp(s[d] - unit)
-                unit = s[d]
-            slowness = math.exp(unit - s[d])
-            u = uniform(state) + 2.0**-54  # never 0: no document beats one that is 2^54 times faster
-            if arrived == k and u * slowness >= times[k - 1]:
-                continue
-            time = -math.log1p(-u) * slowness
-            if arrived == k and time >= times[k - 1]:
-                continue
-            j = arrived if arrived < k else k - 1
-            while j > 0 and times[j - 1] > time:
-                times[j] = times[j - 1]
-                first[j] = first[j - 1]
-                j -= 1
-            times[j] = time
-            first[j] = d
-            arrived = min(arrived + 1, k)
-        for r in range(k):
-            rankings[row, r] = order[first[r]]
 
 
 # What a draw and a click need of a document, in 16 bytes: with many queries the speed is that of fetching it from memory.

@@ -47,22 +47,6 @@ def _ranking(scores: FloatArray, ranking: ArrayLike) -> IntArray:
     return places
 
 
-def sample(scores: ArrayLike, k: int, count: int, seed: Seed) -> IntArray:
-    """Draw ``count`` rankings of min(k, n) documents, as a (count, min(k, n)) array.
-
-    >>> sample([0.0, 100.0, 50.0], k=2, count=2, seed=1)
-    array([[1, 2],
-           [1, 2]])
-    """
-    scores = checks.finite("scores", scores)
-    checks.at_least("k", k, 1)
-    checks.at_least("count", count, 0)
-    rankings = np.empty((count, min(k, len(scores))), np.int64)
-    if rankings.size:
-        kernels.race(scores, kernel_state(seed), rankings)
-    return rankings
-
-
 def log_probability(scores: ArrayLike, ranking: ArrayLike) -> float:
     """Logarithm of the probability that the top of the ranking is ``ranking``, which may stop anywhere.
 
@@ -246,11 +230,8 @@ class PlackettLuce:
     def sample(self, query: int, count: int, *, seed: Seed) -> DocumentArray:
         """Draw rankings of one query: a (count, k) table of document ids, NO_DOCUMENT where it has fewer than k."""
         checks.between("query", query, 0, self.n_queries - 1)
-        start, end = self.offsets[query], self.offsets[query + 1]
-        drawn = sample(self.scores[start:end], self.k, count, seed)
-        table = np.full((count, self.k), NO_DOCUMENT, np.int32)
-        table[:, : drawn.shape[1]] = start + drawn
-        return table
+        alone, documents = self.of_queries(np.array([query]))
+        return np.append(documents, NO_DOCUMENT).astype(np.int32)[alone.rankings(count, seed=seed)]
 
     def rankings(self, draws: int, *, seed: Seed) -> DocumentArray:
         """Draw as many rankings of every query, one query after the other: a (queries * draws, k) table."""

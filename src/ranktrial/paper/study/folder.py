@@ -367,8 +367,8 @@ class StudyFolder:
             yield (f"select {TIMES} from ({' union all '.join(queries)}) order by place", values) if done else None
 
     def _copy(self, query: str, path: Path, values: dict[str, Any], metadata: Mapping[str, str] | None = None) -> None:
-        told = ", ".join(f"{key}: {_literal(text)}" for key, text in (metadata or {}).items())
-        options = "format parquet, compression zstd" + (f", kv_metadata {{{told}}}" if told else "")
+        pairs = ", ".join(f"{key}: {_literal(text)}" for key, text in (metadata or {}).items())
+        options = "format parquet, compression zstd" + (f", kv_metadata {{{pairs}}}" if pairs else "")
         self._tables.execute(f"copy ({query}) to {_literal(str(path))} ({options})", values)
 
     def limit_rows(self, plan: StudyPlan, data: str) -> list[dict[str, Any]]:
@@ -381,8 +381,8 @@ class StudyFolder:
     @contextlib.contextmanager
     def _limits(self, plan: StudyPlan, sets: Sequence[str]) -> Iterator[_Query | None]:
         """The query of all limits and its values: those found alone, and those that laws of expected runs tell."""
-        told = [] if plan.simulate else [task for task in plan.tasks() if task.method in plan.methods_with_limits]
-        found = [task for task in (*told, *plan.limit_tasks()) if task.data in sets and self.done(task)]
+        by_laws = [] if plan.simulate else [task for task in plan.tasks() if task.method in plan.methods_with_limits]
+        found = [task for task in (*by_laws, *plan.limit_tasks()) if task.data in sets and self.done(task)]
         found.sort(key=lambda task: sets.index(task.data))
         unknown = """select null::double as "limit", null::boolean as wrong_sign, null::double as ctr, null::double as x,
                             null::double as clicks where false"""

@@ -92,12 +92,12 @@ def part_of(method: Method) -> tuple[str, tuple[str, ...]]:
 def _part_of_network(method: LogOptNetwork) -> tuple[str, tuple[str, ...]]:
     # More work than the paper's changes no name; less does, lest its network look worse than it is.
     enough = {"steps": method.steps >= PAPERS_STEPS, "samples": method.rankings_a_step >= method.usual_samples}
-    told = ("bias", *(name for name, so in enough.items() if so))
+    in_label = ("bias", *(name for name, so in enough.items() if so))
     if method.relevance == "true":
-        return "oracle", (*told, "relevance", "schedule")
+        return "oracle", (*in_label, "relevance", "schedule")
     if all(getattr(method, name) == value for name, value in PUBLISHED.items()):
-        return f"published-{method.bias}", (*told, *PUBLISHED)
-    return f"network-{method.bias}", told
+        return f"published-{method.bias}", (*in_label, *PUBLISHED)
+    return f"network-{method.bias}", in_label
 
 
 @cache
@@ -130,11 +130,11 @@ def _label(text: str) -> str:
     if part is None:
         return text
     method = parse_method(text)
-    _, told = part_of(method)
+    _, in_label = part_of(method)
     more = [
         f"{f.name}={getattr(method, f.name)}"
         for f in fields(method)
-        if f.name not in told and getattr(method, f.name) != f.default
+        if f.name not in in_label and getattr(method, f.name) != f.default
     ]
     return ", ".join([ROLES[part][0], *more])
 

@@ -53,12 +53,12 @@ def overall(found: Sequence[ClaimResult]) -> str:
     """One verdict from those on all data sets: what it depends on where they differ."""
     by_mark = {sign: [one.data for one in found if mark(one) == sign] for sign in "✓✗?"}
     holds, fails, open_ = by_mark.values()
-    told = {HOLDS: holds, FAILS: fails}
+    verdicts = {HOLDS: holds, FAILS: fails}
     reasons = {one.verdict for one in found if one.verdict.startswith("differs")}
     if holds and fails:
         text = f"depends on the data: holds on {', '.join(holds)}, not on {', '.join(fails)}"
     elif holds or fails:
-        text = next(verdict for verdict, sets in told.items() if sets)
+        text = next(verdict for verdict, sets in verdicts.items() if sets)
         text += "".join(f" ({reason})" for reason in reasons)
     else:
         return "cannot be told"
