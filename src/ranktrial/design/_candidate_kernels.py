@@ -17,7 +17,7 @@ def unite(tables: Any, theta: Any, n_documents: Any) -> Any:
     That is by falling mean exposure, then by mean rank, then by number: the same whichever ranker comes first.
 
     Args:
-        tables: What each ranker shows, (rankers, queries, k).
+        tables: Lists that each ranker shows, (rankers, queries, k).
 
     Returns:
         Offsets of the queries and the documents; for each of them the root of the sum over pairs of rankers of (exposure
@@ -91,12 +91,12 @@ def keep_first(tables: Any, offsets: Any, documents: Any, lesser: Any, lowest: A
     """The document that all rankers put first, of each query, NOBODY where there is none; its floor is raised.
 
     Args:
-        tables: What each ranker shows, (rankers, queries, k).
-        offsets: Of the queries' candidates.
+        tables: Lists that each ranker shows, (rankers, queries, k).
+        offsets: Start of each query's candidates.
         documents: The candidates.
         lesser: The least exposure that any ranker gives each.
         lowest: Exposure that the first of all must have, unless the rankers give it less.
-        floors: Of each candidate; changed.
+        floors: Floor of each candidate; changed.
     """
     first = np.full(tables.shape[1], NOBODY, np.int32)
     for query in range(tables.shape[1]):

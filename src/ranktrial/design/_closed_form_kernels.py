@@ -283,12 +283,12 @@ def least_variance(offsets: Any, documents: Any, need: Any, least: Any, gain: An
     """Rankings, weights and the offsets of each query's, of the mixtures of least sum need^2 / exposure - gain * exposure.
 
     Args:
-        offsets: Of the queries' candidates.
+        offsets: Start of each query's candidates.
         documents: Candidates in the order in which they fill a page.
-        need: Of each candidate.
+        need: Need of each candidate.
         least: Exposure that each must have; an empty array for none.
-        gain: Of each, for a unit of exposure; an empty array for none.
-        bias: Of each rank, the design's.
+        gain: Gain of each by a unit of exposure; an empty array for none.
+        bias: Position bias of each rank that the design is made for.
         steady: A document of each query that must not move by more than one rank, NOBODY where there is none; an empty
             array for none at all.
     """

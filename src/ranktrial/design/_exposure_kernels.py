@@ -129,14 +129,14 @@ def best_blocks(
     """Blocks of the exposure of least sum need^2 / exposure - gain * exposure, for one query; returns how many.
 
     Args:
-        need: Of each candidate.
+        need: Need of each candidate.
         least: Exposure that each must have; an empty array for none.
-        gain: Of each, for a unit of exposure: its relevance times the price of a click; an empty array for none.
+        gain: Gain of each by a unit of exposure: its relevance times the price of a click; an empty array for none.
         slots: Bias of the slots.
         order: Filled with the candidates, block after block.
         ends: Filled with the end of each block.
         share: Filled with each candidate's share of its block's exposure, in blocks of more than one.
-        slot_share: And with each slot's.
+        slot_share: Filled with the share of each slot.
     """
     n = need.shape[0]
     # The page is full whatever is shown, so a gain that all have alike is none.

@@ -41,12 +41,12 @@ class ClickForecast:
     """Clicks to be expected on a sample of searches, of A's list, B's list, and the design at any price.
 
     Attributes:
-        problem: Of the design.
+        problem: Problem that the design solves.
         theta: Position bias by which clicks are forecast.
         zeta: Relevance of each candidate of the problem, by which clicks are forecast.
         a: Clicks on A's list, per query.
         b: Clicks on B's.
-        shares: Of the traffic, each query's.
+        shares: Share of the traffic of each query.
         plain: Shares of plain A/B traffic beside the design.
     """
 

@@ -61,8 +61,8 @@ def closed_form(
             theta); 1 keeps it first, 0 lets it be anywhere, or nowhere.
         zeta0: Click rate for which the design is made when the estimate will be rank-aware: exposure then counts as
             theta / (1 - zeta0 theta), and so does the floor.
-        price: Of a click, in the units of a squared weight (lambda / rho)^2: 0 looks at variance alone, 1 is moderate, from 100
-            on little but relevance counts. Only differences in ``zeta`` within a query matter.
+        price: Price of a click, in the units of a squared weight (lambda / rho)^2: 0 looks at variance alone, 1 is moderate,
+            from 100 on little but relevance counts. Only differences in ``zeta`` within a query matter.
         plain: Shares of plain A/B traffic, A's own list and B's own, which are then the last two rankings of every query.
 
     >>> pair = Pair.from_lists([["x", "y", "z"]], [["x", "z", "y"]], k=3)

@@ -117,7 +117,7 @@ class FoldSums:
     Attributes:
         rows: Rows in question, increasing: at least those of the queries of the searches.
         whole: Whether the log shows no others.
-        folds: Of each fold.
+        folds: Sums of each fold.
     """
 
     rows: IntArray
@@ -134,13 +134,13 @@ class Searches:
     Attributes:
         tables: Candidates of A's and of B's top k, ``(2, searches, k)``, numbered over all searches; -1 past the end.
         unit: Number of each search's unit, which says in which fold it is.
-        row: Of each candidate.
+        row: Row of each candidate.
         seen: Clicks and examinations of every row, at a theta.
         folds: Sums over folds of the log, at a theta.
-        rank_a: Of every row in A's list, from 0; k or more is nowhere.
-        rank_b: And in B's.
+        rank_a: Rank of every row in A's list, from 0; k or more is nowhere.
+        rank_b: Rank of every row in B's list.
         offsets: Rows of each query.
-        document: Of each row.
+        document: Document of each row.
         document_offsets: Documents of each query.
     """
 

@@ -158,7 +158,7 @@ class Covered:
         pair: The two rankers on these queries.
         user: Who clicks on their documents.
         queries: Their numbers in the pair that they were chosen from.
-        documents: Those of their documents.
+        documents: Numbers of their documents there.
         came: How often each comes, in each stretch that is to be drawn.
     """
 
@@ -195,10 +195,10 @@ class DesignVersion:
     Attributes:
         begin: Impressions before it.
         covered: The queries that it is made for.
-        policy: What it shows for these.
+        policy: Distribution of the rankings shown for these.
         theta: Position bias it was made with.
         prediction: Relevance that its impressions are valued with; None for IPS.
-        note: What the estimate of position bias had to say.
+        note: Note of the estimate of position bias.
         shown: How often each ranking of the policy was shown.
         clicked: How often it was clicked at each rank.
     """
@@ -220,7 +220,7 @@ class DrawnBefore:
     Attributes:
         impressions: How many.
         sum_x: Sum of x over them, at the true position bias.
-        score: Of the equation for theta, there.
+        score: Score of the equation for theta, there.
         influence: Its information, and what x gains by theta; what was drawn has no variance.
     """
 

@@ -70,9 +70,9 @@ class Display:
     """One display of one query, for people to look at.
 
     Attributes:
-        documents: From the top.
+        documents: Documents from the top.
         probability: How often it is shown with these credits.
-        credits: What a click at each rank alone is worth.
+        credits: Value of a click at each rank alone.
         added_by_a: The probability that a click at each rank alone counts for A; None where values are linear.
     """
 

@@ -34,9 +34,9 @@ class ExpectedRun:
         begins: How many impressions were shown before each stretch.
         before: The sums so far where a stretch begins, an array of (runs, stretches, 6). The mean over runs is taken of errors,
             not of laws.
-        each: What each impression of a stretch adds to them.
+        each: Contribution of each impression of a stretch to them.
         step: x takes whole multiples of this number only; 0 where it does not.
-        standard_error: Of what the estimate converges to, where displays were drawn; None where it converges to nothing that
+        standard_error: Standard error of the limit, where displays were drawn; None where there is no limit that
             is known beforehand.
 
     >>> law = ExpectedRun.of_moments([100, 10_000], Moments(0.1, 1.0, ctr=0.5))

@@ -44,10 +44,10 @@ class LogOpt(ClickModelMethod, Adaptive):
 
     Attributes:
         bias: Position bias "estimated" from the clicks on the way, or "known" (the pair's theta, or the trial's).
-        relevance: What the design assumes of relevance: "estimated" on the way, from what places in the lists tell over all
+        relevance: Relevance that the design is made for: "estimated" on the way, from what places in the lists tell over all
             queries and from what is known of single documents; "constant", the same for all documents; or "true", for
             simulations only.
-        estimate: What an impression is worth: "ips" as the paper has it; "constant" subtracts the clicks to be expected if
+        estimate: Value of an impression: "ips" as the paper has it; "constant" subtracts the clicks to be expected if
             all documents were equally relevant; "doubly-robust" those expected from earlier clicks; "rank-aware" also weighs
             clicks by what their rank tells. All unbiased, each with less variance than the last.
         loss: The share of an A/B test's clicks that visitors may lose; negative asks for a gain. None: whatever it takes. A

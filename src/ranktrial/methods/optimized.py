@@ -36,7 +36,7 @@ class Optimized(Method):
 
     Attributes:
         credit: A click's credit: "inverse" is 1/rank_A - 1/rank_B, "linear" rank_B - rank_A.
-        constraints: What must be balanced at every rank: "credit" itself, or "linear" whatever the credit is (as the
+        constraints: Quantity that must be balanced at every rank: "credit" itself, or "linear" whatever the credit is (as the
             authors' code does: then documents of equal relevance do not give zero).
 
     >>> for shown in Optimized().displays(Pair.from_lists(["abc"], ["bca"], k=2)).of_query(0):

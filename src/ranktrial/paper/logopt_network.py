@@ -58,18 +58,18 @@ class LogOptNetwork(Adaptive):
 
     Attributes:
         bias: Position bias "known" (the pair's theta) or "estimated" from the clicks on the way.
-        relevance: What the policy assumes of relevance: "estimated" on the way, or "true": the paper's Oracle, for
+        relevance: Relevance that the policy is made for: "estimated" on the way, or "true": the paper's Oracle, for
             simulations only.
         schedule: After how many impressions the click model is fitted and the policy optimised anew.
         steps: Gradient steps of each optimisation.
         samples: Rankings sampled a step; None: 1,000 as the paper, or 100 with the low-noise gradient, which has less noise
             even so.
         gradient: "low-noise", "paper" (as published), or "authors" (as their code scales it).
-        inputs: What the network sees: "lists" (lambda and ranks), document "features", or "both".
+        inputs: Inputs of the network: "lists" (lambda and ranks), document "features", or "both".
         click_model: "regression-em" is the paper's and needs features; "em" has a relevance per document; "auto" takes theta
             from the estimator that suits the log and shrinks relevance towards its mean.
         propensities: "policy" is the paper's and exact; "observed" the authors' code's (see ``Counterfactual``).
-        start: What the first optimisation assumes with no click seen: "lists", equal relevance and the position bias at
+        start: Assumption of the first optimisation, before any click: "lists", equal relevance and the position bias at
             hand; "rank-2", as the authors' code, that only rank 2 is examined.
         queries: Steps draw queries from the "log", as the paper says, or from the "data" set, as the authors' code.
         warm_start: Keep the network and its optimiser between optimisations, as the authors' code, instead of starting
@@ -160,10 +160,10 @@ class PolicyVersion:
 
     Attributes:
         begin: Impressions before it.
-        policy: What it shows.
+        policy: Distribution of the rankings shown.
         theta: Position bias it was made with.
         zeta: Relevance it was made with.
-        note: What the click model had to say.
+        note: Note of the click model.
         clicks: On each document that either ranker lists, in order, while it was shown.
     """
 

@@ -29,7 +29,7 @@ class ShownRanking:
     Attributes:
         ranking: Document names from the top.
         probability: How often the method shows it (with these credits).
-        credit: What a click at each rank adds for ranker A (for a sign outcome: expected, between -1 and 1).
+        credit: Credit of ranker A for a click at each rank (for a sign outcome: expected, between -1 and 1).
         added_by_a: For sign outcomes, the probability that a click at each rank counts for ranker A.
     """
 

@@ -38,7 +38,7 @@ class AffineBias:
         slope: a of each rank, 1 at the first.
         intercept: b of each rank, 0 at the first.
         slope_error: Standard errors from the log without each group.
-        intercept_error: The same.
+        intercept_error: Standard errors likewise.
         without: a and b without each group, ``(groups, 2, k)``.
     """
 
@@ -61,10 +61,10 @@ def affine_bias(
 
     Args:
         parts: Counts of each group, all documents that were shown included.
-        instruments: Of each document, by its number: a row for each of so many shares of the log, to which parts belong in
-            turn. A row must not come from the clicks of its share.
+        instruments: Instrument of each document, by its number: a row for each of so many shares of the log, to which parts
+            belong in turn. A row must not come from the clicks of its share.
         start: Theta, to start from.
-        given: As of ``Conditional``.
+        given: "shown" or "design", as of ``Conditional``.
         most_error: Errors of a, and of b relative to the mean click rate at rank 1, may be as large.
 
     Refused (NotIdentifiable) where a or b cannot be told, also without any one group.

@@ -92,9 +92,9 @@ class RelevanceFit:
     """Relevance fitted to a log: a regression on the inputs, and the effects of single documents.
 
     Attributes:
-        prediction: Of every row.
-        constant: Of the regression on the inputs.
-        slopes: And one for each input.
+        prediction: Prediction of every row.
+        constant: Constant of the regression on the inputs.
+        slopes: Slope of each input.
         effects: How each document deviates; queries' deviations are part of it.
         shared: How the documents of each query deviate together, as far as that is believed of those that were never examined.
         spread: Variances of deviations, of single documents within a query and of what those of a query share.

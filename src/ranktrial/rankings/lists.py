@@ -70,7 +70,7 @@ class Pair:
         b: Ranker B's.
         offsets: Query q owns document ids ``offsets[q]:offsets[q + 1]``.
         k: Results on a page.
-        theta: What is known or assumed of position bias, P(rank is examined); counterfactual methods need it.
+        theta: Known or assumed position bias, P(rank is examined); counterfactual methods need it.
         features: A row per document, for methods that learn from features.
         ids: The caller's own id of each document; by default its number.
         queries: The caller's own name of each query; by default its number.

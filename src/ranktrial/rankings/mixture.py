@@ -30,7 +30,7 @@ class Moments:
         ctr: Expected clicks per impression on what is shown.
         third: Third cumulant of x, which the estimate from N has over N^2; 0 where it was not worked out.
         fourth: Fourth cumulant, likewise over N^3.
-        standard_error: Of ``mean``, where displays were drawn and not listed.
+        standard_error: Standard error of ``mean``, where displays were drawn and not listed.
     """
 
     mean: float

@@ -63,7 +63,7 @@ class DesignRows(NamedTuple):
         slot_offsets: The candidates of each design.
         row_offsets: The rankings that each may show.
         rankings: All of these.
-        weights: And their probabilities.
+        weights: Probability of each of them.
         placement: P(candidate at rank), where rankings are too many to list; no row where they are not.
     """
 
@@ -183,16 +183,16 @@ def value_sums(
     """Sums of x over impressions at many thetas, number t over those that it does not leave out, by code; no checks.
 
     Args:
-        rows: Those that were shown, as of ``value_rows``.
+        rows: Rankings that were shown, as of ``value_rows``.
         starts: Row i was shown by ``impressions[starts[i]:starts[i + 1]]``.
-        clicks: Of all impressions, by rank.
-        left_out: Of all impressions, by which theta.
-        ranks: Of the candidates in A's list and in B's: lambda is the difference of exposures there or, for the ``gain`` in
-            clicks, what they have beyond the mean of both; 0 for what cannot be seen.
+        clicks: Clicks of all impressions, by rank.
+        left_out: Number of the theta that leaves out each impression.
+        ranks: Ranks of the candidates in A's list and in B's: lambda is the difference of exposures there or, for the
+            ``gain`` in clicks, what they have beyond the mean of both; 0 for what cannot be seen.
         thetas: A row for each.
         first: Whether the first sum of the formula is part of x.
         worth: Value of a click on each candidate, by which lambda is multiplied; 1 by default.
-        code: Of all impressions, a number below ``codes``; 0 by default. Sums have a row for each.
+        code: Code of each impression, a number below ``codes``; 0 by default. Sums have a row for each.
     """
     sums = np.zeros((codes, len(thetas)))
     columns = np.ascontiguousarray(np.pad(thetas, ((0, 0), (0, 1))).T)

@@ -54,12 +54,12 @@ class Claim:
 
     Attributes:
         number: Which of the paper's findings it belongs to.
-        text: What is claimed.
+        text: The claim in words.
         paper: The paper's number.
         measure: Our number, or NotTestedError.
-        holds: From where to where our number bears the claim out.
+        holds: Range in which our number bears the claim out.
         percent: Whether the number is a share.
-        unit: What is counted in the number's interval.
+        unit: Unit that the number's interval counts.
         because: A known reason why ours may differ.
     """
 

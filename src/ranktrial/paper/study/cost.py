@@ -24,7 +24,7 @@ class TaskCost:
         cpu_seconds: Median processor seconds a task.
         seconds: Median wall seconds a task.
         peak_memory: Largest peak of a task's process, in bytes; None where it was not recorded.
-        hours: Of all pairs, shared by the workers.
+        hours: Hours of all pairs, shared by the workers.
     """
 
     data: str
@@ -43,7 +43,7 @@ class StudyCost:
     Attributes:
         pairs: Pairs on each data set that are foretold; limits are for as many as the plan has.
         workers: Processes that share the work.
-        hours: Of everything measured here together.
+        hours: Hours of everything measured here together.
         costs: In the order of the plan.
         not_measured: Tasks of the plan of which none is done; they are not in ``hours``.
     """

@@ -21,7 +21,7 @@ class Measured:
     """A number with its interval.
 
     Attributes:
-        value: From all pairs.
+        value: The number from all pairs.
         low: Lower end of the 95 % interval over pairs.
         high: Upper end.
         pairs: How many pairs (or errors) it rests on.

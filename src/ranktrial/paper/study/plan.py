@@ -65,7 +65,7 @@ class Task(NamedTuple):
     Attributes:
         data: Name of the data set.
         pair: Rankers 2 pair and 2 pair + 1 are A and B; of given systems see ``systems.system_pairs``.
-        method: As it is written.
+        method: Text of the method.
         kind: "run" lets it have its impressions; "limit" finds what it would converge to.
     """
 
@@ -87,11 +87,11 @@ class DataPlan:
     """One data set and the rankers compared on it.
 
     Attributes:
-        name: What results call it.
+        name: Name in results.
         source: "yahoo-like" or "mslr-like", a LETOR/SVMlight file, or a folder of which the training file is used; None
             where ``runs`` say what is ranked.
         queries: Size of a synthetic set; of files the first so many, None for all.
-        seed: Of a synthetic set.
+        seed: Seed of a synthetic set.
         rankers: Train them as the authors' "code" did (their shipped rankers' CTRs come out so) or as the "paper" says; or
             a file in the paper's format, of which rankers 2i and 2i + 1 are pair i.
         prefix: Chooses between sets in one folder, such as Yahoo's "set1".
@@ -253,12 +253,12 @@ class StudyPlan:
 
     Attributes:
         data: The data sets.
-        methods: As text; each prints as it is parsed.
+        methods: Texts of the methods; each prints as it is parsed.
         pairs: Pairs of rankers on each data set; of given systems as many as there are, if that is fewer.
         impressions: Impressions each method gets on each pair.
         checkpoints: At how many numbers of impressions results are kept, log-spaced from 100.
         k: Results on a page.
-        seed: Of everything but synthetic sets. A task's own seed depends on this, its data set's name, its pair and its
+        seed: Seed of everything but synthetic sets. A task's own seed depends on this, its data set's name, its pair and its
             method, and on nothing else in the plan.
         user: Who clicks.
         limits: On how many pairs of each data set to find what each method would converge to, if it has such a limit. Expected

@@ -25,15 +25,15 @@ class Runs:
     """One method on the pairs of one data set.
 
     Attributes:
-        method: As it is written.
+        method: Text of the method.
         pairs: Numbers of the pairs, increasing.
         impressions: The checkpoints.
         errors: Each metric as a (pairs, checkpoints) array; NaN where it is not known.
         estimate: At the last checkpoint, by pair.
         delta: True difference, by pair.
         ctr: Clicks per impression on what was shown, at the last checkpoint, by pair.
-        ctr_a: Of ranker A, by pair.
-        ctr_b: Of ranker B.
+        ctr_a: Clicks per impression of ranker A, by pair.
+        ctr_b: Clicks per impression of ranker B, by pair.
     """
 
     method: str
@@ -64,11 +64,11 @@ class MethodLimits:
     """Limits of one method's estimate with ever more impressions, on the pairs of one data set (from ``limits.parquet``).
 
     Attributes:
-        method: As it is written.
+        method: Text of the method.
         pairs: Numbers of the pairs.
         delta: True difference, by pair.
         limit: Expectation of the estimate, by pair.
-        standard_error: Of ``limit``; 0 where it is exact.
+        standard_error: Standard error of ``limit``; 0 where it is exact.
         wrong_sign: Whether ``limit`` prefers the wrong ranker.
     """
 
@@ -108,8 +108,8 @@ class DataResults:
 
     Attributes:
         data: Its name.
-        runs: By method, in the order of the plan.
-        limits: By method; empty where they have not been computed.
+        runs: Runs by method, in the order of the plan.
+        limits: Limits by method; empty where they have not been computed.
     """
 
     data: str

@@ -39,11 +39,11 @@ class StudyProgress:
     """The progress of a study.
 
     Attributes:
-        stage: What is being done.
-        done: Of ``total``; while tasks run, those of earlier runs included.
+        stage: Present stage.
+        done: Number done of ``total``; while tasks run, those of earlier runs included.
         total: How many there are.
         failed: Tasks that failed in this run.
-        seconds_left: From what tasks of each method took so far; None before one of each has ended.
+        seconds_left: Forecast from the times of each method so far; None before one of each has ended.
         speed: Seconds a task, by method, over this run.
         failure: The task that has just failed.
         detail: More of what is being done, such as the loop that is being compiled.

@@ -23,7 +23,7 @@ class MethodSummary:
     """The summary of one method on one data set.
 
     Attributes:
-        method: As it is written.
+        method: Text of the method.
         pairs: Pairs it has results for.
         errors: The mean over pairs of each metric, at each checkpoint of the summary; None where it is not known.
         ctr: Clicks per impression that users gave while it ran, over the whole run.

@@ -48,8 +48,8 @@ class Spent:
     """Time and memory that a task took.
 
     Attributes:
-        seconds: Of the method alone, without opening data; the first task of a process also loads compiled code.
-        cpu_seconds: Of processor time of the process meanwhile, however busy the machine was with other work.
+        seconds: Wall time of the method alone, without opening data; the first task of a process also loads compiled code.
+        cpu_seconds: Processor time of the process meanwhile, however busy the machine was with other work.
         peak_memory: Bytes of the process in memory at most, mapped data included. Where the system cannot start the count
             anew (it can on Linux) this is the peak since the process began.
     """
@@ -94,9 +94,9 @@ class TaskResult:
 
     Attributes:
         ctr_a: True clicks per impression of ranker A.
-        ctr_b: Of ranker B.
-        found: What the method made of its impressions, or what it would converge to.
-        spent: What that cost.
+        ctr_b: True clicks per impression of ranker B.
+        found: The run of the method, or its limit.
+        spent: Time and memory of that.
     """
 
     ctr_a: float
@@ -172,7 +172,7 @@ class PreparedData:
     Attributes:
         rankers: Linear rankers; none where systems were given.
         user: Who clicks on any document of the data set.
-        ranks: What ranks the given systems give the documents (see ``systems``).
+        ranks: Ranks of the documents by the given systems (see ``systems``).
     """
 
     plan: StudyPlan

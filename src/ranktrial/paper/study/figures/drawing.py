@@ -24,9 +24,9 @@ class Drawing:
     """One figure.
 
     Attributes:
-        name: Of its files.
-        title: Of its section.
-        caption: What there is to see.
+        name: Name of its files.
+        title: Title of its section.
+        caption: Text below the picture.
         chart: The picture.
         records: The numbers in it.
         tables: More of them, to read.
