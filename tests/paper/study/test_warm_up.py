@@ -11,6 +11,7 @@ from ranktrial.paper.study.plan import PRESETS
 from ranktrial.paper.study.run import _Times
 from ranktrial.paper.study.warm_up import SMALL, _quick, warm_up
 from ranktrial.rankings._kernels import click_probabilities
+from ranktrial.rankings.lists import UserArrays
 
 
 def test_loops_that_are_compiled_are_named() -> None:
@@ -18,8 +19,8 @@ def test_loops_that_are_compiled_are_named() -> None:
     fresh = nb.njit(click_probabilities.py_func)  # not in any cache
     one = np.ones(1)
     with watching_compilations(began.append):
-        fresh(np.zeros((1, 1), np.int32), one, one, one, one, one)
-        fresh(np.zeros((1, 1), np.int32), one, one, one, one, one)
+        fresh(np.zeros((1, 1), np.int32), UserArrays(one, one, one, one, one, True))
+        fresh(np.zeros((1, 1), np.int32), UserArrays(one, one, one, one, one, True))
     assert began == ["click_probabilities"]
 
 
