@@ -39,7 +39,7 @@ from ranktrial.users import User, Users
 PAIRS = int(os.environ.get("FASTER_PAIRS", "5"))
 DAMAGED = 5  # rankers of each data set
 BASE = AB()
-BY_MODEL = (AB(estimate="rank-aware"), LogOpt())
+BY_MODEL: tuple[AB | LogOpt, ...] = (AB(estimate="rank-aware"), LogOpt())
 INTERLEAVING = (TeamDraft(), DebiasedBalanced(), Optimized())
 METHODS: tuple[Method, ...] = (BASE, *BY_MODEL, *(replace(method, bias="known") for method in BY_MODEL), *INTERLEAVING)
 BANDS = (0.0, 0.03, 0.1, 0.3, 1.01)  # of exposure disagreement
@@ -124,7 +124,7 @@ def compared(case: Case, *, held: bool) -> Compared:
     searches = {method: trusting(row) for method, row in rows.items()}
     allowed = {method: row.impressions for method, row in rows.items()}
     alone = plan(case.pair.knowing(theta=THETA), case.zeta, methods=BY_MODEL, contamination=0).rows
-    unguarded = {method: row.impressions for method, row in zip(BY_MODEL, alone)}
+    unguarded: dict[Method, float] = {method: row.impressions for method, row in zip(BY_MODEL, alone)}
     wrong, beyond = {}, {}
     for name, behaviour in VISITORS.items():
         user = behaviour(case.zeta)

@@ -14,7 +14,7 @@ from ranktrial.rankings import Pair
 from ranktrial.testing import CHECKS
 from ranktrial.users import mixed_devices, position_based, two_devices
 
-EXPORTED = [kind() for kind in map(methods.__dict__.get, methods.__all__) if kind in Method.registry.values()]
+EXPORTED = [kind() for kind in Method.registry.values() if kind.__name__ in methods.__all__]
 METHODS = [
     # Designs that change on the way have tests of their own.
     *(method for method in EXPORTED if not method.adapts),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from oracles import click_patterns, small_users
-from ranktrial.arrays import NO_DOCUMENT, BoolArray, FloatArray, IntArray, offsets_of
+from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, offsets_of
 from ranktrial.rankings import plackett_luce as pl
 from ranktrial.users import User, cascade, position_based, rank_decay, trust_bias
 
@@ -32,7 +32,7 @@ def placement(scores: ArrayLike, k: int) -> FloatArray:
     return placements(scores, [0, np.size(scores)], k)
 
 
-def sample(scores: ArrayLike, k: int, count: int, seed: int) -> IntArray:
+def sample(scores: ArrayLike, k: int, count: int, seed: int) -> DocumentArray:
     n = np.size(scores)
     return pl.PlackettLuce(np.asarray(scores), np.array([0, n]), k).sample(0, count, seed=seed)[:, : min(k, n)]
 

@@ -14,7 +14,7 @@ from ranktrial import tokens
 from ranktrial.design.closed_form import closed_form
 from ranktrial.log.designs import CorruptDesign, Design, sound_designs
 from ranktrial.log.known import Known
-from ranktrial.methods import AB, Beliefs, LogOpt, Method
+from ranktrial.methods import AB, Beliefs, LiveMethod, LogOpt
 from ranktrial.rankings import Pair
 from ranktrial.store.base import DesignRow
 from ranktrial.trial.drawing import make_design, page_of
@@ -28,7 +28,7 @@ BELIEFS = Beliefs(THETA, 0.2, fitted=True, note="as it was")
 CONSTANT = LogOpt(relevance="constant", estimate="constant", loss=None, keep=0, floor=0.5)
 
 
-def design_of(a: str, b: str, method: Method = CONSTANT) -> Design:
+def design_of(a: str, b: str, method: LiveMethod = CONSTANT) -> Design:
     return make_design("query", list(a), list(b), method, Beliefs(THETA), bias=3)
 
 

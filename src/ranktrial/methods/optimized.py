@@ -65,7 +65,7 @@ class Optimized(Method):
         # The programme knows documents by their places in the lists alone: it is solved once for all queries alike in these.
         alike, of_query = _distinct(np.column_stack([lists.a_in_b, length_a, length_b]))
         codes, weights, credits, solved, violations = optimized_displays(
-            ListTables(*(table[alike] for table in lists)),
+            lists.of_queries(alike),
             inverse,
             inverse and self.constraints == "credit",
             MOST_RANKINGS,

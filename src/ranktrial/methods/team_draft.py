@@ -52,6 +52,10 @@ class ListTables(NamedTuple):
     def of(cls, a: DocumentArray, b: DocumentArray) -> ListTables:
         return cls(a, b, positions_in(a, b), positions_in(b, a), list_lengths(a), list_lengths(b))
 
+    def of_queries(self, queries: IntArray) -> ListTables:
+        """Return the tables of some queries."""
+        return ListTables._make(table[queries] for table in self)
+
 
 def _draft_tables(pair: Pair) -> tuple[ListTables, IntArray]:
     """Both rankers' lists, and the length of each query's page."""

@@ -49,6 +49,7 @@ LOW_NOISE_SAMPLES = (
     100  # more of them do not make the policy better: queries differ by more than their gradients are unsure
 )
 SHRINKING = 10.0  # examinations at the mean relevance that every document is taken to have had besides
+DRAWN_ONCE = "the past of this method is drawn rankings, which cost too much to revalue"
 SEEDS_A_VERSION = 5  # fit and its network, network, optimisation, impressions
 
 
@@ -101,7 +102,7 @@ class LogOptNetwork(Adaptive):
     authors_rows: bool = False
 
     shows_top_only = False
-    refits = False  # its past is drawn rankings, which cost too much to revalue
+    refits = False  # DRAWN_ONCE
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -250,6 +251,12 @@ class _State:
         shows = self.policy.policy
         begin = int(impressions.sum())
         self.versions.append(PolicyVersion(begin, shows, self.theta, self.zeta, self.note, np.zeros(len(self.listed))))
+
+    def refit(self) -> None:
+        raise NotImplementedError(DRAWN_ONCE)
+
+    def report(self) -> tuple[float, float, float]:
+        raise NotImplementedError(DRAWN_ONCE)
 
     def _fit(self) -> None:
         method = self.method

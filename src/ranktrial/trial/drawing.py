@@ -21,7 +21,7 @@ import numpy as np
 from ranktrial import tokens
 from ranktrial.log.designs import Design
 from ranktrial.log.known import Known
-from ranktrial.methods import Beliefs, LogOpt, Method
+from ranktrial.methods import Beliefs, LiveMethod, LogOpt
 from ranktrial.segments import NO_SEGMENTS, Segments
 from ranktrial.store.base import Bias
 
@@ -62,7 +62,7 @@ class Policy:
 
     secret: bytes
     version: int
-    method: Method
+    method: LiveMethod
     bias: Bias
     known: Known = field(default_factory=Known)
     segments: Segments = NO_SEGMENTS
@@ -90,7 +90,7 @@ def make_design(
     query: str,
     a: Sequence[str],
     b: Sequence[str],
-    method: Method,
+    method: LiveMethod,
     beliefs: Beliefs,
     bias: int = 0,
     known: Known | None = None,
@@ -117,7 +117,7 @@ def make_design(
     return Design(query, bias, tuple(slot_of), own[0], own[1], table, weights, below)
 
 
-Maker = Callable[[str, Sequence[str], Sequence[str], Method, Beliefs, int, Known], Design]
+Maker = Callable[[str, Sequence[str], Sequence[str], LiveMethod, Beliefs, int, Known], Design]
 
 
 def draw(search: Search, policy: Policy, make: Maker = make_design) -> Drawn:

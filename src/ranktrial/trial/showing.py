@@ -21,7 +21,7 @@ from ranktrial.config import TrialConfig
 from ranktrial.ids import BadId, text_id, text_ids
 from ranktrial.log.designs import CorruptDesign, Design
 from ranktrial.log.known import Known
-from ranktrial.methods import Beliefs, Method
+from ranktrial.methods import Beliefs, LiveMethod
 from ranktrial.store.base import Bias, Impression, StoreError
 from ranktrial.store.protocols import Store
 from ranktrial.store.stored import DONE, Stored
@@ -214,7 +214,14 @@ class Showing:
         return self._views.is_later(impression, self._clock.now(), self.config.view_window * 1e6, offset)
 
     def _design(
-        self, query: str, a: Sequence[str], b: Sequence[str], method: Method, beliefs: Beliefs, bias: int, known: Known
+        self,
+        query: str,
+        a: Sequence[str],
+        b: Sequence[str],
+        method: LiveMethod,
+        beliefs: Beliefs,
+        bias: int,
+        known: Known,
     ) -> Design:
         """``make_design``, or the one that was made from the same before."""
         made_from = repr((bias, query, a, b)).encode() + beliefs.theta.tobytes()  # of the segment, if it has its own

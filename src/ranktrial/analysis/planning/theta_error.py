@@ -146,12 +146,13 @@ def learning_stages(method: Method, pair: Pair, user: User, impressions: float, 
     and begins with 1 / rank as a live trial does by default. Its share of A/B traffic changes by ``agreement``.
     """
 
+    assert isinstance(method, ClickModelMethod)
+
     def stage(begin: int, displays: Displays, prediction: Prediction) -> Stage:
         return Stage(begin, displays, prediction, pair, user, method.estimator)
 
     if not method.learns_at:
         return [stage(0, method.planned_displays(pair, user), expected_beliefs(pair, user).relevance)]
-    assert isinstance(method, ClickModelMethod)
     run = method.stages(pair, user, rank_decay(pair.k) if method.learns_position_bias else pair.known_theta, seed=seed)
     turns = [0, *(turn for turn in method.learns_at if turn < impressions)]
     found: list[Stage] = []
