@@ -27,7 +27,7 @@ from ranktrial.analysis.intervals import asymptotic_radius
 from ranktrial.analysis.ladder import LEAST_ARM, SMALL, VISIBLE
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
 from ranktrial.log.log import GROUPS
-from ranktrial.methods import AB, LogOpt, Method
+from ranktrial.methods import AB, Method
 from ranktrial.methods.click_model import ClickModelMethod, expected_beliefs, valued
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.influence import ThetaInfluence
