@@ -37,6 +37,7 @@ def sort_by_score(scores: Any, offsets: Any, state: Any, documents: Any) -> None
 @nb.njit(cache=True)
 def click_probabilities(rankings: Any, user: Any) -> Any:
     """P(click) at each rank of each ranking, whatever happened above."""
+    zeta, slope, intercept, stay_click, stay_skip, _ = user
     n, k = rankings.shape
     result = np.zeros((n, k))
     for c in range(n):
@@ -45,15 +46,16 @@ def click_probabilities(rankings: Any, user: Any) -> Any:
             d = rankings[c, r]
             if d < 0:
                 break
-            p = user.slope[r] * user.zeta[d] + user.intercept[r]
+            p = slope[r] * zeta[d] + intercept[r]
             result[c, r] = reading * p
-            reading *= p * user.stay_click[r] + (1.0 - p) * user.stay_skip[r]
+            reading *= p * stay_click[r] + (1.0 - p) * stay_skip[r]
     return result
 
 
 @nb.njit(cache=True)
 def click_one_by_one(rankings: Any, shows: Any, most: Any, user: Any, state: Any, clicks: Any) -> None:
     """Add the clicks of users who read on to rankings shown at most so often."""
+    zeta, slope, intercept = user.zeta, user.slope, user.intercept
     for c in range(rankings.shape[0]):
         if not 0 < shows[c] <= most:
             continue
@@ -61,7 +63,7 @@ def click_one_by_one(rankings: Any, shows: Any, most: Any, user: Any, state: Any
             d = rankings[c, r]
             if d < 0:
                 break
-            chance = threshold(user.slope[r] * user.zeta[d] + user.intercept[r])
+            chance = threshold(slope[r] * zeta[d] + intercept[r])
             for i in range(0, shows[c], 2):
                 word = random_word(state)
                 clicks[c, r] += high_half(word) < chance
@@ -72,9 +74,12 @@ def click_one_by_one(rankings: Any, shows: Any, most: Any, user: Any, state: Any
 @nb.njit(cache=True)
 def linear_moments(rankings: Any, values: Any, user: Any) -> Any:
     """E[x], E[x^2], E[x^3] and E[x^4] of x = sum of values over clicked ranks, for each ranking."""
+    zeta, slope, intercept, stay_click, stay_skip, _ = user
     result = np.empty((rankings.shape[0], 4))
     for c in range(rankings.shape[0]):
-        first, second, third, fourth, _ = _powers(rankings, values, c, 0.0, user)
+        first, second, third, fourth, _ = _powers(
+            rankings, values, c, 0.0, zeta, slope, intercept, stay_click, stay_skip
+        )
         result[c, 0] = first
         result[c, 1] = second
         result[c, 2] = third
@@ -85,11 +90,14 @@ def linear_moments(rankings: Any, values: Any, user: Any) -> Any:
 @nb.njit(cache=True)
 def query_moments(offsets: Any, weights: Any, rankings: Any, values: Any, base: Any, user: Any) -> Any:
     """E[x] to E[x^4] of x = base + sum of values over clicked ranks, and expected clicks, for each query of a mixture."""
+    zeta, slope, intercept, stay_click, stay_skip, _ = user
     queries = offsets.shape[0] - 1
     result = np.zeros((queries, 5))
     for q in range(queries):
         for c in range(offsets[q], offsets[q + 1]):
-            first, second, third, fourth, clicks = _powers(rankings, values, c, base[c], user)
+            first, second, third, fourth, clicks = _powers(
+                rankings, values, c, base[c], zeta, slope, intercept, stay_click, stay_skip
+            )
             result[q, 0] += weights[c] * first
             result[q, 1] += weights[c] * second
             result[q, 2] += weights[c] * third
@@ -99,7 +107,9 @@ def query_moments(offsets: Any, weights: Any, rankings: Any, values: Any, base: 
 
 
 @nb.njit(inline="always")
-def _powers(rankings: Any, values: Any, c: Any, base: Any, user: Any) -> Any:
+def _powers(
+    rankings: Any, values: Any, c: Any, base: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any
+) -> Any:  # fmt: skip
     """E[x] to E[x^4] of x = base + sum of values over clicked ranks, and expected clicks, of ranking c.
 
     Carries probability and moments of the sum so far on the paths where the user still reads.
@@ -111,15 +121,15 @@ def _powers(rankings: Any, values: Any, c: Any, base: Any, user: Any) -> Any:
         if d < 0:
             break
         v = values[c, r]
-        p = user.slope[r] * user.zeta[d] + user.intercept[r]
+        p = slope[r] * zeta[d] + intercept[r]
         c0 = p * p0
         c1 = p * (p1 + v * p0)
         c2 = p * (p2 + v * (2.0 * p1 + v * p0))
         c3 = p * (p3 + v * (3.0 * p2 + v * (3.0 * p1 + v * p0)))
         c4 = p * (p4 + v * (4.0 * p3 + v * (6.0 * p2 + v * (4.0 * p1 + v * p0))))
         clicks += c0
-        clicked, skipped = user.stay_click[r], user.stay_skip[r] * (1.0 - p)
-        left, missed = 1.0 - clicked, (1.0 - user.stay_skip[r]) * (1.0 - p)
+        clicked, skipped = stay_click[r], stay_skip[r] * (1.0 - p)
+        left, missed = 1.0 - clicked, (1.0 - stay_skip[r]) * (1.0 - p)
         m1 += left * c1 + missed * p1
         m2 += left * c2 + missed * p2
         m3 += left * c3 + missed * p3
@@ -177,7 +187,7 @@ def majority_moments(rankings: Any, to_a: Any, to_b: Any, user: Any, squares: An
     """
     n, k = rankings.shape
     rows = to_a.shape[1]
-    stay_click, stay_skip = user.stay_click, user.stay_skip
+    zeta, slope, intercept, stay_click, stay_skip, _ = user
     result = np.zeros((n, 2))
     middle = k + 1
     width = 2 * k + 3
@@ -189,7 +199,7 @@ def majority_moments(rankings: Any, to_a: Any, to_b: Any, user: Any, squares: An
     for c in range(n):
         length = 0
         while length < k and rankings[c, length] >= 0:
-            probability[length] = user.slope[length] * user.zeta[rankings[c, length]] + user.intercept[length]
+            probability[length] = slope[length] * zeta[rankings[c, length]] + intercept[length]
             length += 1
         if rows == 1:
             fixed = True
@@ -339,13 +349,13 @@ def affine_rows(
     ``design`` is that of each of the rows, which stand together by design. Placement follows from a design's rows and their
     weights; where it has rows of its own (``placement`` is not empty) these count instead.
     """
-    rankings, weights, placement = table.rankings, table.weights, table.placement
+    slot_offsets, row_offsets, rankings, weights, placement = table
     top, k = theta.max(), rankings.shape[1]
     largest = 0.0
     i = 0
     while i < rows.shape[0]:
         d = design[i]
-        start, end = table.slot_offsets[d], table.slot_offsets[d + 1]
+        start, end = slot_offsets[d], slot_offsets[d + 1]
         examined = np.zeros(end - start)
         if placement.shape[0] > 0:
             for s in range(start, end):
@@ -353,7 +363,7 @@ def affine_rows(
                     useful = (1.0 - top * prediction[s]) / (1.0 - theta[r] * prediction[s]) if rank_aware else 1.0
                     examined[s - start] += placement[s, r] * theta[r] * useful
         else:
-            for row in range(table.row_offsets[d], table.row_offsets[d + 1]):
+            for row in range(row_offsets[d], row_offsets[d + 1]):
                 for r in range(k):
                     s = rankings[row, r]
                     if s >= 0:
@@ -398,7 +408,7 @@ def affine_sums(
     of the innermost loops is over all of them, so that a design's placement is worked out once for all. ``foreseen`` says
     whether sum_d lambda_d zh_d is part of x.
     """
-    rankings, weights, placement, slot_offsets = table.rankings, table.weights, table.placement, table.slot_offsets
+    slot_offsets, row_offsets, rankings, weights, placement = table
     k, n = rankings.shape[1], thetas.shape[1]
     most = 0
     for i in range(design.shape[0]):
@@ -420,7 +430,7 @@ def affine_sums(
                 rho[s, t] = 0.0
                 examined[s, t] = 0.0
         if placement.shape[0] == 0:
-            for row in range(table.row_offsets[d], table.row_offsets[d + 1]):
+            for row in range(row_offsets[d], row_offsets[d + 1]):
                 for r in range(k):
                     if rankings[row, r] >= 0:
                         placed[rankings[row, r] - start, r] += weights[row]
@@ -481,20 +491,20 @@ def direct_rows(
 
     The weight is (1[rank in A] - 1[rank in B]) / P(slot at that rank).
     """
-    rankings, weights, placement = table.rankings, table.weights, table.placement
+    slot_offsets, row_offsets, rankings, weights, placement = table
     k = rankings.shape[1]
     largest = 0.0
     i = 0
     while i < rows.shape[0]:
         d = design[i]
-        start, end = table.slot_offsets[d], table.slot_offsets[d + 1]
+        start, end = slot_offsets[d], slot_offsets[d + 1]
         at_a, at_b = np.zeros(end - start), np.zeros(end - start)
         if placement.shape[0] > 0:
             for s in range(start, end):
                 at_a[s - start] = placement[s, rank_a[s]] if rank_a[s] < k else 0.0
                 at_b[s - start] = placement[s, rank_b[s]] if rank_b[s] < k else 0.0
         else:
-            for row in range(table.row_offsets[d], table.row_offsets[d + 1]):
+            for row in range(row_offsets[d], row_offsets[d + 1]):
                 for r in range(k):
                     s = rankings[row, r]
                     if s >= 0:

@@ -158,7 +158,7 @@ def simulate(
     those of each document, ``row``, in ``shown`` and ``clicked``.
     """
     queries = offsets.shape[0] - 1
-    slope, intercept = user.slope, user.intercept
+    _, slope, intercept, stay_click, stay_skip, reads_on = user
     k = slope.shape[0]
     counting = shown.shape[0] > 0
     longest = 1
@@ -190,7 +190,7 @@ def simulate(
                     clicks += 1
                     if counting:
                         clicked[row[document[i]], r] += 1
-                if not user.reads_on and uniform(state) >= (user.stay_click[r] if click else user.stay_skip[r]):
+                if not reads_on and uniform(state) >= (stay_click[r] if click else stay_skip[r]):
                     break
             if counting:
                 for r in range(depth):
@@ -224,7 +224,7 @@ def simulate_queries(
     One query's documents stay in the cache, which with many queries is most of the time. ``places`` has room for those of the
     longest.
     """
-    slope, intercept = user.slope, user.intercept
+    zeta, slope, intercept = user.zeta, user.slope, user.intercept
     taken = np.zeros(places.shape[0], np.int64)
     placed = np.empty(slope.shape[0], np.int64)
     impression = 0
@@ -235,7 +235,7 @@ def simulate_queries(
         if times[query] == 0 or n == 0:
             continue
         own = slice(start, start + n)
-        s, tail, share, document = fill_places(scores[own], np.array([0, n]), user.zeta[own], places)
+        s, tail, share, document = fill_places(scores[own], np.array([0, n]), zeta[own], places)
         for _ in range(times[query]):
             impression += 1
             count = draw_by_rejection(state, 0, n, depth, places, taken, impression, placed)

@@ -16,32 +16,31 @@ _ONE = U64(1)
 @nb.njit(cache=True)
 def click_thresholds(rankings: Any, user: Any) -> Any:
     """32-bit thresholds of P(click | still reading); 0 where nothing stands. Columns are padded to an even number."""
+    zeta, slope, intercept = user.zeta, user.slope, user.intercept
     n, k = rankings.shape
     result = np.zeros((n, k + k % 2), np.uint32)
     for c in range(n):
         for r in range(k):
             if rankings[c, r] >= 0:
-                result[c, r] = threshold(user.slope[r] * user.zeta[rankings[c, r]] + user.intercept[r])
+                result[c, r] = threshold(slope[r] * zeta[rankings[c, r]] + intercept[r])
     return result
 
 
 @nb.njit(inline="always")
-def _draw_clicks(state: Any, thresholds: Any, cell: Any, user: Any, k: Any) -> Any:
-    """Clicks on a display, as a mask over ranks."""
-    if user.reads_on:
-        clicks = U64(0)
-        for r in range(0, thresholds.shape[1], 2):
-            word = random_word(state)
-            if high_half(word) < thresholds[cell, r]:
-                clicks |= _ONE << U64(r)
-            if low_half(word) < thresholds[cell, r + 1]:
-                clicks |= _ONE << U64(r + 1)
-        return clicks
-    return _draw_clicks_while_reading(state, thresholds, cell, user, k)
+def _draw_clicks(state: Any, thresholds: Any, cell: Any) -> Any:
+    """Clicks of a user who reads the whole list, as a mask over ranks."""
+    clicks = U64(0)
+    for r in range(0, thresholds.shape[1], 2):
+        word = random_word(state)
+        if high_half(word) < thresholds[cell, r]:
+            clicks |= _ONE << U64(r)
+        if low_half(word) < thresholds[cell, r + 1]:
+            clicks |= _ONE << U64(r + 1)
+    return clicks
 
 
 @nb.njit
-def _draw_clicks_while_reading(state: Any, thresholds: Any, cell: Any, user: Any, k: Any) -> Any:
+def _draw_clicks_while_reading(state: Any, thresholds: Any, cell: Any, stay_click: Any, stay_skip: Any, k: Any) -> Any:
     """Clicks of a user who may leave after each result."""
     clicks = U64(0)
     for r in range(k):
@@ -49,13 +48,15 @@ def _draw_clicks_while_reading(state: Any, thresholds: Any, cell: Any, user: Any
         hit = high_half(word) < thresholds[cell, r]
         if hit:
             clicks |= _ONE << U64(r)
-        if low_half(word) >= threshold(user.stay_click[r] if hit else user.stay_skip[r]):
+        if low_half(word) >= threshold(stay_click[r] if hit else stay_skip[r]):
             break
     return clicks
 
 
 @nb.njit(inline="always")
-def draw_page_clicks(state: Any, ranking: Any, length: Any, user: Any) -> Any:
+def draw_page_clicks(
+    state: Any, ranking: Any, length: Any, zeta: Any, slope: Any, intercept: Any, stay_click: Any, stay_skip: Any, reads_on: Any
+) -> Any:  # fmt: skip
     """Clicks on a page that was made for this impression, as a mask over ranks.
 
     Readers of the whole list need half a word a rank; the others' second half decides whether they go on.
@@ -63,15 +64,15 @@ def draw_page_clicks(state: Any, ranking: Any, length: Any, user: Any) -> Any:
     clicks = U64(0)
     word = U64(0)
     for r in range(length):
-        if r & 1 == 0 or not user.reads_on:
+        if r & 1 == 0 or not reads_on:
             word = random_word(state)
             draw = high_half(word)
         else:
             draw = low_half(word)
-        hit = draw * 2.0**-32 < user.slope[r] * user.zeta[ranking[r]] + user.intercept[r]
+        hit = draw * 2.0**-32 < slope[r] * zeta[ranking[r]] + intercept[r]
         if hit:
             clicks |= _ONE << U64(r)
-        if not user.reads_on and low_half(word) >= threshold(user.stay_click[r] if hit else user.stay_skip[r]):
+        if not reads_on and low_half(word) >= threshold(stay_click[r] if hit else stay_skip[r]):
             break
     return clicks
 
@@ -93,6 +94,7 @@ def simulate_linear(
 
     Counts displays in ``shown`` and their clicks by rank in ``clicked``, unless these are empty.
     """
+    stay_click, stay_skip, reads_on = user.stay_click, user.stay_skip, user.reads_on
     n_queries = offsets.shape[0] - 1
     k = values.shape[1]
     counting = shown.shape[0] > 0
@@ -103,7 +105,7 @@ def simulate_linear(
             q = below(state, n_queries)
             cell = alias_draw(state, offsets[q], offsets[q + 1] - offsets[q], stay, other)
             x = base[cell]
-            if user.reads_on and not counting:
+            if reads_on and not counting:
                 for r in range(0, thresholds.shape[1], 2):
                     word = random_word(state)
                     if high_half(word) < thresholds[cell, r]:
@@ -113,7 +115,10 @@ def simulate_linear(
                         x += values[cell, r + 1]
                         sum_clicks += 1
             else:
-                clicks = _draw_clicks(state, thresholds, cell, user, k)
+                if reads_on:
+                    clicks = _draw_clicks(state, thresholds, cell)
+                else:
+                    clicks = _draw_clicks_while_reading(state, thresholds, cell, stay_click, stay_skip, k)
                 if counting:
                     shown[cell] += 1
                 for r in range(k):
@@ -162,6 +167,7 @@ def simulate_majority(
     totals: Any,
 ) -> None:  # fmt: skip
     """x = E[sign(clicks for A - clicks for B)]; displays drawn from alias tables."""
+    stay_click, stay_skip, reads_on = user.stay_click, user.stay_skip, user.reads_on
     n_queries = offsets.shape[0] - 1
     rows, k = to_a.shape[1], to_a.shape[2]
     a, b, sums = np.empty(k), np.empty(k), np.empty(2 * k + 2)
@@ -171,7 +177,10 @@ def simulate_majority(
         for _ in range(checkpoints[i] - done):
             q = below(state, n_queries)
             cell = alias_draw(state, offsets[q], offsets[q + 1] - offsets[q], stay, other)
-            clicks = _draw_clicks(state, thresholds, cell, user, k)
+            if reads_on:
+                clicks = _draw_clicks(state, thresholds, cell)
+            else:
+                clicks = _draw_clicks_while_reading(state, thresholds, cell, stay_click, stay_skip, k)
             if clicks == U64(0):
                 continue
             row = 0

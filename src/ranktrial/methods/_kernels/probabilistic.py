@@ -51,7 +51,8 @@ def _place(position: Any, placed: Any, stamp: Any, head: Any, deepest: Any, beyo
 
 @nb.njit
 def _probabilistic(
-    q: Any, k: Any, lists: Any, placed_a: Any, placed_b: Any, stamp: Any, state: Any, ranking: Any, odds_a: Any, odds_b: Any
+    q: Any, k: Any, documents_a: Any, offsets_a: Any, documents_b: Any, offsets_b: Any, a_in_b: Any, b_in_a: Any, weight: Any,
+    tail: Any, placed_a: Any, placed_b: Any, stamp: Any, state: Any, ranking: Any, odds_a: Any, odds_b: Any,
 ) -> Any:  # fmt: skip
     """Draw one display of probabilistic interleaving. Returns the length.
 
@@ -59,10 +60,9 @@ def _probabilistic(
     fills the page. Clicks count only where neither list can be used up yet, within the length of the shorter; beyond it
     both odds are 0, else a random clicker would favour one ranker.
     """
-    weight, tail = lists.weight, lists.tail
-    first_a, first_b = lists.offsets_a[q], lists.offsets_b[q]
-    length_a = lists.offsets_a[q + 1] - first_a
-    length_b = lists.offsets_b[q + 1] - first_b
+    first_a, first_b = offsets_a[q], offsets_b[q]
+    length_a = offsets_a[q + 1] - first_a
+    length_b = offsets_b[q + 1] - first_b
     left_a, left_b = length_a, length_b
     head_a, head_b, deepest_a, deepest_b = 0, 0, -1, -1
     beyond_a, beyond_b = 0.0, 0.0
@@ -78,12 +78,12 @@ def _probabilistic(
             a_draws = left_a > 0
         if a_draws:
             at_a = _position_at(u * weight_a, placed_a, stamp, head_a, weight, length_a)
-            at_b = lists.a_in_b[first_a + at_a]
-            ranking[r] = lists.documents_a[first_a + at_a]
+            at_b = a_in_b[first_a + at_a]
+            ranking[r] = documents_a[first_a + at_a]
         else:
             at_b = _position_at(u * weight_b, placed_b, stamp, head_b, weight, length_b)
-            at_a = lists.b_in_a[first_b + at_b]
-            ranking[r] = lists.documents_b[first_b + at_b]
+            at_a = b_in_a[first_b + at_b]
+            ranking[r] = documents_b[first_b + at_b]
         odds_a[r], odds_b[r] = 0.0, 0.0
         if at_a >= 0:
             if credited:
@@ -112,15 +112,19 @@ def positions_of(lists: Any, offsets: Any, n_documents: Any) -> Any:
 @nb.njit(cache=True)
 def draw_probabilistic(draws: Any, k: Any, lists: Any, state: Any) -> Any:
     """``draws`` displays of every query with their credits."""
-    n = lists.offsets_a.shape[0] - 1
+    documents_a, offsets_a, documents_b, offsets_b, a_in_b, b_in_a, weight, tail = lists
+    n = offsets_a.shape[0] - 1
     rankings = np.full((n * draws, k), -1, np.int32)
     to_a = np.zeros((n * draws, k))
     to_b = np.zeros((n * draws, k))
-    placed_a = np.full(lists.tail.shape[0], -1, np.int64)
-    placed_b = np.full(lists.tail.shape[0], -1, np.int64)
+    placed_a = np.full(tail.shape[0], -1, np.int64)
+    placed_b = np.full(tail.shape[0], -1, np.int64)
     for q in range(n):
         for cell in range(q * draws, (q + 1) * draws):
-            _probabilistic(q, k, lists, placed_a, placed_b, cell, state, rankings[cell], to_a[cell], to_b[cell])
+            _probabilistic(
+                q, k, documents_a, offsets_a, documents_b, offsets_b, a_in_b, b_in_a, weight, tail,
+                placed_a, placed_b, cell, state, rankings[cell], to_a[cell], to_b[cell],
+            )  # fmt: skip
             for r in range(k):
                 odds = to_a[cell, r] + to_b[cell, r]
                 if odds > 0.0:
@@ -132,9 +136,11 @@ def draw_probabilistic(draws: Any, k: Any, lists: Any, state: Any) -> Any:
 @nb.njit(cache=True)
 def simulate_probabilistic(k: Any, lists: Any, user: Any, state: Any, checkpoints: Any, totals: Any) -> None:
     """Probabilistic interleaving impression by impression."""
-    n_queries = lists.offsets_a.shape[0] - 1
-    placed_a = np.full(lists.tail.shape[0], -1, np.int64)
-    placed_b = np.full(lists.tail.shape[0], -1, np.int64)
+    documents_a, offsets_a, documents_b, offsets_b, a_in_b, b_in_a, weight, tail = lists
+    zeta, slope, intercept, stay_click, stay_skip, reads_on = user
+    n_queries = offsets_a.shape[0] - 1
+    placed_a = np.full(tail.shape[0], -1, np.int64)
+    placed_b = np.full(tail.shape[0], -1, np.int64)
     ranking = np.empty(k, np.int32)
     odds_a, odds_b, sums = np.empty(k), np.empty(k), np.empty(2 * k + 2)
     clicked_a, clicked_b = np.empty(k), np.empty(k)
@@ -143,8 +149,11 @@ def simulate_probabilistic(k: Any, lists: Any, user: Any, state: Any, checkpoint
     for i in range(checkpoints.shape[0]):
         for impression in range(done, checkpoints[i]):
             q = below(state, n_queries)
-            length = _probabilistic(q, k, lists, placed_a, placed_b, impression, state, ranking, odds_a, odds_b)
-            clicks = draw_page_clicks(state, ranking, length, user)
+            length = _probabilistic(
+                q, k, documents_a, offsets_a, documents_b, offsets_b, a_in_b, b_in_a, weight, tail,
+                placed_a, placed_b, impression, state, ranking, odds_a, odds_b,
+            )  # fmt: skip
+            clicks = draw_page_clicks(state, ranking, length, zeta, slope, intercept, stay_click, stay_skip, reads_on)
             n = 0
             for r in range(length):
                 if (clicks >> U64(r)) & _ONE:

@@ -7,8 +7,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from ranktrial._kernels import U64, below, random_word
-from ranktrial.methods._kernels.displays import draw_page_clicks, put_totals
+from ranktrial._kernels import U64, below, high_half, low_half, random_word, threshold
+from ranktrial.methods._kernels.displays import put_totals
 from ranktrial.rankings._kernels import add_credit_distribution
 
 _ONE = U64(1)
@@ -28,16 +28,18 @@ def page_lengths(lists: Any, k: Any) -> Any:
 
 
 @nb.njit
-def _team_draft(q: Any, coins: Any, lists: Any, page: Any, ranking: Any, credit: Any) -> Any:
+def _team_draft(
+    q: Any, coins: Any, top_a: Any, top_b: Any, a_in_b: Any, b_in_a: Any, length_a: Any, length_b: Any, page: Any,
+    ranking: Any, credit: Any,
+) -> Any:  # fmt: skip
     """One team draft with the given coins (bit i: A picks first in round i). Returns the length.
 
     Clicks count only in rounds that both rankers are sure to complete, whatever was picked before: those within the length
     of the shorter list. Else a random clicker would favour the ranker with more left to pick.
     """
     k = ranking.shape[0]
-    top_a, top_b, a_in_b, b_in_a = lists.top_a, lists.top_b, lists.a_in_b, lists.b_in_a
     placed_a, placed_b = U64(0), U64(0)  # masks over positions in each list
-    left_a, left_b = lists.length_a[q], lists.length_b[q]
+    left_a, left_b = length_a[q], length_b[q]
     ia, ib = 0, 0
     r, rounds = 0, 0
     while r < k and r < left_a and r < left_b and top_a[q, r] == top_b[q, r]:
@@ -50,9 +52,9 @@ def _team_draft(q: Any, coins: Any, lists: Any, page: Any, ranking: Any, credit:
     left_a -= r
     left_b -= r
     while r < k and (left_a > 0 or left_b > 0):
-        while ia < lists.length_a[q] and (placed_a >> U64(ia)) & _ONE:
+        while ia < length_a[q] and (placed_a >> U64(ia)) & _ONE:
             ia += 1
-        while ib < lists.length_b[q] and (placed_b >> U64(ib)) & _ONE:
+        while ib < length_b[q] and (placed_b >> U64(ib)) & _ONE:
             ib += 1
         if left_a == 0 or left_b == 0:  # one list is used up: the other fills the page, without credit
             if left_a > 0:
@@ -121,7 +123,8 @@ def most_coins(lists: Any, page: Any) -> Any:
 @nb.njit(cache=True)
 def team_draft_displays(lists: Any, page: Any) -> Any:
     """All drafts of every query, equally likely within a query: rankings, credits and offsets."""
-    n, k = lists.top_a.shape
+    top_a, top_b, a_in_b, b_in_a, length_a, length_b = lists
+    n, k = top_a.shape
     offsets = np.zeros(n + 1, np.int64)
     ranking = np.empty(k, np.int32)
     credit = np.empty(k, np.int64)
@@ -131,7 +134,9 @@ def team_draft_displays(lists: Any, page: Any) -> Any:
     credits = np.zeros((offsets[n], k), np.int8)
     for q in range(n):
         for coins in range(offsets[q + 1] - offsets[q]):
-            length = _team_draft(q, U64(coins), lists, page[q], ranking, credit)
+            length = _team_draft(
+                q, U64(coins), top_a, top_b, a_in_b, b_in_a, length_a, length_b, page[q], ranking, credit
+            )
             cell = offsets[q] + coins
             for r in range(length):
                 rankings[cell, r] = ranking[r]
@@ -144,7 +149,9 @@ def simulate_team_draft(
     lists: Any, page: Any, signed: Any, user: Any, state: Any, checkpoints: Any, totals: Any
 ) -> None:
     """Team-draft impression by impression, each with its own draft."""
-    n_queries, k = lists.top_a.shape
+    top_a, top_b, a_in_b, b_in_a, length_a, length_b = lists
+    zeta, slope, intercept, stay_click, stay_skip, reads_on = user
+    n_queries, k = top_a.shape
     ranking = np.empty(k, np.int32)
     credit = np.empty(k, np.int64)
     sum_x, sum_xx, sum_clicks = 0.0, 0.0, 0
@@ -152,13 +159,25 @@ def simulate_team_draft(
     for i in range(checkpoints.shape[0]):
         for _ in range(checkpoints[i] - done):
             q = below(state, n_queries)
-            length = _team_draft(q, random_word(state), lists, page[q], ranking, credit)
-            clicks = draw_page_clicks(state, ranking, length, user)
+            length = _team_draft(
+                q, random_word(state), top_a, top_b, a_in_b, b_in_a, length_a, length_b, page[q], ranking, credit
+            )
             balance = 0
-            for r in range(length):
-                if (clicks >> U64(r)) & _ONE:
+            word = U64(0)
+            for r in range(
+                length
+            ):  # as ``draw_page_clicks``; a mask of clicks in between would cost half as much again
+                if r & 1 == 0 or not reads_on:
+                    word = random_word(state)
+                    draw = high_half(word)
+                else:
+                    draw = low_half(word)
+                hit = draw * 2.0**-32 < slope[r] * zeta[ranking[r]] + intercept[r]
+                if hit:
                     balance += credit[r]
                     sum_clicks += 1
+                if not reads_on and low_half(word) >= threshold(stay_click[r] if hit else stay_skip[r]):
+                    break
             if signed:
                 balance = (balance > 0) - (balance < 0)
             sum_x += balance
@@ -170,7 +189,8 @@ def simulate_team_draft(
 @nb.njit(cache=True)
 def team_draft_distribution(lists: Any, page: Any, user: Any) -> Any:
     """Joint distribution of (credited clicks for A minus B, all clicks) over queries, drafts and clicks."""
-    n, k = lists.top_a.shape
+    top_a, top_b, a_in_b, b_in_a, length_a, length_b = lists
+    n, k = top_a.shape
     ranking = np.empty(k, np.int32)
     credit = np.empty(k, np.int64)
     result = np.zeros((2 * k + 1, k + 1))
@@ -178,7 +198,9 @@ def team_draft_distribution(lists: Any, page: Any, user: Any) -> Any:
     for q in range(n):
         drafts = 1 << _coins_needed(q, lists, page[q])
         for coins in range(drafts):
-            length = _team_draft(q, U64(coins), lists, page[q], ranking, credit)
+            length = _team_draft(
+                q, U64(coins), top_a, top_b, a_in_b, b_in_a, length_a, length_b, page[q], ranking, credit
+            )
             for r in range(length, k):
                 ranking[r] = -1
             add_credit_distribution(ranking, credit, 1.0 / (n * drafts), user, scratch, result)
