@@ -1,10 +1,14 @@
-"""Examples in docstrings may write files: each runs in a folder of its own."""
+"""All tests: linear algebra on one thread, and a folder of its own for each example in a docstring, which may write files."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Before NumPy is imported: threads of BLAS that wait for a core which another worker has take up to a hundred times as long.
+os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @pytest.fixture(autouse=True)

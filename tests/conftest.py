@@ -18,7 +18,9 @@ from store.kinds import KINDS, Kind
 
 # Files that take longest, most of it in other processes or to compile: begun first, lest one worker has one at the end.
 FIRST = (
-    "cli/test_compare.py", "trial/test_warming.py", "trial/test_supervisor_kill.py", "cli/test_data_commands.py",
+    "cli/test_compare.py", "trial/test_warming.py", "study/test_figures.py", "trial/test_supervisor_kill.py",
+    "browser/test_site.py", "cli/test_data_commands.py", "methods/test_every_method.py", "methods/test_expected.py",
+    "study/test_systems.py", "study/test_run.py", "paper/test_logopt_network.py", "network/test_gradients.py",
     "trial/test_versions.py", "cli/test_demo.py", "store/test_postgres.py", "formats/test_periods.py",
     "formats/test_engines.py", "trial/test_growing_log.py", "service/test_report_process.py", "service/test_instances.py",
     "trial/test_analysis.py", "cli/test_plan.py", "trial/test_exclusion.py", "service/test_store_faults.py",

@@ -41,6 +41,7 @@ def solve(credits: FloatArray, gain: FloatArray) -> tuple[float, float]:
     return (-best.fun if best.status == 0 else np.nan), violation
 
 
+@pytest.mark.slow
 @given(ORDERS, ORDERS, st.integers(1, 10), st.integers(1, 10), st.booleans())
 def test_the_programme_is_solved_as_a_general_solver_does(
     a: list[int], b: list[int], length_a: int, length_b: int, inverse: bool

@@ -137,6 +137,7 @@ def test_other_texts_are_refused(text: str, message: str) -> None:
         parse_method(text)
 
 
+@pytest.mark.slow
 def test_the_papers_network_is_loaded_when_a_text_names_it() -> None:
     code = """
 import sys

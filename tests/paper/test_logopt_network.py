@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,17 @@ from ranktrial.methods import Counterfactual, parse_method
 from ranktrial.methods.beliefs import first_theta
 from ranktrial.methods.counterfactual import observed_estimate
 from ranktrial.paper.logopt_network import LogOptNetwork, _State, shrunken_relevance
+from ranktrial.paper.network.network import NetworkRegression
 from ranktrial.paper.study.labels import part_of
 from ranktrial.rankings import Pair
 from ranktrial.users import User, position_based, rank_decay
+
+
+@pytest.fixture(autouse=True)
+def small_regression(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundredth of the paper's 75 steps on 512 documents a round of regression-EM, of which tests/paper/network has tests."""
+    small = partial(NetworkRegression, steps=5, batch=64)
+    monkeypatch.setattr("ranktrial.paper.logopt_network.NetworkRegression", small)
 
 
 # Small and quick: what is tested is the machinery; how well it optimises is tested in tests/design.

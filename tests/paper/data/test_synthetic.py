@@ -55,6 +55,7 @@ def test_same_seed_same_set_in_memory_or_on_disk(
     assert np.array_equal(np.load(tmp_path / "features.npy"), a.features)
 
 
+@pytest.mark.slow
 def test_features_are_correlated_and_agree_with_relevance() -> None:
     dataset = mslr_like(200, seed=1)
     correlation = np.asarray(np.corrcoef(dataset.features, rowvar=False))

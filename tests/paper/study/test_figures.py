@@ -124,6 +124,7 @@ def test_half_a_study_with_limits(reference: Path, tiny_plan: StudyPlan, tmp_pat
     assert "8 of 12 tasks have no result yet" in (tmp_path / "figures" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_no_panel_has_more_than_eight_lines() -> None:
     taken = [f"LogOptNetwork(steps={1000 + i})" for i in range(12)]
     points, errors = np.array([100, 1000]), {metric: np.full((1, 2), 0.1) for metric in METRICS}
