@@ -1,4 +1,4 @@
-"""Kills between any two steps of what a trial does by itself, and of whoever looks after it among several processes."""
+"""Kills between any two steps of what a trial does by itself, and of whoever looks after it among several instances."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def deadly(function):
 for owner, name in ((SQLiteStore, "_execute"), (PostgresStore, "_execute"), (Webhook, "send")):
     setattr(owner, name, deadly(getattr(owner, name)))
 
-def live(name, start):
+def live(name, start, operator):
     '''A trial in two days: set up, searched, grown, stopped by a guard; all that is done already is not done again.'''
     now = [start]
     store = place.open()
@@ -71,8 +71,8 @@ def live(name, start):
         now[0] += 60
     store.close()
 
-def decided(name, start):
-    '''A trial whose share somebody changes, which serves its winner, and whose winner somebody takes back.'''
+def decided(name, start, operator):
+    '''A trial whose share an operator changes, which serves its winner, and whose winner the operator takes back.'''
     now = [start]
     store = place.open()
     trial = Trial.create(
@@ -80,7 +80,8 @@ def decided(name, start):
         whole_weeks=False, clock=lambda: now[0], webhooks=[Webhook(sys.argv[3], sys.argv[5])],
     )
     trial.supervise()
-    trial.set_share(0.9)
+    if operator:
+        trial.set_share(0.9)
     if not trial.stopped:
         for user in range(160):
             shown = trial.rank("q", A, B, unit=f"u{user}")
@@ -91,7 +92,7 @@ def decided(name, start):
         now[0] += 120
         trial.supervise()
         trial.refresh()
-    if trial.shows == "B":
+    if operator and trial.shows == "B":
         trial.stop("complaints", show="A")
     for _ in range(2):
         now[0] += 120
@@ -100,15 +101,15 @@ def decided(name, start):
 
 live = {"live": live, "decided": decided}[sys.argv[6]]
 
-def forked(name, start, at):
-    '''The same in a process of its own, which is killed at a step; returns its status, and the steps that it took.'''
+def begun(name, start, at=0, operator=True):
+    '''An instance in a process of its own, which is killed at a step; returns its number, and where it writes its steps.'''
     global fatal, steps
     here, there = os.pipe()
     child = os.fork()
     if child == 0:
         fatal, steps = at, 0
         try:
-            live(name, start)
+            live(name, start, operator)
             os.write(there, str(steps).encode())
             os._exit(0)
         except BaseException:
@@ -116,18 +117,24 @@ def forked(name, start, at):
             traceback.print_exc()
             os._exit(1)
     os.close(there)
+    return child, here
+
+def ended(child, here):
+    '''The status of an instance, and the steps that it took.'''
     told = os.read(here, 100)
     os.close(here)
     return os.waitpid(child, 0)[1], int(told or 0)
 
-live("warm", 1.7e9)
-status, number = forked("whole", 1.7e9, 0)
+live("warm", 1.7e9, True)
+status, number = ended(*begun("whole", 1.7e9))
 assert status == 0, status
 for at in range(1, number + 1):
-    status, _ = forked(f"killed {at}", 1.7e9, at)
+    status, _ = ended(*begun(f"killed {at}", 1.7e9, at))
     assert status == signal.SIGKILL, (at, status)
-    status, _ = forked(f"killed {at}", 1.7e9 + 3 * DAY, 0)
-    assert status == 0, (at, status)
+    others = [begun(f"killed {at}", 1.7e9 + 3 * DAY, operator=operator) for operator in (True, False)]
+    found = [ended(*one) for one in others]
+    found.append(ended(*begun(f"killed {at}", 1.7e9 + 6 * DAY, operator=False)))  # sends what these left when they ended
+    assert all(status == 0 for status, _ in found), (at, found)
 print(number)
 """
 WATCH = """
@@ -173,6 +180,7 @@ LIVES = {  # what the history of each says, and what is told
 @pytest.mark.parametrize("life", LIVES)
 @pytest.mark.parametrize("kind", available())
 def test_killed_at_every_step_nothing_is_lost_and_nothing_done_twice(tmp_path: Path, kind: str, life: str) -> None:
+    """One of three instances dies at a step, and the two others go on at the same time."""
     place: Kind = KINDS[kind](tmp_path)  # which tells other processes where its server is
     done, told_of = LIVES[life]
     with receiving() as receiver:
