@@ -18,7 +18,7 @@ LATEST_SEARCHES = 100_000  # that head and tail are told by when a trial is open
 
 
 class Attributes:
-    """What the searches of a version are declared to have.
+    """Attributes and covariates of a version's searches, in the form in which they are stored.
 
     Args:
         store: Where searches are kept.

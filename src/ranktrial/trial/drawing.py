@@ -49,7 +49,7 @@ class Search(NamedTuple):
 
 @dataclass(frozen=True)
 class Policy:
-    """Everything that decides a draw beside the search: method, beliefs and key.
+    """Method, beliefs and key of a version: all that decides a draw beside the search.
 
     Attributes:
         secret: The trial's, which draws are keyed with.
