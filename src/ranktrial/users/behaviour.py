@@ -14,6 +14,7 @@ One shape means that every simulation kernel and every exact moment works for al
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,7 +55,7 @@ class User:
         """Number of documents whose relevance is known."""
         return len(self.zeta)
 
-    @property
+    @cached_property
     def reads_on(self) -> bool:
         """True when clicks on one ranking are independent: the user never leaves early."""
         return bool(np.all(self.stay_after_click == 1) and np.all(self.stay_after_skip == 1))
