@@ -184,7 +184,7 @@ def designed(case: Case, number: int) -> dict[str, float]:
     visitors = position_based(case.zeta, THETA)
 
     def variance(square: FloatArray, metric: Metric) -> float:
-        """Of a design for noise in proportion to the mean square of the value of a look."""
+        """Variance of a design for noise in proportion to the mean square of the value of a look."""
         of_look = case.zeta * square
         shown = closed_form(pair, THETA, zeta=np.clip(of_look / of_look.max(), 1e-3, 1), keep=3, plain=(0.05, 0.05))
         log = shop.after(Log.simulated(pair, shown, visitors, SEARCHES, seed=number), seed=number)

@@ -201,7 +201,7 @@ def promises() -> list[Row]:
 
 
 def promises_by_metric() -> list[Row]:
-    """The same where orders, or searches without a click, decide."""
+    """Promises where orders, or searches without a click, decide."""
     rows: list[Row] = []
     method = LogOpt()
     for promise in (next(promised_worlds()), zipf_traffic(*ZIPF[0])):

@@ -122,7 +122,7 @@ def test_variances_are_those_of_simulated_orders(method: AB | LogOpt, metric: Or
 
 
 def test_weights_by_rank_by_hand() -> None:
-    """Of x at rank 1, y at rank 2 and their change of places, each half of the time: (1 / 0.5)^2 for each of four clicks."""
+    """Pages of x above y, and of y above x, each half of the time: (1 / 0.5)^2 for each of four clicks."""
     pair = Pair.from_lists([["x", "y"]], [["y", "x"]], k=2).knowing(theta=[1, 0.5])
     user = position_based([0.4, 0.2], [1, 0.5])
     by_rank = squared_weights_by_rank(AB().policy(pair), pair, user)

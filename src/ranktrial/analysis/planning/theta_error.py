@@ -61,7 +61,7 @@ class ThetaError:
     joint: float
 
     def with_noise(self, more: float) -> ThetaError:
-        """The same of values with a noise of their own that has nothing to do with theta."""
+        """Errors of values with a noise of their own that has nothing to do with theta."""
         return replace(
             self, clicks_alone=self.clicks_alone + more, variance=self.variance + more, jackknife=self.jackknife + more
         )
@@ -114,7 +114,7 @@ class Stage:
 
     @cached_property
     def squared_weights_by_rank(self) -> float:
-        """The same of the direct estimate."""
+        """Mean square of the weights of the direct estimate, over the clicks of an impression."""
         return squared_weights_by_rank(self.displays.mixture, self.pair, self.user)
 
     @cached_property
