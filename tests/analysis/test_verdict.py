@@ -304,6 +304,15 @@ def test_sentences_are_plain(told: Told) -> None:
         assert not re.search(r"\b(keep running|stop|the trial is)\b", told.text.next.lower())
 
 
+def test_harm_that_a_guard_is_sure_of_is_the_headline_until_the_decision_knows_it() -> None:
+    surely = "B gets at least 5.4% fewer clicks than A."
+    undecided, decision = of(-0.3, 0.05), of(-0.3, -0.05)
+    assert (undecided.state, decision.winner) == ("undecided", "A")
+    assert verdict(undecided, harm=surely).headline == surely
+    assert verdict(undecided).headline == "Neither is ahead yet."
+    assert verdict(decision, harm=surely) == verdict(decision)
+
+
 def test_the_decision_on_one_click_and_one_search_counts_them_as_one() -> None:
     found = decided(NO_AB, searches=1, visitors=1, clicks=1, tests=())
     assert verdict(found).headline == "Too early to say after 1 search and 1 click."

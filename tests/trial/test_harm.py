@@ -108,6 +108,9 @@ def test_a_trial_that_does_harm_stops_by_itself_and_says_so(
             assert guard.name == name
             assert guard.tolerance < guard.at_least < guard.value
             assert guard.text in str(report)
+            assert guard.headline == (f"{guard.text.split(',')[0]}." if name == "clicks of B" else "")
+            if guard.headline and report.decision.winner is None:
+                assert report.text.headline == guard.headline
         assert receiver.kinds()[-1] == "harm"
         assert receiver.told()[-1][1].startswith(f"trial is stopped (A is shown from now on), by the guard on {name}: ")
 

@@ -176,6 +176,7 @@ def words(
     ended: bool = False,
     live: bool = True,
     sure: Sequence[SureSegment] = (),
+    harm: str = "",
 ) -> Verdict:
     """Put a decision with its checks into words, with the segments that surely differ from nothing; see ``verdict``."""
     decision, checks, analysis = found[:3]
@@ -197,6 +198,7 @@ def words(
         decision,
         analysis.config.labels,
         days=days,
+        harm=harm,
         shows=shows,
         ended=ended,
         live=live,

@@ -55,6 +55,7 @@ def verdict(
     segments: str = "",
     remedy: str = "",
     weakest: str = "",
+    harm: str = "",
 ) -> Verdict:
     """Put a decision into words.
 
@@ -68,9 +69,12 @@ def verdict(
         segments: A sentence on segments that differ (``segment_text``).
         remedy: What to do about the first check that fails.
         weakest: The worst check and what it found, in sentences.
+        harm: Harm that a guard is sure of, in a sentence: the headline as long as the decision itself knows of none. A guard is
+            watched more closely at the beginning of a trial than the difference is, so it may be sure first.
     """
+    unknown = decision.state in ("undecided", "too early")
     return Verdict(
-        headline(decision, labels, ended=ended or shows is not None),
+        harm if harm and unknown else headline(decision, labels, ended=ended or shows is not None),
         " ".join(filter(None, (details(decision, changed), segments))),
         next_step(
             decision, labels, days=days, shows=shows, live=live, remedy=remedy, losing=segments.startswith("But ")

@@ -49,6 +49,7 @@ class Guard(Frozen):
         at_least: Share that is surely exceeded, however often one looks; negative infinity where nothing is sure.
         status: "harm" if that is more than the tolerance; otherwise "pass", or "unknown" where nothing is known yet.
         text: The same in a sentence.
+        headline: The harm that B surely does, in a short sentence; "" where there is none, or it is not B's.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Guard(Frozen):
     at_least: float
     status: Literal["pass", "harm", "unknown"]
     text: str
+    headline: str = ""
 
 
 def guards(
@@ -81,9 +83,8 @@ def guards(
         a, b = analysis.config.labels
         if wanted.clicks is not None:
             loss, at_least = loss_of_b(known)
-            found.append(
-                _guard("clicks of B", wanted.clicks, loss, at_least, f"{b} gets", f"fewer clicks than {a}", level)
-            )
+            who, what = f"{b} gets", f"fewer clicks than {a}"
+            found.append(_guard("clicks of B", wanted.clicks, loss, at_least, who, what, level, of_b=True))
         if wanted.shown is not None:
             loss, at_least = _loss_of_shown(analysis, known, widen)
             what = f"fewer clicks than with {a} for everybody"
@@ -112,22 +113,36 @@ def _of_metric(answer: MetricAnswer, labels: tuple[str, str], level: float) -> G
     who = f"{b} has a {metric.title}" if metric.of_mean else f"{b} gets"
     than = metric.compared("", metric.sign < 0)
     what = f"{'larger' if metric.sign < 0 else 'smaller'} than {a}" if metric.of_mean else f"{than} than {a}"
-    return _guard(metric.title, metric.tolerance, answer.loss, answer.at_least, who, what, level)
+    return _guard(metric.title, metric.tolerance, answer.loss, answer.at_least, who, what, level, of_b=True)
 
 
-def _guard(name: str, tolerance: float, value: float, at_least: float, who: str, what: str, level: float) -> Guard:
-    status = "unknown" if not np.isfinite(value) else "harm" if at_least > tolerance else "pass"
+def _guard(
+    name: str, tolerance: float, value: float, at_least: float, who: str, what: str, level: float, *, of_b: bool = False
+) -> Guard:
+    status: Literal["pass", "harm", "unknown"] = "pass"
+    if not np.isfinite(value):
+        status = "unknown"
+    elif at_least > tolerance:
+        status = "harm"
+    surely = ""
     sure = (
         f"{percent(tolerance)} is allowed, by a test that is right in {level:.4g} of all trials however often one looks"
     )
     if status == "unknown":
         text = f"The guard on {name} knows nothing yet; {percent(tolerance)} is allowed."
     elif status == "harm":
-        text = f"{who} at least {percent(at_least)} {what}, about {percent(value)}; {sure}."
+        surely = f"{who} at least {percent(at_least)} {what}"
+        text = f"{surely}, about {percent(value)}; {sure}."
     else:
         text = f"{who} about {percent(max(value, 0.0))} {what}; {sure}."
-    return Guard.model_validate(
-        {"name": name, "tolerance": tolerance, "value": value, "at_least": at_least, "status": status, "text": text}
+    return Guard(
+        name=name,
+        tolerance=tolerance,
+        value=value,
+        at_least=at_least,
+        status=status,
+        text=text,
+        headline=f"{surely}." if surely and of_b else "",
     )
 
 

@@ -107,7 +107,9 @@ def make_report(
         trial=name,
         version=version.number,
         decision=decision,
-        text=words(found, days=days, shows=shows, sure=sure),
+        text=words(
+            found, days=days, shows=shows, sure=sure, harm=next(filter(None, (one.headline for one in harm)), "")
+        ),
         lift=lift_text(decision, analysis.config.labels, seen.searches_a_day),
         pace=seen,
         days_left=days,
