@@ -431,7 +431,8 @@ def test_the_report_file_shows_the_same_without_any_request(browser: Browser, st
 
 def test_a_query_with_a_tag_in_it_stays_text(browser: Browser, tmp_path: Path) -> None:
     with Trial.create(tmp_path / "t.db", k=3, background=False) as trial:
-        trial.rank(EVIL, ["x", "y", "z"], ["z", "y", "x"], wait=True)
+        shown = trial.rank(EVIL, ["x", "y", "z"], ["z", "y", "x"], wait=True)
+        trial.click(shown.id, "x")
         file = trial.report(query_units=1).to_html(tmp_path / "report.html")
     watched = Watched.open(browser, **DESKTOP)
     watched.page.goto(file.as_uri())
