@@ -15,6 +15,7 @@ import pytest
 import postgres_server
 from documents import ROOT, Reader, blocks_of
 from ranktrial.analysis.guardrails import advice
+from ranktrial.formats import export
 from ranktrial.methods import Method
 from ranktrial.trial import Trial
 from simulated_trial import World
@@ -65,6 +66,18 @@ def two_rankers(folder: Path) -> None:
     (folder / "train.txt").write_text("".join(f"{d % 3} qid:{q} 1:{d} 2:{q}\n" for q, d in pairs))
 
 
+def two_rankers_and_a_log(folder: Path) -> None:
+    """The same, and the export of a trial of long ago in which every search ended with an order."""
+    two_rankers(folder)
+    with Trial.create(folder / "shoes.db", "shoes", k=2, background=False, clock=lambda: 1.7e9) as trial:
+        for visitor in range(20):
+            shown = trial.rank("red shoes", a=["x", "y"], b=["y", "z"], unit=f"user-{visitor}", wait=True)
+            trial.click(shown.id, shown.ranking[0])
+            trial.event(shown.id, shown.ranking[0], "order", 20 + visitor, event_id=str(visitor))
+        trial.store.flush()
+        export(trial.store, trial.name, folder / "shoes-log")
+
+
 def wrong_rows(folder: Path) -> None:
     rows = ["query,document,position,clicked", "shoes,sku-1,1,0", "shoes,sku-2,0,1", "hats,sku-3,first,1"]
     (folder / "bad.csv").write_text("\n".join(rows) + "\n")
@@ -98,7 +111,7 @@ TAKEN_FOR_GRANTED = {
     "docs/how-to/erase.md": stopped_trial,
     "docs/how-to/export.md": stopped_trial,
     "docs/how-to/import.md": wrong_rows,
-    "docs/how-to/plan.md": two_rankers,
+    "docs/how-to/plan.md": two_rankers_and_a_log,
     "docs/research/data.md": data_sets,
 }
 

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ranktrial.cli import app
+from ranktrial.cli.console import out
 
 runner = CliRunner()
 
@@ -245,7 +246,8 @@ METRICS = [
 ]
 
 
-def test_metrics_by_given_numbers(runs: list[str]) -> None:
+def test_metrics_by_given_numbers(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out, "_width", 100)  # a width in the environment counts where the console is made
     command = ["plan", *runs, "--ctr", "0.6", "--delta", "5%", *SHORT, *METRICS, "--daily", "1000"]
     found = json.loads(runner.invoke(app, [*command, "--json"]).stdout)["metrics"]
     assert [one["metric"] for one in found] == [
@@ -258,7 +260,7 @@ def test_metrics_by_given_numbers(runs: list[str]) -> None:
     assert found[1]["delta"] == pytest.approx(0.0015)
     assert found[1]["days"] == pytest.approx(found[1]["anytime"] / 1000 + 7)
     assert found[0]["anytime"] < found[1]["anytime"] < found[2]["anytime"]
-    told = runner.invoke(app, command, env={"COLUMNS": "100"}).stdout
+    told = runner.invoke(app, command).stdout
     assert "to find 5 % of each metric with LogOpt(), if it decides" in told
     assert "searches without a click A" in told
     assert "A: by A/B traffic alone" in told

@@ -195,7 +195,12 @@ def test_killed_at_every_step_nothing_is_lost_and_nothing_done_twice(tmp_path: P
         with contextlib.closing(place.open()) as store:
             for name in ("whole", *(f"killed {step}" for step in range(1, steps + 1))):
                 history = [(row.what, row.detail) for row in store.history(name)]
-                assert [(what, detail) for what, detail in history if what != "version"] == done, name
+                found = [one for one in history if one[0] != "version"]
+                assert sorted(found) == sorted(done), name
+                # An operator may change the share after the other instance has served the winner.
+                assert [one for one in found if one[0] == "stopped"] == [one for one in done if one[0] == "stopped"], (
+                    name
+                )
                 assert [what for what, _ in history].count("version") == 1
                 told = Counter({one["id"]: one["type"] for one in receiver.bodies if one["trial"] == name}.values())
                 assert told >= Counter(told_of), name

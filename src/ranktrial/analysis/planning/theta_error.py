@@ -196,8 +196,9 @@ def shares(stages: Sequence[Stage], impressions: float) -> FloatArray:
 def squared_weights(design: Mixture, pair: Pair, user: User) -> float:
     """E[sum of (lambda_d / rho_d)^2 over the clicks of an impression].
 
+    >>> from ranktrial.users import position_based
     >>> pair = Pair.from_lists([["x"]], [["y"]], k=1).knowing(theta=[1.0])
-    >>> squared_weights(AB().policy(pair), pair, User.of([0.3, 0.1], [1.0]))  # a click is worth 2 or -2
+    >>> round(squared_weights(AB().policy(pair), pair, position_based([0.3, 0.1], [1.0])), 9)  # a click is worth 2 or -2
     0.8
     """
     weights = valued(pair, design, pair.known_theta, 0.0, estimate="ips").value
