@@ -67,7 +67,7 @@ def two_rankers(folder: Path) -> None:
 
 
 def two_rankers_and_a_log(folder: Path) -> None:
-    """The same, and the export of a trial of long ago in which every search ended with an order."""
+    """Run files of two rankers, and the export of a trial of long ago in which every search ended with an order."""
     two_rankers(folder)
     with Trial.create(folder / "shoes.db", "shoes", k=2, background=False, clock=lambda: 1.7e9) as trial:
         for visitor in range(20):
