@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from hand_made import COUNTS, agrees, decided, result, waiting
+from ranktrial.analysis.analyse import analyse
 from ranktrial.analysis.decision import (
     ALLOWANCE,
     Decision,
@@ -35,9 +36,15 @@ from ranktrial.analysis.ladder import (
     made_result,
 )
 from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.config import TrialConfig
 from ranktrial.distributions import normal_quantile
 from ranktrial.interval import Interval
+from ranktrial.log import Log
 from ranktrial.log.units import UnitSums
+from ranktrial.methods import LogOpt
+from ranktrial.rankings import Pair
+from ranktrial.report.making import readings_agree
+from ranktrial.users import position_based
 
 # --- what all estimates allow -----------------------------------------------------------------------------------------------
 
@@ -499,3 +506,16 @@ def test_values_for_json_are_plain() -> None:
     assert found["lift"] == {"share": None, "interval": [None, None]}
     assert set(found) == set(Decision.__dataclass_fields__)
     assert replace(decided(result(AB_TRAFFIC, 0.02, 0.06)), ab=NO_INTERVAL).to_dict()["ab"] == [None, None]
+
+
+@pytest.mark.parametrize(("allowance", "alone"), [(0.0, False), (0.49, True)])
+def test_a_trial_shows_ab_traffic_alone_where_that_decides_first(allowance: float, alone: bool) -> None:
+    """An allowance larger than the difference leaves only A/B traffic to decide."""
+    pair = Pair.from_lists([["x", "y", "z"]] * 9, [["z", "x", "y"]] * 9, k=3).knowing(theta=[1, 0.5, 0.3])
+    user = position_based([0.4, 0.35, 0.3] * 9, [1, 0.5, 0.3])
+    method = LogOpt(bias="known")
+    log = Log.simulated(pair, method.policy(pair), user, 4_000, seed=2)
+    config = TrialConfig.model_validate({"method": method, "k": 3, "theta": (1, 0.5, 0.3), "allowance": allowance})
+    found = readings_agree(analyse(log, config, config.first_beliefs))
+    assert (found is False) == alone
+    assert (method.next_share(config.first_beliefs, found) == 1) == alone

@@ -348,3 +348,12 @@ def test_a_segment_needs_its_own_searches_and_more_among_many() -> None:
     assert plan(pair, rate, **options).segments == ()  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="share of phone is 1"):
         plan(pair, rate, segments={"phone": 1.2}, **options)  # type: ignore[arg-type]
+
+
+def test_where_ab_traffic_decides_a_plan_counts_all_of_it_from_the_point_where_a_trial_sees_that() -> None:
+    pair = Pair.from_lists([["x", "y", "z"]], [["z", "x", "y"]], k=3).knowing(theta=[1, 0.5, 0.3])
+    user = position_based([0.4, 0.35, 0.3], [1, 0.5, 0.3])
+    methods = [LogOpt(bias="known"), LogOpt(bias="known", holdback=0.5)]
+    turning, staying = plan(pair, user, methods=methods, delta=0.01, allowance=0.49, contamination=0.0).rows
+    for now, before in ((turning.impressions, staying.impressions), (turning.anytime, staying.anytime)):
+        assert before / 2 < now < 0.6 * before
