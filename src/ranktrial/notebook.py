@@ -71,9 +71,9 @@ def of_answer(answer: Any) -> str:
     decision, text = answer.decision, answer.text
     low, high = decision.interval
     rows = [
-        (one.name, f"{-one.estimate.delta:+.4f}", "used" if one.name in decision.used else "")
-        for one in answer.estimates.results
-        if one.estimate is not None
+        (one.name, f"{one.difference:+.4f}", "used" if one.used else "")
+        for one in answer.rows
+        if one.difference == one.difference  # there is one
     ]
     return card(
         text.headline,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ranktrial.analysis.analyse import BandPoint, Theta
+from ranktrial.analysis.answers import estimate_rows
 from ranktrial.analysis.decision import Decision, Lift, Ranker, decide
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.guardrails.status import Guardrail
@@ -21,7 +22,6 @@ from ranktrial.interval import Interval
 from ranktrial.log.units import UnitSums
 from ranktrial.metrics import Abandonment, Carts, Clicks, Metric, Orders, Revenue
 from ranktrial.report.harm import Guard
-from ranktrial.report.making import _row
 from ranktrial.report.schema import Contributor, HistoryEntry, MetricRow, Pace, Part, Report, Segmentation
 
 VALUES = ("phone", "desktop", "tablet", "television", "a device with a rather long name of its own", "other")
@@ -118,7 +118,7 @@ class State:
             lift=lift_text(decision, config.labels, a_day),
             pace=pace(decision, days, self.warning),
             days_left=left,
-            estimates=tuple(_row(self.ladder, one, decision) for one in self.ladder.results),
+            estimates=estimate_rows(self.ladder, decision),
             impressions=decision.searches,
             units=decision.visitors,
             clicks=decision.clicks,

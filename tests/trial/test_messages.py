@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 from clocks import DAY, Clock
 from live_server import rank, serving, start, wait_until
 from ranktrial.cli.serve import read_webhooks
+from ranktrial.interval import Interval
 from ranktrial.store.base import HistoryRow, StoreUnavailable
 from ranktrial.trial import Trial, Webhook
-from ranktrial.trial.messages import NOT_AGAIN_BEFORE, News, Told, of_history, untold
+from ranktrial.trial.messages import NOT_AGAIN_BEFORE, News, Told, of_history, of_report, untold
 from ranktrial.trial.supervisor import FIRST_RETRY, GIVE_UP, LONGEST_RETRY, PATIENCE
 from receiver import SECRET, Receiver, receiving
 from simulated_trial import World
@@ -79,6 +81,24 @@ def test_news_of_the_history() -> None:
     ]  # the others are no news any more
 
 
+def test_first_results_are_told_once_their_interval_says_something(tmp_path: Path) -> None:
+    with Trial.create(tmp_path / "t.db", "shoes", clock=Clock(), **OPTIONS) as trial:
+        WORLD.run(trial, 300, seed=1)
+        report = trial.report()
+    value = report.ctr
+    intervals = {
+        Interval(-np.inf, np.inf): False,
+        Interval(-0.51 * value, 0.51 * value): False,
+        Interval(-0.49 * value, 0.49 * value): True,
+        Interval(0.01 * value, 3 * value): True,
+        Interval(-3 * value, -0.01 * value): True,
+    }
+    for interval, told in intervals.items():
+        decision = replace(report.decision, interval=interval)
+        kinds = [one.kind for one in of_report(report.model_copy(update={"decision": decision}))]
+        assert ("first results" in kinds) == told, interval
+
+
 # --- sent and taken -----------------------------------------------------------------------------------------------------------
 
 
@@ -111,7 +131,9 @@ def test_the_life_of_a_trial_as_those_who_run_it_hear_of_it(kind: Kind, receiver
                 clock.now += 60
             trial.refresh()
             later(0)
-        assert receiver.kinds()[:2] == ["started", "first results"]
+        assert receiver.kinds()[0] == "started"
+        assert receiver.kinds().count("first results") == 1
+        assert receiver.kinds().index("first results") < receiver.kinds().index("decided")
         assert receiver.kinds().count("share changed") == 1
         assert "decided" in receiver.kinds()
         (text,) = [text for kind, text in receiver.told() if kind == "decided"]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from clocks import Clock
+from ranktrial.analysis import decide
 from ranktrial.methods import AB, Beliefs, LogOpt
 from ranktrial.store import SQLiteStore, StoreError
 from ranktrial.store.base import Nothing
@@ -133,6 +134,19 @@ def test_identical_rankers_differ_by_exactly_nothing(trial: Trial) -> None:
     found = [one.difference for one in trial.report().estimates if not np.isnan(one.difference)]
     assert found
     assert not any(found)
+
+
+def test_no_estimate_is_shown_before_there_is_a_click(trial: Trial) -> None:
+    """What has nothing but predictions to rest on is no estimate of this trial."""
+    for i in range(50):
+        shown = trial.rank("q", A, A[::-1], unit=f"u{i}")
+    log = trial.log()
+    for rows in (trial.report().estimates, decide(log).rows):
+        assert all(np.isnan(one.difference) for one in rows)
+        assert any(one.text == "Waiting for 100 visitors and 20 clicks, on lists that differ." for one in rows)
+    assert {row["difference"] for row in decide(log).to_dict()["estimates"]} == {None}
+    trial.click(shown.id, shown.ranking[0])
+    assert any(np.isfinite(one.difference) for one in trial.report().estimates)
 
 
 def test_numbers_are_ids_too(trial: Trial) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import notebook
 from ranktrial.analysis.analyse import Analysis, analyse
-from ranktrial.analysis.decision import Decision
+from ranktrial.analysis.decision import Decision, turned
 from ranktrial.analysis.discoveries import in_one_family
 from ranktrial.analysis.guardrails import (
     ASSUMPTIONS,
@@ -27,7 +27,7 @@ from ranktrial.analysis.guardrails import (
 )
 from ranktrial.analysis.guardrails.over_time import drift_text
 from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
-from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, DIRECT, POSITION_BASED, EstimatorResult, Ladder
+from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, DIRECT, POSITION_BASED, Ladder
 from ranktrial.analysis.metrics import CheckLimits, MetricAnswer, MetricDecision, answers_by_metric, guarded, measured
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, answers_by_segment, subject
 from ranktrial.analysis.verdict import SureSegment, Verdict, segment_text, verdict
@@ -37,6 +37,7 @@ from ranktrial.log.log import NO_CODES, Log
 from ranktrial.methods import Beliefs, LogOpt
 from ranktrial.metrics import Clicks, Metric
 from ranktrial.position_bias import PositionBias
+from ranktrial.schema import Frozen
 from ranktrial.segments import Segments
 from ranktrial.texts import json_values
 
@@ -214,6 +215,50 @@ def _weight(check: Guardrail) -> tuple[int, int]:
     return ("data", "assumptions", "visitors").index(check.group), WORST_FIRST.index(check.status)
 
 
+class EstimateRow(Frozen):
+    """One estimate of the log.
+
+    Attributes:
+        name: "A/B", "direct", "affine" or "position-based".
+        assumes: Its assumption on how people click.
+        difference: Clicks per search of B minus those of A; nan if there is no estimate yet, or no click.
+        interval: Its interval, not widened; those of all estimates hold together at the level of the configuration.
+        used: True if the decision is made from it.
+        contradicted: True if an estimate with fewer assumptions contradicts it.
+        text: What it waits for, and the tests of it.
+    """
+
+    name: str
+    assumes: str
+    difference: float
+    interval: Interval
+    used: bool
+    contradicted: bool
+    text: str
+
+
+def estimate_rows(estimates: Ladder, decision: Decision) -> tuple[EstimateRow, ...]:
+    """Rows of all estimates, those with fewest assumptions first.
+
+    Before any click an estimate has nothing but predictions to rest on, and is not shown.
+    """
+    return tuple(
+        EstimateRow(
+            name=one.name,
+            assumes=one.assumes,
+            difference=0.0 - one.estimate.delta if one.estimate is not None and decision.clicks else float("nan"),
+            interval=turned(one.interval),
+            used=one.name in decision.used,
+            contradicted=bool(estimates.contradictions(one)),
+            text=" ".join(
+                [f"Waiting for {one.missing}." if one.missing else ""]
+                + [test.text for test in estimates.tests if test.upper == one.name]
+            ).strip(),
+        )
+        for one in estimates.results
+    )
+
+
 # --- logs ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -268,6 +313,11 @@ class Answer:
     segments: tuple[SegmentAnswer, ...] = ()
 
     @property
+    def rows(self) -> tuple[EstimateRow, ...]:
+        """Rows of all estimates, those with fewest assumptions first."""
+        return estimate_rows(self.estimates, self.decision)
+
+    @property
     def gain(self) -> float:
         """Factor by which an A/B test alone would need more searches to be as sure; nan if that is not known."""
         by_name = {result.name: result.estimate for result in self.estimates.results}
@@ -298,25 +348,25 @@ class Answer:
             "note": self.note,
             "unchecked": self.unchecked,
             "checks": [check.to_dict() for check in self.checks],
-            "estimates": [self._row(result) for result in self.estimates.results],
+            "estimates": [self._plain(row) for row in self.rows],
             "metrics": [json_values({**asdict(one), "metric": str(one.metric)}) for one in self.metrics],
             "segments": [json_values(asdict(one)) for one in self.segments],
         }
 
-    def _row(self, result: EstimatorResult) -> dict[str, Any]:
-        low, high = result.interval
-        row = {
-            "name": result.name,
-            "assumes": result.assumes,
-            "used": result.name in self.decision.used,
+    def _plain(self, row: EstimateRow) -> dict[str, Any]:
+        result = self.estimates.result(row.name)
+        values = {
+            "name": row.name,
+            "assumes": row.assumes,
+            "used": row.used,
             "waits_for": result.missing,
-            "difference": float("nan") if result.estimate is None else -result.estimate.delta,
-            "interval": (-high, -low),
-            "tests": [test.text for test in self.estimates.tests if test.upper == result.name],
+            "difference": row.difference,
+            "interval": row.interval,
+            "tests": [test.text for test in self.estimates.tests if test.upper == row.name],
         }
-        if result.estimate is not None:
-            row |= {name: value for name, value in result.estimate.to_dict().items() if name != "delta"}
-        found: dict[str, Any] = json_values(row)
+        if np.isfinite(row.difference) and result.estimate is not None:
+            values |= {name: value for name, value in result.estimate.to_dict().items() if name != "delta"}
+        found: dict[str, Any] = json_values(values)
         return found
 
     def __str__(self) -> str:

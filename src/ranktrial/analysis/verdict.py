@@ -308,7 +308,7 @@ def _until(decision: Decision, days: float, live: bool) -> str:
     target = f"a difference of {found.target:.3g} {decision.metric.unit}"
     if not found.remaining < TOO_MANY or days >= TOO_LONG:
         if decision.smallest is None:
-            return "The difference so far is too small to be told from none: say which difference matters (smallest=)."
+            return "The difference so far is too small to be told from none: name the smallest difference that matters."
         rest = (
             "for this trial to find: stop it, or let a larger difference matter" if live else "to be found in this log"
         )

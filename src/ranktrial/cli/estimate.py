@@ -13,7 +13,6 @@ import typer
 from rich.markup import escape
 
 from ranktrial.analysis.answers import Answer, DecisionOptions, decide
-from ranktrial.analysis.decision import turned
 from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.guardrails.status import Guardrail, Status
 from ranktrial.analysis.metrics import MetricAnswer
@@ -144,11 +143,10 @@ def print_answer(answer: Answer) -> None:
     table = plain_table()
     for name in ("estimate", "B - A", "its own interval", "used"):
         table.add_column(name, no_wrap=True)
-    for result in answer.estimates.results:
-        if result.estimate is not None:
-            own = str(turned(result.interval)) if result.has_interval else "none yet"
-            used = "yes" if result.name in decision.used else "no"
-            table.add_row(result.name, f"{0.0 - result.estimate.delta:+.5f}", own, used)
+    for row in answer.rows:
+        if np.isfinite(row.difference):
+            own = str(row.interval) if np.isfinite(row.interval.low) else "none yet"
+            table.add_row(row.name, f"{row.difference:+.5f}", own, "yes" if row.used else "no")
     out.print()
     out.print(table, highlight=False)
     for line in metric_lines(answer.metrics):

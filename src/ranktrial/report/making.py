@@ -8,11 +8,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from ranktrial.analysis import EstimatorResult, Ladder
 from ranktrial.analysis.analyse import Analysis, BandPoint
-from ranktrial.analysis.answers import Beside, Settled, beside, measured_all, settled, sure_segments, words
+from ranktrial.analysis.answers import (
+    Beside,
+    Settled,
+    beside,
+    estimate_rows,
+    measured_all,
+    settled,
+    sure_segments,
+    words,
+)
 from ranktrial.analysis.calibration import discrepancy
-from ranktrial.analysis.decision import Decision, Ranker, State, decides_by_ab_first, turned, widening
+from ranktrial.analysis.decision import Decision, Ranker, State, decides_by_ab_first, widening
 from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.guardrails.click_model import COMPANY
 from ranktrial.analysis.guardrails.estimates import BIAS
@@ -29,7 +37,6 @@ from ranktrial.report.course import WEEK, counts_from, course, is_over, week_end
 from ranktrial.report.harm import futility, guards
 from ranktrial.report.schema import (
     Contributor,
-    EstimateRow,
     Everyone,
     HistoryEntry,
     MetricRow,
@@ -113,7 +120,7 @@ def make_report(
         lift=lift_text(decision, analysis.config.labels, seen.searches_a_day),
         pace=seen,
         days_left=days,
-        estimates=tuple(_row(analysis.ladder, result, decision) for result in analysis.ladder.results),
+        estimates=estimate_rows(analysis.ladder, decision),
         impressions=len(clicks.analysis.log),
         units=clicks.analysis.log.cohorts.count,
         clicks=clicks.analysis.clicks,
@@ -279,20 +286,6 @@ def everyone_text(left_out: LeftOut, said: str) -> str:
     )
     units = counted(sum(left_out.units.values()), "visitor")
     return f"Left out: {units} ({why}) with {counted(left_out.impressions, 'search', 'searches')}. With everybody in: {said}"
-
-
-def _row(ladder: Ladder, result: EstimatorResult, decision: Decision) -> EstimateRow:
-    tests = [test.text for test in ladder.tests if test.upper == result.name]
-    waits = f"Waiting for {result.missing}." if result.missing else ""
-    return EstimateRow(
-        name=result.name,
-        assumes=result.assumes,
-        difference=float("nan") if result.estimate is None else 0.0 - result.estimate.delta,
-        interval=turned(result.interval),
-        used=result.name in decision.used,
-        contradicted=bool(ladder.contradictions(result)),
-        text=" ".join([waits, *tests]).strip(),
-    )
 
 
 def _part(version: ConfigVersion, found: Settled, *, ended: bool) -> Part:

@@ -11,6 +11,7 @@ from pydantic import computed_field
 
 from ranktrial import frames, notebook
 from ranktrial.analysis.analyse import BandPoint, Theta
+from ranktrial.analysis.answers import EstimateRow
 from ranktrial.analysis.calibration import Discrepancy
 from ranktrial.analysis.decision import Decision, Lift, Ranker
 from ranktrial.analysis.guardrails.status import GROUPS, WORST_FIRST, Guardrail
@@ -86,28 +87,6 @@ class Contributor(Frozen):
     clicks: int
     contribution: float
     rare: int = 0
-
-
-class EstimateRow(Frozen):
-    """One estimate of the log.
-
-    Attributes:
-        name: "A/B", "direct", "affine" or "position-based".
-        assumes: Its assumption on how people click.
-        difference: Clicks per search of B minus those of A; nan if there is no estimate yet.
-        interval: Its interval, not widened; those of all estimates hold together at the level of the configuration.
-        used: True if the decision is made from it.
-        contradicted: True if an estimate with fewer assumptions contradicts it.
-        text: What it waits for, and the tests of it.
-    """
-
-    name: str
-    assumes: str
-    difference: float
-    interval: Interval
-    used: bool
-    contradicted: bool
-    text: str
 
 
 class Segmentation(Frozen):

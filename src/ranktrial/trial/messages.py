@@ -86,7 +86,7 @@ def of_report(report: Report) -> Iterator[News]:
         "clicks": report.clicks,
         "share": report.config.share,
     }
-    if np.isfinite(decision.interval.low) and np.isfinite(decision.interval.high):
+    if _says_something(report):
         yield News(
             f"{about} first results", "there", "first results", f"{trial}: first results. {report.text}", numbers
         )
@@ -111,6 +111,13 @@ def of_report(report: Report) -> Iterator[News]:
         state = "fail" if fails else AS_IT_SHOULD_BE
         yield News(f"{about} check {check.name}", state, kind, text, {"check": check.name, "status": check.status})
     yield _quiet(report, about)
+
+
+def _says_something(report: Report) -> bool:
+    """True if the interval leaves out 0, or is narrower than the clicks per search: or the value, by another metric."""
+    low, high = report.interval
+    value = report.metrics[0].value if report.metrics else report.ctr
+    return bool(np.isfinite(high - low)) and (0 not in report.interval or high - low < value)
 
 
 def _quiet(report: Report, about: str) -> News:
