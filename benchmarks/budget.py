@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.logopt import data_sets
 from benchmarks.variance import variance
 from ranktrial.methods import AB, Beliefs, LogOpt, TeamDraft
-from ranktrial.methods.click_model import SimulatedTrial, expected_beliefs
+from ranktrial.methods.click_model import SimulatedTrial, expected_beliefs, planned_moments
 from ranktrial.paper.data import Dataset, read_rankers, train_rankers
 from ranktrial.paper.data.letor import read_letor
 from ranktrial.rankings import Pair
@@ -96,7 +96,7 @@ def measured(pair: Pair, user: User, seed: int) -> Found:
     mean = float(np.mean(pair.ctr(user)))
     plain = AB().moments(pair, user).variance
     model = AB(estimate="rank-aware", bias="known")
-    found: Found = {("A/B, rank-aware", ""): (plain / model.planned_moments(pair, user).variance, 0.0)}
+    found: Found = {("A/B, rank-aware", ""): (plain / planned_moments(model, pair, user).variance, 0.0)}
     found["team-draft", ""] = np.nan, TeamDraft().moments(pair, user).ctr / mean - 1
     states = known(pair, user, seed)
     trials = {name: states.pop(name) for name in ("10", "100")}

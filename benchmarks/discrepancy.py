@@ -140,7 +140,7 @@ def traffic_of(kind: str, pair: Pair, user: Users) -> tuple[Mixture, Limit]:
     for _ in range(ROUNDS):
         known = pair.knowing(theta=found.theta)
         if learnt:
-            beliefs = method.planned_beliefs(known, position_based(found.zeta, found.theta), 0.1)
+            beliefs = method.planned_beliefs(known, position_based(found.zeta, found.theta))
             mixture = method.policy(known, beliefs, zeta=found.zeta)
         else:
             mixture = method.policy(known, Beliefs(found.theta))

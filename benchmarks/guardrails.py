@@ -131,7 +131,7 @@ def simulated(fault: Fault, queries: int, seed: int, impressions: int = IMPRESSI
     queries = world.pair.n_queries // world.parts
     method, beliefs = fault.config.comparison, fault.config.first_beliefs
     assert isinstance(method, LogOpt)
-    stops = sorted({*(n for n in method.learns_at if n < impressions), impressions})
+    stops = sorted({*(n for n in method.traits.learns_at if n < impressions), impressions})
     policies: list[Mixture] = []
     parts: list[tuple[NDArray[Any], ...]] = []
     tallies: Told = Counter()

@@ -98,7 +98,7 @@ def holds_truth(seed: int) -> bool:
 
 def visit(world: SimulatedSite, trial: Trial, impressions: int, seed: np.random.SeedSequence) -> None:
     """Visitors search and click; position bias is refitted when the schedule says, at once."""
-    random, due = generator(seed), set(trial.config.comparison.learns_at)
+    random, due = generator(seed), set(trial.config.comparison.traits.learns_at)
     for visitor in range(impressions):
         if visitor in due or visitor % 1_000 == 0:  # do not let more rows wait than the store takes
             trial.store.flush()

@@ -34,6 +34,7 @@ from ranktrial.analysis.planning.users import ClickRate, click_sd, plausible_use
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft
+from ranktrial.methods.click_model import planned_displays, planned_moments
 from ranktrial.metrics import Abandonment, Metric, Orders
 from ranktrial.rankings import Pair, expected_clicks
 from ranktrial.users import User, position_based, rank_decay
@@ -102,7 +103,7 @@ def variances(name: str, pairs: Pairs) -> list[Row]:
         for source, known in knowledge.items():
             users = known if isinstance(known, User) else known.user(pair)
             for method, variance in zip(METHODS, true):
-                ratios[str(method), source].append(method.planned_moments(pair, users).variance / variance)
+                ratios[str(method), source].append(planned_moments(method, pair, users).variance / variance)
     return [_row(name, f"variance of {method}", source, found) for (method, source), found in ratios.items()]
 
 
@@ -114,7 +115,7 @@ def clicks(pair: Pair, user: User) -> tuple[float, float]:
 def measured(method: Method, pair: Pair, user: User, seed: int) -> float:
     """Variance of x in simulated impressions."""
     if isinstance(method, LogOpt):
-        run = method.planned_displays(pair, user).simulate(user, [IMPRESSIONS], seed=seed)
+        run = planned_displays(method, pair, user).simulate(user, [IMPRESSIONS], seed=seed)
     else:
         run = method.simulate(pair, user, [IMPRESSIONS], seed=seed)
     return float(run.mean_square[0] - run.estimate[0] ** 2)

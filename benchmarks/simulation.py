@@ -54,7 +54,7 @@ def run() -> list[dict[str, object]]:
 
 def kernel_row(method: Method, name: str, pair: Pair, user: User) -> dict[str, object]:
     method.simulate(*world(3, 12), [10], seed=1, shortcut=False)  # compiles
-    displays = method.displays(pair) if method.lists_displays else None
+    displays = method.displays(pair) if method.traits.lists_displays else None
     setup = 0.0 if displays is None else seconds(lambda: method.displays(pair))
 
     def simulate() -> None:

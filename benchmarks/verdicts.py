@@ -166,7 +166,7 @@ class Trial:
         world, method, beliefs = self.world, self.config.comparison, self.config.first_beliefs
         policies: list[Mixture] = []
         parts = []
-        stops = sorted({*at, *(n for n in method.learns_at if n < at[-1])})
+        stops = sorted({*at, *(n for n in method.traits.learns_at if n < at[-1])})
         done, policy, fresh = 0, _policy(method, world.pair, beliefs), True
         seeds = children(self.seed, len(stops) + 1)
         for stop, child in zip(stops, seeds):
@@ -204,7 +204,7 @@ class Trial:
             analysis = analyse(replace(log, theta=None), self.config, beliefs)
             if stop in at:
                 yield analysis
-            if stop in method.learns_at:
+            if stop in method.traits.learns_at:
                 told = evidence(log, agree=readings_agree(analysis), gain=analysis.gain)
                 beliefs = method.learn(told, beliefs)
                 assert beliefs.effects is not None

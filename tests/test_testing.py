@@ -23,7 +23,9 @@ def _forget_the_methods_of_these_tests() -> Iterator[None]:
 
 
 def broken(base: type[Method], /, **attributes: Any) -> Method:
-    """A method like another but for some attributes."""
+    """A method like another but for some attributes; of its traits, but for some of these."""
+    if "traits" in attributes:
+        attributes["traits"] = replace(base().traits, **attributes["traits"])
     kind: type[Method] = dataclass(frozen=True, repr=False)(type("Broken", (base,), attributes))
     Method.registry["Broken"] = kind
     return kind()
@@ -62,7 +64,8 @@ def too_small(self: Method, pair: Pair, user: Any) -> Moments:
 
 
 def elsewhere(self: Method, pair: Pair) -> Any:
-    return np.roll(Optimized().placement(pair), 1, axis=1)
+    mixture = Optimized().displays(pair).mixture
+    return replace(mixture, rankings=np.roll(mixture.rankings, 1, axis=1))
 
 
 def ignores_the_seed(self: Method, *args: Any, seed: int, shortcut: bool = True) -> Trajectory:
@@ -93,17 +96,27 @@ def takes_any_checkpoints(self: Method, pair: Pair, user: Any, points: Any, *, s
         ("text", TeamDraft, {"__repr__": spelled_apart}, "must parse back to an equal method"),
         ("displays", Optimized, {"displays": one_page_twice}, "must hold documents of .* each once"),
         ("displays", Optimized, {"displays": short_pages}, "length of a page must be"),
-        ("displays", Optimized, {"ab_shares": (0.9, 0.1)}, "by ab_shares 0.9 of pages must be the own list of A"),
+        (
+            "displays",
+            Optimized,
+            {"traits": {"ab_shares": (0.9, 0.1)}},
+            "by ab_shares 0.9 of pages must be the own list of A",
+        ),
         ("moments", Optimized, {"moments": too_small}, "variance of x must be"),
-        ("moments", Optimized, {"placement": elsewhere}, "placement must be"),
-        ("expectation", Optimized, {"tends_to_delta": True}, r"E\[x\], which tends to Delta, must be"),
-        ("expectation", AB, {"tends_to_delta": False}, "tends_to_delta must be True"),
-        ("random_clicks", Balanced, {"fair_to_random_clicks": True}, r"E\[x\] of random clicks must be 0"),
-        ("random_clicks", Optimized, {"fair_to_random_clicks": False}, "fair_to_random_clicks must be True"),
+        ("moments", Optimized, {"policy": elsewhere}, "placement must be"),
+        ("expectation", Optimized, {"traits": {"tends_to_delta": True}}, r"E\[x\], which tends to Delta, must be"),
+        ("expectation", AB, {"traits": {"tends_to_delta": False}}, "tends_to_delta must be True"),
+        ("random_clicks", Balanced, {"traits": {"fair_to_random_clicks": True}}, r"E\[x\] of random clicks must be 0"),
+        (
+            "random_clicks",
+            Optimized,
+            {"traits": {"fair_to_random_clicks": False}},
+            "fair_to_random_clicks must be True",
+        ),
         ("swapping", Optimized, {"displays": favours_a}, "with A and B swapped, the mean of x must be"),
         ("identical", Optimized, {"displays": favours_a}, r"E\[x\] of identical rankers must be 0"),
-        ("identical", AB, {"zero_on_identical": True}, "zero_on_identical must be False"),
-        ("identical", TeamDraft, {"zero_on_identical": False}, "zero_on_identical must be True"),
+        ("identical", AB, {"traits": {"zero_on_identical": True}}, "zero_on_identical must be False"),
+        ("identical", TeamDraft, {"traits": {"zero_on_identical": False}}, "zero_on_identical must be True"),
         ("seeds", Optimized, {"simulate": ignores_the_seed}, "another seed must give another run"),
         ("run_so_far", Optimized, {"simulate": looks_change_the_run}, "must not depend on how often"),
         ("simulation", Optimized, {"simulate": doubled}, "simulated with shortcut=False, the mean of x must be"),

@@ -205,7 +205,7 @@ class TrialConfig(Frozen):
     @classmethod
     def _spell(cls, method: str | Method) -> str:
         parsed = parse_method(method) if isinstance(method, str) else method
-        if not isinstance(parsed, LiveMethod) or not parsed.runs_live:
+        if not isinstance(parsed, LiveMethod) or not parsed.traits.runs_live:
             raise ValueError(f"method is {parsed}, which cannot run live: LogOpt() and AB() can")
         return str(parsed)
 

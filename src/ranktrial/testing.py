@@ -2,9 +2,9 @@
 
 ``check_method(MyMethod())`` runs them all; each may be called alone, and ``CHECKS`` suits ``pytest.mark.parametrize``. They go
 through small worlds, pairs of short, long, equal, disjoint and empty lists with users of three kinds, where everything can be
-enumerated, and hold a method to what its properties say (``tends_to_delta``, ``fair_to_random_clicks`` and so on). A failure is
-an AssertionError that says what was expected, of which method, in which world. A method that ``adapts`` is checked as it is
-before the first click.
+enumerated, and hold a method to its ``traits`` (``tends_to_delta``, ``fair_to_random_clicks`` and so on). A failure is
+an AssertionError that says what was expected, of which method, in which world. A method that learns on the way is checked as
+it is before the first click.
 
 >>> from ranktrial.methods import TeamDraft
 >>> check_method(TeamDraft())
@@ -116,16 +116,16 @@ def check_displays(method: Method) -> None:
             _equal(method, "the sum of probabilities", weights.sum(), 1, 1e-12, world)
             every = {*pair.a[q].tolist(), *pair.b[q].tolist()}
             tops = {*pair.top_a[q].tolist(), *pair.top_b[q].tolist()} - {NO_DOCUMENT}
-            may = tops if method.shows_top_only else every
+            may = tops if method.traits.shows_top_only else every
             is_a, is_b = ((rows == top[q]).all(1) for top in (pair.top_a, pair.top_b))
             for row, plain in zip(rows, is_a | is_b):
                 shown = row[row != NO_DOCUMENT].tolist()
                 valid = row[: len(shown)].tolist() == shown and len({*shown}) == len(shown) and may.issuperset(shown)
                 sentence = f"a page must hold documents of {sorted(may)}, each once, from the top, not {row.tolist()}"
                 _expect(valid, method, sentence, world)
-                if not (plain and any(method.ab_shares)):  # else as long as the ranker's own list
+                if not (plain and any(method.traits.ab_shares)):  # else as long as the ranker's own list
                     _equal(method, "the length of a page", len(shown), min(pair.k, len(every)), 0, world)
-            to_a, to_b = method.ab_shares
+            to_a, to_b = method.traits.ab_shares
             for name, own, share in (("A", is_a, to_a), ("B", is_b, to_b), ("A or B", is_a | is_b, to_a + to_b)):
                 sentence = f"by ab_shares {share:g} of pages must be the own list of {name}"
                 _expect(weights[own].sum() >= share - 1e-9, method, sentence, world)
@@ -149,21 +149,25 @@ def check_moments(method: Method) -> None:
         found = method.moments(pair, user)
         _equal(method, "the mean of x", found.mean, first, 1e-12, world)
         _equal(method, "clicks per impression", found.ctr, clicks, 1e-12, world)
-        if method.averages_impressions:
+        if method.traits.averages_impressions:
             _equal(method, "the variance of x", found.variance, second - first**2, 1e-10, world)
-        _equal(method, "placement", method.placement(pair), placement, 1e-9, world)
+        _equal(method, "placement", method.policy(pair).placement(), placement, 1e-9, world)
 
 
 def check_expectation(method: Method) -> None:
     """E[x] is Delta for a method that says so, exactly; for another it is known not to be."""
     worst = 0.0
     for pair, user in small_worlds(queries=2, most_ranks=3):
-        user = position_based(user.zeta, pair.known_theta) if method.needs_position_bias else user
+        user = position_based(user.zeta, pair.known_theta) if method.traits.needs_position_bias else user
         delta, mean = pair.delta(user), method.moments(pair, user).mean
         worst = max(worst, abs(mean - delta))
-        if method.tends_to_delta:
+        if method.traits.tends_to_delta:
             _equal(method, "E[x], which tends to Delta,", mean, delta, 1e-12, (pair, user))
-    _expect(method.tends_to_delta or worst > 0.05, method, "E[x] is Delta in every world: tends_to_delta must be True")
+    _expect(
+        method.traits.tends_to_delta or worst > 0.05,
+        method,
+        "E[x] is Delta in every world: tends_to_delta must be True",
+    )
 
 
 def check_random_clicks(method: Method) -> None:
@@ -171,16 +175,16 @@ def check_random_clicks(method: Method) -> None:
     worst = 0.0
     for pair, user in small_worlds(most_ranks=5):
         lengths = [(top != NO_DOCUMENT).sum() for top in (pair.top_a, pair.top_b)]
-        if method.tends_to_delta and lengths[0] != lengths[1]:
+        if method.traits.tends_to_delta and lengths[0] != lengths[1]:
             continue  # a longer list gets more random clicks: that is a true difference
         blind = User("random", np.full(pair.n_documents, 0.7), user.slope, user.intercept, *[np.ones(pair.k)] * 2)
-        blind = position_based(blind.zeta, pair.known_theta) if method.needs_position_bias else blind
+        blind = position_based(blind.zeta, pair.known_theta) if method.traits.needs_position_bias else blind
         mean = method.moments(pair, blind).mean
         worst = max(worst, abs(mean))
-        if method.fair_to_random_clicks:
+        if method.traits.fair_to_random_clicks:
             _equal(method, "E[x] of random clicks", mean, 0, 1e-9, (pair, blind))
     sentence = "random clicks favour neither ranker in any world: fair_to_random_clicks must be True"
-    _expect(method.fair_to_random_clicks or worst > 1e-6, method, sentence)
+    _expect(method.traits.fair_to_random_clicks or worst > 1e-6, method, sentence)
 
 
 def check_swapping(method: Method) -> None:
@@ -204,7 +208,7 @@ def check_identical(method: Method) -> None:
         squares = method.simulate(pair, user, [1000], seed=1).mean_square
         always = moments.variance == 0 and bool(np.all(squares == 0))
         sentence = f"zero_on_identical must be {always}, as x is on impressions of identical lists"
-        _expect(always == method.zero_on_identical, method, sentence, (pair, user))
+        _expect(always == method.traits.zero_on_identical, method, sentence, (pair, user))
 
 
 def check_seeds(method: Method) -> None:
@@ -219,7 +223,7 @@ def check_seeds(method: Method) -> None:
 
 def check_run_so_far(method: Method) -> None:
     """A checkpoint reports the run so far: more checkpoints only look more often."""
-    if not method.averages_impressions:
+    if not method.traits.averages_impressions:
         return  # there is no run impression by impression
     pair, user = fixed_world(seed=3)
     often = method.simulate(pair, user, [1, 10, 500, 2000], seed=4, shortcut=False)
@@ -230,7 +234,7 @@ def check_run_so_far(method: Method) -> None:
 
 def check_simulation(method: Method) -> None:
     """Means of x, x^2 and clicks in 400,000 impressions are within 4 standard errors of the exact ones."""
-    if method.adapts:
+    if method.traits.learns_at:
         return
     pair, base = fixed_world(seed=5, k=3, n_queries=5)
     value = method.displays(pair).value
@@ -256,7 +260,7 @@ def check_simulation(method: Method) -> None:
 
 def check_squared_error(method: Method) -> None:
     """The squared error of a run is that of single impressions, variance plus squared bias, within 5 %."""
-    if method.adapts:
+    if method.traits.learns_at:
         return
     pair, user = fixed_world(seed=6)
     delta, exact = pair.delta(user), method.moments(pair, user)
@@ -294,6 +298,6 @@ CHECKS: tuple[Callable[[Method], None], ...] = (
 
 
 def check_method(method: Method) -> None:
-    """Run all checks; an AssertionError says what is wrong with the method, or with what its properties say of it."""
+    """Run all checks; an AssertionError says what is wrong with the method, or with what its traits say of it."""
     for check in CHECKS:
         check(method)

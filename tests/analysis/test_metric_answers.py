@@ -76,7 +76,9 @@ def test_an_answer_is_what_its_log_says() -> None:
     orders = answers["orders"]
     assert orders.value == pytest.approx(len(log.events) / len(log))
     assert orders.difference == pytest.approx(
-        -estimate(log, metric=Orders(), cross_fit="past", refits=LogOpt().learns_at, independent="cohorts").delta,
+        -estimate(
+            log, metric=Orders(), cross_fit="past", refits=LogOpt().traits.learns_at, independent="cohorts"
+        ).delta,
         abs=3e-3,  # a fit of theta of its own
     )
     empty, ab = answers["searches without a click"], log.arm

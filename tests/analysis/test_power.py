@@ -35,7 +35,7 @@ from ranktrial.analysis.power import (
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.methods import AB, LogOpt, Method
-from ranktrial.methods.click_model import expected_beliefs, valued
+from ranktrial.methods.click_model import expected_beliefs, planned_displays, planned_moments, valued
 from ranktrial.position_bias import Conditional
 from ranktrial.rankings import Pair
 from ranktrial.users import position_based
@@ -101,7 +101,7 @@ def test_what_an_estimated_theta_adds(method: Method) -> None:
     runs, n = 300, 4_000
     stages = learning_stages(method, pair, user, n)
     exact = theta_error(stages, n, mean_bend(stages, n))
-    policy = method.planned_displays(pair, user).mixture
+    policy = planned_displays(method, pair, user).mixture
     prediction = expected_beliefs(pair, user).relevance
     found, with_known, thetas = [], [], []
     for seed in range(runs):
@@ -140,7 +140,7 @@ def test_before_anything_is_learnt_values_vary_more() -> None:
     assert [stage.begin for stage in stages] == [0, 100, 1_000, 10_000]
     first, second, *_, last = (stage.variance for stage in stages)
     assert first > 2 * second
-    assert last <= method.planned_moments(pair, rare).variance
+    assert last <= planned_moments(method, pair, rare).variance
     assert mean_variance(stages, 200) == pytest.approx((first + second) / 2)
     assert mean_variance(stages, 50) == pytest.approx(first)
 
@@ -223,7 +223,7 @@ def test_a_plan_and_a_live_trial_are_tightest_at_the_same_number() -> None:
     pair, user = fixed_world(seed=9, k=3, n_queries=12)
     method = LogOpt(bias="known", schedule=(), holdback=0.1)
     found = plan(pair, user, methods=[method], delta=0.01)
-    log = Log.simulated(pair, method.planned_displays(pair, user).mixture, user, 20_000, seed=1)
+    log = Log.simulated(pair, planned_displays(method, pair, user).mixture, user, 20_000, seed=1)
     theta = tuple((pair.known_theta / pair.known_theta[0]).tolist())
     config = TrialConfig.model_validate({"method": str(method), "k": 3, "smallest": 0.01, "theta": theta})
     values = estimate(log, prediction=expected_beliefs(pair, user).relevance)

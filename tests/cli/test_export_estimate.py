@@ -109,7 +109,7 @@ def test_every_estimate_in_memory_and_the_sums(exported: tuple[Path, Path], ware
     assert [one["name"] for one in summed["estimates"]] == ["A/B", "position-based"]
     assert read["decision"]["estimator"] == summed["decision"]["estimator"] == "position-based"
     assert read["gain"] > 1
-    as_in_trial: dict[str, Any] = {"cross_fit": "past", "refits": LogOpt().learns_at}
+    as_in_trial: dict[str, Any] = {"cross_fit": "past", "refits": LogOpt().traits.learns_at}
     for told, name, how in ((read["estimates"][0], "adjusted", as_in_trial), (summed["estimates"][0], "means", {})):
         found = estimate(log, estimator=name, **how)
         low, high = found.anytime_interval(0.995)  # the A/B estimate has a tenth of 5 %

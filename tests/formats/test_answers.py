@@ -397,7 +397,7 @@ def test_interleaved_traffic_says_delta(method: Method, tmp_path: Path) -> None:
     (tmp_path / "pages.jsonl").write_text("\n".join(lines))
     log = read_log(tmp_path / "pages.jsonl", method=method)
     np.testing.assert_allclose(log.placement_of(np.argsort(log.document)), mixture.placement(), atol=1e-12)
-    found = estimate(log, theta=theta, cross_fit="past", refits=LogOpt(bias="known").learns_at or None)
+    found = estimate(log, theta=theta, cross_fit="past", refits=LogOpt(bias="known").traits.learns_at or None)
     assert abs(found.delta - -0.08) < 4 * found.standard_error < 0.08
     command = ["estimate", str(tmp_path / "pages.jsonl"), "--method", str(method), "--theta", "1,.9,.8", "--json"]
     told = json.loads(runner.invoke(app, command).stdout)

@@ -17,7 +17,7 @@ from ranktrial.users import mixed_devices, position_based, two_devices
 EXPORTED = [kind() for kind in Method.registry.values() if kind.__name__ in methods.__all__]
 METHODS = [
     # Designs that change on the way have tests of their own.
-    *(method for method in EXPORTED if not method.adapts),
+    *(method for method in EXPORTED if not method.traits.learns_at),
     AB(split=0.8, estimate="paper"),
     AB(estimate="paper"),
     AB(split=0.3, estimate="ips", bias="known", schedule=()),
@@ -43,7 +43,7 @@ def test_every_method(method: Method, check: Callable[[Method], None]) -> None:
     check(method)
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if not m.tends_to_delta], ids=str)
+@pytest.mark.parametrize("method", [m for m in METHODS if not m.traits.tends_to_delta], ids=str)
 def test_interleaving_and_clipping_are_known_to_be_biased(method: Method) -> None:
     """Each misses the true difference by far on the paper's example (documents A, B, C; ABC against BCA)."""
     pair = Pair.from_lists(["ABC"], ["BCA"], k=3)
@@ -67,21 +67,26 @@ def test_moments_of_two_devices_are_those_of_either_by_their_shares(method: Meth
     if method != AB():  # each arm's variance about its own mean, which is not the same for either device
         assert found.variance == pytest.approx([0.6, 0.4] @ (variances + (means - mean) ** 2), rel=1e-9)
     assert found.ctr == pytest.approx(0.6 * of_phone.ctr + 0.4 * of_desktop.ctr, abs=1e-12)
-    if method.tends_to_delta:
+    if method.traits.tends_to_delta:
         assert found.mean == pytest.approx(pair.delta(both), abs=1e-9)
 
 
-def test_properties_hold_for_these_methods_and_no_others() -> None:
-    """Properties that the checks above do not look at: a default that should have been overridden would pass them."""
+def test_traits_hold_for_these_methods_and_no_others() -> None:
+    """Traits that the checks above do not look at: a default that should have been overridden would pass them."""
     adaptive = [LogOpt(), LogOpt(bias="known"), AB(estimate="rank-aware")]
     observed = Counterfactual(propensities="observed")
     known = [*METHODS, *adaptive, observed]
     plain = [m for m in known if isinstance(m, AB) or (isinstance(m, Counterfactual) and m.logging == "ab")]
-    assert {m for m in known if m.runs_live} == {m for m in known if isinstance(m, AB | LogOpt)}
-    assert {m for m in known if m.adapts} == {*adaptive}
-    assert {m for m in known if sum(m.ab_shares) == 1} == {*plain}
-    assert {m for m in known if not m.averages_impressions} == {AB(), observed}
-    assert {type(m) for m in known if m.draws_displays} == {Probabilistic}
-    assert {type(m) for m in known if not m.lists_displays} == {TeamDraft, Probabilistic, Counterfactual, LogOpt, AB}
-    assert {m for m in known if isinstance(m, AB) and not m.lists_displays} == {AB(estimate="rank-aware")}
-    assert {m.logging for m in known if isinstance(m, Counterfactual) and m.lists_displays} == {"ab", "optimal"}
+    assert {m for m in known if m.traits.runs_live} == {m for m in known if isinstance(m, AB | LogOpt)}
+    assert {m for m in known if m.traits.learns_at} == {*adaptive}
+    assert {m for m in known if sum(m.traits.ab_shares) == 1} == {*plain}
+    assert {m for m in known if not m.traits.averages_impressions} == {AB(), observed}
+    assert {type(m) for m in known if not m.traits.lists_displays} == {
+        TeamDraft,
+        Probabilistic,
+        Counterfactual,
+        LogOpt,
+        AB,
+    }
+    assert {m for m in known if isinstance(m, AB) and not m.traits.lists_displays} == {AB(estimate="rank-aware")}
+    assert {m.logging for m in known if isinstance(m, Counterfactual) and m.traits.lists_displays} == {"ab", "optimal"}

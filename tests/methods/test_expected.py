@@ -66,12 +66,12 @@ def test_errors_are_those_of_the_exact_law(method: TeamDraft | AB, n: int) -> No
     else:
         values, chances = np.arange(len(law)) - len(law) // 2.0, law.sum(1)
     total, chance = law_of_sum(values, chances, n)
-    estimate = total * method.step / n
+    estimate = total * method.traits.step / n
     run = method.expected(pair, user, [n], seed=1)
     wrong = chance[estimate * np.sign(delta) <= 0].sum()
     assert run.binary_error(delta)[0] == pytest.approx(wrong, abs=3e-4)
     assert run.absolute_error(delta)[0] == pytest.approx(chance @ np.abs(estimate - delta), rel=2e-3)
-    assert run.squared_error(delta)[0] == pytest.approx(chances @ (values * method.step - delta) ** 2, rel=1e-9)
+    assert run.squared_error(delta)[0] == pytest.approx(chances @ (values * method.traits.step - delta) ** 2, rel=1e-9)
     assert run.standard_error == 0
 
 
@@ -176,7 +176,7 @@ def test_simulated_runs_come_to_the_expectation(text: str) -> None:
     delta, runs = pair.delta(user), 60
     simulated = [method.simulate(pair, user, POINTS, seed=seed) for seed in range(runs)]
     # One expected run at a time, so that what drawing leaves of noise can be seen.
-    drawn = method.adapts or not method.averages_impressions
+    drawn = method.traits.learns_at or not method.traits.averages_impressions
     expected = [method.expected(pair, user, POINTS, seed=1000 + seed) for seed in range(runs if drawn else 4)]
     for error in ("binary_error", "absolute_error", "squared_error"):
         ours, theirs = (

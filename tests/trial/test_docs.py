@@ -70,4 +70,4 @@ def test_bodies_are_valid() -> None:
 
 @pytest.mark.parametrize("text", re.findall(r'`\{"method": "([^"]+)"\}`', SERVICE))
 def test_methods_in_the_text_run_live(text: str) -> None:
-    assert TrialConfig.model_validate({"method": text}).comparison.runs_live
+    assert TrialConfig.model_validate({"method": text}).comparison.traits.runs_live

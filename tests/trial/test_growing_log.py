@@ -145,7 +145,7 @@ def test_relevance_is_learnt_from_fewer_designs_than_theta(monkeypatch: pytest.M
     assert few.learnt == analysis.with_few_designs(log.design, 8) < 1_000
     assert few.theta == whole.theta.model_copy(update={"inflation": few.theta.inflation})
     found = few.ladder.result("position-based").estimate
-    fit, refits = fit_position_bias(log, fitted=few.fitted), config.comparison.learns_at
+    fit, refits = fit_position_bias(log, fitted=few.fitted), config.comparison.traits.learns_at
     by_hand = estimate(log, theta=fit, fitted=few.learnt, cross_fit="past", refits=refits)
     assert found is not None
     np.testing.assert_array_equal(found.x, by_hand.x)
@@ -165,7 +165,7 @@ def test_values_stay_until_the_next_fit() -> None:
         np.testing.assert_array_equal(now.x[:3_500], before.x)
         assert (later.x[:3_500] != before.x).mean() > 0.5
     fit = fit_position_bias(log, fitted=2_879)
-    refits = config.comparison.learns_at
+    refits = config.comparison.traits.learns_at
     by_hand = estimate(log, theta=fit, fitted=2_879, cross_fit="past", refits=refits)
     now = same.ladder.result("position-based").estimate
     assert now is not None

@@ -50,7 +50,7 @@ def test_no_request_has_to_compile(method: LogOpt | AB) -> None:
     random = np.random.default_rng(3)
     pair = Pair.from_scores(random.random(8), random.random(8), np.array([0, 8]), 3).knowing(theta=theta)
     user = position_based(random.random(8), theta)
-    learnt = method.planned_beliefs(pair, user, 0.1) if isinstance(method, LogOpt) else Beliefs(theta)
+    learnt = method.planned_beliefs(pair, user) if isinstance(method, LogOpt) else Beliefs(theta)
     with watching_compilations(loops.append):
         for beliefs in (Beliefs(theta), learnt):
             for a, b in (("xyz", "yxw"), ("xyz", "xyz"), ("x", ""), ("abcdefgh", "hgfedcba")):

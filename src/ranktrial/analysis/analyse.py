@@ -217,11 +217,11 @@ class Analysis:
     def gain(self) -> Gain | None:
         """Clicks (or value) that visitors gained over an A/B test; None if that cannot be estimated."""
         method = self.config.comparison
-        if not method.needs_position_bias or self.events < LEAST_CLICKS:
+        if not method.traits.needs_position_bias or self.events < LEAST_CLICKS:
             return None
-        known = None if method.learns_position_bias else np.array(self.theta.theta)
+        known = None if method.traits.learns_position_bias else np.array(self.theta.theta)
         # Relevance models at the same points as those of the estimates, which need not be fitted twice then.
-        refits = method.learns_at or None
+        refits = method.traits.learns_at or None
         return click_gain(
             self.log, known if self.fit is None else self.fit, refits=refits, fitted=self.learnt, metric=self.values
         )
@@ -268,7 +268,7 @@ def analyse(log: Log, config: TrialConfig, beliefs: Beliefs, *, anytime: bool = 
     method, fitted = config.comparison, fitted_impressions(log, config.click_window)
     learnt = min(fitted, with_few_designs(log.design, MOST_LEARNT))
     fit, note = None, "position bias is taken as known"
-    if method.learns_position_bias:
+    if method.traits.learns_position_bias:
         fit, note = log.kept.fitted(log, fitted, "position bias", (), _fit)
     found = _estimates(log, config, beliefs.theta if fit is None else fit, learnt, note, anytime=anytime)
     theta = beliefs.theta if fit is None else fit.bias.theta
@@ -305,23 +305,23 @@ def _estimates(
 ) -> Ladder:
     """All estimates of a log, of its clicks or by a metric; theta that is no fit is used where it is taken as known."""
     method = config.comparison
-    by_model = method.needs_position_bias
-    known = theta if isinstance(theta, BiasFit) or (by_model and not method.learns_position_bias) else None
+    by_model = method.traits.needs_position_bias
+    known = theta if isinstance(theta, BiasFit) or (by_model and not method.traits.learns_position_bias) else None
     decides = values is None or values.metric.role == "primary"
     return ladder(
         log,
         theta=known,
         fitted=learnt,
-        estimator=method.estimator if by_model else "rank-aware",
+        estimator=method.traits.estimator if by_model else "rank-aware",
         level=config.level,
         anytime=anytime,
         tightest_at=config.tightest_at,
         smallest=config.smallest if decides else None,
         waits_for=f"position bias ({note})" if by_model else "an estimate by the click model, not asked for",
-        only=None if by_model else method.estimator,
+        only=None if by_model else method.traits.estimator,
         metric=values,
         cross_fit="past",
-        refits=method.learns_at or None,
+        refits=method.traits.learns_at or None,
     )
 
 

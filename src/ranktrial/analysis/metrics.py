@@ -238,7 +238,7 @@ def ends(analysis: Analysis) -> int:
     wanted, method, (first, *_) = config.guards, config.comparison, config.measured
 
     def estimates(metric: Metric) -> int:
-        if not (method.needs_position_bias and metric.of_results):
+        if not (method.traits.needs_position_bias and metric.of_results):
             return 1
         return len(SHARES) if isinstance(metric, Clicks) else len(SHARES) - 1
 

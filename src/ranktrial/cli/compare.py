@@ -102,14 +102,14 @@ def run_method(method: Method, comparison: Comparison, checkpoints: list[int], *
     """Simulate a method on a pair of rankers and measure how far off it is."""
     pair, user = comparison.rankers.pair, comparison.user
     # Displays that are listed beforehand are set-up, and so is compiling: neither counts as the simulation's time.
-    listed = method.displays(pair) if method.lists_displays and method.averages_impressions else None
+    listed = method.displays(pair) if method.traits.lists_displays and method.traits.averages_impressions else None
 
     def simulate(points: list[int]) -> Trajectory:
         if listed is not None:
             return listed.simulate(user, points, seed=seed)
         return method.simulate(pair, user, points, seed=seed, shortcut=False)
 
-    if not method.adapts:
+    if not method.traits.learns_at:
         simulate([1])
     start = time.perf_counter()
     run = simulate(checkpoints)
@@ -121,8 +121,8 @@ def run_method(method: Method, comparison: Comparison, checkpoints: list[int], *
         tuple(run.absolute_error(-comparison.difference).tolist()),
         "A" if final > 0 else "B" if final < 0 else "neither",
         float(run.ctr[-1]),
-        checkpoints[-1] / elapsed if method.averages_impressions else None,
-        method.tends_to_delta,
+        checkpoints[-1] / elapsed if method.traits.averages_impressions else None,
+        method.traits.tends_to_delta,
     )
 
 

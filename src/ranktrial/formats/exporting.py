@@ -103,7 +103,7 @@ class _NewRows:
     def __init__(self, folder: LogFolder, version: ConfigVersion, state: dict[str, Any], memory: str) -> None:
         config = TrialConfig.stored(version.config)
         self.folder, self.version, self.k, self.run = folder, version, config.k, state["runs"] + 1
-        self.plain = any(config.comparison.ab_shares)
+        self.plain = any(config.comparison.traits.ab_shares)
         about = {"k": config.k, "method": config.method, "impression": 0, "click": 0, "void": 0, "event": 0}
         self.position = state["versions"].setdefault(str(version.number), about)
         self.segments, self.told = config.segmented, cache(self._values)

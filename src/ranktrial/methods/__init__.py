@@ -3,7 +3,7 @@
 from ranktrial.methods.ab import AB
 from ranktrial.methods.adaptive import AdaptiveRun
 from ranktrial.methods.balanced import Balanced
-from ranktrial.methods.base import LiveMethod, Method, known_methods, parse_method
+from ranktrial.methods.base import LiveMethod, Method, Traits, known_methods, parse_method
 from ranktrial.methods.beliefs import Beliefs
 from ranktrial.methods.counterfactual import Counterfactual
 from ranktrial.methods.debiased_balanced import DebiasedBalanced
@@ -34,6 +34,7 @@ __all__ = [
     "Probabilistic",
     "TeamDraft",
     "TooManyDisplaysError",
+    "Traits",
     "Trajectory",
     "known_methods",
     "parse_method",

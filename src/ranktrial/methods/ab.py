@@ -12,14 +12,16 @@ takes several times fewer impressions than the difference in means, with nothing
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray
-from ranktrial.methods.beliefs import BIAS, Beliefs, Evidence, learnt
-from ranktrial.methods.click_model import ESTIMATES, SCHEDULE, ClickModelMethod, expected_beliefs, valued
+from ranktrial.methods.base import Traits
+from ranktrial.methods.beliefs import Beliefs, Evidence, learnt
+from ranktrial.methods.click_model import ESTIMATES, SCHEDULE, ClickModelMethod
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory, draw_counts
@@ -59,39 +61,26 @@ class AB(ClickModelMethod):
     bias: str = "estimated"
     schedule: tuple[int, ...] = SCHEDULE
 
-    tends_to_delta = True
     relevance = "constant"  # what is shown assumes nothing of it
 
     def __post_init__(self) -> None:
         checks.between("split", self.split, 0, 1, open_ends=True)
         checks.one_of("estimate", self.estimate, (*BY_CLICKS, *ESTIMATES))
-        checks.one_of("bias", self.bias, BIAS)
-        object.__setattr__(self, "schedule", checks.schedule(self.schedule))
+        super().__post_init__()
         for name, value in (("bias", "estimated"), ("schedule", SCHEDULE)):
-            if not self.needs_position_bias and getattr(self, name) != value:
+            if self.estimate not in ESTIMATES and getattr(self, name) != value:
                 raise ValueError(f'{name} belongs to {", ".join(ESTIMATES)}, not to estimate="{self.estimate}"')
 
     def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:
         """Distribution over the two lists, the same whatever the beliefs are."""
-        return Mixture.of_tables([pair.top_a, pair.top_b], self.ab_shares, pair.n_documents, plain=True)
+        return Mixture.of_tables([pair.top_a, pair.top_b], self.traits.ab_shares, pair.n_documents, plain=True)
 
     def displays(self, pair: Pair, beliefs: Beliefs | None = None) -> Displays:
         """Both lists with the value of clicks on them; by the click model with the pair's theta unless beliefs are given."""
-        mixture = self.policy(pair)
-        if self.needs_position_bias:
-            known = Beliefs(pair.known_theta) if beliefs is None else beliefs
-            return valued(pair, mixture, known.theta, known.relevance, estimate=self.estimate)
+        if self.traits.needs_position_bias:
+            return super().displays(pair, beliefs)
         per_click = np.tile([1 / self.split, -1 / (1 - self.split)], pair.n_queries)
-        return Displays(mixture, Linear(np.repeat(per_click[:, None], pair.k, axis=1)))
-
-    def planned_displays(self, pair: Pair, user: User) -> Displays:
-        return self.displays(pair, self.planned_beliefs(pair, user, None) if self.needs_position_bias else None)
-
-    def planned_beliefs(self, pair: Pair, user: User, plain: float | None) -> Beliefs:
-        return expected_beliefs(pair, user)
-
-    def planned_moments(self, pair: Pair, user: User) -> Moments:
-        return self.planned_displays(pair, user).moments(user) if self.needs_position_bias else self.moments(pair, user)
+        return Displays(self.policy(pair), Linear(np.repeat(per_click[:, None], pair.k, axis=1)))
 
     def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
         return learnt(evidence, beliefs, bias=self.bias)
@@ -103,7 +92,7 @@ class AB(ClickModelMethod):
         for row, ranked in zip(table, (a, b)):
             top = ranked[: len(row)]
             row[: len(top)] = top
-        return table, np.array(self.ab_shares)
+        return table, np.array(self.traits.ab_shares)
 
     def moments(self, pair: Pair, user: User) -> Moments:
         """Moments of one impression; for "means" and "adjusted", N times the large-sample variance of the difference.
@@ -111,11 +100,11 @@ class AB(ClickModelMethod):
         "adjusted" is A/B at its best, where every query comes many times: differences between queries add no variance.
         """
         single = super().moments(pair, user)
-        if self.averages_impressions:
+        if self.traits.averages_impressions:
             return single
         cumulants = np.zeros(3)
         clicks = []
-        for table, share, sign in zip((pair.top_a, pair.top_b), self.ab_shares, (1, -1)):
+        for table, share, sign in zip((pair.top_a, pair.top_b), self.traits.ab_shares, (1, -1)):
             powers = linear_moments(table, np.ones(table.shape), UserArrays.of(user))
             first, second = powers.T[:2]
             within, between = float((second - first**2).mean()), float(first.var())
@@ -130,7 +119,7 @@ class AB(ClickModelMethod):
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
-        if self.needs_position_bias:
+        if self.traits.needs_position_bias:
             return super().simulate(pair, user, checkpoints, seed=seed)
         if self.estimate == "adjusted":
             raise NotImplementedError(f"{self} needs the query of every impression: estimate a Log.simulated instead")
@@ -139,9 +128,9 @@ class AB(ClickModelMethod):
         return self.displays(pair).simulate(user, checkpoints, seed=seed)
 
     def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
-        if self.needs_position_bias:
+        if self.traits.needs_position_bias:
             return super().expected(pair, user, checkpoints, seed=seed, runs=runs)
-        return ExpectedRun.of_moments(checkpoints, self.moments(pair, user), step=self.step)
+        return ExpectedRun.of_moments(checkpoints, self.moments(pair, user), step=self.traits.step)
 
     def outcome_law(self, pair: Pair, user: User) -> FloatArray:
         """P(arm, number of clicks) of one impression, exactly: the (2, k + 1) law that any number of runs draw from."""
@@ -173,41 +162,23 @@ class AB(ClickModelMethod):
     def swapped(self) -> AB:
         return replace(self, split=1 - self.split)
 
-    @property
-    def ab_shares(self) -> tuple[float, float]:
-        return self.split, 1 - self.split
-
-    @property
-    def needs_position_bias(self) -> bool:
-        return self.estimate in ESTIMATES
-
-    @property
-    def learns_position_bias(self) -> bool:
-        return self.needs_position_bias and self.bias == "estimated"
-
-    @property
-    def learns_at(self) -> tuple[int, ...]:
-        return self.schedule if self.needs_position_bias else ()
-
-    @property
-    def zero_on_identical(self) -> bool:
-        return self.needs_position_bias
-
-    @property
-    def step(self) -> float:
-        return 2.0 if self.estimate == "paper" and self.split == 0.5 else 0.0
-
-    @property
-    def lists_displays(self) -> bool:
-        return not self.learns_at
-
-    @property
-    def has_exact_limit(self) -> bool:
-        return not self.learns_at
-
-    @property
-    def averages_impressions(self) -> bool:
-        return self.estimate not in ("means", "adjusted")
+    @cached_property
+    def traits(self) -> Traits:
+        by_model = self.estimate in ESTIMATES
+        learns_at = self.schedule if by_model else ()
+        return Traits(
+            tends_to_delta=True,
+            needs_position_bias=by_model,
+            zero_on_identical=by_model,
+            step=2.0 if self.estimate == "paper" and self.split == 0.5 else 0.0,
+            ab_shares=(self.split, 1 - self.split),
+            lists_displays=not learns_at,
+            averages_impressions=self.estimate not in ("means", "adjusted"),
+            has_exact_limit=not learns_at,
+            learns_position_bias=by_model and self.bias == "estimated",
+            learns_at=learns_at,
+            estimator=self.estimate,
+        )
 
 
 def _clicks_law(table: DocumentArray, user: User) -> FloatArray:

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.methods.base import Method
+from ranktrial.methods.base import Method, Traits
 from ranktrial.methods.beliefs import BIAS, first_theta
 from ranktrial.methods.expected import ExpectedRun, one_impression
 from ranktrial.methods.trajectory import Trajectory
@@ -85,22 +85,34 @@ class AdaptiveRun:
     versions: tuple[Any, ...]
 
 
-class Staged(Method, abstract=True):
+class Adaptive(Method, abstract=True):
     """A method that learns at the points of a schedule (``learns_at``), simulated and expected by one loop."""
 
     bias: str
+    schedule: tuple[int, ...]
+    refits = True  # theta is also fitted between the points of the schedule, as by every report of a live trial
+
+    def __post_init__(self) -> None:
+        checks.one_of("bias", self.bias, BIAS)
+        object.__setattr__(self, "schedule", checks.schedule(self.schedule))
 
     @property
-    def refits(self) -> bool:
-        """True if theta is fitted more often than the schedule says, as by every report of a live trial."""
-        return self.learns_position_bias
+    def traits(self) -> Traits:
+        return Traits(
+            tends_to_delta=True,
+            needs_position_bias=True,
+            lists_displays=False,
+            has_exact_limit=False,
+            learns_position_bias=self.bias == "estimated",
+            learns_at=self.schedule,
+        )
 
     def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> StagedRun:
         """A run that begins with this position bias."""
         raise NotImplementedError
 
     def _begun(self, pair: Pair, user: User, seed: Seed) -> StagedRun:
-        theta = first_theta(pair.k) if self.learns_position_bias else pair.known_theta
+        theta = first_theta(pair.k) if self.traits.learns_position_bias else pair.known_theta
         return self.stages(pair, user, theta, seed=seed)
 
     def stretches(self, last: int) -> list[int]:
@@ -110,10 +122,10 @@ class Staged(Method, abstract=True):
         >>> LogOpt(schedule=(100, 1_000)).stretches(2_000)
         [0, 100, 215, 464, 1000]
         """
-        turns = {0, *(n for n in self.learns_at if n < last)}
-        if not self.refits or len(turns) == 1:
+        turns = {0, *(n for n in self.traits.learns_at if n < last)}
+        if not (self.refits and self.traits.learns_position_bias) or len(turns) == 1:
             return sorted(turns)
-        first = self.learns_at[0]
+        first = self.traits.learns_at[0]
         grid = 10 ** (np.arange(*np.ceil(REFITS * np.log10([first, last]))) / REFITS)
         return sorted(turns | {at for n in grid if first < (at := int(n + 0.5)) < last})
 
@@ -122,10 +134,11 @@ class Staged(Method, abstract=True):
 
         Stretches of a run whose clicks will be ``drawn`` are made known to each version.
         """
+        learns_at = self.traits.learns_at
         begins = [0, *ends[:-1]]
         for begin, end in zip(begins, ends):
-            if begin == 0 or begin in self.learns_at:
-                until = next((n for n in self.learns_at if begin < n < ends[-1]), ends[-1])
+            if begin == 0 or begin in learns_at:
+                until = next((n for n in learns_at if begin < n < ends[-1]), ends[-1])
                 ahead = [to - at for at, to in zip(begins, ends) if begin <= at < until]
                 run.next_version(ahead if drawn else None)
             elif not run.settled:
@@ -138,7 +151,8 @@ class Staged(Method, abstract=True):
         points = checks.checkpoints(checkpoints)
         last = int(points[-1])
         run = self._begun(pair, user, seed)
-        reports = set(points[points >= SETTLED].tolist()) if self.refits and user.follows_position_bias else set()
+        reporting = self.refits and self.traits.learns_position_bias and user.follows_position_bias
+        reports = set(points[points >= SETTLED].tolist()) if reporting else set()
         rows: list[tuple[float, float, float]] = []
         for begin, end in self.fitted(run, sorted({*self.stretches(last), *reports, last} - {0})):
             rows += run.show(begin, end, points[(points > begin) & (points <= end)])
@@ -155,6 +169,8 @@ class Staged(Method, abstract=True):
     def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
         """The expected run; more ``runs`` average over more of the clicks that fits need."""
         check_user(user, pair.k, pair.n_documents)
+        if self.traits.shows_top_only:  # no other document has a part in it
+            pair, user = pair.of_listed(), user.of(pair.listed)
         points = checks.checkpoints(checkpoints)
         begins = self.stretches(int(points[-1]))
         ends = [*begins[1:], int(points[-1])]
@@ -165,7 +181,7 @@ class Staged(Method, abstract=True):
             so_far = np.zeros(6)
             for i, (begin, end) in enumerate(self.fitted(run, ends, drawn=True)):
                 each[number, i] = one_impression(run.law(seed=laws[i]))
-                if self.learns_position_bias:
+                if self.traits.learns_position_bias:
                     so_far[:4] = run.past()
                 before[number, i] = so_far
                 settled = run.settled
@@ -175,34 +191,3 @@ class Staged(Method, abstract=True):
                     each[number, i, :4] = (run.past() - so_far[:4]) / (end - begin)
                 so_far = so_far + (end - begin) * each[number, i]
         return ExpectedRun(points, np.array(begins), before, each)
-
-
-@dataclass(frozen=True, repr=False)
-class Adaptive(Staged, abstract=True):
-    """A method with position bias known or estimated that learns at the points of a schedule."""
-
-    bias: str
-    schedule: tuple[int, ...]
-
-    tends_to_delta = True
-    needs_position_bias = True
-    lists_displays = False
-    has_exact_limit = False
-
-    def __post_init__(self) -> None:
-        checks.one_of("bias", self.bias, BIAS)
-        object.__setattr__(self, "schedule", checks.schedule(self.schedule))
-
-    @property
-    def learns_position_bias(self) -> bool:
-        return self.bias == "estimated"
-
-    @property
-    def learns_at(self) -> tuple[int, ...]:
-        return self.schedule
-
-    def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
-        check_user(user, pair.k, pair.n_documents)
-        if self.shows_top_only:  # no other document has a part in it
-            pair, user = pair.of_listed(), user.of(pair.listed)
-        return super().expected(pair, user, checkpoints, seed=seed, runs=runs)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray
-from ranktrial.methods.base import Method
+from ranktrial.methods.base import Method, Traits
 from ranktrial.methods.displays import Displays, Majority
 from ranktrial.rankings import Mixture, Pair
 
@@ -29,8 +29,7 @@ class Balanced(Method):
     -0.357
     """
 
-    fair_to_random_clicks = False
-    step = 1.0
+    traits = Traits(fair_to_random_clicks=False, step=1.0)
 
     def displays(self, pair: Pair) -> Displays:
         a_leads = _merge(pair.top_a, pair.top_b)

@@ -12,8 +12,8 @@ import numpy as np
 
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray, ragged
 from ranktrial.methods._kernels.displays import add_display_counts, clicked_documents
-from ranktrial.methods.adaptive import SETTLED, Staged
-from ranktrial.methods.base import LiveMethod
+from ranktrial.methods.adaptive import SETTLED, Adaptive
+from ranktrial.methods.base import LiveMethod, Method
 from ranktrial.methods.beliefs import (
     FOLDS,
     RELEVANCES,
@@ -46,7 +46,7 @@ MANY = 1e6  # impressions of a query that leave nothing to chance
 SCHEDULE = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 
-class ClickModelMethod(Staged, LiveMethod, abstract=True):
+class ClickModelMethod(Adaptive, LiveMethod, abstract=True):
     """A method that values clicks by the click model."""
 
     relevance: str
@@ -55,16 +55,31 @@ class ClickModelMethod(Staged, LiveMethod, abstract=True):
     def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:
         raise NotImplementedError
 
+    def displays(self, pair: Pair, beliefs: Beliefs | None = None) -> Displays:
+        """Displays with the pair's theta, as before any click, unless beliefs are given."""
+        known = Beliefs(pair.known_theta) if beliefs is None else beliefs
+        return valued(pair, self.policy(pair, known), known.theta, known.relevance, estimate=self.estimate)
+
     def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> SimulatedTrial:
         return SimulatedTrial(self, pair, user, theta, seed)
 
-    def planned_beliefs(self, pair: Pair, user: User, plain: float | None) -> Beliefs:
-        """Forecast of the beliefs before any click, without document effects, with this share of A/B traffic."""
-        raise NotImplementedError
+    def planned_beliefs(self, pair: Pair, user: User) -> Beliefs:
+        """Forecast of the beliefs that clicks lead to, without document effects and with the least share of A/B traffic."""
+        return expected_beliefs(pair, user)
 
-    @property
-    def estimator(self) -> str:
-        return self.estimate
+
+def planned_displays(method: Method, pair: Pair, user: User) -> Displays:
+    """Displays to plan with, as far as they are known before any click: with the beliefs that clicks lead to."""
+    if isinstance(method, ClickModelMethod) and method.traits.needs_position_bias:
+        return method.displays(pair, method.planned_beliefs(pair, user))
+    return method.displays(pair)
+
+
+def planned_moments(method: Method, pair: Pair, user: User) -> Moments:
+    """Moments to plan with, those of ``planned_displays``; displays that are too many to list are drawn."""
+    if isinstance(method, ClickModelMethod) and method.traits.needs_position_bias:
+        return planned_displays(method, pair, user).moments(user)
+    return method.drawn_moments(pair, user, seed=0)
 
 
 def valued(pair: Pair, policy: Mixture, theta: FloatArray, prediction: Prediction, *, estimate: str) -> Displays:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.arrays import FloatArray, sum_by_group
 from ranktrial.design.closed_form import closed_form
-from ranktrial.methods.base import Method, simulated_average, spelled
+from ranktrial.methods.base import Method, Traits, simulated_average, spelled
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory
@@ -90,23 +90,16 @@ class Counterfactual(Method):
         values = self._weights(pair, mixture.exposure(pair.known_theta))
         return Displays(mixture, Linear(np.append(values, 0.0)[mixture.rankings]))
 
-    def placement(self, pair: Pair) -> FloatArray:
-        return self.policy(pair).placement()
-
-    def planned_moments(self, pair: Pair, user: User) -> Moments:
+    def drawn_moments(self, pair: Pair, user: User, *, seed: Seed) -> Moments:
         policy = self.policy(pair)
         if isinstance(policy, Mixture) or not user.reads_on:
             return self.moments(pair, user)
-        return ips_moments(pair, policy, pair.known_theta, user, seed=0, clip=self.clip)
+        return ips_moments(pair, policy, pair.known_theta, user, seed=seed, clip=self.clip)
 
     def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
-        policy = self.policy(pair)
-        if self.propensities == "observed" or not (isinstance(policy, Mixture) or user.reads_on):
+        if self.propensities == "observed" or not (self.logging in ("ab", "optimal") or user.reads_on):
             return simulated_average(self, pair, user, checkpoints, seed=seed, runs=runs)
-        if isinstance(policy, Mixture):
-            return super().expected(pair, user, checkpoints, seed=seed, runs=runs)
-        moments = ips_moments(pair, policy, pair.known_theta, user, seed=seed, clip=self.clip)
-        return ExpectedRun.of_moments(checkpoints, moments)
+        return super().expected(pair, user, checkpoints, seed=seed)
 
     def _weights(self, pair: Pair, rho: FloatArray) -> FloatArray:
         return ips_weights(pair.lam(pair.known_theta), rho, pair.offsets, clip=self.clip)
@@ -150,36 +143,20 @@ class Counterfactual(Method):
             ctr[i] = clicked.sum() / points[i]
         return Trajectory(points, estimate, np.full(len(points), np.nan), ctr)
 
-    needs_position_bias = True
-
     @property
-    def tends_to_delta(self) -> bool:
-        return self.clip is None
-
-    @property
-    def fair_to_random_clicks(self) -> bool:
-        return self.clip is None
-
-    @property
-    def shows_top_only(self) -> bool:
-        return self.logging in ("ab", "optimal")
-
-    @property
-    def ab_shares(self) -> tuple[float, float]:
-        return (0.5, 0.5) if self.logging == "ab" else (0.0, 0.0)
-
-    @property
-    def averages_impressions(self) -> bool:
-        return self.propensities == "policy"
-
-    @property
-    def lists_displays(self) -> bool:
-        return self.logging in ("ab", "optimal") and self.propensities == "policy"
-
-    @property
-    def has_exact_limit(self) -> bool:
-        # By theory it is Delta elsewhere too; exact exposures of all documents cost too much.
-        return self.lists_displays
+    def traits(self) -> Traits:
+        top_only = self.logging in ("ab", "optimal")
+        listed = top_only and self.propensities == "policy"
+        return Traits(
+            tends_to_delta=self.clip is None,
+            needs_position_bias=True,
+            fair_to_random_clicks=self.clip is None,
+            shows_top_only=top_only,
+            ab_shares=(0.5, 0.5) if self.logging == "ab" else (0.0, 0.0),
+            averages_impressions=self.propensities == "policy",
+            lists_displays=listed,
+            has_exact_limit=listed,  # by theory it is Delta elsewhere too; exact exposures of all documents cost too much
+        )
 
 
 def observed_estimate(

@@ -10,13 +10,14 @@ stay unbiased given position bias however good the model is.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray
 from ranktrial.design.budget import ClickForecast, CrossForecast, price_for
 from ranktrial.design.closed_form import closed_form, closed_form_query
-from ranktrial.methods.adaptive import Adaptive
+from ranktrial.methods.base import Traits
 from ranktrial.methods.beliefs import FIRST_LISTS, FIRST_PRICE, Beliefs, Evidence, Searches, learnt
 from ranktrial.methods.click_model import (
     ESTIMATES,
@@ -24,10 +25,9 @@ from ranktrial.methods.click_model import (
     ClickModelMethod,
     expected_beliefs,
     expected_searches,
-    valued,
 )
 from ranktrial.methods.displays import Displays
-from ranktrial.rankings import Mixture, Moments, Pair
+from ranktrial.rankings import Mixture, Pair
 from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.users import User
 
@@ -39,7 +39,7 @@ MOST_SPENT = 0.02  # share of an A/B test's clicks: the most that is allowed ahe
 
 
 @dataclass(frozen=True, repr=False)
-class LogOpt(ClickModelMethod, Adaptive):
+class LogOpt(ClickModelMethod):
     """Counterfactual evaluation with the logging policy of least variance, in closed form: no training, no features.
 
     Attributes:
@@ -74,13 +74,13 @@ class LogOpt(ClickModelMethod, Adaptive):
     """
 
     bias: str = "estimated"
+    schedule: tuple[int, ...] = SCHEDULE
     relevance: str = "estimated"
     estimate: str = "rank-aware"
     loss: float | None = 0.0
     keep: int = 3
     floor: float = 0.0
     holdback: float | tuple[float, float] = (0.5, 0.1)
-    schedule: tuple[int, ...] = SCHEDULE
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,7 +118,7 @@ class LogOpt(ClickModelMethod, Adaptive):
             "floor": self.floor,
             "keep": min(self.keep, len(beliefs.theta)),
             "zeta0": beliefs.relevance if self.estimate == "rank-aware" else None,
-            "plain": self.ab_shares if beliefs.plain is None else (beliefs.plain / 2, beliefs.plain / 2),
+            "plain": self.traits.ab_shares if beliefs.plain is None else (beliefs.plain / 2, beliefs.plain / 2),
             "price": 0.0 if self.loss is None else beliefs.price,
         }
 
@@ -126,21 +126,10 @@ class LogOpt(ClickModelMethod, Adaptive):
         """Displays before any click, as if position bias were known, unless beliefs are given."""
         if self.relevance == "true":
             raise ValueError('relevance="true" needs a user to know it from: use simulate')
-        known = Beliefs(pair.known_theta) if beliefs is None else beliefs
-        return valued(pair, self.policy(pair, known), known.theta, known.relevance, estimate=self.estimate)
+        return super().displays(pair, beliefs)
 
-    def planned_moments(self, pair: Pair, user: User) -> Moments:
-        return self.planned_displays(pair, user).moments(user)
-
-    def planned_displays(self, pair: Pair, user: User) -> Displays:
-        """Displays to plan with: position bias known, relevance one number, and the least share of A/B traffic.
-
-        The relevance comes from the clicks per impression; the model that is fitted to clicks later can only do better.
-        """
-        return self.displays(pair, self.planned_beliefs(pair, user, self.first_and_least[bool(self.schedule)]))
-
-    def planned_beliefs(self, pair: Pair, user: User, plain: float | None) -> Beliefs:
-        known = replace(expected_beliefs(pair, user), plain=plain)
+    def planned_beliefs(self, pair: Pair, user: User) -> Beliefs:
+        known = replace(expected_beliefs(pair, user), plain=self.first_and_least[bool(self.schedule)])
         if not self.schedule:
             return replace(known, lists=FIRST_LISTS, price=FIRST_PRICE)
         return replace(known, price=self.price(expected_searches(pair, user), known))
@@ -195,7 +184,7 @@ class LogOpt(ClickModelMethod, Adaptive):
         """Share of A/B traffic from now on: half of it if estimates agree and theta is fitted, 1 if ``agree`` is False."""
         first, least = self.first_and_least
         now = first if beliefs.plain is None else beliefs.plain
-        if first == least or agree is None or (agree and self.learns_position_bias and not beliefs.fitted):
+        if first == least or agree is None or (agree and self.traits.learns_position_bias and not beliefs.fitted):
             return now
         return max(now / 2, least) if agree else 1.0
 
@@ -206,10 +195,11 @@ class LogOpt(ClickModelMethod, Adaptive):
         """Shares of A/B traffic at the start, and the least once little bias can hide."""
         return self.holdback if isinstance(self.holdback, tuple) else (self.holdback, self.holdback)
 
-    @property
-    def ab_shares(self) -> tuple[float, float]:
-        first, _ = self.first_and_least
-        return first / 2, first / 2
+    @cached_property
+    def traits(self) -> Traits:
+        share = self.first_and_least[0] / 2
+        estimator = "" if self.relevance == "true" else self.estimate
+        return replace(super().traits, ab_shares=(share, share), estimator=estimator)
 
     def _check_holdback(self) -> None:
         if isinstance(self.holdback, tuple | list):
@@ -220,7 +210,3 @@ class LogOpt(ClickModelMethod, Adaptive):
             object.__setattr__(self, "holdback", tuple(self.holdback))
         else:
             checks.between("holdback", self.holdback, 0, 1)
-
-    @property
-    def runs_live(self) -> bool:
-        return self.relevance != "true"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, IntArray, offsets_of, ragged
 from ranktrial.methods._kernels.optimized import optimized_displays
-from ranktrial.methods.base import Method, spelled
+from ranktrial.methods.base import Method, Traits, spelled
 from ranktrial.methods.displays import Displays, Linear, TooManyDisplaysError
 from ranktrial.methods.team_draft import ListTables
 from ranktrial.rankings import Mixture, Pair
@@ -90,8 +90,8 @@ class Optimized(Method):
         return Displays(Mixture(rankings, weights[rows], offsets, pair.n_documents), Linear(credits), note)
 
     @property
-    def fair_to_random_clicks(self) -> bool:
-        return self.credit == "linear" or self.constraints == "credit"
+    def traits(self) -> Traits:
+        return Traits(fair_to_random_clicks=self.credit == "linear" or self.constraints == "credit")
 
 
 def _comes_after(one: DocumentArray, other: DocumentArray) -> BoolArray:

@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of
 from ranktrial.methods._kernels.probabilistic import draw_probabilistic, positions_of, simulate_probabilistic
-from ranktrial.methods.base import Method, spelled
+from ranktrial.methods.base import Method, Traits, spelled
 from ranktrial.methods.displays import Displays, Majority, TooManyDisplaysError
-from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings._kernels import majority_moments
@@ -64,10 +63,7 @@ class Probabilistic(Method):
 
     tau: float = spelled(4)
 
-    zero_on_identical = False
-    shows_top_only = False
-    lists_displays = False
-    draws_displays = True
+    traits = Traits(zero_on_identical=False, shows_top_only=False, lists_displays=False)
 
     def __post_init__(self) -> None:
         checks.between("tau", self.tau, 0, 30)
@@ -124,9 +120,6 @@ class Probabilistic(Method):
         weights = np.full(len(rankings), 1 / draws)
         mixture = Mixture(rankings, weights, offsets_of([draws] * pair.n_queries), pair.n_documents)
         return Displays(mixture, Majority(to_a[:, None, :], to_b[:, None, :]), note=f"{draws} draws a query")
-
-    def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
-        return ExpectedRun.of_moments(checkpoints, self.drawn_moments(pair, user, seed=seed))
 
     def drawn_moments(self, pair: Pair, user: User, *, seed: Seed) -> Moments:
         """Moments from drawn displays, clicks on which are averaged over, not drawn.

@@ -24,9 +24,8 @@ from ranktrial.methods._kernels.team_draft import (
     team_draft_displays,
     team_draft_distribution,
 )
-from ranktrial.methods.base import Method, simulated_moments
+from ranktrial.methods.base import Method, Traits
 from ranktrial.methods.displays import Displays, Linear, Majority, TooManyDisplaysError
-from ranktrial.methods.expected import ExpectedRun
 from ranktrial.methods.trajectory import Trajectory, draw_counts
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings.lists import UserArrays, check_user
@@ -35,6 +34,7 @@ from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
 
 MOST_COINS = 16  # drafts of a query that are listed: 2^16
+MANY_IMPRESSIONS = 4_000_000  # of a run that moments are taken from
 SHORTCUT_COINS = 10  # beyond, the exact law takes longer than going impression by impression
 
 
@@ -90,8 +90,7 @@ class TeamDraft(Method):
 
     outcome: str = "sign"
 
-    lists_displays = False
-    step = 1.0
+    traits = Traits(lists_displays=False, step=1.0)
 
     def __post_init__(self) -> None:
         checks.one_of("outcome", self.outcome, ("sign", "sum"))
@@ -125,10 +124,14 @@ class TeamDraft(Method):
 
         return Trajectory.from_totals(checkpoints, run)
 
-    def expected(self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, runs: int = 1) -> ExpectedRun:
+    def drawn_moments(self, pair: Pair, user: User, *, seed: Seed) -> Moments:
+        """Moments from a long simulated run, where drafts are too many to go through."""
         if most_coins(*_draft_tables(pair))[0] <= SHORTCUT_COINS:
-            return super().expected(pair, user, checkpoints, seed=seed)
-        return ExpectedRun.of_moments(checkpoints, simulated_moments(self, pair, user, seed=seed), step=self.step)
+            return self.moments(pair, user)
+        run = self.simulate(pair, user, [MANY_IMPRESSIONS], seed=seed)
+        mean, square, ctr = float(run.estimate[0]), float(run.mean_square[0]), float(run.ctr[0])
+        variance = square - mean**2
+        return Moments(mean, variance, ctr, standard_error=float(np.sqrt(variance / MANY_IMPRESSIONS)))
 
     def outcome_law(self, pair: Pair, user: User) -> FloatArray:
         """P(value, number of clicks) of one impression, exactly: rows are values -1, 0, 1 (or -k to k for "sum")."""

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from ranktrial import checks
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.methods.adaptive import Adaptive
-from ranktrial.methods.base import simulated_average
+from ranktrial.methods.base import Traits, simulated_average
 from ranktrial.methods.counterfactual import PROPENSITIES, observed_estimate
 from ranktrial.methods.expected import ExpectedRun
 from ranktrial.paper.click_models import EM, RegressionEM
@@ -87,8 +87,8 @@ class LogOptNetwork(Adaptive):
     """
 
     bias: str = "known"
-    relevance: str = "estimated"
     schedule: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    relevance: str = "estimated"
     steps: int = 1000
     samples: int | None = None
     gradient: str = "low-noise"
@@ -101,7 +101,6 @@ class LogOptNetwork(Adaptive):
     true_lambda: bool = False
     authors_rows: bool = False
 
-    shows_top_only = False
     refits = False  # DRAWN_ONCE
 
     def __post_init__(self) -> None:
@@ -151,8 +150,8 @@ class LogOptNetwork(Adaptive):
         return self.usual_samples if self.samples is None else self.samples
 
     @property
-    def averages_impressions(self) -> bool:
-        return self.propensities == "policy"
+    def traits(self) -> Traits:
+        return replace(super().traits, shows_top_only=False, averages_impressions=self.propensities == "policy")
 
 
 @dataclass(frozen=True, eq=False)

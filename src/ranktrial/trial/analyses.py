@@ -54,7 +54,7 @@ class Analyses:
                     self._store,
                     version.id,
                     config.k,
-                    plain=any(config.comparison.ab_shares),
+                    plain=any(config.comparison.traits.ab_shares),
                     segments=config.segmented,
                     covariates=config.covariates,
                     metrics=config.metrics,

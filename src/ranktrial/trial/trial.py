@@ -588,7 +588,7 @@ class Trial:
         return self._update(None, who)
 
     def _update(self, at: int | None, who: str | None = SCHEDULE) -> Bias:
-        if self._learner is None or not self.config.comparison.adapts:
+        if self._learner is None or not self.config.comparison.traits.learns_at:
             return self.learn(at, who)
         self._learner.learn(self.name, self.version, at, this_user() if who is None else who)
         return self._take_over()
@@ -597,7 +597,7 @@ class Trial:
         """``update`` in this process, of what is stored, as due after ``at`` impressions (now if None)."""
         before, method = self._take_over(), self.config.comparison
         beliefs, known = before.beliefs, Known()
-        if method.adapts:
+        if method.traits.learns_at:
             self._forget_erased()
             with self._analyses.lock:
                 analysed = self._analyses.of(pick_version(self.store.versions(self.name), self.version, self.name))
@@ -735,7 +735,7 @@ class Trial:
     def _due(self) -> int | None:
         """The last point of the schedule that has been passed since position bias was fitted, if there is one."""
         known, seen = self._showing.policy.bias.impressions, self._seen.impressions
-        due = [point for point in self.config.comparison.learns_at if known < point <= seen]
+        due = [point for point in self.config.comparison.traits.learns_at if known < point <= seen]
         return due[-1] if due else None
 
     def stop_watching(self) -> None:

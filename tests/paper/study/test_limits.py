@@ -15,7 +15,6 @@ from ranktrial.methods import (
     Probabilistic,
     TeamDraft,
     TooManyDisplaysError,
-    base,
     probabilistic,
     team_draft,
 )
@@ -88,7 +87,7 @@ def test_what_can_be_neither_listed_nor_drawn_is_simulated(pair: Pair, monkeypat
     with pytest.raises(TooManyDisplaysError):
         TeamDraft().displays(pair)
     limit = limit_of(TeamDraft(), pair, user, seed=1)
-    assert limit.standard_error == pytest.approx(np.sqrt(exact.variance / base.MANY_IMPRESSIONS), rel=0.01)
+    assert limit.standard_error == pytest.approx(np.sqrt(exact.variance / team_draft.MANY_IMPRESSIONS), rel=0.01)
     assert abs(limit.mean - exact.mean) < 4.5 * limit.standard_error
 
 
@@ -103,11 +102,13 @@ def test_counterfactual_limits_are_delta_only_for_the_users_they_are_told_of(log
 
 
 def test_methods_that_learn_on_the_way_have_no_limit() -> None:
-    assert all(method.has_exact_limit for method in (AB(), TeamDraft(), Probabilistic(), Optimized(), Balanced()))
-    assert Counterfactual(logging="optimal").has_exact_limit
-    assert not Counterfactual(logging="optimal", propensities="observed").has_exact_limit
-    assert not Counterfactual(logging="uniform").has_exact_limit
-    assert not LogOpt().has_exact_limit
+    assert all(
+        method.traits.has_exact_limit for method in (AB(), TeamDraft(), Probabilistic(), Optimized(), Balanced())
+    )
+    assert Counterfactual(logging="optimal").traits.has_exact_limit
+    assert not Counterfactual(logging="optimal", propensities="observed").traits.has_exact_limit
+    assert not Counterfactual(logging="uniform").traits.has_exact_limit
+    assert not LogOpt().traits.has_exact_limit
 
 
 @pytest.mark.parametrize(

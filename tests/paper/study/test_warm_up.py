@@ -29,7 +29,7 @@ def test_every_preset_is_warmed_up_with_little_training_and_one_fit() -> None:
         for method in map(parse_method, read_plan(preset).methods):
             quick = _quick(method)
             assert type(quick) is type(method)
-            assert len(quick.learns_at) <= 1
+            assert len(quick.traits.learns_at) <= 1
             if isinstance(quick, LogOptNetwork) and isinstance(method, LogOptNetwork):
                 assert (quick.steps, quick.samples) == (SMALL["steps"], SMALL["samples"])
                 assert (quick.click_model, quick.propensities) == (method.click_model, method.propensities)

@@ -94,7 +94,7 @@ __all__ = [
 
 def measured_above(analysis: Analysis) -> Above | None:
     """Dependence of clicks on the results above them; None without clicks or without a click model."""
-    modelled = analysis.clicks > 0 and analysis.config.comparison.needs_position_bias
+    modelled = analysis.clicks > 0 and analysis.config.comparison.traits.needs_position_bias
     return clicks_above(analysis) if modelled else None
 
 

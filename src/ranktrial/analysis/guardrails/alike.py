@@ -127,7 +127,7 @@ def look_alike(analysis: Analysis) -> Guardrail:
     long as nobody says who they are.
     """
     log = analysis.log
-    if not analysis.config.comparison.needs_position_bias:
+    if not analysis.config.comparison.traits.needs_position_bias:
         return needless(ALIKE, "An A/B test: there is no click model to check.")
     if log.given_placement is not None:
         return unknown(ALIKE, "it takes designs whose rankings can be listed")

@@ -208,7 +208,7 @@ def company(analysis: Analysis, above: Above | None = None) -> Guardrail:
     allows for.
     """
     name = COMPANY
-    if not analysis.config.comparison.needs_position_bias:
+    if not analysis.config.comparison.traits.needs_position_bias:
         return needless(name, NO_MODEL)
     if above is None or not np.isfinite(above.drawn.slope):
         return unknown(name, "it takes clicks on results above which the draw puts now this, now that")
@@ -320,7 +320,7 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
     only the contrary means anything.
     """
     log, name = analysis.log, INDEPENDENCE
-    if not analysis.config.comparison.needs_position_bias:
+    if not analysis.config.comparison.traits.needs_position_bias:
         return needless(name, NO_MODEL)
     found = dependence(log) if above is None else above.clicked
     evidence = _evidence(found, log)

@@ -94,11 +94,11 @@ BIAS = "position bias"
 def bias(analysis: Analysis) -> Guardrail:
     """Position bias: whether it is known from this trial's clicks, and how well; one that was given is held against them."""
     theta, name = analysis.theta, BIAS
-    if not analysis.config.comparison.needs_position_bias:
+    if not analysis.config.comparison.traits.needs_position_bias:
         return needless(name, "An A/B test needs none.")
     if analysis.config.k == 1:
         return needless(name, "One rank has none.")
-    if not analysis.config.comparison.learns_position_bias:
+    if not analysis.config.comparison.traits.learns_position_bias:
         return _given_bias(analysis)
     if analysis.fit is None:
         how = "From fewer clicks" if theta.fitted else "Assumed, not fitted"
@@ -148,7 +148,7 @@ def page(analysis: Analysis) -> Guardrail:
     No matter of trust, so it never fails; it warns where it surely costs more than its budget, or than 5 % without one.
     """
     name, gain = "clicks on what is shown", analysis.gain
-    if sum(analysis.config.comparison.ab_shares) == 1 or (len(analysis.log) and analysis.log.arm.all()):
+    if sum(analysis.config.comparison.traits.ab_shares) == 1 or (len(analysis.log) and analysis.log.arm.all()):
         return needless(name, "Visitors see A's list or B's own, as in any A/B test.")
     if analysis.clicks < 100:
         return unknown(name, f"it takes 100 clicks, there are {analysis.clicks}")

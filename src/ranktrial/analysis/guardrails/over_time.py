@@ -65,8 +65,8 @@ def clicks_over_time(analysis: Analysis) -> Guardrail:
     if analysis.clicks < LEAST_CLICKS:
         return unknown(CLICKS, f"it takes {LEAST_CLICKS} clicks, there are {analysis.clicks:,}")
     sums = log.cohorts.sums(log.clicks_each)
-    if analysis.config.comparison.needs_position_bias:
-        if analysis.config.comparison.learns_position_bias and analysis.fit is None and log.k > 1:
+    if analysis.config.comparison.traits.needs_position_bias:
+        if analysis.config.comparison.traits.learns_position_bias and analysis.fit is None and log.k > 1:
             return unknown(CLICKS, f"it takes position bias ({analysis.theta.note})")
         sums = mean_worth(log, np.array(analysis.theta.theta))
     drift = _drift(analysis, sums, "clicks per page of A or B")
@@ -98,11 +98,11 @@ def bias_over_time(analysis: Analysis) -> Guardrail:
     It fails only where the effect on the estimate is more than half of what its interval allows for.
     """
     log, method = analysis.log, analysis.config.comparison
-    if not method.needs_position_bias:
+    if not method.traits.needs_position_bias:
         return needless(BIAS_OVER_TIME, "An A/B test needs none.")
     if log.k == 1:
         return needless(BIAS_OVER_TIME, "One rank has none.")
-    if analysis.clicks < LEAST_CLICKS or (method.learns_position_bias and analysis.fit is None):
+    if analysis.clicks < LEAST_CLICKS or (method.traits.learns_position_bias and analysis.fit is None):
         return unknown(BIAS_OVER_TIME, f"it takes {LEAST_CLICKS} clicks, and position bias ({analysis.theta.note})")
     theta = scaled(np.array(analysis.theta.theta))
     scores = position_scores(log, theta, analysis.differs)

@@ -79,6 +79,7 @@ from ranktrial.methods import (
     TooManyDisplaysError,
     parse_method,
 )
+from ranktrial.methods.click_model import planned_displays, planned_moments
 from ranktrial.metrics import Clicks
 from ranktrial.rankings import Moments, Pair, exposure_of
 from ranktrial.seeds import Seed, children
@@ -158,7 +159,7 @@ def plan(
     chosen = planned_methods() if methods is None else list(methods)
     judges = [known] if one else []  # users who tell documents apart
     priced = next((one for one in chosen if isinstance(one, LogOpt) and one.with_loss(0) is not None), None)
-    if not one and (priced is not None or any(not method.tends_to_delta for method in chosen)):
+    if not one and (priced is not None or any(not method.traits.tends_to_delta for method in chosen)):
         judges = plausible_users(pair, known, delta, users, seed=seed)
     disagreement = exposure_disagreement(pair)
     share = ALLOWANCE if allowance is None else float(checks.between("allowance", allowance, 0, 1))
@@ -178,7 +179,7 @@ def plan(
         if progress is not None:
             progress(done, len(chosen))
         try:
-            if method.tends_to_delta:
+            if method.traits.tends_to_delta:
                 moments = _moments(method, pair, known)
                 if not one:  # who finds all documents alike does not mind what is shown
                     clicks = float(np.mean([_moments(method, pair, each).ctr for each in crowd]))
@@ -193,7 +194,7 @@ def plan(
             if methods is not None:
                 raise
             left_out.append(f"{method}: {problem}")
-    running = [row for row in rows if row.tends_to_delta and parse_method(row.method).runs_live]
+    running = [row for row in rows if row.tends_to_delta and parse_method(row.method).traits.runs_live]
     return Plan(
         tuple(rows),
         delta,
@@ -272,7 +273,7 @@ def _by_metric(
     test = AB(estimate="adjusted")
     of_test = test.moments(pair, user)
     ctr = float(np.mean(pair.ctr(user)))
-    design = method.planned_displays(pair, user).mixture
+    design = planned_displays(method, pair, user).mixture
     own = (
         4 * ctr if _is_ab(method) else squared_weights(design, pair, user),
         squared_weights_by_rank(design, pair, user),
@@ -294,11 +295,11 @@ def _by_metric(
             often_by_ab = by_metric.of_estimate(test, of_test, [], lambda *_: 4 * ctr).anytime
         else:
             value = one.mean
-            share = sum(method.ab_shares)
+            share = sum(method.traits.ab_shares)
             if not share > 0:
                 continue
             by_ab, often_by_ab = needs.of_page(one, ctr)
-            begin = next((turn for turn in method.learns_at if turn >= EARLY), np.inf)
+            begin = next((turn for turn in method.traits.learns_at if turn >= EARLY), np.inf)
             once, often = (_in_all(of, share, begin) for of in (by_ab, often_by_ab))
         last, delta = kind.settles_after, value * needs.delta / ctr
         days = None if daily is None else often / daily + last / DAY
@@ -360,7 +361,7 @@ def budgets(
 
     def mean(one: Method | None) -> tuple[float, float]:
         assert one is not None
-        moments = [one.planned_moments(pair, user) for user in users]
+        moments = [planned_moments(one, pair, user) for user in users]
         return float(np.mean([m.variance for m in moments])), float(np.mean([m.ctr for m in moments]))
 
     own, _ = mean(method)
@@ -394,11 +395,11 @@ class _Needs:
     ) -> list[list[Stage]]:
         """Simulated runs of a method by the click model, long enough for values of clicks with a noise of their own; none where
         every impression has the same variance."""
-        if not (method.learns_at or method.learns_position_bias) or moments.variance <= 0:
+        if not (method.traits.learns_at or method.traits.learns_position_bias) or moments.variance <= 0:
             return []
         longest = max(LONGER * fixed_impressions(moments.variance, self.delta), self.traffic or 0)
         if noise:
-            weights = squared_weights(method.planned_displays(pair, user).mixture, pair, user)
+            weights = squared_weights(planned_displays(method, pair, user).mixture, pair, user)
             of_metrics = fixed_impressions(moments.variance + noise * weights, self.delta)
             longest = max(longest, min(2 * of_metrics, LONGEST_OF_METRICS))
         return [learning_stages(method, pair, user, longest, seed=child) for child in children(seed, RUNS)]
@@ -427,7 +428,7 @@ class _Needs:
 
         Where clicks have a noise of their own, ``weights`` are the sums of squared weights of clicks, on average.
         """
-        estimated = bool(runs) and method.learns_position_bias
+        estimated = bool(runs) and method.traits.learns_position_bias
         away = (jackknife_quantiles if estimated else normal_quantiles)(self.power, self.level)
 
         def noise(n: float) -> float:
@@ -466,7 +467,7 @@ class _Needs:
             )
 
         # Estimates by the click model share the error probability with those that test them.
-        level = 1 - (1 - self.level) * (SHARES[POSITION_BASED] if method.needs_position_bias else 1.0)
+        level = 1 - (1 - self.level) * (SHARES[POSITION_BASED] if method.traits.needs_position_bias else 1.0)
         first_look = max(FIRST_LOOK, CLICKS_TO_SAY / max(moments.ctr * self.occasions, ROUNDING))
         if estimated:
             first_look = max(first_look, theta_known_after(runs[0], EARLY))
@@ -478,14 +479,16 @@ class _Needs:
         detectable = None
         if self.traffic is not None:
             detectable = float(away * np.sqrt((known(self.traffic) + added(self.traffic)[0]) / self.traffic))
-            detectable += max(self.allowed, self.guard.by_model) if method.needs_position_bias else self.guard.by_ab
+            detectable += (
+                max(self.allowed, self.guard.by_model) if method.traits.needs_position_bias else self.guard.by_ab
+            )
 
         def to_find(difference: float) -> tuple[float, float]:
             """Impressions looked at once and looked at often, if a winner needs an interval so far from the estimate."""
             if not (difference > ROUNDING and np.isfinite(total)):
                 return np.inf, np.inf
             once, often = (_settled(partial(of, difference=difference), trusting) for of in (fixed, anytime))
-            if self.noise and weights is not None and method.needs_position_bias:
+            if self.noise and weights is not None and method.traits.needs_position_bias:
                 return max(once, tested), max(often, tested)
             return once, often
 
@@ -493,7 +496,7 @@ class _Needs:
             _settled(partial(self._tested, known, weights), trusting) if self.noise and weights is not None else 0.0
         )
         trusting_often = to_find(self.delta)[1]
-        if method.needs_position_bias:
+        if method.traits.needs_position_bias:
             away_by = self.allowed, max(self.allowed, self.guard.by_model)
             (_, unguarded), (once, often) = (
                 self._or_by_ab_traffic(method, *to_find(self.delta - by), moments.ctr, total) for by in away_by
@@ -501,11 +504,11 @@ class _Needs:
         else:
             unguarded = trusting_often
             once, often = to_find(self.delta - self.guard.by_ab)
-        uses = None if not method.needs_position_bias else "estimated" if estimated else "known"
+        uses = None if not method.traits.needs_position_bias else "estimated" if estimated else "known"
         return PlannedMethod(
             method=str(method),
             is_ab=_is_ab(method),
-            plain=sum(method.ab_shares) == 1,
+            plain=sum(method.traits.ab_shares) == 1,
             tends_to_delta=True,
             theta=uses,
             variance=known(at),
@@ -533,7 +536,7 @@ class _Needs:
         self, method: Method, once: float, often: float, ctr: float, variance: float
     ) -> tuple[float, float]:
         """Impressions by which the click model has decided, or the A/B traffic inside a method by itself."""
-        share = sum(method.ab_shares)
+        share = sum(method.traits.ab_shares)
         room = self.delta - self.guard.by_ab
         if not (share > 0 and room > ROUNDING):
             return once, often
@@ -555,7 +558,7 @@ class _Needs:
         """Point of the schedule from which on all traffic is A/B, as A/B decides first (``decides_by_ab_first``)."""
         if not (isinstance(method, LogOpt) and len(set(method.first_and_least)) > 1 and np.isfinite(variance)):
             return np.inf
-        for turn in method.learns_at:
+        for turn in method.traits.learns_at:
             size = self.delta + np.sqrt(variance / turn)
             by_ab = fixed_impressions(
                 self.ab_variance + self.noise_of_ab, size, level=1 - (1 - self.level) * SHARES[AB_TRAFFIC]
@@ -654,27 +657,27 @@ def _checked_delta(delta: float | None, truth: float | None) -> float:
 
 
 def _is_ab(method: Method) -> bool:
-    return sum(method.ab_shares) == 1 and not method.needs_position_bias
+    return sum(method.traits.ab_shares) == 1 and not method.traits.needs_position_bias
 
 
 def _moments(method: Method, pair: Pair, user: User) -> Moments:
-    if not method.averages_impressions and not _is_ab(method):
+    if not method.traits.averages_impressions and not _is_ab(method):
         raise ValueError(f"{method} gives single searches no value of their own, so it cannot be planned")
     try:
-        return method.planned_moments(pair, user)
+        return planned_moments(method, pair, user)
     except NotImplementedError:
         raise ValueError(f"{method} changes what it shows on the way, so it cannot be planned beforehand") from None
 
 
 def _outcomes(method: Method, pair: Pair, users: Sequence[User], seed: Seed) -> list[tuple[float, Moments]]:
     """The true difference and the moments of x under each user."""
-    if method.needs_position_bias:
+    if method.traits.needs_position_bias:
         raise ValueError(f"{method} does not tend to Delta, because it cuts off weights, so it cannot be planned")
     shift: Callable[[Moments], Moments] = lambda moments: moments  # noqa: E731
     try:
         displays = method.displays(pair)
     except TooManyDisplaysError:
-        if not method.draws_displays:
+        if not isinstance(method, Probabilistic):
             raise
         displays = method.sampled_displays(pair, max(MOST_SAMPLED // (pair.n_queries * len(users)), 4), seed=seed)
         # Clicks that do not depend on documents favour nobody: what they do favour is the luck of the displays drawn.

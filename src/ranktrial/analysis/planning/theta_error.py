@@ -28,7 +28,7 @@ from ranktrial.analysis.ladder import LEAST_ARM, SMALL, VISIBLE
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
 from ranktrial.log.log import GROUPS
 from ranktrial.methods import AB, Method
-from ranktrial.methods.click_model import ClickModelMethod, expected_beliefs, valued
+from ranktrial.methods.click_model import ClickModelMethod, expected_beliefs, planned_displays, valued
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.influence import ThetaInfluence
 from ranktrial.rankings import Mixture, Moments, Pair, expected_clicks
@@ -149,23 +149,25 @@ def learning_stages(method: Method, pair: Pair, user: User, impressions: float, 
     assert isinstance(method, ClickModelMethod)
 
     def stage(begin: int, displays: Displays, prediction: Prediction) -> Stage:
-        return Stage(begin, displays, prediction, pair, user, method.estimator)
+        return Stage(begin, displays, prediction, pair, user, method.estimate)
 
-    if not method.learns_at:
-        return [stage(0, method.planned_displays(pair, user), expected_beliefs(pair, user).relevance)]
-    run = method.stages(pair, user, rank_decay(pair.k) if method.learns_position_bias else pair.known_theta, seed=seed)
-    turns = [0, *(turn for turn in method.learns_at if turn < impressions)]
+    if not method.traits.learns_at:
+        return [stage(0, planned_displays(method, pair, user), expected_beliefs(pair, user).relevance)]
+    run = method.stages(
+        pair, user, rank_decay(pair.k) if method.traits.learns_position_bias else pair.known_theta, seed=seed
+    )
+    turns = [0, *(turn for turn in method.traits.learns_at if turn < impressions)]
     found: list[Stage] = []
     plain = 0.0
     for begin, end in zip(turns, [*turns[1:], 0]):
         run.agree = agreement(found, begin, plain)
         run.next_version()
         version = run.versions[-1]
-        displays = valued(pair, version.policy, pair.known_theta, version.prediction, estimate=method.estimator)
+        displays = valued(pair, version.policy, pair.known_theta, version.prediction, estimate=method.estimate)
         found.append(stage(begin, displays, version.prediction))
         if end:
             run.draw(begin, end)
-            share = sum(method.ab_shares) if run.beliefs.plain is None else run.beliefs.plain
+            share = sum(method.traits.ab_shares) if run.beliefs.plain is None else run.beliefs.plain
             plain += share * (end - begin)
     return found
 

@@ -3,7 +3,7 @@
 Exact wherever a method's displays can be listed. Probabilistic interleaving has too many; its displays are drawn, the clicks on
 each are not, and the standard error that the drawing leaves is stated.
 
-Methods that learn on the way have no such limit (``Method.has_exact_limit``), and counterfactual estimates from Plackett-Luce
+Methods that learn on the way have no such limit (``Traits.has_exact_limit``), and counterfactual estimates from Plackett-Luce
 policies are left out: for the position-based user their limit is Delta by theory.
 """
 

@@ -340,7 +340,7 @@ class StudyPlan:
 
     @property
     def methods_with_limits(self) -> list[str]:
-        return [method for method in self.methods if parse_method(method).has_exact_limit]
+        return [method for method in self.methods if parse_method(method).traits.has_exact_limit]
 
     def all_tasks(self) -> Iterator[Task]:
         yield from self.tasks()

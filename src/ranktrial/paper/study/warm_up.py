@@ -25,7 +25,7 @@ def warm_up(methods: Sequence[str], *, simulate: bool, report: Callable[[str, in
     pair, user = _tiny()
     for done, text in enumerate(methods):
         method = _quick(parse_method(text))
-        points = [method.learns_at[0] + 1 if method.learns_at else 100]
+        points = [method.traits.learns_at[0] + 1 if method.traits.learns_at else 100]
         with watching_compilations(lambda name, done=done: report(name, done, len(methods))):  # type: ignore[misc]
             run = method.simulate if simulate else method.expected
             run(pair, user, points, seed=1)
@@ -34,8 +34,8 @@ def warm_up(methods: Sequence[str], *, simulate: bool, report: Callable[[str, in
 def _quick(method: Method) -> Method:
     """Return the method with as little training as possible, and one fit."""
     small = {f.name: SMALL[f.name] for f in fields(method) if f.name in SMALL}
-    if len(method.learns_at) > 1 and "schedule" in {f.name for f in fields(method)}:
-        small["schedule"] = method.learns_at[:1]
+    if len(method.traits.learns_at) > 1 and "schedule" in {f.name for f in fields(method)}:
+        small["schedule"] = method.traits.learns_at[:1]
     return replace(method, **small)
 
 
