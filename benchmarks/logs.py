@@ -2,7 +2,7 @@
 
 python -m benchmarks logs                                       2 x 10^6 impressions, in memory and in DuckDB
 python -m benchmarks.logs --connect postgresql://...            the same in PostgreSQL too (it makes two tables there)
-python -m benchmarks.logs --rows 100000000 --engines duckdb --memory 2GB --keep DIR
+python -m benchmarks.logs --rows 100000000 --engines duckdb --memory 1250MB --keep DIR
 
 Every engine has a process of its own, which says how much memory it had at most. Times are from a log on disk to an estimate
 with its interval, position bias given or fitted to the log: of the wall clock, and of processors, which tell more on a machine
@@ -29,7 +29,6 @@ from ranktrial.analysis import estimate
 from ranktrial.formats import LogFolder, SQLLog, estimate_sums, load_postgres, read_log
 from ranktrial.formats.connecting import connect
 from ranktrial.formats.layout import FORMAT, open_duckdb, quoted
-from ranktrial.formats.memory import open_bounded
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Pair
 from ranktrial.users import rank_decay
@@ -191,7 +190,8 @@ def _peak(process: int | str = "self") -> float:
 
 def _open(engine: str, place: LogFolder, memory: str, threads: str, address: str) -> SQLLog:
     if engine == "duckdb":
-        connection = open_bounded(memory=memory, spill=place.path / "spill")
+        connection = open_duckdb()
+        connection.execute(f"SET memory_limit = {quoted(memory)}; SET temp_directory = {quoted(place.path / 'spill')}")
         connection.execute(f"SET threads = {int(threads)}; SET preserve_insertion_order = false")
         return SQLLog(connection, place.scan("impressions"), place.scan("designs"))
     if engine == "chdb":
@@ -208,7 +208,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.logs")
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--engines", default=",".join(ENGINES))
-    parser.add_argument("--memory", default="2GB", help="of the process that DuckDB is in")
+    parser.add_argument("--memory", default="1250MB", help="DuckDB's own limit")
     parser.add_argument("--threads", type=int, default=1, help="of DuckDB and of PostgreSQL")
     parser.add_argument("--connect", help="PostgreSQL to load the log into, and to measure")
     parser.add_argument("--keep", type=Path, help="folder for the log, kept and used again")

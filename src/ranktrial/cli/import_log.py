@@ -22,14 +22,13 @@ def import_command(
     *,
     reading: dict[str, Any],
     skip: Annotated[bool, typer.Option("--skip", help="Leave out rows that are wrong, and say how many.")] = False,
-    memory: Annotated[str, typer.Option(help="Memory limit; the rest goes to the disk.")] = "2GB",
     as_json: JsonOption = False,
 ) -> None:
     """Read a log of any size, check every row, and write it as Parquet for `estimate`, `check` and `bias`.
 
     A file with a wrong row is refused with its line, what is wrong and what would be right; nothing of it is written.
     """
-    with read_aside(log, memory=memory, skip=skip, **reading) as source:
+    with read_aside(log, skip=skip, **reading) as source:
         save(source, to)
     told = {name: getattr(source, name) for name in ("kind", "format", "rows", "skipped", "k")}
     about = f"{source.rows:,} rows as {source.format} into {to} ({source.kind}, {source.k} ranks)"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from ranktrial import checks, extras
-from ranktrial.formats.tables import RawTable, types_of
+from ranktrial.formats.tables import RawTable
 from ranktrial.trec.files import FormatError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def read_frame(connection: duckdb.DuckDBPyConnection, frame: Any, name: str = "r
     connection.register("frame", table.drop_columns(dropped))
     connection.execute(f"CREATE TABLE {name} AS SELECT row_number() OVER () AS line, * FROM frame")
     connection.unregister("frame")
-    return RawTable(connection, NAME, name, types_of(connection, name), "row")
+    return RawTable(connection, NAME, name, "row")
 
 
 def _arrow(frame: Any) -> pyarrow.Table:

@@ -104,16 +104,12 @@ class LogFolder:
 
     def files(self, table: str) -> str:
         """The glob of a table's files, as DuckDB reads it."""
-        return f"{literal(self.path)}/{self._pattern(table)}"
-
-    def _pattern(self, table: str) -> str:
-        return f"{table}/{'*/' if table == 'impressions' else ''}*.parquet"
+        return f"{literal(self.path)}/{table}/{'*/' if table == 'impressions' else ''}*.parquet"
 
     def scan(self, table: str, *, everyone: bool = False) -> str:
         """SQL of DuckDB that reads a table, also where it has no file yet, without units that were excluded from the trial."""
-        columns = TABLES[table]
-        if not any(self.path.glob(self._pattern(table))):
-            empty = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in columns.items())
+        if not any((self.path / table).glob("**/*.parquet")):
+            empty = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in TABLES[table].items())
             return f"(SELECT {empty}, '' AS filename WHERE false)"
         hive = ", hive_partitioning = true, hive_types = {'day': DATE}" if table == "impressions" else ""
         rows = f"read_parquet({quoted(self.files(table))}, filename = true{hive})"
@@ -207,6 +203,30 @@ def literal(path: str | Path) -> str:
 def quoted(text: str | Path) -> str:
     """A text as SQL writes it."""
     return "'" + str(text).replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """A name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def json_path(key: str) -> str:
+    """Path of a key of a JSON object, as SQL writes it."""
+    escaped = key.replace('"', '\\"')
+    return quoted(f'$."{escaped}"')
+
+
+def covariate(name: str) -> str:
+    """SQL of a covariate of the table of impressions; null where it is missing."""
+    return f"CAST(covariates ->> {json_path(name)} AS DOUBLE)"
+
+
+def make_table(connection: duckdb.DuckDBPyConnection, table: str, query: str = "", **more: str) -> None:
+    """Make one of the three tables in DuckDB, and fill in what a query says by name; ``more`` are types of other columns."""
+    types = {name: kind for name, (kind, _) in TABLES[table].items()} | more
+    connection.execute(f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in types.items())})")
+    if query:
+        connection.execute(f"INSERT INTO {table} BY NAME {query}")
 
 
 def create_tables(dialect: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 
-from ranktrial.arrays import IntArray
-from ranktrial.formats.layout import LogFolder, open_duckdb, quoted
-from ranktrial.formats.memory import open_bounded
+from ranktrial.formats.layout import LogFolder, covariate, open_duckdb
 from ranktrial.formats.readers import ALWAYS, TRIAL, Declared, LogSource, read_source
-from ranktrial.formats.tables import covariate
 from ranktrial.log import Log
 from ranktrial.log.events import LoggedEvents
 from ranktrial.log.log import NO_CODES, NO_COVARIATES
 from ranktrial.log.sources import NOTHING, RecordedDesign, flatten
-from ranktrial.segments import Segments
 from ranktrial.trec import Run
 
 if TYPE_CHECKING:
@@ -50,73 +46,63 @@ def log_of(source: LogSource, version: int | None = None, *, rankers: tuple[Run,
     connection.execute(f"""CREATE OR REPLACE TEMP VIEW searches AS
         SELECT * EXCLUDE (design), design AS drawn_from, {name} AS design FROM impressions WHERE version = {int(version)}""")
     told = connection.execute(f"""
-        SELECT s.design, query, documents, rank_a, rank_b, rankings, probabilities, plain FROM designs d
+        SELECT s.design, query, a, b, documents, rankings, probabilities, plain FROM designs d
         JOIN (SELECT DISTINCT design, drawn_from FROM searches) s ON s.drawn_from = d.design
         WHERE d.version = {int(version)} ORDER BY s.design""").fetchall()
     if not told:
         raise ValueError(f"{source.name} has no impressions of version {version}")
-    k = len(told[0][5]) // len(told[0][6])
-    compared = (
-        None
-        if rankers is None
-        else [dict(zip(run.query_ids, map(run.ranking, range(run.n_queries)))) for run in rankers]
-    )
-    if compared is not None and rankers is not None:
+    k, compared = len(told[0][5]) // len(told[0][6]), None
+    if rankers is not None:
         refuse_strangers(rankers, {row[1] for row in told})
+        compared = [dict(zip(run.query_ids, map(run.ranking, range(run.n_queries)))) for run in rankers]
         told = [row for row in told if any(row[1] in lists for lists in compared)]
     designs = [
-        RecordedDesign(
-            query, tuple(documents), _list(rank_a), _list(rank_b), _table(rankings, k), np.array(probabilities)
-        )
-        for _, query, documents, rank_a, rank_b, rankings, probabilities, _ in told
+        _design(row, k, row[2:4] if compared is None else [lists.get(row[1], ())[:k] for lists in compared])
+        for row in told
     ]
-    if compared is not None:
-        designs = [_of_others(design, [lists.get(design.query, ())[:k] for lists in compared]) for design in designs]
     arrays = flatten(designs, k)
     connection.register(
         "numbered", {"design": np.array([row[0] for row in told], object), "number": np.arange(len(told))}
     )
     known = source.versions.get(version, Declared())
-    connection.register("codes", _codes(connection, known.attributes))
+    texts = ["{}"]
+    if known.attributes:
+        found = connection.execute("SELECT DISTINCT segment FROM searches WHERE segment IS NOT NULL").fetchall()
+        texts = [text for (text,) in found]
+    codes = known.attributes.codes(map(json.loads, texts))
+    connection.register("codes", {"segment": np.array(texts, object), "code": codes})
+    clicks = [f"coalesce(clicked[{r}], 0) = 1 AS c{r}" for r in range(1, k + 1)]
+    values = [f"coalesce({covariate(name)}, 'nan') AS z{at}" for at, name in enumerate(known.covariates)]
     columns = connection.execute(f"""
-        SELECT {", ".join(["number", "place", "unit", "time", "coalesce(code, 0) AS code", *_clicks(k), *_covariates(known)])}
+        SELECT {", ".join(["number", "place", "unit", "time", "coalesce(code, 0) AS code", *clicks, *values])}
         FROM searches JOIN numbered USING (design) LEFT JOIN codes USING (segment) ORDER BY time, impression""").fetchnumpy()
+    numbers = {name: np.asarray(columns[name], np.int64) for name in ("number", "place", "unit", "time", "code")}
     events, actions = _events(connection, version)
-    design, names = np.asarray(columns["number"], np.int64), known.covariates
     return Log(
         k=k,
         **arrays,
-        design=design,
-        row=arrays["row_offsets"][design] + np.asarray(columns["place"], np.int64),
-        unit=np.asarray(columns["unit"], np.int64),
-        time=np.asarray(columns["time"], np.int64),
+        design=numbers["number"],
+        row=arrays["row_offsets"][numbers["number"]] + numbers["place"],
+        unit=numbers["unit"],
+        time=numbers["time"],
         clicks=np.stack([np.asarray(columns[f"c{r}"], bool) for r in range(1, k + 1)], axis=1),
         plain=rankers is None and all(row[7] for row in told),
         events=events,
         actions=actions,
         read_at=known.read_at,
         attributes=known.attributes,
-        segment=np.asarray(columns["code"], np.int64) if known.attributes else NO_CODES,
-        covariates=np.stack([columns[f"z{at}"] for at in range(len(names))], axis=1) if names else NO_COVARIATES,
-        covariate_names=names,
+        segment=numbers["code"] if known.attributes else NO_CODES,
+        covariates=np.stack([columns[f"z{at}"] for at in range(len(values))], axis=1) if values else NO_COVARIATES,
+        covariate_names=known.covariates,
     ).numbered_by_use()
 
 
-def _clicks(k: int) -> list[str]:
-    """SQL columns of the clicks at each rank."""
-    return [f"coalesce(clicked[{r}], 0) = 1 AS c{r}" for r in range(1, k + 1)]
-
-
-def _covariates(known: Declared) -> list[str]:
-    """SQL columns of what was known of visitors."""
-    return [f"coalesce({covariate(name)}, 'nan') AS z{at}" for at, name in enumerate(known.covariates)]
-
-
-def _codes(connection: duckdb.DuckDBPyConnection, attributes: Segments) -> dict[str, Any]:
-    """Codes of the values that searches have, by their text."""
-    query = "SELECT DISTINCT segment FROM searches WHERE segment IS NOT NULL"
-    texts = [text for (text,) in connection.execute(query).fetchall()] if attributes else ["{}"]
-    return {"segment": np.array(texts, object), "code": attributes.codes(map(json.loads, texts))}
+def _design(row: tuple[Any, ...], k: int, lists: Iterable[Sequence[str]]) -> RecordedDesign:
+    """The design of a row (design, query, a, b, documents, rankings, probabilities, plain), with two rankers' lists."""
+    slot = {document: number for number, document in enumerate(row[4])}
+    a, b = (np.array([slot.setdefault(one, len(slot)) for one in ranked], np.int64) for ranked in lists)
+    table = np.array(row[5], np.int64).reshape(-1, k)
+    return RecordedDesign(row[1], tuple(slot), a, b, np.where(table == 0, NOTHING, table - 1), np.array(row[6]))
 
 
 def _events(connection: duckdb.DuckDBPyConnection, version: int) -> tuple[LoggedEvents, tuple[str, ...]]:
@@ -144,39 +130,21 @@ def refuse_strangers(rankers: tuple[Run, Run], queries: Collection[str]) -> None
             )
 
 
-def _of_others(design: RecordedDesign, lists: list[tuple[str, ...]]) -> RecordedDesign:
-    """Return the design with the lists of two other rankers."""
-    slot = {document: number for number, document in enumerate(design.documents)}
-    slots = [np.array([slot.setdefault(document, len(slot)) for document in ranked], np.int64) for ranked in lists]
-    return design._replace(documents=tuple(slot), a=slots[0], b=slots[1])
-
-
-def _list(ranks: Any) -> IntArray:
-    """Candidates in the order of their ranks, without those of rank 0."""
-    given = np.array(ranks, np.int64)
-    return np.argsort(np.where(given > 0, given, len(given) + 64), kind="stable")[: int((given > 0).sum())]
-
-
-def _table(rankings: Any, k: int) -> IntArray:
-    table = np.array(rankings, np.int64).reshape(-1, k)
-    return np.where(table == 0, NOTHING, table - 1)
-
-
 @contextmanager
-def read_aside(path: str | Path | IntoFrame, *, memory: str | None = None, **options: Any) -> Iterator[LogSource]:
+def read_aside(path: str | Path | IntoFrame, **options: Any) -> Iterator[LogSource]:
     """A log in a DuckDB file for as long as the context lasts; a folder of our own is read where it is, and nothing else.
 
-    ``memory`` bounds what the process takes; the options are those of ``read_source``.
+    The options are those of ``read_source``.
     """
     if isinstance(path, str | Path) and LogFolder(path).exists:
         with open_duckdb(only=[path]) as connection:
             yield read_source(path, connection=connection, **options)
         return
-    with tempfile.TemporaryDirectory(prefix="ranktrial-") as aside:
-        file, spill = f"{aside}/log.duckdb", f"{aside}/spill"
-        with open_duckdb(file) if memory is None else open_bounded(file, memory=memory, spill=spill) as connection:
-            connection.execute(f"SET temp_directory = {quoted(spill)}")
-            yield read_source(path, connection=connection, **options)
+    with (
+        tempfile.TemporaryDirectory(prefix="ranktrial-") as aside,
+        open_duckdb(f"{aside}/log.duckdb") as connection,
+    ):
+        yield read_source(path, connection=connection, **options)
 
 
 def read_log(

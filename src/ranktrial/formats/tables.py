@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
-from ranktrial.formats.layout import literal, quoted
+from ranktrial.formats.layout import identifier, json_path, literal, quoted
 from ranktrial.trec.files import FormatError, blocks, existing_file, lines
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -21,11 +20,8 @@ TEXT_TABLES = (".csv", ".tsv", ".txt")
 LONGEST_LINE = 16 << 20
 DELIMITERS = "\t,;"
 NO_TEXT = ("INVALID ENCODING", "INVALID UNICODE")  # as versions of DuckDB call it
-TIMES = {
-    1e17: 1e9,
-    1e14: 1e6,
-    1e11: 1e3,
-}  # seconds from 1e11 on would be beyond the year 5000: they are milliseconds, ...
+# Seconds from 1e11 on would be beyond the year 5000: they are milliseconds, ...
+TIMES = {1e17: 1e9, 1e14: 1e6, 1e11: 1e3}
 FIRST_TIME, LAST_TIME = 0.0, 1e11  # seconds that can be the time of a search: 1970 to 5138
 
 
@@ -36,7 +32,6 @@ class RawTable:
     Attributes:
         path: The file, or the folder of Parquet files.
         name: Of the table.
-        types: Of its columns, as DuckDB has them.
         row: What ``line`` counts: "line" or "row".
         skipped: Lines that were left out because they are no rows at all.
         place_of: File and line that a row starts on, where rows are of several files, or have no line or several.
@@ -45,10 +40,19 @@ class RawTable:
     connection: duckdb.DuckDBPyConnection
     path: Path
     name: str
-    types: Mapping[str, str]
-    row: str
+    row: str = "line"
     skipped: int = 0
     place_of: Callable[[int], tuple[Path, int]] | None = None
+
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """Types of the columns, as DuckDB has them."""
+        return {name: kind for name, kind, *_ in self.connection.execute(f"DESCRIBE {self.name}").fetchall()}
+
+    @property
+    def columns(self) -> str:
+        """Names of the columns, for messages."""
+        return ", ".join(column for column in self.types if column != "line")
 
     def text(self, column: str) -> str:
         """SQL for a column as text, null where it is empty."""
@@ -104,34 +108,25 @@ class RawTable:
         )
         return f"CASE WHEN ({told}) BETWEEN {FIRST_TIME:.0f} AND {LAST_TIME:.0f} THEN {told} END"
 
-    def refuse(self, problems: Sequence[tuple[str, str]], *, within: str | None = None, skip: bool = False) -> int:
-        """Raise FormatError for the first row that has a problem, given as pairs of SQL: a condition and what to say.
+    def refuse(self, problems: Mapping[str, str], *, within: str | None = None, skip: bool = False) -> int:
+        """Raise FormatError for the first row that has a problem: in SQL, what to say by the condition.
 
         ``within`` is the table that conditions speak of, which must have ``line``; by default this one. With ``skip`` such rows
         are deleted instead, and counted.
         """
         table = within or self.name
-        told = " ".join(f"WHEN {condition} THEN {text}" for condition, text in problems)
-        bad = f"(SELECT line, CASE {told} END AS problem FROM {table})"
-        found = self.connection.execute(
-            f"SELECT count(DISTINCT line), min(line), arg_min(problem, line) FROM {bad} WHERE problem IS NOT NULL"
+        told = " ".join(f"WHEN {condition} THEN {text}" for condition, text in problems.items())
+        bad = f"(SELECT line, CASE {told} END AS problem FROM {table}) WHERE problem IS NOT NULL"
+        count, line, problem = self.connection.execute(
+            f"SELECT count(DISTINCT line), min(line), arg_min(problem, line) FROM {bad}"
         ).fetchall()[0]
-        count, line, problem = found
-        if not count:
-            return 0
-        if skip:
-            self.connection.execute(
-                f"DELETE FROM {table} WHERE line IN (SELECT line FROM {bad} WHERE problem IS NOT NULL)"
-            )
-            return int(count)
-        more = f" (and {count - 1:,} more {self.row}s are wrong)" if count > 1 else ""
-        file, at = (self.path, line) if self.place_of is None else self.place_of(line)
-        raise FormatError(file, at, f"{problem}{more}")
-
-
-def identifier(name: str) -> str:
-    """A name as SQL writes it."""
-    return '"' + name.replace('"', '""') + '"'
+        if count and not skip:
+            more = f" (and {count - 1:,} more {self.row}s are wrong)" if count > 1 else ""
+            file, at = (self.path, line) if self.place_of is None else self.place_of(line)
+            raise FormatError(file, at, f"{problem}{more}")
+        if count:
+            self.connection.execute(f"DELETE FROM {table} WHERE line IN (SELECT line FROM {bad})")
+        return int(count)
 
 
 def read_table(
@@ -143,8 +138,7 @@ def read_table(
     refused, or left out with ``skip``.
     """
     place = Path(path)
-    suffixes = [suffix for suffix in place.suffixes if suffix != ".gz"]
-    suffix = suffixes[-1].lower() if suffixes else ""
+    suffix = next((one.lower() for one in reversed(place.suffixes) if one != ".gz"), "")
     if place.is_dir() or suffix == ".parquet":
         return _parquet(connection, place, name)
     file = existing_file(place)
@@ -156,9 +150,7 @@ def read_table(
 
 
 def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> RawTable:
-    if not path.is_dir():
-        existing_file(path)
-    found = sorted(path.glob("**/*.parquet")) if path.is_dir() else [path]
+    found = sorted(path.glob("**/*.parquet")) if path.is_dir() else [existing_file(path)]
     if not found:
         raise FormatError(path, None, "there is no .parquet file in it")
     paths = ", ".join(quoted(literal(file)) for file in found)
@@ -169,16 +161,14 @@ def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> Ra
         )
     except duckdb.Error as problem:
         raise FormatError(path, None, f"no Parquet that can be read: {_first_line(problem)}") from None
-    places = partial(_row_of_file, connection, found)
-    return RawTable(connection, path, name, types_of(connection, name), "row", place_of=places)
+    return RawTable(connection, path, name, "row", place_of=partial(_row_of_file, connection, found))
 
 
 def _row_of_file(connection: duckdb.DuckDBPyConnection, files: Sequence[Path], row: int) -> tuple[Path, int]:
     """The file of a row that was counted through all files, and its number there."""
     for file in files:
-        (rows,) = connection.execute(f"SELECT num_rows FROM parquet_file_metadata({quoted(literal(file))})").fetchall()[
-            0
-        ]
+        count = f"SELECT num_rows FROM parquet_file_metadata({quoted(literal(file))})"
+        (rows,) = connection.execute(count).fetchall()[0]
         if row <= rows:
             break
         row -= rows
@@ -189,23 +179,17 @@ def _json_lines(connection: duckdb.DuckDBPyConnection, path: Path, name: str, sk
     wanted = "must be a JSON object on a line of its own"
     words = "delim = '', quote = '', escape = '', header = false"
     broken = _read_lines(connection, path, f"{name}_text", ["text"], words, wanted, first=1, skip=skip)
-    draft = RawTable(connection, path, f"{name}_text", {}, "line")
-    connection.execute(f"DELETE FROM {name}_text WHERE text IS NULL OR trim(text) = ''")
-    skipped = broken + draft.refuse(
-        [
-            ("NOT json_valid(text)", f"'no JSON: ' || left(text, 60) || '; {wanted}'"),
-            ("json_type(text) <> 'OBJECT'", f"'{wanted}, not ' || lower(json_type(text))"),
-        ],
-        skip=skip,
-    )
-    skipped += _unwrap(draft, skip)
-    keys = connection.execute(
-        f"SELECT DISTINCT unnest(json_keys(text)) AS key FROM {name}_text ORDER BY key"
-    ).fetchall()
-    columns = "".join(f", text -> {quoted(json_path(key))} AS {identifier(key)}" for (key,) in keys if key != "line")
-    connection.execute(f"CREATE TABLE {name} AS SELECT line{columns} FROM {name}_text")
-    connection.execute(f"DROP TABLE {name}_text")
-    return RawTable(connection, path, name, types_of(connection, name), "line", skipped=skipped)
+    draft = RawTable(connection, path, f"{name}_text")
+    connection.execute(f"DELETE FROM {draft.name} WHERE text IS NULL OR trim(text) = ''")
+    problems = {
+        "NOT json_valid(text)": f"'no JSON: ' || left(text, 60) || '; {wanted}'",
+        "json_type(text) <> 'OBJECT'": f"'{wanted}, not ' || lower(json_type(text))",
+    }
+    skipped = broken + draft.refuse(problems, skip=skip) + _unwrap(draft, skip)
+    keys = connection.execute(f"SELECT DISTINCT unnest(json_keys(text)) AS key FROM {draft.name} ORDER BY key")
+    columns = "".join(f", text -> {json_path(key)} AS {identifier(key)}" for (key,) in keys.fetchall() if key != "line")
+    connection.execute(f"CREATE TABLE {name} AS SELECT line{columns} FROM {draft.name}; DROP TABLE {draft.name}")
+    return RawTable(connection, path, name, skipped=skipped)
 
 
 def _unwrap(table: RawTable, skip: bool) -> int:
@@ -218,45 +202,25 @@ def _unwrap(table: RawTable, skip: bool) -> int:
         f"(json_keys(text) = ['{key}'] AND json_type(text -> '$.{key}') = 'OBJECT')" for key in BULK_ACTIONS
     )
     first = db.execute(f"SELECT {action}, json_type(text -> '$._source') FROM {name} ORDER BY line LIMIT 1").fetchall()
-    if not first:
-        return 0
-    bulk, source = first[0]
+    bulk, source = first[0] if first else (False, None)
     if bulk:
         db.execute(f"""CREATE OR REPLACE TABLE {name} AS SELECT *, lag(action) OVER (ORDER BY line) AS before,
             lead(coalesce(action, '')) OVER (ORDER BY line) AS next FROM (
             SELECT line, text, CASE WHEN {action} THEN json_keys(text)[1] END AS action FROM {name})""")
-        skipped = table.refuse(
-            [
-                (f"coalesce(action, before) = '{UPDATE}'", quoted("an update: a bulk file must have whole documents")),
-                ("action <> 'delete' AND coalesce(next, action) <> ''", "'no document follows this action'"),
-                (
-                    "action IS NULL AND coalesce(before, 'delete') = 'delete'",
-                    "'a document without an action before it'",
-                ),
-            ],
-            skip=skip,
-        )
+        problems = {
+            f"coalesce(action, before) = '{UPDATE}'": "'an update: a bulk file must have whole documents'",
+            "action <> 'delete' AND coalesce(next, action) <> ''": "'no document follows this action'",
+            "action IS NULL AND coalesce(before, 'delete') = 'delete'": "'a document without an action before it'",
+        }
+        skipped = table.refuse(problems, skip=skip)
         db.execute(f"DELETE FROM {name} WHERE action IS NOT NULL")
         return skipped
     if source != "OBJECT":
         return 0
-    skipped = table.refuse(
-        [("coalesce(json_type(text -> '$._source') <> 'OBJECT', true)", "'there is no _source, as in the first line'")],
-        skip=skip,
-    )
+    wrong = "coalesce(json_type(text -> '$._source') <> 'OBJECT', true)"
+    skipped = table.refuse({wrong: "'there is no _source, as in the first line'"}, skip=skip)
     db.execute(f"UPDATE {name} SET text = text -> '$._source'")
     return skipped
-
-
-def json_path(key: str) -> str:
-    """Path of a key of a JSON object."""
-    escaped = key.replace('"', '\\"')
-    return f'$."{escaped}"'
-
-
-def covariate(name: str) -> str:
-    """SQL of a covariate of the table of impressions; null where it is missing."""
-    return f"CAST(covariates ->> {quoted(json_path(name))} AS DOUBLE)"
 
 
 def _text_table(connection: duckdb.DuckDBPyConnection, path: Path, name: str, skip: bool) -> RawTable:
@@ -265,17 +229,15 @@ def _text_table(connection: duckdb.DuckDBPyConnection, path: Path, name: str, sk
     named = next(csv.reader([first], delimiter=delimiter), [])
     header = [column.strip() or f"column{at}" for at, column in enumerate(named)]
     if len(header) < 2:
-        raise FormatError(
-            path, 1, "must be the names of at least two columns, with commas, semicolons or tabs between them"
-        )
+        wanted = "must be the names of at least two columns, with commas, semicolons or tabs between them"
+        raise FormatError(path, 1, wanted)
     twice = [column for at, column in enumerate(header) if column in header[:at]]
     if twice:
         raise FormatError(path, 1, f"column {twice[0]!r} is there twice")
     wanted = f"must be {len(header)} columns: {delimiter.join(header)}"
     words = f"delim = {quoted(delimiter)}, quote = '\"', escape = '\"', header = true"
     skipped = _read_lines(connection, path, name, header, words, wanted, first=2, skip=skip)
-    starts = partial(_line_of_row, path, delimiter)
-    return RawTable(connection, path, name, types_of(connection, name), "line", skipped=skipped, place_of=starts)
+    return RawTable(connection, path, name, skipped=skipped, place_of=partial(_line_of_row, path, delimiter))
 
 
 def _read_lines(
@@ -304,16 +266,14 @@ def _read_lines(
         for _ in lines(path):  # a file that is cut off, or no gzip at all, is refused here with the line reached
             pass
         if (odd := _odd_end(path)) is not None:
-            raise FormatError(
-                path, odd, "the line ends in another way than those before: must be LF, or CR LF, in all"
-            ) from None
+            uneven = "the line ends in another way than those before: must be LF, or CR LF, in all"
+            raise FormatError(path, odd, uneven) from None
         raise FormatError(path, None, f"cannot be read: {_first_line(problem)}") from None
     at, kind, found, count = connection.execute(
         "SELECT min(line_byte_position), arg_min(error_type, line_byte_position), "
         "arg_min(error_message, line_byte_position), count(DISTINCT line) FROM reject_errors"
     ).fetchall()[0]
-    for table in ("reject_errors", "reject_scans"):
-        connection.execute(f"DROP TABLE IF EXISTS {table}")
+    connection.execute("DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans")
     if count and not skip:
         more = f" (and {count - 1:,} more lines are wrong)" if count > 1 else ""
         what = "not UTF-8 text" if kind in NO_TEXT else _first_line(found).rstrip(".")
@@ -360,12 +320,6 @@ def _odd_end(path: Path) -> int | None:
                 return number
             before = line.endswith(b"\r")
     return None
-
-
-def types_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, str]:
-    """Types of the columns of a table, as DuckDB has them."""
-    rows: list[Any] = connection.execute(f"DESCRIBE {name}").fetchall()
-    return {row[0]: row[1] for row in rows}
 
 
 def _first_line(problem: object) -> str:

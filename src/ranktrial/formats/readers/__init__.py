@@ -1,6 +1,6 @@
 """Formats of logs that other people keep, each made into the tables of this package, or refused with the row that is wrong.
 
-Each has a file here: ``FORMATS`` are those of one file, ``impressions`` and ``ubi`` may have a second one for their events.
+``FORMATS`` are those of one file; ``impressions`` and ``ubi`` may have a second one for their events.
 
 A log of two rankers is the two tables of ``layout``. Pages are its impressions without designs: enough for position bias. Items
 have propensities of their own: enough for any two rankers.
@@ -17,7 +17,7 @@ import duckdb
 
 from ranktrial import checks
 from ranktrial.formats.frames import read_frame
-from ranktrial.formats.layout import FORMAT, LogFolder, open_duckdb, quoted
+from ranktrial.formats.layout import FORMAT, LogFolder, identifier, json_path, make_table, open_duckdb, quoted
 from ranktrial.formats.readers.common import (
     ALWAYS,
     COUNTS,
@@ -27,23 +27,21 @@ from ranktrial.formats.readers.common import (
     PERIODS,
     TRIAL,
     Columns,
+    Made,
     Use,
-    declared,
-    names_of,
     no_column,
     no_times,
 )
-from ranktrial.formats.readers.counts import COUNTED, WIDE
-from ranktrial.formats.readers.events import no_events, read_events
-from ranktrial.formats.readers.flat import FLAT
+from ranktrial.formats.readers.events import read_events
 from ranktrial.formats.readers.impressions import NEEDED as SEARCHES
 from ranktrial.formats.readers.impressions import read_impressions
-from ranktrial.formats.readers.items import DRAWN
-from ranktrial.formats.readers.ubi import CLICKS, is_ubi, read_ubi, ubi_tables
-from ranktrial.formats.tables import RawTable, identifier, read_table
+from ranktrial.formats.readers.rows import COUNTED, DRAWN, FLAT, WIDE
+from ranktrial.formats.readers.ubi import CLICKS, read_ubi, ubi_tables
+from ranktrial.formats.tables import RawTable, read_table
 from ranktrial.methods import Method
 from ranktrial.rankings.lists import MOST_RANKS
-from ranktrial.segments import NO_SEGMENTS, Segments
+from ranktrial.segments import LONGEST, MOST_VALUES, NO_SEGMENTS, OTHER, Segments
+from ranktrial.texts import shown
 from ranktrial.times import Time, seconds
 from ranktrial.trec.files import FormatError
 
@@ -63,12 +61,10 @@ __all__ = [
     "LogSource",
     "Use",
     "read_source",
-    "refuse_options",
     "save",
 ]
 
 FORMATS = (DRAWN, COUNTED, FLAT)  # a file is of the first whose columns it has
-READERS = {one.name: one.read for one in FORMATS}
 NEEDED = {"impressions": SEARCHES, "ubi": ("query_id",)} | {one.name: one.needed for one in FORMATS}
 NO_EVENTS = "UBI queries need their events, in the same file or in another: --events FILE"
 KEPT = {
@@ -138,26 +134,6 @@ class LogSource:
         return int(self.connection.execute(query).fetchall()[0][0])
 
 
-def detect(columns: Columns) -> str:
-    """The format that a file's columns say, UBI apart."""
-    table = columns.table
-    if columns.has("a", "b", "shown"):
-        return "impressions"
-    for one in FORMATS:
-        if columns.has(*one.needed):
-            return one.name
-    if columns.has("query", "document") and any(WIDE.fullmatch(column) for column in table.types):
-        return "counts"
-    if columns.has("query_id", "hits"):
-        raise FormatError(table.path, None, NO_EVENTS)
-    wanted = "; ".join(f"{name}: {', '.join(needed)}" for name, needed in NEEDED.items())
-    raise FormatError(
-        table.path,
-        None,
-        f"columns are {', '.join(names_of(table))}, which is none of the formats ({wanted}); --column query=theirs names one",
-    )
-
-
 def read_source(
     path: str | Path | IntoFrame,
     *,
@@ -195,100 +171,115 @@ def read_source(
     """
     db = open_duckdb() if connection is None else connection
     if isinstance(path, str | Path) and (folder := LogFolder(path)).exists:
-        refuse_options(
-            folder, format=format, events=events, k=k, columns=columns, actions=actions, method=method, segments=segments,
-            covariates=covariates, read_at=read_at,
-        )  # fmt: skip
-        return _of_folder(db, folder, within)
-    raw = _read(db, path, "raw", skip)
-    second = None if events is None else _read(db, events, "raw_events", skip)
-    read = [raw] if second is None else [raw, second]
-    rows = sum(int(db.execute(f"SELECT count(*) FROM {one.name}").fetchall()[0][0]) + one.skipped for one in read)
+        given = {
+            "format": format, "events": events, "columns": columns, "method": method, "segments": segments,
+            "covariates": covariates, "read_at": read_at, "actions": tuple(actions) != CLICKS,
+        }  # fmt: skip
+        return _of_folder(db, folder, within, k, [name for name, value in given.items() if value])
+    tables = [
+        read_table(db, one, name, skip=skip) if isinstance(one, str | Path) else read_frame(db, one, name)
+        for one, name in ((path, "raw"), (events, "raw_events"))
+        if one is not None
+    ]
+    raw, second = tables[0], tables[1] if len(tables) > 1 else None
+    rows = sum(int(db.execute(f"SELECT count(*) FROM {one.name}").fetchall()[0][0]) + one.skipped for one in tables)
     if not rows:
         raise FormatError(raw.path, None, "there is no row in it")
     if k is not None:
         checks.whole("k", k, 1, MOST_RANKS)
-    kind = None if format is None else checks.one_of("format", format, tuple(NEEDED))
-    uses: tuple[Use, ...] = ()
-    searches: tuple[Use, ...] = ()
-    notes: list[str] = []
-    timed = False
-    given, of_events = _divided(columns or {}, raw, second)
-    if kind is None and second is not None and {"a", "b", "shown"} <= set(raw.types):
-        kind = "impressions"
-    if kind == "ubi" or (kind is None and (events is not None or is_ubi(raw))):
-        kind = "ubi"
-        if second is None and not is_ubi(raw):
+    if format is not None:
+        checks.one_of("format", format, tuple(NEEDED))
+    both_lists = second is not None and {"a", "b", "shown"} <= set(raw.types)
+    of_ubi = {"action_name", "query_id"} <= set(raw.types)  # events, alone or among queries
+    kind = format or ("impressions" if both_lists else "ubi" if of_ubi or second is not None else None)
+    if kind == "ubi":
+        if second is None and not of_ubi:
             raise FormatError(raw.path, None, NO_EVENTS)
-        tables = ubi_tables(raw, second, columns or {}, within, segments)
-        made, deepest, skipped, uses, searches = read_ubi(tables, k, actions, skip)
-        found, timed = tables.columns, tables.columns.has("time") and "timestamp" in tables.events.types
+        parts = ubi_tables(raw, second, columns or {}, within, segments)
+        found, made = parts.columns, read_ubi(parts, k, actions, skip)
     else:
-        found = Columns(raw, given, within, segments, covariates=covariates)
-        kind = detect(found) if kind is None else kind
-        wide = kind == "counts" and any(WIDE.fullmatch(column) for column in raw.types)
-        missing = [name for name in NEEDED[kind] if not found.has(name)]
-        if missing and not wide:
-            raise FormatError(
-                raw.path,
-                None,
-                f"there is no column {missing[0]!r}, which format {kind} needs; columns: {', '.join(names_of(raw))}; "
-                f"--column {missing[0]}=theirs names it",
-            )
-        if covariates and kind != "impressions":
-            raise FormatError(
-                raw.path, None, f"covariates are of searches with both lists (format impressions), not {kind}"
-            )
+        own = dict(columns or {})
+        other = {} if second is None else {ours: theirs for ours, theirs in own.items() if theirs in second.types}
+        only_other = [ours for ours in other if own[ours] not in raw.types]
+        found = Columns(
+            raw, {ours: own[ours] for ours in own if ours not in only_other}, within, segments, covariates=covariates
+        )
+        kind = kind or _detected(found)
+        _refuse_lacking(found, kind, covariates)
         if kind == "impressions":
-            made, deepest, skipped = read_impressions(found, k, skip, method)
-            happened = None if second is None else Columns(second, of_events)
-            wrong, notes, timed = read_events(found, happened, skip)
-            skipped += wrong
+            made = read_impressions(found, k, skip, method)
+            wrong, notes, timed = read_events(found, None if second is None else Columns(second, other), skip)
+            made = made._replace(skipped=made.skipped + wrong, notes=notes, timed=timed)
         else:
-            made, deepest, skipped = READERS[kind](found, k, skip)
-            if made == PAGES:
-                no_events(db)
-    skipped += sum(one.skipped for one in read)
+            made = next(one for one in FORMATS if one.name == kind).read(found, k, skip)
+            if made.kind == PAGES:
+                make_table(db, "events")
     for table in ("raw", "raw_events", "draft"):
         db.execute(f"DROP TABLE IF EXISTS {table}")
-    notes += [f"{skipped:,} wrong rows were left out"] if skipped else []
-    if out := [one for one in searches if not one.used]:
-        why = ", ".join(f"{one.use} ({one.count:,})" for one in out)
-        notes.append(
-            f"searches left out, {sum(one.count for one in out):,} of {sum(u.count for u in searches):,}: {why}"
-        )
-    period = ALWAYS if within is None else "period"
-    known_until = None if read_at is None else round(seconds("read_at", read_at) * 1e6)
-    if known_until is None and timed:
-        last = "SELECT max(time) FROM (SELECT time FROM impressions UNION ALL SELECT time FROM events)"
-        known_until = db.execute(last).fetchall()[0][0]
-    known = Declared(
-        declared(db, tuple(found.attributes)) if made in (TRIAL, PAGES) else NO_SEGMENTS,
-        tuple(found.covariates) if made == TRIAL else (),
-        known_until,
-    )
+    skipped = made.skipped + sum(one.skipped for one in tables)
     return LogSource(
-        db, made, kind, str(raw.path), deepest, rows, skipped, tuple(notes), period, uses, searches, tuple(actions), {1: known}
+        db, made.kind, kind, str(raw.path), made.k, rows, skipped, tuple(_notes(made, skipped)),
+        ALWAYS if within is None else "period", made.uses, made.searches, tuple(actions),
+        {1: _declared(db, made, found, read_at)},
     )  # fmt: skip
 
 
-def _divided(
-    columns: Mapping[str, str], raw: RawTable, events: RawTable | None
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Names of columns of the searches, and of those of events that have a file of their own."""
-    if events is None:
-        return dict(columns), {}
-    own, other = (
-        {ours: theirs for ours, theirs in columns.items() if theirs in table.types} for table in (raw, events)
+def _detected(columns: Columns) -> str:
+    """The format that a file's columns say, UBI apart."""
+    if columns.has("a", "b", "shown"):
+        return "impressions"
+    for one in FORMATS:
+        if columns.has(*one.needed):
+            return one.name
+    if columns.has("query", "document") and any(WIDE.fullmatch(column) for column in columns.table.types):
+        return "counts"
+    path, wanted = columns.table.path, "; ".join(f"{name}: {', '.join(needed)}" for name, needed in NEEDED.items())
+    if columns.has("query_id", "hits"):
+        raise FormatError(path, None, NO_EVENTS)
+    none = f"columns are {columns.table.columns}, which is none of the formats ({wanted})"
+    raise FormatError(path, None, f"{none}; --column query=theirs names one")
+
+
+def _refuse_lacking(columns: Columns, kind: str, covariates: Sequence[str]) -> None:
+    """Raise FormatError for a file without a column that its format needs, or with covariates that it cannot have."""
+    table = columns.table
+    missing = [name for name in NEEDED[kind] if not columns.has(name)]
+    if missing and not (kind == "counts" and any(WIDE.fullmatch(column) for column in table.types)):
+        told = f"there is no column {missing[0]!r}, which format {kind} needs; columns: {table.columns}"
+        raise FormatError(table.path, None, f"{told}; --column {missing[0]}=theirs names it")
+    if covariates and kind != "impressions":
+        told = f"covariates are of searches with both lists (format impressions), not {kind}"
+        raise FormatError(table.path, None, told)
+
+
+def _notes(made: Made, skipped: int) -> list[str]:
+    """Sentences on what was left out."""
+    notes = [*made.notes, *([f"{skipped:,} wrong rows were left out"] if skipped else [])]
+    if out := [one for one in made.searches if not one.used]:
+        why = ", ".join(f"{one.use} ({one.count:,})" for one in out)
+        whole = sum(one.count for one in made.searches)
+        notes.append(f"searches left out, {sum(one.count for one in out):,} of {whole:,}: {why}")
+    return notes
+
+
+def _declared(db: duckdb.DuckDBPyConnection, made: Made, columns: Columns, read_at: Time | None) -> Declared:
+    """Declarations of a file; attributes with their most frequent values: all others, and what none may have, are "other"."""
+    known = {}
+    for name in columns.attributes if made.kind in (TRIAL, PAGES) else ():
+        values = db.execute(
+            f"SELECT value FROM (SELECT segment ->> {json_path(name)} AS value FROM impressions) "
+            "WHERE value IS NOT NULL GROUP BY value ORDER BY count(*) DESC, value"
+        ).fetchall()
+        usable = [value for (value,) in values if value == shown(value, LONGEST) and value not in ("", OTHER)]
+        if usable:
+            known[name] = usable[: MOST_VALUES // len(columns.attributes)]
+    until = None if read_at is None else round(seconds("read_at", read_at) * 1e6)
+    if until is None and made.timed:
+        last = "SELECT max(time) FROM (SELECT time FROM impressions UNION ALL SELECT time FROM events)"
+        until = db.execute(last).fetchall()[0][0]
+    return Declared(
+        Segments.of(known) if known else NO_SEGMENTS, tuple(columns.covariates) if made.kind == TRIAL else (), until
     )
-    return own | {ours: theirs for ours, theirs in columns.items() if ours not in own | other}, other
-
-
-def _read(db: duckdb.DuckDBPyConnection, given: str | Path | IntoFrame, name: str, skip: bool) -> RawTable:
-    """Put a file or a data frame into a table."""
-    if isinstance(given, str | Path):
-        return read_table(db, given, name, skip=skip)
-    return read_frame(db, given, name)
 
 
 def save(source: LogSource, folder: str | Path) -> None:
@@ -308,48 +299,32 @@ def save(source: LogSource, folder: str | Path) -> None:
                 target.mkdir()
                 target /= "part.parquet"
             source.connection.execute(f"COPY {table} TO {quoted(target)} ({options})")
+        known = source.latest
         version = {
-            "k": source.k,
-            "method": None,
-            "segments": dict(source.latest.attributes.attributes),
-            "covariates": source.latest.covariates,
-            "read_at": source.latest.read_at,
-        }
-        place.commit(
-            {
-                "format": FORMAT,
-                "runs": 1,
-                "kind": source.kind,
-                "read_as": source.format,
-                "from": source.name,
-                "versions": {"1": version},
-            }
-        )
+            "k": source.k, "method": None, "segments": dict(known.attributes.attributes), "covariates": known.covariates,
+            "read_at": known.read_at,
+        }  # fmt: skip
+        about = {"kind": source.kind, "read_as": source.format, "from": source.name, "versions": {"1": version}}
+        place.commit({"format": FORMAT, "runs": 1, **about})
 
 
-def refuse_options(
-    folder: LogFolder, *, k: int | None = None, actions: Sequence[str] = CLICKS, skip: bool = False, **options: object
-) -> None:
-    """Raise ValueError for options of ``read_source`` that a folder of ``save`` or ``export`` cannot follow any more."""
-    given = [name for name, value in options.items() if value]
-    given += [] if tuple(actions) == CLICKS else ["actions"]
-    known = {version["k"] for version in folder.state["versions"].values()}
-    given += [] if k is None or known == {k} else [f"k = {k}"]
-    if given:
-        raise ValueError(
-            f"{folder.path} was written by ranktrial and is read as it is, with {', '.join(map(str, known))} ranks: "
-            f"{', '.join(given)} must be given where the log is imported"
-        )
-
-
-def _of_folder(db: duckdb.DuckDBPyConnection, folder: LogFolder, within: str | None) -> LogSource:
+def _of_folder(
+    db: duckdb.DuckDBPyConnection, folder: LogFolder, within: str | None, k: int | None, given: Sequence[str]
+) -> LogSource:
+    """A log in a folder of our own, which cannot follow options that were ``given`` any more."""
     state = folder.state
+    depths = {version["k"] for version in state["versions"].values()}
+    if given or (k is not None and depths != {k}):
+        options = [*given, *([] if k is None or depths == {k} else [f"k = {k}"])]
+        raise ValueError(
+            f"{folder.path} was written by ranktrial and is read as it is, with {', '.join(map(str, depths))} ranks: "
+            f"{', '.join(options)} must be given where the log is imported"
+        )
     kind = state.get("kind", TRIAL)
     for table in KEPT[kind]:
         scan = folder.scan(table) if kind in (TRIAL, PAGES) else f"read_parquet({quoted(folder.files(table))})"
         db.execute(f"CREATE VIEW {table} AS SELECT * FROM {scan}")
     rows = int(db.execute(f"SELECT count(*) FROM {KEPT[kind][0]}").fetchall()[0][0])
-    k = max((version["k"] for version in state["versions"].values()), default=1)
     period = ALWAYS if within is None else _period(db, folder, KEPT[kind][0], within)
     versions = {
         int(number): Declared(
@@ -358,20 +333,20 @@ def _of_folder(db: duckdb.DuckDBPyConnection, folder: LogFolder, within: str | N
         for number, known in state["versions"].items()
     }
     kept = state.get("read_as", "export")
-    return LogSource(db, kind, kept, str(folder.path), k, rows, period=period, versions=versions)
+    return LogSource(db, kind, kept, str(folder.path), max(depths, default=1), rows, period=period, versions=versions)
 
 
 def _period(db: duckdb.DuckDBPyConnection, folder: LogFolder, table: str, within: str) -> str:
     """SQL of the period of a row of a folder: its day, its week, or one of the columns that a folder has."""
-    names = [name for name, *_ in db.execute(f"DESCRIBE {table}").fetchall() if name != "filename"]
+    names = [name for name in RawTable(db, folder.path, table).types if name != "filename"]
     if within not in PERIODS:
         if within not in names:
-            raise FormatError(folder.path, None, f"{no_column(within, names)}; or give the file that was imported")
+            told = f"{no_column(within, ', '.join(names))}; or give the file that was imported"
+            raise FormatError(folder.path, None, told)
         (missing,) = db.execute(f"SELECT count(*) - count({identifier(within)}) FROM {table}").fetchall()[0]
         if missing:
-            raise FormatError(
-                folder.path, None, f"{within} is missing in {missing:,} rows, within which documents are compared"
-            )
+            told = f"{within} is missing in {missing:,} rows, within which documents are compared"
+            raise FormatError(folder.path, None, told)
         return f"CAST({identifier(within)} AS VARCHAR)"
     (first,) = db.execute(f"SELECT min(day) FROM {table}").fetchall()[0] if "day" in names else (None,)
     if first is None or first.year <= LINES:

@@ -11,24 +11,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ranktrial.formats.layout import EVENTS, quoted
+from ranktrial.formats.layout import identifier, make_table, quoted
 from ranktrial.formats.readers.common import (
     DATE,
     IMPRESSION,
     MICROSECONDS,
+    NO_TEXT,
     OTHER_NAMES,
     PAGES,
     PERIODS,
     Columns,
+    Made,
     Use,
     depth,
     make_pages,
-    names_of,
     no_column,
-    ordered,
-    period_problems,
 )
-from ranktrial.formats.tables import RawTable, identifier
+from ranktrial.formats.tables import RawTable
 from ranktrial.metrics import MILLIONTHS
 from ranktrial.times import CLOCKS
 from ranktrial.trec.files import FormatError
@@ -66,11 +65,6 @@ class Tables:
         return self.columns.table
 
 
-def is_ubi(table: RawTable) -> bool:
-    """True if a file has events, alone or among queries."""
-    return {"action_name", "query_id"} <= set(table.types)
-
-
 def ubi_tables(
     raw: RawTable,
     events: RawTable | None,
@@ -82,22 +76,18 @@ def ubi_tables(
     db, parts = raw.connection, (raw,) if events is None else (raw, events)
     units = (given["unit"],) if "unit" in given else UNITS
     if "unit" in given and not any(given["unit"] in part.types for part in parts):
-        raise FormatError(raw.path, None, no_column(given["unit"], names_of(raw)))
+        raise FormatError(raw.path, None, no_column(given["unit"], raw.columns))
     named = {"query": "user_query", "time": "timestamp"}
     own = {ours: theirs for ours, theirs in named.items() if theirs in raw.types}
     own |= {ours: theirs for ours, theirs in given.items() if ours not in ("unit", "value")}
     columns = Columns(raw, own, within, attributes, "query_attributes")
     last = parts[-1]
-    value = _field(last, given["value"]) if "value" in given else "CAST(NULL AS VARCHAR)"
+    value = _field(last, given["value"]) if "value" in given else NO_TEXT
     if value is None:
-        raise FormatError(last.path, None, no_column(given["value"], names_of(last)))
-    missing = [name for name in ("action_name", "query_id") if name not in last.types]
-    if missing or _nested(last, "object", "object_id") is None:
-        raise FormatError(
-            last.path,
-            None,
-            f"events need action_name, query_id and event_attributes.object.object_id; columns: {', '.join(names_of(last))}",
-        )
+        raise FormatError(last.path, None, no_column(given["value"], last.columns))
+    if not {"action_name", "query_id"} <= last.types.keys() or _nested(last, "object", "object_id") is None:
+        needed = "events need action_name, query_id and event_attributes.object.object_id"
+        raise FormatError(last.path, None, f"{needed}; columns: {last.columns}")
     if events is None:
         action = raw.text("action_name")
         db.execute(f"CREATE TABLE raw_events AS SELECT * FROM {raw.name} WHERE {action} IS NOT NULL")
@@ -106,18 +96,12 @@ def ubi_tables(
     return Tables(columns, events, units, value)
 
 
-def read_ubi(
-    tables: Tables, k: int | None, actions: Sequence[str], skip: bool
-) -> tuple[str, int, int, tuple[Use, ...], tuple[Use, ...]]:
-    """Read queries and events into the table of impressions.
-
-    Returns:
-        Kind, ranks and wrong rows, as all readers do; the uses of rows, and of searches.
-    """
+def read_ubi(tables: Tables, k: int | None, actions: Sequence[str], skip: bool) -> Made:
+    """Read queries and events into the table of impressions."""
     db = tables.queries.connection
-    skipped = _queries(tables, skip) + _events(tables, actions, skip)
+    skipped = _queries(tables, skip) + _events(tables, skip)
     _searches(tables)
-    deepest = depth(db, tables.queries, "len(shown)", k)
+    deepest = depth(db, "len(shown)", k)
     skipped += _clicks(tables, actions, deepest, skip)
     rows, searches = _uses(tables, actions)
     db.execute(f"""UPDATE draft SET shown = shown[1:{deepest}] WHERE len(shown) > {deepest};
@@ -125,53 +109,47 @@ def read_ubi(
         ALTER TABLE draft ADD COLUMN clicked INTEGER[];
         UPDATE draft SET clicked = list_transform(shown, lambda id: 0);
         UPDATE draft SET clicked = list_transform(shown, lambda id: CAST(list_contains(documents, id) AS INTEGER))
-        FROM hit WHERE hit.page = draft.page;
-        CREATE TABLE events AS SELECT 1 AS version, {IMPRESSION.replace("line", "search")} AS impression, document,
-            what AS action, coalesce(amount, 0) * {MILLIONTHS} AS amount, {MICROSECONDS} AS time
-            FROM (SELECT * EXCLUDE (time), greatest(coalesce(moment, time), time) AS time
-            FROM (SELECT d.line AS search, c.* FROM clicks c JOIN draft d USING (page)
-            WHERE use = what AND what <> 'click'))""")
-    ordered(db, "events", EVENTS)
+        FROM hit WHERE hit.page = draft.page""")
+    make_table(db, "events", f"""SELECT 1 AS version, {IMPRESSION.format("search")} AS impression, document,
+        what AS action, coalesce(amount, 0) * {MILLIONTHS} AS amount, {MICROSECONDS} AS time
+        FROM (SELECT * EXCLUDE (time), greatest(coalesce(moment, time), time) AS time
+        FROM (SELECT d.line AS search, c.* FROM clicks c JOIN draft d USING (page) WHERE use = what AND what <> 'click'))
+        """)  # fmt: skip
     for table in ("asked", "happened", "seen", "searches", "clicks", "hit"):
         db.execute(f"DROP TABLE {table}")
     make_pages(tables.columns)
-    return PAGES, deepest, skipped, rows, searches
+    timed = tables.columns.has("time") and "timestamp" in tables.events.types
+    return Made(PAGES, deepest, skipped, timed=timed, uses=rows, searches=searches)
 
 
 def _queries(tables: Tables, skip: bool) -> int:
     """The table ``asked``: a row for each query."""
     columns, table = tables.columns, tables.queries
     shown = table.ids(columns["hits"]) if columns.has("hits") else "CAST(NULL AS VARCHAR[])"
-    text = f"trim({table.text(columns['query'])})" if columns.has("query") else "CAST(NULL AS VARCHAR)"
-    time = table.seconds(columns["time"]) if columns.has("time") else "CAST(line AS DOUBLE)"
-    table.connection.execute(f"""CREATE TABLE asked AS SELECT line, {table.text(columns["query_id"])} AS page, {text} AS query,
-        CASE WHEN len(shown) > 0 THEN shown END AS shown, unit, time, period, segment FROM (SELECT *, {shown} AS shown,
-        {_unit(table, tables.units)} AS unit, {time} AS time, {columns.period} AS period,
-        {columns.segment} AS segment FROM {table.name})""")
-    hits, moment = (quoted(columns.get(name) or name) for name in ("hits", "time"))
-    return table.refuse(
-        [
-            ("page IS NULL", "'query_id is missing'"),
-            ("shown IS NOT NULL AND query IS NULL", "'user_query is missing'"),
-            ("len(shown) <> len(list_distinct(shown))", f"{hits} || ' has an id twice'"),
-            ("time IS NULL", f"{moment} || ' must be seconds since 1970, or a date and time'"),
-            ("lower(unit) = 'nan'", "'the id of its client or session is NaN, must be text or a whole number'"),
-            *period_problems(columns),
-        ],
-        within="asked",
-        skip=skip,
-    )
+    table.connection.execute(f"""CREATE TABLE asked AS SELECT line, {table.text(columns["query_id"])} AS page,
+        trim({columns.text("query")}) AS query, CASE WHEN len(shown) > 0 THEN shown END AS shown, unit, time, period, segment
+        FROM (SELECT *, {shown} AS shown, {_unit(table, tables.units)} AS unit,
+        {columns.common("time", "period", "segment")} FROM {table.name})""")
+    hits, moment = (quoted(columns.names.get(name, name)) for name in ("hits", "time"))
+    problems = {
+        "page IS NULL": "'query_id is missing'",
+        "shown IS NOT NULL AND query IS NULL": "'user_query is missing'",
+        "len(shown) <> len(list_distinct(shown))": f"{hits} || ' has an id twice'",
+        "time IS NULL": f"{moment} || ' must be seconds since 1970, or a date and time'",
+        "lower(unit) = 'nan'": "'the id of its client or session is NaN, must be text or a whole number'",
+    }
+    return table.refuse(problems | columns.period_problems, within="asked", skip=skip)
 
 
-def _events(tables: Tables, actions: Sequence[str], skip: bool) -> int:
+def _events(tables: Tables, skip: bool) -> int:
     """The table ``happened``: a row for each event, the positions of its results counted from 1."""
     events, columns = tables.events, tables.columns
-    db, nothing = events.connection, "CAST(NULL AS VARCHAR)"
-    position = _nested(events, "position", "ordinal") or nothing
-    text = {name: events.text(name) if name in events.types else nothing for name in ("application", "user_query")}
-    time = columns.get("time") or "timestamp"
+    db = events.connection
+    position = _nested(events, "position", "ordinal") or NO_TEXT
+    text = {name: events.text(name) if name in events.types else NO_TEXT for name in ("application", "user_query")}
+    time = columns.names.get("time", "timestamp")
     moment = events.seconds(time) if time in events.types else "CAST(NULL AS DOUBLE)"
-    period = nothing
+    period = NO_TEXT
     if columns.within in PERIODS:
         period = PERIODS[columns.within].format(DATE.format("moment"))
     elif columns.within is not None and columns.within in events.types:
@@ -183,16 +161,9 @@ def _events(tables: Tables, actions: Sequence[str], skip: bool) -> int:
         {_unit(events, tables.units)} AS unit, {moment} AS moment, {tables.value} AS told FROM {events.name})""")
     skipped = 0
     if time in events.types:
-        skipped = events.refuse(
-            [
-                (
-                    f"moment IS NULL AND action = {quoted(SHOWN)}",
-                    quoted(f"{time} must be seconds since 1970, or a date and time"),
-                )
-            ],
-            within="happened",
-            skip=skip,
-        )
+        wrong = quoted(f"{time} must be seconds since 1970, or a date and time")
+        untimed = f"moment IS NULL AND action = {quoted(SHOWN)}"
+        skipped = events.refuse({untimed: wrong}, within="happened", skip=skip)
     # An application that ever names a position 0 counts from 0.
     db.execute(f"""UPDATE happened SET position = position + 1 WHERE counting IN (
         SELECT counting FROM happened WHERE action = {quoted(SHOWN)} AND position = 0)""")
@@ -261,19 +232,14 @@ def _clicks(tables: Tables, actions: Sequence[str], k: int, skip: bool) -> int:
             FROM (SELECT *, CASE {of_clicks} {" ".join(of_values)} END AS what FROM happened
                 WHERE action IN ({", ".join(map(quoted, (*actions, *values)))})) e
             LEFT JOIN draft d USING (page) LEFT JOIN searches s USING (page))""")
-    problems = [
-        (
-            "what <> 'click' AND told IS NOT NULL AND amount IS NULL",
+    problems = {
+        "what <> 'click' AND told IS NOT NULL AND amount IS NULL":
             "'the value of this ' || what || ' is ' || left(told, 60) || ', must be a number'",
-        )
-    ]
+    }  # fmt: skip
     if timed:
-        problems.append(
-            (
-                f"moment < time - {CLOCKS:g}",
-                "CASE what WHEN 'order' THEN 'an ' ELSE 'a ' END || what || ' ' || CAST(round(time - moment) AS BIGINT) "
-                "|| ' s before query_id ' || page || ' was asked'",
-            )
+        problems[f"moment < time - {CLOCKS:g}"] = (
+            "CASE what WHEN 'order' THEN 'an ' ELSE 'a ' END || what || ' ' || CAST(round(time - moment) AS BIGINT) "
+            "|| ' s before query_id ' || page || ' was asked'"
         )
     lost, all_of = db.execute(
         "SELECT count(*) FILTER (place IS NULL), count(*) FROM "
@@ -281,14 +247,9 @@ def _clicks(tables: Tables, actions: Sequence[str], k: int, skip: bool) -> int:
         "WHERE what = 'click' AND shown IS NOT NULL AND document IS NOT NULL)"
     ).fetchall()[0]
     if lost > LOST * all_of:
-        problems.append(
-            (
-                "what = 'click' AND use = 'on a result that is not in the list'",
-                "'clicked ' || document || ' is not among the ' || len(shown) || ' results of query_id ' || page || "
-                + quoted(
-                    f": {lost:,} of {all_of:,} clicks are on no result of their search. Are both ids of one kind?"
-                ),
-            )
+        many = quoted(f": {lost:,} of {all_of:,} clicks are on no result of their search. Are both ids of one kind?")
+        problems["what = 'click' AND use = 'on a result that is not in the list'"] = (
+            f"'clicked ' || document || ' is not among the ' || len(shown) || ' results of query_id ' || page || {many}"
         )
     return events.refuse(problems, within="clicks", skip=skip)
 
@@ -325,7 +286,7 @@ def _unit(table: RawTable, names: Sequence[str]) -> str:
     """SQL for the first of these ids that a row has a value of; also within the attributes of an event."""
     found = [table.text(name) for name in names if name in table.types]
     found += [sql for name in names if (sql := _nested(table, name)) is not None]
-    return f"coalesce({', '.join(found)}, NULL)" if found else "CAST(NULL AS VARCHAR)"
+    return f"coalesce({', '.join(found)}, NULL)" if found else NO_TEXT
 
 
 def _field(table: RawTable, name: str) -> str | None:
