@@ -39,8 +39,7 @@ from ranktrial.analysis import Decision, Estimate, EstimatorResult, Hausman, Lad
 from ranktrial.analysis.analyse import Analysis
 from ranktrial.analysis.answers import MODEL, barred_by, settled
 from ranktrial.analysis.decision import decide
-from ranktrial.analysis.guardrails import measured_above
-from ranktrial.analysis.guardrails.click_model import INDEPENDENCE
+from ranktrial.analysis.guardrails.click_model import INDEPENDENCE, clicks_above
 from ranktrial.analysis.ladder import ASSUMES, POSITION_BASED
 from ranktrial.arrays import FloatArray
 from ranktrial.config import TrialConfig
@@ -77,7 +76,7 @@ def recorded(analysis: Analysis) -> dict[str, float | str]:
             tests = [test for test in ladder.tests if (test.upper, test.lower) == (upper, lower)]
             for what in ("difference", "standard_error", "reach"):
                 found[f"{upper} - {lower}.{what}"] = getattr(tests[0], what) if tests else nan
-    above = measured_above(analysis)
+    above = clicks_above(analysis)
     found["above.low"], found["above.high"] = (nan, nan) if above is None else above.effect
     log = analysis.log
     found["tv"] = ladder.disagreement

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from benchmarks.verdicts import Behaviour, Trial, behaviours, top_tail, used_designs
 from ranktrial.analysis import asymptotic_radius, evidence
-from ranktrial.analysis import guardrails as checks
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import settled
+from ranktrial.analysis.guardrails.click_model import clicks_above, interference
 from ranktrial.arrays import BoolArray, DocumentArray, FloatArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
@@ -421,7 +421,7 @@ def effect(seed: int) -> Row:
     world, log, _ = simulated(fault, 100, seed, impressions=60_000)
     analysis: Analysis = analyse(log, fault.config, fault.config.first_beliefs)
     ctr_a, ctr_b = (np.mean(1 - np.prod(1 - world.chance(top), 1)) for top in (world.pair.top_a, world.pair.top_b))
-    top, found = analysis.ladder.results[-1].estimate, checks.interference(analysis)
+    top, found = analysis.ladder.results[-1].estimate, interference(analysis)
     assert top is not None
     return {
         "trials": "cascade, 60,000 impressions",
@@ -438,8 +438,9 @@ def hides(name: str, ctr: float) -> Row:
     behaviour = behaviours()[name] if name == "cascade" else partial(leaving, 0.5)
     impressions = 100_000
     (analysis,) = Trial(top_tail(behaviour, ctr), CONFIG, 1).looks((impressions,))
-    top, found = analysis.ladder.results[-1].estimate, checks.clicks_above(analysis)
+    top, found = analysis.ladder.results[-1].estimate, clicks_above(analysis)
     assert top is not None
+    assert found is not None
     per_look = np.sqrt(10_000 / impressions)
     reach = asymptotic_radius([10_000], [top.standard_error * np.sqrt(impressions)])[0]
     return {

@@ -14,7 +14,7 @@ import pytest
 
 import postgres_server
 from documents import ROOT, Reader, blocks_of
-from ranktrial.analysis.guardrails import advice
+from ranktrial.analysis.guardrails import status
 from ranktrial.formats import export
 from ranktrial.methods import Method
 from ranktrial.trial import Trial
@@ -134,7 +134,7 @@ def blocks_run(group: str) -> Callable[..., None]:
     def test(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(Method, "registry", dict(Method.registry))  # a page may define a method
-        monkeypatch.setattr(advice, "ADVICE", dict(advice.ADVICE))  # or a guardrail
+        monkeypatch.setattr(status, "WORDS", dict(status.WORDS))  # or a guardrail
         _go_through(page, tmp_path)
 
     return test

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ranktrial.analysis import Estimate, estimate
-from ranktrial.analysis.guardrails.estimates import heaviest_unit
+from ranktrial.analysis.guardrails.visitors import heaviest_unit
 from ranktrial.log import LeftOut, Log, Rules, apply_rules
 from ranktrial.rankings import Mixture, Pair
 from ranktrial.users import position_based

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ranktrial.analysis import guardrails as checks
 from ranktrial.analysis.analyse import Analysis, analyse
+from ranktrial.analysis.guardrails import click_model as checks
 from ranktrial.analysis.guardrails._kernels import clicks_by_draw
-from ranktrial.analysis.guardrails.click_model import AddedAbove, _shift
+from ranktrial.analysis.guardrails.click_model import _added_above, _shift
 from ranktrial.arrays import BoolArray, FloatArray, weighted_counts
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
@@ -69,6 +69,12 @@ def clicked(queries: int, impressions: int, users: Users, seed: int, config: Tri
     chance = THETA * np.where(slots >= 0, flat[log.document][slots], 0.0)
     log = replace(log, clicks=users(chance, np.random.default_rng(seed)), theta=None)
     return analyse(log, config, config.first_beliefs)
+
+
+def above_of(analysis: Analysis) -> checks.Above:
+    found = checks.clicks_above(analysis)
+    assert found is not None
+    return found
 
 
 def test_clicks_against_the_draw_have_mean_zero_and_their_bound_over_all_pages_and_clicks() -> None:
@@ -145,7 +151,7 @@ def test_clicks_are_compared_with_earlier_ones_of_the_same_stratum(
 @pytest.mark.parametrize("queries", [60, 10_000])
 def test_users_who_leave_are_seen_with_what_that_does_to_the_estimate(queries: int) -> None:
     analysis = clicked(queries, 10_000, who_leave, 2)
-    above = checks.clicks_above(analysis)
+    above = above_of(analysis)
     found, told = above.drawn, checks.company(analysis, above)
     assert told.status == "fail"
     assert "That moves B against A by" in told.text
@@ -202,7 +208,7 @@ def test_the_effect_on_the_estimate_is_what_expected_clicks_say(learns: bool) ->
 
     numeric = (off(1e-4) - off(-1e-4)) / 2e-4
     assert abs(off(0.0)) < 1e-9
-    assert _shift(analysis, [AddedAbove.of(log, theta, prediction)]) == pytest.approx(numeric, rel=1e-4)
+    assert _shift(analysis, [_added_above(log, theta, prediction)]) == pytest.approx(numeric, rel=1e-4)
     assert abs(numeric) > 0.005
 
 
@@ -211,7 +217,7 @@ def test_users_who_tire_are_seen_by_clicks_above_also_where_queries_are_new(quer
     """The estimate is off by as much as the guardrail says it may be, theta fitted to the same clicks."""
     config = TrialConfig.model_validate({"method": LogOpt(), "k": K})
     analysis = clicked(queries, 10_000, who_tire, 6, config)
-    above = checks.clicks_above(analysis)
+    above = above_of(analysis)
     told = checks.independence(analysis, above)
     assert (told.status, told.value < 0.8) == ("warn", True)
     assert "look for different things" in told.text
@@ -231,7 +237,7 @@ def test_users_who_tire_are_seen_by_clicks_above_also_where_queries_are_new(quer
 def test_bets_are_on_what_was_seen_before_and_within_bounds() -> None:
     """Later clicks change no earlier stake."""
     analysis = clicked(20, 400, who_tire, 7)
-    log, found = analysis.log, checks.clicks_above(analysis)
+    log, found = analysis.log, above_of(analysis)
     assert (np.abs(found.drawn.values.totals) <= found.drawn.bound + 1e-12).all()
     stakes = np.minimum(found.pooled.slope_before, 0)
     first_half = replace(log, clicks=np.where(np.arange(len(log))[:, None] < 200, log.clicks, False))
@@ -244,7 +250,7 @@ def test_documents_of_a_long_log_are_compared_on_its_first_impressions(monkeypat
     analysis = clicked(60, 6_000, who_tire, 2)
     log = analysis.log
     early = np.arange(len(log)) < 2_000
-    of_all = checks.independence(analysis)
+    of_all = checks.independence(analysis, above_of(analysis))
     monkeypatch.setattr("ranktrial.analysis.guardrails.click_model.MOST_COMPARED", 2_000)
     other = replace(
         log, clicks=np.where(early[:, None], log.clicks, right(np.full(log.clicks.shape, 0.2), generator(1)))
@@ -253,7 +259,7 @@ def test_documents_of_a_long_log_are_compared_on_its_first_impressions(monkeypat
     for found in (first, later):
         np.testing.assert_array_equal(found.values.totals, short.values.totals)
         assert (found.ratio, found.slope, found.error) == (short.ratio, short.slope, short.error)
-    told = checks.independence(analysis, checks.clicks_above(analysis))
+    told = checks.independence(analysis, above_of(analysis))
     assert (told.status, told.value) == ("warn", short.ratio)
     assert told.text != of_all.text
 
@@ -261,7 +267,7 @@ def test_documents_of_a_long_log_are_compared_on_its_first_impressions(monkeypat
 @pytest.mark.parametrize("queries", [60, 10_000])
 def test_users_who_differ_are_no_fault(queries: int) -> None:
     analysis = clicked(queries, 10_000, who_differ, 3)
-    above = checks.clicks_above(analysis)
+    above = above_of(analysis)
     assert checks.company(analysis, above).status == "pass"
     assert 0 in above.effect
     if queries == 60:
@@ -273,8 +279,8 @@ def test_queries_that_never_come_again_leave_independence_unknown() -> None:
     log = clicked(8_000, 8_000, right, 4).log
     once = np.unique(log.query[log.design], return_index=True)[1]
     analysis = analyse(log.take(np.sort(once)), CONFIG, CONFIG.first_beliefs)
-    assert checks.independence(analysis).status == "unknown"
-    assert checks.company(analysis, checks.clicks_above(analysis)).status == "pass"
+    assert checks.independence(analysis, above_of(analysis)).status == "unknown"
+    assert checks.company(analysis, above_of(analysis)).status == "pass"
 
 
 @pytest.mark.parametrize("users", [right, who_differ])
@@ -283,8 +289,8 @@ def test_no_more_alarms_than_promised(users: Users) -> None:
     runs, away, dependent = 100, 0, 0
     for seed in range(runs):
         analysis = clicked(40 if seed % 2 else 1_000, 1_000, users, seed)
-        away += checks.company(analysis, checks.clicks_above(analysis)).value < 0.05
-        dependent += checks.independence(analysis).status == "warn"
+        away += checks.company(analysis, above_of(analysis)).value < 0.05
+        dependent += checks.independence(analysis, above_of(analysis)).status == "warn"
     assert away / runs < 0.05 + 4 * np.sqrt(0.05 / runs)
     if users is right:
         assert dependent / runs < 0.01 + 4 * np.sqrt(0.01 / runs)

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from live_server import rank, send, serving, start
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import settled
-from ranktrial.analysis.guardrails.advice import explained
-from ranktrial.analysis.guardrails.status import Guardrail, Status
+from ranktrial.analysis.guardrails.status import Guardrail, Status, guardrail
 from ranktrial.cli import app
 from ranktrial.config import TrialConfig
 from ranktrial.log import Rules
@@ -109,7 +108,7 @@ def test_with_those_left_out_nothing_is_decided_that_the_report_withholds(
 
     def fails(analysis: Analysis, *_: Any) -> tuple[Guardrail, ...]:
         status: Status = "fail" if len(analysis.log) == 2_000 else "pass"
-        return (explained(Guardrail(name="clicks", status=status, value=0.0, text="None.")),)
+        return (guardrail("clicks", status, 0.0, "None."),)
 
     monkeypatch.setattr("ranktrial.analysis.answers.guardrails", fails)
     trial.stop("enough")

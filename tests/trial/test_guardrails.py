@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from hand_made import agrees, result
-from ranktrial.analysis import guardrails as checks
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import Settled, settled, words
 from ranktrial.analysis.decision import turned
-from ranktrial.analysis.guardrails.advice import explained
-from ranktrial.analysis.guardrails.status import Guardrail, above
+from ranktrial.analysis.guardrails import click_model, draws, estimates, guardrails, over_time, pages, visitors
+from ranktrial.analysis.guardrails.status import Guardrail, above, guardrail
 from ranktrial.analysis.ladder import AB_TRAFFIC, DIRECT, POSITION_BASED, Ladder
 from ranktrial.analysis.verdict import percent
 from ranktrial.arrays import BoolArray
@@ -63,7 +62,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> tuple[Log, TrialConfig]:
 
 
 def test_all_pass_when_all_is_well(good: tuple[Log, TrialConfig]) -> None:
-    told = checks.guardrails(analysed(*good), {}, [200_000] * 100)
+    told = guardrails(analysed(*good), {}, [200_000] * 100)
     assert [(g.name, g.status) for g in told if g.status == "fail"] == []
     by_name = {g.name: g for g in told}
     for name in ("sample ratio", "placement calibration", "how people click", "position-based clicking"):
@@ -73,32 +72,32 @@ def test_all_pass_when_all_is_well(good: tuple[Log, TrialConfig]) -> None:
 
 
 def test_nothing_is_said_before_there_is_anything(tmp_path: Path) -> None:
-    told = checks.guardrails(analysed(*logged(tmp_path, 3)), {}, [])
+    told = guardrails(analysed(*logged(tmp_path, 3)), {}, [])
     assert {g.status for g in told} <= {"pass", "warn", "unknown"}
     unknown = {g.name: g.text for g in told if g.status == "unknown"}
     assert {"sample ratio", "placement calibration", "how people click"} <= unknown.keys()
     assert all("it takes" in text for text in unknown.values())
     (tmp_path / "few").mkdir()
-    clicked = checks.guardrails(analysed(*logged(tmp_path / "few", 15)), {}, [])
+    clicked = guardrails(analysed(*logged(tmp_path / "few", 15)), {}, [])
     waits = next(g.text for g in clicked if g.name == "how people click")
     assert (
         waits
         == "Cannot be checked: it takes position bias (it cannot be told yet: it takes 20 visitors, there are 15)."
     )
-    assert checks.guardrails(analysed(*logged(tmp_path / "..", 0)), {}, [])
+    assert guardrails(analysed(*logged(tmp_path / "..", 0)), {}, [])
 
 
 def test_sample_ratio_when_some_of_one_arm_get_lost(good: tuple[Log, TrialConfig]) -> None:
     log, config = good
     lost = (log.arm > 0) & (np.arange(len(log)) % 3 == 0)
-    assert checks.sample_ratio(analysed(some(log, ~lost), config)).status == "fail"
+    assert draws.sample_ratio(analysed(some(log, ~lost), config)).status == "fail"
 
 
 def test_calibration_when_some_rankings_are_shown_too_rarely(good: tuple[Log, TrialConfig]) -> None:
     log, config = good
     first = log.row == log.row_offsets[log.design]
     lost = first & (np.arange(len(log)) % 2 == 0)
-    assert checks.calibration(analysed(some(log, ~lost), config)).status == "fail"
+    assert draws.calibration(analysed(some(log, ~lost), config)).status == "fail"
 
 
 def test_draws_alarm_no_more_often_than_promised(good: tuple[Log, TrialConfig]) -> None:
@@ -112,7 +111,7 @@ def test_draws_alarm_no_more_often_than_promised(good: tuple[Log, TrialConfig]) 
         row = np.searchsorted(cumulative, start + random.random(len(log)) * (1 - 1e-9), side="right")
         again = replace(log, row=np.clip(row, log.row_offsets[log.design], log.row_offsets[log.design + 1] - 1))
         for name, values in ps.items():
-            values.append(getattr(checks, name)(Analysis(again, config, *[None] * 6)).value)  # type: ignore[arg-type]
+            values.append(getattr(draws, name)(Analysis(again, config, *[None] * 6)).value)  # type: ignore[arg-type]
     for values in ps.values():
         for level in (0.1, 0.01):
             assert np.mean(np.array(values) < level) < level + 4 * np.sqrt(level / 300)
@@ -123,7 +122,7 @@ def test_coverage_when_a_document_cannot_be_seen(good: tuple[Log, TrialConfig]) 
     only_a = np.zeros_like(log.weights)
     only_a[log.row_offsets[1:] - 2] = 1
     blind = replace(log, weights=only_a)
-    told = checks.coverage(analysed(blind, config))
+    told = estimates.coverage(analysed(blind, config))
     assert told.status == "fail"
     by_a, by_b = blind.list_exposures(WORLD.theta)
     unseen = (by_a != by_b) & (blind.exposure(WORLD.theta) == 0)
@@ -135,8 +134,8 @@ def test_coverage_when_a_document_cannot_be_seen(good: tuple[Log, TrialConfig]) 
 
 def test_few_clicks_are_few(good: tuple[Log, TrialConfig]) -> None:
     log, config = good
-    assert checks.effective_clicks(analysed(some(log, np.arange(len(log)) < 50), config)).status == "warn"
-    assert checks.effective_clicks(analysed(log, config)).status == "pass"
+    assert estimates.effective_clicks(analysed(some(log, np.arange(len(log)) < 50), config)).status == "warn"
+    assert estimates.effective_clicks(analysed(log, config)).status == "pass"
 
 
 def test_largest_weight() -> None:
@@ -149,13 +148,13 @@ def test_clicks_that_depend_on_the_company_contradict_the_click_model(good: tupl
     same = np.append(log.rank_a == log.rank_b, False)[log.rankings[log.row]]
     clicks = np.where(log.arm[:, None] > 0, log.clicks | same, log.clicks & ~same)
     analysis = analysed(replace(log, clicks=clicks), config)
-    told = checks.assumptions(analysis)
+    told = click_model.assumptions(analysis)
     assert told.status == "fail"
     assert told.text.endswith("The A/B estimate is reported instead.")
     assert analysis.result is not None
     assert analysis.result.name == "A/B"
     right = analysed(log, config)
-    assert checks.assumptions(right).status == "pass"
+    assert click_model.assumptions(right).status == "pass"
     assert right.result is not None
     assert right.result.name == "position-based"
 
@@ -170,14 +169,14 @@ def test_intervals_without_anything_in_common_are_a_failed_check(good: tuple[Log
     ):
         test = agrees(POSITION_BASED, error=0.03, apart=0.13 if refuted else 0.07)
         apart = Ladder((result(AB_TRAFFIC, -0.1, 0.01), result(POSITION_BASED, low, high)), (test,))
-        told = checks.assumptions(replace(analysis, ladder=apart, result=apart.results[0]))
+        told = click_model.assumptions(replace(analysis, ladder=apart, result=apart.results[0]))
         assert told.status == status
         assert ("nothing in common" in told.text) is (low > 0.01)
         assert told.text.endswith("The A/B estimate is reported instead.")
     bridged = Ladder(
         (result(AB_TRAFFIC, -0.1, 0.01), result(POSITION_BASED, 0.02, 0.1)), (agrees(POSITION_BASED),), 0.5, 2.0
     )
-    assert checks.assumptions(replace(analysis, ladder=bridged)).status == "pass"
+    assert click_model.assumptions(replace(analysis, ladder=bridged)).status == "pass"
 
 
 def test_where_intervals_have_nothing_in_common_only_ab_traffic_is_used(good: tuple[Log, TrialConfig]) -> None:
@@ -194,7 +193,7 @@ def test_where_intervals_have_nothing_in_common_only_ab_traffic_is_used(good: tu
     assert found(below, near, near).decision.used == (AB_TRAFFIC, DIRECT, POSITION_BASED)
     for intervals in ((below, above, near), (below, near, above), (below, above, above)):
         told = found(*intervals)
-        check = next(one for one in told.checks if one.name == checks.ASSUMPTIONS)
+        check = next(one for one in told.checks if one.name == click_model.ASSUMPTIONS)
         assert check.status == "fail"
         assert check.text.endswith("Their intervals have nothing in common. The A/B estimate is reported instead.")
         assert told.decision.used == (AB_TRAFFIC,)
@@ -211,9 +210,9 @@ def test_a_check_of_the_click_model_that_fails_is_named(
 ) -> None:
     """Though it does not make the numbers untrustworthy: before a check that only warns."""
     analysis = analysed(*good)
-    for name in (checks.ASSUMPTIONS, checks.BIAS, checks.COMPANY, checks.BIAS_OVER_TIME):
-        failing = explained(Guardrail(name=name, status="fail", value=0.0, text="Found so."))
-        warning = explained(Guardrail(name="clicks", status="warn", value=0.0, text="Late."))
+    for name in (click_model.ASSUMPTIONS, estimates.BIAS, click_model.COMPANY, over_time.BIAS_OVER_TIME):
+        failing = guardrail(name, "fail", 0.0, "Found so.")
+        warning = guardrail("clicks", "warn", 0.0, "Late.")
         monkeypatch.setattr("ranktrial.analysis.answers.guardrails", lambda *_, both=(warning, failing): both)
         found = settled(analysis, None)
         assert not found.decision.failed
@@ -222,7 +221,7 @@ def test_a_check_of_the_click_model_that_fails_is_named(
 
 def test_independence_when_people_leave_after_a_click(tmp_path: Path) -> None:
     analysis = analysed(*logged(tmp_path, 2000, once=True, **KNOWN))
-    told = checks.independence(analysis, checks.clicks_above(analysis))
+    told = click_model.independence(analysis, click_model.clicks_above(analysis))
     assert told.status == "warn"  # what it does to the estimate is another matter
     assert told.value == 0
     assert "may have moved B against A by -" in told.text
@@ -234,7 +233,7 @@ def test_page_when_the_trial_costs_clicks(tmp_path: Path) -> None:
     free = LogOpt(bias="known", relevance="constant", loss=None, keep=0, holdback=0)
 
     def told(method: LogOpt) -> Guardrail:
-        return checks.page(analysed(*logged(tmp_path, 1500, method=method, **options)))
+        return visitors.page(analysed(*logged(tmp_path, 1500, method=method, **options)))
 
     blind = told(free)
     assert blind.status == "unknown"
@@ -253,14 +252,14 @@ def test_clicks_and_faults_by_their_share(good: tuple[Log, TrialConfig]) -> None
     counted = int(analysis.log.clicks.sum())
     clicking = int(analysis.log.clicks.any(1).sum())  # each a unit
     for bad, status in ((0, "pass"), (int(0.02 * clicking), "warn"), (int(0.1 * clicking), "fail")):
-        assert checks.clicks(analysis, {"impressions that are not stored, with clicks": bad}).status == status
+        assert pages.clicks(analysis, {"impressions that are not stored, with clicks": bad}).status == status
         strange = replace(analysis, log=replace(good[0], marked={Mark.STRANGE: np.arange(bad)}))
-        assert checks.clicks(strange, {"clicks on what was not shown": 100 * bad}).status == status
+        assert pages.clicks(strange, {"clicks on what was not shown": 100 * bad}).status == status
         public = replace(analysis, log=replace(good[0], marked={mark(Mark.STRANGE, True): np.arange(bad)}))
-        assert checks.clicks(public, {}).status == status.replace("fail", "warn")
+        assert pages.clicks(public, {}).status == status.replace("fail", "warn")
     for bad, status in ((int(0.005 * counted), "pass"), (int(0.02 * counted), "warn"), (100 * counted, "warn")):
-        assert checks.clicks(analysis, {"clicks with an id that is not ours": bad}).status == status
-    assert checks.clicks(analysis, {"duplicate clicks": counted}).status == "pass"
+        assert pages.clicks(analysis, {"clicks with an id that is not ours": bad}).status == status
+    assert pages.clicks(analysis, {"duplicate clicks": counted}).status == "pass"
     clicking_units = good[0].unit[good[0].clicks.any(1)]
     for again, units, status in (
         (100 * counted, 1, "pass"),  # one visitor, as often as they like
@@ -270,15 +269,15 @@ def test_clicks_and_faults_by_their_share(good: tuple[Log, TrialConfig]) -> None
         (2 * counted, clicking, "fail"),
     ):
         twice = replace(analysis, log=replace(good[0], marked={Mark.AGAIN: clicking_units[:units]}))
-        assert checks.duplicates(twice, {"duplicate clicks": again}).status == status
+        assert pages.duplicates(twice, {"duplicate clicks": again}).status == status
     for bad, status in ((1, "pass"), (10, "warn"), (100, "fail")):
-        assert checks.faults(analysis, {"fallback: bad input": bad, "failed writes": bad}).status == status
-    assert checks.faults(analysis, {"fallback: the trial is stopped": 10_000}).status == "pass"
+        assert pages.faults(analysis, {"fallback: bad input": bad, "failed writes": bad}).status == status
+    assert pages.faults(analysis, {"fallback: the trial is stopped": 10_000}).status == "pass"
 
 
 @pytest.mark.parametrize(("slow", "status"), [(29, "pass"), (31, "warn")])
 def test_slow_calls_of_all_processes_count(good: tuple[Log, TrialConfig], slow: int, status: str) -> None:
-    told = checks.latency(analysed(*good), {SLOW: slow}, [])
+    told = visitors.latency(analysed(*good), {SLOW: slow}, [])
     assert (told.status, told.value) == (status, slow / 3000)
 
 
@@ -290,7 +289,7 @@ def test_clicks_that_do_not_arrive(good: tuple[Log, TrialConfig]) -> None:
         decision = settled(analysis, {}).decision
         assert (decision.interval, np.isnan(decision.difference)) == ((-np.inf, np.inf), True)
         assert decision.state in ("no clicks", "not trusted")
-        assert checks.clicks(analysis, {}).status == status
+        assert pages.clicks(analysis, {}).status == status
 
 
 @pytest.mark.parametrize(
@@ -303,14 +302,16 @@ def test_clicks_that_do_not_arrive(good: tuple[Log, TrialConfig]) -> None:
 )
 def test_clicks_that_are_lost(good: tuple[Log, TrialConfig], tallies: dict[str, int], few: str, many: str) -> None:
     log, config = good
-    assert checks.clicks(analysed(log, config), tallies).status == many
-    assert checks.clicks(analysed(some(log, np.arange(len(log)) < 99), config), tallies).status == few
+    assert pages.clicks(analysed(log, config), tallies).status == many
+    assert pages.clicks(analysed(some(log, np.arange(len(log)) < 99), config), tallies).status == few
 
 
 def test_theta_that_can_no_longer_be_told_is_a_warning(good: tuple[Log, TrialConfig]) -> None:
     log, config = good
     known = config.model_copy(update={"method": "LogOpt(holdback=0.3)"})
-    told = checks.bias(analyse(some(log, np.arange(len(log)) < 30), known, replace(config.first_beliefs, fitted=True)))
+    told = estimates.bias(
+        analyse(some(log, np.arange(len(log)) < 30), known, replace(config.first_beliefs, fitted=True))
+    )
     assert told.status == "warn"
     assert told.text.startswith("From fewer clicks")
 
@@ -334,12 +335,12 @@ def test_a_unit_that_asks_again_with_other_lists_is_one_draw(tmp_path: Path) -> 
     assert len(log) == 1500
     np.testing.assert_array_equal(np.flatnonzero(log.drawn[:1500]), np.arange(0, 1500, 5))
     analysis = analysed(log, trial.config)
-    assert checks.sample_ratio(analysis).status == "pass"
-    assert checks.calibration(analysis).status == "pass"
+    assert draws.sample_ratio(analysis).status == "pass"
+    assert draws.calibration(analysis).status == "pass"
 
 
 def test_one_rank_needs_no_position_bias(tmp_path: Path) -> None:
-    told = checks.bias(analysed(*logged(tmp_path, 200, k=1, world=World.make(queries=5, k=1))))
+    told = estimates.bias(analysed(*logged(tmp_path, 200, k=1, world=World.make(queries=5, k=1))))
     assert (told.status, told.text) == ("pass", "One rank has none.")
 
 
@@ -350,10 +351,10 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
     log, config = good
     analysis = analysed(log.take(np.arange(900)), config)
     assert settled(analysis, {}).decision.winner == "A"
-    warned = Guardrail(name=checks.INDEPENDENCE, status="warn", value=0.7, text="")
+    warned = Guardrail(name=click_model.INDEPENDENCE, status="warn", value=0.7, text="")
     monkeypatch.setattr("ranktrial.analysis.answers.guardrails", lambda *_: (warned,))
-    more = checks.Dependence(UnitSums.of(np.full(100, 0.5)), 25.0, 100.0, 1.5, np.zeros(100))
-    fewer = checks.Dependence(UnitSums.of(np.full(100, -0.5)), 25.0, 100.0, 0.5, np.zeros(100))
+    more = click_model.Dependence(UnitSums.of(np.full(100, 0.5)), 25.0, 100.0, 1.5, np.zeros(100))
+    fewer = click_model.Dependence(UnitSums.of(np.full(100, -0.5)), 25.0, 100.0, 0.5, np.zeros(100))
     d = analysis.estimate.delta
     assert 0 in analysis.ladder.results[0].interval  # A/B traffic alone does not decide
     for slope, error, shift, seen, winner in (
@@ -366,9 +367,9 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
         (-1.0, 1.0, -d, fewer, None),
         (-1.0, 0.001, -d, fewer, None),
     ):
-        drawn = checks.Interference(UnitSums.of([]), slope, error, shift, np.zeros(0))
-        above = checks.Above(drawn, seen, seen)
-        monkeypatch.setattr("ranktrial.analysis.answers.measured_above", lambda _, above=above: above)
+        drawn = click_model.Interference(UnitSums.of([]), slope, error, shift, np.zeros(0))
+        above = click_model.Above(drawn, seen, seen)
+        monkeypatch.setattr("ranktrial.analysis.answers.clicks_above", lambda _, above=above: above)
         told = settled(analysis, {})
         assert told.decision.winner == winner
         said = r"B gets \d+% fewer clicks than A\. " if winner else r"Neither is ahead yet\. "
@@ -383,7 +384,7 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
     whole = settled(analysed(log, config), {})  # A/B traffic names a winner by now, whatever is above
     assert whole.decision.winner == "A"
     assert whole.decision.interval.high <= whole.decision.ab.high < 0
-    failed = Guardrail(name=checks.COMPANY, status="fail", value=0.0, text="")
+    failed = Guardrail(name=click_model.COMPANY, status="fail", value=0.0, text="")
     monkeypatch.setattr("ranktrial.analysis.answers.guardrails", lambda *_: (failed,))
     told = settled(analysis, {})
     assert told.analysis.result is analysis.ladder.results[0]
@@ -394,18 +395,18 @@ def test_no_winner_is_named_that_clicks_above_could_undo(
 def test_position_bias_that_was_given_is_held_against_clicks(good: tuple[Log, TrialConfig]) -> None:
     """A position bias that was given right; a steeper one is not, and an estimate without one is used."""
     log, config = good
-    told = checks.bias(analysed(log, config))
+    told = estimates.bias(analysed(log, config))
     assert (told.status, told.text.startswith("Taken as known")) == ("pass", True)
     steep = config.model_copy(update={"theta": tuple((WORLD.theta**2.5).tolist())})
     analysis = analysed(log, steep)
-    told = checks.bias(analysis)
+    told = estimates.bias(analysis)
     assert told.value < 0.001
     assert "That moves B against A by" in told.text
     found = settled(analysis, {})
-    assert explained(told) in found.checks
+    assert told in found.checks
     if told.status == "fail":
         assert found.analysis.result is not analysis.ladder.results[-1]
-    assert checks.bias(analysed(log.take(np.arange(5)), config)).status == "unknown"
+    assert estimates.bias(analysed(log.take(np.arange(5)), config)).status == "unknown"
 
 
 def test_a_winner_that_hostile_searches_made_up_does_not_stand_against_as_many(good: tuple[Log, TrialConfig]) -> None:
@@ -434,24 +435,24 @@ def test_a_winner_that_hostile_searches_made_up_does_not_stand_against_as_many(g
 def test_pages_with_many_clicks_that_decide_are_a_failure(good: tuple[Log, TrialConfig]) -> None:
     """B's results are all clicked on 2 % of the pages: that B wins rests on these."""
     log, config = good
-    assert checks.crowded_pages(analysed(log, config)).status == "pass"
+    assert visitors.crowded_pages(analysed(log, config)).status == "pass"
     favoured = np.append(log.rank_b < log.rank_a, False)[log.rankings[log.row]]
     few = (np.arange(len(log)) % 50 == 0) & (favoured.sum(1) >= 2)
     equal = np.where(np.random.default_rng(1).random(len(log)) < 0.5, 1, -1)[:, None]  # A and B are much alike
     favours = np.append(np.sign(log.rank_b - log.rank_a), 0)[log.rankings[log.row]]
     clicks = log.clicks & ((favours == equal) | (favours == 0)) & (np.cumsum(log.clicks, 1) == 1)
     analysis = analysed(replace(log, clicks=np.where(few[:, None], favoured, clicks)), config)
-    told = checks.crowded_pages(analysis)
+    told = visitors.crowded_pages(analysis)
     assert told.status in ("warn", "fail")
     assert "without them B against A is" in told.text
-    assert checks.crowded_pages(analysed(log.take(np.arange(20)), config)).status == "unknown"
+    assert visitors.crowded_pages(analysed(log.take(np.arange(20)), config)).status == "unknown"
 
 
 def test_pages_that_have_all_the_clicks_leave_nothing_without_them(good: tuple[Log, TrialConfig]) -> None:
     """A page that many share gets the clicks of all, and nobody else's gets any."""
     log, config = good
     few = np.arange(len(log)) % 60 == 0
-    told = checks.crowded_pages(analysed(replace(log, clicks=few[:, None] & (log.rankings[log.row] >= 0)), config))
+    told = visitors.crowded_pages(analysed(replace(log, clicks=few[:, None] & (log.rankings[log.row] >= 0)), config))
     assert "without them B against A is +0.0000" in told.text
     assert told.value == 1.0
 
@@ -459,7 +460,7 @@ def test_pages_that_have_all_the_clicks_leave_nothing_without_them(good: tuple[L
 @pytest.mark.parametrize("kind", [Mark.LATE, Mark.STRANGE])
 def test_late_and_strange_clicks_count_by_pages(good: tuple[Log, TrialConfig], kind: Mark) -> None:
     log, config = good
-    for pages, status in ((len(log), "warn"), (1, "pass")):
-        analysis = analysed(replace(log, marked={kind: log.unit[:pages]}), config)
-        found = checks.clicks(analysis, {}).status
+    for shown, status in ((len(log), "warn"), (1, "pass")):
+        analysis = analysed(replace(log, marked={kind: log.unit[:shown]}), config)
+        found = pages.clicks(analysis, {}).status
         assert found == ("fail" if kind is Mark.STRANGE and status == "warn" else status)

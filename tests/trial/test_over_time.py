@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ranktrial.analysis import guardrails as checks
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import settled, words
+from ranktrial.analysis.guardrails import over_time as checks
 from ranktrial.analysis.guardrails.over_time import MICROSECONDS_A_DAY
 from ranktrial.analysis.guardrails.status import Guardrail
 from ranktrial.arrays import FloatArray
@@ -99,7 +99,7 @@ def test_position_bias_that_changes_fails_with_its_effect_and_an_estimate_withou
     failed = Guardrail(name=checks.BIAS_OVER_TIME, status="fail", value=0.0, text="")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ranktrial.analysis.answers.guardrails", lambda *_: (failed,))
-        patch.setattr("ranktrial.analysis.answers.measured_above", lambda _: None)
+        patch.setattr("ranktrial.analysis.answers.clicks_above", lambda _: None)
         found = settled(analysis, {})
     assert found.decision.estimator in ("direct", "A/B")
     assert "position-based" not in found.decision.used

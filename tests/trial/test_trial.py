@@ -137,7 +137,7 @@ def test_identical_rankers_differ_by_exactly_nothing(trial: Trial) -> None:
 
 
 def test_no_estimate_is_shown_before_there_is_a_click(trial: Trial) -> None:
-    """What has nothing but predictions to rest on is no estimate of this trial."""
+    """An estimate that has nothing but predictions to rest on is none of this trial."""
     for i in range(50):
         shown = trial.rank("q", A, A[::-1], unit=f"u{i}")
     log = trial.log()

@@ -16,16 +16,10 @@ from ranktrial import notebook
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.decision import Decision, turned
 from ranktrial.analysis.discoveries import in_one_family
-from ranktrial.analysis.guardrails import (
-    ASSUMPTIONS,
-    BIAS,
-    BIAS_OVER_TIME,
-    COMPANY,
-    INDEPENDENCE,
-    guardrails,
-    measured_above,
-)
-from ranktrial.analysis.guardrails.over_time import drift_text
+from ranktrial.analysis.guardrails import guardrails
+from ranktrial.analysis.guardrails.click_model import ASSUMPTIONS, COMPANY, INDEPENDENCE, clicks_above
+from ranktrial.analysis.guardrails.estimates import BIAS
+from ranktrial.analysis.guardrails.over_time import BIAS_OVER_TIME, drift_text
 from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
 from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, DIRECT, POSITION_BASED, Ladder
 from ranktrial.analysis.metrics import CheckLimits, MetricAnswer, MetricDecision, answers_by_metric, guarded, measured
@@ -88,7 +82,7 @@ def settled(
         nanoseconds: Times that recent calls of ``rank`` took.
         distrusted: Titles of checks that fail elsewhere, and that these numbers rest on too.
     """
-    above = measured_above(analysis)
+    above = clicks_above(analysis)
     checks = guardrails(analysis, tallies, nanoseconds, above)
     status = {check.name: check.status for check in checks}
     barred = barred_by([name for name, found in status.items() if found == "fail"], apart=bool(analysis.apart))

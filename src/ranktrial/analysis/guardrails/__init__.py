@@ -6,7 +6,7 @@
 * ``click_model``: a click depends on its document and rank alone;
 * ``alike``: ranks are looked at alike by all visitors;
 * ``over_time``: nothing changes on the way;
-* ``hostile``: no few pages make the verdict.
+* ``visitors``: they lose no clicks, and no few of them, or of their pages, make the verdict.
 
 A check on chance alarms in one of a thousand trials that are in order (fail) or in one of a hundred (warn), over the whole
 trial and however often one looks (``analysis.e_processes``). A check that cannot be made is unknown, and says what it
@@ -18,84 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ranktrial.analysis.analyse import Analysis
-from ranktrial.analysis.guardrails.advice import explained
 from ranktrial.analysis.guardrails.alike import look_alike
-from ranktrial.analysis.guardrails.click_model import (
-    ASSUMPTIONS,
-    COMPANY,
-    INDEPENDENCE,
-    Above,
-    Dependence,
-    Interference,
-    assumptions,
-    clicks_above,
-    company,
-    dependence,
-    independence,
-    interference,
-)
+from ranktrial.analysis.guardrails.click_model import Above, assumptions, clicks_above, company, independence
 from ranktrial.analysis.guardrails.draws import calibration, sample_ratio
-from ranktrial.analysis.guardrails.estimates import (
-    BIAS,
-    bias,
-    coverage,
-    effective_clicks,
-    heaviest,
-    largest_weight,
-    page,
-)
-from ranktrial.analysis.guardrails.hostile import crowded_pages
-from ranktrial.analysis.guardrails.over_time import (
-    BIAS_OVER_TIME,
-    bias_over_time,
-    clicks_over_time,
-    difference_over_time,
-)
-from ranktrial.analysis.guardrails.pages import clicks, duplicates, faults, latency, shown_as_drawn
+from ranktrial.analysis.guardrails.estimates import bias, coverage, effective_clicks, largest_weight
+from ranktrial.analysis.guardrails.over_time import bias_over_time, clicks_over_time, difference_over_time
+from ranktrial.analysis.guardrails.pages import clicks, duplicates, faults, shown_as_drawn
 from ranktrial.analysis.guardrails.status import Guardrail
-
-__all__ = [
-    "ASSUMPTIONS",
-    "BIAS",
-    "BIAS_OVER_TIME",
-    "COMPANY",
-    "INDEPENDENCE",
-    "Above",
-    "Dependence",
-    "Interference",
-    "assumptions",
-    "bias",
-    "bias_over_time",
-    "calibration",
-    "clicks",
-    "clicks_above",
-    "clicks_over_time",
-    "company",
-    "coverage",
-    "crowded_pages",
-    "dependence",
-    "difference_over_time",
-    "duplicates",
-    "effective_clicks",
-    "faults",
-    "guardrails",
-    "heaviest",
-    "independence",
-    "interference",
-    "largest_weight",
-    "latency",
-    "look_alike",
-    "measured_above",
-    "page",
-    "sample_ratio",
-    "shown_as_drawn",
-]
-
-
-def measured_above(analysis: Analysis) -> Above | None:
-    """Dependence of clicks on the results above them; None without clicks or without a click model."""
-    modelled = analysis.clicks > 0 and analysis.config.comparison.traits.needs_position_bias
-    return clicks_above(analysis) if modelled else None
+from ranktrial.analysis.guardrails.visitors import crowded_pages, heaviest, latency, page
 
 
 def guardrails(
@@ -108,7 +38,7 @@ def guardrails(
         tallies: What was counted of it and is no row (``store.tallies``), and what its log leaves out; None where nothing was
             counted, as of a log from elsewhere: then there are no checks of that.
         nanoseconds: What recent calls of ``rank`` took.
-        above: ``measured_above`` of the analysis, where it is known already.
+        above: ``clicks_above`` of the analysis, where it is known already.
     """
     of_analysis: list[Callable[[Analysis], Guardrail]] = [
         sample_ratio, calibration, coverage, effective_clicks, largest_weight, assumptions, bias, page, heaviest,
@@ -117,9 +47,9 @@ def guardrails(
     of_tallies: list[Callable[[Analysis, Mapping[str, int]], Guardrail]] = [
         shown_as_drawn, clicks, duplicates, faults,
     ]  # fmt: skip
-    above = measured_above(analysis) if above is None else above
+    above = clicks_above(analysis) if above is None else above
     found = [check(analysis) for check in of_analysis]
     found += [company(analysis, above), independence(analysis, above), look_alike(analysis)]
     if tallies is not None:
         found += [*(check(analysis, tallies) for check in of_tallies), latency(analysis, tallies, nanoseconds)]
-    return tuple(map(explained, found))
+    return tuple(found)

@@ -25,14 +25,12 @@ from ranktrial.analysis.estimators.by_segment import by_value
 from ranktrial.analysis.estimators.results import SegmentBias
 from ranktrial.analysis.estimators.valuing import scaled
 from ranktrial.analysis.guardrails._kernels import pair_scores
-from ranktrial.analysis.guardrails.advice import advised
-from ranktrial.analysis.guardrails.status import WARN, Guardrail, needless, unknown
+from ranktrial.analysis.guardrails.status import WARN, Found, advised, needless, unknown
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.log.folding import Statistic, fold
 from ranktrial.log.log import Log
 from ranktrial.log.units import UnitSums
 
-ALIKE = "visitors look alike"
 MOST_LOOKED_AT = 1_000_000  # impressions, the first so many
 
 
@@ -41,18 +39,13 @@ class Together(NamedTuple):
 
     Attributes:
         values: Sums of scores over cohorts; their mean is zero if all visitors have the same theta.
+        p: The p-value of "all visitors have the same theta", however often one looks; nan while there is too little to tell.
         variance: Variance of the exponent of theta among visitors that would explain them.
     """
 
     values: UnitSums
+    p: float
     variance: float
-
-    @property
-    def p(self) -> float:
-        """The p-value of "all visitors have the same theta", however often one looks; nan while there is too little to tell."""
-        x = self.values.totals
-        evidence = mean_evidence(self.values, telling=x != 0)
-        return anytime_p(evidence * (np.cumsum(x) > 0)) if evidence.any() else float("nan")
 
 
 class ClickPairs(NamedTuple):
@@ -103,16 +96,17 @@ def together(log: Log, theta: FloatArray, differs: SegmentBias | None = None) ->
         values = np.zeros(len(log))
         for one in parts:
             values[one.impressions] = one.away - one.at_rank @ taken_off
-        return Together(
-            log.cohorts.sums(values), float(values.sum()) / information if information > 0 else float("nan")
-        )
+        sums = log.cohorts.sums(values)
+        evidence = mean_evidence(sums, telling=sums.totals != 0)
+        p = anytime_p(evidence * (np.cumsum(sums.totals) > 0)) if evidence.any() else float("nan")
+        return Together(sums, p, float(values.sum()) / information if information > 0 else float("nan"))
 
     found: Together = fold(log, Statistic("clicks together", (theta.tobytes(), differs), contribution, result))[0]
     return found
 
 
 @advised(
-    ALIKE,
+    "visitors look alike",
     "assumptions",
     "All visitors look down the page alike",
     cause="Phones show fewer results at once than desktops, and nobody said which search came from which; or visitors stop "
@@ -120,7 +114,7 @@ def together(log: Log, theta: FloatArray, differs: SegmentBias | None = None) ->
     remedy='One position bias is a little wrong for all, and more so for some. Declare the device (segments={"device": [...]}) '
     "and send it with every search: each then has its own.",
 )
-def look_alike(analysis: Analysis) -> Guardrail:
+def look_alike(analysis: Analysis) -> Found:
     """Ranks that are clicked together, against those that one position bias for all would give (``together``).
 
     It never fails: one theta for all is near to that of the average visitor, and how far off it is for some cannot be told as
@@ -128,21 +122,21 @@ def look_alike(analysis: Analysis) -> Guardrail:
     """
     log = analysis.log
     if not analysis.config.comparison.traits.needs_position_bias:
-        return needless(ALIKE, "An A/B test: there is no click model to check.")
+        return needless("An A/B test: there is no click model to check.")
     if log.given_placement is not None:
-        return unknown(ALIKE, "it takes designs whose rankings can be listed")
+        return unknown("it takes designs whose rankings can be listed")
     differs = analysis.differs
     found = together(log.first(min(len(log), MOST_LOOKED_AT)), np.array(analysis.theta.theta), differs)
     p = found.p
     if np.isnan(p):
-        return unknown(ALIKE, "it takes more pages with two clicks on results that stand now here, now there")
+        return unknown("it takes more pages with two clicks on results that stand now here, now there")
     beyond = "" if differs is None else f" beyond what {differs.attribute} explains"
     spread = np.sqrt(max(found.variance, 0.0))
     if p >= WARN:
         text = f"Results far down are clicked together no more often than apart{beyond} (p = {p:.2g})."
-        return Guardrail(name=ALIKE, status="pass", value=p, text=text)
+        return Found("pass", p, text)
     text = (
         f"Results far down are clicked together more often than apart{beyond} (p = {p:.2g}): visitors look down the page in "
         f"different ways, as if eta were {spread:.2f} more for some and less for others."
     )
-    return Guardrail(name=ALIKE, status="warn", value=p, text=text)
+    return Found("warn", p, text)

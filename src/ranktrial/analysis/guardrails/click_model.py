@@ -15,12 +15,12 @@ from ranktrial.analysis.estimators.estimation import predicted_from
 from ranktrial.analysis.estimators.kinds import DoublyRobust
 from ranktrial.analysis.estimators.valuing import FittedRelevance, scaled
 from ranktrial.analysis.guardrails._kernels import added_above, clicks_after, clicks_by_draw
-from ranktrial.analysis.guardrails.advice import advised
 from ranktrial.analysis.guardrails.status import (
     NO_NUMBER,
     WARN,
-    Guardrail,
+    Found,
     Status,
+    advised,
     by_chance,
     harmful,
     needless,
@@ -48,7 +48,7 @@ LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything i
     remedy="Nothing needs mending: the estimate that assumes less is used, and takes more searches. A version with a larger "
     "hold-back gets there sooner.",
 )
-def assumptions(analysis: Analysis) -> Guardrail:
+def assumptions(analysis: Analysis) -> Found:
     """Estimates against those with fewer assumptions (``analysis.ladder``): the method's own, and any that is surely wrong.
 
     An estimate that is contradicted at this look alone is not used for now, and nothing is wrong: with several tests of it and
@@ -57,14 +57,14 @@ def assumptions(analysis: Analysis) -> Guardrail:
     ladder = analysis.ladder
     top = ladder.results[-1]
     if len(ladder.results) == 1:
-        return needless(ASSUMPTIONS, NO_MODEL)
+        return needless(NO_MODEL)
     apart = [test for test in ladder.tests if test.upper in analysis.apart]
     found = apart or [test for test in ladder.tests if test.refuted]
     if not found and not top.has_interval:
-        return unknown(ASSUMPTIONS, f"it takes {top.missing or 'clicks'}")
+        return unknown(f"it takes {top.missing or 'clicks'}")
     found = found or [test for test in ladder.tests if test.upper == top.name]
     if not found:
-        return unknown(ASSUMPTIONS, "it takes A/B traffic: a hold-back")
+        return unknown("it takes A/B traffic: a hold-back")
     worst = max(found, key=lambda test: (test.refuted, abs(test.difference) / test.standard_error))
     text = worst.text
     if apart:
@@ -74,7 +74,7 @@ def assumptions(analysis: Analysis) -> Guardrail:
     elif worst.contradicted and analysis.result is not None and analysis.result.name != worst.upper:
         text += f" The {analysis.result.name} estimate is reported instead."
     status: Status = "fail" if worst.refuted or apart else "pass"
-    return Guardrail(name=ASSUMPTIONS, status=status, value=abs(worst.difference) / worst.standard_error, text=text)
+    return Found(status, abs(worst.difference) / worst.standard_error, text)
 
 
 # --- what stands above, as it was drawn ---------------------------------------------------------------------------------------
@@ -107,23 +107,7 @@ class Interference(NamedTuple):
         return abs(self.error * self.shift)
 
 
-class AddedAbove(NamedTuple):
-    """The sums of ``added_above`` over some impressions."""
-
-    moved: float
-    information: FloatArray
-    score: FloatArray
-    of_log_theta: FloatArray
-
-    @classmethod
-    def of(cls, log: Log, theta: FloatArray, prediction: FloatArray) -> AddedAbove:
-        times = np.bincount(log.design, minlength=log.n_designs)
-        return cls(*added_above(
-            times, log.slot_offsets, log.row_offsets, log.rankings, log.weights, log.rank_a, log.rank_b,
-            log.exposure(theta), theta, prediction,
-        ))  # fmt: skip
-
-
+AddedAbove = tuple[float, FloatArray, FloatArray, FloatArray]  # sums of ``added_above`` over some impressions
 ByDraw = tuple[FloatArray, FloatArray, float, dict[int, AddedAbove]]  # values, bounds, information, and sums by segment
 
 
@@ -158,7 +142,7 @@ def interference(analysis: Analysis) -> Interference:
                     designs, np.append(starts, len(inside)), inside, part.row, part.clicks, part.slot_offsets,
                     part.row_offsets, part.rankings, part.weights, of_value, prediction, values, bound,
                 )  # fmt: skip
-            added[value] = AddedAbove.of(some, of_value, last)
+            added[value] = _added_above(some, of_value, last)
         return values, bound, information, added
 
     def result(parts: Sequence[ByDraw]) -> Interference:
@@ -175,6 +159,16 @@ def interference(analysis: Analysis) -> Interference:
 
     beliefs = theta.tobytes(), differs, predicted
     found: Interference = fold(log, Statistic("clicks by draw", beliefs, contribution, result))[0]
+    return found
+
+
+def _added_above(log: Log, theta: FloatArray, prediction: FloatArray) -> AddedAbove:
+    """Sums by which clicks move an estimate, and the theta that is fitted to them, if they come more often below others."""
+    times = np.bincount(log.design, minlength=log.n_designs)
+    found: AddedAbove = added_above(
+        times, log.slot_offsets, log.row_offsets, log.rankings, log.weights, log.rank_a, log.rank_b,
+        log.exposure(theta), theta, prediction,
+    )  # fmt: skip
     return found
 
 
@@ -200,36 +194,34 @@ def _shift(analysis: Analysis, parts: Sequence[AddedAbove]) -> float:
     remedy="The A/B estimate is reported instead, once there is enough A/B traffic: a version with a larger hold-back, or "
     'AB(estimate="adjusted"), gets there sooner.',
 )
-def company(analysis: Analysis, above: Above | None = None) -> Guardrail:
+def company(analysis: Analysis, above: Above | None) -> Found:
     """Clicks against what the draw put above them (``interference``): sees users who stop, also where every query is new.
 
     Half of the evidence is a bet on the dependence among clicks that was seen before (``dependence``): if that comes from users
     who stop, the draw must show it. It fails only where the effect on the estimate is more than half of what its interval
     allows for.
     """
-    name = COMPANY
     if not analysis.config.comparison.traits.needs_position_bias:
-        return needless(name, NO_MODEL)
+        return needless(NO_MODEL)
     if above is None or not np.isfinite(above.drawn.slope):
-        return unknown(name, "it takes clicks on results above which the draw puts now this, now that")
+        return unknown("it takes clicks on results above which the draw puts now this, now that")
     found, log = above.drawn, analysis.log
     by_draw = mean_evidence(found.values, telling=log.clicks_by_cohort)
     if not by_draw.any():
-        return unknown(name, "it takes more clicks on results above which the draw puts now this, now that")
+        return unknown("it takes more clicks on results above which the draw puts now this, now that")
     by_bet = bet_evidence(found.values.totals, np.minimum(above.pooled.slope_before, 0.0), found.bound)
     p = anytime_p(np.logaddexp(by_draw, by_bet) - np.log(2))
     status = harmful(analysis, by_chance(p), found.effect)
-    told = (
+    text = (
         f"With each click to be expected further up, results are clicked {found.slope:+.0%} (+- {2 * found.error:.0%})"
     )
-    return Guardrail(name=name, status=status, value=p, text=f"{told}, p = {p:.3g}. {_effect_text(found, p < WARN)}")
-
-
-def _effect_text(found: Interference | None, alarmed: bool) -> str:
-    if found is None or not np.isfinite(found.effect):
-        return "What that does to the estimate cannot be told."
-    told = f"B against A by {0.0 - found.effect:+.4f} (+- {2 * found.effect_error:.4f})"
-    return f"That moves {told}." if alarmed else f"If that were so, it would move {told}."
+    text += f", p = {p:.3g}. "
+    if np.isfinite(found.effect):
+        text += "That moves" if p < WARN else "If that were so, it would move"
+        text += f" B against A by {0.0 - found.effect:+.4f} (+- {2 * found.effect_error:.4f})."
+    else:
+        text += "What that does to the estimate cannot be told."
+    return Found(status, p, text)
 
 
 # --- clicks above ------------------------------------------------------------------------------------------------------------
@@ -296,8 +288,10 @@ class Above(NamedTuple):
         return Interval(*sorted((low * self.drawn.shift, high * self.drawn.shift)))
 
 
-def clicks_above(analysis: Analysis) -> Above:
-    """Measure the dependence of clicks on the results above them."""
+def clicks_above(analysis: Analysis) -> Above | None:
+    """Measure the dependence of clicks on the results above them; None without clicks or without a click model."""
+    if not analysis.clicks or not analysis.config.comparison.traits.needs_position_bias:
+        return None
     attribute = "" if analysis.differs is None else analysis.differs.attribute
     return Above(
         interference(analysis), dependence(analysis.log, attribute), dependence(analysis.log, attribute, pooled=True)
@@ -311,7 +305,7 @@ def clicks_above(analysis: Analysis) -> Above:
     cause="Some visitors click on everything, which harms nothing, or visitors leave after a click, which does.",
     remedy="Nothing needs mending: the interval is wider by what this could do to the answer.",
 )
-def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
+def independence(analysis: Analysis, above: Above | None) -> Found:
     """Clicks after a click above, against those without, on the same document at the same rank.
 
     Users who leave after a click break it, and so do users who merely differ in how readily they click, with the estimate
@@ -319,30 +313,30 @@ def independence(analysis: Analysis, above: Above | None = None) -> Guardrail:
     again, documents at the same places of both lists are compared: easy and hard queries then make clicks go together, so that
     only the contrary means anything.
     """
-    log, name = analysis.log, INDEPENDENCE
+    log, needs = analysis.log, "queries that come again, and clicks at the same rank with and without a click above"
     if not analysis.config.comparison.traits.needs_position_bias:
-        return needless(name, NO_MODEL)
-    found = dependence(log) if above is None else above.clicked
+        return needless(NO_MODEL)
+    if above is None:
+        return unknown(f"it takes {needs}")
+    found = above.clicked
     evidence = _evidence(found, log)
     p = anytime_p(evidence)
     if p >= WARN:
-        pooled = dependence(log, pooled=True) if above is None else above.pooled
+        pooled = above.pooled
         of_all = _evidence(pooled, log) * (np.cumsum(pooled.values.totals) < 0)
         of_both = anytime_p(np.logaddexp(evidence, of_all) - np.log(2))
         if of_both < WARN or not evidence.any():
             found, p, evidence = pooled, of_both, np.where(of_both < WARN, of_all, 0.0)
     if not evidence.any():
-        return unknown(
-            name, "it takes queries that come again, and clicks at the same rank with and without a click above"
-        )
+        return unknown(f"it takes {needs}")
     status: Status = "warn" if p < WARN else "pass"
     text = f"After a click above, results are clicked {found.ratio:.3g} times as often as otherwise (p = {p:.3g})."
     if status == "warn":
         why = "differ in how readily they click" if found.ratio > 1 else "look for different things"
         text += f" Users who {why} do that too, and harm nothing."
-        if above is not None and np.isfinite(above.drawn.slope):
+        if np.isfinite(above.drawn.slope):
             text += f" If it is because they stop, it may have moved B against A by {turned(above.effect)}."
-    return Guardrail(name=name, status=status, value=found.ratio, text=text)
+    return Found(status, found.ratio, text)
 
 
 def _evidence(found: Dependence, log: Log) -> FloatArray:
@@ -378,13 +372,8 @@ def dependence(log: Log, attribute: str = "", *, pooled: bool = False) -> Depend
     return Dependence(log.cohorts.sums(values), float(values @ values), float(told.sum()), ratio, slope_before)
 
 
-class PlaceValues(NamedTuple):
-    """Values of the impressions of a chunk and their information; sums over strata so far, of the latest designs."""
-
-    values: FloatArray
-    told: FloatArray
-    sums: FloatArray
-    latest: int
+# Values of the impressions of a chunk and their information; sums over strata so far, of the latest version of the designs.
+PlaceValues = tuple[FloatArray, FloatArray, FloatArray, int]
 
 
 def _by_places(log: Log) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -396,7 +385,7 @@ def _by_places(log: Log) -> tuple[FloatArray, FloatArray, FloatArray]:
     strata = np.arange(width * width * log.k).reshape(-1, log.k)
 
     def contribution(rows: slice, part: Log, before: PlaceValues | None) -> PlaceValues:
-        sums, latest = (np.zeros((strata.size, 4)), -1) if before is None else (before.sums.copy(), before.latest)
+        sums, latest = (np.zeros((strata.size, 4)), -1) if before is None else (before[2].copy(), before[3])
         values, told = np.zeros((2, len(part)))
         slots = part.rankings[part.row]
         place = np.minimum(part.rank_a, part.k) * width + np.minimum(part.rank_b, part.k)
@@ -406,7 +395,7 @@ def _by_places(log: Log) -> tuple[FloatArray, FloatArray, FloatArray]:
                 sums[:], latest = 0.0, version
             some = np.flatnonzero(number == version)
             values[some], told[some] = clicks_after(places[some], part.clicks[some], strata, sums)
-        return PlaceValues(values, told, sums, latest)
+        return values, told, sums, latest
 
     def result(parts: Sequence[PlaceValues]) -> tuple[FloatArray, FloatArray, FloatArray]:
         values, told, sums, _ = zip(*parts)

@@ -9,8 +9,7 @@ import numpy as np
 
 from ranktrial.analysis.analyse import Analysis
 from ranktrial.analysis.e_processes import DrawsSoFar
-from ranktrial.analysis.guardrails.advice import advised
-from ranktrial.analysis.guardrails.status import WARN, Guardrail, by_chance, unknown
+from ranktrial.analysis.guardrails.status import WARN, Found, advised, by_chance, unknown
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.log import Log
 from ranktrial.log.folding import Statistic, fold
@@ -29,18 +28,18 @@ Draws = tuple[IntArray, FloatArray]  # outcome of each, and the chances of the o
     cause="Searches of one kind get lost: a filter for robots, a cache, an error after the draw.",
     remedy="Show what rank returned whenever it was called, and filter before rank, not after it.",
 )
-def sample_ratio(analysis: Analysis) -> Guardrail:
+def sample_ratio(analysis: Analysis) -> Found:
     """Check of the numbers of draws by design and of A/B traffic with A and with B against their designed shares."""
-    log, name = analysis.log, "sample ratio"
+    log = analysis.log
     if len(log) < LEAST_IMPRESSIONS:
-        return unknown(name, f"it takes {LEAST_IMPRESSIONS} searches")
-    found: DrawsSoFar = fold(log, draws_against_chances(log, name, 3, _arms))[0]
+        return unknown(f"it takes {LEAST_IMPRESSIONS} searches")
+    found: DrawsSoFar = fold(log, draws_against_chances(log, "sample ratio", 3, _arms))[0]
     if found.spread.max() < LEAST_CHANCE:
-        return unknown(name, "it takes A/B traffic, such as a hold-back, and more searches")
+        return unknown("it takes A/B traffic, such as a hold-back, and more searches")
     told = "{:,.0f} by design, {:,.0f} A/B with A, {:,.0f} A/B with B".format(*found.seen)
     wanted = " / ".join(f"{count:,.0f}" for count in found.expected)
     text = f"{told}; expected {wanted} (p = {found.p:.3g})."
-    return Guardrail(name=name, status=by_chance(found.p), value=found.p, text=text)
+    return Found(by_chance(found.p), found.p, text)
 
 
 @advised(
@@ -50,20 +49,20 @@ def sample_ratio(analysis: Analysis) -> Guardrail:
     cause="Searches of some rankings get lost, as for the sample ratio.",
     remedy="Show what rank returned whenever it was called, and filter before rank, not after it.",
 )
-def calibration(analysis: Analysis) -> Guardrail:
+def calibration(analysis: Analysis) -> Found:
     """Rankings shown against their weights in the mixtures that they were drawn from.
 
     Rankings go into ten bins by where they stand in their mixture, so that designs of all kinds can be put together: each
     draw has a known chance of every bin.
     """
-    log, name = analysis.log, "placement calibration"
+    log = analysis.log
     if len(log) < LEAST_IMPRESSIONS:
-        return unknown(name, f"it takes {LEAST_IMPRESSIONS} searches")
-    found: DrawsSoFar = fold(log, draws_against_chances(log, name, BINS, _bins))[0]
+        return unknown(f"it takes {LEAST_IMPRESSIONS} searches")
+    found: DrawsSoFar = fold(log, draws_against_chances(log, "placement calibration", BINS, _bins))[0]
     if found.spread.max() < LEAST_CHANCE:
-        return unknown(name, "it takes designs that leave something to chance, and more searches")
+        return unknown("it takes designs that leave something to chance, and more searches")
     told = "What was shown is not what was designed" if found.p < WARN else "Rankings were shown as often as designed"
-    return Guardrail(name=name, status=by_chance(found.p), value=found.p, text=f"{told} (p = {found.p:.3g}).")
+    return Found(by_chance(found.p), found.p, f"{told} (p = {found.p:.3g}).")
 
 
 def draws_against_chances(log: Log, name: str, cells: int, outcomes: Callable[[Log], Draws]) -> Statistic[Any, Any]:

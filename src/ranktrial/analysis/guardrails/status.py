@@ -1,8 +1,10 @@
-"""Statuses of checks: by chance, by a share, or unknown where a check cannot be made."""
+"""Guardrails: findings of checks, statuses by chance or by a share, and plain words, each beside the check they explain."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from functools import wraps
+from typing import Literal, NamedTuple, ParamSpec
 
 from ranktrial.analysis.analyse import Analysis
 from ranktrial.schema import Frozen
@@ -17,6 +19,7 @@ GROUPS: dict[Group, str] = {
 }
 WARN, FAIL = 0.01, 0.001  # probability of a false alarm over the whole trial, however often one looks
 NO_NUMBER = float("nan")
+P = ParamSpec("P")
 
 
 class Guardrail(Frozen):
@@ -47,6 +50,50 @@ class Guardrail(Frozen):
         return " ".join(filter(None, [f"{told}: {self.text}", self.cause, self.remedy]))
 
 
+class Found(NamedTuple):
+    """Finding of a check: status, the number it rests on (nan where there is none), and a sentence."""
+
+    status: Status
+    value: float
+    text: str
+
+
+class Words(NamedTuple):
+    """Plain words of a check: topic, the statement that is checked, the usual cause of a failure, and what to do then."""
+
+    group: Group
+    title: str
+    cause: str
+    remedy: str
+
+
+WORDS: dict[str, Words] = {}
+
+
+def guardrail(name: str, status: Status, value: float, text: str) -> Guardrail:
+    """A finding with the plain words of its check; with cause and remedy where it warns or fails."""
+    group, title, cause, remedy = WORDS[name]
+    found = Guardrail(name=name, status=status, value=value, text=text, group=group, title=title)
+    return found.model_copy(update={"cause": cause, "remedy": remedy}) if status in ("warn", "fail") else found
+
+
+def advised(
+    name: str, group: Group, title: str, *, cause: str, remedy: str
+) -> Callable[[Callable[P, Found]], Callable[P, Guardrail]]:
+    """Make a guardrail of what a check finds: name it, and say in plain words what it means and what to do."""
+
+    def explain(find: Callable[P, Found]) -> Callable[P, Guardrail]:
+        WORDS[name] = Words(group, title, cause, remedy)
+
+        @wraps(find)
+        def check(*args: P.args, **options: P.kwargs) -> Guardrail:
+            return guardrail(name, *find(*args, **options))
+
+        return check
+
+    return explain
+
+
 def by_chance(p: float) -> Status:
     """Status by a p-value that holds over the whole trial."""
     return "fail" if p < FAIL else "warn" if p < WARN else "pass"
@@ -68,11 +115,11 @@ def harmful(analysis: Analysis, status: Status, effect: float) -> Status:
     return "warn" if status == "fail" and abs(effect) < (high - low) / 4 else status
 
 
-def unknown(name: str, needs: str) -> Guardrail:
+def unknown(needs: str) -> Found:
     """A check that cannot be made, and what it would take."""
-    return Guardrail(name=name, status="unknown", value=NO_NUMBER, text=f"Cannot be checked: {needs}.")
+    return Found("unknown", NO_NUMBER, f"Cannot be checked: {needs}.")
 
 
-def needless(name: str, why: str) -> Guardrail:
+def needless(why: str) -> Found:
     """A check that there is no need of."""
-    return Guardrail(name=name, status="pass", value=0.0, text=why)
+    return Found("pass", 0.0, why)
