@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,23 +11,23 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from ranktrial.cli.console import err, out, plain_errors
+from ranktrial.cli.console import err, out, plain_errors, say
 from ranktrial.cli.options import FolderArgument, JsonOption, named
 from ranktrial.paper.study.cost import StudyCost, study_cost
 from ranktrial.paper.study.figures import DrawnStudy, draw_study, untested
+from ranktrial.paper.study.folder import FailedTask
 from ranktrial.paper.study.pack import pack_study
 from ranktrial.paper.study.plan import PRESETS, SYNTHETIC, TRAINED, DataPlan, StudyPlan, read_plan
-from ranktrial.paper.study.run import OnProgress, StudyProgress, run_study
+from ranktrial.paper.study.prepare import Report
+from ranktrial.paper.study.run import run_study
 from ranktrial.paper.study.summary import DataSummary, StudySummary, summarise
 from ranktrial.report.theme import FORMATS
-
-SILENCE = 300.0  # seconds, at most, between two lines of a log
 
 study_app = typer.Typer(
     no_args_is_help=True,
@@ -125,6 +124,7 @@ def run(
     except KeyboardInterrupt:
         err.print("stopped; the same command continues where it was", highlight=False)
         raise typer.Exit(130) from None
+    _print_failures(err, done.failures)
     failed = f", [bold red]{len(done.failures)} failed[/]" if done.failures else ""
     tasks = "task" if done.ran == 1 else "tasks"
     err.print(f"ran {done.ran:,} {tasks} in {duration(done.seconds)}{failed}: {done.results}", highlight=False)
@@ -166,54 +166,29 @@ def _data_plan(text: str, known: Sequence[DataPlan], queries: int | None) -> Dat
 
 
 @contextmanager
-def progress_display() -> Iterator[OnProgress]:
-    """A bar with the time left and the speed of each method on standard error; in a log file, a line now and then."""
+def progress_display() -> Iterator[Report]:
+    """A bar with the time left on standard error; in a log file, a line every tenth of the way."""
     if not err.is_terminal:
-        yield _LogLines()
+        yield _tenths()
         return
-    with Live(console=err, transient=True, refresh_per_second=4) as live:
-
-        def show(progress: StudyProgress) -> None:
-            if progress.failure is not None:
-                live.console.print("[bold red]failed:[/]", Text(str(progress.failure)), highlight=False, soft_wrap=True)
-            live.update(_picture(progress))
-
-        yield show
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True, speed_estimate_period=600) as bars:
+        bar = bars.add_task("")
+        yield lambda stage, done, total: bars.update(bar, description=escape(stage), completed=done, total=total)
 
 
-def _picture(progress: StudyProgress) -> Group:
-    left = "" if progress.seconds_left is None else f"about {duration(progress.seconds_left)} left"
-    line = Table.grid(padding=(0, 1))
-    line.add_row(
-        progress.stage,
-        ProgressBar(max(progress.total, 1), progress.done, width=40),
-        f"{progress.done:,}/{progress.total:,}",
-        f"[red]{progress.failed} failed[/]" if progress.failed else "",
-        left or Text(progress.detail, style="dim"),
-    )
-    speeds = Table.grid(padding=(0, 2))
-    for method, seconds in progress.speed.items():
-        speeds.add_row(f"[dim]{seconds:8.2f} s a task", Text(method, style="dim", overflow="ellipsis", no_wrap=True))
-    return Group(line, speeds)
+def _tenths() -> Report:
+    """Progress for a log file."""
+    said = ("", -1)
 
+    def report(stage: str, done: int, total: int) -> None:
+        nonlocal said
+        tenth = 10 * done // max(total, 1)
+        if (stage, tenth) != said:
+            said = (stage, tenth)
+            say(f"{stage}: {done:,} of {total:,}", of=err)
 
-class _LogLines:
-    """Progress for a log file: a line every tenth of the way, and every few minutes."""
-
-    def __init__(self) -> None:
-        self.said = ("", -1)
-        self.when = time.monotonic()
-
-    def __call__(self, progress: StudyProgress) -> None:
-        if progress.failure is not None:
-            err.print("failed:", Text(str(progress.failure)), highlight=False, soft_wrap=True)
-        tenth = 10 * progress.done // max(progress.total, 1)
-        late = progress.stage == self.said[0] and time.monotonic() - self.when > SILENCE
-        if (progress.stage, tenth) != self.said or late:
-            self.said = (progress.stage, tenth)
-            self.when = time.monotonic()
-            left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
-            err.print(f"{progress.stage}: {progress.done:,} of {progress.total:,}{left}", highlight=False)
+    return report
 
 
 def duration(seconds: float) -> str:
@@ -248,8 +223,12 @@ def show(
     if summary.done < summary.total:
         missing = summary.total - summary.done
         out.print(f"{missing:,} of {summary.total:,} tasks have no result yet", style="yellow", highlight=False)
-    for failed in summary.failures:
-        out.print("[bold red]failed:[/]", Text(str(failed)), highlight=False, soft_wrap=True)
+    _print_failures(out, summary.failures)
+
+
+def _print_failures(console: Console, failures: Sequence[FailedTask]) -> None:
+    for failed in failures:
+        console.print("[bold red]failed:[/]", Text(str(failed)), highlight=False, soft_wrap=True)
 
 
 def _table(data: DataSummary, summary: StudySummary) -> Table:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ranktrial.paper.study import StudyPlan, StudyProgress, run_study
+from ranktrial.paper.study import StudyPlan, run_study
 
 dask = pytest.importorskip("dask", reason="needs the extra cluster")
 distributed = pytest.importorskip("distributed", reason="needs the extra cluster")
@@ -20,8 +20,8 @@ def test_a_dask_cluster_that_loses_a_worker_gives_the_same_bytes(
         n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None
     ) as cluster:
 
-        def kill_one(step: StudyProgress) -> None:
-            if step.stage == "running" and step.done == 3:
+        def kill_one(stage: str, done: int, total: int) -> None:
+            if stage == "running" and done == 3:
                 killed.append(cluster.workers[0].pid)
                 os.kill(killed[0], signal.SIGKILL)
 

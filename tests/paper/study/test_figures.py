@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ranktrial.cli.study import study_app
-from ranktrial.paper.study import StudyPlan, run_study
+from ranktrial.methods import ExpectedRun
+from ranktrial.paper.study import StudyPlan, Task, run_study
 from ranktrial.paper.study.figures.drawing import Names
 from ranktrial.paper.study.figures.error_curves import methods_figure
 from ranktrial.paper.study.figures.systematic_error import wrong_signs_figure
@@ -21,6 +22,8 @@ from ranktrial.paper.study.labels import labels, role, styles
 from ranktrial.paper.study.plan import PRESETS, read_plan
 from ranktrial.paper.study.results import DataResults, MethodLimits, Runs, thinned
 from ranktrial.paper.study.summary import METRICS
+from ranktrial.paper.study.tasks import TaskResult
+from ranktrial.rankings import Moments
 
 runner = CliRunner()
 
@@ -99,19 +102,17 @@ def test_json_has_claims_and_ratios(reference: Path, tmp_path: Path) -> None:
 
 def test_half_a_study_with_limits(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:
     study = StudyFolder(tmp_path)
-    study.adopt(tiny_plan)
+    plan = replace(tiny_plan, methods=(*tiny_plan.methods, "TeamDraft()"), limits=4)
+    study.adopt(plan)
     result = runner.invoke(study_app, ["figures", str(tmp_path)])
     assert result.exit_code == 2
     assert "no results yet" in result.stderr
     for task in list(tiny_plan.tasks())[:4]:
         study.part(task).parent.mkdir(parents=True, exist_ok=True)
         study.part(task).write_bytes(StudyFolder(reference).part(task).read_bytes())
-    duckdb.execute(
-        f"""copy (select 'first' as data, pair::integer as pair, 'TeamDraft()' as method, 1.0 as ctr_a, 0.9 as ctr_b,
-                         0.1::double as delta, "limit", 0.0::double as standard_error, "limit" <= 0 as wrong_sign, 1.0 as ctr
-                  from (values (0, 0.05::double), (1, -0.01::double)) as t(pair, "limit"))
-            to '{study.limits}' (format parquet)"""
-    )
+    for pair, limit in ((2, 0.05), (3, -0.01)):
+        law = ExpectedRun.of_moments([1], Moments(limit, 1.0, ctr=1.0))
+        study.record(Task("first", pair, "TeamDraft()", "limit"), TaskResult(1.0, 0.9, law, 1.0, 1.0, 0))
     result = runner.invoke(study_app, ["figures", str(tmp_path), "--format", "svg"])
     assert result.exit_code == 0, result.output
     limits = rows_of(tmp_path / "figures" / "figure5_limits.csv")
@@ -121,7 +122,7 @@ def test_half_a_study_with_limits(reference: Path, tiny_plan: StudyPlan, tmp_pat
         [abs(0.1 - scale * 0.05), abs(0.1 + scale * 0.01)]
     )
     assert not (tmp_path / "figures" / "figure5_wrong_signs.csv").exists()  # two pairs make no curve
-    assert "8 of 12 tasks have no result yet" in (tmp_path / "figures" / "report.html").read_text()
+    assert "12 of 16 tasks have no result yet" in (tmp_path / "figures" / "report.html").read_text()
 
 
 @pytest.mark.slow

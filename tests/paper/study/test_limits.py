@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from ranktrial.methods import (
     AB,
     Balanced,
     Counterfactual,
+    ExpectedRun,
     LogOpt,
     Method,
     Optimized,
@@ -18,12 +20,27 @@ from ranktrial.methods import (
     probabilistic,
     team_draft,
 )
-from ranktrial.paper.study.limits import Limit, limit_of
-from ranktrial.rankings import Pair
+from ranktrial.paper.study import StudyPlan, Task
+from ranktrial.paper.study.files import read_rows
+from ranktrial.paper.study.folder import StudyFolder
+from ranktrial.paper.study.tables import write_tables
+from ranktrial.paper.study.tasks import TaskResult
+from ranktrial.rankings import Moments, Pair
 from ranktrial.users import User, cascade, position_based, rank_decay
 
 K = 3
 ZETA = np.array([0.1, 0.0, 1.0, 0.4, 0.9, 0.2, 0.6])
+
+
+def law(mean: float) -> ExpectedRun:
+    return ExpectedRun.of_moments([1], Moments(mean, 1.0, ctr=1.0))
+
+
+def limit_of(method: Method, pair: Pair, user: User, *, seed: int) -> Moments:
+    """The limit of a method's estimate as a study finds it."""
+    run = method.expected(pair, user, [1], seed=seed)
+    assert run.standard_error is not None
+    return Moments(float(run.estimate[0]), 0.0, float(run.ctr[0]), standard_error=run.standard_error)
 
 
 @pytest.fixture
@@ -115,5 +132,11 @@ def test_methods_that_learn_on_the_way_have_no_limit() -> None:
     ("mean", "delta", "wrong"),
     [(0.1, 0.2, False), (-0.1, 0.2, True), (0.0, 0.2, True), (0.1, -0.2, True), (0.1, 0, False)],
 )
-def test_a_limit_of_zero_prefers_neither_and_is_wrong(mean: float, delta: float, wrong: bool) -> None:
-    assert Limit(mean, 0, 1).wrong_sign(delta) == wrong
+def test_a_limit_of_zero_prefers_neither_and_is_wrong(
+    mean: float, delta: float, wrong: bool, tiny_plan: StudyPlan, tmp_path: Path
+) -> None:
+    study = StudyFolder(tmp_path)
+    study.record(Task("first", 0, "AB()"), TaskResult(1 + delta, 1.0, law(mean), 1.0, 1.0, 0))
+    write_tables(study, tiny_plan, tiny_plan.points, tmp_path)
+    (row,) = read_rows('select "limit", wrong_sign from read_parquet($files)', [tmp_path / "limits.parquet"])
+    assert row == {"limit": mean, "wrong_sign": wrong}

@@ -96,7 +96,7 @@ def test_a_study_goes_on_from_packed_files(reference: Path, tiny_plan: StudyPlan
     done = run_study(tiny_plan, folder, taken=[files, packed])
     assert done.ran == 0
     assert done.results.read_bytes() == (reference / "results.parquet").read_bytes()
-    assert not StudyFolder(folder).done(Task("first", 0, "TeamDraft()"))
+    assert not StudyFolder(folder).done([Task("first", 0, "TeamDraft()")])
     with pytest.raises(ValueError, match="no run that could be packed besides those in other files"):
         pack_study(folder, files / "third.parquet", besides=[files, packed])
 

@@ -11,8 +11,8 @@ import pytest
 
 from ranktrial.paper.data import read_letor, read_scores
 from ranktrial.paper.study import PlanError, StudyPlan, read_plan, run_study
-from ranktrial.paper.study.folder import COLUMNS
 from ranktrial.paper.study.systems import pair_of_ranks, ranked_by_runs, ranked_by_scores, system_pairs
+from ranktrial.paper.study.tables import COLUMNS
 from ranktrial.paper.study.tasks import open_prepared
 from ranktrial.rankings import Pair
 from ranktrial.trec import read_qrels, read_run

@@ -8,7 +8,6 @@ from ranktrial.methods import parse_method
 from ranktrial.paper.logopt_network import LogOptNetwork
 from ranktrial.paper.study import read_plan
 from ranktrial.paper.study.plan import PRESETS
-from ranktrial.paper.study.run import _Times
 from ranktrial.paper.study.warm_up import SMALL, _quick, warm_up
 from ranktrial.rankings._kernels import click_probabilities
 from ranktrial.rankings.lists import UserArrays
@@ -41,12 +40,3 @@ def test_both_kinds_of_runs_are_warmed_up() -> None:
     for simulate in (False, True):
         warm_up(methods, simulate=simulate, report=lambda *what: said.append(what))
     assert all(total == len(methods) for _, _, total in said)
-
-
-def test_the_first_task_of_a_method_also_loads_code() -> None:
-    times = _Times()
-    times.add(9.0)
-    assert times.mean == 9
-    times.add(1.0)
-    times.add(2.0)
-    assert times.mean == 1.5

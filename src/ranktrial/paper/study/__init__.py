@@ -7,7 +7,7 @@ if refusal := extras.missing("study", "ranktrial.paper.study"):
 
 from ranktrial.paper.study.cost import StudyCost, study_cost
 from ranktrial.paper.study.plan import DataPlan, PlanError, StudyPlan, Task, UserPlan, read_plan
-from ranktrial.paper.study.run import StudyProgress, StudyRun, run_study
+from ranktrial.paper.study.run import StudyRun, run_study
 from ranktrial.paper.study.summary import StudySummary, summarise
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "PlanError",
     "StudyCost",
     "StudyPlan",
-    "StudyProgress",
     "StudyRun",
     "StudySummary",
     "Task",

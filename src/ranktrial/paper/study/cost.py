@@ -9,8 +9,10 @@ from statistics import median_low
 from typing import Any
 
 from ranktrial import checks
+from ranktrial.paper.study.files import read_rows
 from ranktrial.paper.study.folder import StudyFolder
 from ranktrial.paper.study.plan import Task
+from ranktrial.paper.study.tables import TIMINGS, tables
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,10 @@ def study_cost(path: Path, *, pairs: int | None = None, workers: int = 1) -> Stu
     """The cost of a study, finished or not, if every task takes the median of those of its kind that are done."""
     checks.at_least("workers", workers, 1)
     study = StudyFolder(path)
-    try:
-        plan = study.read_plan()
-        rows = study.times(plan)
-    finally:
-        study.close()
+    plan = study.read_plan()
+    with tables(study, plan, plan.points[-1:]) as folder:
+        timings = folder / TIMINGS
+        rows = read_rows("select * from read_parquet($files)", [timings]) if timings.exists() else []
     planned = Counter((task.data, task.method, task.kind) for task in plan.all_tasks())
     measured: defaultdict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:

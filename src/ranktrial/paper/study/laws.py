@@ -12,10 +12,16 @@ from typing import Any
 import numpy as np
 
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.methods import ExpectedRun
+from ranktrial.methods import ExpectedRun, Trajectory
 
 SUMS = ("x", "variance", "third", "fourth", "square", "clicks")
 LAW_COLUMNS = ("run", "begin", *(column for name in SUMS for column in (name, f"{name}_before")))
+RUN_COLUMNS = (
+    *("data", "pair", "method", "ctr_a", "ctr_b", "step", "standard_error"),
+    *LAW_COLUMNS,
+    *("seconds", "cpu_seconds", "peak_memory"),
+)
+CURVE_COLUMNS = ("estimate", "binary_error", "absolute_error", "mean_squared_error", "ctr")
 
 
 def law_columns(run: ExpectedRun) -> dict[str, Any]:
@@ -49,3 +55,9 @@ def read_law(points: IntArray, columns: Mapping[str, Any], *, step: float) -> Ex
 def _at_ends(begins: IntArray, before: FloatArray, each: FloatArray) -> FloatArray:
     """The sums at the end of every stretch but the last."""
     return np.asarray(before[:, :-1] + np.diff(begins)[:, None] * each[:, :-1])
+
+
+def curve_columns(run: Trajectory | ExpectedRun, delta: float) -> dict[str, Any]:
+    """The columns of a run's curves, a row per checkpoint."""
+    errors = run.binary_error(delta), run.absolute_error(delta), run.squared_error(delta)
+    return {"impressions": run.impressions, **dict(zip(CURVE_COLUMNS, (run.estimate, *errors, run.ctr)))}

@@ -6,15 +6,17 @@ seen from the clicks that rankers get, to what another processor may round diffe
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ranktrial.paper.study.folder import MADE_BY, StudyFolder
-from ranktrial.paper.study.plan import StudyPlan, Task, differences
-from ranktrial.paper.study.tasks import open_prepared, written_whole
+from ranktrial.paper.study.files import read_metadata, read_rows
+from ranktrial.paper.study.folder import MADE_BY, StudyFolder, tasks_in
+from ranktrial.paper.study.plan import StudyPlan, differences
+from ranktrial.paper.study.tables import copy_laws
+from ranktrial.paper.study.tasks import open_prepared
 
 PAIRS_COMPARED = 3  # of each data set
 SAME_CTR = 1e-4  # a ranking that ties break otherwise moves less, another ranker more
@@ -22,18 +24,16 @@ SAME_CTR = 1e-4  # a ranking that ties break otherwise moves less, another ranke
 
 def pack_study(folder: Path, file: Path, *, besides: Sequence[Path] = ()) -> int:
     """Write the laws of all runs that are done into a file, but for those in other files, and return how many runs they are."""
-    with contextlib.closing(StudyFolder(folder)) as study:
-        plan = study.read_plan()
-        if plan.simulate:
-            raise ValueError(f"{folder}: a simulated study has curves, only laws of expected runs can be packed")
-        others = packed_files(besides)
-        known = set(study.tasks_in(others)) if others else set()
-        tasks = [task for task in plan.tasks() if study.done(task) and task not in known]
-        if not tasks:
-            raise ValueError(f"{folder}: no run that could be packed{' besides those in other files' if known else ''}")
-        with written_whole(file) as path:
-            study.pack(path, tasks, {"ranktrial": json.dumps({**MADE_BY, "settings": plan.settings()})})
-        return len(tasks)
+    study = StudyFolder(folder)
+    plan = study.read_plan()
+    if plan.simulate:
+        raise ValueError(f"{folder}: a simulated study has curves, only laws of expected runs can be packed")
+    known = set(tasks_in(packed_files(besides)))
+    tasks = [task for task in study.done(plan.tasks()) if task not in known]
+    if not tasks:
+        raise ValueError(f"{folder}: no run that could be packed{' besides those in other files' if known else ''}")
+    copy_laws(study.files(tasks), tasks, file, {"ranktrial": json.dumps({**MADE_BY, "settings": plan.settings()})})
+    return len(tasks)
 
 
 def packed_files(paths: Sequence[Path]) -> list[Path]:
@@ -49,9 +49,9 @@ def packed_files(paths: Sequence[Path]) -> list[Path]:
     return files
 
 
-def check_settings(study: StudyFolder, plan: StudyPlan, file: Path) -> None:
+def check_settings(plan: StudyPlan, file: Path) -> None:
     """Refuse a file whose tasks are not those of the plan."""
-    there = study.metadata(file).get("ranktrial")
+    there = read_metadata(file).get("ranktrial")
     if there is None or plan.simulate:
         why = "simulated runs cannot be taken over" if there else "not a file that ranktrial study pack has made"
         raise ValueError(f"{file}: {why}")
@@ -70,24 +70,25 @@ def check_settings(study: StudyFolder, plan: StudyPlan, file: Path) -> None:
 
 def take_over(study: StudyFolder, plan: StudyPlan, file: Path) -> None:
     """Take over what is missing in a study, of which the data sets have been prepared."""
-    there = study.tasks_in([file])
-    wanted = {task for task in plan.tasks() if not study.done(task)}
-    missing = [task for task in there if task in wanted]
+    wanted = set(plan.tasks()) - set(study.done(plan.tasks()))
+    missing = [task for task in tasks_in([file]) if task in wanted]
     if not missing:
         return
     for data in plan.data:
-        _compare_rankers(study, plan, file, [task for task in missing if task.data == data.name])
-    study.take(file, missing)
+        _compare_rankers(
+            study, plan, file, data.name, sorted({task.pair for task in missing if task.data == data.name})
+        )
+    taken = study.path / "taken" / f"{hashlib.sha256(file.read_bytes()).hexdigest()[:10]}.parquet"
+    before = tasks_in([taken]) if taken.exists() else []
+    copy_laws([file], [*before, *missing], taken)
 
 
-def _compare_rankers(study: StudyFolder, plan: StudyPlan, file: Path, tasks: Sequence[Task]) -> None:
-    pairs = sorted({task.pair for task in tasks})
-    for pair in sorted(
-        {pairs[i * (len(pairs) - 1) // (PAIRS_COMPARED - 1)] for i in range(PAIRS_COMPARED)} if pairs else ()
-    ):
-        data = tasks[0].data
+def _compare_rankers(study: StudyFolder, plan: StudyPlan, file: Path, data: str, pairs: Sequence[int]) -> None:
+    """Refuse a file where some of these pairs get other clicks than here."""
+    for place in range(PAIRS_COMPARED if pairs else 0):
+        pair = pairs[place * (len(pairs) - 1) // (PAIRS_COMPARED - 1)]
         query = "select ctr_a, ctr_b from read_parquet($files) where data = $data and pair = $pair limit 1"
-        (row,) = study.query(query, [file], data=data, pair=pair)
+        (row,) = read_rows(query, [file], data=data, pair=pair)
         prepared = open_prepared(str(study.path), plan.digest, data)
         ranked = prepared.pair(pair)
         for name, there, here in zip("AB", row.values(), ranked.ctr(prepared.user_of(ranked))):

@@ -23,9 +23,10 @@ from ranktrial.paper.data import (
     read_splits,
     train_rankers,
 )
+from ranktrial.paper.study.files import written_whole
 from ranktrial.paper.study.plan import SYNTHETIC, TRAINED, DataPlan, StudyPlan
 from ranktrial.paper.study.systems import Ranks, ranked_by_runs, ranked_by_scores
-from ranktrial.paper.study.tasks import DATASET_ARRAYS, chosen_pairs, click_probability, mapped, seed_of, written_whole
+from ranktrial.paper.study.tasks import DATASET_ARRAYS, chosen_pairs, click_probability, mapped, seed_of
 from ranktrial.trec import read_qrels, read_run
 
 Report = Callable[[str, int, int], None]  # what is being done, done, total

@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
+from ranktrial.paper.study.files import read_columns
 from ranktrial.paper.study.folder import StudyFolder
 from ranktrial.paper.study.labels import role
-from ranktrial.paper.study.plan import StudyPlan, Task
+from ranktrial.paper.study.plan import StudyPlan
 from ranktrial.paper.study.summary import METRICS, nearest_checkpoints
+from ranktrial.paper.study.tables import COLUMNS, LIMITS, RESULTS, tables
 
 T = TypeVar("T")
 POINTS = 80  # of a curve; more cannot be told apart on paper
@@ -138,14 +140,13 @@ def _first_playing(by_method: Mapping[str, T], roles: Sequence[str]) -> T | None
 def read_results(path: Path) -> tuple[StudyPlan, list[DataResults]]:
     """The results of a study, finished or not; sets without any are left out."""
     study = StudyFolder(path)
-    try:
-        plan = study.read_plan()
-        found = [one for data in plan.data if (one := _data_results(study, plan, data.name)).runs]
-        if not found:
-            raise ValueError(f"{path}: no results yet; see how far it is with: ranktrial study show {path}")
-        return plan, found
-    finally:
-        study.close()
+    plan = study.read_plan()
+    points = thinned(plan.points)
+    with tables(study, plan, points) as folder:
+        found = [one for data in plan.data if (one := _data_results(plan, folder, data.name, points)).runs]
+    if not found:
+        raise ValueError(f"{path}: no results yet; see how far it is with: ranktrial study show {path}")
+    return plan, found
 
 
 def thinned(points: IntArray) -> IntArray:
@@ -158,44 +159,33 @@ def thinned(points: IntArray) -> IntArray:
     return np.union1d(points[places], nearest_checkpoints(points))
 
 
-def _data_results(study: StudyFolder, plan: StudyPlan, data: str) -> DataResults:
-    points = thinned(plan.points)
-    lists = ", ".join(f"list({name} order by impressions) as {name}" for name in (*METRICS, "impressions"))
-    runs = {}
+def _data_results(plan: StudyPlan, folder: Path, data: str, points: IntArray) -> DataResults:
+    runs, limits = {}, {}
     for method in plan.methods:
-        tasks = [task for pair in range(plan.pairs) if study.done(task := Task(data, pair, method))]
-        if not tasks:
-            continue
-        with study.curves(plan, tasks, points) as files:
-            rows = study.query(
-                f"""select pair, any_value(delta) as delta, any_value(ctr_a) as ctr_a, any_value(ctr_b) as ctr_b,
-                           max_by(ctr, impressions) as ctr, max_by(estimate, impressions) as estimate, {lists}
-                    from read_parquet($files)
-                    where data = $data and method = $method and list_contains($points, impressions)
-                    group by pair order by pair""",
-                files,
-                data=data,
-                method=method,
-                points=points.tolist(),
-            )
-        if rows:
-            columns = {name: np.array([row[name] for row in rows], float) for name in rows[0] if name != "impressions"}
-            errors = {metric: columns.pop(metric) for metric in METRICS}
-            pairs = columns.pop("pair").astype(np.int64)
-            runs[method] = Runs(method, pairs, np.array(rows[0]["impressions"]), errors, **columns)
-    return DataResults(data, runs, _limits(study, plan, data))
+        if curves := _columns(folder / RESULTS, COLUMNS, data, method):
+            there = np.unique(curves["impressions"])
+            by_pair = {
+                name: column.reshape(-1, len(there))[:, np.isin(there, points)] for name, column in curves.items()
+            }
+            errors = {metric: by_pair[metric] for metric in METRICS}
+            last = {name: by_pair[name][:, -1] for name in ("estimate", "delta", "ctr", "ctr_a", "ctr_b")}
+            runs[method] = Runs(method, by_pair["pair"][:, -1], points, errors, **last)
+        columns = ("pair", "delta", "limit", "standard_error", "wrong_sign")
+        if found := _columns(folder / LIMITS, columns, data, method):
+            limits[method] = MethodLimits(method, *found.values())
+    return DataResults(data, runs, limits)
 
 
-def _limits(study: StudyFolder, plan: StudyPlan, data: str) -> dict[str, MethodLimits]:
-    by_method: dict[str, list[dict[str, Any]]] = {}
-    for row in study.limit_rows(plan, data):
-        by_method.setdefault(row["method"], []).append(row)
-    columns = ("pair", "delta", "limit", "standard_error", "wrong_sign")
-    return {
-        method: MethodLimits(method, *(np.array([row[name] for row in by_method[method]]) for name in columns))
-        for method in (*plan.methods, *(one for one in by_method if one not in plan.methods))
-        if method in by_method
-    }
+def _columns(file: Path, names: Sequence[str], data: str, method: str) -> dict[str, Any]:
+    """Columns of a table for one method on one data set, by pair, with NaN for NULL; none where there is no row."""
+    if not file.exists():
+        return {}
+    order = "pair, impressions" if "impressions" in names else "pair"
+    wanted = ", ".join(f'"{name}"' for name in names)
+    query = f"select {wanted} from read_parquet($files) where data = $data and method = $method order by {order}"
+    found = read_columns(query, [file], data=data, method=method)
+    columns = {name: np.ma.filled(c, np.nan) if np.ma.is_masked(c) else np.asarray(c) for name, c in found.items()}
+    return columns if len(columns["pair"]) else {}
 
 
 def common(*runs: Runs) -> tuple[Runs, ...]:

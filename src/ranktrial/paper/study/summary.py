@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 
 from ranktrial.arrays import IntArray
+from ranktrial.paper.study.files import read_rows
 from ranktrial.paper.study.folder import FailedTask, StudyFolder
+from ranktrial.paper.study.plan import StudyPlan
+from ranktrial.paper.study.tables import RESULTS, TIMINGS, tables
 
 METRICS = ("binary_error", "absolute_error", "mean_squared_error")
 MILESTONES = (100, 1_000, 10_000, 100_000, 1_000_000, 3_000_000)
@@ -92,54 +94,50 @@ def nearest_checkpoints(points: IntArray) -> list[int]:
 def summarise(path: Path) -> StudySummary:
     """The summary of a study, finished or not."""
     study = StudyFolder(path)
-    try:
-        return _summarise(study)
-    finally:
-        study.close()
-
-
-def _summarise(study: StudyFolder) -> StudySummary:
     plan = study.read_plan()
     shown = nearest_checkpoints(plan.points)
     tasks = list(plan.all_tasks())
-    done = [task for task in tasks if study.done(task)]
-    failures = tuple(study.failures(plan))
-    runs = [task for task in done if task.kind == "run"]
-    if not runs:
-        return StudySummary(tuple(shown), len(done), len(tasks), (), failures)
-    with study.curves(plan, runs, np.array(shown)) as files:
-        means = study.query(
-            f"""select data, method, impressions, count(*) as pairs, avg(ctr) as ctr,
-                       {", ".join(f"avg({metric}) as {metric}" for metric in METRICS)}
-                from read_parquet($files) where list_contains($shown, impressions) group by all""",
-            files,
-            shown=shown,
-        )
-        rankers = study.query(
-            """select data, avg((ctr_a + ctr_b) / 2) as ctr, median(abs(delta)) as median_delta
-               from (select distinct data, pair, ctr_a, ctr_b, delta from read_parquet($files)) group by data""",
-            files,
-        )
-    seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in study.times(plan):
-        if row["kind"] == "run":
-            seconds[row["data"], row["method"]].append(row["seconds"])
-    by_point = {(row["data"], row["method"], row["impressions"]): row for row in means}
+    done = study.done(tasks)
+    with tables(study, plan, np.array(shown)) as folder:
+        sets = _sets(plan, folder, shown) if any(task.kind == "run" for task in done) else ()
+    return StudySummary(tuple(shown), len(done), len(tasks), sets, tuple(study.failures(plan)))
+
+
+def _sets(plan: StudyPlan, folder: Path, shown: Sequence[int]) -> tuple[DataSummary, ...]:
+    means = read_rows(
+        f"""select data, method, impressions, count(*) as pairs, avg(ctr) as ctr,
+                   {", ".join(f"avg({metric}) as {metric}" for metric in METRICS)}
+            from read_parquet($files) where list_contains($shown, impressions) group by all order by impressions""",
+        [folder / RESULTS],
+        shown=shown,
+    )
+    rankers = read_rows(
+        """select data, avg((ctr_a + ctr_b) / 2) as ctr, median(abs(delta)) as median_delta
+           from (select distinct data, pair, ctr_a, ctr_b, delta from read_parquet($files)) group by data""",
+        [folder / RESULTS],
+    )
+    times = read_rows(
+        "select data, method, median(seconds) as seconds from read_parquet($files) where kind = 'run' group by all",
+        [folder / TIMINGS],
+    )
+    seconds = {(row["data"], row["method"]): row["seconds"] for row in times}
     by_data = {row["data"]: row for row in rankers}
+    by_method: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in means:
+        by_method[row["data"], row["method"]].append(row)
 
     def method_summary(data: str, method: str) -> MethodSummary:
-        rows = [by_point[data, method, point] for point in shown]
+        rows = by_method[data, method]
         errors = {metric: tuple(row[metric] for row in rows) for metric in METRICS}
-        return MethodSummary(method, rows[-1]["pairs"], errors, rows[-1]["ctr"], median(seconds[data, method]))
+        return MethodSummary(method, rows[-1]["pairs"], errors, rows[-1]["ctr"], seconds[data, method])
 
-    sets = tuple(
+    return tuple(
         DataSummary(
             data.name,
             by_data[data.name]["ctr"],
             by_data[data.name]["median_delta"],
-            tuple(method_summary(data.name, m) for m in plan.methods if (data.name, m) in seconds),
+            tuple(method_summary(data.name, method) for method in plan.methods if (data.name, method) in by_method),
         )
         for data in plan.data
         if data.name in by_data
     )
-    return StudySummary(tuple(shown), len(done), len(tasks), sets, failures)

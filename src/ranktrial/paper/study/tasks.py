@@ -14,12 +14,9 @@ import gc
 import hashlib
 import json
 import mmap
-import os
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -30,7 +27,7 @@ import numpy as np
 from ranktrial.arrays import FloatArray
 from ranktrial.methods import ExpectedRun, Trajectory, parse_method
 from ranktrial.paper.data import Dataset, LinearRankers
-from ranktrial.paper.study.limits import Limit, limit_of
+from ranktrial.paper.study.files import written_whole
 from ranktrial.paper.study.plan import DataPlan, StudyPlan, Task, UserPlan
 from ranktrial.paper.study.systems import Ranks, pair_of_ranks, system_pairs
 from ranktrial.rankings import Pair, Rankings
@@ -41,37 +38,6 @@ from ranktrial.users import User
 atexit.register(gc.unfreeze)  # some libraries complain of what is left at the end
 
 DATASET_ARRAYS = ("offsets", "labels", "features", "query_ids", "feature_ids")
-
-
-@dataclass(frozen=True)
-class Spent:
-    """Time and memory that a task took.
-
-    Attributes:
-        seconds: Wall time of the method alone, without opening data; the first task of a process also loads compiled code.
-        cpu_seconds: Processor time of the process meanwhile, however busy the machine was with other work.
-        peak_memory: Bytes of the process in memory at most, mapped data included. Where the system cannot start the count
-            anew (it can on Linux) this is the peak since the process began.
-    """
-
-    seconds: float
-    cpu_seconds: float
-    peak_memory: int
-
-
-class Meter:
-    """Measures time and memory from here on."""
-
-    def __init__(self) -> None:
-        with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew at what is in memory now
-        self.start()
-
-    def start(self) -> None:
-        self._seconds, self._cpu = time.perf_counter(), time.process_time()
-
-    def spent(self) -> Spent:
-        return Spent(time.perf_counter() - self._seconds, time.process_time() - self._cpu, peak_memory())
 
 
 def peak_memory() -> int:
@@ -90,19 +56,24 @@ def peak_memory() -> int:
 
 @dataclass(frozen=True, eq=False)
 class TaskResult:
-    """The result of a task.
+    """The result of a task, and what it took.
 
     Attributes:
         ctr_a: True clicks per impression of ranker A.
         ctr_b: True clicks per impression of ranker B.
-        found: The run of the method, or its limit.
-        spent: Time and memory of that.
+        run: The run of the method; for a limit an expected one.
+        seconds: Wall time of the method alone, without opening data; the first task of a process also loads compiled code.
+        cpu_seconds: Processor time of the process meanwhile, however busy the machine was with other work.
+        peak_memory: Bytes of the process in memory at most, mapped data included. Where the system cannot start the count
+            anew (it can on Linux) this is the peak since the process began.
     """
 
     ctr_a: float
     ctr_b: float
-    found: Trajectory | ExpectedRun | Limit
-    spent: Spent
+    run: Trajectory | ExpectedRun
+    seconds: float
+    cpu_seconds: float
+    peak_memory: int
 
 
 @dataclass(frozen=True)
@@ -124,22 +95,6 @@ def seed_of(study_seed: int, *key: str | int) -> np.random.SeedSequence:
     return np.random.SeedSequence([study_seed, *words.tolist()])
 
 
-@contextlib.contextmanager
-def written_whole(file: Path) -> Iterator[Path]:
-    """A path to write to, put in place of ``file`` when all of it is on disk: nobody ever sees half a file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".writing-", suffix=file.suffix, dir=file.parent)
-    os.close(handle)
-    try:
-        yield Path(name)
-        with open(name, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(name, file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def mapped(file: Path) -> Any:
     """An array shared with every process that maps the file. Copy-on-write rather than read-only, so that kernels see the
     same type as for an array in memory and are not compiled twice."""
@@ -158,11 +113,14 @@ def let_go(array: Any) -> None:
 
 
 def trim() -> None:
-    """Give memory that is free back to the system, where it can be: what one task has used is not held against the next."""
+    """Give memory that is free back to the system, where it can be, and start the count of the peak anew: what one task has
+    used is not held against the next."""
     gc.collect()  # a run refers to itself, with hundreds of megabytes
     gc.freeze()  # what is left stays: to look at all of it again takes longer than a small task
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,24 +241,21 @@ def run_task(folder: str, digest: str, task: Task) -> TaskResult | Failure:
     """Run one task. Whatever goes wrong is an answer too: exceptions may not survive the way between processes."""
     try:
         trim()
-        meter = Meter()
         prepared = open_prepared(folder, digest, task.data)
-        pair = prepared.pair(task.pair)
+        plan, pair = prepared.plan, prepared.pair(task.pair)
         user = prepared.user_of(pair)
         ctr_a, ctr_b = pair.ctr(user)
         method = parse_method(task.method)
-        found: Trajectory | ExpectedRun | Limit
-        plan = prepared.plan
-        meter.start()
+        run: Trajectory | ExpectedRun
+        began, cpu_began = time.perf_counter(), time.process_time()
         if task.kind == "limit":
-            found = limit_of(method, pair, user, seed=seed_of(plan.seed, *task))
+            run = method.expected(pair, user, [1], seed=seed_of(plan.seed, *task))
+        elif plan.simulate:
+            run = method.simulate(pair, user, plan.points, seed=seed_of(plan.seed, *task[:3]))
         else:
-            seed = seed_of(plan.seed, task.data, task.pair, task.method)
-            if plan.simulate:
-                found = method.simulate(pair, user, plan.points, seed=seed)
-            else:
-                found = method.expected(pair, user, plan.points, seed=seed, runs=plan.runs)
-        return TaskResult(ctr_a, ctr_b, found, meter.spent())
+            run = method.expected(pair, user, plan.points, seed=seed_of(plan.seed, *task[:3]), runs=plan.runs)
+        seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+        return TaskResult(ctr_a, ctr_b, run, seconds, cpu_seconds, peak_memory())
     except Exception as problem:
         said = " ".join(str(problem).split())
         return Failure(f"{type(problem).__name__}: {said}" if said else type(problem).__name__, traceback.format_exc())

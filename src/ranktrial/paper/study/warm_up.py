@@ -26,7 +26,11 @@ def warm_up(methods: Sequence[str], *, simulate: bool, report: Callable[[str, in
     for done, text in enumerate(methods):
         method = _quick(parse_method(text))
         points = [method.traits.learns_at[0] + 1 if method.traits.learns_at else 100]
-        with watching_compilations(lambda name, done=done: report(name, done, len(methods))):  # type: ignore[misc]
+
+        def began(loop: str, done: int = done) -> None:
+            report(f"compiling, once, for a minute or two: {loop}", done, len(methods))
+
+        with watching_compilations(began):
             run = method.simulate if simulate else method.expected
             run(pair, user, points, seed=1)
 
