@@ -21,7 +21,8 @@ import numpy as np
 from benchmarks.logopt import data_sets
 from benchmarks.variance import variance
 from ranktrial.methods import AB, Beliefs, LogOpt, TeamDraft
-from ranktrial.methods.click_model import SimulatedTrial, expected_beliefs, planned_moments
+from ranktrial.methods.beliefs import expected_beliefs
+from ranktrial.methods.click_model import SimulatedTrial, planned_moments
 from ranktrial.paper.data import Dataset, read_rankers, train_rankers
 from ranktrial.paper.data.letor import read_letor
 from ranktrial.rankings import Pair

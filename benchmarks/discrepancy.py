@@ -29,8 +29,7 @@ from ranktrial.arrays import NO_DOCUMENT, FloatArray, weighted_counts
 from ranktrial.config import TrialConfig
 from ranktrial.methods import LogOpt
 from ranktrial.methods.beliefs import Beliefs
-from ranktrial.methods.click_model import valued
-from ranktrial.methods.displays import Linear
+from ranktrial.methods.displays import Linear, valued
 from ranktrial.methods.logopt import LEAST_PRICE
 from ranktrial.paper.data import Dataset, mslr_like, read_letor, read_rankers, read_splits, train_rankers, yahoo_like
 from ranktrial.position_bias import Conditional, Counts, NotIdentifiable

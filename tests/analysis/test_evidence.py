@@ -10,8 +10,7 @@ from ranktrial.analysis.evidence import Members, searches
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.methods import AB, LogOpt
-from ranktrial.methods.beliefs import FIRST_PRICE
-from ranktrial.methods.click_model import expected_beliefs
+from ranktrial.methods.beliefs import FIRST_PRICE, expected_beliefs
 from ranktrial.rankings import Mixture, Pair, draw_impressions
 from ranktrial.users import User, position_based, rank_decay
 

@@ -35,7 +35,9 @@ from ranktrial.analysis.power import (
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.methods import AB, LogOpt, Method
-from ranktrial.methods.click_model import expected_beliefs, planned_displays, planned_moments, valued
+from ranktrial.methods.beliefs import expected_beliefs
+from ranktrial.methods.click_model import planned_displays, planned_moments
+from ranktrial.methods.displays import valued
 from ranktrial.position_bias import Conditional
 from ranktrial.rankings import Pair
 from ranktrial.users import position_based

@@ -19,11 +19,11 @@ from ranktrial.methods import (
     Method,
     Probabilistic,
     TeamDraft,
-    click_model,
+    versions,
 )
 from ranktrial.methods._kernels.displays import clicked_documents
 from ranktrial.methods.base import parse_method
-from ranktrial.methods.click_model import valued
+from ranktrial.methods.displays import valued
 from ranktrial.methods.influence import ThetaInfluence
 from ranktrial.paper.logopt_network import LogOptNetwork, _State
 from ranktrial.position_bias import Conditional, Counts
@@ -301,7 +301,7 @@ def test_designs_of_some_queries_have_the_law_of_all(method: LogOpt, monkeypatch
         return np.array([[getattr(run, name)(delta) for name in ("absolute_error", "squared_error")] for run in runs])
 
     whole = errors()
-    monkeypatch.setattr(click_model, "LAW_QUERIES", 100)
+    monkeypatch.setattr(versions, "LAW_QUERIES", 100)
     some = errors()
     assert not np.array_equal(whole, some)
     noise = np.sqrt((whole.var(0, ddof=1) + some.var(0, ddof=1)) / 30)

@@ -61,7 +61,7 @@ def test_every_version_is_unbiased_exactly_whatever_was_learnt_before(estimate: 
     predictions = []
     for begin, end in ((0, 5), (5, 400), (400, 500)):
         state.next_version()
-        displays = state._displays(state.versions[-1])
+        displays = state.versions[-1].displays(state.beliefs.theta)
         assert expectation(displays, user) == pytest.approx(pair.delta(user), abs=1e-12)
         state.show(begin, end, np.array([end]))
         predictions.append(state.versions[-1].prediction)
@@ -141,7 +141,7 @@ def test_estimated_bias_comes_near_the_truth_and_revalues_the_past(estimate: str
     assert min(np.abs(state.beliefs.theta - theta).max() for theta in found) < 1e-9
     total = 0.0
     for version in run.versions:
-        value = state._displays(version).value
+        value = version.displays(state.beliefs.theta).value
         assert isinstance(value, Linear)
         assert value.base is not None
         total += value.base @ version.shown + (value.values * version.clicked).sum()
@@ -185,7 +185,7 @@ def test_an_oracle_that_knows_a_document_to_be_never_clicked_still_compares_it(e
     method = free(relevance="true", estimate=estimate, schedule=())
     state = SimulatedTrial(method, pair, user, pair.known_theta, seed=1)
     state.next_version()
-    assert expectation(state._displays(state.versions[-1]), user) == pytest.approx(0.5, abs=1e-12)
+    assert expectation(state.versions[-1].displays(state.beliefs.theta), user) == pytest.approx(0.5, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_a_budget_is_kept_and_asking_for_more_costs_variance() -> None:
         trial, pair, user = learnt(LogOpt(bias="known", loss=loss, holdback=0.1))
         shown = trial.versions[-1].policy
         clicks.append(shown.ctr(user) / np.mean(pair.ctr(user)) - 1)
-        variances.append(trial._displays(trial.versions[-1]).moments(user).variance)
+        variances.append(trial.versions[-1].displays(trial.beliefs.theta).moments(user).variance)
         prices.append(trial.beliefs.price)
     assert clicks == sorted(clicks)
     assert variances == sorted(variances)

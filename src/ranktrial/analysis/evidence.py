@@ -16,8 +16,8 @@ from ranktrial.analysis.estimators.valuing import examinations
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.interval import Interval
 from ranktrial.log.log import Log
-from ranktrial.methods.beliefs import Evidence, FoldSums, Searches, folds_of
-from ranktrial.methods.click_model import SEARCHES, SHORT_LOG
+from ranktrial.methods.beliefs import Evidence
+from ranktrial.methods.searches import SEARCHES, SHORT_LOG, FoldSums, Searches, folds_of
 
 RECENT = 5 * SEARCHES  # impressions that stand for the traffic to come
 

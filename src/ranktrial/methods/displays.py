@@ -22,9 +22,10 @@ from ranktrial._kernels import alias_tables
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray
 from ranktrial.methods._kernels.displays import click_thresholds, majority_value, simulate_linear, simulate_majority
 from ranktrial.methods.trajectory import Trajectory
-from ranktrial.rankings import Mixture, Moments, expected_clicks
+from ranktrial.rankings import Mixture, Moments, Pair, affine_values, expected_clicks
 from ranktrial.rankings._kernels import majority_moments
 from ranktrial.rankings.lists import UserArrays, check_user
+from ranktrial.rankings.values import Prediction
 from ranktrial.seeds import Seed, kernel_state
 from ranktrial.users import User
 
@@ -180,3 +181,16 @@ class Displays:
             merged[key] = merged.get(key, 0.0) + float(self.mixture.weights[display])
         for key, probability in merged.items():
             yield replace(key, probability=probability)
+
+
+def valued(pair: Pair, policy: Mixture, theta: FloatArray, prediction: Prediction, *, estimate: str) -> Displays:
+    """Displays of a design with their values at a position bias and, except for "ips", a predicted relevance."""
+    affine = affine_values(
+        policy,
+        pair.lam(theta),
+        theta,
+        pair.offsets,
+        zeta_hat=None if estimate == "ips" else prediction,
+        rank_aware=estimate == "rank-aware",
+    )
+    return Displays(policy, Linear(affine.values, affine.base))

@@ -18,15 +18,10 @@ from ranktrial.arrays import DocumentArray, FloatArray
 from ranktrial.design.budget import ClickForecast, CrossForecast, price_for
 from ranktrial.design.closed_form import closed_form, closed_form_query
 from ranktrial.methods.base import Traits
-from ranktrial.methods.beliefs import FIRST_LISTS, FIRST_PRICE, Beliefs, Evidence, Searches, learnt
-from ranktrial.methods.click_model import (
-    ESTIMATES,
-    SCHEDULE,
-    ClickModelMethod,
-    expected_beliefs,
-    expected_searches,
-)
+from ranktrial.methods.beliefs import FIRST_PRICE, Beliefs, Evidence, expected_beliefs, learnt
+from ranktrial.methods.click_model import ESTIMATES, SCHEDULE, ClickModelMethod
 from ranktrial.methods.displays import Displays
+from ranktrial.methods.searches import FIRST_LISTS, Searches, expected_searches
 from ranktrial.rankings import Mixture, Pair
 from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.users import User

@@ -28,8 +28,9 @@ from ranktrial.analysis.ladder import LEAST_ARM, SMALL, VISIBLE
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
 from ranktrial.log.log import GROUPS
 from ranktrial.methods import AB, Method
-from ranktrial.methods.click_model import ClickModelMethod, expected_beliefs, planned_displays, valued
-from ranktrial.methods.displays import Displays, Linear
+from ranktrial.methods.beliefs import expected_beliefs
+from ranktrial.methods.click_model import ClickModelMethod, planned_displays
+from ranktrial.methods.displays import Displays, Linear, valued
 from ranktrial.methods.influence import ThetaInfluence
 from ranktrial.rankings import Mixture, Moments, Pair, expected_clicks
 from ranktrial.rankings.values import Prediction
