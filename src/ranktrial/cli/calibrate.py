@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from dataclasses import asdict
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 
 from ranktrial.analysis.calibration import Discrepancy, calibrate
 from ranktrial.analysis.decision import ALLOWANCE
-from ranktrial.cli.console import out, plain_errors, plain_table, say
+from ranktrial.cli.console import plain_errors, plain_table, tell
 from ranktrial.cli.options import JsonOption
 from ranktrial.store import open_store
 from ranktrial.trial import Trial
@@ -31,20 +30,16 @@ def calibrate_command(
     """
     found = [one for store in stores for one in _discrepancies(store, running=running)]
     answer = calibrate([one for _, one in found])
-    if as_json:
-        trials = [{"trial": name, **asdict(one)} for name, one in found]
-        print(json.dumps({**asdict(answer), "found": trials}, indent=2))
-        return
+    trials = [{"trial": name, **asdict(one)} for name, one in found]
     table = plain_table("trial", "click model less A/B", "standard error", "as an allowance")
     for name, one in found:
         share = f"{one.difference / one.unit:+.3f} (+- {2 * one.standard_error / one.unit:.3f})"
         table.add_row(name, f"{one.difference:+.4f}", f"{one.standard_error:.4f}", share)
-    out.print(table, highlight=False)
-    say(
+    text = (
         f"allowance={answer.allowance:.2g} is what these {answer.trials} trials call for; they do not rule out "
-        f"{answer.at_most:.2g}. The default is {ALLOWANCE:g}.",
-        wrap=True,
+        f"{answer.at_most:.2g}. The default is {ALLOWANCE:g}."
     )
+    tell(as_json, {**asdict(answer), "found": trials}, table, text)
 
 
 def _discrepancies(place: str, *, running: bool) -> list[tuple[str, Discrepancy]]:

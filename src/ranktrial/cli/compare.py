@@ -9,11 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
-from ranktrial.cli.console import err, out, plain_errors, progress_bar, say
+from ranktrial.cli.console import err, number_table, out, plain_errors, progress_bar, say
 from ranktrial.cli.options import JsonOption, SeedOption
 from ranktrial.cli.two_rankers import CtrOption, TwoRankers, names_rankers, read_two_rankers
 from ranktrial.methods import (
@@ -209,17 +207,8 @@ def run_methods(
 def print_comparison(comparison: Comparison, points: Sequence[int], rows: Sequence[ComparedMethod]) -> None:
     wide = out.width >= 120
     shown = range(len(points)) if wide else range(len(points))[-1:]
-    table = Table(
-        title="estimate of B - A after that many searches",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("method", overflow="fold", ratio=1)
-    for i in shown:
-        table.add_column(f"{points[i]:,}", justify="right", no_wrap=True)
-    for heading in ("error", "prefers", *(["clicks/search"] if wide else []), "searches/s"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = [f"{points[i]:,}" for i in shown] + ["error", "prefers", *["clicks/search"] * wide, "searches/s"]
+    table = number_table("estimate of B - A after that many searches", *headings, text="method")
     better = "B" if comparison.difference > 0 else "A"
     for row in rows:
         colour = "green" if row.prefers == better else "red"
@@ -228,14 +217,9 @@ def print_comparison(comparison: Comparison, points: Sequence[int], rows: Sequen
             *(f"{row.estimates[i]:+.4f}" for i in shown),
             f"{row.errors[-1]:.4f}" if row.comparable else f"({row.errors[-1]:.4f})",
             f"[{colour}]{row.prefers}[/]",
+            *[f"{row.ctr:.4f}"] * wide,
         ]
-        if wide:
-            cells.append(f"{row.ctr:.4f}")
-        table.add_row(*cells, _speed(row.impressions_per_second))
+        speed = row.impressions_per_second or 0.0
+        told = f"{speed / 1e6:.1f} M" if speed > 1e6 else f"{speed / 1e3:.0f} k"
+        table.add_row(*cells, told if speed else "at once")
     out.print(table)
-
-
-def _speed(per_second: float | None) -> str:
-    if per_second is None:
-        return "at once"
-    return f"{per_second / 1e6:.1f} M" if per_second > 1e6 else f"{per_second / 1e3:.0f} k"

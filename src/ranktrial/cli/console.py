@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -44,18 +45,31 @@ def say(text: object, *, of: Console = out, style: str | None = None, wrap: bool
     of.print(str(text), style=style, markup=False, highlight=False, soft_wrap=not wrap)
 
 
-def tell(as_json: bool, told: object, *lines: object) -> None:
-    """Print a result: JSON if that was asked for, else lines."""
+def tell(as_json: bool, told: object, *shown: object) -> None:
+    """Print a result: JSON if that was asked for, else lines and tables."""
     if as_json:
         print(json.dumps(told, indent=2))
         return
-    for line in lines:
-        say(line)
+    for one in shown:
+        if isinstance(one, Table):
+            out.print(one, highlight=False)
+        else:
+            say(one)
 
 
 def plain_table(*columns: str, **options: Any) -> Table:
     """Table without lines."""
     return Table(*columns, box=None, padding=(0, 2, 0, 0), pad_edge=False, **options)
+
+
+def number_table(title: str, *numbers: str, text: str | None = None, width: int | None = None) -> Table:
+    """Table of columns of numbers, with one of text before them."""
+    table = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    if text is not None:
+        table.add_column(text, overflow="fold", ratio=1, min_width=width)
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
 
 
 @contextmanager

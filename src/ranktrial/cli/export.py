@@ -10,7 +10,7 @@ import typer
 
 from ranktrial.cli.console import plain_errors, progress_bar, tell
 from ranktrial.cli.options import JsonOption, NameOption, StoreArgument
-from ranktrial.formats.exporting import MEMORY, Exported, export
+from ranktrial.formats.exporting import Exported, export
 from ranktrial.trial import Trial
 
 
@@ -19,7 +19,6 @@ def export_command(
     store: StoreArgument,
     to: Annotated[Path, typer.Option(help="Folder of Parquet files, made if it does not exist, added to if it does.")],
     name: NameOption = None,
-    memory: Annotated[str, typer.Option(help="Memory limit of sorting and joining.")] = MEMORY,
     as_json: JsonOption = False,
 ) -> None:
     """Export a trial's log as Parquet: searches by day with their clicks, the designs they were drawn from, and events.
@@ -36,7 +35,7 @@ def export_command(
             seen += rows
             progress(seen, total)
 
-        done = export(trial.store, trial.name, to, memory=memory, progress=more)
+        done = export(trial.store, trial.name, to, progress=more)
     tell(
         as_json, asdict(done), f"{done.impressions:,} new searches of {done.designs:,} new designs in {to}{_more(done)}"
     )

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
@@ -17,7 +16,7 @@ from ranktrial.analysis.planning.metrics import KnownMetric
 from ranktrial.analysis.planning.plan import plan
 from ranktrial.analysis.planning.results import Plan, people_count
 from ranktrial.analysis.planning.users import ClickRate
-from ranktrial.cli.console import err, out, plain_errors, progress_bar, say
+from ranktrial.cli.console import err, number_table, out, plain_errors, progress_bar, say
 from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
 from ranktrial.cli.options import JsonOption, SeedOption, number
 from ranktrial.cli.two_rankers import CtrOption, names_rankers, read_two_rankers
@@ -219,10 +218,14 @@ def print_plan(result: Plan, pair: Pair) -> None:
         highlight=False,
     )
     marks = [f" {ESTIMATED}" if row.theta == "estimated" else "" for row in result.rows]
-    table = _table(
+    table = number_table(
         f"to find a difference of {result.delta:.4g} clicks a page ({100 * result.delta / result.ctr:.2g} % of clicks) "
         f"with probability {result.power:g}",
-        ["variance", "searches", "looking\noften", f"found at\n{result.traffic:,}", "wrong\nway"],
+        "variance",
+        "searches",
+        "looking\noften",
+        f"found at\n{result.traffic:,}",
+        "wrong\nway",
         text="method",
     )
     table.caption = f"{ESTIMATED} with position bias estimated from the same clicks" if any(marks) else None
@@ -249,11 +252,9 @@ def _metrics_table(result: Plan) -> Table:
     """Table of the searches that each metric needs, and of what comes after the last of them."""
     assert result.live is not None
     with_days = any(row.days is not None for row in result.metrics)
-    table = _table(
-        f"to find {100 * result.delta / result.ctr:.2g} % of each metric with {result.live.method}, if it decides",
-        ["a\nsearch", "searches", "looking\noften", "A/B test,\nlooking often", "and then", *["days"] * with_days],
-        text="metric",
-    )
+    title = f"to find {100 * result.delta / result.ctr:.2g} % of each metric with {result.live.method}, if it decides"
+    headings = "a\nsearch", "searches", "looking\noften", "A/B test,\nlooking often", "and then", *["days"] * with_days
+    table = number_table(title, *headings, text="metric")
     table.caption = "A: by A/B traffic alone" if any(row.by_ab_only for row in result.metrics) else None
     for row in result.metrics:
         needed = people_count(row.impressions), people_count(row.anytime), people_count(row.ab)
@@ -266,21 +267,9 @@ def _metrics_table(result: Plan) -> Table:
 
 def _budgets_table(result: Plan) -> Table:
     """Table of click budgets: the impressions that each needs, and the clicks that visitors get."""
-    table = _table(
-        "share of an A/B test's clicks that visitors may lose, and the searches needed",
-        ["may lose", "clicks\na page", "against\nA/B test", "searches", "looking\noften"],
-    )
+    title = "share of an A/B test's clicks that visitors may lose, and the searches needed"
+    table = number_table(title, "may lose", "clicks\na page", "against\nA/B test", "searches", "looking\noften")
     for row in result.budgets:
         needed = people_count(row.impressions), people_count(row.anytime)
         table.add_row(f"{row.loss:.0%}", f"{row.ctr:.4g}", f"{row.gain:+.1%}", *needed)
-    return table
-
-
-def _table(title: str, numbers: list[str], *, text: str | None = None) -> Table:
-    """Table of columns of numbers, with one of text before them."""
-    table = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    if text is not None:
-        table.add_column(text, overflow="fold", ratio=1)
-    for heading in numbers:
-        table.add_column(heading, justify="right", no_wrap=True)
     return table

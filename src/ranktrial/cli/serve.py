@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
-import json
 import logging
 import os
 import signal
@@ -20,7 +19,7 @@ import typer
 from rich.table import Table
 
 from ranktrial import extras
-from ranktrial.cli.console import err, out, plain_errors, say
+from ranktrial.cli.console import err, plain_errors, say, tell
 from ranktrial.cli.options import STORE, JsonOption, QueryUnitsOption, StoreArgument
 from ranktrial.report.making import QUERY_UNITS
 from ranktrial.service.api_keys import SCOPES, KeyFile, Keys, keys_of
@@ -300,15 +299,12 @@ def _print_key(keys: Keys, key: str) -> None:
 def list_keys(store: StoreArgument, keys: KeysOption = None, as_json: JsonOption = False) -> None:
     """List the keys with their scopes."""
     found = keys_in(store, keys).all()
-    if as_json:
-        rows = [{name: value for name, value in asdict(key).items() if name != "digest"} for key in found]
-        print(json.dumps(rows, indent=2))
-        return
+    rows = [{name: value for name, value in asdict(key).items() if name != "digest"} for key in found]
     table = Table("id", "name", "scopes", "trials", "made", "expires")
     for key in found:
         expires = "expired" if key.expired else key.expires or "never"
         table.add_row(key.id, key.name, ", ".join(key.scopes), ", ".join(key.trials) or "all", key.created, expires)
-    out.print(table)
+    tell(as_json, rows, table)
 
 
 @keys_app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ranktrial.cli.console import err, out, plain_errors, say
+from ranktrial.cli.console import err, number_table, out, plain_errors, say, tell
 from ranktrial.cli.options import FolderArgument, JsonOption, named
 from ranktrial.paper.study.cost import StudyCost, study_cost
 from ranktrial.paper.study.figures import DrawnStudy, draw_study, untested
@@ -28,6 +27,7 @@ from ranktrial.paper.study.prepare import Report
 from ranktrial.paper.study.run import run_study
 from ranktrial.paper.study.summary import DataSummary, StudySummary, summarise
 from ranktrial.report.theme import FORMATS
+from ranktrial.texts import counted
 
 study_app = typer.Typer(
     no_args_is_help=True,
@@ -126,8 +126,7 @@ def run(
         raise typer.Exit(130) from None
     _print_failures(err, done.failures)
     failed = f", [bold red]{len(done.failures)} failed[/]" if done.failures else ""
-    tasks = "task" if done.ran == 1 else "tasks"
-    err.print(f"ran {done.ran:,} {tasks} in {duration(done.seconds)}{failed}: {done.results}", highlight=False)
+    err.print(f"ran {counted(done.ran, 'task')} in {duration(done.seconds)}{failed}: {done.results}", highlight=False)
     err.print(f"see them with: ranktrial study show {folder}", highlight=False)
     if done.failures:
         raise typer.Exit(1)
@@ -215,11 +214,9 @@ def show(
     squared error of single impressions. ctr is clicks per impression of what the method showed.
     """
     summary = summarise(folder)
+    tell(as_json, summary.to_dict(), *(_table(data, summary) for data in summary.data))
     if as_json:
-        print(json.dumps(summary.to_dict(), indent=2))
         return
-    for data in summary.data:
-        out.print(_table(data, summary))
     if summary.done < summary.total:
         missing = summary.total - summary.done
         out.print(f"{missing:,} of {summary.total:,} tasks have no result yet", style="yellow", highlight=False)
@@ -284,7 +281,7 @@ def pack(
     cost goes along.
     """
     packed = pack_study(folder, file, besides=besides or [])
-    err.print(f"{packed:,} {'run' if packed == 1 else 'runs'}, {file.stat().st_size:,} bytes: {file}", highlight=False)
+    err.print(f"{counted(packed, 'run')}, {file.stat().st_size:,} bytes: {file}", highlight=False)
 
 
 @study_app.command()
@@ -303,25 +300,16 @@ def cost(
     share. "all pairs" is in processor time, shared by the workers; a busy machine takes longer.
     """
     found = study_cost(folder, pairs=pairs, workers=workers)
-    if as_json:
-        print(json.dumps(found.to_dict(), indent=2))
-        return
-    for data in dict.fromkeys(one.data for one in found.costs):
-        out.print(_cost_table(data, found))
-    out.print(
-        f"all together: {_hours(found.hours)} for {found.pairs:,} pairs on {found.workers} "
-        f"{'worker' if found.workers == 1 else 'workers'}",
-        highlight=False,
-    )
+    tables = [_cost_table(data, found) for data in dict.fromkeys(one.data for one in found.costs)]
+    workers_text = counted(found.workers, "worker")
+    lines = [f"all together: {_hours(found.hours)} for {found.pairs:,} pairs on {workers_text}"]
     if found.not_measured:
-        out.print(f"not measured yet: {', '.join(found.not_measured)}", style="yellow", highlight=False, soft_wrap=True)
+        lines.append(f"not measured yet: {', '.join(found.not_measured)}")
+    tell(as_json, found.to_dict(), *tables, *lines)
 
 
 def _cost_table(data: str, found: StudyCost) -> Table:
-    table = Table(title=data, title_justify="left", box=box.HORIZONTALS, pad_edge=False)
-    table.add_column("method", overflow="fold", min_width=20)
-    for column in ("done", "cpu s", "wall s", "memory", "all pairs"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = number_table(data, "done", "cpu s", "wall s", "memory", "all pairs", text="method", width=20)
     for one in (one for one in found.costs if one.data == data):
         memory = "-" if one.peak_memory is None else f"{one.peak_memory / 1e6:,.0f} MB"
         times = (f"{one.cpu_seconds:.3g}", f"{one.seconds:.3g}")
@@ -359,15 +347,11 @@ def figures(
     Each claim of the paper is given with our number, its 95 % interval over pairs, and a verdict.
     """
     drawn = draw_study(folder, to, [name.strip() for name in formats.split(",")], form=form, simulated=simulated)
-    if as_json:
-        print(json.dumps(drawn.to_dict(), indent=2))
-        return
-    _print_claims(drawn)
-    for file in drawn.files:
-        out.print(str(file), highlight=False, soft_wrap=True)
+    lacking = [f"not tested: {what}: {', '.join(claims)}" for what, claims in untested(drawn.findings).items()]
+    tell(as_json, drawn.to_dict(), _claims(drawn), *lacking, *drawn.files)
 
 
-def _print_claims(drawn: DrawnStudy) -> None:
+def _claims(drawn: DrawnStudy) -> Table:
     table = Table(title="The paper's claims", title_justify="left", box=box.HORIZONTALS, show_lines=True)
     for column in ("", "claim", "data", "paper", "ours", "holds if", "verdict"):
         table.add_column(column, overflow="fold")
@@ -375,6 +359,4 @@ def _print_claims(drawn: DrawnStudy) -> None:
         if one.lacking is None:
             cells = (one.number, one.claim, one.data, one.paper, one.text, one.holds_if, one.verdict)
             table.add_row(*map(Text, cells))
-    out.print(table)
-    for lacking, claims in untested(drawn.findings).items():
-        out.print(Text(f"not tested: {lacking}: {', '.join(claims)}", style="dim"), soft_wrap=True)
+    return table

@@ -67,7 +67,6 @@ def export(
     trial: str,
     folder: str | Path,
     *,
-    memory: str = MEMORY,
     progress: Progress | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Exported:
@@ -85,7 +84,7 @@ def export(
             raise ValueError(f"{folder} holds the log of trial {known!r}, not of {trial!r}: give each trial a folder")
         now = round(clock() * 1e6)
         for version in store.versions(trial):
-            with _NewRows(place, version, state, memory) as stage:
+            with _NewRows(place, version, state) as stage:
                 stage.position["read_at"] = now
                 stage.read(store, progress)
                 done += stage.write()
@@ -100,7 +99,7 @@ def export(
 class _NewRows:
     """New rows of one version, in a DuckDB file beside the files to be committed."""
 
-    def __init__(self, folder: LogFolder, version: ConfigVersion, state: dict[str, Any], memory: str) -> None:
+    def __init__(self, folder: LogFolder, version: ConfigVersion, state: dict[str, Any]) -> None:
         config = TrialConfig.stored(version.config)
         self.folder, self.version, self.k, self.run = folder, version, config.k, state["runs"] + 1
         self.plain = any(config.comparison.traits.ab_shares)
@@ -111,7 +110,7 @@ class _NewRows:
         self.covariates = self.position["covariates"] = list(config.covariates)
         self.file = folder.aside / f"stage-{version.number}.duckdb"
         self.db = open_duckdb(self.file)
-        self.db.execute(f"SET memory_limit = {quoted(memory)}; SET preserve_insertion_order = false")
+        self.db.execute(f"SET memory_limit = {quoted(MEMORY)}; SET preserve_insertion_order = false")
         self.db.execute("SET temp_directory = " + quoted(folder.aside / "spill"))
         confine(self.db, folder.path)
         self.db.execute("CREATE TABLE clicks (impression VARCHAR, document VARCHAR)")

@@ -1,4 +1,4 @@
-"""The commands `ranktrial backup` and `ranktrial restore`: a copy of a store, and a copy put in its place."""
+"""The commands for whole stores: backup, restore and migrate."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ranktrial.cli.console import plain_errors, tell
-from ranktrial.cli.options import JsonOption
-from ranktrial.store import is_postgres
+from ranktrial.cli.options import JsonOption, StoreArgument
+from ranktrial.store import is_postgres, name_of, open_store
 from ranktrial.store.sqlite_backup import Copied, backup, restore
 from ranktrial.times import time_text
 
@@ -39,6 +39,20 @@ def restore_command(
     kept = f"; what was there before is {before}" if before else ""
     told = {"store": store, "before": None if before is None else str(before), **_told(found)}
     tell(as_json, told, f"{store} holds {_held(found)}{kept}")
+
+
+@plain_errors()
+def migrate_command(store: StoreArgument, as_json: JsonOption = False) -> None:
+    """Migrate a store to the current schema; a store of a newer ranktrial is refused and left alone.
+
+    A SQLite file is migrated when it is opened. In PostgreSQL others may be using the store: stop the instances
+    of the older version, run this, start those of the newer one.
+    """
+    made = open_store(store, must_exist=True, upgrade=True)
+    made.close()
+    before, after = made.migrated
+    text = f"has schema {after} already" if before == after else f"had schema {before}, has schema {after} now"
+    tell(as_json, {"store": name_of(store), "before": before, "after": after}, f"{name_of(store)} {text}")
 
 
 def _file(store: str) -> Path:
