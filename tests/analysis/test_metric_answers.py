@@ -15,7 +15,7 @@ from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import Settled, beside, measured_all, settled
 from ranktrial.analysis.discoveries import discoveries
 from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, DIRECT, POSITION_BASED
-from ranktrial.analysis.metrics import MetricAnswer, answers_by_metric, guarded, loss_of_b, measured
+from ranktrial.analysis.metrics import MetricAnswer, guarded, loss_of_b, measured, metric_answer
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.log.events import LoggedEvents
@@ -46,7 +46,7 @@ def analysed(log: Log, metrics: Sequence[Metric], method: str = "LogOpt()", **op
 
 def answered(log: Log, *metrics: Metric, **options: Any) -> tuple[Settled, dict[str, MetricAnswer]]:
     found = settled(analysed(log, metrics, **options), {})
-    return found, {one.title: one for one in answers_by_metric(measured_all(found))}
+    return found, {one.title: one for one in map(metric_answer, measured_all(found))}
 
 
 def test_clicks_alone_are_no_answer_by_metric() -> None:
@@ -115,7 +115,7 @@ def test_everything_scales_with_the_amount() -> None:
     """Orders of 10 each: revenue is ten times the orders in every number, the allowance and the end of a test for harm too."""
     found = settled(analysed(log_of(), [Orders(role="primary"), Revenue()]), {})
     orders, revenue, _ = measured_all(found)
-    one, ten = answers_by_metric([orders, revenue])
+    one, ten = map(metric_answer, [orders, revenue])
     assert ten.value == pytest.approx(10 * one.value)
     assert ten.difference == pytest.approx(10 * one.difference)
     assert ten.interval == pytest.approx([10 * end for end in one.interval])
@@ -123,7 +123,7 @@ def test_everything_scales_with_the_amount() -> None:
     assert revenue.decision.allowance == pytest.approx(10 * orders.decision.allowance)
     assert orders.decision.allowance == pytest.approx(0.06 * orders.analysis.ladder.disagreement * one.value)
     guard = measured(found.of_clicks.analysis, Revenue(role="guard", better="less"), found.rules)
-    (answer,) = answers_by_metric([guard])
+    answer = metric_answer(guard)
     assert answer.loss == pytest.approx(one.lift.share)
     assert answer.at_least > 0
 
@@ -224,7 +224,7 @@ def test_metrics_and_segments_are_one_family() -> None:
     config: dict[str, Any] = {"segments": {"device": ("phone", "desktop")}}
     metrics = Orders(role="primary"), Revenue(), Abandonment(), FirstClickRank(role="guard")
     found = settled(analysed(log, metrics, **config), {})
-    answers, segments, _ = beside(found, measured_all(found))
+    _, answers, segments, _ = beside(found)
     secondary = [one for one in answers if one.role == "secondary"]
     assert [one.title for one in secondary] == ["revenue", "searches without a click", "clicks"]
     family: list[Any] = [*secondary, *segments]
@@ -254,6 +254,6 @@ def test_metrics_that_do_not_differ_are_hardly_ever_discovered() -> None:
         log = replace(log, theta=None, events=events, actions=tuple(f"a{i}" for i in range(20)))
         for n in (1_000, 3_000):
             found = settled(analysed(log.first(n), metrics), {})
-            answers = beside(found, measured_all(found)).metrics
+            answers = beside(found).metrics
             false += sum(one.discovery for one in answers)
     assert false == 0

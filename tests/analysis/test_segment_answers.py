@@ -79,7 +79,7 @@ def test_segments_add_up_to_the_whole_and_each_has_its_own_sign(visible: int) ->
 
 def test_what_loses_in_a_segment_is_said() -> None:
     found = settled(analysed(opposite(share=0.25)), {})
-    segments = segmentation(found)
+    segments = segmentation(found, beside(found))
     assert segments is not None
     assert found.decision.winner == "B"
     said = words(found, sure=sure_segments(segments.answers))
@@ -91,7 +91,7 @@ def test_what_loses_in_a_segment_is_said() -> None:
 
 def test_segments_are_named_where_there_is_no_answer_for_all() -> None:
     found = settled(analysed(opposite(6_000)), {})
-    segments = segmentation(found)
+    segments = segmentation(found, beside(found))
     assert found.decision.ahead is None
     assert segments is not None
     said = words(found, sure=sure_segments(segments.answers)).details
@@ -104,12 +104,12 @@ def test_what_segments_say_waits_as_a_winner_does() -> None:
     log = opposite(6_000)
     found = settled(analysed(log), {})
     answers = answers_by_segment(found.analysis, found.decision)[0]
-    assert {one.ahead for one in sure_segments(beside(found, ()).segments)} == {"A", "B"}
-    assert {one.ahead for one in sure_segments(beside(found, ()).segments, harm=True)} == {"A"}
+    assert {one.ahead for one in sure_segments(beside(found).segments)} == {"A", "B"}
+    assert {one.ahead for one in sure_segments(beside(found).segments, harm=True)} == {"A"}
     assert all(one.stands for one in answers)
     careful = settled(analysed(log, contamination=0.4), {})
     assert not any(one.stands for one in answers_by_segment(careful.analysis, careful.decision)[0])
-    assert not sure_segments(beside(careful, ()).segments)
+    assert not sure_segments(beside(careful).segments)
 
     def details(now: float) -> str:
         weekly = {ConfigVersion(1, 1, "{}"): analysed(log, at_least="7d")}
@@ -214,7 +214,7 @@ def test_without_attributes_or_clicks_there_is_nothing_by_segment() -> None:
     for one in (plain, replace(log, clicks=np.zeros_like(log.clicks))):
         found = settled(analysed(one), {})
         assert answers_by_segment(found.analysis, found.decision) == ((), ())
-        assert segmentation(found) is None
+        assert segmentation(found, beside(found)) is None
 
 
 def test_a_segment_with_few_searches_has_a_row_without_an_interval() -> None:

@@ -22,7 +22,7 @@ from ranktrial.analysis.guardrails.estimates import BIAS
 from ranktrial.analysis.guardrails.over_time import BIAS_OVER_TIME, drift_text
 from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
 from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, DIRECT, POSITION_BASED, Ladder
-from ranktrial.analysis.metrics import CheckLimits, MetricAnswer, MetricDecision, answers_by_metric, guarded, measured
+from ranktrial.analysis.metrics import CheckLimits, MetricAnswer, MetricDecision, guarded, measured, metric_answer
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, answers_by_segment, subject
 from ranktrial.analysis.verdict import SureSegment, Verdict, segment_text, verdict
 from ranktrial.config import TrialConfig
@@ -114,33 +114,31 @@ class Beside(NamedTuple):
     """Answers beside the decision.
 
     Attributes:
+        decisions: The decision by each metric, the primary one first; none where there are clicks alone.
         metrics: The answer by each metric; none where there are clicks alone.
         segments: The answer for each value of the attributes of searches.
         tests: Tests of whether the values of an attribute differ.
     """
 
+    decisions: tuple[MetricDecision, ...]
     metrics: tuple[MetricAnswer, ...]
     segments: tuple[SegmentAnswer, ...]
     tests: tuple[AttributeTest, ...]
 
 
-def beside(found: Settled, everything: Sequence[MetricDecision]) -> Beside:
-    """Answers by metric and by segment; those beside the decision are one family, at one false discovery rate.
-
-    Args:
-        found: The decision.
-        everything: The decision by each metric, the primary one first; none where there are clicks alone.
-    """
-    secondary = [one for one in everything if one.metric.role == "secondary"]
+def beside(found: Settled) -> Beside:
+    """Answers by metric and by segment; those beside the decision are one family, at one false discovery rate."""
+    decisions = measured_all(found)
+    secondary = [one for one in decisions if one.metric.role == "secondary"]
     others = [subject(one.analysis, name) for one in secondary if (name := one.decision.estimator) is not None]
     segments, tests = answers_by_segment(found.analysis, found.decision, others, above=found.rules.above)
-    answers = answers_by_metric(everything)
-    looked_at: list[Any] = [one for one in answers if one.role == "secondary"]
-    if looked_at:
+    answers = tuple(map(metric_answer, decisions))
+    if secondary:
+        looked_at: list[Any] = [one for one in answers if one.role == "secondary"]
         family = iter(in_one_family([*looked_at, *segments], trusted=not found.decision.failed))
         answers = tuple(next(family) if one.role == "secondary" else one for one in answers)
         segments = tuple(family)
-    return Beside(answers, segments, tests)
+    return Beside(decisions, answers, segments, tests)
 
 
 def sure_segments(
@@ -412,18 +410,12 @@ def decide(
     """
     known = None if theta is None else np.asarray(theta, np.float64)
     method = LogOpt() if known is None else LogOpt(bias="known")
-    asked: dict[str, Any] = {
-        "level": level,
-        "smallest": smallest,
-        "allowance": allowance,
-        "contamination": contamination,
-    }
-    asked["metrics"] = tuple(metrics)
     log = log if by is None else _by_attributes(log, by)
-    config = TrialConfig.model_validate({"method": str(method), "k": log.k, **asked})
+    asked = {"level": level, "smallest": smallest, "allowance": allowance, "contamination": contamination}
+    config = TrialConfig.model_validate({"method": str(method), "k": log.k, "metrics": tuple(metrics), **asked})
     beliefs = config.first_beliefs if known is None else Beliefs(known)
     found = settled(analyse(log, config, beliefs, anytime=anytime), None)
-    fit, others = found.analysis.fit, beside(found, measured_all(found))
+    fit, others = found.analysis.fit, beside(found)
     found = found._replace(decision=guarded(found.decision, others.metrics))
     text = words(found, live=False, sure=sure_segments(others.segments, found.decision))
     return Answer(

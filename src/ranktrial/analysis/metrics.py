@@ -147,12 +147,8 @@ def measured(analysis: Analysis, metric: Metric, rules: CheckLimits) -> MetricDe
     return MetricDecision(metric, own, decision, widening(decision.allowance, effect))
 
 
-def answers_by_metric(found: Iterable[MetricDecision]) -> tuple[MetricAnswer, ...]:
-    """Answers by metric, given the decision by each; discoveries are those of ``discoveries.in_one_family``."""
-    return tuple(map(_answer, found))
-
-
-def _answer(found: MetricDecision) -> MetricAnswer:
+def metric_answer(found: MetricDecision) -> MetricAnswer:
+    """The answer by a metric, given the decision by it; discoveries are those of ``discoveries.in_one_family``."""
     metric, analysis, decision, widen = found
     values = analysis.values
     answer = MetricAnswer(

@@ -76,74 +76,56 @@ def guards(
         answers: Answers by metric: those that guard with a tolerance stop the trial like the others.
     """
     _, analysis, decision, widen = clicks
-    wanted, found = analysis.config.guards, []
-    stored, level = len(analysis.log) if searches is None else searches, wanted.level
+    wanted, (a, b), each = analysis.config.guards, analysis.config.labels, level_of_each(analysis)
+    watched: list[
+        tuple[str, float, tuple[float, float], str, str]
+    ] = []  # name, tolerance, loss and sure loss, sentence
     if wanted.clicks is not None or wanted.shown is not None:
-        known = compared(analysis, decision, widen, level_of_each(analysis))
-        a, b = analysis.config.labels
+        known = compared(analysis, decision, widen, each)
         if wanted.clicks is not None:
-            loss, at_least = loss_of_b(known)
-            who, what = f"{b} gets", f"fewer clicks than {a}"
-            found.append(_guard("clicks of B", wanted.clicks, loss, at_least, who, what, level, of_b=True))
+            watched.append(("clicks of B", wanted.clicks, loss_of_b(known), f"{b} gets", f"fewer clicks than {a}"))
         if wanted.shown is not None:
-            loss, at_least = _loss_of_shown(analysis, known, widen)
-            what = f"fewer clicks than with {a} for everybody"
-            found.append(_guard("clicks shown", wanted.shown, loss, at_least, "Visitors give", what, level))
+            lost, what = _loss_of_shown(analysis, known, widen), f"fewer clicks than with {a} for everybody"
+            watched.append(("clicks shown", wanted.shown, lost, "Visitors give", what))
     for one in answers:
-        if one.metric.tolerance is not None:
-            found.append(_of_metric(one, analysis.config.labels, level))
-    faults = sum(count for name, count in tallies.items() if name.startswith(FALLBACK) and "stopped" not in name)
+        metric, less = one.metric, one.metric.sign < 0
+        if metric.tolerance is not None:
+            who = f"{b} has a {metric.title}" if metric.of_mean else f"{b} gets"
+            worse = ("larger" if less else "smaller") if metric.of_mean else metric.compared("", less)
+            watched.append((metric.title, metric.tolerance, (one.loss, one.at_least), who, f"{worse} than {a}"))
+    stored = len(analysis.log) if searches is None else searches
+    fallbacks = {name: count for name, count in tallies.items() if name.startswith(FALLBACK)}
+    faults = sum(count for name, count in fallbacks.items() if "stopped" not in name)
     if wanted.fallbacks is not None:
-        found_share, at_least = _share_of(faults, stored + faults, level_of_each(analysis))
         what = "of the searches left out because of faults"
-        found.append(_guard("fallbacks", wanted.fallbacks, found_share, at_least, "There are", what, level))
+        watched.append(("fallbacks", wanted.fallbacks, _share_of(faults, stored + faults, each), "There are", what))
     if wanted.latency is not None:
-        others = sum(count for name, count in tallies.items() if name.startswith(FALLBACK) and "stopped" in name)
-        calls = stored + faults + others + sum(tallies.get(name, 0) for name in (OUTSIDE_SHARE, SHOWN_AGAIN))
-        found_share, at_least = _share_of(tallies.get(SLOW, 0), calls, level_of_each(analysis))
-        what = "of the calls of rank that take more than 5 ms"
-        found.append(_guard("latency", wanted.latency, found_share, at_least, "There are", what, level))
-    return tuple(found)
-
-
-def _of_metric(answer: MetricAnswer, labels: tuple[str, str], level: float) -> Guard:
-    """The guard that a metric is."""
-    (a, b), metric = labels, answer.metric
-    assert metric.tolerance is not None
-    who = f"{b} has a {metric.title}" if metric.of_mean else f"{b} gets"
-    than = metric.compared("", metric.sign < 0)
-    what = f"{'larger' if metric.sign < 0 else 'smaller'} than {a}" if metric.of_mean else f"{than} than {a}"
-    return _guard(metric.title, metric.tolerance, answer.loss, answer.at_least, who, what, level, of_b=True)
+        calls = stored + sum(fallbacks.values()) + sum(tallies.get(name, 0) for name in (OUTSIDE_SHARE, SHOWN_AGAIN))
+        slow, what = _share_of(tallies.get(SLOW, 0), calls, each), "of the calls of rank that take more than 5 ms"
+        watched.append(("latency", wanted.latency, slow, "There are", what))
+    return tuple(
+        _guard(name, tolerance, *loss, who, what, wanted.level, of_b=who.startswith(f"{b} "))
+        for name, tolerance, loss, who, what in watched
+    )
 
 
 def _guard(
-    name: str, tolerance: float, value: float, at_least: float, who: str, what: str, level: float, *, of_b: bool = False
+    name: str, tolerance: float, value: float, at_least: float, who: str, what: str, level: float, *, of_b: bool
 ) -> Guard:
-    status: Literal["pass", "harm", "unknown"] = "pass"
+    allowed = f"{percent(tolerance)} is allowed"
+    sure = f"{allowed}, by a test that is right in {level:.4g} of all trials however often one looks"
+    surely = f"{who} at least {percent(at_least)} {what}"
+    status: Literal["pass", "harm", "unknown"]
     if not np.isfinite(value):
-        status = "unknown"
+        status, text = "unknown", f"The guard on {name} knows nothing yet; {allowed}."
     elif at_least > tolerance:
-        status = "harm"
-    surely = ""
-    sure = (
-        f"{percent(tolerance)} is allowed, by a test that is right in {level:.4g} of all trials however often one looks"
-    )
-    if status == "unknown":
-        text = f"The guard on {name} knows nothing yet; {percent(tolerance)} is allowed."
-    elif status == "harm":
-        surely = f"{who} at least {percent(at_least)} {what}"
-        text = f"{surely}, about {percent(value)}; {sure}."
+        status, text = "harm", f"{surely}, about {percent(value)}; {sure}."
     else:
-        text = f"{who} about {percent(max(value, 0.0))} {what}; {sure}."
+        status, text = "pass", f"{who} about {percent(max(value, 0.0))} {what}; {sure}."
     return Guard(
-        name=name,
-        tolerance=tolerance,
-        value=value,
-        at_least=at_least,
-        status=status,
-        text=text,
-        headline=f"{surely}." if surely and of_b else "",
-    )
+        name=name, tolerance=tolerance, value=value, at_least=at_least, status=status, text=text,
+        headline=f"{surely}." if status == "harm" and of_b else "",
+    )  # fmt: skip
 
 
 def futility(analysis: Analysis, decision: Decision, widen: Interval) -> str:

@@ -14,7 +14,6 @@ from ranktrial.analysis.answers import (
     Settled,
     beside,
     estimate_rows,
-    measured_all,
     settled,
     sure_segments,
     words,
@@ -90,8 +89,7 @@ def make_report(
         found = in_time(found, seen.began, now)
     decision, analysis, clicks = found.decision, found.analysis, found.of_clicks
     stored = len((clicks.analysis if whole is None else whole[1]).log)
-    by_metric = measured_all(found)
-    others = beside(found, by_metric)
+    others = beside(found)
     segments, answers = segmentation(found, others), others.metrics
     harm = guards(clicks, sorted_tallies, stored, answers)
     decision = guarded(decision, answers)
@@ -107,7 +105,8 @@ def make_report(
         left_out, unfiltered = whole
         both = settled(unfiltered, tallies, nanoseconds, distrusted=decision.failed)
         both = in_time(both, pace(unfiltered).began, now) if shows is None else both
-        everyone = _everyone(left_out, both, ended=shows is not None)
+        said = everyone_text(left_out, str(words(both, ended=shows is not None)))
+        everyone = Everyone(units=left_out.units, without=left_out.impressions, decision=both.decision, text=said)
     goes_on = seen.days > 0 and shows is None and not seen.warning
     days = decision.forecast.remaining / len(clicks.analysis.log) * seen.days if goes_on else float("nan")
     return Report(
@@ -138,17 +137,15 @@ def make_report(
         over=is_over(analysis.config, seen.began, now),
         futile="" if now < counts_from(analysis.config, seen.began) else futility(analysis, decision, found.widen),
         guards=harm,
-        parts=tuple(
-            _part(one, found, ended=shows is not None)
-            if one is version
-            else _part(one, settled(result, {}), ended=True)
-            for one, result in analyses.items()
+        parts=(
+            *(_part(one, settled(result, {}), ended=True) for one, result in analyses.items() if one is not version),
+            _part(version, found, ended=shows is not None),
         ),
         segments=segments,
         shows=shows,
         metrics=tuple(
             MetricRow.of(answer, one.analysis.points(one.decision.used, one.widen))
-            for answer, one in zip(answers, by_metric, strict=True)
+            for answer, one in zip(answers, others.decisions, strict=True)
         ),
         visitors=visitors(clicks.analysis, clicks.decision),
         discrepancy=discrepancy(clicks.analysis.ladder),
@@ -198,13 +195,11 @@ def _was_so(found: Settled, began: float, now: float) -> bool:
     return low > 0 if (decision.winner == "B") == (decision.metric.sign > 0) else high < 0
 
 
-def segmentation(found: Settled, known: Beside | None = None) -> Segmentation | None:
+def segmentation(found: Settled, others: Beside) -> Segmentation | None:
     """Answers by segment, with what they say in sentences; None where there are none."""
-    analysis = found.analysis
-    _, answers, tests = beside(found, ()) if known is None else known
+    answers, tests, differs = others.segments, others.tests, found.analysis.differs
     if not answers:
         return None
-    differs = analysis.differs
     sentences = [_test_text(test) for test in tests if test.metric == answers[0].metric]
     if differs is not None:
         sentences.append(f"Position bias differs by {differs.attribute}, and each value of it has its own.")
@@ -269,15 +264,6 @@ def _more(share: float) -> str:
     return f"{percent(abs(share))} {'less' if share < 0 else 'more'}"
 
 
-def _everyone(left_out: LeftOut, found: Settled, *, ended: bool) -> Everyone:
-    return Everyone(
-        units=left_out.units,
-        without=left_out.impressions,
-        decision=found.decision,
-        text=everyone_text(left_out, str(words(found, ended=ended))),
-    )
-
-
 def everyone_text(left_out: LeftOut, said: str) -> str:
     """Sentence on what was left out, and what is said with it."""
     why = ", ".join(
@@ -312,38 +298,23 @@ def pace(analysis: Analysis, now: float = float("nan"), *, running: bool = True)
     much = f"{counted(len(log), 'search', 'searches')} of {counted(log.cohorts.count, 'visitor')}"
     text = f"Began {time_text(began)}: {much} in {duration(days)}"
     text += f", {a_day:,.0f} a day." if days >= 1 else "."
-    longest = _longest_pause(analysis)
-    clicked, late, quiet = _since_click(analysis, now)
-    warning = ""
+    longest = float(np.diff(log.time).max(initial=0)) / 1e6
+    latest_click, often, quiet, warning = nan, 0.0, 0, ""
+    clicked = np.flatnonzero(log.clicks_each)
+    if len(clicked):
+        last, often = int(clicked[-1]), len(clicked) / len(log)
+        latest_click = float(log.time[last]) / 1e6
+        quiet = int((log.time[last + 1 :] < (now - CLICKS_LATE) * 1e6).sum())  # which have had time for a click
     if running and now - latest > max(LONG_PAUSE * longest, LEAST_PAUSE):
         before = f"the longest pause before was {duration(longest / 86_400)}"
         warning = f"No search for {duration((now - latest) / 86_400)}; {before}. Does the site still call the trial?"
-    elif running and quiet * np.log1p(-min(late, 1 - 1e-9)) < np.log(NO_CLICKS):
-        warning = f"No click on the last {quiet:,} searches, where about {quiet * late:,.0f} were to be expected. "
+    elif running and quiet * np.log1p(-min(often, 1 - 1e-9)) < np.log(NO_CLICKS):
+        warning = f"No click on the last {quiet:,} searches, where about {quiet * often:,.0f} were to be expected. "
         warning += "Do click events still arrive?"
     return Pace(
-        began=began, latest=latest, latest_click=clicked, days=days, searches_a_day=a_day, longest_pause=longest, text=text,
-        warning=warning,
+        began=began, latest=latest, latest_click=latest_click, days=days, searches_a_day=a_day, longest_pause=longest,
+        text=text, warning=warning,
     )  # fmt: skip
-
-
-def _longest_pause(analysis: Analysis) -> float:
-    """Longest time between two searches, in seconds."""
-    return float(np.diff(analysis.log.time).max(initial=0)) / 1e6
-
-
-def _since_click(analysis: Analysis, now: float) -> tuple[float, float, int]:
-    """Time of the last search that was clicked, share of searches that are clicked, and searches since that one which have had
-    time for a click.
-    """
-    log = analysis.log
-    clicked = np.flatnonzero(log.clicks_each)
-    if not len(clicked):
-        return float("nan"), 0.0, 0
-    last = int(clicked[-1])
-    due = (now - CLICKS_LATE) * 1e6
-    quiet = int((log.time[last + 1 :] < due).sum()) if np.isfinite(now) else 0
-    return float(log.time[last]) / 1e6, len(clicked) / len(log), quiet
 
 
 def contributors(analysis: Analysis, query_units: int = QUERY_UNITS) -> tuple[Contributor, ...]:
