@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ranktrial.paper.data import Dataset, LetorError, _kernels, cache, letor, read_letor, read_splits
+from ranktrial.paper.data import Dataset, LetorError, _kernels, letor, read_letor, read_splits
+from ranktrial.paper.data.dataset import load_dataset
 
 Document = tuple[int, int, dict[int, float]]
 
@@ -38,8 +39,7 @@ def read_in_blocks(file: Path, block_bytes: int, *, normalise: bool = True, drop
     """The reader with blocks of a few bytes, so that every place in a file is once a border."""
     with tempfile.TemporaryDirectory() as folder:
         letor._build(file, Path(folder), normalise, drop_constant, None, block_bytes, None)
-        cache.seal(Path(folder), {"name": "test"})
-        return cache.load(Path(folder), {"name": "test"}, memory_map=False)
+        return load_dataset(Path(folder), "test", np.load)
 
 
 def twin_parse(text: str) -> list[Document]:

@@ -21,18 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from ranktrial.paper.data.dataset import Dataset
+from ranktrial.paper.data.dataset import Dataset, load_dataset, mapped
 
 # Raise it when the parser or the layout changes what a cached folder holds.
 FORMAT_VERSION = 1
-
-_ARRAYS = {
-    "offsets": np.int64,
-    "labels": np.int16,
-    "features": np.float32,
-    "query_ids": np.int64,
-    "feature_ids": np.int32,
-}
 
 
 def cache_folder() -> Path:
@@ -50,9 +42,9 @@ def cached(source: Path, name: str, options: Mapping[str, Any], build: Callable[
     origin = {"name": name, "version": FORMAT_VERSION, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
     key = hashlib.sha256(json.dumps([str(source), dict(options)], sort_keys=True).encode()).hexdigest()[:24]
     entry = cache_folder() / "letor" / f"{source.name}-{key}"
-    with contextlib.suppress(_UnusableEntryError):
-        return load(entry, origin)
-
+    known = _load(entry, origin)
+    if known is not None:
+        return known
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         _sweep(entry.parent)
@@ -64,48 +56,24 @@ def cached(source: Path, name: str, options: Mapping[str, Any], build: Callable[
         ) from None
     try:
         build(building)
-        seal(building, origin)
+        (building / "meta.json").write_text(json.dumps({"origin": origin}, indent=1))
         # Mapped before the rename: whatever other processes do to the entry, this data set stays readable.
-        dataset = load(building, origin)
+        dataset = _load(building, origin)
+        assert dataset is not None
         _replace(entry, building)
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return dataset
 
 
-def seal(folder: Path, origin: Mapping[str, Any]) -> None:
-    """Complete a folder of arrays with the record of where it came from and how large each file is."""
-    sizes = {name: (folder / f"{name}.npy").stat().st_size for name in _ARRAYS}
-    record = {"origin": dict(origin), "bytes": sizes}
-    (folder / "meta.json").write_text(json.dumps(record, indent=1))
-
-
-def load(folder: Path, origin: Mapping[str, Any], *, memory_map: bool = True) -> Dataset:
-    try:
-        record = json.loads((folder / "meta.json").read_text())
-        if record["origin"] != origin:
-            raise _UnusableEntryError("made from another version of the file")
-        arrays = {}
-        for name, dtype in _ARRAYS.items():
-            file = folder / f"{name}.npy"
-            if file.stat().st_size != record["bytes"][name]:
-                raise _UnusableEntryError(f"{file.name} has changed size")
-            arrays[name] = np.load(file) if name != "features" else _load_features(file, memory_map)
-            if arrays[name].dtype != dtype:
-                raise _UnusableEntryError(f"{file.name} has another type")
-        return Dataset(**arrays, name=origin["name"])
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as problem:
-        raise _UnusableEntryError(str(problem)) from problem
-
-
-def _load_features(file: Path, memory_map: bool) -> Any:
-    if not memory_map:
-        return np.load(file)
-    try:
-        return np.load(file, mmap_mode="r")
-    except ValueError:
-        # No operating system maps zero bytes: a data set without features is simply read.
-        return np.load(file)
+def _load(entry: Path, origin: Mapping[str, Any]) -> Dataset | None:
+    """A data set with its features mapped; None where the entry is not there, was made from something else or is damaged."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, EOFError):
+        if json.loads((entry / "meta.json").read_text())["origin"] == origin:
+            return load_dataset(
+                entry, origin["name"], lambda file: mapped(file) if file.stem == "features" else np.load(file)
+            )
+    return None
 
 
 def _replace(entry: Path, building: Path) -> None:
@@ -127,7 +95,3 @@ def _sweep(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if left.stat().st_mtime < time.time() - 24 * 3600:
                 shutil.rmtree(left, ignore_errors=True)
-
-
-class _UnusableEntryError(Exception):
-    """The cache holds nothing for this file, or nothing that can be trusted."""

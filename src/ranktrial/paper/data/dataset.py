@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from ranktrial.arrays import FloatArray, IntArray, offsets_of, ragged
 from ranktrial.checks import probabilities
 
+ARRAYS = ("offsets", "labels", "features", "query_ids", "feature_ids")
 LEAST_ZETA = 0.1
 ZETA_STEP = 0.225
 
@@ -106,3 +110,17 @@ class Dataset:
                 f"  labels    {labels}",
             ]
         )
+
+
+def load_dataset(folder: Path, name: str, read: Callable[[Path], Any]) -> Dataset:
+    """The data set whose arrays are files of a folder."""
+    return Dataset(**{array: read(folder / f"{array}.npy") for array in ARRAYS}, name=name)
+
+
+def mapped(file: Path) -> Any:
+    """An array shared with every process that maps the file. Copy-on-write rather than read-only, so that kernels see the
+    same type as for an array in memory and are not compiled twice."""
+    try:
+        return np.load(file, mmap_mode="c")
+    except ValueError:
+        return np.load(file)  # no operating system maps an empty array

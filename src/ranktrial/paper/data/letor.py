@@ -14,7 +14,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,8 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ranktrial.arrays import IntArray, offsets_of
 from ranktrial.paper.data import _kernels
-from ranktrial.paper.data import cache as _cache
-from ranktrial.paper.data.dataset import Dataset
+from ranktrial.paper.data.cache import cached
+from ranktrial.paper.data.dataset import Dataset, load_dataset
 from ranktrial.trec.files import (
     BLOCK_BYTES,
     MAX_LINE_BYTES,
@@ -38,6 +38,7 @@ from ranktrial.trec.files import (
 
 _EXAMPLE = "'2 qid:10 1:0.5 2:3'"
 _NULL = re.compile(rb"[ \t]+\d+:NULL(?=[ \t\r\n]|$)")
+_SCRATCH = (np.int32, np.float32)  # types of the scratch files of columns and values
 _LABEL = re.compile(rb"^[ \t]*[^ \t\r\n#]+", re.MULTILINE)
 
 
@@ -79,16 +80,15 @@ def read_letor(
     if not cache:
         with tempfile.TemporaryDirectory(prefix="ranktrial-") as folder:
             build(Path(folder))
-            _cache.seal(Path(folder), {"name": name})
-            return _cache.load(Path(folder), {"name": name}, memory_map=False)
-    options = {
+            return load_dataset(Path(folder), name, np.load)
+    options: dict[str, Any] = {
         "normalise": normalise,
         "drop_constant": drop_constant and wanted is None,
         "feature_ids": None if wanted is None else wanted.tolist(),
     }
     if groups is not None:
         options["groups"] = [groups.name, groups.stat().st_size, groups.stat().st_mtime_ns]
-    return _cache.cached(source, name, options, build)
+    return cached(source, name, options, build)
 
 
 # train.txt (MSLR, Istella, LETOR 4.0), set1.train.txt (Yahoo), trainingset.txt (LETOR 3.0), each plain or gzipped.
@@ -116,23 +116,23 @@ def read_splits(
     and ``"set2"``. Of ``train.txt`` and ``train.txt.gz`` the plain one is read.
     """
     found = _split_files(Path(folder).expanduser(), prefix)
-    options: dict[str, Any] = {"normalise": normalise, "drop_constant": drop_constant, "cache": cache}
-    sizes = {split: file.stat().st_size for split, file in found.items()}
+    total = sum(file.stat().st_size for file in found.values())
     splits: dict[str, Dataset] = {}
     done = 0
     for split, file in found.items():
-        report = None if progress is None else _shifted(progress, done, sum(sizes.values()))
+
+        def report(here: int, _: int = 0, before: int = done) -> None:
+            if progress is not None:
+                progress(before + here, total)
+
         columns = splits["train"].feature_ids if splits else None
-        dataset = read_letor(file, feature_ids=columns, progress=report, **options)
+        dataset = read_letor(
+            file, normalise=normalise, drop_constant=drop_constant, feature_ids=columns, cache=cache, progress=report
+        )
         splits[split] = replace(dataset, name=f"{Path(folder).resolve().name}/{split}")
-        done += sizes[split]
-        if progress is not None:
-            progress(done, sum(sizes.values()))
+        report(file.stat().st_size)
+        done += file.stat().st_size
     return splits
-
-
-def _shifted(progress: Progress, done: int, total: int) -> Progress:
-    return lambda here, _: progress(done + here, total)
 
 
 def _split_files(folder: Path, prefix: str | None) -> dict[str, Path]:
@@ -165,18 +165,6 @@ def _checked_feature_ids(feature_ids: ArrayLike) -> NDArray[np.int32]:
     return ids.astype(np.int32)
 
 
-@dataclass
-class _Rows:
-    """Labels and queries of the documents read so far, and the scratch files that hold their features."""
-
-    columns: IO[bytes]
-    values: IO[bytes]
-    labels: list[NDArray[np.int16]] = field(default_factory=list)
-    query_ids: list[int] = field(default_factory=list)
-    first_line: dict[int, int] = field(default_factory=dict)
-    blocks: list[tuple[IntArray, NDArray[np.int32], NDArray[np.int32], int]] = field(default_factory=list)
-
-
 def _build(
     source: Path,
     folder: Path,
@@ -188,21 +176,23 @@ def _build(
     groups: Path | None = None,
 ) -> None:
     """Parse ``source`` into the arrays that ``ranktrial.paper.data.cache`` keeps in a folder."""
-    parser = _Parser(source, normalise)
     with tempfile.TemporaryFile(dir=folder) as columns, tempfile.TemporaryFile(dir=folder) as values:
-        rows = _Rows(columns, values)
-        text_blocks = _plain_blocks(source, blocks(source, size=block_bytes, progress=progress), groups)
-        for text, final in _whole_lines(source, block_bytes, text_blocks, parser):
-            parser.parse(text, final, rows)
-        if not rows.query_ids:
+        parser = _Parser(source, normalise, columns, values)
+        text = b""
+        for more in _whole_lines(source, blocks(source, size=block_bytes, progress=progress), groups):
+            text += more
+            # A query longer than a block is parsed again only when its text has doubled, so the work stays linear.
+            if len(text) >= max(parser.wanted_bytes, block_bytes):
+                text = text[parser.parse(text, final=False) :]
+        parser.parse(text, final=True)
+        if not parser.query_ids:
             raise LetorError(source, 1, f"no document in the file; expected lines like {_EXAMPLE}")
         kept = parser.varies if drop_constant else parser.occurs
         feature_ids = np.flatnonzero(kept).astype(np.int32) if wanted is None else wanted
-        lengths = np.concatenate([block[0] for block in rows.blocks])
-        _fill(folder / "features.npy", rows, feature_ids, int(lengths.sum()))
-    np.save(folder / "offsets.npy", offsets_of(lengths))
-    np.save(folder / "labels.npy", np.concatenate(rows.labels))
-    np.save(folder / "query_ids.npy", np.array(rows.query_ids, np.int64))
+        parser.fill(folder / "features.npy", feature_ids)
+    np.save(folder / "offsets.npy", offsets_of(np.concatenate([block[0] for block in parser.blocks])))
+    np.save(folder / "labels.npy", np.concatenate(parser.labels))
+    np.save(folder / "query_ids.npy", np.array(parser.query_ids, np.int64))
     np.save(folder / "feature_ids.npy", feature_ids)
 
 
@@ -216,8 +206,8 @@ def _group_file(source: Path) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def _plain_blocks(source: Path, text_blocks: Iterator[bytes], groups: Path | None) -> Iterator[bytes]:
-    """The text with qid after every label, and without features that are NULL."""
+def _whole_lines(source: Path, text_blocks: Iterator[bytes], groups: Path | None) -> Iterator[bytes]:
+    """The text up to line ends, with qid after every label and without features that are NULL."""
     qids = iter(()) if groups is None else _group_qids(groups)
 
     def named(label: re.Match[bytes]) -> bytes:
@@ -230,17 +220,20 @@ def _plain_blocks(source: Path, text_blocks: Iterator[bytes], groups: Path | Non
         text = _NULL.sub(b"", text) if b":NULL" in text else text
         return text if groups is None else _LABEL.sub(named, text)
 
-    rest = b""
-    for block in text_blocks:
-        text = rest + block
-        end = text.rfind(b"\n") + 1
-        if end == 0 and len(text) > MAX_LINE_BYTES:  # no line: whoever reads on says so
-            end = len(text)
-        if end > 0:
-            yield plain(text[:end])
-        rest = text[end:]
-    if rest:
-        yield plain(rest)
+    rest, number = b"", 1
+    try:
+        for block in text_blocks:
+            rest += block
+            end = rest.rfind(b"\n") + 1
+            number += rest.count(b"\n", 0, end)
+            if len(rest) - end > MAX_LINE_BYTES:
+                raise LetorError(source, number, f"line longer than {MAX_LINE_BYTES >> 20} MB; expected {_EXAMPLE}")
+            if end > 0:
+                yield plain(rest[:end])
+                rest = rest[end:]
+    except DamagedGzipError as damage:
+        raise LetorError(source, number, str(damage)) from None
+    yield plain(rest + b"\n")
     if groups is not None and (left := next(qids, None)) is not None:
         raise LetorError(
             groups, None, f"names more documents than {source.name} has, which ends in query {left.decode()}"
@@ -262,48 +255,23 @@ def _group_qids(groups: Path) -> Iterator[bytes]:
             yield str(query).encode()
 
 
-def _whole_lines(
-    source: Path, block_bytes: int, text_blocks: Iterator[bytes], parser: _Parser
-) -> Iterator[tuple[bytes, bool]]:
-    """Text up to a line end, with whether it is the last; what the parser leaves over comes again with more behind it."""
-    parts: list[bytes] = []
-    size = 0
-    try:
-        for block in text_blocks:
-            parts.append(block)
-            size += len(block)
-            # A query longer than a block is parsed again only when its text has doubled, so the work stays linear.
-            if size < max(parser.wanted_bytes, block_bytes):
-                continue
-            text = b"".join(parts)
-            end = text.rfind(b"\n") + 1
-            if len(text) - end > MAX_LINE_BYTES:
-                line = parser.line + text.count(b"\n") + 1
-                raise LetorError(source, line, f"line longer than {MAX_LINE_BYTES >> 20} MB; expected {_EXAMPLE}")
-            parts = [text]
-            if end > 0:
-                yield text[:end], False
-                parts = [text[parser.used :]]
-            size = len(parts[0])
-    except DamagedGzipError as damage:
-        raise LetorError(source, parser.line + sum(part.count(b"\n") for part in parts) + 1, str(damage)) from None
-    text = b"".join(parts)
-    yield text if text.endswith(b"\n") else text + b"\n", True
-
-
 class _Parser:
-    """Holds the scratch arrays of the compiled loops and the place in the file."""
+    """Place in the file, labels and queries of the documents read so far, and scratch arrays of the compiled loops; features
+    wait in the files ``columns`` and ``values``."""
 
-    def __init__(self, source: Path, normalise: bool) -> None:
+    def __init__(self, source: Path, normalise: bool, columns: IO[bytes], values: IO[bytes]) -> None:
         width = _kernels.MAX_FEATURE_ID + 1
-        self.source = source
-        self.normalise = normalise
+        self.source, self.normalise = source, normalise
+        self.files = columns, values
+        self.labels: list[NDArray[np.int16]] = []
+        self.query_ids: list[int] = []
+        self.first_line: dict[int, int] = {}
+        # Of each block the documents of queries, their backgrounds, entries of documents, and the number of all entries.
+        self.blocks: list[tuple[IntArray, NDArray[np.int32], NDArray[np.int32], int]] = []
         self.line = 0  # lines before the text that comes next
-        self.used = 0  # bytes of the last text that need not come again
         self.wanted_bytes = 0
         self.stamp = 1
-        self.occurs = np.zeros(width, np.bool_)
-        self.varies = np.zeros(width, np.bool_)
+        self.occurs, self.varies = np.zeros((2, width), np.bool_)
         self._seen = np.zeros(width, np.int64)
         self._scratch = (np.empty(width), np.empty(width), np.zeros(width, np.int64), np.empty(width, np.int32))
         self._resize(0)
@@ -313,18 +281,12 @@ class _Parser:
         entries = text_bytes // len(" 1:0") + 1
         self._capacity = text_bytes
         # Label, query, line, place in the text and first entry of each row; then feature, value and unfinished numbers.
-        self._rows = (
-            np.empty(rows, np.int16),
-            np.empty(rows, np.int64),
-            np.empty(rows, np.int64),
-            np.empty(rows, np.int64),
-            np.empty(rows, np.int64),
-        )
+        self._rows = (np.empty(rows, np.int16), *np.empty((4, rows), np.int64))
         self._entries = (np.empty(entries, np.int32), np.empty(entries, np.float64), np.empty((entries, 3), np.int64))
         self._scaled = (np.empty(2 * entries, np.int32), np.empty(2 * entries, np.float32))
 
-    def parse(self, text: bytes, final: bool, rows: _Rows) -> None:
-        """Parse the complete queries of a text; all of it when it is the last."""
+    def parse(self, text: bytes, *, final: bool) -> int:
+        """Parse the complete queries of a text, all of it when it is the last; returns how many bytes need not come again."""
         if len(text) > self._capacity:
             self._resize(len(text))
         _, queries, lines, starts, _ = self._rows
@@ -338,64 +300,58 @@ class _Parser:
         for entry, begin, end in slow[:n_slow].tolist():
             values[entry] = _finite(float(text[begin:end]))
 
-        first_rows = np.flatnonzero(np.diff(queries[:n_rows], prepend=-1))
-        bounds = np.append(first_rows, n_rows)
+        bounds = np.append(np.flatnonzero(np.diff(queries[:n_rows], prepend=-1)), n_rows)
         if not final and n_rows > 0:
             # More documents of the last query may follow.
             bounds = bounds[:-1]
         complete = int(bounds[-1])
-        self._check_order(queries[bounds[:-1]], lines[bounds[:-1]], rows)
+        self._check_order(queries[bounds[:-1]], lines[bounds[:-1]])
         if len(bounds) > 1:
-            self._spool(bounds, rows)
-        if complete < n_rows:
-            self.used = int(starts[complete])
-            self.line += int(lines[complete])
-        else:
-            self.used = len(text)
-            self.line += n_lines
+            self._spool(bounds)
         self.wanted_bytes = 0 if complete else 2 * len(text)
+        self.line += int(lines[complete]) if complete < n_rows else n_lines
+        return int(starts[complete]) if complete < n_rows else len(text)
 
-    def _check_order(self, queries: IntArray, lines: IntArray, rows: _Rows) -> None:
+    def _check_order(self, queries: IntArray, lines: IntArray) -> None:
         for query, line in zip(queries.tolist(), (self.line + lines + 1).tolist()):
-            first = rows.first_line.setdefault(query, line)
+            first = self.first_line.setdefault(query, line)
             if first != line:
                 problem = f"query {query} appears again (it began on line {first}); all lines of a query must follow each other"
                 raise LetorError(self.source, line, problem)
-            rows.query_ids.append(query)
+            self.query_ids.append(query)
 
-    def _spool(self, bounds: IntArray, rows: _Rows) -> None:
+    def _spool(self, bounds: IntArray) -> None:
+        """Scale the entries of complete queries and write them into the files."""
         complete = int(bounds[-1])
-        labels, first_entry = self._rows[0], self._rows[4]
         background_count = np.empty(len(bounds) - 1, np.int32)
         entry_count = np.empty(complete, np.int32)
         size = _kernels.scale_queries(
-            bounds, first_entry, *self._entries[:2], self.normalise, self.occurs, self.varies, *self._scratch,
+            bounds, self._rows[4], *self._entries[:2], self.normalise, self.occurs, self.varies, *self._scratch,
             background_count, entry_count, *self._scaled,
         )  # fmt: skip
-        rows.columns.write(self._scaled[0][:size].data)
-        rows.values.write(self._scaled[1][:size].data)
-        rows.labels.append(labels[:complete].copy())
-        rows.blocks.append((np.diff(bounds), background_count, entry_count, size))
+        for file, scaled in zip(self.files, self._scaled):
+            file.write(scaled[:size].data)
+        self.labels.append(self._rows[0][:complete].copy())
+        self.blocks.append((np.diff(bounds), background_count, entry_count, size))
 
-
-def _fill(file: Path, rows: _Rows, feature_ids: NDArray[np.int32], documents: int) -> None:
-    """Fill the dense table from the scratch files."""
-    if len(feature_ids) == 0:
-        np.save(file, np.empty((documents, 0), np.float32))
-        return
-    table = np.lib.format.open_memmap(file, "w+", np.float32, (documents, len(feature_ids)))
-    position = np.full(_kernels.MAX_FEATURE_ID + 1, -1, np.int32)
-    position[feature_ids] = np.arange(len(feature_ids), dtype=np.int32)
-    rows.columns.seek(0)
-    rows.values.seek(0)
-    at = 0
-    for lengths, background_count, entry_count, size in rows.blocks:
-        columns = np.frombuffer(rows.columns.read(4 * size), np.int32)
-        values = np.frombuffer(rows.values.read(4 * size), np.float32)
-        end = at + len(entry_count)
-        _kernels.fill_rows(lengths, background_count, entry_count, columns, values, position, table[at:end])
-        at = end
-    table.flush()
+    def fill(self, path: Path, feature_ids: NDArray[np.int32]) -> None:
+        """Fill the dense table from the files."""
+        shape = (sum(len(block[2]) for block in self.blocks), len(feature_ids))
+        if len(feature_ids) == 0:
+            np.save(path, np.empty(shape, np.float32))
+            return
+        table = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+        position = np.full(_kernels.MAX_FEATURE_ID + 1, -1, np.int32)
+        position[feature_ids] = np.arange(len(feature_ids), dtype=np.int32)
+        for file in self.files:
+            file.seek(0)
+        at = 0
+        for lengths, background_count, entry_count, size in self.blocks:
+            columns, values = (np.frombuffer(file.read(4 * size), kind) for file, kind in zip(self.files, _SCRATCH))
+            end = at + len(entry_count)
+            _kernels.fill_rows(lengths, background_count, entry_count, columns, values, position, table[at:end])
+            at = end
+        table.flush()
 
 
 def _finite(value: float) -> float:

@@ -23,10 +23,11 @@ from ranktrial.paper.data import (
     read_splits,
     train_rankers,
 )
+from ranktrial.paper.data.dataset import ARRAYS, mapped
 from ranktrial.paper.study.files import written_whole
 from ranktrial.paper.study.plan import SYNTHETIC, TRAINED, DataPlan, StudyPlan
 from ranktrial.paper.study.systems import Ranks, ranked_by_runs, ranked_by_scores
-from ranktrial.paper.study.tasks import DATASET_ARRAYS, chosen_pairs, click_probability, mapped, seed_of
+from ranktrial.paper.study.tasks import chosen_pairs, click_probability, seed_of
 from ranktrial.trec import read_qrels, read_run
 
 Report = Callable[[str, int, int], None]  # what is being done, done, total
@@ -115,7 +116,7 @@ def _build(plan: StudyPlan, data: DataPlan, building: Path, workers: int, report
         else:
             rankers = _rankers(plan, data, dataset, validation, workers, report)
             np.save(building / "rankers.npy", rankers.weights[: plan.n_rankers])
-    for name in DATASET_ARRAYS:
+    for name in ARRAYS:
         if not (building / f"{name}.npy").exists():
             np.save(building / f"{name}.npy", getattr(dataset, name))
 

@@ -27,6 +27,7 @@ import numpy as np
 from ranktrial.arrays import FloatArray
 from ranktrial.methods import ExpectedRun, Trajectory, parse_method
 from ranktrial.paper.data import Dataset, LinearRankers
+from ranktrial.paper.data.dataset import load_dataset, mapped
 from ranktrial.paper.study.files import written_whole
 from ranktrial.paper.study.plan import DataPlan, StudyPlan, Task, UserPlan
 from ranktrial.paper.study.systems import Ranks, pair_of_ranks, system_pairs
@@ -36,8 +37,6 @@ from ranktrial.trec.qrels import zeta_by_grade
 from ranktrial.users import User
 
 atexit.register(gc.unfreeze)  # some libraries complain of what is left at the end
-
-DATASET_ARRAYS = ("offsets", "labels", "features", "query_ids", "feature_ids")
 
 
 def peak_memory() -> int:
@@ -93,15 +92,6 @@ def seed_of(study_seed: int, *key: str | int) -> np.random.SeedSequence:
     """The seed of one thing in a study, the same whatever else is in it."""
     words = np.frombuffer(hashlib.sha256(json.dumps(key).encode()).digest(), "<u4")
     return np.random.SeedSequence([study_seed, *words.tolist()])
-
-
-def mapped(file: Path) -> Any:
-    """An array shared with every process that maps the file. Copy-on-write rather than read-only, so that kernels see the
-    same type as for an array in memory and are not compiled twice."""
-    try:
-        return np.asarray(np.load(file, mmap_mode="c"))
-    except ValueError:
-        return np.load(file)  # no operating system maps an empty array
 
 
 def let_go(array: Any) -> None:
@@ -207,10 +197,6 @@ def click_probability(user: UserPlan, dataset: Dataset, top_grade: int | None = 
     return np.asarray(user.zeta)[dataset.labels]
 
 
-def open_dataset(folder: Path, name: str) -> Dataset:
-    return Dataset(**{array: mapped(folder / "data" / name / f"{array}.npy") for array in DATASET_ARRAYS}, name=name)
-
-
 # The digest tells plans apart where a worker outlives a folder that is deleted and used again.
 @lru_cache(maxsize=4)
 def open_prepared(folder: str, digest: str, name: str) -> PreparedData:
@@ -222,7 +208,7 @@ def open_prepared(folder: str, digest: str, name: str) -> PreparedData:
             raise ValueError(f"{root / 'plan.json'} holds another plan than the one that is running")
         data = next(one for one in plan.data if one.name == name)
         prepared = root / "data" / name
-        dataset = open_dataset(root, name)
+        dataset = load_dataset(prepared, name, mapped)
         given = data.systems is not None
         ranks = mapped(prepared / "ranks.npy") if given else None
         weights = np.empty((0, dataset.n_features)) if given else mapped(prepared / "rankers.npy")
