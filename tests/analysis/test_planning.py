@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ranktrial.analysis.planning.plan import exposure_disagreement, plan, planned_worth
+from ranktrial.analysis.planning.needs import planned_worth
+from ranktrial.analysis.planning.plan import exposure_disagreement, plan
 from ranktrial.analysis.planning.users import ClickRate, click_sd, plausible_users
 from ranktrial.analysis.power import anytime_impressions, tightest_for
 from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft
@@ -180,7 +181,7 @@ def test_a_standard_deviation_that_lists_cannot_have_is_told() -> None:
         found = plan(pair, rate, delta=0.01, methods=[AB()])
         assert found.notes == (rate.note(pair, user),)
         assert f"{bound} about {nearest:.4g}: planned with that" in found.verdict[0]
-        assert found.to_dict()["notes"] == found.notes
+        assert found.to_dict()["notes"] == list(found.notes)
     assert plan(pair, ClickRate(0.7), delta=0.01, methods=[AB()]).notes == ()
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ranktrial import frames, notebook
+from ranktrial.texts import json_values
 from ranktrial.times import span_text
 
 WORTH_IT = 1.1  # a smaller gain over A/B is called none
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlannedMethod:
     """Needs of one method.
 
@@ -43,12 +44,12 @@ class PlannedMethod:
     """
 
     method: str
-    is_ab: bool
-    plain: bool
+    is_ab: bool = False
+    plain: bool = False
     tends_to_delta: bool
-    theta: str | None
+    theta: str | None = None
     variance: float
-    theta_variance: float
+    theta_variance: float = 0.0
     outcome: float
     impressions: float
     anytime: float
@@ -56,9 +57,9 @@ class PlannedMethod:
     unguarded: float
     tightest_at: float
     first_look: float
-    detectable: float | None
+    detectable: float | None = None
     ctr: float
-    wrong: float
+    wrong: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -306,14 +307,11 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plan for JSON; infinite numbers become None."""
-        rows = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.rows]
-        apart = ("rows", "budgets", "live", "segments", "metrics")
-        plain = {name: _finite(value) for name, value in asdict(self).items() if name not in apart}
-        if self.live is not None:
-            plain["live"] = {name: _finite(value) for name, value in asdict(self.live).items()}
-        for name in ("segments", "metrics", "budgets"):
-            plain[name] = [{key: _finite(value) for key, value in asdict(row).items()} for row in getattr(self, name)]
-        return {**plain, "gain": _finite(self.gain), "verdict": list(self.verdict), "methods": rows}
+        found: dict[str, Any] = json_values({**asdict(self), "gain": self.gain, "verdict": self.verdict})
+        found["methods"] = found.pop("rows")
+        if self.live is None:
+            del found["live"]
+        return found
 
     def __str__(self) -> str:
         width = max((len(row.method) for row in self.rows), default=6)
@@ -329,10 +327,6 @@ class Plan:
         return "\n".join([*lines, *self.verdict])
 
     __repr__ = __str__
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def people_count(number: float) -> str:
