@@ -163,7 +163,7 @@ def of_value(log: Log, found: Estimate, value: str) -> Estimate:
     sums = log.cohorts.sums(found.x[at], at)
     groups = len(without)
     error = float(np.sqrt((groups - 1) / groups * ((without - without.mean()) ** 2).sum()))
-    return Estimate.summed(sums, found.weights, largest_weight=0.0, standard_error=error, replicates=without)
+    return Estimate.of(sums, found.weights, largest_weight=0.0, standard_error=error, replicates=without)
 
 
 def deceiving() -> tuple[Pair, FloatArray]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oracles import click_patterns, fixed_world
 from ranktrial.analysis import DeltaEstimator, Estimate, estimate, fixed_interval
-from ranktrial.analysis.estimators.kinds import ByFormula
+from ranktrial.analysis.estimators.kinds import ByFormula, OfABTraffic
 from ranktrial.arrays import NO_DOCUMENT
 from ranktrial.design.closed_form import closed_form
 from ranktrial.formats import read_log
@@ -55,7 +55,7 @@ UNBIASED = ("ips", "constant", "doubly-robust", "rank-aware")
 ESTIMATORS = {
     name: kind
     for name, kind in DeltaEstimator.registry.items()
-    if kind.__module__.startswith("ranktrial.") and not kind.of_ab_traffic
+    if kind.__module__.startswith("ranktrial.") and not issubclass(kind, OfABTraffic)
 }
 OF_THEIR_OWN = [name for name, kind in ESTIMATORS.items() if not issubclass(kind, ByFormula)]
 

@@ -10,6 +10,7 @@ import pytest
 
 from ranktrial import AB, Log, Orders, Pair, analysis, estimate, position_based
 from ranktrial.analysis import IPS, Adjusted, ClickValues, DeltaEstimator, Direct, Paper, RankAware, parse_estimator
+from ranktrial.analysis.estimators.kinds import ByClickModel, OfABTraffic
 from ranktrial.arrays import FloatArray
 from ranktrial.log import folding
 from ranktrial.methods.ab import BY_CLICKS
@@ -70,8 +71,8 @@ def test_an_estimator_without_values_is_not_the_papers() -> None:
 
 
 def test_methods_name_estimators_that_there_are() -> None:
-    assert all(parse_estimator(name).by_click_model for name in ESTIMATES)
-    assert all(parse_estimator(name).of_ab_traffic for name in BY_CLICKS)
+    assert all(isinstance(parse_estimator(name), ByClickModel) for name in ESTIMATES)
+    assert all(isinstance(parse_estimator(name), OfABTraffic) for name in BY_CLICKS)
 
 
 @pytest.mark.parametrize("kind", [RankAware(), Direct(), IPS(clip=1.5), Adjusted(), Paper()], ids=str)

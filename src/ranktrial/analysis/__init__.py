@@ -3,7 +3,8 @@
 from ranktrial.analysis.answers import Answer, decide
 from ranktrial.analysis.decision import Combined, Decision, combine
 from ranktrial.analysis.drift import Drift, position_scores
-from ranktrial.analysis.estimators.estimation import estimate, estimate_ab, fit_position_bias
+from ranktrial.analysis.estimators.ab import estimate_ab
+from ranktrial.analysis.estimators.estimation import estimate, fit_position_bias
 from ranktrial.analysis.estimators.kinds import (
     IPS,
     Adjusted,

@@ -11,8 +11,8 @@ import numpy as np
 from ranktrial.analysis.estimators.click_weights import ClickWeights
 from ranktrial.analysis.estimators.estimation import estimate
 from ranktrial.analysis.estimators.metric_values import MetricValues
+from ranktrial.analysis.estimators.relevance import examinations
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
-from ranktrial.analysis.estimators.valuing import examinations
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.interval import Interval
 from ranktrial.log.log import Log
@@ -76,7 +76,7 @@ def click_gain(
         weights = np.where(log.arm != 0, 1 - 1 / np.maximum(share, 1e-300), 1.0)
         sums = log.cohorts.sums(weights * each)
         per_click = ClickWeights.of(np.repeat(weights, each))
-        found = Estimate.summed(sums, per_click, largest_weight=float(np.abs(weights).max()))
+        found = Estimate.of(sums, per_click, largest_weight=float(np.abs(weights).max()))
     else:
         found = estimate(
             log, theta=theta, of="gain", cross_fit="past", refits=refits, fitted=fitted, uncovered="leave out",

@@ -33,8 +33,8 @@ from ranktrial.analysis.estimators.affine import affine_estimate, fit_affine
 from ranktrial.analysis.estimators.estimation import estimate
 from ranktrial.analysis.estimators.kinds import Adjusted, DeltaEstimator, Direct, RankAware
 from ranktrial.analysis.estimators.metric_values import MetricValues
-from ranktrial.analysis.estimators.results import BiasFit, Estimate
-from ranktrial.analysis.estimators.valuing import by_group, jackknife_error, scaled
+from ranktrial.analysis.estimators.results import BiasFit, Estimate, by_group, jackknife_error
+from ranktrial.analysis.estimators.valuing import scaled
 from ranktrial.analysis.intervals import radius
 from ranktrial.analysis.power import tightest_for
 from ranktrial.arrays import FloatArray, sum_by_group

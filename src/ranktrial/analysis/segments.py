@@ -22,8 +22,7 @@ from ranktrial.analysis.decision import Decision, Lift, lift, made_up_by, must_s
 from ranktrial.analysis.discoveries import RATE, in_one_family, log_evidence
 from ranktrial.analysis.drift import starts
 from ranktrial.analysis.estimators.click_weights import ClickWeights
-from ranktrial.analysis.estimators.results import Estimate
-from ranktrial.analysis.estimators.valuing import by_group, jackknifed
+from ranktrial.analysis.estimators.results import Estimate, by_group, jackknifed
 from ranktrial.analysis.hostile import worth_of_each
 from ranktrial.analysis.ladder import AB_TRAFFIC, LEAST_CLICKS, NO_INTERVAL, TIGHTEST_AT, EstimatorResult, disagreements
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
@@ -267,7 +266,7 @@ class _Cut:
                 without = own["clicks_alone"]
         if without > 0:
             ratio = error / without
-        return Estimate.summed(
+        return Estimate.of(
             sums, ClickWeights.of([]), largest_weight=whole.largest_weight, standard_error=ratio * alone,
             clicks_alone=alone, replicates=replicates, freedom=freedom, bias_bound=whole.bias_bound,
         )  # fmt: skip

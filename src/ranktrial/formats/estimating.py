@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.analysis.estimators.cross_fitting import training_sums
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.estimators.valuing import scaled
 from ranktrial.analysis.intervals import Band, asymptotic_radius
@@ -267,7 +266,8 @@ def _constants(added: Added) -> FloatArray:
         )
     seen = [added.columns[name] for name in ("clicks", "seen", "seen_twice")]
     parts = [Examinations(*(column[[fold]] for column in seen)) for fold in range(FOLDS)]
-    return np.array([others.mean for others in training_sums(parts.__getitem__, FOLDS, "folds")])
+    total = sum(parts[1:], parts[0])
+    return np.array([(total - part).mean for part in parts])
 
 
 def _replicates(

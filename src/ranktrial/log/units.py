@@ -94,8 +94,15 @@ class UnitSums:
             object.__setattr__(self, "count", len(self.totals))
 
     @classmethod
-    def of(cls, values: ArrayLike, units: ArrayLike | Units | None = None) -> UnitSums:
-        """Sum one value per impression over the unit (any name or number) that each impression belongs to."""
+    def of(cls, values: ArrayLike | UnitSums, units: ArrayLike | Units | None = None) -> UnitSums:
+        """Sum one value per impression over the unit (any name or number) that each impression belongs to.
+
+        ``UnitSums`` are returned as they are.
+        """
+        if isinstance(values, UnitSums):
+            if units is not None:
+                raise ValueError("units are given twice: the sums have their own")
+            return values
         x = checks.finite("values", values)
         if units is None:
             return cls(None, np.ones(len(x)), x)

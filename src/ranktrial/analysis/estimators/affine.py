@@ -17,8 +17,7 @@ import numpy as np
 
 from ranktrial.analysis.estimators.estimation import estimate
 from ranktrial.analysis.estimators.kinds import DoublyRobust
-from ranktrial.analysis.estimators.results import BiasFit, Estimate
-from ranktrial.analysis.estimators.valuing import by_group, jackknifed, sums_by
+from ranktrial.analysis.estimators.results import BiasFit, Estimate, by_group, jackknifed, sums_by
 from ranktrial.arrays import FloatArray, weighted_counts
 from ranktrial.log.folding import Statistic, fold
 from ranktrial.log.log import Log
@@ -89,7 +88,7 @@ def affine_estimate(
     x, rests = zip(*fold(log, Statistic("intercepts", (lines,), contribution, list))[0])
     x, rest = found.x - np.concatenate(x), sum(rests)
     groups = by_group(log, x, n)
-    return Estimate.summed(
+    return Estimate.of(
         sums_by(independent, log, x),
         found.weights,
         largest_weight=found.largest_weight,

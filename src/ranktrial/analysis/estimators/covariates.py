@@ -13,40 +13,13 @@ mean zero given the past (arXiv 2210.08589 adjusts likewise by predictions from 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from ranktrial.analysis.estimators.cross_fitting import groups_at, refit_points
-from ranktrial.analysis.estimators.results import Estimate
-from ranktrial.analysis.estimators.valuing import by_group, jackknifed, sums_by
+from ranktrial.analysis.estimators.cross_fitting import CrossFit
 from ranktrial.arrays import FloatArray, IntArray, weighted_counts
 from ranktrial.log.log import Log
 
 MOST_FACTOR = 4.0  # by which predicted clicks are multiplied at most; 0 at least
-
-
-def adjusted(log: Log, found: Estimate, unclicked: FloatArray, independent: str) -> Estimate:
-    """An estimate of all impressions of a log, adjusted by the log's covariates.
-
-    Errors that come from an estimated theta stay as they are: whatever theta is, x0 has mean zero.
-    """
-    moved = adjustment(log, found.x, unclicked)
-    x = found.x + moved
-    sums = sums_by(independent, log, x)
-    error = sums.standard_error
-    changed = replace(found, delta=sums.mean, standard_error=error, clicks_alone=error, sums=sums, x=x)
-    if found.replicates is None:
-        return changed
-    groups = len(found.replicates)
-    sizes, own = by_group(log, moved, groups)
-    rest_sums = found.replicates * (len(log) - sizes) + own.sum() - own
-    rests = {}
-    for name, of_values in found.rests.items():
-        level = log.levels(name)
-        parts = np.array([by_group(log, np.where(level == v, moved, 0.0), groups)[1] for v in range(len(of_values))])
-        rests[name] = of_values + parts.sum(1, keepdims=True) - parts
-    return replace(changed, rests=rests, **jackknifed(by_group(log, x, groups), rest_sums))
 
 
 def adjustment(log: Log, x: FloatArray, unclicked: FloatArray, at: IntArray | None = None) -> FloatArray:
@@ -55,9 +28,9 @@ def adjustment(log: Log, x: FloatArray, unclicked: FloatArray, at: IntArray | No
     if not log.covariate_names or not unclicked.any():
         return moved
     impression = np.arange(len(log)) if at is None else at
-    units = log.units
-    unit, known, points = units.place[impression], log.covariates[units.first], refit_points(None)
-    group = groups_at(units.place, units.first, "past")[impression]
+    units, past_only = log.units, CrossFit("past")
+    unit, known, points = units.place[impression], log.covariates[units.first], past_only.points
+    group = past_only.groups(units)[impression]
     for number in np.unique(group[group > 0]).tolist():
         before = int(points[number - 1])
         past, seen = int(np.searchsorted(impression, before)), int(np.searchsorted(units.first, before))

@@ -10,74 +10,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import IntArray
+from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.log.units import Units
 
-T = TypeVar("T", bound=Any)
 CROSS_FITS = ("folds", "past")
 FIRST_REFIT = 100
 
 
-def groups_of(
-    n: int, cross_fit: str, *, folds: int, refits: ArrayLike | None, units: ArrayLike | Units | None
-) -> IntArray:
-    """Group of each of n impressions (fold, or stretch between refits) whose relevance model it is valued with, from 0."""
-    known = None if units is None else Units.of(units)
-    if known is not None and known.place.shape != (n,):
-        raise ValueError(f"units have shape {known.place.shape}, the log {n} impressions: must be one each")
-    place, first = (np.arange(n), np.arange(n)) if known is None else (known.place, known.first)
-    return groups_at(place, first, cross_fit, folds=folds, refits=refits)
+@dataclass(frozen=True)
+class CrossFit:
+    """Groups of impressions (folds, or stretches between refits), each of which is valued with a model of its own.
 
+    Attributes:
+        how: "folds" or "past".
+        folds: Number of folds.
+        refits: Numbers of impressions at which models are refitted to the past; by default 100, 200, 400, ...
 
-def groups_at(
-    place: IntArray, first: IntArray, cross_fit: str, *, folds: int = 5, refits: ArrayLike | None = None
-) -> IntArray:
-    """``groups_of`` some impressions, by the place of each one's unit among units that first came with the impressions
-    ``first``.
+    >>> units, past = Units.of(["bob", "ann", "bob", "eve"]), CrossFit("past", refits=(1, 3))
+    >>> past.groups(units), past.counted(np.arange(4), units)
+    (array([0, 1, 0, 2]), array([0, 1, 1, 2]))
     """
-    checks.one_of("cross_fit", cross_fit, CROSS_FITS)
-    if cross_fit == "past":
-        before = np.searchsorted(first, refit_points(refits))  # units that came before each point
-        sizes = np.diff(before, prepend=0, append=len(first))
-        return np.repeat(np.arange(len(sizes)), sizes)[place]
-    if refits is not None:
-        raise ValueError('refits belong to cross_fit="past", not to "folds"')
-    return np.asarray(place % checks.whole("folds", folds, 2, 1000))
 
+    how: str = "folds"
+    folds: int = 5
+    refits: tuple[int, ...] | None = None
 
-def refit_points(refits: ArrayLike | None) -> IntArray:
-    """Numbers of impressions at which the relevance model is refitted to the past."""
-    return FIRST_REFIT * 2 ** np.arange(64 - 8) if refits is None else checks.checkpoints(refits)
+    @classmethod
+    def of(cls, how: str, folds: int, refits: ArrayLike | None) -> CrossFit:
+        """Build from options as they are given to ``estimate``, checked."""
+        checks.one_of("cross_fit", how, CROSS_FITS)
+        if how == "past":
+            return cls(how, folds, None if refits is None else tuple(checks.checkpoints(refits).tolist()))
+        if refits is not None:
+            raise ValueError('refits belong to cross_fit="past", not to "folds"')
+        return cls(how, checks.whole("folds", folds, 2, 1000))
 
+    @property
+    def points(self) -> IntArray:
+        """Numbers of impressions at which models are refitted to the past."""
+        return FIRST_REFIT * 2 ** np.arange(64 - 8) if self.refits is None else np.array(self.refits)
 
-def contributions(groups: IntArray, cross_fit: str, *, refits: ArrayLike | None) -> IntArray:
-    """The group that each impression is counted in when sums are made for predictions: in time, for "past"."""
-    if cross_fit == "folds":
-        return groups
-    return groups_of(len(groups), cross_fit, folds=2, refits=refits, units=None)
+    def groups(self, units: Units) -> IntArray:
+        """Group with whose model each impression is valued, from 0."""
+        if self.how == "folds":
+            return units.place % self.folds
+        return np.asarray(np.searchsorted(self.points, units.first, side="right")[units.place])
 
+    def counted(self, at: IntArray, units: Units) -> IntArray:
+        """Group in which impressions ``at`` these places count when models are fitted: for "past" by their own time."""
+        if self.how == "folds":
+            return self.groups(units)[at]
+        return np.asarray(np.searchsorted(self.points, at, side="right"))
 
-def training_sums(part: Callable[[int], T], n: int, cross_fit: str) -> Iterator[T]:
-    """Training sums of each of n groups: the sum over all other groups ("folds") or all earlier ones ("past").
-
-    ``part`` gives the sum of one group, of any type with + and -.
-    """
-    if cross_fit == "folds":
-        total = part(0)
-        for number in range(1, n):
-            total = total + part(number)
-        for number in range(n):
-            yield total - part(number)
-        return
-    before = part(0) - part(0)
-    for number in range(n):
-        yield before
-        if number < n - 1:
-            before = before + part(number)
+    def usable(self, counted: IntArray, group: int) -> BoolArray:
+        """Flags of what the model of a group may be fitted to, given the group in which each counts."""
+        return counted < group if self.how == "past" else counted != group

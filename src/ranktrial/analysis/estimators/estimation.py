@@ -11,43 +11,32 @@ theta is fitted anew without each group, and the rest valued with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks, frames
-from ranktrial.analysis.estimators.ab import ab_values, plain_estimate
-from ranktrial.analysis.estimators.by_segment import by_value, fit_by_segment
-from ranktrial.analysis.estimators.covariates import adjusted
-from ranktrial.analysis.estimators.cross_fitting import groups_at, groups_of, refit_points
-from ranktrial.analysis.estimators.kinds import ByFormula, DeltaEstimator, OfABTraffic, SelfNormalised, parse_estimator
-from ranktrial.analysis.estimators.metric_values import (
-    MetricValues,
-    ResultValues,
-    WorthPrediction,
-    known_worth,
-    metric_values,
-    worth_prediction,
+from ranktrial.analysis.estimators.ab import ab_estimate
+from ranktrial.analysis.estimators.by_segment import fit_by_segment
+from ranktrial.analysis.estimators.cross_fitting import CrossFit
+from ranktrial.analysis.estimators.kinds import (
+    ByClickModel,
+    ByFormula,
+    DeltaEstimator,
+    Direct,
+    OfABTraffic,
+    SelfNormalised,
+    parse_estimator,
 )
+from ranktrial.analysis.estimators.metric_values import MetricValues, known_worth, metric_values, worth_from
+from ranktrial.analysis.estimators.relevance import Predictions, given_prediction, predicted_from
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
-from ranktrial.analysis.estimators.valuing import (
-    Predictions,
-    Values,
-    Worth,
-    Worths,
-    given_prediction,
-    predictions,
-    scaled,
-    slots_in,
-    worth_in_all,
-)
-from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.log.folding import Statistic, fold
+from ranktrial.analysis.estimators.valuing import Valuer, normalising, scaled
+from ranktrial.arrays import FloatArray
 from ranktrial.log.log import GROUPS, Log
-from ranktrial.log.units import Units
 from ranktrial.metrics import Clicks, Metric, parse_metric
 from ranktrial.position_bias import Auto, Conditional, Estimator, NotIdentifiable, fit_groups
 from ranktrial.users import rank_decay
@@ -160,114 +149,37 @@ def estimate(
     kind = parse_estimator(estimator, **options)
     checks.one_of("independent", independent, INDEPENDENT)
     checks.one_of("uncovered", uncovered, UNCOVERED)
-    checks.one_of("of", of, OF if kind.by_click_model else OF[:1])
-    values = _valued(log, metric)
+    checks.one_of("of", of, OF if isinstance(kind, ByClickModel) else OF[:1])
+    fitting = CrossFit.of(cross_fit, folds, refits)
+    values = _valued(log, metric, kind)
     if values is not None:
         log, fitted = values.log, None if fitted is None else min(fitted, len(values.log))
-        _refuse_values(values, kind)
     if worth is not None and (values is None or prediction is None):
         raise ValueError("worth is the value of a click by a metric, and goes with a prediction of relevance")
     if isinstance(kind, OfABTraffic):
-        each = None if values is None else values.each
-        return plain_estimate(log, kind, independent, cross_fit=cross_fit, folds=folds, refits=refits, each=each)
-    if kind.at_list_ranks and theta is None and log.theta is None:
+        return ab_estimate(log, kind, independent, fitting, None if values is None else values.each)
+    if isinstance(kind, Direct) and theta is None and log.theta is None:
         theta = rank_decay(log.k)  # enters the prediction only
     fit, bias = _resolved(log, theta, fitted)
-    predicted: Predictions
-    if kind.has_prediction and prediction is None:
-        group, predicted = predicted_from(log, fitted, bias, kind, cross_fit=cross_fit, folds=folds, refits=refits)
+    group, counted = np.zeros(len(log), np.int64), np.zeros(len(log), np.int64)
+    predicts = isinstance(kind, ByFormula) and kind.predicts
+    if predicts and prediction is None:
+        group, predicted = predicted_from(log, fitted, bias, fitting, predicts)
+        counted = fitting.counted(np.arange(len(log) if fitted is None else fitted), log.units)
+    elif prediction is None or predicts:
+        rank_aware = isinstance(kind, ByFormula) and kind.rank_aware
+        predicted = given_prediction(log, prediction, rank_aware=rank_aware)
     else:
-        if prediction is not None and not kind.has_prediction:
-            predicting = [name for name, other in DeltaEstimator.registry.items() if other.has_prediction]
-            raise ValueError(f"prediction belongs to {', '.join(predicting)}, not to {kind}")
-        none = np.empty(0, np.int64)
-        groups_at(none, none, cross_fit, folds=folds, refits=refits)  # checks them
-        group, predicted = np.zeros(len(log), np.int64), given_prediction(log, prediction, kind)
-    asked = known_queries, uncovered, of
-    if isinstance(kind, SelfNormalised):
-        predicted = Values(log, bias, kind, *asked).normalising()
-    of_click = None if values is None else _worth(values, worth, group, fitted, cross_fit, folds=folds, refits=refits)
-    valuer = _Valuer(kind, bias, fit if kind.theta_error else None, predicted, asked, values, of_click)
-    found = valuer.estimate(log, group, independent)
-    predicts = kind.has_prediction and kind.weight_cap is None and not known_queries
-    if not log.covariate_names or not predicts or of != "difference":
-        return found
-    return adjusted(log, found, valuer.unclicked(log, group), independent)
-
-
-@dataclass(frozen=True, eq=False)
-class _Valuer:
-    """An estimator with all that it needs to value a log, or a part of it.
-
-    Attributes:
-        theta: Position bias.
-        fit: Where theta comes from, if it was fitted: it may be another one for each segment.
-        predicted: Predictions of relevance.
-        options: Those of ``Values``.
-        values: Of the log, by a metric; None for clicks.
-        of_click: Predictions of the value of a click.
-    """
-
-    kind: DeltaEstimator
-    theta: FloatArray
-    fit: BiasFit | None
-    predicted: Predictions
-    options: tuple[bool, str, str]
-    values: MetricValues | None = None
+        predicting = [name for name, other in DeltaEstimator.registry.items() if getattr(other, "predicts", "")]
+        raise ValueError(f"prediction belongs to {', '.join(predicting)}, not to {kind}")
     of_click: Predictions | None = None
-
-    def estimate(self, log: Log, group: IntArray, independent: str) -> Estimate:
-        """The estimate of a log, given the predictions that each of its impressions may use."""
-
-        def contribution(rows: slice, part: Log, before: object) -> Worths:
-            return list(self._worths(log, part, rows, group))
-
-        def result(chunks: Sequence[Worths]) -> Estimate:
-            return worth_in_all(log, chunks, self.theta, independent, self.fit)
-
-        if self.kind.whole_log or self.options[0]:
-            return result([contribution(slice(0, len(log)), log, None)])
-        beliefs = self.kind, self.theta.tobytes(), self.fit, self.predicted, self.options
-        kept = beliefs if self.values is None else None  # which impressions count for a metric changes with the clock
-        found: Estimate = fold(log, Statistic(f"{self.kind}, {self.options}", kept, contribution, result))[0]
-        return found
-
-    def unclicked(self, log: Log, group: IntArray) -> FloatArray:
-        """Value of each impression had nothing been clicked."""
-        none, values = np.empty(0, np.int64), self.values
-        bare = replace(log, clicks=np.zeros_like(log.clicks))
-        if values is not None:
-            nothing = ResultValues(np.empty(0), none, none, np.empty(0))
-            values = replace(values, log=bare, each=np.zeros(len(bare)), of_results=nothing)
-        return replace(self, values=values).estimate(bare, group, "impressions").x
-
-    def _worths(self, log: Log, part: Log, rows: slice, group: IntArray) -> Iterator[tuple[IntArray | slice, Worth]]:
-        known = None if self.values is None else self.values.of_results
-        results = None if known is None else known.chunk(rows, log)
-        differs = None if self.fit is None else self.fit.by_segment
-        for value, at, own in by_value(part, "" if differs is None else differs.attribute):
-            where = rows if isinstance(at, slice) else rows.start + at
-            of_own = None if results is None else results.take(at, part)
-            theta, without = self.theta, np.empty((0, part.k)) if self.fit is None else self.fit.without
-            if differs is not None:
-                theta, without = scaled(differs.thetas[value]), differs.without[value]
-            one = self._value(own, group[where], theta, without, of_own)
-            yield where, one._replace(unseen=slots_in(log, where, own, one.unseen))
-
-    def _value(
-        self,
-        part: Log,
-        group: IntArray,
-        theta: FloatArray,
-        without: FloatArray,
-        results: ResultValues | None,
-    ) -> Worth:
-        left_out = None if self.fit is None else part.group(len(self.fit.without))
-        others = np.array([scaled(one) for one in without])
-        valued = Values(part, theta, self.kind, *self.options, own=results)
-        if not isinstance(self.kind, ByFormula):
-            return valued.own_worth(others, left_out)
-        return valued.worth(group, self.predicted, others, left_out, self.of_click)
+    if values is not None:
+        of_click = worth_from(values, group, counted, fitting) if worth is None else known_worth(log, worth)
+    error_of = fit if kind.theta_error else None
+    valuer = Valuer(kind, bias, error_of, predicted, known_queries, uncovered, of == "gain", values, of_click)
+    if isinstance(kind, SelfNormalised):
+        valuer = replace(valuer, predicted=normalising(valuer, log))
+    return valuer.estimate(log, group, independent)
 
 
 def _log_of(given: Any, columns: Mapping[str, str] | None) -> Log:
@@ -284,74 +196,26 @@ def _log_of(given: Any, columns: Mapping[str, str] | None) -> Log:
     return Log.from_frame(given, columns=columns)
 
 
-def _valued(log: Log, metric: Metric | MetricValues | str | None) -> MetricValues | None:
-    """Values by a metric; None for clicks, which need none."""
-    if metric is None or isinstance(metric, MetricValues):
-        return metric
-    known = parse_metric(metric)
-    return None if known == Clicks() else metric_values(log, known)
-
-
-def _refuse_values(values: MetricValues, kind: DeltaEstimator) -> None:
-    if values.of_results is None and not kind.of_ab_traffic:
+def _valued(log: Log, metric: Metric | MetricValues | str | None, kind: DeltaEstimator) -> MetricValues | None:
+    """Values by a metric, of which the estimator can be; None for clicks, which need none."""
+    if metric is None:
+        return None
+    if isinstance(metric, MetricValues):
+        values = metric
+    else:
+        known = parse_metric(metric)
+        if known == Clicks():
+            return None
+        values = metric_values(log, known)
+    if values.of_results is None and not isinstance(kind, OfABTraffic):
         raise ValueError(f"{values.metric} is of the whole page: use estimator=Adjusted(), not {kind}")
-    if kind.clicks_only:
+    if not isinstance(kind, ByClickModel | Direct | OfABTraffic):
         raise ValueError(f"{kind} is for clicks only, not for {values.metric}")
-    if kind.weight_cap is not None:
+    if isinstance(kind, ByClickModel) and kind.clip is not None:
         raise ValueError(f"clip applies to weights of clicks, not to {values.metric}: use its cap")
     if not len(values.log):
         raise ValueError(f"no search counts for {values.metric} yet")
-
-
-def _worth(
-    values: MetricValues,
-    worth: ArrayLike | None,
-    group: IntArray,
-    fitted: int | None,
-    cross_fit: str,
-    *,
-    folds: int,
-    refits: ArrayLike | None,
-) -> WorthPrediction:
-    """Predictions of the value of a click for each group of impressions."""
-    log = values.log
-    if worth is not None:
-        given = np.broadcast_to(np.asarray(worth, np.float64), len(log.documents))
-        return known_worth(log, given)
-    groups = int(group.max(initial=0)) + 1
-    if groups == 1 and cross_fit == "folds":  # relevance was given: nothing of this log may be used
-        return known_worth(log, np.zeros(len(log.documents)))
-    counted = group[: len(log) if fitted is None else fitted]
-    if cross_fit == "past":
-        counted = groups_of(len(counted), cross_fit, folds=folds, refits=refits, units=None)
-    return worth_prediction(values, counted, groups, cross_fit)
-
-
-def predicted_from(
-    log: Log,
-    fitted: int | None,
-    theta: FloatArray,
-    kind: DeltaEstimator,
-    *,
-    cross_fit: str,
-    folds: int = 5,
-    refits: ArrayLike | None = None,
-) -> tuple[IntArray, Predictions]:
-    """Predictions of relevance from the first impressions of a log, and which of them each impression may use."""
-    first = len(log) if fitted is None else checks.whole("fitted", fitted, 0, len(log))
-    group = groups_at(log.units.place, log.units.first, cross_fit, folds=folds, refits=refits)
-    counted = group[:first]
-    if cross_fit == "past":
-        counted = groups_of(first, cross_fit, folds=folds, refits=refits, units=None)
-        last = int(np.searchsorted(refit_points(refits), max(first - 1, 0), side="right"))
-    else:
-        last = int(counted.max(initial=0))
-
-    points = None if refits is None else tuple(np.asarray(refits).tolist())
-    name = "one relevance" if kind.one_relevance else "relevance by rank"
-    beliefs = theta.tobytes(), cross_fit, folds, points
-    found = log.kept.fitted(log, first, name, beliefs, lambda part: predictions(part, theta, counted, cross_fit, kind))
-    return np.minimum(group, last), found
+    return values
 
 
 def _resolved(
@@ -369,28 +233,3 @@ def _resolved(
     if len(bias) != log.k:
         raise ValueError(f"theta has {len(bias)} ranks, the log k = {log.k}")
     return None, bias
-
-
-def estimate_ab(
-    in_a: ArrayLike,
-    clicks: ArrayLike,
-    *,
-    queries: ArrayLike | None = None,
-    split: ArrayLike = 0.5,
-    estimator: str | DeltaEstimator = "adjusted",
-    units: ArrayLike | Units | None = None,
-    independent: str = "units",
-    **fit: Any,
-) -> Estimate:
-    """Delta from an A/B test of which no more is known than whose list each impression showed and how often it was clicked.
-
-    Options are those of ``estimate`` and ``ab.ab_values``. A log with both lists of every search says more
-    (``Log.from_records``).
-
-    >>> print(estimate_ab([True, False, True, False], [2, 1, 0, 1], estimator="means").delta)
-    0.0
-    """
-    x, weight = ab_values(in_a, clicks, queries=queries, split=split, estimator=estimator, units=units, **fit)
-    each = np.repeat(weight, np.asarray(clicks, np.int64))
-    owners = units if independent == "units" else None
-    return Estimate.of(x, each, largest_weight=float(np.abs(weight).max()), units=owners)

@@ -17,6 +17,8 @@ from ranktrial.log.log import Log
 from ranktrial.rankings.values import checked_clip
 from ranktrial.spelling import parsed_object, spelled_object
 
+ONE_RELEVANCE, BY_RANK = "one relevance", "relevance by rank"  # relevance models
+
 
 class ClickValues(NamedTuple):
     """Values x of impressions: a number for each, plus the weights of its clicks.
@@ -44,29 +46,12 @@ class DeltaEstimator:
 
     registry: ClassVar[dict[str, type[DeltaEstimator]]] = {}
     assumes: ClassVar[str] = "a click is the chance that its rank is looked at times the document's relevance"
-    of_ab_traffic: ClassVar[bool] = False  # needs A/B traffic, and nothing else: no theta, no click model
-    by_click_model: ClassVar[bool] = (
-        False  # unbiased given theta: it also estimates the gain in clicks of what was shown
-    )
-    has_prediction: ClassVar[bool] = False  # needs a prediction of relevance, which is made from the log unless given
-    one_relevance: ClassVar[bool] = False  # the same prediction for all documents
-    rank_aware: ClassVar[bool] = False  # weighs clicks by what their rank can tell
-    at_list_ranks: ClassVar[bool] = (
-        False  # counts clicks at the ranks in A's list and in B's: theta enters the prediction only
-    )
     theta_error: ClassVar[bool] = True  # has the error of a fitted theta in its own
     whole_log: ClassVar[bool] = False  # cannot be worked out chunk by chunk
-    clicks_only: ClassVar[bool] = True  # of no other metric
-    adds_up: ClassVar[bool] = False  # can be computed by sums where the log is (``formats.estimating``)
 
     def __init_subclass__(cls, *, abstract: bool = False) -> None:
         if not abstract:
             DeltaEstimator.registry[cls.__name__] = cls
-
-    @property
-    def weight_cap(self) -> float | None:
-        """Largest absolute weight allowed; None for no limit."""
-        return None
 
     def values(self, log: Log, theta: FloatArray, lam: FloatArray) -> ClickValues:
         """Values of the impressions of a log, or of a chunk of it, by an estimator without a prediction.
@@ -82,25 +67,22 @@ class DeltaEstimator:
 class ByFormula(DeltaEstimator, abstract=True):
     """Estimator by the one formula of ``rankings.values``, which ``valuing`` computes with what the class declares."""
 
+    predicts: ClassVar[str] = ""  # the relevance model that it needs, and that is fitted to the log unless one is given
+    rank_aware: ClassVar[bool] = False  # weighs clicks by what their rank can tell
+
 
 @dataclass(frozen=True, repr=False)
 class ByClickModel(ByFormula, abstract=True):
-    """Estimator by the click model, unbiased given theta.
+    """Estimator by the click model, unbiased given theta: it also estimates the gain in clicks of what was shown.
 
     Attributes:
         clip: Caps weights, and widens the interval by the bias that can cost.
     """
 
-    by_click_model: ClassVar[bool] = True
-    clicks_only: ClassVar[bool] = False
     clip: float | None = None
 
     def __post_init__(self) -> None:
         checked_clip(self.clip)
-
-    @property
-    def weight_cap(self) -> float | None:
-        return self.clip
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,20 +93,16 @@ class IPS(ByClickModel):
     IPS(clip=10)
     """
 
-    adds_up: ClassVar[bool] = True
-
 
 @dataclass(frozen=True, repr=False)
 class Constant(ByClickModel):
     """IPS less the clicks to be expected if all documents were equally relevant.
 
-    >>> Constant().one_relevance
-    True
+    >>> Constant().predicts
+    'one relevance'
     """
 
-    has_prediction: ClassVar[bool] = True
-    one_relevance: ClassVar[bool] = True
-    adds_up: ClassVar[bool] = True
+    predicts: ClassVar[str] = ONE_RELEVANCE
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,7 +113,7 @@ class DoublyRobust(ByClickModel):
     DoublyRobust()
     """
 
-    has_prediction: ClassVar[bool] = True
+    predicts: ClassVar[str] = BY_RANK
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,7 +125,6 @@ class RankAware(DoublyRobust):
     """
 
     rank_aware: ClassVar[bool] = True
-    adds_up: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,17 +132,15 @@ class Direct(ByFormula):
     """Clicks at the ranks that documents have in A's list and in B's, over how often they stood there.
 
     Right for clicks that depend on document and rank in any way; much more variance unless a good part of the traffic is A/B.
+    Theta enters the prediction only.
 
     >>> Direct().assumes
     'a click depends on the document and its rank alone'
     """
 
     assumes: ClassVar[str] = "a click depends on the document and its rank alone"
-    has_prediction: ClassVar[bool] = True
-    at_list_ranks: ClassVar[bool] = True
+    predicts: ClassVar[str] = BY_RANK
     theta_error: ClassVar[bool] = False
-    clicks_only: ClassVar[bool] = False
-    adds_up: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,15 +155,13 @@ class OfABTraffic(DeltaEstimator, abstract=True):
     """Estimator from A/B traffic, without click model or position bias: the check of every other estimate."""
 
     assumes: ClassVar[str] = "nothing about how people click"
-    of_ab_traffic: ClassVar[bool] = True
-    clicks_only: ClassVar[bool] = False
 
-    def arm_values(self, in_a: BoolArray, y: FloatArray, share: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+    def arm_values(self, in_a: BoolArray, y: FloatArray, share: FloatArray) -> tuple[FloatArray, FloatArray]:
         """x and the weight of a click, of impressions with y clicks that showed A's list with probability ``share``.
 
-        None for an estimator that needs a prediction of the clicks.
+        ``Adjusted`` has none: it also needs a prediction of the clicks (``ab``).
         """
-        return None
+        raise NotImplementedError(f"{self} has no arm_values(in_a, y, share)")
 
 
 @dataclass(frozen=True, repr=False)
@@ -221,7 +194,7 @@ class Adjusted(OfABTraffic):
     Unbiased whatever the predictions; the better they are the less variance. They are means per query and arm, shrunk
     towards those of the arms as much as their spread tells. Where both rankers have the same list x is 0.
 
-    >>> Adjusted().of_ab_traffic, RankAware().of_ab_traffic
+    >>> isinstance(Adjusted(), OfABTraffic), isinstance(RankAware(), OfABTraffic)
     (True, False)
     """
 

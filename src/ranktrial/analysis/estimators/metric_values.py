@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from ranktrial.analysis.estimators.cross_fitting import CrossFit
+from ranktrial.analysis.estimators.relevance import Predictions
 from ranktrial.arrays import BoolArray, FloatArray, IntArray, weighted_counts
 from ranktrial.log.log import Log
 from ranktrial.metrics import (
@@ -225,40 +228,23 @@ def _success(log: Log, window: int) -> FloatArray:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class WorthPrediction:
-    """Value of a click by document, one model for each group of impressions; the mean for documents that it has not met."""
+def worth_from(values: MetricValues, group: IntArray, counted: IntArray, fitting: CrossFit) -> Predictions:
+    """Fit the value of a click for each group, to impressions that may be used for it.
 
-    document: IntArray
-    means: tuple[float, ...]
-    effects: tuple[FloatArray, ...]
-
-    def of(self, group: int, log: Log, slots: IntArray) -> FloatArray:
-        """Expected value of a click on each of these slots."""
-        document = log.document[slots]
-        if not len(self.document):
-            return np.full(len(slots), self.means[group])
-        place = np.minimum(np.searchsorted(self.document, document), len(self.document) - 1)
-        met = self.document[place] == document
-        return np.where(met, self.means[group] + self.effects[group][place], self.means[group])
-
-
-def worth_prediction(values: MetricValues, counted: IntArray, groups: int, cross_fit: str) -> WorthPrediction:
-    """Fit the value of a click for each group, from impressions that may be used for it: means of documents, shrunken as much
-    as their spread tells.
+    Means of documents, shrunken as much as their spread tells, and the mean of all for documents that were not met.
 
     Args:
+        group: Group of each impression, by which predictions it may use.
         counted: Group in which each of the first impressions counts; those after them are not used.
-        groups: Number of groups.
     """
     assert values.of_results is not None
     impression, _, slot = values.log.clicked
     used = impression < len(counted)
-    worth, group = values.of_results.of_clicks[used], counted[impression[used]]
+    worth, counts_in = values.of_results.of_clicks[used], counted[impression[used]]
     documents, place = np.unique(values.log.document[slot[used]], return_inverse=True)
-    means, effects = [], []
-    for number in range(groups):
-        may = group < number if cross_fit == "past" else group != number
+    tables = []
+    for number in range(int(group.max(initial=0)) + 1):
+        may = fitting.usable(counts_in, number)
         n, total, squares = (
             weighted_counts(place[may], of[may], len(documents)) for of in (np.ones(len(worth)), worth, worth**2)
         )
@@ -266,12 +252,18 @@ def worth_prediction(values: MetricValues, counted: IntArray, groups: int, cross
         around = float((squares - np.divide(total**2, n, out=np.zeros_like(n), where=n > 0)).sum())
         repeated = float((n - (n > 0)).sum())
         noise = around / repeated if repeated else float(((worth[may] - mean) ** 2).mean()) if may.any() else 0.0
-        shrunken, _ = nested_effects(total - n * mean, n, noise * n, np.array([0, len(documents)]))
-        means.append(mean)
-        effects.append(shrunken)
-    return WorthPrediction(documents, tuple(means), tuple(effects))
+        effects, _ = nested_effects(total - n * mean, n, noise * n, np.array([0, len(documents)]))
+        tables.append(np.append(mean + effects, mean))
+
+    def predicted(number: int, log: Log, slots: IntArray) -> FloatArray:
+        place = np.searchsorted(documents, log.document[slots])
+        met = np.append(documents, -1)[place] == log.document[slots]
+        return np.asarray(tables[number][np.where(met, place, -1)])
+
+    return predicted
 
 
-def known_worth(log: Log, worth: FloatArray) -> WorthPrediction:
-    """A given value of a click for each document of a log."""
-    return WorthPrediction(np.arange(len(log.documents)), (0.0,), (worth,))
+def known_worth(log: Log, worth: ArrayLike) -> Predictions:
+    """A given value of a click: one number, or one for each document of a log."""
+    of_document = np.broadcast_to(np.asarray(worth, np.float64), len(log.documents))
+    return lambda number, part, slots: of_document[part.document[slots]]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ranktrial.analysis.estimators.kinds import ClickValues, DeltaEstimator
-from ranktrial.analysis.estimators.valuing import examinations
+from ranktrial.analysis.estimators.relevance import examinations
 from ranktrial.arrays import FloatArray, sum_by_group
 from ranktrial.log.log import Log
 

@@ -15,8 +15,10 @@ from ranktrial.analysis.intervals import Band, asymptotic_sequence, fixed_interv
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.interval import Interval
+from ranktrial.log.log import Log
 from ranktrial.log.units import Units, UnitSums
 from ranktrial.position_bias import PositionBias
+from ranktrial.position_bias.jackknife import jackknife_variance, ratio_freedom
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,30 +128,25 @@ class Estimate:
     @classmethod
     def of(
         cls,
-        x: FloatArray,
-        click_weights: FloatArray,
+        values: ArrayLike | UnitSums,
+        weights: ArrayLike | ClickWeights,
         *,
-        largest_weight: float,
         units: ArrayLike | Units | None = None,
         **more: Any,
     ) -> Estimate:
-        """Build an estimate from the values of impressions and the weights of their clicks."""
-        weights = ClickWeights.of(click_weights)
-        return cls.summed(UnitSums.of(x, units), weights, largest_weight=largest_weight, x=x, **more)
-
-    @classmethod
-    def summed(cls, sums: UnitSums, weights: ClickWeights, **more: Any) -> Estimate:
-        """Build an estimate from sums of values over units and the summary of click weights."""
-        error = sums.standard_error
-        known: dict[str, Any] = {"standard_error": error, "clicks_alone": error, **more}
+        """Build an estimate from the values of impressions, or their sums by unit, and the weights of their clicks."""
+        if not isinstance(values, UnitSums):
+            more["x"] = np.asarray(values, np.float64)
+        sums = UnitSums.of(values, units)
+        known = weights if isinstance(weights, ClickWeights) else ClickWeights.of(weights)
         return cls(
             delta=sums.mean if len(sums) else float("nan"),
             impressions=round(float(sums.impressions.sum())),
             units=sums.count,
-            effective_clicks=weights.effective,
+            effective_clicks=known.effective,
             sums=sums,
-            weights=weights,
-            **known,
+            weights=known,
+            **{"standard_error": sums.standard_error, "clicks_alone": sums.standard_error, **more},
         )
 
     @property
@@ -224,3 +221,37 @@ class Estimate:
         )
 
     __repr__ = __str__
+
+
+def sums_by(independent: str, log: Log, x: FloatArray, at: IntArray | None = None) -> UnitSums:
+    """Sums of x over what is independent; ``at`` is as ``Estimate.at``."""
+    if independent == "cohorts":
+        return log.cohorts.sums(x, at)
+    if independent == "impressions":
+        return UnitSums.of(x)
+    return UnitSums.of(x, log.units if at is None else log.unit[at])
+
+
+def by_group(log: Log, x: FloatArray, groups: int, at: IntArray | slice = slice(None)) -> FloatArray:
+    """Number and sum of the values x of each group of units; ``at`` is as ``Estimate.picked``."""
+    group = log.group(groups)[at]
+    return np.stack([np.bincount(group, of, groups) for of in (None, x)])
+
+
+def jackknifed(groups: FloatArray, rest_sums: FloatArray) -> dict[str, Any]:
+    """Errors of an estimate, given number and sum of x of each group of units (``by_group``), and the sums of x without each
+    group, with what is fitted to the rest."""
+    sizes, own = groups
+    left = sizes.sum() - sizes
+    without, theta_known = rest_sums / left, (own.sum() - own) / left
+    return {
+        "replicates": without,
+        "standard_error": jackknife_error(without),
+        "clicks_alone": jackknife_error(theta_known),
+        "freedom": ratio_freedom(without, theta_known),
+    }
+
+
+def jackknife_error(values: FloatArray) -> float:
+    """Standard error of an estimate from those without each group."""
+    return float(np.sqrt(jackknife_variance(values[:, None])[0, 0]))

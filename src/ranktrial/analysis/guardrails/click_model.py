@@ -11,9 +11,9 @@ from ranktrial.analysis.analyse import Analysis
 from ranktrial.analysis.decision import turned
 from ranktrial.analysis.e_processes import anytime_p, bet_evidence, mean_evidence
 from ranktrial.analysis.estimators.by_segment import by_value
-from ranktrial.analysis.estimators.estimation import predicted_from
-from ranktrial.analysis.estimators.kinds import DoublyRobust
-from ranktrial.analysis.estimators.valuing import FittedRelevance, scaled
+from ranktrial.analysis.estimators.cross_fitting import CrossFit
+from ranktrial.analysis.estimators.relevance import predicted_from
+from ranktrial.analysis.estimators.valuing import scaled
 from ranktrial.analysis.guardrails._kernels import added_above, clicks_after, clicks_by_draw
 from ranktrial.analysis.guardrails.status import (
     NO_NUMBER,
@@ -34,7 +34,6 @@ from ranktrial.log.folding import Statistic, fold
 
 ASSUMPTIONS, COMPANY, INDEPENDENCE = "how people click", "position-based clicking", "independent clicks"
 NO_MODEL = "An A/B test: there is no click model to check."
-REFITS = 100 * 2 ** np.arange(34)  # impressions after which relevance is predicted anew
 AT_ONCE = 100_000  # impressions
 MOST_COMPARED = 1_000_000  # impressions, the first so many, whose clicks are compared document by document
 LEAST_TOLD = 2.0  # variance of a sum of values of dependence, before anything is bet on it
@@ -122,13 +121,12 @@ def interference(analysis: Analysis) -> Interference:
     always from earlier impressions, decide only how much it tells.
     """
     log, theta, differs = analysis.log, np.array(analysis.theta.theta), analysis.differs
-    group, predicted = predicted_from(log, analysis.learnt, theta, DoublyRobust(), cross_fit="past", refits=REFITS)
-    assert isinstance(predicted, FittedRelevance)
+    group, predicted = predicted_from(log, analysis.learnt, theta, CrossFit("past"))
 
     def contribution(rows: slice, part: Log, before: object) -> ByDraw:
         values, bound, information = np.zeros(len(part)), np.zeros(len(part)), 0.0
         prediction, added = np.zeros(part.n_slots), {}
-        last = predicted.of(len(predicted.fits) - 1, part, np.arange(part.n_slots))
+        last = predicted(-1, part, np.arange(part.n_slots))
         for value, own, some in by_value(part, "" if differs is None else differs.attribute):
             of_value = theta if differs is None else scaled(differs.thetas[value])
             of_own = group[rows][own]
@@ -137,7 +135,7 @@ def interference(analysis: Analysis) -> Interference:
                 inside = inside[np.argsort(part.design[inside], kind="stable")]
                 designs, starts = np.unique(part.design[inside], return_index=True)
                 slots = ragged(part.slot_offsets[designs], np.diff(part.slot_offsets)[designs])
-                prediction[slots] = predicted.of(number, part, slots)
+                prediction[slots] = predicted(number, part, slots)
                 information += clicks_by_draw(
                     designs, np.append(starts, len(inside)), inside, part.row, part.clicks, part.slot_offsets,
                     part.row_offsets, part.rankings, part.weights, of_value, prediction, values, bound,
